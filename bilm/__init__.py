@@ -1,0 +1,97 @@
+"""Bidirectional language models and ELMo on TensorFlow 2 and Keras 3.
+
+Source of the model: Peters et al. (2018), "Deep contextualized word representations".
+
+Every public name is loaded when it is first used, so that ``import bilm`` and ``bilm --help``
+do not wait for TensorFlow.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from bilm.data import (
+        Batcher,
+        BidirectionalLMDataset,
+        LMDataset,
+        TokenBatcher,
+        UnicodeCharsVocabulary,
+        Vocabulary,
+        load_vocab,
+    )
+    from bilm.elmo import weight_layers
+    from bilm.errors import InputError
+    from bilm.layers import ScalarMix
+    from bilm.model import (
+        BidirectionalLanguageModel,
+        dump_bilm_embeddings,
+        dump_token_embeddings,
+    )
+    from bilm.options import Options, preset
+    from bilm.training import (
+        LanguageModel,
+        dump_weights,
+        load_options_latest_checkpoint,
+        test,
+        train,
+    )
+
+_HOME = {
+    "Batcher": "data",
+    "BidirectionalLMDataset": "data",
+    "BidirectionalLanguageModel": "model",
+    "InputError": "errors",
+    "LMDataset": "data",
+    "LanguageModel": "training",
+    "Options": "options",
+    "ScalarMix": "layers",
+    "TokenBatcher": "data",
+    "UnicodeCharsVocabulary": "data",
+    "Vocabulary": "data",
+    "dump_bilm_embeddings": "model",
+    "dump_token_embeddings": "model",
+    "dump_weights": "training",
+    "load_options_latest_checkpoint": "training",
+    "load_vocab": "data",
+    "preset": "options",
+    "test": "training",
+    "train": "training",
+    "weight_layers": "elmo",
+}
+
+__all__ = [
+    "Batcher",
+    "BidirectionalLMDataset",
+    "BidirectionalLanguageModel",
+    "InputError",
+    "LMDataset",
+    "LanguageModel",
+    "Options",
+    "ScalarMix",
+    "TokenBatcher",
+    "UnicodeCharsVocabulary",
+    "Vocabulary",
+    "dump_bilm_embeddings",
+    "dump_token_embeddings",
+    "dump_weights",
+    "load_options_latest_checkpoint",
+    "load_vocab",
+    "preset",
+    "test",
+    "train",
+    "weight_layers",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"bilm.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'bilm' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,153 @@
+"""Reading and writing files: text of any size, JSON objects, and results that appear whole or not."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import gzip
+import io
+import json
+import lzma
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from bilm.errors import InputError
+
+PathLike = str | os.PathLike[str]
+
+
+def find_files(pattern: PathLike) -> list[str]:
+    """The files that a glob matches, sorted by name.
+
+    Raises:
+        FileNotFoundError: nothing matches.
+    """
+    pattern = os.fspath(pattern)
+    # A file whose name holds brackets is still a file, and not a pattern that misses it.
+    found = [pattern] if os.path.isfile(pattern) else glob.glob(pattern)
+    files = sorted(path for path in found if os.path.isfile(path))
+    if not files:
+        raise FileNotFoundError(f"No file matches {pattern!r}.")
+    return files
+
+
+def require_file(path: PathLike, what: str) -> str:
+    """`path` as text, once it is known to be a file.
+
+    Raises:
+        FileNotFoundError: there is no such file; the message calls it `what`.
+    """
+    path = os.fspath(path)
+    if not os.path.isfile(path):
+        kind = "is a folder, not a file" if os.path.isdir(path) else "does not exist"
+        raise FileNotFoundError(f"The {what} {path!r} {kind}.")
+    return path
+
+
+def _open_bytes(path: PathLike) -> IO[bytes]:
+    path = require_file(path, "text file")
+    if path.endswith(".gz"):
+        return gzip.open(path, "rb")  # type: ignore[return-value]
+    if path.endswith(".xz"):
+        return lzma.open(path, "rb")
+    return open(path, "rb")
+
+
+def open_text(path: PathLike) -> io.TextIOWrapper:
+    """Open a UTF-8 text file for reading: plain, or compressed as its ending .gz or .xz says."""
+    return io.TextIOWrapper(_open_bytes(path), encoding="utf-8")
+
+
+def read_lines(path: PathLike) -> Iterator[str]:
+    """The lines of a text file (plain, .gz, .xz), one after the other, without their ends.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: a line is not UTF-8 (named by its number), or the compressed data is damaged.
+    """
+    number = 0
+    try:
+        with open_text(path) as lines:
+            for line in lines:
+                number += 1
+                yield line.rstrip("\r\n")
+    except UnicodeDecodeError:
+        raise InputError(_not_utf8(path)) from None
+    except (EOFError, gzip.BadGzipFile, lzma.LZMAError) as error:
+        raise InputError(f"{path}: damaged after line {number}: {error}") from error
+
+
+def _not_utf8(path: PathLike) -> str:
+    """Say which line of a file is not UTF-8: the decoder reads ahead and does not know."""
+    with _open_bytes(path) as lines:
+        for number, line in enumerate(lines, start=1):
+            try:
+                line.decode("utf-8")
+            except UnicodeDecodeError as error:
+                byte = line[error.start]
+                return f"{path}, line {number}: not UTF-8: byte {error.start} is 0x{byte:02x}."
+    return f"{path}: not UTF-8."
+
+
+def read_json_object(path: PathLike, what: str = "JSON file") -> dict[str, Any]:
+    """Read a JSON file that holds one object.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: not UTF-8, not JSON, or JSON of another kind.
+    """
+    path = require_file(path, what)
+    try:
+        value = json.loads(Path(path).read_text(encoding="utf-8"))
+    except UnicodeDecodeError:
+        raise InputError(_not_utf8(path)) from None
+    except json.JSONDecodeError as error:
+        raise InputError(f"{path}, line {error.lineno}: not JSON: {error.msg}.") from error
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: a JSON object is expected, not {_kind(value)}.")
+    return value
+
+
+def _kind(value: object) -> str:
+    kinds = {list: "a list", str: "a string", bool: "true or false", type(None): "null"}
+    return kinds.get(type(value), "a number")
+
+
+@contextlib.contextmanager
+def atomic_write(path: PathLike) -> Iterator[str]:
+    """Give a temporary name beside `path`; rename it to `path` when the block ends well.
+
+    The file is on the disk before it gets its name, so that a crash leaves the old file or the
+    new one, never half of either. When the block fails, the temporary file is removed.
+    """
+    path = os.fspath(path)
+    folder, name = os.path.split(path)
+    if folder and not os.path.isdir(folder):
+        raise FileNotFoundError(f"The folder {folder!r} to write {name!r} into does not exist.")
+    temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex[:8]}.tmp")
+    try:
+        yield temporary
+        flush_to_disk(temporary)
+        os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(temporary)
+
+
+def flush_to_disk(path: PathLike) -> None:
+    """Wait until a file's bytes are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def write_json(path: PathLike, value: object) -> None:
+    """Write `value` as JSON, whole or not at all."""
+    with atomic_write(path) as temporary:
+        text = json.dumps(value, ensure_ascii=False, indent=1) + "\n"
+        Path(temporary).write_text(text, encoding="utf-8")

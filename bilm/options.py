@@ -1,0 +1,319 @@
+"""The options of a model, `options.json`: the only place that reads its keys.
+
+Two kinds of file share one format. A training file describes a run; an inference file stands
+beside the weights and describes the network alone. They differ in what an absent `bidirectional`
+means (one direction in a training file, two in an inference file) and in `n_characters`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from bilm.errors import InputError
+from bilm.files import PathLike, read_json_object
+
+logger = logging.getLogger(__name__)
+
+# Byte values 0..255 and five marks: begin and end of sentence, begin and end of word, padding.
+N_CHARACTERS = 261
+PRESETS = ("tiny", "small", "medium", "original")
+
+
+@dataclass(frozen=True)
+class LSTMOptions:
+    """The `lstm` part: the recurrent layers of each direction.
+
+    Attributes:
+        dim: units of the cell.
+        projection_dim: size of a layer's input and output; equal to `dim`, there is no projection.
+        n_layers: layers of each direction.
+        cell_clip: bound of the cell state's absolute value; None is no bound.
+        proj_clip: bound of the output's absolute value; None is no bound.
+        use_skip_connections: from the second layer on, a layer's output is added to its input.
+    """
+
+    dim: int
+    projection_dim: int
+    n_layers: int = 1
+    cell_clip: float | None = None
+    proj_clip: float | None = None
+    use_skip_connections: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("dim", "projection_dim", "n_layers"):
+            _require(_is_count(getattr(self, name)), f"lstm.{name}", _COUNT, getattr(self, name))
+        for name in ("cell_clip", "proj_clip"):
+            value = getattr(self, name)
+            _require(value is None or _is_positive(value), f"lstm.{name}", _POSITIVE, value)
+        skip = self.use_skip_connections
+        _require(isinstance(skip, bool), "lstm.use_skip_connections", "true or false", skip)
+
+    @property
+    def has_projection(self) -> bool:
+        """Whether the cell's output is projected (it is not when the sizes are equal)."""
+        return self.projection_dim != self.dim
+
+
+@dataclass(frozen=True)
+class CharCNNOptions:
+    """The `char_cnn` part: a word's vector from its characters.
+
+    Attributes:
+        filters: pairs (width in characters, number of filters).
+        activation: "relu" or "tanh", after the maximum over positions.
+        embedding_dim: size of a character's vector.
+        n_highway: highway layers.
+        max_characters_per_token: characters of a word, its begin and end marks among them.
+    """
+
+    filters: tuple[tuple[int, int], ...]
+    activation: str
+    embedding_dim: int
+    n_highway: int = 0
+    max_characters_per_token: int = 50
+
+    def __post_init__(self) -> None:
+        _require(self.activation in ("relu", "tanh"), "char_cnn.activation", "relu or tanh", self.activation)
+        for name, low in (("embedding_dim", 1), ("n_highway", 0), ("max_characters_per_token", 3)):
+            key = "embedding.dim" if name == "embedding_dim" else name
+            value = getattr(self, name)
+            _require(_is_count(value, low), f"char_cnn.{key}", f"a whole number from {low}", value)
+        longest = self.max_characters_per_token
+        rule = f"a list of [width, number] with widths of at most max_characters_per_token = {longest}"
+        good = bool(self.filters) and all(
+            len(pair) == 2 and all(_is_count(n) for n in pair) and pair[0] <= longest
+            for pair in self.filters
+        )
+        _require(good, "char_cnn.filters", rule, self.filters)
+
+    @property
+    def n_filters(self) -> int:
+        """Size of the concatenated convolutions, which the highway layers keep."""
+        return sum(number for _, number in self.filters)
+
+
+@dataclass(frozen=True)
+class Options:
+    """Everything that an options file says. `char_cnn` None means word input.
+
+    Sizes are counts, `learning_rate` is Adagrad's, `all_clip_norm_val` bounds the gradient's
+    global norm (None: no bound), `batch_size` is rows per device, `unroll_steps` tokens of a row.
+    """
+
+    lstm: LSTMOptions
+    char_cnn: CharCNNOptions | None = None
+    bidirectional: bool = True
+    n_tokens_vocab: int | None = None
+    dropout: float = 0.1
+    all_clip_norm_val: float | None = 10.0
+    n_epochs: int = 10
+    n_train_tokens: int | None = None
+    batch_size: int = 128
+    unroll_steps: int = 20
+    n_negative_samples_batch: int = 8192
+    learning_rate: float = 0.2
+    sample_softmax: bool = True
+    share_embedding_softmax: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "unroll_steps", "n_epochs", "n_negative_samples_batch"):
+            _require(_is_count(getattr(self, name)), name, _COUNT, getattr(self, name))
+        for name in ("n_tokens_vocab", "n_train_tokens"):
+            value = getattr(self, name)
+            _require(value is None or _is_count(value), name, _COUNT, value)
+        for name in ("bidirectional", "sample_softmax", "share_embedding_softmax"):
+            value = getattr(self, name)
+            _require(isinstance(value, bool), name, "true or false", value)
+        _require(_is_number(self.dropout) and 0 <= self.dropout < 1, "dropout", "from 0 to below 1", self.dropout)
+        _require(_is_positive(self.learning_rate), "learning_rate", _POSITIVE, self.learning_rate)
+        clip = self.all_clip_norm_val
+        _require(clip is None or _is_positive(clip), "all_clip_norm_val", _POSITIVE, clip)
+        if self.share_embedding_softmax and self.char_cnn is not None:
+            raise InputError(
+                "share_embedding_softmax: true is for word input; a model with char_cnn has no "
+                "table of words to share."
+            )
+
+    @property
+    def max_word_length(self) -> int | None:
+        """Characters of a word, or None for word input."""
+        return None if self.char_cnn is None else self.char_cnn.max_characters_per_token
+
+    @property
+    def n_directions(self) -> int:
+        """Two when `bidirectional`, else one."""
+        return 2 if self.bidirectional else 1
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], training: bool, source: str = "options") -> Options:
+        """Read the contents of an options file.
+
+        Args:
+            values: the JSON object.
+            training: True for a training file, False for an inference file.
+            source: the name of the file, for messages.
+
+        Raises:
+            InputError: a key is missing, or has a value that breaks its rule.
+        """
+        try:
+            return _read(cls, values, training, source)
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from None
+
+    @classmethod
+    def from_file(cls, path: PathLike, training: bool) -> Options:
+        """Read an options file; see `from_dict`."""
+        return cls.from_dict(read_json_object(path, "options file"), training, str(path))
+
+    def training_dict(self) -> dict[str, Any]:
+        """The contents of a training file, in the original's keys."""
+        network = _network_dict(self, N_CHARACTERS)
+        names = [field.name for field in dataclasses.fields(self)][2:]
+        run = {name: getattr(self, name) for name in names}
+        absent = {name for name in ("n_tokens_vocab", "n_train_tokens") if run[name] is None}
+        return network | {name: value for name, value in run.items() if name not in absent}
+
+    def inference_dict(self) -> dict[str, Any]:
+        """The contents of the file that stands beside published weights.
+
+        Nobody but us writes one-direction models for inference, so the key is there only then.
+        """
+        # The reader's row for the mask is counted: 262 for the same 261 rows of weights.
+        network = _network_dict(self, N_CHARACTERS + 1)
+        if not self.bidirectional:
+            network["bidirectional"] = False
+        if self.char_cnn is None and self.n_tokens_vocab is not None:
+            network["n_tokens_vocab"] = self.n_tokens_vocab
+        return network
+
+
+def preset(name: str) -> dict[str, Any]:
+    """The training options of a size: "tiny", "small", "medium" or "original" (the paper's).
+
+    Returns:
+        the contents of an options file, without `n_tokens_vocab` and `n_train_tokens`.
+
+    Raises:
+        InputError: there is no such size.
+
+    >>> preset("small")["lstm"]["dim"]
+    1024
+    """
+    sizes = {"tiny": (256, 64, 1), "small": (1024, 128, 1), "medium": (2048, 256, 1), "original": (4096, 512, 2)}
+    if name not in sizes:
+        raise InputError(f"preset: one of {', '.join(PRESETS)} is expected, not {name!r}.")
+    dim, projection_dim, n_highway = sizes[name]
+    filters = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+    if name == "tiny":
+        filters = ((1, 16), (2, 16), (3, 32), (4, 64), (5, 128))
+    options = Options(
+        lstm=LSTMOptions(dim, projection_dim, 2, cell_clip=3, proj_clip=3, use_skip_connections=True),
+        char_cnn=CharCNNOptions(filters, "relu", embedding_dim=16, n_highway=n_highway),
+        batch_size=64 if name == "tiny" else 128,
+        n_negative_samples_batch=2048 if name == "tiny" else 8192,
+    )
+    return options.training_dict()
+
+
+_COUNT = "a whole number from 1"
+_POSITIVE = "a number above 0"
+_LSTM_KEYS = tuple(field.name for field in dataclasses.fields(LSTMOptions))
+_CHAR_CNN_KEYS = (
+    "activation", "filters", "embedding", "n_characters", "n_highway", "max_characters_per_token",
+)  # fmt: skip
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_positive(value: Any) -> bool:
+    return _is_number(value) and value > 0
+
+
+def _is_count(value: Any, low: int = 1) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= low
+
+
+def _require(good: bool, key: str, rule: str, received: object) -> None:
+    if not good:
+        raise InputError(f"{key}: {rule} is expected, not {received!r}.")
+
+
+def _read(cls: type[Options], values: Mapping[str, Any], training: bool, source: str) -> Options:
+    run_keys = [field.name for field in dataclasses.fields(cls)][2:]
+    run = {key: values[key] for key in run_keys if key in values}
+    run.setdefault("bidirectional", not training)
+    if run.get("n_train_tokens", 0) is None:
+        del run["n_train_tokens"]
+    _warn_unknown(values, [*run_keys, "lstm", "char_cnn"], source)
+    lstm = _part(values, "lstm")
+    for key in ("dim", "projection_dim"):
+        _require(key in lstm, f"lstm.{key}", _COUNT, "nothing")
+    _warn_unknown(lstm, _LSTM_KEYS, f"{source}: lstm")
+    options = cls(
+        lstm=LSTMOptions(**{key: lstm[key] for key in _LSTM_KEYS if key in lstm}),
+        char_cnn=_read_char_cnn(_part(values, "char_cnn"), source) if values.get("char_cnn") else None,
+        **run,
+    )
+    return options
+
+
+def _read_char_cnn(values: Mapping[str, Any], source: str) -> CharCNNOptions:
+    embedding = _part(values, "embedding", "char_cnn.")
+    for key, present in (
+        ("activation", "activation" in values),
+        ("filters", isinstance(values.get("filters"), list | tuple)),
+        ("embedding.dim", "dim" in embedding),
+    ):
+        _require(present, f"char_cnn.{key}", "a value", "nothing")
+    n_characters = values.get("n_characters", N_CHARACTERS)
+    # Training files count the rows of the table, inference files the mask's row too.
+    rule = f"{N_CHARACTERS} or {N_CHARACTERS + 1}"
+    known = n_characters in (N_CHARACTERS, N_CHARACTERS + 1)
+    _require(known, "char_cnn.n_characters", rule, n_characters)
+    _warn_unknown(values, _CHAR_CNN_KEYS, f"{source}: char_cnn")
+    pairs = values["filters"]
+    well_formed = all(isinstance(pair, list | tuple) for pair in pairs)
+    _require(well_formed, "char_cnn.filters", "a list of [width, number]", pairs)
+    return CharCNNOptions(
+        filters=tuple((pair[0], pair[1]) if len(pair) == 2 else tuple(pair) for pair in pairs),
+        activation=values["activation"],
+        embedding_dim=embedding["dim"],
+        **{key: values[key] for key in ("n_highway", "max_characters_per_token") if key in values},
+    )
+
+
+def _part(values: Mapping[str, Any], key: str, prefix: str = "") -> Mapping[str, Any]:
+    part = values.get(key)
+    _require(isinstance(part, Mapping), prefix + key, "a JSON object", part)
+    return part or {}
+
+
+def _warn_unknown(values: Mapping[str, Any], known: Any, source: str) -> None:
+    unknown = sorted(set(values) - set(known))
+    if unknown:
+        logger.warning("%s: keys without a meaning here: %s", source, ", ".join(unknown))
+
+
+def _network_dict(options: Options, n_characters: int) -> dict[str, Any]:
+    lstm = dataclasses.asdict(options.lstm)
+    network: dict[str, Any] = {
+        "lstm": {key: value for key, value in lstm.items() if value is not None}
+    }
+    if options.char_cnn is not None:
+        network["char_cnn"] = {
+            "activation": options.char_cnn.activation,
+            "filters": [list(pair) for pair in options.char_cnn.filters],
+            "n_highway": options.char_cnn.n_highway,
+            "embedding": {"dim": options.char_cnn.embedding_dim},
+            "n_characters": n_characters,
+            "max_characters_per_token": options.char_cnn.max_characters_per_token,
+        }
+    return network
