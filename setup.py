@@ -1,0 +1,57 @@
+"""What pip reads: name, version, requirements and the `bilm` command.
+
+Settings of the tools (ruff, mypy, pytest) are in pyproject.toml.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+ROOT = Path(__file__).parent
+
+
+def package_version() -> str:
+    """Reads __version__ from the source: importing the package would need TensorFlow."""
+    source = (ROOT / "bilm" / "__init__.py").read_text(encoding="utf-8")
+    found = re.search(r'^__version__ = "([^"]+)"$', source, re.MULTILINE)
+    if found is None:
+        raise RuntimeError('bilm/__init__.py has no line of the form __version__ = "1.2.3".')
+    return found.group(1)
+
+
+def long_description() -> str:
+    """README.md, or nothing in a tree that has none."""
+    readme = ROOT / "README.md"
+    return readme.read_text(encoding="utf-8") if readme.exists() else ""
+
+
+setup(
+    name="bilm-keras",
+    version=package_version(),
+    description="Bidirectional language models and ELMo on TensorFlow 2 and Keras 3",
+    long_description=long_description(),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    packages=find_packages(include=["bilm", "bilm.*"]),
+    package_data={"bilm": ["py.typed"]},
+    python_requires=">=3.10",
+    install_requires=[
+        "tensorflow>=2.18",
+        "keras>=3.12,<4",
+        "numpy",
+        "h5py",
+    ],
+    extras_require={
+        # ruff's formatter changes with its minor versions, so the check needs one of them.
+        "test": ["pytest>=8", "pytest-xdist>=3.5", "ruff>=0.17,<0.18", "mypy>=2.4,<3"],
+    },
+    entry_points={"console_scripts": ["bilm=bilm.cli:main"]},
+    classifiers=[
+        "License :: OSI Approved :: Apache Software License",
+        "Programming Language :: Python :: 3",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)
