@@ -1,0 +1,1 @@
+"""Tests of bilm; a package, so that tests can import `tests.oracle`."""

@@ -1,0 +1,50 @@
+"""What all tests share: the recorded numbers of the original program, and a quiet TensorFlow."""
+
+from __future__ import annotations
+
+import os
+
+# Read when TensorFlow is first imported, so set before any test module is.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+GOLDEN = Path(__file__).parent / "fixtures" / "golden"
+INFERENCE_CASES = (
+    "base",
+    "no_projections",
+    "one_layer",
+    "tanh_no_highway_no_skip",
+    "three_layers",
+    "tight_clip",
+    "wide_tokens",
+)
+TRAINING_CASES = (
+    "characters",
+    "clipped_gradients",
+    "forward_only",
+    "one_layer",
+    "words",
+    "words_tied_softmax",
+)
+
+
+@pytest.fixture(scope="session")
+def golden() -> Path:
+    """Folder of what the original program computes; its README.md says what each file is."""
+    return GOLDEN
+
+
+def read_run(folder: Path) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:
+    """The eight batches of a training case, int32, and exp(loss) of each."""
+    with h5py.File(folder / "run.hdf5") as run:
+        batches = [
+            {name: value[()].astype(np.int32) for name, value in run[f"batches/{k}"].items()}
+            for k in range(len(run["batches"]))
+        ]
+        return batches, run["train_perplexity"][()]

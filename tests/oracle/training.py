@@ -1,0 +1,119 @@
+"""A training step: both directions' loss, its gradients, the clipping, and Adagrad.
+
+Loss per direction is the mean over the batch's places, in nats; the total is the directions' mean.
+Gradients are those of unroll_steps * loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+
+from tests.oracle.embeddings import States, zero_states
+from tests.oracle.encoder import Options, Weights, encode, encode_gradient
+from tests.oracle.lstm import layers_of, run_direction, run_direction_gradient
+from tests.oracle.softmax import (
+    full_softmax,
+    full_softmax_gradient,
+    sampled_softmax,
+    sampled_softmax_gradient,
+)
+
+Batch = Mapping[str, np.ndarray]
+Samples = tuple[np.ndarray, np.ndarray, np.ndarray]  # ids, counts of targets, counts of samples
+
+
+def _float64(values: Weights) -> Weights:
+    return {name: np.array(value, np.float64) for name, value in values.items()}
+
+
+def _add(total: Weights, more: Weights, factor: float) -> None:
+    for name, value in more.items():
+        total[name] = total.get(name, 0) + factor * value
+
+
+def loss_and_gradients(
+    weights: Weights,
+    options: Options,
+    batch: Batch,
+    states: States,
+    samples: list[Samples] | None = None,
+) -> tuple[float, Weights, States]:
+    """Loss, gradients of unroll_steps * loss (dense), and the states after the batch.
+
+    Args:
+        weights: by HDF5 name, and softmax/W and softmax/b; no softmax/W when it is tied.
+        batch: the original's dict; characters as training has them, nothing added.
+        states: of both directions before the batch; they get no gradient.
+        samples: one triple a direction for the sampled softmax; None is the full softmax.
+    """
+    weights = _float64(weights)
+    names = (
+        ("char_embed", "tokens_characters") if "char_cnn" in options else ("embedding", "token_ids")
+    )
+    table = weights[names[0]]
+    tied = options.get("share_embedding_softmax", False)
+    softmax_name = "embedding" if tied else "softmax/W"
+    gradients: Weights = {}
+    losses, after = [], []
+    for direction, suffix in enumerate(("", "_reverse")[: len(states)]):
+        ids = batch[names[1] + suffix]
+        layers = layers_of(weights, options, direction)
+        tokens = encode(weights, options, table, ids)
+        outputs, state, traces = run_direction(layers, tokens, states[direction])
+        places = batch["next_token_id" + suffix].reshape(-1)
+        hidden = outputs[-1].reshape(len(places), -1)
+        arguments = (hidden, places, weights[softmax_name], weights["softmax/b"])
+        if samples is None:
+            loss, d = full_softmax(*arguments), full_softmax_gradient(*arguments)
+        else:
+            arguments += samples[direction]
+            loss, d = sampled_softmax(*arguments), sampled_softmax_gradient(*arguments)
+        losses.append(loss.mean())
+        after.append(state)
+        factor = ids.shape[1] / len(states)
+        _add(gradients, {softmax_name: d[1], "softmax/b": d[2]}, factor)
+        d_tokens, inner = run_direction_gradient(layers, traces, d[0].reshape(outputs[-1].shape))
+        _add(gradients, inner, factor)
+        _add(gradients, encode_gradient(weights, options, table, ids, d_tokens), factor)
+    return float(np.mean(losses)), gradients, after
+
+
+def clip_by_global_norm(gradients: Weights, limit: float | None) -> Weights:
+    """All gradients shortened alike, so that together they are no longer than `limit`."""
+    norm = np.sqrt(sum((value**2).sum() for value in gradients.values()))
+    if limit is None or norm <= limit:
+        return gradients
+    return {name: value * (limit / norm) for name, value in gradients.items()}
+
+
+def adagrad(
+    weights: Weights, accumulators: Weights, gradients: Weights, learning_rate: float = 0.2
+) -> tuple[Weights, Weights]:
+    """Accumulators sum squares from 1.0 on; there is no epsilon."""
+    accumulators = {name: a + gradients[name] ** 2 for name, a in accumulators.items()}
+    weights = {
+        name: value - learning_rate * gradients[name] / np.sqrt(accumulators[name])
+        for name, value in weights.items()
+    }
+    return weights, accumulators
+
+
+def replay(
+    weights: Weights, accumulators: Weights, options: Options, batches: Iterable[Batch]
+) -> tuple[list[float], Weights, Weights]:
+    """exp(loss) of every batch before its update, then the weights and accumulators at the end."""
+    weights, accumulators = _float64(weights), _float64(accumulators)
+    states = None
+    perplexities = []
+    for batch in batches:
+        if states is None:
+            one_way = {"bidirectional": options.get("bidirectional", False)}
+            states = zero_states(options | one_way, len(batch["token_ids"]))
+        loss, gradients, states = loss_and_gradients(weights, options, batch, states)
+        perplexities.append(float(np.exp(loss)))
+        gradients = clip_by_global_norm(gradients, options.get("all_clip_norm_val"))
+        rate = options.get("learning_rate", 0.2)
+        weights, accumulators = adagrad(weights, accumulators, gradients, rate)
+    return perplexities, weights, accumulators

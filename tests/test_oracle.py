@@ -1,0 +1,207 @@
+"""The NumPy formulas equal what the original program recorded, and their own derivatives."""
+
+from __future__ import annotations
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+
+from tests import oracle
+from tests.conftest import INFERENCE_CASES, TRAINING_CASES, read_run
+
+BATCHES = (slice(0, 8), slice(8, 11), slice(11, 24), slice(24, 40))
+
+
+def read_options(path):
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def close(actual, expected, rtol=1e-5, atol=5e-6):
+    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("case", INFERENCE_CASES)
+def test_character_ids(golden, case):
+    options = read_options(golden / "inference" / case / "options.json")
+    sentences = json.loads((golden / "sentences.json").read_text(encoding="utf-8"))
+    with h5py.File(golden / "inference" / case / "expected.hdf5") as expected:
+        for number, part in enumerate(BATCHES):
+            width = options["char_cnn"]["max_characters_per_token"]
+            ids = oracle.character_ids(sentences[part], width)
+            np.testing.assert_array_equal(ids, expected[f"pass0/batch{number}/char_ids"])
+
+
+@pytest.mark.parametrize("case", INFERENCE_CASES)
+def test_inference_with_carried_states(golden, case):
+    folder = golden / "inference" / case
+    options = read_options(folder / "options.json")
+    weights = oracle.read_hdf5(folder / "weights.hdf5")
+    states = oracle.zero_states(options, 16)
+    with h5py.File(folder / "expected.hdf5") as expected:
+        mix = {name: value[()] for name, value in expected["mix_variables"].items()}
+        for number in range(8):
+            batch = expected[f"pass{number // 4}/batch{number % 4}"]
+            ids = expected[f"pass0/batch{number % 4}/char_ids"][()]
+            result = oracle.embed(weights, options, ids, states)
+            np.testing.assert_array_equal(result.lengths, batch["lengths"])
+            np.testing.assert_array_equal(result.mask, batch["mask"])
+            places = result.mask[:, None, :, None]
+            close(result.lm_embeddings, batch["lm_embeddings"] * places)
+            present = ids.any(axis=-1)
+            close(result.token_embeddings, batch["token_embeddings"] * present[..., None])
+            check_mixes(result, batch, mix)
+
+
+def check_mixes(result, batch, mix):
+    arguments = (result.lm_embeddings, result.mask)
+    W, gamma = mix["plain_ELMo_W"], mix["plain_ELMo_gamma"]
+    plain, none = oracle.weight_layers(*arguments, W, gamma)
+    close(plain[result.mask], batch["weighted_plain"][()][result.mask])
+    top, none_either = oracle.weight_layers(*arguments, None, mix["top_ELMo_gamma"])
+    close(top[result.mask], batch["weighted_top"][()][result.mask])
+    assert none == none_either == 0
+    W, gamma = mix["norm_ELMo_W"], mix["norm_ELMo_gamma"]
+    norm, penalty = oracle.weight_layers(*arguments, W, gamma, l2_coef=1.0, do_layer_norm=True)
+    close(norm[result.mask], batch["weighted_norm"][()][result.mask])
+    close(penalty, batch["regularization_norm"])
+
+
+def test_token_cache(golden):
+    folder = golden / "inference" / "base"
+    options = read_options(folder / "options.json")
+    weights = oracle.read_hdf5(folder / "weights.hdf5")
+    cache = oracle.read_hdf5(folder / "token_embeddings.hdf5")["embedding"]
+    words = (golden / "vocab.txt").read_text(encoding="utf-8").split()
+    ids = np.stack([oracle.word_characters(word, 50) + 1 for word in words])
+    table = oracle.table_with_padding(weights["char_embed"].astype(float))
+    close(oracle.encode(weights, options, table, ids), cache)
+    with h5py.File(folder / "expected_tokens.hdf5") as expected:
+        result = oracle.embed(weights, options, expected["token_ids"][()], table=cache)
+        mask = result.mask[:, None, :, None]
+        close(result.lm_embeddings, expected["lm_embeddings"] * mask)
+
+
+@pytest.mark.parametrize("case", TRAINING_CASES)
+def test_eight_training_steps(golden, case):
+    folder = golden / "training" / case
+    options = read_options(folder / "start" / "options.json")
+    start = oracle.read_checkpoint(folder / "start" / "model.ckpt-2")
+    end = oracle.read_checkpoint(folder / "end" / "model.ckpt-10")
+    batches, expected = read_run(folder)
+    perplexities, weights, accumulators = oracle.replay(*start[:2], options, batches)
+    close(perplexities, expected, rtol=1e-5)
+    assert weights.keys() == end.weights.keys() and accumulators.keys() == end.accumulators.keys()
+    for name in weights:
+        close(weights[name], end.weights[name], rtol=1e-5, atol=2e-6)
+        close(accumulators[name], end.accumulators[name], rtol=1e-5)
+    assert (start.step, end.step) == (2, 10)
+
+
+def training_batch(options, seed, rows=3, steps=4):
+    random = np.random.default_rng(seed)
+    n = options["n_tokens_vocab"]
+    batch = {}
+    for suffix in ("", "_reverse"):
+        batch["token_ids" + suffix] = random.integers(0, n, (rows, steps))
+        batch["next_token_id" + suffix] = random.integers(0, n, (rows, steps))
+        batch["tokens_characters" + suffix] = random.integers(0, 261, (rows, steps, 7))
+    return batch
+
+
+@pytest.mark.parametrize(
+    "name, changes",
+    [
+        ("short_words_261", {}),
+        ("short_words_261", {"sampled": True}),
+        ("four_layers_tight_clips", {}),
+        ("tanh_proj_clip_only", {}),
+        ("neither_projection", {}),
+        ("no_lstm_projection_tight_clips", {}),
+        ("words", {"share_embedding_softmax": True}),
+        ("one_direction", {}),
+    ],
+)
+def test_gradients_are_the_derivatives(name, changes):
+    options = oracle.MODELS[name] | {"n_tokens_vocab": 37} | changes
+    weights = oracle.random_weights(options, 1) | oracle.random_softmax(options, 2)
+    batch = training_batch(options, 3)
+    states = oracle.zero_states(options, 3)
+    samples = None
+    if "sampled" in changes:
+        chosen = np.array([0, 3, 5, 8, 30])
+        counts = [
+            oracle.log_uniform_expected_count(ids, 37, 9)
+            for ids in (batch["next_token_id"].ravel(), chosen)
+        ]
+        samples = [(chosen, *counts)] * 2
+    # Not zero, so that the first step's forget gate and recurrence are tried as well.
+    _, _, states = oracle.loss_and_gradients(weights, options, batch, states)
+    _, gradients, _ = oracle.loss_and_gradients(weights, options, batch, states, samples)
+    random = np.random.default_rng(4)
+    assert gradients.keys() == weights.keys()
+    for key in gradients:
+        direction = random.normal(size=weights[key].shape)
+        losses = []
+        for size in (1e-6, -1e-6):
+            moved = weights | {key: weights[key].astype(float) + size * direction}
+            losses.append(oracle.loss_and_gradients(moved, options, batch, states, samples)[0])
+        numeric = 4 * (losses[0] - losses[1]) / 2e-6
+        close(np.sum(gradients[key] * direction), numeric, rtol=1e-4, atol=1e-6)
+
+
+def test_sampled_softmax_is_tensorflows():
+    import tensorflow as tf
+
+    random = np.random.default_rng(5)
+    n_tokens, n_places = 50, 12
+    hidden = random.normal(size=(n_places, 6)).astype(np.float32)
+    W = random.normal(size=(n_tokens, 6)).astype(np.float32)
+    b = random.normal(size=n_tokens).astype(np.float32)
+    targets = random.integers(0, n_tokens, n_places)
+    draw = tf.random.log_uniform_candidate_sampler(
+        targets[:, None].astype(np.int64), 1, 20, True, n_tokens, seed=7
+    )
+    samples, target_counts, sample_counts = (value.numpy() for value in draw)
+    with tf.GradientTape() as tape:
+        inputs = [tf.convert_to_tensor(x) for x in (hidden, W, b)]
+        tape.watch(inputs)
+        losses = tf.nn.sampled_softmax_loss(
+            weights=inputs[1],
+            biases=inputs[2],
+            labels=targets[:, None],
+            inputs=inputs[0],
+            num_sampled=20,
+            num_classes=n_tokens,
+            sampled_values=draw,
+        )
+        mean = tf.reduce_mean(losses)
+    arguments = (hidden, targets, W, b, samples, target_counts[:, 0], sample_counts)
+    assert np.isin(targets, samples).any()
+    close(oracle.sampled_softmax(*arguments), losses, rtol=1e-5)
+    for ours, theirs in zip(
+        oracle.sampled_softmax_gradient(*arguments), tape.gradient(mean, inputs), strict=True
+    ):
+        close(ours, tf.convert_to_tensor(theirs), rtol=1e-5)
+    check_expected_counts(samples, sample_counts, targets, target_counts[:, 0], n_tokens)
+
+
+def check_expected_counts(samples, sample_counts, targets, target_counts, n_tokens):
+    """Some number of draws explains every count."""
+    assert len(set(samples)) == len(samples)
+    p = oracle.log_uniform_probability(np.arange(n_tokens), n_tokens)
+    assert p.sum() == pytest.approx(1) and (np.diff(p) < 0).all()
+    rare = sample_counts.argmin()
+    n_tries = round(np.log1p(-float(sample_counts[rare])) / np.log1p(-p[samples[rare]]))
+    assert n_tries >= len(samples)
+    close(oracle.log_uniform_expected_count(samples, n_tokens, n_tries), sample_counts, 1e-4)
+    close(oracle.log_uniform_expected_count(targets, n_tokens, n_tries), target_counts, 1e-4)
+
+
+def test_random_weights_have_the_shapes_of_the_recorded(golden):
+    for case in INFERENCE_CASES:
+        folder = golden / "inference" / case
+        recorded = oracle.read_hdf5(folder / "weights.hdf5")
+        random = oracle.random_weights(read_options(folder / "options.json"), seed=0)
+        assert {k: v.shape for k, v in random.items()} == {k: v.shape for k, v in recorded.items()}
