@@ -1,0 +1,18 @@
+"""Ids to tensors: the Keras layers that the language model is made of."""
+
+from bilm.layers.lstm import LSTMStack, States
+from bilm.layers.recurrence import LSTMState
+from bilm.layers.scalar_mix import ScalarMix
+from bilm.layers.softmax import Negatives, Softmax
+from bilm.layers.token_encoder import CharacterEncoder, WordEmbedding
+
+__all__ = [
+    "CharacterEncoder",
+    "LSTMStack",
+    "LSTMState",
+    "Negatives",
+    "ScalarMix",
+    "Softmax",
+    "States",
+    "WordEmbedding",
+]

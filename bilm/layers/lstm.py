@@ -1,0 +1,131 @@
+"""One direction of the language model: a stack of projected, clipped LSTM layers.
+
+Peters et al. (2018), section 3.3; the cell is that of Sak et al. (2014), "Long short-term memory
+recurrent neural network architectures for large scale acoustic modeling". A state goes in and a
+state comes out; whoever calls decides whether to keep it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import keras
+import tensorflow as tf
+
+from bilm.layers.initial_values import glorot
+from bilm.layers.products import check_precision
+from bilm.layers.recurrence import LSTMState, projected_lstm
+from bilm.options import LSTMOptions
+
+States = tuple[LSTMState, ...]
+
+
+class LSTMWeights(NamedTuple):
+    """The variables of one layer; the columns of kernel and bias are the gates i, j, f, o."""
+
+    kernel: Any  # (2 * projection_dim, 4 * dim), rows are [input; recurrent output]
+    bias: Any  # (4 * dim,)
+    projection: Any  # (dim, projection_dim), or None when the two are equal
+
+
+class LSTMStack(keras.layers.Layer):
+    """The layers of one direction.
+
+    Call arguments:
+        inputs: float32 (time, batch, projection_dim).
+        states: a state per layer: c (batch, dim) and h (batch, projection_dim).
+        present: bool (time, batch); where False a layer's output is zeros and its state is
+            handed on unchanged. None: every place counts.
+        dropout_seed: int32 (2,); None is no dropout. It applies to the input of each layer and
+            to the last layer's output, not to the recurrence (Zaremba et al. 2014).
+
+    Returns:
+        the layers' outputs, each float32 (time, batch, projection_dim), and the new states.
+
+    The backward direction of the model is a second stack that is fed the reversed text.
+    """
+
+    def __init__(
+        self,
+        options: LSTMOptions,
+        *,
+        dropout: float = 0.0,
+        seed: int | None = None,
+        precision: str = "float32",
+        compiled: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.options = options
+        self.dropout = dropout
+        self.precision = check_precision(precision)
+        self.compiled = compiled
+        self.layer_weights = [self._add_layer(i, seed) for i in range(options.n_layers)]
+        self.built = True
+
+    def _add_layer(self, i: int, seed: int | None) -> LSTMWeights:
+        size, dim = self.options.projection_dim, self.options.dim
+        named = f"{self.name}_{i}"
+        kernel = self.add_weight(
+            name=f"layer_{i}_kernel",
+            shape=(2 * size, 4 * dim),
+            initializer=glorot(seed, f"{named}_kernel"),
+        )
+        bias = self.add_weight(name=f"layer_{i}_bias", shape=(4 * dim,), initializer="zeros")
+        if not self.options.has_projection:
+            return LSTMWeights(kernel, bias, None)
+        projection = self.add_weight(
+            name=f"layer_{i}_projection",
+            shape=(dim, size),
+            initializer=glorot(seed, f"{named}_projection"),
+        )
+        return LSTMWeights(kernel, bias, projection)
+
+    def zero_states(self, batch_size: Any) -> States:
+        """The states before any text: zeros for `batch_size` rows."""
+        c = tf.zeros((batch_size, self.options.dim))
+        h = tf.zeros((batch_size, self.options.projection_dim))
+        return tuple(LSTMState(c, h) for _ in range(self.options.n_layers))
+
+    def call(
+        self,
+        inputs: tf.Tensor,
+        states: Sequence[LSTMState],
+        present: tf.Tensor | None = None,
+        dropout_seed: tf.Tensor | None = None,
+    ) -> tuple[list[tf.Tensor], States]:
+        """Run the layers over the time axis."""
+        outputs, new_states = [], []
+        x = inputs
+        for i, (weights, state) in enumerate(zip(self.layer_weights, states, strict=True)):
+            x = self._drop(x, dropout_seed, i)
+            h, new_state = self._run_layer(x, weights, state, present)
+            x = h + x if i > 0 and self.options.use_skip_connections else h
+            outputs.append(x)
+            new_states.append(new_state)
+        outputs[-1] = self._drop(x, dropout_seed, self.options.n_layers)
+        return outputs, tuple(new_states)
+
+    def _run_layer(
+        self, x: tf.Tensor, weights: LSTMWeights, state: LSTMState, present: tf.Tensor | None
+    ) -> tuple[tf.Tensor, LSTMState]:
+        projection = weights.projection
+        return projected_lstm(
+            x,
+            tf.convert_to_tensor(weights.kernel),
+            tf.convert_to_tensor(weights.bias),
+            None if projection is None else tf.convert_to_tensor(projection),
+            state,
+            mask=present,
+            cell_clip=self.options.cell_clip,
+            proj_clip=self.options.proj_clip,
+            compiled=self.compiled,
+            precision=self.precision,
+        )
+
+    def _drop(self, x: tf.Tensor, seed: tf.Tensor | None, place: int) -> tf.Tensor:
+        if seed is None or not self.dropout:
+            return x
+        seed = tf.stack([seed[0], seed[1] + place])
+        return tf.nn.experimental.stateless_dropout(x, self.dropout, seed)

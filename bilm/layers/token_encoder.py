@@ -1,0 +1,173 @@
+"""From a word to a vector that knows no context: Peters et al. (2018), section 3.2.
+
+A character model reads a word's characters (Kim et al. 2016; Jozefowicz et al. 2016): an embedding
+lookup, convolutions over characters, the maximum over positions, highway layers, a projection.
+A word model looks its vector up in a table. Both leave id 0 free for "nothing here".
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bilm.layers.convolution import max_convolution
+from bilm.layers.initial_values import glorot, normal, uniform
+from bilm.layers.products import check_precision, product
+from bilm.options import N_CHARACTERS, CharCNNOptions
+
+
+def lookup(table: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+    """Rows of `table` for ids counted from 1; id 0 is the mask and gives zeros.
+
+    Args:
+        table: (n, dim).
+        ids: integers of any shape, 0..n.
+
+    Returns:
+        shape of `ids` + (dim,).
+    """
+    present = tf.cast(ids > 0, table.dtype)[..., tf.newaxis]
+    return tf.gather(table, tf.maximum(ids - 1, 0)) * present
+
+
+class WordEmbedding(keras.layers.Layer):
+    """The table of a word-input model, or a cache of encoded words.
+
+    Call arguments:
+        ids: integers of any shape, 0 is the mask, word k of the vocabulary is k + 1.
+
+    Output shape: shape of `ids` + (projection_dim,), float32.
+    """
+
+    def __init__(
+        self, n_tokens: int, projection_dim: int, *, seed: int | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.n_tokens = n_tokens
+        self.projection_dim = projection_dim
+        self.embedding = self.add_weight(
+            name="embedding",
+            shape=(n_tokens, projection_dim),
+            initializer=glorot(seed, "embedding"),
+        )
+        self.built = True
+
+    def call(self, ids: tf.Tensor) -> tf.Tensor:
+        """Look the words up."""
+        return lookup(tf.convert_to_tensor(self.embedding), ids)
+
+
+class CharacterEncoder(keras.layers.Layer):
+    """The character convolutions, highway layers and projection of the paper's model.
+
+    Call arguments:
+        characters: integers (n, max_characters_per_token), 0 is the mask, otherwise the
+            vocabulary's character ids + 1.
+
+    Output shape: (n, projection_dim), float32.
+
+    The width of `characters` may be cut by whole columns of padding, as long as one window of
+    the widest filter is left that lies wholly in padding: all such windows give the same value,
+    and the maximum does not change. `call` does so by itself.
+    """
+
+    def __init__(
+        self,
+        options: CharCNNOptions,
+        projection_dim: int,
+        *,
+        seed: int | None = None,
+        precision: str = "float32",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(autocast=False, **kwargs)
+        self.options = options
+        self.projection_dim = projection_dim
+        self.precision = check_precision(precision)
+        self._seed = seed
+        self.char_embed = self.add_weight(
+            name="char_embed",
+            shape=(N_CHARACTERS, options.embedding_dim),
+            initializer=uniform(1.0, seed, "char_embed"),
+        )
+        self.convolutions = [
+            self._add_convolution(i, width, number)
+            for i, (width, number) in enumerate(options.filters)
+        ]
+        self.highways = [self._add_highway(k) for k in range(options.n_highway)]
+        self.projection = self._add_projection()
+        self.built = True
+
+    def _add_convolution(self, i: int, width: int, number: int) -> tuple[Any, Any]:
+        dim = self.options.embedding_dim
+        if self.options.activation == "relu":
+            initial = uniform(0.05, self._seed, f"conv_{i}")
+        else:
+            initial = normal(math.sqrt(1 / (width * dim)), self._seed, f"conv_{i}")
+        shape = (1, width, dim, number)
+        kernel = self.add_weight(name=f"conv_{i}_kernel", shape=shape, initializer=initial)
+        return kernel, self.add_weight(name=f"conv_{i}_bias", shape=(number,), initializer="zeros")
+
+    def _add_highway(self, k: int) -> dict[str, Any]:
+        size = self.options.n_filters
+        weights = {}
+        for gate, bias in (("carry", -2.0), ("transform", 0.0)):
+            name = f"highway_{k}_{gate}"
+            initial = normal(math.sqrt(1 / size), self._seed, name)
+            weights[f"W_{gate}"] = self.add_weight(
+                name=f"{name}_kernel", shape=(size, size), initializer=initial
+            )
+            weights[f"b_{gate}"] = self.add_weight(
+                name=f"{name}_bias", shape=(size,), initializer=keras.initializers.Constant(bias)
+            )
+        return weights
+
+    def _add_projection(self) -> tuple[Any, Any] | None:
+        size = self.options.n_filters
+        if size == self.projection_dim:
+            return None
+        initial = normal(math.sqrt(1 / size), self._seed, "projection")
+        shape = (size, self.projection_dim)
+        kernel = self.add_weight(name="projection_kernel", shape=shape, initializer=initial)
+        bias = self.add_weight(
+            name="projection_bias", shape=(self.projection_dim,), initializer="zeros"
+        )
+        return kernel, bias
+
+    def call(self, characters: tf.Tensor) -> tf.Tensor:
+        """Encode words."""
+        embedded = lookup(tf.convert_to_tensor(self.char_embed), self._without_padding(characters))
+        x = tf.concat(
+            [
+                max_convolution(embedded, kernel[0], bias, self.options.activation, self.precision)
+                for kernel, bias in self.convolutions
+            ],
+            axis=-1,
+        )
+        for weights in self.highways:
+            x = self._highway(x, weights)
+        if self.projection is not None:
+            kernel, bias = self.projection
+            x = product(x, kernel, self.precision) + bias
+        return x
+
+    def _highway(self, x: tf.Tensor, weights: dict[str, Any]) -> tf.Tensor:
+        """Srivastava et al. (2015). The files' names are the wrong way round: the gate that is
+        called carry lets the transformed part through."""
+        gate = tf.sigmoid(product(x, weights["W_carry"], self.precision) + weights["b_carry"])
+        new = tf.nn.relu(
+            product(x, weights["W_transform"], self.precision) + weights["b_transform"]
+        )
+        return gate * new + (1 - gate) * x
+
+    def _without_padding(self, characters: tf.Tensor) -> tf.Tensor:
+        """Cut the columns that cannot change a maximum, down to a multiple of 8."""
+        here = (characters != 0) & (characters != N_CHARACTERS)
+        columns = tf.range(1, tf.shape(characters)[1] + 1)
+        longest = tf.reduce_max(tf.where(here, columns, 0))
+        longest = tf.maximum(longest, 0)  # the maximum over no words is the lowest integer
+        needed = longest + max(width for width, _ in self.options.filters)
+        return characters[:, : -(-needed // 8) * 8]

@@ -1,0 +1,225 @@
+"""The pretrained language model as a Keras layer: ids in, all layers' vectors out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bilm.errors import InputError
+from bilm.files import PathLike
+from bilm.layers import LSTMState, States
+from bilm.layers.directions import contextual_layers
+from bilm.model.network import build_network, count_embedded_tokens, load_network, read_options
+from bilm.options import N_CHARACTERS, Options
+
+
+@keras.saving.register_keras_serializable(package="bilm")
+class BidirectionalLanguageModel(keras.layers.Layer):
+    """ELMo's language model with its weights: Peters et al. (2018), section 3.
+
+    Args:
+        options_file: options.json, or its contents.
+        weight_file: the HDF5 weights. None builds the network with zeros, for a loader that
+            fills it, as Keras does with a saved model.
+        use_character_inputs: True for character ids, False for word ids.
+        embedding_weight_file: for word ids, the file that holds the token cache; by default the
+            table is read from `weight_file`.
+        max_batch_size: rows for which a state is kept, when `stateful`.
+        stateful: keep the LSTM states from call to call: row i continues row i, rows that a batch
+            does not have keep their state. The original always did so. By default each sentence
+            is alone, and its vectors do not depend on what else is or was in a batch.
+        trainable: let gradients into the model.
+        n_tokens: rows of the word table, when there is no file to count them in.
+        precision: "float32", or "bfloat16" for products in bfloat16.
+
+    Call arguments:
+        ids: integers, 0 is padding. Characters (batch, time + 2, max_characters_per_token) as
+            `Batcher` gives them, or words (batch, time + 2) as `TokenBatcher` does; each sentence
+            stands between its begin and end tokens. A tensor, a NumPy array or a `keras.Input`.
+
+    Returns a dict of
+        lm_embeddings: float32 (batch, n_layers + 1, time, 2 * projection_dim), the token layer
+            [token; token] first, zeros at padding, begin and end tokens cut off. With one
+            direction the last axis is projection_dim.
+        lengths: int32 (batch,), tokens of each sentence.
+        token_embeddings: float32 (batch, time + 2, projection_dim), begin and end included.
+        mask: bool (batch, time).
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        InputError: a file is not what it should be, or ids are of the wrong type, shape or range.
+
+    Example:
+
+        bilm = BidirectionalLanguageModel("options.json", "weights.hdf5")
+        vectors = bilm(Batcher(None, 50).batch_sentences([["A", "sentence"]]))["lm_embeddings"]
+    """
+
+    def __init__(
+        self,
+        options_file: PathLike | Mapping[str, Any] | Options,
+        weight_file: PathLike | None,
+        use_character_inputs: bool = True,
+        embedding_weight_file: PathLike | None = None,
+        max_batch_size: int = 128,
+        *,
+        stateful: bool = False,
+        trainable: bool = False,
+        n_tokens: int | None = None,
+        precision: str = "float32",
+        name: str = "bilm",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name, trainable=trainable, autocast=False, **kwargs)
+        self.options = read_options(options_file)
+        self.use_character_inputs = use_character_inputs
+        self.max_batch_size = max_batch_size
+        self.stateful = stateful
+        self.precision = precision
+        if use_character_inputs and embedding_weight_file is not None:
+            raise InputError("embedding_weight_file is for word ids: use_character_inputs=False.")
+        if not use_character_inputs and n_tokens is None:
+            table_file = embedding_weight_file or weight_file
+            if table_file is None:
+                raise InputError("n_tokens: the rows of the word table are needed without files.")
+            n_tokens = count_embedded_tokens(table_file)
+        self.n_tokens = None if use_character_inputs else n_tokens
+        self.network = build_network(self.options, self.n_tokens, precision=precision)
+        self.encoder, self.stacks = self.network
+        if weight_file is not None:
+            load_network(self.network, weight_file, embedding_weight_file)
+        self._kept_states = self._add_states() if stateful else None
+        self.built = True
+
+    def _add_states(self) -> tuple[States, ...]:
+        def add(name: str, size: int) -> Any:
+            shape = (self.max_batch_size, size)
+            return self.add_weight(name=name, shape=shape, initializer="zeros", trainable=False)
+
+        lstm = self.options.lstm
+        return tuple(
+            tuple(
+                LSTMState(add(f"c_{d}_{i}", lstm.dim), add(f"h_{d}_{i}", lstm.projection_dim))
+                for i in range(lstm.n_layers)
+            )
+            for d in range(self.options.n_directions)
+        )
+
+    def reset_states(self) -> None:
+        """Forget the text before: set the kept states to zero.
+
+        Raises:
+            InputError: the model is not `stateful`.
+        """
+        if self._kept_states is None:
+            raise InputError("reset_states: the model keeps no states; it is not stateful.")
+        for variable in tf.nest.flatten(self._kept_states):
+            variable.assign(tf.zeros(variable.shape))
+
+    def __call__(self, ids: Any, *args: Any, **kwargs: Any) -> Any:
+        """Check the ids, then call as any Keras layer is called."""
+        if not hasattr(ids, "dtype"):
+            ids = np.asarray(ids)
+        self._check(ids)
+        return super().__call__(ids, *args, **kwargs)
+
+    def call(self, ids: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Compute all layers of a batch of sentences."""
+        present = tf.reduce_any(ids > 0, axis=-1) if self.use_character_inputs else ids > 0
+        lengths = tf.reduce_sum(tf.cast(present, tf.int32), axis=1)
+        tokens = self._encode(ids) * tf.cast(present, tf.float32)[..., tf.newaxis]
+        states = self._states_before(tf.shape(ids)[0])
+        layers, after = contextual_layers(
+            self.stacks, tf.transpose(tokens, (1, 0, 2)), lengths, states
+        )
+        self._keep(after)
+        n_tokens = tf.maximum(lengths - 2, 0)
+        mask = tf.sequence_mask(n_tokens, tf.shape(ids)[1] - 2)
+        lm_embeddings = tf.transpose(tf.stack(layers), (2, 0, 1, 3))[:, :, 1:-1]
+        lm_embeddings *= tf.cast(mask, tf.float32)[:, tf.newaxis, :, tf.newaxis]
+        result = {
+            "lm_embeddings": lm_embeddings,
+            "lengths": n_tokens,
+            "token_embeddings": tokens,
+            "mask": mask,
+        }
+        if self.trainable:
+            return result
+        return {name: tf.stop_gradient(value) for name, value in result.items()}
+
+    def _encode(self, ids: tf.Tensor) -> tf.Tensor:
+        if not self.use_character_inputs:
+            return self.encoder(ids)
+        words = self.encoder(tf.reshape(ids, (-1, ids.shape[-1])))
+        shape = tf.concat([tf.shape(ids)[:2], [self.options.lstm.projection_dim]], 0)
+        return tf.ensure_shape(
+            tf.reshape(words, shape), (*ids.shape[:2], self.options.lstm.projection_dim)
+        )
+
+    def _states_before(self, batch_size: tf.Tensor) -> tuple[States, ...]:
+        if self._kept_states is None:
+            return tuple(stack.zero_states(batch_size) for stack in self.stacks)
+        return tf.nest.map_structure(lambda v: tf.convert_to_tensor(v)[:batch_size], self._kept_states)
+
+    def _keep(self, after: tuple[States, ...]) -> None:
+        if self._kept_states is None:
+            return
+        kept, new = tf.nest.flatten(self._kept_states), tf.nest.flatten(after)
+        # A batch of unknown size is known only now.
+        tf.debugging.assert_less_equal(
+            tf.shape(new[0])[0], self.max_batch_size, "ids: batch over max_batch_size"
+        )
+        for variable, value in zip(kept, new, strict=True):
+            value = tf.stop_gradient(value)
+            rest = tf.convert_to_tensor(variable)[tf.shape(value)[0] :]
+            variable.assign(tf.concat([value, rest], axis=0))
+
+    def _check(self, ids: Any) -> None:
+        dtype = keras.backend.standardize_dtype(ids.dtype)
+        if "int" not in dtype:
+            raise InputError(
+                f"ids: integers are expected, not {dtype}; with Keras, "
+                f"keras.Input(..., dtype='int32')."
+            )
+        shape = tuple(ids.shape)
+        last = (self.options.max_word_length,) if self.use_character_inputs else ()
+        if len(shape) != 2 + len(last) or shape[2:] != last:
+            axes = ", ".join(["batch", "time", *map(str, last)])
+            raise InputError(f"ids: shape ({axes}) is expected, not {shape}.")
+        if shape[1] is not None and shape[1] < 2:
+            raise InputError(
+                f"ids: each sentence stands between its begin and end tokens, so the time axis "
+                f"is at least 2, not {shape[1]}."
+            )
+        if self.stateful and shape[0] is not None and shape[0] > self.max_batch_size:
+            raise InputError(
+                f"ids: {shape[0]} sentences in a batch; states are kept for max_batch_size = "
+                f"{self.max_batch_size}."
+            )
+        if isinstance(ids, np.ndarray) or (tf.is_tensor(ids) and hasattr(ids, "numpy")):
+            self._check_range(np.asarray(ids))
+
+    def _check_range(self, ids: np.ndarray) -> None:
+        highest = N_CHARACTERS if self.n_tokens is None else self.n_tokens
+        low, high = (int(ids.min()), int(ids.max())) if ids.size else (0, 0)
+        if low < 0 or high > highest:
+            kind = "character" if self.use_character_inputs else "word"
+            raise InputError(
+                f"ids: {kind} ids from 0 to {highest} are expected, not {low} to {high}."
+            )
+
+    def get_config(self) -> dict[str, Any]:
+        """What builds the network again; the weights are saved beside it, not from the files."""
+        return super().get_config() | {
+            "options_file": self.options.inference_dict(),
+            "weight_file": None,
+            "use_character_inputs": self.use_character_inputs,
+            "max_batch_size": self.max_batch_size,
+            "stateful": self.stateful,
+            "n_tokens": self.n_tokens,
+            "precision": self.precision,
+        }

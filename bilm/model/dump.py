@@ -1,0 +1,119 @@
+"""From files to files: vectors of a vocabulary, and vectors of a corpus."""
+
+from __future__ import annotations
+
+import h5py
+import numpy as np
+import tensorflow as tf
+
+from bilm.data import UnicodeCharsVocabulary, Vocabulary
+from bilm.errors import InputError
+from bilm.files import PathLike, atomic_write, read_lines
+from bilm.model.corpus import CorpusEncoder, WordIds
+from bilm.model.network import (
+    build_network,
+    count_embedded_tokens,
+    load_network,
+    read_options,
+)
+from bilm.options import Options
+
+_WORDS_AT_ONCE = 2048
+
+
+def dump_token_embeddings(
+    vocab_file: PathLike, options_file: PathLike, weight_file: PathLike, outfile: PathLike
+) -> None:
+    """Encode every word of a vocabulary from its characters and write the vectors.
+
+    The result is a token cache: `BidirectionalLanguageModel(..., use_character_inputs=False,
+    embedding_weight_file=outfile)` reads it.
+
+    Args:
+        vocab_file: a word a line, with <S>, </S> and <UNK>.
+        options_file: options.json of a model with character input.
+        weight_file: its HDF5 weights.
+        outfile: the HDF5 file to write, dataset `embedding` float32 (words, projection_dim) in
+            the order of the vocabulary.
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        InputError: a file is not what it should be; the model takes words.
+    """
+    options = read_options(options_file)
+    if options.max_word_length is None:
+        raise InputError(f"{options_file}: no char_cnn: a model of words has its vectors already.")
+    vocabulary = UnicodeCharsVocabulary(vocab_file, options.max_word_length)
+    network = build_network(options)
+    load_network(network, weight_file, None)
+    encode = tf.function(network.encoder, reduce_retracing=True)
+    with atomic_write(outfile) as temporary, h5py.File(temporary, "w") as file:
+        shape = (vocabulary.size, options.lstm.projection_dim)
+        embedding = file.create_dataset("embedding", shape, np.float32)
+        for start in range(0, vocabulary.size, _WORDS_AT_ONCE):
+            characters = vocabulary.word_char_ids[start : start + _WORDS_AT_ONCE] + 1
+            embedding[start : start + _WORDS_AT_ONCE] = encode(tf.constant(characters)).numpy()
+
+
+def dump_bilm_embeddings(
+    vocab_file: PathLike,
+    dataset_file: PathLike,
+    options_file: PathLike,
+    weight_file: PathLike,
+    outfile: PathLike,
+) -> None:
+    """Write all layers of each sentence of a text file.
+
+    Each sentence is computed alone: its vectors do not depend on its neighbours in the file.
+
+    Args:
+        vocab_file: a word a line, with <S>, </S> and <UNK>. With character input it changes
+            nothing: a word's vector comes from its characters.
+        dataset_file: a sentence a line, words separated by white space; plain, .gz or .xz.
+        options_file: options.json of the model.
+        weight_file: its HDF5 weights.
+        outfile: the HDF5 file to write. Dataset str(line number from 0): float32
+            (n_layers + 1, words, 2 * projection_dim); an empty line has no words.
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        InputError: a file is not what it should be.
+    """
+    options = read_options(options_file)
+    encoder = load_corpus_encoder(vocab_file, options, weight_file)
+    sentences = (line.split() for line in read_lines(dataset_file))
+    with atomic_write(outfile) as temporary, h5py.File(temporary, "w") as file:
+        for number, layers in enumerate(encoder.layers(sentences)):
+            file.create_dataset(str(number), data=layers)
+
+
+def load_corpus_encoder(
+    vocab_file: PathLike, options: Options, weight_file: PathLike
+) -> CorpusEncoder:
+    """A `CorpusEncoder` for a model's files, with character or word input as the options say."""
+    if options.max_word_length is None:
+        vocabulary = Vocabulary(vocab_file)
+        n_tokens = count_embedded_tokens(weight_file)
+        if n_tokens != vocabulary.size:
+            raise InputError(
+                f"{vocab_file}: {n_tokens} words are expected, as many as the rows of 'embedding' "
+                f"in {weight_file}, not {vocabulary.size}."
+            )
+        network = build_network(options, n_tokens)
+        word_ids = _ids_in(vocabulary)
+    else:
+        characters = UnicodeCharsVocabulary(vocab_file, options.max_word_length)
+        network = build_network(options)
+        word_ids = _characters_in(characters)
+    load_network(network, weight_file, None)
+    return CorpusEncoder(network, word_ids)
+
+
+def _ids_in(vocabulary: Vocabulary) -> WordIds:
+    return lambda words: np.array([vocabulary.word_to_id(word) for word in words], np.int32)
+
+
+def _characters_in(vocabulary: UnicodeCharsVocabulary) -> WordIds:
+    return lambda words: np.stack([vocabulary.word_to_char_ids(word) for word in words])
+
+

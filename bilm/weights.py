@@ -1,0 +1,243 @@
+"""Weights in files: the one table from variables to HDF5 and TF1 names, and strict reading and
+writing.
+
+Published files hold the token encoder and the LSTMs of both directions as float32 HDF5 datasets;
+TF1 checkpoints hold the softmax and Adagrad's accumulators as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import h5py
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bilm.errors import InputError
+from bilm.files import PathLike, atomic_write, require_file
+from bilm.layers import CharacterEncoder, LSTMStack, Softmax, WordEmbedding
+
+Encoder = CharacterEncoder | WordEmbedding
+
+# A file may hold other groups beside these; no known reader minds them.
+_ENCODER_GROUPS = ("char_embed", "CNN", "embedding")
+_LSTM_GROUPS = ("RNN_", "rnn")
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A variable and its names.
+
+    Attributes:
+        variable: a Keras variable.
+        dataset: its HDF5 dataset; None for the softmax, which published files do not hold.
+        checkpoint: its name in a checkpoint.
+        odd_dataset: the name under which the original dumped it when it could not load it again.
+    """
+
+    variable: Any
+    dataset: str | None
+    checkpoint: str
+    odd_dataset: str | None = None
+
+
+def weight_table(
+    encoder: Encoder | None, stacks: Sequence[LSTMStack], softmax: Softmax | None = None
+) -> list[Weight]:
+    """All variables with their names, in the order of the network."""
+    table = list(_encoder_weights(encoder)) if encoder is not None else []
+    for d, stack in enumerate(stacks):
+        table += _lstm_weights(stack, d, len(stacks))
+    if softmax is not None:
+        if not softmax.is_tied:
+            table.append(Weight(softmax.W, None, "lm/softmax/W"))
+        table.append(Weight(softmax.b, None, "lm/softmax/b"))
+    return table
+
+
+def _encoder_weights(encoder: Encoder) -> Iterator[Weight]:
+    def named(variable: Any, name: str) -> Weight:
+        return Weight(variable, name, f"lm/{name}")
+
+    if isinstance(encoder, WordEmbedding):
+        yield named(encoder.embedding, "embedding")
+        return
+    yield named(encoder.char_embed, "char_embed")
+    for i, (kernel, bias) in enumerate(encoder.convolutions):
+        yield named(kernel, f"CNN/W_cnn_{i}")
+        yield named(bias, f"CNN/b_cnn_{i}")
+    for k, highway in enumerate(encoder.highways):
+        for name, variable in highway.items():
+            yield named(variable, f"CNN_high_{k}/{name}")
+    if encoder.projection is not None:
+        kernel, bias = encoder.projection
+        yield named(kernel, "CNN_proj/W_proj")
+        yield named(bias, "CNN_proj/b_proj")
+
+
+def _lstm_weights(stack: LSTMStack, direction: int, n_directions: int) -> Iterator[Weight]:
+    n_layers = len(stack.layer_weights)
+    # TF1 left out what there was only one of: the direction's scope, and the cell's number.
+    scope = f"RNN_{direction}/rnn" if n_directions > 1 else "rnn"
+    for i, layer in enumerate(stack.layer_weights):
+        cell = f"multi_rnn_cell/cell_{i}/lstm_cell" if n_layers > 1 else "lstm_cell"
+        for variable, name, tf1_name in (
+            (layer.kernel, "W_0", "kernel"),
+            (layer.bias, "B", "bias"),
+            (layer.projection, "W_P_0", "projection/kernel"),
+        ):
+            if variable is None:
+                continue
+            dataset = f"RNN_{direction}/RNN/MultiRNNCell/Cell{i}/LSTMCell/{name}"
+            checkpoint = f"lm/{scope}/{cell}/{tf1_name}"
+            yield Weight(variable, dataset, checkpoint, _odd_dataset(scope, i, n_layers, name, tf1_name))
+
+
+def _odd_dataset(scope: str, i: int, n_layers: int, name: str, tf1_name: str) -> str | None:
+    cell = f"MultiRNNCell/Cell{i}/LSTMCell" if n_layers > 1 else "LSTMCell"
+    if scope == "rnn":  # the original renamed nothing below a leading "rnn"
+        return f"rnn/{cell if n_layers > 1 else 'lstm_cell'}/{tf1_name}"
+    return f"{scope.replace('rnn', 'RNN')}/{cell}/{name}" if n_layers == 1 else None
+
+
+def load_hdf5(path: PathLike, table: Sequence[Weight], also: Iterable[str] = ()) -> None:
+    """Set the variables of `table` from a weights file.
+
+    Args:
+        path: the file.
+        table: what is to be read; the softmax is left out.
+        also: groups (beginnings of names) that may be there and are not read.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: the file is not HDF5, or datasets are missing, superfluous or of the wrong
+            shape: all of them are named, with both shapes.
+    """
+    shapes = dataset_shapes(path)
+    wanted = {weight.dataset: weight for weight in table if weight.dataset is not None}
+    found = {}
+    for dataset, weight in wanted.items():
+        names = (dataset, weight.odd_dataset)
+        found[dataset] = next((name for name in names if name in shapes), dataset)
+    problems = []
+    for dataset, weight in wanted.items():
+        expected, stored = tuple(weight.variable.shape), shapes.get(found[dataset])
+        if stored is None:
+            problems.append(f"{dataset}: missing, shape {expected} is expected")
+        elif stored != expected:
+            problems.append(f"{dataset}: shape {expected} is expected, not {stored}")
+    known = set(found.values())
+    groups = tuple(also)
+    for name in sorted(set(shapes) - known):
+        if name.startswith((*_ENCODER_GROUPS, *_LSTM_GROUPS)) and not (
+            groups and name.startswith(groups)
+        ):
+            problems.append(f"{name}: superfluous, shape {shapes[name]}")
+    _raise_all(path, problems)
+    with open_hdf5(path) as file:
+        for dataset, weight in wanted.items():
+            weight.variable.assign(file[found[dataset]][...].astype(np.float32))
+
+
+def dataset_shapes(path: PathLike) -> dict[str, tuple[int, ...]]:
+    """The shape of every dataset in an HDF5 file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: the file is not HDF5, or is cut off.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+
+    def add(name: str, item: Any) -> None:
+        if isinstance(item, h5py.Dataset):
+            shapes[name] = item.shape
+
+    with open_hdf5(path) as file:
+        file.visititems(add)
+    return shapes
+
+
+def open_hdf5(path: PathLike) -> h5py.File:
+    """Open an HDF5 file for reading.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: the file is not HDF5, or is cut off.
+    """
+    path = require_file(path, "weights file")
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        raise InputError(f"{path}: not an HDF5 file, or cut off: {error}") from error
+
+
+def save_hdf5(path: PathLike, values: Mapping[str, np.ndarray]) -> None:
+    """Write float32 datasets to an HDF5 file, whole or not at all."""
+    with atomic_write(path) as temporary, h5py.File(temporary, "w") as file:
+        for name, value in values.items():
+            file.create_dataset(name, data=np.asarray(value, np.float32))
+
+
+def hdf5_values(table: Sequence[Weight]) -> dict[str, np.ndarray]:
+    """What a weights file holds of `table`: dataset name to float32 array."""
+    return {
+        weight.dataset: keras.ops.convert_to_numpy(weight.variable)
+        for weight in table
+        if weight.dataset is not None
+    }
+
+
+def open_checkpoint(path: str) -> Any:
+    """A reader of a TF1 checkpoint or one of ours, by its prefix (`.../model.ckpt-10`).
+
+    Raises:
+        FileNotFoundError: there is no such checkpoint.
+        InputError: it is cut off or damaged.
+    """
+    require_file(f"{path}.index", "checkpoint")
+    try:
+        return tf.train.load_checkpoint(path)
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        raise InputError(f"{path}: not a checkpoint, or cut off: {error}") from error
+
+
+def read_checkpoint(
+    path: str, shapes: Mapping[str, tuple[int, ...]], also: Sequence[str] = ()
+) -> dict[str, np.ndarray]:
+    """Read the variables of a checkpoint.
+
+    Args:
+        path: the checkpoint's prefix.
+        shapes: name to shape of each variable to read.
+        also: beginnings of names that may be there and are not read.
+
+    Raises:
+        FileNotFoundError: there is no such checkpoint.
+        InputError: it is damaged, or variables are missing, superfluous or of the wrong shape:
+            all of them are named, with both shapes.
+    """
+    reader = open_checkpoint(path)
+    stored = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
+    problems = []
+    for name, shape in shapes.items():
+        if name not in stored:
+            problems.append(f"{name}: missing, shape {tuple(shape)} is expected")
+        elif stored[name] != tuple(shape):
+            problems.append(f"{name}: shape {tuple(shape)} is expected, not {stored[name]}")
+    for name in sorted(set(stored) - set(shapes)):
+        if not name.startswith(tuple(also)):
+            problems.append(f"{name}: superfluous, shape {stored[name]}")
+    _raise_all(path, problems)
+    try:
+        return {name: reader.get_tensor(name) for name in shapes}
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        raise InputError(f"{path}: damaged or cut off: {error}") from error
+
+
+def _raise_all(path: PathLike, problems: list[str]) -> None:
+    if problems:
+        listed = "\n  ".join(problems)
+        raise InputError(f"{path}: the weights do not fit the options:\n  {listed}")
