@@ -1,0 +1,147 @@
+"""The layout of the package, read from its syntax trees: data flows one way."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bilm
+
+ROOT = Path(bilm.__file__).parent
+# A part imports from parts above it only, and never from another one of its own line.
+LINES = (
+    ("errors",),
+    ("files",),
+    ("options",),
+    ("data",),
+    ("layers",),
+    ("weights",),
+    ("elmo", "model", "training"),
+    ("demo",),
+    ("cli",),
+    ("__main__",),
+)
+RANK = {part: rank for rank, line in enumerate(LINES) for part in line}
+FRAMEWORKS = {"tensorflow", "keras"}
+# Parts that see no tensor, and parts that see no file.
+NO_TENSORS = {"errors", "files", "options", "data"}
+NO_FILES = {"layers", "elmo"}
+# Programs for a person at a terminal.
+MAY_PRINT = {"cli", "demo", "__main__"}
+
+
+def part_of(path):
+    """The first name below bilm; "" is bilm/__init__.py, which names everything."""
+    first = path.relative_to(ROOT).parts[0].removesuffix(".py")
+    return "" if first == "__init__" else first
+
+
+def name_of(path):
+    return str(path.relative_to(ROOT))
+
+
+SOURCES = sorted(ROOT.rglob("*.py"))
+TREES = {path: ast.parse(path.read_text(encoding="utf-8")) for path in SOURCES}
+PARTS = [path for path in SOURCES if part_of(path)]
+
+
+def imported(tree):
+    """Dotted names of all modules that a tree imports, wherever in it."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "relative imports hide where a name is from"
+            if node.module == "bilm":
+                yield from (f"bilm.{alias.name}" for alias in node.names)
+            else:
+                yield node.module
+
+
+def calls(tree):
+    """Source text of whatever is called."""
+    return [ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)]
+
+
+@pytest.mark.parametrize("path", PARTS, ids=name_of)
+def test_imports_go_one_way(path):
+    part = part_of(path)
+    assert part in RANK, f"{part} has no place in the order of imports"
+    for name in imported(TREES[path]):
+        if not name.startswith("bilm."):
+            continue
+        other = name.split(".")[1]
+        # `from bilm import name` goes by the front door, which is above everything.
+        assert other in RANK, f"{path} imports {name}: say which part it is from"
+        assert other == part or RANK[other] < RANK[part], f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("path", PARTS, ids=name_of)
+def test_no_tensors_or_files_where_they_do_not_belong(path):
+    part = part_of(path)
+    names = {name.split(".")[0] for name in imported(TREES[path])}
+    if part in NO_TENSORS:
+        assert not names & FRAMEWORKS
+    if part in NO_FILES:
+        assert not names & {"h5py", "pathlib", "os", "io"}
+        assert "bilm.files" not in imported(TREES[path])
+        assert "open" not in calls(TREES[path])
+
+
+def test_weights_are_read_and_written_in_one_place():
+    """Elsewhere h5py is for files of vectors only."""
+    users = {part_of(path) for path in SOURCES if "h5py" in set(imported(TREES[path]))}
+    assert users <= {"weights", "model", "demo", "cli"}
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=name_of)
+def test_no_asserts_or_global_seeds(path):
+    tree = TREES[path]
+    assert not any(isinstance(node, ast.Assert) for node in ast.walk(tree))
+    for call in calls(tree):
+        assert call.split(".")[-1] not in {"seed", "set_seed", "set_random_seed"}, call
+        if call.startswith("np.random."):
+            assert call in {"np.random.default_rng", "np.random.Generator"}, call
+        # The module's functions share a state; generators of one's own do not.
+        if "random" in set(imported(tree)) and call.startswith("random."):
+            assert call.startswith("random.Random"), call
+
+
+@pytest.mark.parametrize("path", [p for p in SOURCES if part_of(p) not in MAY_PRINT], ids=name_of)
+def test_the_library_is_quiet(path):
+    """It neither prints, nor asks, nor ends the program, nor sets up logging."""
+    forbidden = {"print", "input", "exit", "quit", "sys.exit", "os._exit", "logging.basicConfig"}
+    assert not forbidden & set(calls(TREES[path]))
+    raised = [ast.unparse(node) for node in ast.walk(TREES[path]) if isinstance(node, ast.Raise)]
+    assert not [text for text in raised if "SystemExit" in text]
+
+
+@pytest.mark.parametrize("module", ["bilm", "bilm.data", "bilm.options", "bilm.cli"])
+def test_tensorflow_is_not_loaded_before_it_is_needed(module):
+    program = f"import sys, {module}; print('tensorflow' in sys.modules or 'keras' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.strip() == "False", done.stderr
+
+
+def test_public_names_are_where_they_always_were():
+    """The import paths of the original, and the front door."""
+    paths = {
+        "data": "Batcher BidirectionalLMDataset LMDataset TokenBatcher UnicodeCharsVocabulary "
+        "Vocabulary _get_batch",
+        "elmo": "weight_layers",
+        "model": "BidirectionalLanguageModel dump_bilm_embeddings dump_token_embeddings",
+        "training": "LanguageModel dump_weights load_options_latest_checkpoint load_vocab test "
+        "train",
+    }
+    for module, names in paths.items():
+        home = __import__(f"bilm.{module}", fromlist=["_"])
+        for name in names.split():
+            assert hasattr(home, name), f"bilm.{module}.{name}"
+    for name in bilm.__all__:
+        assert getattr(bilm, name) is not None
+    with pytest.raises(AttributeError, match="'bilm' has no attribute 'nothing'"):
+        _ = bilm.nothing
