@@ -9,3 +9,7 @@ class InputError(ValueError):
     The message names the file, the line or dataset, the rule, and what was received. The command
     line prints it without a traceback. A path that does not exist is a ``FileNotFoundError``.
     """
+
+
+class TrainingError(RuntimeError):
+    """A training run that cannot go on; what it had saved stays."""

@@ -22,9 +22,9 @@ from bilm.layers import CharacterEncoder, LSTMStack, Softmax, WordEmbedding
 
 Encoder = CharacterEncoder | WordEmbedding
 
-# A file may hold other groups beside these; no known reader minds them.
-_ENCODER_GROUPS = ("char_embed", "CNN", "embedding")
-_LSTM_GROUPS = ("RNN_", "rnn")
+# The groups that published files hold. Others may stand beside them; no known reader minds.
+ENCODER_GROUPS = ("char_embed", "CNN", "embedding")
+LSTM_GROUPS = ("RNN_", "rnn")
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ def load_hdf5(path: PathLike, table: Sequence[Weight], also: Iterable[str] = ())
     known = set(found.values())
     groups = tuple(also)
     for name in sorted(set(shapes) - known):
-        if name.startswith((*_ENCODER_GROUPS, *_LSTM_GROUPS)) and not (
+        if name.startswith((*ENCODER_GROUPS, *LSTM_GROUPS)) and not (
             groups and name.startswith(groups)
         ):
             problems.append(f"{name}: superfluous, shape {shapes[name]}")

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bilm.errors import InputError
 from bilm.layers.directions import contextual_layers
-from bilm.model.network import Network
+from bilm.network import Network
 
 Sentence = Sequence[str]
 # Words to the ids that the encoder takes, without the mask's + 1: (n, characters) or (n,).
@@ -86,9 +86,10 @@ class CorpusEncoder:
         self.window_tokens = window_tokens
         self.batch_tokens = batch_tokens
         dim = network.stacks[0].options.projection_dim
-        self._words = WordVectors(tf.function(network.encoder, reduce_retracing=True), word_ids, dim)
+        self._words = WordVectors(tf.function(network.encoder, reduce_retracing=True, autograph=False), word_ids, dim)
         self._layers = tf.function(
             self._run,
+            autograph=False,
             input_signature=[
                 tf.TensorSpec((None, dim), tf.float32),
                 tf.TensorSpec((None, None), tf.int32),

@@ -10,12 +10,8 @@ from bilm.data import UnicodeCharsVocabulary, Vocabulary
 from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write, read_lines
 from bilm.model.corpus import CorpusEncoder, WordIds
-from bilm.model.network import (
-    build_network,
-    count_embedded_tokens,
-    load_network,
-    read_options,
-)
+from bilm.model.loading import count_embedded_tokens, load_network, read_options
+from bilm.network import build_network
 from bilm.options import Options
 
 _WORDS_AT_ONCE = 2048
@@ -45,8 +41,8 @@ def dump_token_embeddings(
         raise InputError(f"{options_file}: no char_cnn: a model of words has its vectors already.")
     vocabulary = UnicodeCharsVocabulary(vocab_file, options.max_word_length)
     network = build_network(options)
-    load_network(network, weight_file, None)
-    encode = tf.function(network.encoder, reduce_retracing=True)
+    load_network(network, weight_file)
+    encode = tf.function(network.encoder, reduce_retracing=True, autograph=False)
     with atomic_write(outfile) as temporary, h5py.File(temporary, "w") as file:
         shape = (vocabulary.size, options.lstm.projection_dim)
         embedding = file.create_dataset("embedding", shape, np.float32)
@@ -105,7 +101,7 @@ def load_corpus_encoder(
         characters = UnicodeCharsVocabulary(vocab_file, options.max_word_length)
         network = build_network(options)
         word_ids = _characters_in(characters)
-    load_network(network, weight_file, None)
+    load_network(network, weight_file)
     return CorpusEncoder(network, word_ids)
 
 

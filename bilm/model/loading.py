@@ -1,0 +1,53 @@
+"""Load a network from the files of a pretrained model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from bilm.errors import InputError
+from bilm.files import PathLike
+from bilm.network import Network
+from bilm.options import Options
+from bilm.weights import ENCODER_GROUPS, LSTM_GROUPS, dataset_shapes, load_hdf5, weight_table
+
+
+def read_options(options: PathLike | Mapping[str, Any] | Options) -> Options:
+    """Options for inference, from a file, from its contents, or as they are."""
+    if isinstance(options, Options):
+        return options
+    if isinstance(options, Mapping):
+        return Options.from_dict(options, training=False)
+    return Options.from_file(options, training=False)
+
+
+def count_embedded_tokens(file: PathLike) -> int:
+    """Rows of the dataset `embedding`: a token cache, or the table of a word-input model.
+
+    Raises:
+        InputError: the file has no such dataset, or not of two axes.
+    """
+    shape = dataset_shapes(file).get("embedding")
+    if shape is None or len(shape) != 2:
+        found = "nothing" if shape is None else f"shape {shape}"
+        raise InputError(
+            f"{file}: a dataset 'embedding' (tokens, projection_dim) is expected, not {found}."
+        )
+    return shape[0]
+
+
+def load_network(
+    network: Network, weight_file: PathLike, embedding_file: PathLike | None = None
+) -> None:
+    """Load the layers; the word table from a file of its own, if `embedding_file` names one.
+
+    Raises:
+        FileNotFoundError, InputError: see `bilm.weights.load_hdf5`.
+    """
+    if embedding_file is None:
+        load_hdf5(weight_file, network.weight_table())
+        return
+    # The weights of the encoder that made the cache may stand beside the LSTMs.
+    load_hdf5(weight_file, weight_table(None, network.stacks), also=ENCODER_GROUPS)
+    others = (*ENCODER_GROUPS, *LSTM_GROUPS)
+    load_hdf5(embedding_file, weight_table(network.encoder, ()), also=others)

@@ -1,0 +1,19 @@
+"""Training, evaluation and checkpoints of a language model."""
+
+from bilm.data import load_vocab
+from bilm.training.checkpoint import dump_weights, load_options_latest_checkpoint
+from bilm.training.evaluation import Perplexity, test
+from bilm.training.language_model import LanguageModel
+from bilm.training.loop import TrainingProgress, TrainingRecord, train
+
+__all__ = [
+    "LanguageModel",
+    "Perplexity",
+    "TrainingProgress",
+    "TrainingRecord",
+    "dump_weights",
+    "load_options_latest_checkpoint",
+    "load_vocab",
+    "test",
+    "train",
+]

@@ -1,0 +1,251 @@
+"""Checkpoints: the original's folder and names, with what a resumed run needs beside them.
+
+A folder holds `options.json`, `checkpoint` (which names the newest) and `model.ckpt-N` in TF's
+bundle format. Variables and accumulators have the names of the original's, so that one reader
+serves its checkpoints and ours. Ours add `bilm/record`, a JSON object, and the LSTM states.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import re
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.errors import InputError
+from bilm.files import (
+    PathLike,
+    atomic_write,
+    flush_to_disk,
+    read_json_object,
+    write_json,
+)
+from bilm.network import build_network
+from bilm.options import Options
+from bilm.weights import Weight, open_checkpoint, read_checkpoint, save_hdf5
+
+logger = logging.getLogger(__name__)
+
+OPTIONS_FILE = "options.json"
+RECORD = "bilm/record"
+_STATES = "bilm/state"
+_STEP, _PERPLEXITY = "global_step", "train_perplexity"
+_SUFFIXES = (".data-00000-of-00001", ".index")
+
+
+def holds_model(save_dir: PathLike) -> bool:
+    """Whether a folder has a checkpoint in it."""
+    folder = Path(save_dir)
+    return (folder / "checkpoint").exists() or any(folder.glob("model.ckpt-*.index"))
+
+
+def checkpoints(save_dir: PathLike) -> list[str]:
+    """The prefixes of a folder's checkpoints, oldest first."""
+    found = []
+    for path in Path(save_dir).glob("model.ckpt-*.index"):
+        match = re.fullmatch(r"model\.ckpt-(\d+)\.index", path.name)
+        if match:
+            found.append((int(match[1]), str(path)[: -len(".index")]))
+    return [prefix for _, prefix in sorted(found)]
+
+
+def load_options_latest_checkpoint(tf_save_dir: PathLike) -> tuple[dict[str, Any], str]:
+    """The training options of a folder and its newest checkpoint that is whole.
+
+    Returns:
+        the contents of options.json, and the checkpoint's prefix.
+
+    Raises:
+        FileNotFoundError: the folder, its options or a checkpoint are not there.
+        InputError: no checkpoint is whole, or options.json is not a JSON object.
+    """
+    folder = os.fspath(tf_save_dir)
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(f"The folder {folder!r} does not exist.")
+    options = read_json_object(os.path.join(folder, OPTIONS_FILE), "options file")
+    found = checkpoints(folder)
+    if not found:
+        raise FileNotFoundError(f"The folder {folder!r} holds no checkpoint (model.ckpt-N.index).")
+    for prefix in reversed(found):
+        if _is_whole(prefix):
+            return options, prefix
+        logger.warning("%s: cut off or damaged, passed over", prefix)
+    raise InputError(f"{folder}: none of its checkpoints is whole: {', '.join(found)}")
+
+
+def _is_whole(prefix: str) -> bool:
+    """Whether the index can be read and the data is as long as its tensors are."""
+    try:
+        reader = open_checkpoint(prefix)
+        types = reader.get_variable_to_dtype_map()
+        expected = sum(
+            math.prod(shape) * types[name].size
+            for name, shape in reader.get_variable_to_shape_map().items()
+            if types[name] != tf.string
+        )
+        return os.path.getsize(prefix + _SUFFIXES[0]) >= expected
+    except (OSError, InputError):
+        return False
+
+
+def accumulator_name(weight: Weight) -> str:
+    """The name of a variable's Adagrad accumulator."""
+    return f"{weight.checkpoint}/Adagrad"
+
+
+def save_checkpoint(
+    save_dir: PathLike, step: int, tensors: Mapping[str, Any], record: Mapping[str, Any], keep: int
+) -> str:
+    """Write `model.ckpt-{step}` and remove all but the newest `keep`.
+
+    The files get their names when they are on the disk, the index last: a checkpoint whose index
+    is there is whole.
+
+    Args:
+        save_dir: an existing folder.
+        step: global step.
+        tensors: name to float32 array, tensor or variable.
+        record: JSON-able facts that a resumed run needs.
+        keep: how many checkpoints to keep.
+
+    Returns:
+        the checkpoint's prefix.
+
+    Raises:
+        OSError: the disk does not take it; no file is left of the attempt.
+    """
+    folder = os.fspath(save_dir)
+    prefix = os.path.join(folder, f"model.ckpt-{step}")
+    temporary = os.path.join(folder, f".model.ckpt-{uuid.uuid4().hex[:8]}")
+    named = dict(tensors)
+    named[_STEP] = np.float32(step)
+    named[_PERPLEXITY] = np.float32(record.get("train_perplexity", 0.0))
+    named[RECORD] = json.dumps(record)
+    try:
+        _write_bundle(temporary, named)
+        for suffix in _SUFFIXES:
+            flush_to_disk(temporary + suffix)
+            os.replace(temporary + suffix, prefix + suffix)
+    except tf.errors.OpError as error:
+        raise OSError(f"{prefix}: cannot be written: {error.message}") from error
+    finally:
+        for left in Path(folder).glob(f"{os.path.basename(temporary)}*"):
+            left.unlink()
+    _name_newest(folder, keep)
+    return prefix
+
+
+def _write_bundle(prefix: str, named: Mapping[str, Any]) -> None:
+    names = sorted(named)
+    with tf.device("/cpu:0"):
+        tf.raw_ops.SaveV2(
+            prefix=prefix,
+            tensor_names=names,
+            shape_and_slices=[""] * len(names),
+            tensors=[tf.convert_to_tensor(named[name]) for name in names],
+        )
+
+
+def _name_newest(folder: str, keep: int) -> None:
+    found = checkpoints(folder)
+    kept = [os.path.basename(prefix) for prefix in found[-keep:]]
+    lines = [f'model_checkpoint_path: "{kept[-1]}"']
+    lines += [f'all_model_checkpoint_paths: "{name}"' for name in kept]
+    with atomic_write(os.path.join(folder, "checkpoint")) as temporary:
+        Path(temporary).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for prefix in found[:-keep]:
+        for suffix in reversed(_SUFFIXES):
+            Path(prefix + suffix).unlink(missing_ok=True)
+
+
+def named_states(states: Any) -> dict[str, Any]:
+    """The LSTM states with names, for a checkpoint."""
+    return {
+        f"{_STATES}/{d}/{i}/{part}": value
+        for d, of_direction in enumerate(states)
+        for i, state in enumerate(of_direction)
+        for part, value in state._asdict().items()
+    }
+
+
+def read_record(ckpt_file: str) -> dict[str, Any] | None:
+    """What `save_checkpoint` recorded; None for a checkpoint of the original program."""
+    reader = open_checkpoint(ckpt_file)
+    if not reader.has_tensor(RECORD):
+        return None
+    return json.loads(reader.get_tensor(RECORD))
+
+
+def read_step(ckpt_file: str) -> int:
+    """The global step of a checkpoint."""
+    return int(open_checkpoint(ckpt_file).get_tensor(_STEP))
+
+
+def load_variables(ckpt_file: str, table: Sequence[Weight], accumulators: Sequence[Any] = ()) -> None:
+    """Set variables, and Adagrad's accumulators if they are given, from a checkpoint.
+
+    Raises:
+        FileNotFoundError: there is no such checkpoint.
+        InputError: it is damaged, or does not fit; everything that does not is named.
+    """
+    targets = {weight.checkpoint: weight.variable for weight in table}
+    ignored = [_STEP, _PERPLEXITY, "bilm/"]
+    if accumulators:
+        names = [accumulator_name(weight) for weight in table]
+        targets |= dict(zip(names, accumulators, strict=True))
+    else:
+        ignored += [accumulator_name(weight) for weight in table]
+    shapes = {name: tuple(variable.shape) for name, variable in targets.items()}
+    for name, value in read_checkpoint(ckpt_file, shapes, ignored).items():
+        targets[name].assign(value)
+
+
+def load_states(ckpt_file: str, zero_states: Any) -> Any:
+    """The LSTM states of a checkpoint of ours, in the form of `zero_states`.
+
+    Raises:
+        InputError: the checkpoint holds states of another batch size.
+    """
+    named = named_states(zero_states)
+    shapes = {name: tuple(value.shape) for name, value in named.items()}
+    values = read_checkpoint(ckpt_file, shapes, ("lm/", _STEP, _PERPLEXITY, RECORD))
+    return tf.nest.pack_sequence_as(
+        zero_states, [tf.constant(values[name]) for name in named]
+    )
+
+
+def dump_weights(tf_save_dir: PathLike, outfile: PathLike) -> None:
+    """Write the weights of a folder's newest checkpoint in the published HDF5 format.
+
+    Beside `weights.hdf5` the options for inference are written as `weights.options.json`.
+
+    Args:
+        tf_save_dir: a folder of checkpoints, of ours or of the original program.
+        outfile: the HDF5 file to write.
+
+    Raises:
+        FileNotFoundError, InputError: see `load_options_latest_checkpoint`; or the checkpoint
+            does not fit the options; or the options would be written over those of the training.
+    """
+    contents, ckpt_file = load_options_latest_checkpoint(tf_save_dir)
+    options = Options.from_dict(contents, True, os.path.join(tf_save_dir, OPTIONS_FILE))
+    options_file = os.path.splitext(os.fspath(outfile))[0] + ".options.json"
+    if os.path.realpath(options_file) == os.path.realpath(os.path.join(tf_save_dir, OPTIONS_FILE)):
+        raise InputError(f"{outfile}: its options would overwrite the training's {options_file}.")
+    n_tokens = options.n_tokens_vocab if options.char_cnn is None else None
+    table = build_network(options, n_tokens).weight_table()
+    shapes = {weight.checkpoint: tuple(weight.variable.shape) for weight in table}
+    # The softmax and the accumulators are not wanted; whatever else stands below lm/ is wrong.
+    ignored = [_STEP, _PERPLEXITY, "bilm/", "lm/softmax/"]
+    ignored += [accumulator_name(weight) for weight in table]
+    values = read_checkpoint(ckpt_file, shapes, ignored)
+    save_hdf5(outfile, {w.dataset: values[w.checkpoint] for w in table if w.dataset})
+    write_json(options_file, options.inference_dict())

@@ -1,0 +1,145 @@
+"""Perplexity of a text: every prediction scored, by the full softmax.
+
+By default each sentence is scored alone, from zero states, so that the figure depends on nothing
+but the model and the text. The original carried the LSTM states along the rows of its batches;
+`carry_state` does so, and then the figure depends on the batch size as well.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.data import Batch, prefetch
+from bilm.errors import InputError
+from bilm.options import Options
+from bilm.training.checkpoint import load_variables
+from bilm.training.feed import Feed, make_feed
+from bilm.training.language_model import LanguageModel
+
+
+class Perplexity(float):
+    """exp(mean loss of both directions), a float, with its parts.
+
+    Attributes:
+        forward: perplexity of the forward direction.
+        backward: of the backward direction; None for a model of one direction.
+        n_predictions: predictions of each direction: the words and an end for every sentence.
+    """
+
+    forward: float
+    backward: float | None
+    n_predictions: int
+
+    @classmethod
+    def of_losses(cls, total: np.ndarray, n_predictions: int) -> Perplexity:
+        """From the summed loss of each direction, in nats."""
+        means = total / n_predictions
+        result = cls(math.exp(means.mean()))
+        result.forward = math.exp(means[0])
+        result.backward = math.exp(means[1]) if len(means) > 1 else None
+        result.n_predictions = n_predictions
+        return result
+
+
+class _Part(NamedTuple):
+    """A stretch of a batch: feed, places that count (time, batch), whether the rows go on from
+    the stretch before."""
+
+    feed: Feed
+    mask: np.ndarray
+    goes_on: bool
+
+
+def test(
+    options: Mapping[str, Any] | Options,
+    ckpt_file: str,
+    data: Any,
+    batch_size: int = 256,
+    *,
+    carry_state: bool = False,
+) -> Perplexity:
+    """Score a held-out text with a checkpoint.
+
+    Args:
+        options: training options.
+        ckpt_file: prefix of a checkpoint, ours or the original's.
+        data: a data set of `bilm.data` (best with test=True), or anything with `iter_batches`
+            that ends; the latter is scored with carried states.
+        batch_size: rows at a time.
+        carry_state: let each row go on with the state of the row before it, as the original did.
+
+    Returns:
+        the perplexity, see `Perplexity`.
+
+    Raises:
+        FileNotFoundError: there is no such checkpoint.
+        InputError: options, checkpoint and data do not fit, or there is nothing to score.
+    """
+    if not isinstance(options, Options):
+        options = Options.from_dict(options, training=True)
+    if batch_size < 1:
+        raise InputError(f"batch_size: a whole number from 1 is expected, not {batch_size!r}.")
+    model = LanguageModel(options, is_training=False, seed=None)
+    load_variables(ckpt_file, model.weight_table())
+    scorer = Scorer(model)
+    total, count = np.zeros(options.n_directions), 0
+    for part in prefetch(_parts(data, options, batch_size, carry_state), 4):
+        total += scorer.summed_losses(part.feed, part.mask, part.goes_on)
+        count += int(part.mask.sum())
+    if not count:
+        raise InputError("The data holds no prediction to score.")
+    return Perplexity.of_losses(total, count)
+
+
+class Scorer:
+    """Runs a model over stretches of text, without dropout and with the full softmax."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._model = model
+        self._states: Any = None
+        self._losses = tf.function(self._run, reduce_retracing=True, autograph=False)
+
+    def summed_losses(self, feed: Feed, mask: np.ndarray, goes_on: bool) -> np.ndarray:
+        """Loss of each direction, float64 (n_directions,) in nats, summed where `mask` is True."""
+        if not goes_on or self._states is None:
+            self._states = self._model.zero_states(mask.shape[1])
+        losses, self._states = self._losses(feed, self._states)
+        return np.where(mask, losses.numpy(), 0.0).sum(axis=(1, 2), dtype=np.float64)
+
+    def _run(self, feed: Feed, states: Any) -> tuple[tf.Tensor, Any]:
+        losses, after = self._model.losses(self._model.encode(feed), feed, states)
+        return tf.reshape(tf.stack(losses), tf.shape(feed.targets)), after
+
+
+def _parts(data: Any, options: Options, batch_size: int, carry_state: bool) -> Iterator[_Part]:
+    """The text in stretches of at most batch_size * unroll_steps places."""
+    shape = (batch_size, options.unroll_steps)
+    if hasattr(data, "iter_sentence_batches") and not carry_state:
+        for batch in data.iter_sentence_batches(batch_size * options.unroll_steps):
+            # A row that is longer than the budget is taken in stretches.
+            yield from _stretches(batch, options, batch_size * options.unroll_steps)
+    elif hasattr(data, "iter_distinct"):
+        for batch in data.iter_distinct(*shape):
+            yield _Part(make_feed(batch, options), batch.mask.T, True)
+    else:
+        for batch in data.iter_batches(*shape):
+            feed = make_feed(batch, options)
+            yield _Part(feed, np.ones(feed.targets.shape[1:], bool), True)
+
+
+def _stretches(batch: Batch, options: Options, n_places: int) -> Iterator[_Part]:
+    rows, length = batch.mask.shape
+    steps = max(1, n_places // rows)
+    feed = make_feed(batch, options)
+    for start in range(0, length, steps):
+        here = slice(start, start + steps)
+        yield _Part(
+            Feed(feed.inputs, feed.words[:, here], feed.targets[:, here]),
+            batch.mask.T[here],
+            start > 0,
+        )

@@ -1,0 +1,102 @@
+"""From a batch of the data to what the language model takes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bilm.data import Batch
+from bilm.errors import InputError
+from bilm.options import N_CHARACTERS, Options
+
+
+class Feed(NamedTuple):
+    """A batch with time first, as NumPy arrays or tensors. D is the number of directions.
+
+    Attributes:
+        inputs: int32, the distinct words: characters (distinct, max_word_length) or word ids
+            (distinct,), both + 1, so that 0 is nothing.
+        words: int32 (D, time, batch), rows of `inputs`.
+        targets: int32 (D, time, batch), vocabulary ids.
+    """
+
+    inputs: Any
+    words: Any
+    targets: Any
+
+
+def make_feed(batch: Batch | Mapping[str, Any], options: Options) -> Feed:
+    """Turn a `Batch`, or one of the original's dicts, into a `Feed`.
+
+    Raises:
+        InputError: the batch does not fit the options: an array is missing, has another shape,
+            or ids out of range.
+    """
+    feed = _of_batch(batch) if isinstance(batch, Batch) else _of_dict(batch, options)
+    _check(feed, options)
+    return feed
+
+
+def _of_batch(batch: Batch) -> Feed:
+    if batch.characters is None:
+        token_ids = np.stack([stream.token_ids for stream in batch.streams])
+        inputs, words = np.unique(token_ids, return_inverse=True)
+        words = words.reshape(token_ids.shape)
+    else:
+        inputs = batch.characters
+        words = np.stack([stream.words for stream in batch.streams])
+    targets = np.stack([stream.next_token_id for stream in batch.streams])
+    return Feed(_plus_one(inputs), _time_first(words), _time_first(targets))
+
+
+def _of_dict(batch: Mapping[str, Any], options: Options) -> Feed:
+    suffixes = ("", "_reverse")[: options.n_directions]
+    kind = "token_ids" if options.char_cnn is None else "tokens_characters"
+    needed = [name + suffix for suffix in suffixes for name in (kind, "next_token_id")]
+    missing = [name for name in needed if batch.get(name) is None]
+    if missing:
+        raise InputError(f"A batch of this model needs {needed}; {missing} are missing.")
+    tokens = np.stack([np.asarray(batch[kind + suffix]) for suffix in suffixes])
+    targets = np.stack([np.asarray(batch["next_token_id" + suffix]) for suffix in suffixes])
+    if options.char_cnn is None:
+        inputs, words = np.unique(tokens, return_inverse=True)
+    else:
+        inputs, words = np.unique(
+            tokens.reshape(-1, tokens.shape[-1]), axis=0, return_inverse=True
+        )
+    return Feed(_plus_one(inputs), _time_first(words.reshape(targets.shape)), _time_first(targets))
+
+
+def _plus_one(ids: np.ndarray) -> np.ndarray:
+    return ids.astype(np.int32) + 1
+
+
+def _time_first(x: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(x.transpose(0, 2, 1), np.int32)
+
+
+def _check(feed: Feed, options: Options) -> None:
+    if len(feed.words) != options.n_directions:
+        raise InputError(
+            f"The options ask for {options.n_directions} directions; the data has "
+            f"{len(feed.words)}."
+        )
+    if feed.inputs.shape[1:] != (() if options.max_word_length is None else (options.max_word_length,)):
+        length = feed.inputs.shape[1] if feed.inputs.ndim == 2 else "no"
+        raise InputError(
+            f"The options ask for max_characters_per_token = {options.max_word_length}; the data "
+            f"has {length} characters a word."
+        )
+    n_tokens = options.n_tokens_vocab or 0
+    highest = N_CHARACTERS if options.char_cnn else n_tokens
+    for what, ids, low, high in (
+        ("input", feed.inputs - 1, 0, highest - 1),
+        ("next_token_id", feed.targets, 0, n_tokens - 1),
+    ):
+        if ids.size and not (low <= ids.min() and ids.max() <= high):
+            raise InputError(
+                f"The data's {what} ids run from {ids.min()} to {ids.max()}; from {low} to {high} "
+                f"is expected (n_tokens_vocab = {n_tokens})."
+            )

@@ -1,0 +1,140 @@
+"""The language model in training: Peters et al. (2018), section 3.1.
+
+Both directions share the token encoder and the softmax; each has LSTMs of its own. The loss is
+the mean of the two negative log-likelihoods, in nats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from bilm.errors import InputError
+from bilm.layers import Negatives, Softmax, States
+from bilm.network import build_network
+from bilm.options import Options
+from bilm.training.feed import Feed
+from bilm.weights import Weight, weight_table
+
+
+class LanguageModel(keras.Model):
+    """Token encoder, LSTMs of one or two directions, softmax.
+
+    Args:
+        options: training options, as a dict or read. `n_tokens_vocab` is needed.
+        is_training: with dropout and the sampled softmax, as the options say. False: without
+            dropout, and with the full softmax.
+        seed: of the initial values; None leaves zeros, for weights that are about to be loaded.
+        precision: "float32", or "bfloat16" for products in bfloat16.
+        compiled: compile the LSTMs with XLA, for one fixed shape of batch.
+
+    Raises:
+        InputError: `n_tokens_vocab` is missing, or is too small for the sampled softmax.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any] | Options,
+        is_training: bool = True,
+        *,
+        seed: int | None = 0,
+        precision: str = "float32",
+        compiled: bool = False,
+    ) -> None:
+        super().__init__(name="lm", autocast=False)
+        if not isinstance(options, Options):
+            options = Options.from_dict(options, training=True)
+        self.options = options
+        self.is_training = is_training
+        n_tokens = _checked_vocabulary_size(options, is_training)
+        network = build_network(
+            options,
+            n_tokens if options.char_cnn is None else None,
+            dropout=options.dropout if is_training else 0.0,
+            seed=seed,
+            precision=precision,
+            compiled=compiled,
+        )
+        self.encoder, self.stacks = network
+        tied = self.encoder.embedding if options.share_embedding_softmax else None
+        self.softmax = Softmax(
+            n_tokens, options.lstm.projection_dim, tied=tied, seed=seed, precision=precision, name="softmax"
+        )
+        self.built = True
+
+    @property
+    def samples(self) -> bool:
+        """Whether the loss is the sampled softmax's."""
+        return self.is_training and self.options.sample_softmax
+
+    def weight_table(self) -> list[Weight]:
+        """All variables with their names in files, in the order of the network."""
+        return weight_table(self.encoder, self.stacks, self.softmax)
+
+    def zero_states(self, batch_size: Any) -> tuple[States, ...]:
+        """The states of each direction before any text."""
+        return tuple(stack.zero_states(batch_size) for stack in self.stacks)
+
+    def encode(self, feed: Feed) -> tf.Tensor:
+        """Vectors of the batch's distinct words, float32 (distinct, projection_dim)."""
+        return self.encoder(feed.inputs)
+
+    def losses(
+        self,
+        vectors: tf.Tensor,
+        feed: Feed,
+        states: Sequence[States],
+        negatives: Sequence[Negatives] = (),
+        dropout_seed: tf.Tensor | None = None,
+    ) -> tuple[tuple[tf.Tensor, ...], tuple[States, ...]]:
+        """The loss of every prediction.
+
+        Args:
+            vectors: what `encode` gave.
+            feed: the batch.
+            states: of each direction, before the batch.
+            negatives: of each direction, when the softmax is sampled.
+            dropout_seed: int64 (2,); None is no dropout.
+
+        Returns:
+            of each direction float32 (time * batch,) in nats, and the states after the batch.
+            No gradient goes from them to the batch before.
+        """
+        hidden, after = [], []
+        for d, (stack, state) in enumerate(zip(self.stacks, states, strict=True)):
+            tokens = tf.gather(vectors, feed.words[d])
+            seed = None
+            if dropout_seed is not None:
+                # Every place of dropout has a seed of its own: n_layers + 1 in a direction.
+                n_places = self.options.lstm.n_layers + 1
+                seed = tf.stack([dropout_seed[0], (dropout_seed[1] * 2 + d) * n_places])
+            outputs, new_state = stack(tokens, states=state, dropout_seed=seed)
+            hidden.append(tf.reshape(outputs[-1], (-1, self.options.lstm.projection_dim)))
+            after.append(tf.nest.map_structure(tf.stop_gradient, new_state))
+        targets = [tf.reshape(feed.targets[d], (-1,)) for d in range(len(self.stacks))]
+        return self._softmax_losses(hidden, targets, negatives), tuple(after)
+
+    def _softmax_losses(
+        self, hidden: list[tf.Tensor], targets: list[tf.Tensor], negatives: Sequence[Negatives]
+    ) -> tuple[tf.Tensor, ...]:
+        if negatives:
+            return self.softmax.sampled_losses(tuple(hidden), tuple(targets), tuple(negatives))
+        return tuple(
+            self.softmax.full_losses(h, t) for h, t in zip(hidden, targets, strict=True)
+        )
+
+
+def _checked_vocabulary_size(options: Options, is_training: bool) -> int:
+    n_tokens = options.n_tokens_vocab
+    if n_tokens is None:
+        raise InputError("options: n_tokens_vocab, the size of the vocabulary, is missing.")
+    n_samples = options.n_negative_samples_batch
+    if is_training and options.sample_softmax and n_samples >= n_tokens:
+        raise InputError(
+            f"options: n_negative_samples_batch = {n_samples} distinct words cannot be drawn from "
+            f"n_tokens_vocab = {n_tokens}; take fewer, or sample_softmax = false."
+        )
+    return n_tokens

@@ -1,0 +1,80 @@
+"""Adagrad with a bound on the gradient's global norm, as the original trained.
+
+Duchi et al. (2011), "Adaptive subgradient methods for online learning and stochastic
+optimization". Rows of a sparse gradient that occur twice are summed before anything is squared,
+and only the rows that a step touches cost work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow as tf
+
+Gradient = tf.Tensor | tf.IndexedSlices
+
+INITIAL_ACCUMULATOR = 1.0
+
+
+class Adagrad:
+    """a += g ** 2; v -= learning_rate * g / sqrt(a); a starts at 1, without an epsilon.
+
+    Args:
+        variables: Keras variables, float32.
+        learning_rate: of every step.
+        clip_norm: bound of the global norm of all gradients; None is no bound.
+
+    Attributes:
+        accumulators: a tf.Variable of each variable's shape.
+    """
+
+    def __init__(
+        self, variables: Sequence[Any], learning_rate: float, clip_norm: float | None
+    ) -> None:
+        self._variables = [variable.value for variable in variables]
+        self.learning_rate = learning_rate
+        self.clip_norm = clip_norm
+        self.accumulators = [
+            tf.Variable(tf.fill(variable.shape, INITIAL_ACCUMULATOR), trainable=False)
+            for variable in self._variables
+        ]
+
+    def apply(self, gradients: Sequence[Gradient | None]) -> tf.Tensor:
+        """Do one step; return the global norm of the gradients before the bound."""
+        summed = [None if g is None else sum_repeated_rows(g) for g in gradients]
+        norm = tf.linalg.global_norm([g for g in summed if g is not None])
+        scale = tf.ones(())
+        if self.clip_norm is not None:
+            scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
+        for variable, accumulator, gradient in zip(
+            self._variables, self.accumulators, summed, strict=True
+        ):
+            if gradient is not None:
+                self._update(variable, accumulator, gradient, scale)
+        return norm
+
+    def _update(
+        self, variable: tf.Variable, accumulator: tf.Variable, gradient: Gradient, scale: tf.Tensor
+    ) -> None:
+        common = {
+            "var": variable.handle,
+            "accum": accumulator.handle,
+            "lr": tf.constant(self.learning_rate, tf.float32),
+            "epsilon": tf.zeros(()),
+        }
+        if isinstance(gradient, tf.IndexedSlices):
+            tf.raw_ops.ResourceSparseApplyAdagradV2(
+                grad=gradient.values * scale, indices=gradient.indices, **common
+            )
+        else:
+            tf.raw_ops.ResourceApplyAdagradV2(grad=gradient * scale, **common)
+
+
+def sum_repeated_rows(gradient: Gradient) -> Gradient:
+    """A sparse gradient with each row once; a dense one as it is."""
+    if not isinstance(gradient, tf.IndexedSlices):
+        return gradient
+    rows, places = tf.unique(gradient.indices)
+    values = tf.math.unsorted_segment_sum(gradient.values, places, tf.shape(rows)[0])
+    return tf.IndexedSlices(values, rows, gradient.dense_shape)
