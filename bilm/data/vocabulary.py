@@ -1,0 +1,221 @@
+"""The vocabulary: the words that have an id, and the ids of any text.
+
+A vocabulary file has one token a line; a token's id is the number of its line, from 0. The ids
+are rows of a model's softmax and of its token caches, so nothing here may shift them.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from bilm.data.encoding import (
+    BOS,
+    BOS_CHAR,
+    BOW_CHAR,
+    EOS,
+    EOS_CHAR,
+    EOW_CHAR,
+    PAD_CHAR,
+    UNK,
+    encode_words,
+    require_max_word_length,
+)
+from bilm.errors import InputError
+from bilm.files import PathLike, read_lines
+
+# A line that some published vocabularies have. It is no token and has no id.
+NOT_A_TOKEN = "!!!MAXTERMID"
+
+
+class Vocabulary:
+    """The words of a vocabulary file and their ids.
+
+    Args:
+        filename: one token a line, UTF-8, plain or .gz or .xz. White space around a token is not
+            part of it. A blank line is a token without letters that no text holds: it keeps its
+            id. `<S>`, `</S>` and `<UNK>` must be there; where is free.
+        validate_file: also refuse what a reader can live with but a good file does not have:
+            tokens that occur twice, blank lines, tokens with white space within.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: it is empty, not UTF-8, lacks a special token, or did not pass validation.
+    """
+
+    def __init__(self, filename: PathLike, validate_file: bool = False) -> None:
+        if validate_file:
+            _validate(filename)
+        lines = map(str.strip, read_lines(filename))
+        self._id_to_word = [word for word in lines if word != NOT_A_TOKEN]
+        # Of a token that occurs twice the last id holds, as it always did.
+        self._word_to_id = {word: number for number, word in enumerate(self._id_to_word)}
+        if not self._id_to_word:
+            raise InputError(f"{filename}: the vocabulary is empty.")
+        missing = [word for word in (BOS, EOS, UNK) if word not in self._word_to_id]
+        if missing:
+            raise InputError(
+                f"{filename}: the vocabulary lacks {', '.join(missing)}; "
+                f"each of {BOS}, {EOS} and {UNK} must stand on a line of its own."
+            )
+
+    @property
+    def bos(self) -> int:
+        """Id of `<S>`, the begin of a sentence."""
+        return self._word_to_id[BOS]
+
+    @property
+    def eos(self) -> int:
+        """Id of `</S>`, the end of a sentence."""
+        return self._word_to_id[EOS]
+
+    @property
+    def unk(self) -> int:
+        """Id of `<UNK>`, which stands for every word without an id."""
+        return self._word_to_id[UNK]
+
+    @property
+    def size(self) -> int:
+        """Number of tokens, the special ones included."""
+        return len(self._id_to_word)
+
+    def word_to_id(self, word: str) -> int:
+        """The word's id; that of `<UNK>` if it has none."""
+        return self._word_to_id.get(word, self.unk)
+
+    def word_ids(self, words: Sequence[str]) -> np.ndarray:
+        """The ids of many words: (len(words),) int32."""
+        unk = self.unk
+        found = (self._word_to_id.get(word, unk) for word in words)
+        return np.fromiter(found, np.int32, len(words))
+
+    def id_to_word(self, cur_id: int) -> str:
+        """The word of an id.
+
+        Raises:
+            InputError: the id is not one of 0 .. size - 1.
+        """
+        if not 0 <= cur_id < self.size:
+            raise InputError(f"Word ids are 0 to {self.size - 1}, not {cur_id}.")
+        return self._id_to_word[cur_id]
+
+    def decode(self, cur_ids: Iterable[int]) -> str:
+        """The words of ids, joined by single spaces."""
+        return " ".join(self.id_to_word(cur_id) for cur_id in cur_ids)
+
+    def encode(
+        self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True
+    ) -> np.ndarray:
+        """The ids of a sentence between those of `<S>` and `</S>`.
+
+        Args:
+            sentence: text, to be split on white space; with `split=False` a list of tokens.
+            reverse: put `</S>` first and `<S>` last. The words stay as they are: whoever reads
+                backwards hands them over in that order.
+
+        Returns:
+            (number of words + 2,) int32.
+        """
+        first, last = (EOS, BOS) if reverse else (BOS, EOS)
+        return self.word_ids([first, *_tokens(sentence, split), last])
+
+
+class UnicodeCharsVocabulary(Vocabulary):
+    """A vocabulary that also gives the characters of words, in the vocabulary or not.
+
+    Args:
+        filename, validate_file: as for `Vocabulary`.
+        max_word_length: characters a word, the two marks around it included; 3 or more. Longer
+            words are cut.
+
+    Raises:
+        FileNotFoundError, InputError: as for `Vocabulary`; `max_word_length` is below 3.
+    """
+
+    bos_char = BOS_CHAR
+    eos_char = EOS_CHAR
+    bow_char = BOW_CHAR
+    eow_char = EOW_CHAR
+    pad_char = PAD_CHAR
+
+    def __init__(
+        self, filename: PathLike, max_word_length: int, validate_file: bool = False
+    ) -> None:
+        self._max_word_length = require_max_word_length(max_word_length)
+        super().__init__(filename, validate_file)
+
+    @property
+    def max_word_length(self) -> int:
+        """Characters a word, the two marks around it included."""
+        return self._max_word_length
+
+    @property
+    def bos_chars(self) -> np.ndarray:
+        """Character ids of `<S>`: (max_word_length,) int32."""
+        return self.word_to_char_ids(BOS)
+
+    @property
+    def eos_chars(self) -> np.ndarray:
+        """Character ids of `</S>`: (max_word_length,) int32."""
+        return self.word_to_char_ids(EOS)
+
+    @functools.cached_property
+    def word_char_ids(self) -> np.ndarray:
+        """Character ids of every word by its id: (size, max_word_length) int32."""
+        return self._char_ids(self._id_to_word)
+
+    def word_to_char_ids(self, word: str) -> np.ndarray:
+        """Character ids of one word: (max_word_length,) int32, 0..260, 260 is padding."""
+        return self._char_ids([word])[0]
+
+    def encode_chars(
+        self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True
+    ) -> np.ndarray:
+        """The character ids of a sentence between those of `<S>` and `</S>`.
+
+        Args:
+            sentence, reverse, split: as for `encode`.
+
+        Returns:
+            (number of words + 2, max_word_length) int32, 0..260, 260 is padding.
+        """
+        first, last = (EOS, BOS) if reverse else (BOS, EOS)
+        return self._char_ids([first, *_tokens(sentence, split), last])
+
+    def _char_ids(self, words: Sequence[str]) -> np.ndarray:
+        return encode_words(words, self._max_word_length).astype(np.int32)
+
+
+def load_vocab(vocab_file: PathLike, max_word_length: int | None = None) -> Vocabulary:
+    """The vocabulary of a model: with characters if `max_word_length` is given.
+
+    The file is not validated beyond the special tokens: a model may have been trained with a file
+    that has blank lines or tokens twice, and only with that file do its ids agree.
+    """
+    if max_word_length is None:
+        return Vocabulary(vocab_file)
+    return UnicodeCharsVocabulary(vocab_file, max_word_length)
+
+
+def _tokens(sentence: str | Sequence[str], split: bool) -> Sequence[str]:
+    if isinstance(sentence, str) != split:
+        expected = "text is expected" if split else "a list of tokens is expected (split=False)"
+        raise InputError(f"{expected}, not {sentence!r}.")
+    return sentence.split() if isinstance(sentence, str) else sentence
+
+
+def _validate(filename: PathLike) -> None:
+    """Refuse a file with blank lines, white space within tokens, or tokens that occur twice."""
+    seen: dict[str, int] = {}
+    for number, line in enumerate(read_lines(filename), start=1):
+        word = line.strip()
+        place = f"{filename}, line {number}"
+        if not word:
+            raise InputError(f"{place}: blank; a vocabulary has one token a line.")
+        if len(word.split()) > 1:
+            raise InputError(f"{place}: {word!r} holds white space, so no text has this token.")
+        if word in seen:
+            raise InputError(f"{place}: {word!r} stands on line {seen[word]} already.")
+        seen[word] = number
