@@ -48,3 +48,15 @@ def read_run(folder: Path) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:
             for k in range(len(run["batches"]))
         ]
         return batches, run["train_perplexity"][()]
+
+
+class RecordedBatches:
+    """Data as the original handed it over: dicts, of which the recorded ones are given."""
+
+    def __init__(self, batches):
+        self.batches = batches
+
+    def iter_batches(self, batch_size, num_steps):
+        for batch in self.batches:
+            assert batch["token_ids"].shape == (batch_size, num_steps)
+            yield dict(batch)

@@ -12,19 +12,7 @@ import pytest
 import bilm
 from bilm import BidirectionalLanguageModel
 from tests import oracle
-from tests.conftest import TRAINING_CASES, read_run
-
-
-class RecordedBatches:
-    """Data as the original handed it over: dicts, of which the recorded ones are given."""
-
-    def __init__(self, batches):
-        self.batches = batches
-
-    def iter_batches(self, batch_size, num_steps):
-        for batch in self.batches:
-            assert batch["token_ids"].shape == (batch_size, num_steps)
-            yield dict(batch)
+from tests.conftest import TRAINING_CASES, RecordedBatches, read_run
 
 
 class Run(NamedTuple):

@@ -20,6 +20,7 @@ LINES = (
     ("data",),
     ("layers",),
     ("weights",),
+    ("network",),
     ("elmo", "model", "training"),
     ("demo",),
     ("cli",),

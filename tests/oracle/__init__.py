@@ -24,7 +24,13 @@ from tests.oracle.softmax import (
     sampled_softmax_gradient,
 )
 from tests.oracle.text import character_ids, word_characters
-from tests.oracle.training import adagrad, clip_by_global_norm, loss_and_gradients, replay
+from tests.oracle.training import (
+    adagrad,
+    clip_by_global_norm,
+    loss_and_gradients,
+    replay,
+    sentence_losses,
+)
 
 __all__ = [
     "MODELS",
@@ -52,6 +58,7 @@ __all__ = [
     "run_direction_gradient",
     "sampled_softmax",
     "sampled_softmax_gradient",
+    "sentence_losses",
     "table_with_padding",
     "weight_layers",
     "word_characters",

@@ -117,3 +117,31 @@ def replay(
         rate = options.get("learning_rate", 0.2)
         weights, accumulators = adagrad(weights, accumulators, gradients, rate)
     return perplexities, weights, accumulators
+
+
+def sentence_losses(
+    weights: Weights,
+    options: Options,
+    sentences: Iterable[tuple[np.ndarray, np.ndarray]],
+    direction: int,
+) -> np.ndarray:
+    """-log p of every token of sentences scored alone, in nats.
+
+    Args:
+        sentences: pairs of what is read, ids (n + 2,) of words or (n + 2, characters), and of what
+            is predicted, vocabulary ids (n + 2,); both with <S> and </S>.
+        direction: 0 reads forward, from <S> to </S>, and 1 backward.
+    """
+    weights = _float64(weights)
+    layers = layers_of(weights, options, direction)
+    table = weights["char_embed" if "char_cnn" in options else "embedding"]
+    tied = options.get("share_embedding_softmax", False)
+    W = weights["embedding" if tied else "softmax/W"]
+    losses = []
+    for read, predicted in sentences:
+        if direction:
+            read, predicted = read[::-1], predicted[::-1]
+        tokens = encode(weights, options, table, read[None, :-1])
+        outputs, _, _ = run_direction(layers, tokens, zero_states(options, 1)[direction])
+        losses.append(full_softmax(outputs[-1][0], predicted[1:], W, weights["softmax/b"]))
+    return np.concatenate(losses)
