@@ -1,4 +1,4 @@
-"""Reading and writing files: text of any size, JSON objects, and results that appear whole or not."""
+"""Reading and writing files: text of any size, JSON objects, results that appear whole or not."""
 
 from __future__ import annotations
 

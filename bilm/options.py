@@ -78,13 +78,20 @@ class CharCNNOptions:
     max_characters_per_token: int = 50
 
     def __post_init__(self) -> None:
-        _require(self.activation in ("relu", "tanh"), "char_cnn.activation", "relu or tanh", self.activation)
+        _require(
+            self.activation in ("relu", "tanh"),
+            "char_cnn.activation",
+            "relu or tanh",
+            self.activation,
+        )
         for name, low in (("embedding_dim", 1), ("n_highway", 0), ("max_characters_per_token", 3)):
             key = "embedding.dim" if name == "embedding_dim" else name
             value = getattr(self, name)
             _require(_is_count(value, low), f"char_cnn.{key}", f"a whole number from {low}", value)
         longest = self.max_characters_per_token
-        rule = f"a list of [width, number] with widths of at most max_characters_per_token = {longest}"
+        rule = (
+            f"a list of [width, number] with widths of at most max_characters_per_token = {longest}"
+        )
         good = bool(self.filters) and all(
             len(pair) == 2 and all(_is_count(n) for n in pair) and pair[0] <= longest
             for pair in self.filters
@@ -129,7 +136,12 @@ class Options:
         for name in ("bidirectional", "sample_softmax", "share_embedding_softmax"):
             value = getattr(self, name)
             _require(isinstance(value, bool), name, "true or false", value)
-        _require(_is_number(self.dropout) and 0 <= self.dropout < 1, "dropout", "from 0 to below 1", self.dropout)
+        _require(
+            _is_number(self.dropout) and 0 <= self.dropout < 1,
+            "dropout",
+            "from 0 to below 1",
+            self.dropout,
+        )
         _require(_is_positive(self.learning_rate), "learning_rate", _POSITIVE, self.learning_rate)
         clip = self.all_clip_norm_val
         _require(clip is None or _is_positive(clip), "all_clip_norm_val", _POSITIVE, clip)
@@ -150,7 +162,9 @@ class Options:
         return 2 if self.bidirectional else 1
 
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any], training: bool, source: str = "options") -> Options:
+    def from_dict(
+        cls, values: Mapping[str, Any], training: bool, source: str = "options"
+    ) -> Options:
         """Read the contents of an options file.
 
         Args:
@@ -205,7 +219,12 @@ def preset(name: str) -> dict[str, Any]:
     >>> preset("small")["lstm"]["dim"]
     1024
     """
-    sizes = {"tiny": (256, 64, 1), "small": (1024, 128, 1), "medium": (2048, 256, 1), "original": (4096, 512, 2)}
+    sizes = {
+        "tiny": (256, 64, 1),
+        "small": (1024, 128, 1),
+        "medium": (2048, 256, 1),
+        "original": (4096, 512, 2),
+    }
     if name not in sizes:
         raise InputError(f"preset: one of {', '.join(PRESETS)} is expected, not {name!r}.")
     dim, projection_dim, n_highway = sizes[name]
@@ -213,7 +232,9 @@ def preset(name: str) -> dict[str, Any]:
     if name == "tiny":
         filters = ((1, 16), (2, 16), (3, 32), (4, 64), (5, 128))
     options = Options(
-        lstm=LSTMOptions(dim, projection_dim, 2, cell_clip=3, proj_clip=3, use_skip_connections=True),
+        lstm=LSTMOptions(
+            dim, projection_dim, 2, cell_clip=3, proj_clip=3, use_skip_connections=True
+        ),
         char_cnn=CharCNNOptions(filters, "relu", embedding_dim=16, n_highway=n_highway),
         batch_size=64 if name == "tiny" else 128,
         n_negative_samples_batch=2048 if name == "tiny" else 8192,
@@ -259,7 +280,9 @@ def _read(cls: type[Options], values: Mapping[str, Any], training: bool, source:
     _warn_unknown(lstm, _LSTM_KEYS, f"{source}: lstm")
     options = cls(
         lstm=LSTMOptions(**{key: lstm[key] for key in _LSTM_KEYS if key in lstm}),
-        char_cnn=_read_char_cnn(_part(values, "char_cnn"), source) if values.get("char_cnn") else None,
+        char_cnn=_read_char_cnn(_part(values, "char_cnn"), source)
+        if values.get("char_cnn")
+        else None,
         **run,
     )
     return options

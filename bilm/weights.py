@@ -93,7 +93,9 @@ def _lstm_weights(stack: LSTMStack, direction: int, n_directions: int) -> Iterat
                 continue
             dataset = f"RNN_{direction}/RNN/MultiRNNCell/Cell{i}/LSTMCell/{name}"
             checkpoint = f"lm/{scope}/{cell}/{tf1_name}"
-            yield Weight(variable, dataset, checkpoint, _odd_dataset(scope, i, n_layers, name, tf1_name))
+            yield Weight(
+                variable, dataset, checkpoint, _odd_dataset(scope, i, n_layers, name, tf1_name)
+            )
 
 
 def _odd_dataset(scope: str, i: int, n_layers: int, name: str, tf1_name: str) -> str | None:

@@ -2,8 +2,9 @@
 
 from bilm.layers.lstm import LSTMStack, States
 from bilm.layers.recurrence import LSTMState
+from bilm.layers.sampled_softmax import Negatives
 from bilm.layers.scalar_mix import ScalarMix
-from bilm.layers.softmax import Negatives, Softmax
+from bilm.layers.softmax import Softmax
 from bilm.layers.token_encoder import CharacterEncoder, WordEmbedding
 
 __all__ = [

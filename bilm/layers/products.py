@@ -16,7 +16,9 @@ def check_precision(precision: str) -> str:
         InputError: it is not.
     """
     if precision not in PRECISIONS:
-        raise InputError(f"precision: one of {', '.join(PRECISIONS)} is expected, not {precision!r}.")
+        raise InputError(
+            f"precision: one of {', '.join(PRECISIONS)} is expected, not {precision!r}."
+        )
     return precision
 
 

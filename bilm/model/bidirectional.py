@@ -164,7 +164,9 @@ class BidirectionalLanguageModel(keras.layers.Layer):
     def _states_before(self, batch_size: tf.Tensor) -> tuple[States, ...]:
         if self._kept_states is None:
             return tuple(stack.zero_states(batch_size) for stack in self.stacks)
-        return tf.nest.map_structure(lambda v: tf.convert_to_tensor(v)[:batch_size], self._kept_states)
+        return tf.nest.map_structure(
+            lambda v: tf.convert_to_tensor(v)[:batch_size], self._kept_states
+        )
 
     def _keep(self, after: tuple[States, ...]) -> None:
         if self._kept_states is None:

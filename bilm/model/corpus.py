@@ -34,7 +34,9 @@ class WordVectors:
         dim: size of a word's vector.
     """
 
-    def __init__(self, encode: Callable[[tf.Tensor], tf.Tensor], word_ids: WordIds, dim: int) -> None:
+    def __init__(
+        self, encode: Callable[[tf.Tensor], tf.Tensor], word_ids: WordIds, dim: int
+    ) -> None:
         self._encode = encode
         self._word_ids = word_ids
         self._row_of: dict[str, int] = {}
@@ -80,13 +82,20 @@ class CorpusEncoder:
     """
 
     def __init__(
-        self, network: Network, word_ids: WordIds, *, window_tokens: int = 32768, batch_tokens: int = 4096
+        self,
+        network: Network,
+        word_ids: WordIds,
+        *,
+        window_tokens: int = 32768,
+        batch_tokens: int = 4096,
     ) -> None:
         self.network = network
         self.window_tokens = window_tokens
         self.batch_tokens = batch_tokens
         dim = network.stacks[0].options.projection_dim
-        self._words = WordVectors(tf.function(network.encoder, reduce_retracing=True, autograph=False), word_ids, dim)
+        self._words = WordVectors(
+            tf.function(network.encoder, reduce_retracing=True, autograph=False), word_ids, dim
+        )
         self._layers = tf.function(
             self._run,
             autograph=False,

@@ -111,5 +111,3 @@ def _ids_in(vocabulary: Vocabulary) -> WordIds:
 
 def _characters_in(vocabulary: UnicodeCharsVocabulary) -> WordIds:
     return lambda words: np.stack([vocabulary.word_to_char_ids(word) for word in words])
-
-

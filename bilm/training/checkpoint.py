@@ -189,7 +189,9 @@ def read_step(ckpt_file: str) -> int:
     return int(open_checkpoint(ckpt_file).get_tensor(_STEP))
 
 
-def load_variables(ckpt_file: str, table: Sequence[Weight], accumulators: Sequence[Any] = ()) -> None:
+def load_variables(
+    ckpt_file: str, table: Sequence[Weight], accumulators: Sequence[Any] = ()
+) -> None:
     """Set variables, and Adagrad's accumulators if they are given, from a checkpoint.
 
     Raises:
@@ -217,9 +219,7 @@ def load_states(ckpt_file: str, zero_states: Any) -> Any:
     named = named_states(zero_states)
     shapes = {name: tuple(value.shape) for name, value in named.items()}
     values = read_checkpoint(ckpt_file, shapes, ("lm/", _STEP, _PERPLEXITY, RECORD))
-    return tf.nest.pack_sequence_as(
-        zero_states, [tf.constant(values[name]) for name in named]
-    )
+    return tf.nest.pack_sequence_as(zero_states, [tf.constant(values[name]) for name in named])
 
 
 def dump_weights(tf_save_dir: PathLike, outfile: PathLike) -> None:

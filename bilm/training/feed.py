@@ -63,9 +63,7 @@ def _of_dict(batch: Mapping[str, Any], options: Options) -> Feed:
     if options.char_cnn is None:
         inputs, words = np.unique(tokens, return_inverse=True)
     else:
-        inputs, words = np.unique(
-            tokens.reshape(-1, tokens.shape[-1]), axis=0, return_inverse=True
-        )
+        inputs, words = np.unique(tokens.reshape(-1, tokens.shape[-1]), axis=0, return_inverse=True)
     return Feed(_plus_one(inputs), _time_first(words.reshape(targets.shape)), _time_first(targets))
 
 
@@ -83,7 +81,9 @@ def _check(feed: Feed, options: Options) -> None:
             f"The options ask for {options.n_directions} directions; the data has "
             f"{len(feed.words)}."
         )
-    if feed.inputs.shape[1:] != (() if options.max_word_length is None else (options.max_word_length,)):
+    if feed.inputs.shape[1:] != (
+        () if options.max_word_length is None else (options.max_word_length,)
+    ):
         length = feed.inputs.shape[1] if feed.inputs.ndim == 2 else "no"
         raise InputError(
             f"The options ask for max_characters_per_token = {options.max_word_length}; the data "

@@ -61,7 +61,12 @@ class LanguageModel(keras.Model):
         self.encoder, self.stacks = network
         tied = self.encoder.embedding if options.share_embedding_softmax else None
         self.softmax = Softmax(
-            n_tokens, options.lstm.projection_dim, tied=tied, seed=seed, precision=precision, name="softmax"
+            n_tokens,
+            options.lstm.projection_dim,
+            tied=tied,
+            seed=seed,
+            precision=precision,
+            name="softmax",
         )
         self.built = True
 
@@ -122,9 +127,7 @@ class LanguageModel(keras.Model):
     ) -> tuple[tf.Tensor, ...]:
         if negatives:
             return self.softmax.sampled_losses(tuple(hidden), tuple(targets), tuple(negatives))
-        return tuple(
-            self.softmax.full_losses(h, t) for h, t in zip(hidden, targets, strict=True)
-        )
+        return tuple(self.softmax.full_losses(h, t) for h, t in zip(hidden, targets, strict=True))
 
 
 def _checked_vocabulary_size(options: Options, is_training: bool) -> int:

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bilm.errors import InputError
 from bilm.layers import Negatives, States
-from bilm.layers.softmax import log_uniform_log_expected
+from bilm.layers.sampled_softmax import log_uniform_log_expected
 from bilm.training.feed import Feed
 from bilm.training.language_model import LanguageModel
 from bilm.training.negatives import Draw, draw_log_uniform
@@ -109,9 +109,7 @@ class TrainingStep:
     def _negatives(self, draw: Draw) -> Negatives:
         n_tries = tf.cast(draw.n_tries, tf.float32)
         n_tokens = self.model.options.n_tokens_vocab or 0
-        return Negatives(
-            draw.ids, log_uniform_log_expected(draw.ids, n_tries, n_tokens), n_tries
-        )
+        return Negatives(draw.ids, log_uniform_log_expected(draw.ids, n_tries, n_tokens), n_tries)
 
     def _losses(
         self, feed: Feed, states: Any, negatives: list[Negatives], seed: tf.Tensor | None
