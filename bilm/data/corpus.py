@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -104,14 +104,13 @@ class Corpus:
 
     def read_in_turn(self) -> Iterator[Shard]:
         """Every load, from number 0 on."""
-        yield from map(self.read, itertools.takewhile(self.has, itertools.count()))
+        return map(self.read, itertools.takewhile(self.has, itertools.count()))
 
     def read_in_order(self) -> Iterator[Shard]:
         """Every shard once, sorted by name, the sentences in the order of the file."""
-        yield from map(self._load, self.files)
+        return map(self._load, self.files)
 
-    def _load(self, path: str, before: Iterable[Sequence[str]] = ()) -> Shard:
-        before = list(before)
+    def _load(self, path: str, before: Sequence[Sequence[str]] = ()) -> Shard:
         shard = Shard.from_sentences(itertools.chain(before, self.sentences(path)), self.vocab)
         if len(shard) == len(before):
             logger.warning("%s: no sentence in this file", path)

@@ -129,6 +129,8 @@ class Reader:
             self._read(place.load, carried)
             earlier = {sentence[:2]: number for number, sentence in enumerate(carried)}
             self._next = len(carried) + place.sentence
+            if self._next > len(self.shard):
+                raise IndexError(place.sentence)
             self._held = [row and self._hold(row, earlier) for row in place.rows]
         except IndexError:
             raise InputError(
@@ -139,7 +141,7 @@ class Reader:
         number = earlier.get((row.load, row.sentence), len(earlier) + row.sentence)
         left = int(self.shard.inputs[number]) - row.offset
         if left < 1:
-            raise IndexError
+            raise IndexError(row.offset)
         return Held(number, row.offset, left)
 
 

@@ -1,0 +1,169 @@
+"""The order in which a corpus is read: passes, shuffling, workers, going on from a place."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import json
+import random
+
+import numpy as np
+import pytest
+
+from bilm.data import BidirectionalLMDataset, LMDataset, Place
+from bilm.errors import InputError
+from tests.small_corpora import assert_same, random_shards, small_vocabulary, write_corpus
+
+
+@pytest.fixture
+def vocab(tmp_path):
+    return small_vocabulary(tmp_path)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    return functools.partial(write_corpus, tmp_path)
+
+
+def sentences_of(vocab, data, n=None):
+    """The sentences that a data set gives, in their order."""
+    return [tuple(ids.tolist()) for ids, _ in itertools.islice(data.get_sentence(), n)]
+
+
+def numbered_shards(*sizes):
+    """Sentences that differ in their lengths."""
+    lengths = itertools.count(1)
+    return [[["a"] * next(lengths) for _ in range(size)] for size in sizes]
+
+
+def test_shuffling_gives_every_sentence_once_a_pass(vocab, corpus):
+    sizes = (3, 5, 1, 4)
+    pattern = corpus(*numbered_shards(*sizes))
+    shard_of = [number for number, size in enumerate(sizes) for _ in range(size)]
+    data = LMDataset(pattern, vocab, shuffle_on_load=True, seed=7)
+    lengths = [len(ids) - 2 for ids in sentences_of(vocab, data, 6 * 13)]
+    passes = [lengths[start : start + 13] for start in range(0, len(lengths), 13)]
+    orders = []
+    for one in passes:
+        assert sorted(one) == list(range(1, 14))
+        # A shard is read to its end before the next one.
+        orders.append([shard for shard, _ in itertools.groupby(shard_of[n - 1] for n in one)])
+        assert len(orders[-1]) == 4
+    assert len(set(map(tuple, passes))) > 1
+    assert len(set(map(tuple, orders))) > 1
+
+
+def test_the_seed_alone_decides_the_order(vocab, corpus):
+    pattern = corpus(*numbered_shards(6, 6))
+
+    def order(seed):
+        data = LMDataset(pattern, vocab, shuffle_on_load=True, seed=seed)
+        random.seed(len(sentences_of(vocab, data, 3)))
+        np.random.seed(1)
+        return sentences_of(vocab, data, 24)
+
+    assert order(1) == order(1)
+    assert order(1) != order(2)
+
+
+def test_one_pass_reads_the_shards_in_order_when_shuffled(vocab, corpus):
+    pattern = corpus(*numbered_shards(5, 5))
+    data = LMDataset(pattern, vocab, test=True, shuffle_on_load=True)
+    lengths = [len(ids) - 2 for ids in sentences_of(vocab, data)]
+    assert sorted(lengths[:5]) == [1, 2, 3, 4, 5]
+    assert sorted(lengths[5:]) == [6, 7, 8, 9, 10]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_workers_share_the_sentences(vocab, corpus, shuffle):
+    pattern = corpus(*numbered_shards(7, 1, 4))
+    shares = []
+    for index in range(3):
+        data = LMDataset(
+            pattern, vocab, test=True, shuffle_on_load=shuffle, seed=4, worker=(index, 3)
+        )
+        shares.append([len(ids) - 2 for ids in sentences_of(vocab, data)])
+        assert data.n_train_tokens == sum(range(13))
+    assert sorted(itertools.chain(*shares)) == list(range(1, 13))
+    assert sorted(shares[1]) == [2, 5, 10]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("test", [False, True])
+@pytest.mark.parametrize(("seed", "n_shards"), [(0, 1), (1, 2), (2, 5)])
+def test_going_on_from_any_place_gives_the_same_batches(
+    vocab, corpus, shuffle, test, seed, n_shards
+):
+    pattern = corpus(*random_shards(seed, n_shards, longest=9, sentences=5))
+    data = BidirectionalLMDataset(pattern, vocab, test=test, shuffle_on_load=shuffle, seed=seed)
+    batches = list(itertools.islice(data.iter_distinct(3, 4), 25))
+    for number, batch in enumerate(batches):
+        place = Place.from_dict(json.loads(json.dumps(batch.place.to_dict())))
+        assert place == batch.place
+        following = list(itertools.islice(data.iter_distinct(3, 4, place=place), 8))
+        expected = batches[number + 1 : number + 9]
+        if test or len(expected) == 8:
+            assert len(following) == len(expected)
+        for one, other in zip(following, expected, strict=False):
+            assert_same(one, other)
+
+
+def test_a_row_goes_on_with_a_sentence_of_an_earlier_load(vocab, corpus):
+    words = [str(number) for number in range(60)]
+    pattern = corpus([words], [["a"]], [["b"]])
+    data = LMDataset(pattern, vocab)
+    batches = list(itertools.islice(data.iter_distinct(2, 4), 12))
+    text = ["".join(map(chr, row[1 : np.argmax(row == 259)])) for row in batches[9].characters]
+    rows = batches[9].streams[0].words
+    assert [text[word] for word in rows[0]] == ["35", "36", "37", "38"]
+    assert batches[8].place.load == 3
+    assert batches[8].place.rows[0] == (0, 0, 36)
+    resumed = data.iter_distinct(2, 4, place=batches[8].place)
+    for batch, expected in zip(resumed, batches[9:], strict=False):
+        assert_same(batch, expected)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"seed": 1}, r"this place in the corpus: seed was 0 and is now 1\."),
+        ({"shuffle_on_load": True}, r"shuffle_on_load was False and is now True\."),
+        ({"test": True}, r"test was False and is now True\."),
+        ({"worker": (1, 2)}, r"worker was 0 and is now 1; n_workers was 1 and is now 2\."),
+    ],
+)
+def test_a_place_of_other_settings_is_refused(vocab, corpus, changes, message):
+    pattern = corpus(*random_shards(0, 2))
+    place = next(LMDataset(pattern, vocab).iter_distinct(2, 3)).place
+    with pytest.raises(InputError, match=message):
+        next(LMDataset(pattern, vocab, **changes).iter_distinct(2, 3, place=place))
+
+
+def test_a_place_of_other_sizes_or_another_corpus_is_refused(vocab, corpus):
+    pattern = corpus([["a"]], [["b"]])
+    data = LMDataset(pattern, vocab)
+    place = next(data.iter_distinct(2, 3)).place
+    with pytest.raises(InputError, match=r"batch_size was 2 and is now 4; num_steps was 3 and"):
+        next(data.iter_distinct(4, 7, place=place))
+    other = LMDataset(corpus([["a"]], [["b", "b"]]), vocab)
+    with pytest.raises(InputError, match=r"the corpus has other files or sizes\."):
+        next(other.iter_distinct(2, 3, place=place))
+
+
+def test_a_place_that_the_corpus_does_not_have(vocab, corpus):
+    data = LMDataset(corpus([["a"] * 9], [["b"]]), vocab)
+    place = next(data.iter_distinct(2, 3)).place
+    row = place.rows[0]
+    for wrong in (
+        place._replace(sentence=50),
+        place._replace(rows=(row._replace(offset=10), None)),
+        place._replace(rows=(row._replace(sentence=3), None)),
+    ):
+        with pytest.raises(InputError, match="the corpus has fewer sentences or words there"):
+            next(data.iter_distinct(2, 3, place=wrong))
+
+
+def test_what_is_not_a_place():
+    for values in ({}, {"rows": 3}):
+        with pytest.raises(InputError, match="not a place in a corpus"):
+            Place.from_dict(values)
