@@ -10,6 +10,7 @@ import json
 import lzma
 import os
 import uuid
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -17,6 +18,9 @@ from typing import IO, Any
 from bilm.errors import InputError
 
 PathLike = str | os.PathLike[str]
+
+# What the readers of compressed files raise when the data is cut off or changed.
+_DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
 
 
 def find_files(pattern: PathLike) -> list[str]:
@@ -76,13 +80,14 @@ def read_lines(path: PathLike) -> Iterator[str]:
                 yield line.rstrip("\r\n")
     except UnicodeDecodeError:
         raise InputError(_not_utf8(path)) from None
-    except (EOFError, gzip.BadGzipFile, lzma.LZMAError) as error:
+    except _DAMAGED as error:
         raise InputError(f"{path}: damaged after line {number}: {error}") from error
 
 
 def _not_utf8(path: PathLike) -> str:
     """Say which line of a file is not UTF-8: the decoder reads ahead and does not know."""
-    with _open_bytes(path) as lines:
+    # Damaged compressed data may well be text up to the damage.
+    with contextlib.suppress(*_DAMAGED), _open_bytes(path) as lines:
         for number, line in enumerate(lines, start=1):
             try:
                 line.decode("utf-8")
@@ -122,11 +127,17 @@ def atomic_write(path: PathLike) -> Iterator[str]:
 
     The file is on the disk before it gets its name, so that a crash leaves the old file or the
     new one, never half of either. When the block fails, the temporary file is removed.
+
+    Raises:
+        FileNotFoundError: the folder to write into does not exist.
+        InputError: `path` is itself a folder.
     """
     path = os.fspath(path)
     folder, name = os.path.split(path)
     if folder and not os.path.isdir(folder):
         raise FileNotFoundError(f"The folder {folder!r} to write {name!r} into does not exist.")
+    if os.path.isdir(path):
+        raise InputError(f"{path!r} is a folder; a file is to be written there.")
     temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         yield temporary

@@ -1,0 +1,199 @@
+"""Reading and writing files: what is accepted, what is refused and how, what is left behind."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import random
+
+import pytest
+
+from bilm.errors import InputError
+from bilm.files import (
+    atomic_write,
+    find_files,
+    open_text,
+    read_json_object,
+    read_lines,
+    require_file,
+    write_json,
+)
+
+TEXT = "one two\n\nεὐρὺς οὐρανός 😀\nlast line"
+LINES = ["one two", "", "εὐρὺς οὐρανός 😀", "last line"]
+
+
+def write(path, data):
+    data = data.encode("utf-8") if isinstance(data, str) else data
+    openers = {".gz": gzip.open, ".xz": lzma.open}
+    with openers.get(path.suffix, open)(path, "wb") as file:
+        file.write(data)
+    return path
+
+
+def test_find_files_are_sorted_and_files_only(tmp_path):
+    for name in ("b.txt", "a.txt", "c.csv"):
+        write(tmp_path / name, "x")
+    (tmp_path / "folder.txt").mkdir()
+    found = find_files(tmp_path / "*.txt")
+    assert found == [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
+
+
+def test_a_file_with_brackets_in_its_name_is_found(tmp_path):
+    path = write(tmp_path / "text[1].txt", "x")
+    assert find_files(path) == [str(path)]
+
+
+@pytest.mark.parametrize("pattern", ["nothing-*.txt", ""])
+def test_a_pattern_that_matches_nothing(tmp_path, pattern):
+    pattern = str(tmp_path / pattern)
+    with pytest.raises(FileNotFoundError, match=f"No file matches '{pattern}'".replace("*", ".")):
+        find_files(pattern)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"The weights file '.*none' does not exist\."):
+        require_file(tmp_path / "none", "weights file")
+    with pytest.raises(FileNotFoundError, match=r"The text file '.*' is a folder, not a file\."):
+        require_file(tmp_path, "text file")
+    with pytest.raises(FileNotFoundError, match=r"The text file '.*none' does not exist\."):
+        list(read_lines(tmp_path / "none"))
+
+
+@pytest.mark.parametrize("name", ["plain.txt", "text.gz", "text.xz"])
+def test_text_plain_and_compressed(tmp_path, name):
+    path = write(tmp_path / name, TEXT)
+    assert list(read_lines(path)) == LINES
+    with open_text(path) as lines:
+        assert lines.read() == TEXT
+
+
+def test_line_ends(tmp_path):
+    assert list(read_lines(write(tmp_path / "crlf.txt", "one\r\ntwo\r\n"))) == ["one", "two"]
+    # Only line ends end a line: other separators of Unicode stay within it.
+    line = "a\x0b\x0c\x1c\x85\u2028b"
+    assert list(read_lines(write(tmp_path / "odd.txt", f"{line}\nc\n"))) == [line, "c"]
+    assert list(read_lines(write(tmp_path / "empty.txt", ""))) == []
+
+
+@pytest.mark.parametrize("name", ["latin.txt", "latin.txt.gz", "latin.txt.xz"])
+@pytest.mark.parametrize("before", [1, 5000])
+def test_text_that_is_not_utf8_is_named_by_line_and_byte(tmp_path, name, before):
+    path = write(tmp_path / name, b"good line\n" * before + "na\u00efve\n".encode("latin-1"))
+    message = rf"{name}, line {before + 1}: not UTF-8: byte 2 is 0xef\."
+    with pytest.raises(InputError, match=message):
+        list(read_lines(path))
+
+
+@pytest.mark.parametrize("name", ["text.gz", "text.xz"])
+def test_compressed_text_that_is_cut_off(tmp_path, name):
+    path = write(tmp_path / name, random.Random(5).randbytes(20000).hex())
+    path.write_bytes(path.read_bytes()[:-100])
+    with pytest.raises(InputError, match=rf"{name}: damaged after line 0: "):
+        list(read_lines(path))
+
+
+@pytest.mark.parametrize("name", ["text.gz", "text.xz"])
+@pytest.mark.parametrize("byte", [0x00, 0xFF])
+@pytest.mark.parametrize("place", [0.1, 0.5])
+def test_compressed_text_that_is_damaged(tmp_path, name, byte, place):
+    path = write(tmp_path / name, random.Random(5).randbytes(20000).hex())
+    data = bytearray(path.read_bytes())
+    start = int(len(data) * place)
+    data[start : start + 2000] = bytes([byte]) * 2000
+    path.write_bytes(data)
+    with pytest.raises(InputError, match=rf"{name}: damaged after line 0: "):
+        list(read_lines(path))
+
+
+@pytest.mark.parametrize("name", ["text.gz", "text.xz"])
+def test_plain_text_under_the_name_of_a_compressed_file(tmp_path, name):
+    (tmp_path / name).write_text("plain text\n", encoding="utf-8")
+    with pytest.raises(InputError, match=rf"{name}: damaged after line 0: "):
+        list(read_lines(tmp_path / name))
+
+
+def test_json_object(tmp_path):
+    write_json(tmp_path / "a.json", {"word": "straße", "n": [1, None]})
+    text = (tmp_path / "a.json").read_text(encoding="utf-8")
+    assert "straße" in text and text.endswith("}\n")
+    assert read_json_object(tmp_path / "a.json") == {"word": "straße", "n": [1, None]}
+
+
+@pytest.mark.parametrize(
+    "text, kind",
+    [
+        ("[1]", "a list"),
+        ('"text"', "a string"),
+        ("true", "true or false"),
+        ("null", "null"),
+        ("1.5", "a number"),
+        ("7", "a number"),
+    ],
+)
+def test_json_of_another_kind(tmp_path, text, kind):
+    path = write(tmp_path / "a.json", text)
+    with pytest.raises(InputError, match=rf"a\.json: a JSON object is expected, not {kind}\."):
+        read_json_object(path)
+
+
+@pytest.mark.parametrize(
+    "text, line", [('{"a": 1,\n "b" 2}', 2), ("", 1), ("{'a': 1}", 1), ('{"a": 1}\n{}', 2)]
+)
+def test_text_that_is_not_json(tmp_path, text, line):
+    path = write(tmp_path / "a.json", text)
+    with pytest.raises(InputError, match=rf"a\.json, line {line}: not JSON: "):
+        read_json_object(path)
+
+
+def test_json_that_is_not_utf8(tmp_path):
+    path = write(tmp_path / "a.json", b'{"a":\n "\xff"}')
+    with pytest.raises(InputError, match=r"a\.json, line 2: not UTF-8: byte 2 is 0xff\."):
+        read_json_object(path)
+
+
+def test_a_json_file_that_is_not_there_is_called_what_it_is(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"The options file '.*' does not exist"):
+        read_json_object(tmp_path / "none.json", "options file")
+
+
+def test_a_result_appears_when_it_is_whole(tmp_path):
+    path = tmp_path / "result.txt"
+    with atomic_write(path) as temporary:
+        assert os.path.dirname(temporary) == str(tmp_path)
+        write(tmp_path / os.path.basename(temporary), "new")
+        assert not path.exists()
+    assert path.read_text(encoding="utf-8") == "new"
+    assert os.listdir(tmp_path) == ["result.txt"]
+
+
+@pytest.mark.parametrize("old", [None, "old"])
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_failure_leaves_what_was_there(tmp_path, old, error):
+    path = tmp_path / "result.txt"
+    if old is not None:
+        write(path, old)
+    with pytest.raises(error), atomic_write(path) as temporary:
+        write(tmp_path / os.path.basename(temporary), "half")
+        raise error
+    assert os.listdir(tmp_path) == ([] if old is None else ["result.txt"])
+    assert old is None or path.read_text(encoding="utf-8") == old
+
+
+def test_a_result_in_the_working_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_json("here.json", {})
+    assert os.listdir(tmp_path) == ["here.json"]
+
+
+def test_a_folder_to_write_into_that_is_not_there(tmp_path):
+    message = "The folder '.*none' to write 'a.txt' into does not exist"
+    with pytest.raises(FileNotFoundError, match=message), atomic_write(tmp_path / "none" / "a.txt"):
+        pytest.fail("the block is not entered")
+
+
+def test_a_folder_in_the_place_of_the_result(tmp_path):
+    message = "is a folder; a file is to be written there"
+    with pytest.raises(InputError, match=message), atomic_write(tmp_path):
+        pytest.fail("the block is not entered")
