@@ -89,9 +89,7 @@ class CharCNNOptions:
             value = getattr(self, name)
             _require(_is_count(value, low), f"char_cnn.{key}", f"a whole number from {low}", value)
         longest = self.max_characters_per_token
-        rule = (
-            f"a list of [width, number] with widths of at most max_characters_per_token = {longest}"
-        )
+        rule = f"{_PAIRS} with widths of at most max_characters_per_token = {longest}"
         good = bool(self.filters) and all(
             len(pair) == 2 and all(_is_count(n) for n in pair) and pair[0] <= longest
             for pair in self.filters
@@ -244,6 +242,7 @@ def preset(name: str) -> dict[str, Any]:
 
 _COUNT = "a whole number from 1"
 _POSITIVE = "a number above 0"
+_PAIRS = "a list of [width, number]"
 _LSTM_KEYS = tuple(field.name for field in dataclasses.fields(LSTMOptions))
 _CHAR_CNN_KEYS = (
     "activation", "filters", "embedding", "n_characters", "n_highway", "max_characters_per_token",
@@ -267,6 +266,11 @@ def _require(good: bool, key: str, rule: str, received: object) -> None:
         raise InputError(f"{key}: {rule} is expected, not {received!r}.")
 
 
+def _require_key(values: Mapping[str, Any], key: str, prefix: str, rule: str) -> None:
+    if key not in values:
+        raise InputError(f"{prefix}{key}: missing; {rule} is expected.")
+
+
 def _read(cls: type[Options], values: Mapping[str, Any], training: bool, source: str) -> Options:
     run_keys = [field.name for field in dataclasses.fields(cls)][2:]
     run = {key: values[key] for key in run_keys if key in values}
@@ -276,26 +280,22 @@ def _read(cls: type[Options], values: Mapping[str, Any], training: bool, source:
     _warn_unknown(values, [*run_keys, "lstm", "char_cnn"], source)
     lstm = _part(values, "lstm")
     for key in ("dim", "projection_dim"):
-        _require(key in lstm, f"lstm.{key}", _COUNT, "nothing")
+        _require_key(lstm, key, "lstm.", _COUNT)
     _warn_unknown(lstm, _LSTM_KEYS, f"{source}: lstm")
     options = cls(
         lstm=LSTMOptions(**{key: lstm[key] for key in _LSTM_KEYS if key in lstm}),
-        char_cnn=_read_char_cnn(_part(values, "char_cnn"), source)
-        if values.get("char_cnn")
-        else None,
+        char_cnn=None if values.get("char_cnn") is None else _read_char_cnn(values, source),
         **run,
     )
     return options
 
 
-def _read_char_cnn(values: Mapping[str, Any], source: str) -> CharCNNOptions:
+def _read_char_cnn(options: Mapping[str, Any], source: str) -> CharCNNOptions:
+    values = _part(options, "char_cnn")
+    _require_key(values, "activation", "char_cnn.", "relu or tanh")
+    _require_key(values, "filters", "char_cnn.", _PAIRS)
     embedding = _part(values, "embedding", "char_cnn.")
-    for key, present in (
-        ("activation", "activation" in values),
-        ("filters", isinstance(values.get("filters"), list | tuple)),
-        ("embedding.dim", "dim" in embedding),
-    ):
-        _require(present, f"char_cnn.{key}", "a value", "nothing")
+    _require_key(embedding, "dim", "char_cnn.embedding.", _COUNT)
     n_characters = values.get("n_characters", N_CHARACTERS)
     # Training files count the rows of the table, inference files the mask's row too.
     rule = f"{N_CHARACTERS} or {N_CHARACTERS + 1}"
@@ -303,8 +303,10 @@ def _read_char_cnn(values: Mapping[str, Any], source: str) -> CharCNNOptions:
     _require(known, "char_cnn.n_characters", rule, n_characters)
     _warn_unknown(values, _CHAR_CNN_KEYS, f"{source}: char_cnn")
     pairs = values["filters"]
-    well_formed = all(isinstance(pair, list | tuple) for pair in pairs)
-    _require(well_formed, "char_cnn.filters", "a list of [width, number]", pairs)
+    well_formed = isinstance(pairs, list | tuple) and all(
+        isinstance(pair, list | tuple) for pair in pairs
+    )
+    _require(well_formed, "char_cnn.filters", _PAIRS, pairs)
     return CharCNNOptions(
         filters=tuple((pair[0], pair[1]) if len(pair) == 2 else tuple(pair) for pair in pairs),
         activation=values["activation"],
@@ -314,9 +316,10 @@ def _read_char_cnn(values: Mapping[str, Any], source: str) -> CharCNNOptions:
 
 
 def _part(values: Mapping[str, Any], key: str, prefix: str = "") -> Mapping[str, Any]:
-    part = values.get(key)
+    _require_key(values, key, prefix, "a JSON object")
+    part: Mapping[str, Any] = values[key]
     _require(isinstance(part, Mapping), prefix + key, "a JSON object", part)
-    return part or {}
+    return part
 
 
 def _warn_unknown(values: Mapping[str, Any], known: Any, source: str) -> None:
