@@ -268,7 +268,7 @@ def _require(good: bool, key: str, rule: str, received: object) -> None:
 
 def _require_key(values: Mapping[str, Any], key: str, prefix: str, rule: str) -> None:
     if key not in values:
-        raise InputError(f"{prefix}{key}: missing; {rule} is expected.")
+        raise InputError(f"{prefix}{key}: {rule} is expected; it is missing.")
 
 
 def _read(cls: type[Options], values: Mapping[str, Any], training: bool, source: str) -> Options:

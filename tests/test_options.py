@@ -141,10 +141,10 @@ BOOL = "true or false is expected, not"
 PAIRS = r"char_cnn.filters: a list of \[width, number\]"
 
 BAD = [
-    ({}, "lstm: missing; a JSON object is expected"),
+    ({}, "lstm: a JSON object is expected; it is missing"),
     ({"lstm": [1]}, r"lstm: a JSON object is expected, not \[1\]"),
-    ({"lstm": {"dim": 4}}, "lstm.projection_dim: missing; a whole number"),
-    ({"lstm": {"projection_dim": 4}}, "lstm.dim: missing; a whole number from 1 is expected"),
+    ({"lstm": {"dim": 4}}, "lstm.projection_dim: a whole number from 1 is expected; it is missing"),
+    ({"lstm": {"projection_dim": 4}}, "lstm.dim: a whole number from 1 is expected; it is missing"),
     (with_lstm(dim=0), f"lstm.dim: {WHOLE} 0"),
     (with_lstm(dim=True), f"lstm.dim: {WHOLE} True"),
     (with_lstm(projection_dim=8.0), f"lstm.projection_dim: {WHOLE} 8.0"),
@@ -154,19 +154,25 @@ BAD = [
     (with_lstm(proj_clip="3"), f"lstm.proj_clip: {NUMBER} '3'"),
     (with_lstm(use_skip_connections=1), f"lstm.use_skip_connections: {BOOL} 1"),
     ({"lstm": LSTM, "char_cnn": "yes"}, "char_cnn: a JSON object is expected, not 'yes'"),
-    ({"lstm": LSTM, "char_cnn": {}}, "char_cnn.activation: missing; relu or tanh is expected"),
+    (
+        {"lstm": LSTM, "char_cnn": {}},
+        "char_cnn.activation: relu or tanh is expected; it is missing",
+    ),
     (
         {"lstm": LSTM, "char_cnn": {"activation": "tanh"}},
-        r"char_cnn.filters: missing; a list of \[width, number\] is",
+        f"{PAIRS} is expected; it is missing",
     ),
     ({"lstm": LSTM, "char_cnn": []}, r"char_cnn: a JSON object is expected, not \[\]"),
     ({"lstm": None}, "lstm: a JSON object is expected, not None"),
     (
         {"lstm": LSTM, "char_cnn": {"activation": "tanh", "filters": []}},
-        "char_cnn.embedding: missing; a JSON object is expected",
+        "char_cnn.embedding: a JSON object is expected; it is missing",
     ),
     (with_cnn(embedding=4), "char_cnn.embedding: a JSON object is expected, not 4"),
-    (with_cnn(embedding={}), "char_cnn.embedding.dim: missing; a whole number from 1"),
+    (
+        with_cnn(embedding={}),
+        "char_cnn.embedding.dim: a whole number from 1 is expected; it is missing",
+    ),
     (with_cnn(embedding={"dim": 0}), f"char_cnn.embedding.dim: {WHOLE} 0"),
     (with_cnn(filters=None), f"{PAIRS} is expected, not None"),
     (with_cnn(filters=[]), f"{PAIRS} with widths of at most .* = 50 is expected, not"),
@@ -228,7 +234,9 @@ def test_files_that_hold_no_options(tmp_path):
     with pytest.raises(InputError, match=r"options.json: a JSON object is expected, not a list"):
         Options.from_file(path, training=True)
     path.write_text('{"lstm": {}}', encoding="utf-8")
-    with pytest.raises(InputError, match=r"options.json: lstm.dim: missing; a whole number"):
+    with pytest.raises(
+        InputError, match=r"options.json: lstm.dim: a whole number from 1 is expected; it is"
+    ):
         Options.from_file(path, training=True)
 
 
