@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 from bilm.demo.docstrings import find_sources, module_sentences, source_files
 from bilm.demo.sentences import Sentence, read_prose, read_tokenized
@@ -52,7 +52,7 @@ def gather_docstrings(
     return without_repeats(documents)
 
 
-def _parsed(files: Sequence[os.PathLike[str]], n_processes: int) -> Iterator[Document]:
+def _parsed(files: Sequence[Path], n_processes: int) -> Iterator[Document]:
     if n_processes == 1:
         yield from map(module_sentences, files)
         return

@@ -1,0 +1,109 @@
+"""The `bilm` command: one verb a module, each with `add_arguments(parser)` and `run(args)`.
+
+Nothing here imports NumPy or TensorFlow before a verb runs: `bilm --help` answers at once.
+
+Exit codes: 0 done; 1 something in a file or argument that the user can mend, said in one line;
+2 usage; 130 interrupted. Results go to standard output, progress and notes to standard error.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+
+import bilm
+from bilm.cli.arguments import Parser
+from bilm.errors import InputError, TrainingError
+
+VERBS = ("train", "restart", "test", "dump", "demo")
+
+
+def main(argv: Sequence[str] | None = None, verb: str | None = None) -> int:
+    """Run the command line and return its exit code.
+
+    Args:
+        argv: the arguments after the program's name; None takes those of the process.
+        verb: run this verb, whose flags `argv` then begins with, as the programs in bin/ do.
+    """
+    parser = make_parser() if verb is None else _verb_parser(verb)
+    args = parser.parse_args(argv)
+    if args.run is None:
+        parser.print_help(sys.stderr)
+        return 2
+    with _warnings_on_stderr(parser.prog):
+        return _run(args, parser.prog)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The parser of `bilm` with all its verbs."""
+    parser = Parser(
+        prog="bilm",
+        description="Bidirectional language models (ELMo): train, resume, measure, hand over.",
+        epilog="`bilm VERB --help` explains a verb. Flags may be spelled with - or with _.",
+    )
+    parser.add_argument("--version", action="version", version=f"bilm {bilm.__version__}")
+    parser.set_defaults(run=None)
+    verbs = parser.add_subparsers(metavar="VERB", title="verbs")
+    for name in VERBS:
+        module = importlib.import_module(f"bilm.cli.{name}")
+        short = (module.__doc__ or "").partition("\n")[0].rstrip(".")
+        _fill(verbs.add_parser(name, help=short), name)
+    return parser
+
+
+def _verb_parser(verb: str) -> argparse.ArgumentParser:
+    parser = Parser()
+    _fill(parser, verb)
+    return parser
+
+
+def _fill(parser: argparse.ArgumentParser, verb: str) -> None:
+    module = importlib.import_module(f"bilm.cli.{verb}")
+    parser.description = module.__doc__
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    module.add_arguments(parser)
+    # The verb's own parser reports usage errors that only its `run` can see.
+    parser.set_defaults(run=module.run, parser=parser)
+
+
+def _run(args: argparse.Namespace, program: str) -> int:
+    try:
+        code = args.run(args)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Whoever read our output has closed it, as `head` does: that is no error of ours.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (InputError, TrainingError, OSError) as error:
+        print(f"{program}: error: {_one_line(error)}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt as interrupt:
+        note = f" {interrupt}" if interrupt.args else ""
+        print(f"\n{program}: interrupted.{note}", file=sys.stderr)
+        return 130
+
+
+def _one_line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror is not None:
+        place = "" if error.filename is None else f"{error.filename}: "
+        return f"{place}{error.strerror}."
+    return " ".join(str(error).splitlines())
+
+
+@contextlib.contextmanager
+def _warnings_on_stderr(program: str) -> Iterator[None]:
+    """Show the library's warnings while a verb runs, without touching anyone else's logging."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter(f"{program}: warning: %(message)s"))
+    logger = logging.getLogger("bilm")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)

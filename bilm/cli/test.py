@@ -1,0 +1,60 @@
+"""Measure a model's perplexity on held-out text.
+
+Every token of the text is predicted once, by the full softmax; a word outside the vocabulary
+counts as <UNK>. Prints the perplexity of each direction and of both together.
+
+  bilm test --save_dir model --test_prefix heldout.txt
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+
+from bilm.cli import arguments, training_run
+from bilm.cli.tensorflow_import import import_tensorflow
+from bilm.options import Options
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `bilm test`."""
+    arguments.add_save_dir(parser, "folder of the model")
+    arguments.add_vocab_file(parser)
+    arguments.add_corpus(parser, "--test_prefix", "held-out text")
+    parser.add_argument(
+        "--batch_size",
+        type=arguments.whole_number(1),
+        metavar="ROWS",
+        default=256,
+        help="rows of a batch (default: 256); without --carry_state the result is the same "
+        "whatever it is",
+    )
+    parser.add_argument(
+        "--carry_state",
+        action="store_true",
+        help="carry the LSTM states from sentence to sentence, as the original program does "
+        "(default: each sentence stands alone)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print the perplexity of a model."""
+    import_tensorflow()
+    from bilm.training import load_options_latest_checkpoint, test
+
+    values, checkpoint = load_options_latest_checkpoint(args.save_dir)
+    options = Options.from_dict(values, training=True, source=args.save_dir)
+    vocab_file = training_run.find_vocabulary(args)
+    vocabulary = training_run.load_vocabulary(vocab_file, options)
+    options = dataclasses.replace(options, sample_softmax=False)
+    training_run.fit_to_vocabulary(options, vocabulary.size, vocab_file, args.save_dir)
+    corpus = training_run.open_corpus(options, args.test_prefix, vocabulary, test=True)
+    perplexity = test(
+        values, checkpoint, corpus, batch_size=args.batch_size, carry_state=args.carry_state
+    )
+    print(f"forward perplexity   {perplexity.forward:.4f}")
+    if perplexity.backward is not None:
+        print(f"backward perplexity  {perplexity.backward:.4f}")
+        print(f"perplexity           {float(perplexity):.4f}")
+    print(f"predictions          {perplexity.n_predictions}")
+    return 0

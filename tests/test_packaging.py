@@ -1,0 +1,111 @@
+"""What a fresh install gives: the requirements, the version, and a command that answers at once."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bilm
+
+ROOT = Path(__file__).parent.parent
+LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+
+
+def setup_keywords() -> dict[str, object]:
+    """The arguments of setup() that are literals."""
+    tree = ast.parse((ROOT / "setup.py").read_text(encoding="utf-8"))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    setup = next(c for c in calls if isinstance(c.func, ast.Name) and c.func.id == "setup")
+    literal = {}
+    for keyword in setup.keywords:
+        try:
+            literal[keyword.arg] = ast.literal_eval(keyword.value)
+        except ValueError:
+            continue
+    return literal
+
+
+def test_setup_says_what_the_package_needs():
+    keywords = setup_keywords()
+    assert keywords["name"] == "bilm-keras"
+    assert keywords["python_requires"] == ">=3.10"
+    assert keywords["install_requires"] == ["tensorflow>=2.18", "keras>=3.12,<4", "numpy", "h5py"]
+    assert keywords["entry_points"] == {"console_scripts": ["bilm=bilm.cli:main"]}
+
+
+def test_setup_reads_the_version_without_importing_the_package():
+    code = "import runpy, sys; sys.argv = ['setup.py', '--version']; runpy.run_path('setup.py'); "
+    code += "sys.exit('tensorflow' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == bilm.__version__
+
+
+def test_license_is_the_whole_apache_license():
+    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert "Apache License\n                           Version 2.0, January 2004" in text
+    assert "END OF TERMS AND CONDITIONS" in text
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--help"]])
+def test_help_and_version_import_nothing_heavy(arguments):
+    code = (
+        "import sys\nfrom bilm.cli import main\n"
+        f"try: main({arguments!r})\nexcept SystemExit: pass\n"
+        "heavy = {'numpy', 'tensorflow', 'keras', 'h5py'} & set(sys.modules)\n"
+        "sys.exit(f'imported: {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("program", ["train_elmo", "restart", "run_test", "dump_weights"])
+def test_programs_in_bin_are_doors_to_verbs(program):
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "bin" / f"{program}.py"), "--help"],
+        env={"PYTHONPATH": str(ROOT), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"usage: {program}.py [-h]")
+
+
+def test_module_runs_as_the_command():
+    done = subprocess.run(
+        [sys.executable, "-m", "bilm", "--version"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, f"bilm {bilm.__version__}\n")
+
+
+def test_tensorflow_is_imported_without_its_greetings():
+    code = "from bilm.cli.tensorflow_import import import_tensorflow as load; load(); load()"
+    environment = {name: value for name, value in os.environ.items() if name != LEVEL}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def test_what_tensorflow_says_is_shown_when_its_import_fails(tmp_path: Path):
+    broken = "import os; os.write(2, b'no such driver'); raise ImportError('broken')"
+    (tmp_path / "tensorflow.py").write_text(broken, encoding="utf-8")
+    code = "from bilm.cli.tensorflow_import import import_tensorflow as load; load()"
+    environment = {name: value for name, value in os.environ.items() if name != LEVEL}
+    environment["PYTHONPATH"] = str(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "no such driver" in done.stderr and "ImportError: broken" in done.stderr
