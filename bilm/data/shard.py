@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
+from array import array
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from bilm.data.encoding import DistinctWords, encode_words
+from bilm.data.encoding import BOS, EOS, DistinctWords, encode_words
 from bilm.data.vocabulary import Vocabulary
-
-# Sentences numbered at a time: few enough for the cache, enough to make the loop itself free.
-_CHUNK = 200
 
 
 @dataclass(frozen=True)
@@ -44,19 +41,16 @@ class Shard:
     def from_sentences(cls, sentences: Iterable[Sequence[str]], vocab: Vocabulary) -> Shard:
         """Read sentences (lists of words, none of them empty) in one go."""
         table = DistinctWords()
-        words, inputs = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
-        sentences = iter(sentences)
-        while chunk := list(itertools.islice(sentences, _CHUNK)):
-            lengths = np.fromiter(map(len, chunk), np.int32, len(chunk))
-            tokens = itertools.chain.from_iterable(chunk)
-            numbers = np.fromiter(map(table.__getitem__, tokens), np.int32, lengths.sum())
-            words.append(_with_marks(numbers, lengths))
-            inputs.append(lengths + 1)
-        counts = np.concatenate(inputs)
+        number, bos, eos = table.__getitem__, table[BOS], table[EOS]
+        words, inputs = array("i"), array("i")
+        for sentence in sentences:
+            words.fromlist([bos, *map(number, sentence), eos])
+            inputs.append(len(sentence) + 1)
+        counts = np.asarray(inputs, np.int32)
         distinct = list(table)
         max_word_length = getattr(vocab, "max_word_length", None)
         return cls(
-            words=np.concatenate(words),
+            words=np.asarray(words, np.int32),
             starts=np.cumsum(counts + 1, dtype=np.int64) - (counts + 1),
             inputs=counts,
             distinct=distinct,
@@ -81,10 +75,3 @@ class Shard:
     def sentence_words(self, number: int) -> list[str]:
         """The words of a sentence, without `<S>` and `</S>`."""
         return [self.distinct[row] for row in self.sentence(number)[1:-1]]
-
-
-def _with_marks(numbers: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Sentences laid end to end, with the numbers of `<S>` and `</S>` put around each."""
-    ends = np.cumsum(lengths)
-    borders = np.stack((ends - lengths, ends), axis=1)  # (sentences, 2)
-    return np.insert(numbers, borders.reshape(-1), np.tile([0, 1], len(lengths)))
