@@ -1,0 +1,139 @@
+"""Adagrad against the formulas: dense and sparse gradients, repeated rows, the bound."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm.training.optimizer import Adagrad, sum_repeated_rows
+from tests import oracle
+
+SHAPES = {"table": (7, 3), "matrix": (4, 5), "bias": (6,)}
+ROWS = np.array([5, 0, 5, 2, 5, 0], np.int32)
+
+
+def variables(seed=0):
+    random = np.random.default_rng(seed)
+    return {
+        name: keras.Variable(random.normal(size=shape).astype(np.float32), name=name)
+        for name, shape in SHAPES.items()
+    }
+
+
+def gradients(seed):
+    """Gradients as the program gets them, the table's with repeated rows, and dense ones."""
+    random = np.random.default_rng(seed)
+    values = random.normal(size=(len(ROWS), 3)).astype(np.float32)
+    dense = {name: random.normal(size=SHAPES[name]) for name in ("matrix", "bias")}
+    given = {name: tf.constant(value, tf.float32) for name, value in dense.items()}
+    shape = tf.constant((7, 3))
+    given["table"] = tf.IndexedSlices(tf.constant(values), tf.constant(ROWS), shape)
+    dense["table"] = np.zeros((7, 3))
+    np.add.at(dense["table"], ROWS, values)
+    return given, dense
+
+
+def in_graph(optimizer, names):
+    """The step as the program runs it, where indices are not known beforehand."""
+
+    @tf.function(autograph=False)
+    def apply(given):
+        return optimizer.apply([given[name] for name in names])
+
+    return apply
+
+
+@pytest.mark.parametrize("clip_norm", [None, 0.7, 1000.0])
+@pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
+def test_steps_equal_the_formulas(clip_norm, graph):
+    trained = variables()
+    weights = {name: variable.numpy() for name, variable in trained.items()}
+    accumulators = {name: np.ones(value.shape) for name, value in weights.items()}
+    optimizer = Adagrad(list(trained.values()), 0.2, clip_norm)
+    step = in_graph(optimizer, list(trained)) if graph else None
+    for seed in range(4):
+        given, dense = gradients(seed)
+        norm = step(given) if graph else optimizer.apply([given[name] for name in trained])
+        np.testing.assert_allclose(norm, np.sqrt(sum((g**2).sum() for g in dense.values())), 1e-5)
+        dense = oracle.clip_by_global_norm(dense, clip_norm)
+        weights, accumulators = oracle.adagrad(weights, accumulators, dense, 0.2)
+    for name, accumulator in zip(trained, optimizer.accumulators, strict=True):
+        np.testing.assert_allclose(trained[name], weights[name], 1e-5, 1e-6)
+        np.testing.assert_allclose(accumulator, accumulators[name], 1e-5)
+
+
+def test_only_the_rows_of_a_sparse_gradient_move():
+    trained = variables()
+    before = trained["table"].numpy()
+    optimizer = Adagrad([trained["table"]], 0.2, 10.0)
+    given, _ = gradients(1)
+    optimizer.apply([given["table"]])
+    moved = (trained["table"].numpy() != before).all(axis=1)
+    assert moved.tolist() == [True, False, True, False, False, True, False]
+    still = optimizer.accumulators[0].numpy()[~moved]
+    np.testing.assert_array_equal(still, np.ones_like(still))
+
+
+def test_a_variable_without_a_gradient_stays():
+    trained = variables()
+    before = {name: variable.numpy() for name, variable in trained.items()}
+    optimizer = Adagrad(list(trained.values()), 0.2, 0.5)
+    given, dense = gradients(2)
+    norm = optimizer.apply([given["table"], None, given["bias"]])
+    del dense["matrix"]
+    np.testing.assert_allclose(norm, np.sqrt(sum((g**2).sum() for g in dense.values())), 1e-5)
+    np.testing.assert_array_equal(trained["matrix"], before["matrix"])
+    np.testing.assert_array_equal(optimizer.accumulators[1], np.ones(SHAPES["matrix"]))
+    dense = oracle.clip_by_global_norm(dense, 0.5)
+    moved = {name: before[name] for name in dense}
+    expected, _ = oracle.adagrad(moved, {name: np.ones(()) for name in dense}, dense, 0.2)
+    for name, value in expected.items():
+        np.testing.assert_allclose(trained[name], value, 1e-5, 1e-6)
+
+
+def test_gradients_of_zeros_change_nothing():
+    trained = variables()
+    before = trained["bias"].numpy()
+    optimizer = Adagrad([trained["bias"]], 0.2, 1.0)
+    assert float(optimizer.apply([tf.zeros(6)])) == 0.0
+    np.testing.assert_array_equal(trained["bias"], before)
+
+
+def test_a_table_with_a_sparse_and_a_dense_gradient():
+    """A tied table is looked up and multiplied with: the tape adds both."""
+    trained = variables()
+    table = trained["table"]
+    hidden = np.random.default_rng(3).normal(size=(2, 3)).astype(np.float32)
+    for dense in (True, False):
+        with tf.GradientTape() as tape:
+            x = tf.convert_to_tensor(table)
+            value = tf.reduce_sum(tf.gather(x, ROWS) * 2.0)
+            other = tf.matmul(hidden, x, transpose_b=True) if dense else tf.gather(x, ROWS[:3])
+            value += tf.reduce_sum(other)
+        gradient = tape.gradient(value, table.value)
+        expected = np.zeros((7, 3))
+        np.add.at(expected, ROWS, 2.0)
+        if dense:
+            expected += hidden.sum(axis=0)
+        else:
+            np.add.at(expected, ROWS[:3], 1.0)
+        before = {"table": table.numpy()}
+        optimizer = Adagrad([table], 0.1, None)
+        optimizer.apply([gradient])
+        expected, accumulators = oracle.adagrad(
+            before, {"table": np.ones((7, 3))}, {"table": expected}, 0.1
+        )
+        np.testing.assert_allclose(table, expected["table"], 1e-5, 1e-6)
+        np.testing.assert_allclose(optimizer.accumulators[0], accumulators["table"], 1e-5)
+
+
+def test_repeated_rows_are_summed():
+    values = np.arange(18, dtype=np.float32).reshape(6, 3)
+    summed = sum_repeated_rows(tf.IndexedSlices(tf.constant(values), tf.constant(ROWS), (7, 3)))
+    assert summed.indices.numpy().tolist() == [5, 0, 2]
+    expected = [values[[0, 2, 4]].sum(axis=0), values[[1, 5]].sum(axis=0), values[3]]
+    np.testing.assert_array_equal(summed.values, expected)
+    dense = tf.ones((2, 2))
+    assert sum_repeated_rows(dense) is dense
