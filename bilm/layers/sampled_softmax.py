@@ -77,22 +77,19 @@ def sampled_cross_entropy(
     sampled_W, sampled_b = sampled
     true_logit = tf.reduce_sum(hidden * true[0], axis=1) + true[1]
     counted = tf.where(hit, tf.constant(-math.inf), true_logit)
-    n_parts = max(1, (hidden.shape[0] or 0) // _ROWS_AT_ONCE)
-    parts = zip(
-        tf.split(hidden, _sizes(hidden, n_parts)),
-        tf.split(counted, _sizes(hidden, n_parts)),
-        strict=True,
-    )
+    sizes = _sizes(hidden.shape[0])
+    parts = zip(tf.split(hidden, sizes), tf.split(counted, sizes), strict=True)
     log_sums = [_log_sum(rows, others, sampled_W, sampled_b, precision) for rows, others in parts]
     return tf.concat(log_sums, axis=0) - true_logit
 
 
-def _sizes(hidden: tf.Tensor, n_parts: int) -> list[int]:
-    """The rows of `hidden` in parts, the last one with what is left over."""
-    if n_parts == 1:
-        return [-1]
-    size = hidden.shape[0] // n_parts
-    return [size] * (n_parts - 1) + [hidden.shape[0] - size * (n_parts - 1)]
+def _sizes(n_rows: int | None) -> list[int] | int:
+    """The rows in parts, the last one with what is left over; 1 is all of them in one."""
+    n_parts = (n_rows or 0) // _ROWS_AT_ONCE
+    if n_rows is None or n_parts < 2:
+        return 1
+    size = n_rows // n_parts
+    return [size] * (n_parts - 1) + [n_rows - size * (n_parts - 1)]
 
 
 def _log_sum(
