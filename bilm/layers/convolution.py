@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import tensorflow as tf
 
 from bilm.layers.products import product
@@ -22,10 +24,42 @@ def max_convolution(
     Returns:
         (n, n_filters) float32.
     """
+    # The maximum commutes with the bias and with both activations, which do not fall.
+    strongest = _strongest(embedded, kernel, precision) + bias
+    return tf.nn.relu(strongest) if activation == "relu" else tf.tanh(strongest)
+
+
+def _strongest(embedded: tf.Tensor, kernel: tf.Tensor, precision: str) -> tf.Tensor:
+    """max over positions of (window . kernel), as one product over all windows.
+
+    The gradient of a maximum goes to the window that gave it, in equal parts where several did.
+    """
     width, dim, n_filters = kernel.shape
     positions = tf.shape(embedded)[1] - width + 1
-    windows = tf.concat([embedded[:, k : k + positions] for k in range(width)], axis=-1)
-    values = product(windows, tf.reshape(kernel, (width * dim, n_filters)), precision)
-    # The maximum commutes with the bias and with both activations, which do not fall.
-    strongest = tf.reduce_max(values, axis=1) + bias
-    return tf.nn.relu(strongest) if activation == "relu" else tf.tanh(strongest)
+
+    @tf.custom_gradient
+    def strongest(embedded: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        windows = tf.concat([embedded[:, k : k + positions] for k in range(width)], axis=-1)
+        windows = tf.reshape(windows, (-1, width * dim))
+        flat = tf.reshape(kernel, (width * dim, n_filters))
+        values = tf.reshape(product(windows, flat, precision), (-1, positions, n_filters))
+        highest = tf.reduce_max(values, axis=1)
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            share = tf.cast(values == highest[:, tf.newaxis], tf.float32)
+            share *= (upstream / tf.reduce_sum(share, axis=1))[:, tf.newaxis]
+            share = tf.reshape(share, (-1, n_filters))
+            d_kernel = product(windows, share, precision, transpose_a=True)
+            d_windows = product(share, flat, precision, transpose_b=True)
+            d_windows = tf.reshape(d_windows, (-1, positions, width, dim))
+            d_embedded = tf.add_n(
+                [
+                    tf.pad(d_windows[:, :, k], [[0, 0], [k, width - 1 - k], [0, 0]])
+                    for k in range(width)
+                ]
+            )
+            return d_embedded, tf.reshape(d_kernel, (width, dim, n_filters))
+
+        return highest, gradient
+
+    return strongest(embedded, kernel)

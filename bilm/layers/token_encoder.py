@@ -18,6 +18,9 @@ from bilm.layers.initial_values import glorot, normal, uniform
 from bilm.layers.products import check_precision, product
 from bilm.options import N_CHARACTERS, CharCNNOptions
 
+# Groups of words of like length: enough to leave little padding and to stay in a cache.
+_N_PARTS = 8
+
 
 def lookup(table: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
     """Rows of `table` for ids counted from 1; id 0 is the mask and gives zeros.
@@ -69,9 +72,7 @@ class CharacterEncoder(keras.layers.Layer):
 
     Output shape: (n, projection_dim), float32.
 
-    The width of `characters` may be cut by whole columns of padding, as long as one window of
-    the widest filter is left that lies wholly in padding: all such windows give the same value,
-    and the maximum does not change. `call` does so by itself.
+    The convolutions work on words of like length together, and on the characters that are there.
     """
 
     def __init__(
@@ -139,20 +140,49 @@ class CharacterEncoder(keras.layers.Layer):
 
     def call(self, characters: tf.Tensor) -> tf.Tensor:
         """Encode words."""
-        embedded = lookup(tf.convert_to_tensor(self.char_embed), self._without_padding(characters))
-        x = tf.concat(
-            [
-                max_convolution(embedded, kernel[0], bias, self.options.activation, self.precision)
-                for kernel, bias in self.convolutions
-            ],
-            axis=-1,
-        )
+        x = self._convolve(characters)
         for weights in self.highways:
             x = self._highway(x, weights)
         if self.projection is not None:
             kernel, bias = self.projection
             x = product(x, kernel, self.precision) + bias
         return x
+
+    def _convolve(self, characters: tf.Tensor) -> tf.Tensor:
+        """The concatenated convolutions (n, n_filters), words of like length together."""
+        lengths = word_lengths(characters)
+        order = tf.argsort(lengths)
+        n = tf.shape(order)[0]
+        bounds = [n * k // _N_PARTS for k in range(_N_PARTS + 1)]
+        parts = []
+        for start, stop in zip(bounds, bounds[1:], strict=False):
+            part = order[start:stop]
+            # The maximum over no words is the lowest integer.
+            longest = tf.maximum(tf.reduce_max(tf.gather(lengths, part)), 0)
+            parts.append(self._convolve_part(tf.gather(characters, part), longest))
+        return tf.gather(tf.concat(parts, axis=0), tf.math.invert_permutation(order))
+
+    def _convolve_part(self, characters: tf.Tensor, longest: tf.Tensor) -> tf.Tensor:
+        """The convolutions of words of at most `longest` characters.
+
+        Windows that lie wholly in padding are all alike: one of them is enough for the same
+        maximum, so that each filter needs no column beyond `longest` and its own width.
+        """
+        widest = max(width for width, _ in self.options.filters)
+        table = tf.convert_to_tensor(self.char_embed)
+        embedded = lookup(table, characters[:, : longest + widest])
+        activation = self.options.activation
+        return tf.concat(
+            [
+                max_convolution(
+                    embedded[:, : longest + width], kernel[0], bias, activation, self.precision
+                )
+                for (width, _), (kernel, bias) in zip(
+                    self.options.filters, self.convolutions, strict=True
+                )
+            ],
+            axis=-1,
+        )
 
     def _highway(self, x: tf.Tensor, weights: dict[str, Any]) -> tf.Tensor:
         """Srivastava et al. (2015). The files' names are the wrong way round: the gate that is
@@ -163,11 +193,12 @@ class CharacterEncoder(keras.layers.Layer):
         )
         return gate * new + (1 - gate) * x
 
-    def _without_padding(self, characters: tf.Tensor) -> tf.Tensor:
-        """Cut the columns that cannot change a maximum, down to a multiple of 8."""
-        here = (characters != 0) & (characters != N_CHARACTERS)
-        columns = tf.range(1, tf.shape(characters)[1] + 1)
-        longest = tf.reduce_max(tf.where(here, columns, 0))
-        longest = tf.maximum(longest, 0)  # the maximum over no words is the lowest integer
-        needed = longest + max(width for width, _ in self.options.filters)
-        return characters[:, : -(-needed // 8) * 8]
+
+def word_lengths(characters: tf.Tensor) -> tf.Tensor:
+    """How many characters of each word are there, its marks included: int32 (n,).
+
+    A place is taken as part of the word when something stands there or after it.
+    """
+    here = (characters != 0) & (characters != N_CHARACTERS)
+    columns = tf.range(1, tf.shape(characters)[1] + 1)
+    return tf.reduce_max(tf.where(here, columns, 0), axis=1)
