@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from bilm.demo.docstrings import (
     prose_paragraphs,
     source_files,
 )
+from bilm.demo.job import DemoFolder, heldout_perplexity, load_embedder, steps_in
 from bilm.demo.neighbours import Contexts, Occurrence, sample_with, telling_words
 from bilm.demo.sentences import read_prose, read_tokenized, split_sentences, tokenize
 from bilm.demo.unigram import UnigramModel
@@ -282,3 +284,92 @@ def test_demo_names_a_missing_corpus(tmp_path: Path, capsys):
     assert main(["demo", "--out", str(tmp_path / "new"), "--corpus", "no-such-file.txt"]) == 1
     assert "no-such-file.txt" in capsys.readouterr().err
     assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize(
+    ("times", "seconds", "n_steps"),
+    [
+        ([10.0], 100.0, 10),
+        ([10.0, 11.0, 12.0], 100.0, 91),  # a second each, but for the first, which compiles
+        ([10.0, 12.0], 12.0, 2),
+        ([200.0], 100.0, 1),
+    ],
+)
+def test_steps_that_the_time_will_do_for(times, seconds, n_steps):
+    assert steps_in(times, seconds) == n_steps
+
+
+OWN_TEXT = "".join(
+    f"The {a} cat sees the {b} dog of Mr. {c}.\nIt says that the {b} dog sees a {a} bird!\n\n"
+    for a in ("small", "old", "green", "quick")
+    for b in ("red", "kind", "loud", "tired")
+    for c in ("Smith", "Jones", "Brown", "Miller", "Wilson")
+)
+
+
+@pytest.fixture(scope="module")
+def own_demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[DemoFolder, int]:
+    """The demo on a small text of one's own: its folder, and its exit code."""
+    folder = tmp_path_factory.mktemp("demo")
+    (folder / "text.txt").write_text(OWN_TEXT, encoding="utf-8")
+    out = str(folder / "out")
+    code = main(["demo", "--corpus", str(folder / "text.txt"), "--out", out, "--minutes", "0.05"])
+    return DemoFolder(out), code
+
+
+@pytest.mark.slow
+def test_demo_leaves_text_model_and_weights(own_demo):
+    folder, code = own_demo
+    assert code == 0
+    names = ["checkpoints", "heldout.txt", "train.txt", "weights.hdf5", "weights.options.json"]
+    assert sorted(os.listdir(folder.path)) == names
+    heldout = Path(folder.heldout).read_text(encoding="utf-8").splitlines()
+    assert all(line.endswith((" .", " !")) for line in heldout)
+    n_lines = len(Path(folder.training).read_text(encoding="utf-8").splitlines()) + len(heldout)
+    assert n_lines == 160
+
+
+@pytest.mark.slow
+def test_demo_vectors_do_not_depend_on_the_batch(own_demo):
+    folder, _ = own_demo
+    embed = load_embedder(folder, layer=2)
+    sentences = [["The", "old", "cat"], ["dog"], ["It", "says", "that", "the"], ["a", "b"]]
+    together = embed(sentences)
+    assert [rows.shape for rows in together] == [(len(s), 128) for s in sentences]
+    for sentence, rows in zip(sentences, together, strict=True):
+        np.testing.assert_allclose(embed([sentence])[0], rows, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_demo_folder_is_one_that_the_other_verbs_take(own_demo, capsys):
+    folder, _ = own_demo
+    arguments = ["test", "--save_dir", folder.checkpoints, "--test_prefix", folder.heldout]
+    assert main(arguments) == 0
+    printed = float(capsys.readouterr().out.splitlines()[2].split()[-1])
+    assert printed == pytest.approx(float(heldout_perplexity(folder)), rel=1e-5)
+
+
+@pytest.mark.slow
+def test_demo_prints_what_it_found(tmp_path: Path, capsys):
+    text = tmp_path / "text.txt"
+    lines = (" ".join(sentence) for sentence in read_prose(OWN_TEXT.splitlines()))
+    text.write_text("\n".join(lines), encoding="utf-8")
+    arguments = ["demo", "--corpus", str(text), "--tokenized", "--out", str(tmp_path / "out")]
+    assert main([*arguments, "--minutes", "0.02", "--words", "dog", "absent"]) == 0
+    captured = capsys.readouterr()
+    for part_of_report in (
+        "training ",
+        "held-out ",
+        "unigram model ",
+        "forward language model ",
+        "backward language model ",
+        "[dog]",
+        "  same word   ",
+        "  other words ",
+    ):
+        assert part_of_report in captured.out
+    assert "'absent' does not occur twice in the text." in captured.err
+    assert "step 1 of" in captured.err
+    before = sorted(os.listdir(tmp_path / "out"))
+    assert main(arguments) == 1
+    assert sorted(os.listdir(tmp_path / "out")) == before

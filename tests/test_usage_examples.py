@@ -105,8 +105,8 @@ def test_dataset_holds_every_sentence_once():
     batches = list(program.make_dataset(sentences, max_word_length=50, batch_size=5))
     assert sorted(batch[0].shape[0] for batch in batches) == [2, 5, 5]
     assert sum(float(batch[2].numpy().sum()) for batch in batches) == 78
-    # Sentences of like length stand together: of 4 to 6 words, 6 to 7, and 8.
-    assert sorted(batch[1].shape[1] for batch in batches) == [6, 7, 8]
+    # Sentences of like length stand together: of 4 to 6 words, 6 to 7, and 9.
+    assert sorted(batch[1].shape[1] for batch in batches) == [6, 7, 9]
 
 
 @pytest.mark.slow

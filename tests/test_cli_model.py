@@ -1,0 +1,163 @@
+"""`bilm test` and `bilm dump` from end to end, and the old programs one after the other."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import pytest
+
+from bilm.cli import main
+from tests.command_line import Text, input_error, make_text, train_arguments
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Text:
+    return make_text(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Text, str]:
+    """A text, and the folder of a model trained on it; tests must not change them."""
+    text = make_text(tmp_path_factory.mktemp("trained"))
+    save_dir = str(text.folder / "model")
+    assert main(train_arguments(text, save_dir)) == 0
+    return text, save_dir
+
+
+# Test
+
+
+def test_test_prints_perplexities_that_do_not_depend_on_the_batch(trained, capsys):
+    text, save_dir = trained
+    printed = []
+    for batch_size in ("1", "3", "256"):
+        capsys.readouterr()
+        assert main(["test", "--save_dir", save_dir, "--test_prefix", text.heldout,
+                     "--batch_size", batch_size]) == 0  # fmt: skip
+        printed.append(capsys.readouterr().out)
+    lines = [line.rsplit(maxsplit=1) for line in printed[0].splitlines()]
+    names = ["forward perplexity", "backward perplexity", "perplexity", "predictions"]
+    assert [name for name, _ in lines] == names
+    forward, backward, joint, n_predictions = (float(value) for _, value in lines)
+    # Five sentences of six words and an end, each direction.
+    assert n_predictions in (35, 70)
+    assert joint == pytest.approx((forward * backward) ** 0.5, abs=1e-3)
+    for other in printed[1:]:
+        values = [float(line.split()[-1]) for line in other.splitlines()]
+        assert values == pytest.approx([forward, backward, joint, n_predictions], rel=1e-5)
+
+
+def test_test_with_carried_state(trained, capsys):
+    text, save_dir = trained
+    arguments = ["test", "--save_dir", save_dir, "--test_prefix", text.heldout]
+    assert main([*arguments, "--batch_size", "1", "--carry_state"]) == 0
+    assert "perplexity" in capsys.readouterr().out
+
+
+def test_test_refuses_another_vocabulary(trained, tmp_path: Path, capsys):
+    text, save_dir = trained
+    other = tmp_path / "other.txt"
+    other.write_text("<S>\n</S>\n<UNK>\nword\n", encoding="utf-8")
+    arguments = ["test", "--save_dir", save_dir, "--test_prefix", text.heldout]
+    error = input_error([*arguments, "--vocab_file", str(other)], capsys)
+    assert f"{other} differs from {save_dir}/vocab.txt" in error
+
+
+def test_test_of_an_original_model_with_a_vocabulary_of_another_size(golden: Path, text, capsys):
+    start = golden / "training" / "characters" / "start"
+    arguments = ["test", "--save_dir", str(start), "--test_prefix", text.heldout]
+    error = input_error([*arguments, "--vocab_file", text.vocabulary], capsys)
+    assert f"{start} is for n_tokens_vocab = " in error and f"{text.vocabulary} has 14" in error
+
+
+# Dump
+
+
+def test_dump_writes_weights_and_options(trained, tmp_path: Path, capsys):
+    _, save_dir = trained
+    outfile = tmp_path / "weights.hdf5"
+    assert main(["dump", "--save_dir", save_dir, "--outfile", str(outfile)]) == 0
+    assert capsys.readouterr().out.split() == [str(outfile), str(tmp_path / "weights.options.json")]
+    with h5py.File(outfile) as file:
+        assert file["char_embed"].shape == (261, 4)
+    options = json.loads((tmp_path / "weights.options.json").read_text(encoding="utf-8"))
+    assert options["char_cnn"]["n_characters"] == 262
+
+
+def test_dump_writes_a_model_folder(trained, tmp_path: Path):
+    text, save_dir = trained
+    folder = tmp_path / "elmo"
+    assert main(["dump", "--save_dir", save_dir, "--model_dir", str(folder)]) == 0
+    assert sorted(os.listdir(folder)) == ["model.hdf5", "options.json", "vocab.txt"]
+    from bilm import BidirectionalLanguageModel
+
+    BidirectionalLanguageModel(folder / "options.json", folder / "model.hdf5")
+    kept = (folder / "vocab.txt").read_text(encoding="utf-8")
+    assert kept == Path(text.vocabulary).read_text(encoding="utf-8")
+
+
+def test_dump_overwrites_only_when_forced(trained, tmp_path: Path, capsys):
+    _, save_dir = trained
+    outfile = tmp_path / "weights.hdf5"
+    outfile.write_bytes(b"precious")
+    arguments = ["dump", "--save_dir", save_dir, "--outfile", str(outfile)]
+    error = input_error(arguments, capsys)
+    assert f"{outfile} would be overwritten: --force allows it" in error
+    assert outfile.read_bytes() == b"precious"
+    assert main([*arguments, "--force"]) == 0
+    assert outfile.read_bytes() != b"precious"
+
+
+def test_dump_of_a_folder_overwrites_only_when_forced(trained, tmp_path: Path, capsys):
+    _, save_dir = trained
+    (tmp_path / "options.json").write_text("{}", encoding="utf-8")
+    arguments = ["dump", "--save_dir", save_dir, "--model_dir", str(tmp_path)]
+    assert "options.json would be overwritten" in input_error(arguments, capsys)
+    assert os.listdir(tmp_path) == ["options.json"]
+    assert main([*arguments, "--force"]) == 0
+    assert sorted(os.listdir(tmp_path)) == ["model.hdf5", "options.json", "vocab.txt"]
+
+
+def test_dump_without_a_model(tmp_path: Path, capsys):
+    arguments = ["dump", "--save_dir", str(tmp_path), "--outfile", str(tmp_path / "w.hdf5")]
+    assert str(tmp_path) in input_error(arguments, capsys)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.slow
+def test_a_closed_pipe_is_no_error(trained, tmp_path: Path):
+    _, save_dir = trained
+    command = f"'{sys.executable}' -m bilm dump --save_dir '{save_dir}' --model_dir '{tmp_path}/m' "
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {command} | true"],
+        cwd=ROOT, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0 and "Broken pipe" not in done.stderr
+
+
+@pytest.mark.slow
+def test_the_old_programs_work_from_end_to_end(text):
+    def run(program: str, *arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, str(ROOT / "bin" / program), *arguments],
+            env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    save_dir, weights = str(text.folder / "new"), text.folder / "weights.hdf5"
+    common = ("--save_dir", save_dir, "--vocab_file", text.vocabulary)
+    run("train_elmo.py", *common, "--train_prefix", text.training, "--options_file", text.options)
+    run("restart.py", *common, "--train_prefix", text.training, "--n_gpus", "1",
+        "--batch_size", "4", "--n_train_tokens", "40", "--n_epochs", "1")  # fmt: skip
+    printed = run("run_test.py", *common, "--test_prefix", text.heldout, "--batch_size", "8")
+    assert "forward perplexity" in printed
+    run("dump_weights.py", "--save_dir", save_dir, "--outfile", str(weights))
+    assert weights.exists()

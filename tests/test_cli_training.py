@@ -1,0 +1,180 @@
+"""`bilm train` and `bilm restart` from end to end, on a small text."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from bilm.cli import main
+from tests.command_line import OPTIONS, Text, input_error, make_text, train_arguments
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Text:
+    return make_text(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Text, str]:
+    """A text, and the folder of a model trained on it; tests must not change them."""
+    text = make_text(tmp_path_factory.mktemp("trained"))
+    save_dir = str(text.folder / "model")
+    assert main(train_arguments(text, save_dir)) == 0
+    return text, save_dir
+
+
+# Train
+
+
+def test_train_leaves_a_model_and_its_vocabulary(trained):
+    text, save_dir = trained
+    names = os.listdir(save_dir)
+    assert {"checkpoint", "options.json", "vocab.txt"} <= set(names)
+    kept = Path(save_dir, "vocab.txt").read_text(encoding="utf-8")
+    assert kept == Path(text.vocabulary).read_text(encoding="utf-8")
+    options = json.loads(Path(save_dir, "options.json").read_text(encoding="utf-8"))
+    assert options["n_tokens_vocab"] == 14
+    # 72 sentences of 6 words: counted, not typed.
+    assert options["n_train_tokens"] == 432
+
+
+def test_train_prints_the_model_and_shows_progress(text, capsys):
+    save_dir = str(text.folder / "new")
+    arguments = train_arguments(text, save_dir, "--n_train_tokens=40", "--n-epochs", "2")
+    assert main(arguments) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("trained 4 steps; the model is ")
+    assert "step 4 of 4  epoch 2  sampled perplexity " in captured.err
+    assert f"bilm test --save_dir {save_dir}" in captured.err
+
+
+def test_flags_stand_above_the_options_file(text):
+    save_dir = str(text.folder / "new")
+    more = ("--n_train_tokens", "12", "--batch-size", "2", "--learning_rate", "0.05")
+    assert main(train_arguments(text, save_dir, *more)) == 0
+    options = json.loads(Path(save_dir, "options.json").read_text(encoding="utf-8"))
+    assert (options["batch_size"], options["learning_rate"]) == (2, 0.05)
+    assert options["n_train_tokens"] == 12
+
+
+def test_train_refuses_a_folder_with_a_model(trained, capsys):
+    text, save_dir = trained
+    before = sorted(os.listdir(save_dir))
+    error = input_error(train_arguments(text, save_dir), capsys)
+    assert error.startswith(f"bilm: error: {save_dir} has a trained model in it")
+    assert f"`bilm restart --save_dir {save_dir}`" in error
+    assert "another --save_dir" in error
+    assert sorted(os.listdir(save_dir)) == before
+
+
+def test_train_refuses_another_vocabulary_beside_it(text, capsys):
+    save_dir = text.folder / "new"
+    save_dir.mkdir()
+    (save_dir / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nother\n", encoding="utf-8")
+    error = input_error(train_arguments(text, str(save_dir)), capsys)
+    assert "differs from" in error and str(save_dir / "vocab.txt") in error
+
+
+def test_train_with_few_words_uses_the_full_softmax_and_says_so(text, capsys):
+    Path(text.options).write_text(
+        json.dumps(OPTIONS | {"n_negative_samples_batch": 14}), encoding="utf-8"
+    )
+    save_dir = str(text.folder / "new")
+    assert main(train_arguments(text, save_dir, "--n_train_tokens=20")) == 0
+    error = capsys.readouterr().err
+    assert "has 14 words, not more than the 14 negative samples" in error
+    assert "epoch 1  perplexity " in error
+    options = json.loads(Path(save_dir, "options.json").read_text(encoding="utf-8"))
+    assert options["sample_softmax"] is False
+
+
+def test_train_names_both_sizes_of_the_vocabulary(text, capsys):
+    Path(text.options).write_text(json.dumps(OPTIONS | {"n_tokens_vocab": 99}), encoding="utf-8")
+    error = input_error(train_arguments(text, str(text.folder / "new")), capsys)
+    assert f"{text.options} is for n_tokens_vocab = 99 words, but {text.vocabulary} has 14" in error
+
+
+def test_train_of_one_direction_and_of_words(text, capsys):
+    options = {key: value for key, value in OPTIONS.items() if key != "char_cnn"}
+    Path(text.options).write_text(json.dumps(options | {"bidirectional": False}), encoding="utf-8")
+    save_dir = str(text.folder / "new")
+    assert main(train_arguments(text, save_dir, "--n_train_tokens=20")) == 0
+    capsys.readouterr()
+    assert main(["test", "--save_dir", save_dir, "--test_prefix", text.heldout]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == ["forward", "predictions"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "content", "message"),
+    [
+        ("vocabulary", b"<S>\n</S>\nthe\n", "lacks <UNK>"),
+        ("vocabulary", b"", "empty"),
+        ("vocabulary", b"<S>\n</S>\n<UNK>\n\xff\n", "line 4: not UTF-8"),
+        ("vocabulary", None, "does not exist"),
+        ("training", b"", "no "),
+        ("training", b"the cat\n\xff\xfe\n", "line 2: not UTF-8"),
+        ("training", None, "No file matches"),
+        ("options", b"[1, 2]", "a JSON object is expected, not a list"),
+        ("options", b"{", "not JSON"),
+        ("options", b"{}", "lstm: a JSON object is expected"),
+        ("options", None, "does not exist"),
+    ],
+)
+def test_train_with_a_bad_file(flag, content, message, text, capsys):
+    path = text.folder / "bad"
+    if content is not None:
+        path.write_bytes(content)
+    files = dataclasses.replace(text, **{flag: str(path)})
+    error = input_error(train_arguments(files, str(text.folder / "new")), capsys)
+    assert message in error and "bad" in error
+    assert not (text.folder / "new" / "checkpoint").exists()
+
+
+# Restart
+
+
+def test_restart_trains_further(text, capsys):
+    save_dir = str(text.folder / "new")
+    assert main(train_arguments(text, save_dir, "--n_train_tokens=40")) == 0
+    before = Path(save_dir, "checkpoint").read_text(encoding="utf-8")
+    arguments = ["restart", "--save_dir", save_dir, "--train_prefix", text.training]
+    assert main([*arguments, "--n_train_tokens", "60", "--n_epochs", "1"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("trained 1 steps; ")
+    assert Path(save_dir, "checkpoint").read_text(encoding="utf-8") != before
+
+
+def test_restart_of_a_run_that_is_done(trained, capsys):
+    text, save_dir = trained
+    arguments = ["restart", "--save_dir", save_dir, "--train_prefix", text.training]
+    assert main(arguments) == 0
+    captured = capsys.readouterr()
+    assert captured.out.startswith("all steps of this run are done; the model is ")
+    assert "More --n_epochs train it further." in captured.err
+
+
+def test_restart_takes_an_original_checkpoint(tmp_path: Path, golden: Path, capsys):
+    save_dir = tmp_path / "model"
+    save_dir.mkdir()
+    for path in (golden / "training" / "characters" / "start").iterdir():
+        (save_dir / path.name).write_bytes(path.read_bytes())
+    arguments = ["restart", "--save-dir", str(save_dir), "--vocab-file", str(golden / "vocab.txt"),
+                 "--train-prefix", str(golden / "corpus" / "*.txt"), "--n_epochs", "1"]  # fmt: skip
+    assert main(arguments) == 0
+    kept = (save_dir / "vocab.txt").read_text(encoding="utf-8")
+    assert kept == (golden / "vocab.txt").read_text(encoding="utf-8")
+
+
+def test_restart_without_a_model(text, capsys):
+    arguments = ["restart", "--save_dir", str(text.folder), "--train_prefix", text.training]
+    assert str(text.folder) in input_error(arguments, capsys)
+
+
+def test_restart_needs_the_vocabulary(tmp_path: Path, golden: Path, capsys):
+    start = golden / "training" / "characters" / "start"
+    arguments = ["restart", "--save_dir", str(start), "--train_prefix", str(golden / "corpus/*")]
+    assert f"{start} has no vocab.txt: name it by --vocab_file" in input_error(arguments, capsys)
