@@ -2,16 +2,19 @@
 
 The token encoder knows no context, so a word's vector is kept from its first use on. Sentences
 are taken from the stream a window at a time, sorted by length within it, run in batches of about
-equally many tokens, and handed on in the order in which they came.
+equally many tokens, and handed on in the order in which they came. Memory is that of a window and
+of the kept words, however long the stream is.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 import tensorflow as tf
 
+from bilm.data.encoding import DistinctWords, framed
 from bilm.errors import InputError
 from bilm.layers.directions import contextual_layers
 from bilm.network import Network
@@ -20,18 +23,20 @@ Sentence = Sequence[str]
 # Words to the ids that the encoder takes, without the mask's + 1: (n, characters) or (n,).
 WordIds = Callable[[Sequence[str]], np.ndarray]
 
-BEGIN, END = "<S>", "</S>"
 _ENCODED_AT_ONCE = 1024
-_CACHE_BYTES = 192 * 2**20
+_KEPT_BYTES = 128 * 2**20
 
 
 class WordVectors:
-    """The encoded words so far: a dict from word to row, and the rows, float32 (n, dim).
+    """The words so far and their vectors.
 
     Args:
         encode: the token encoder.
         word_ids: gives the encoder's ids of words.
         dim: size of a word's vector.
+
+    Attributes:
+        vectors: float32 (rows, dim); a word's row is its number.
     """
 
     def __init__(
@@ -39,36 +44,36 @@ class WordVectors:
     ) -> None:
         self._encode = encode
         self._word_ids = word_ids
-        self._row_of: dict[str, int] = {}
-        self.vectors = np.empty((1024, dim), np.float32)
+        self._numbers = DistinctWords()
+        self._n_encoded = 0
+        self.vectors = np.empty((4096, dim), np.float32)
 
-    def rows(self, sentences: Iterable[Sentence]) -> list[np.ndarray]:
-        """Encode what is new; return for each sentence int32 (n + 2,), begin and end included."""
-        if self.vectors[: len(self._row_of)].nbytes > _CACHE_BYTES:
-            self._row_of.clear()
-        row_of = self._row_of
-        new: list[str] = []
-        framed = [(BEGIN, *sentence, END) for sentence in sentences]
-        for sentence in framed:
-            for word in sentence:
-                if word not in row_of:
-                    row_of[word] = len(row_of)
-                    new.append(word)
-        self._add(new)
-        return [np.array([row_of[word] for word in sentence], np.int32) for sentence in framed]
+    def numbers(self, sentences: Iterable[Sentence]) -> np.ndarray:
+        """The words of sentences as rows of `vectors`, one after the other: int32 (words,).
 
-    def _add(self, words: list[str]) -> None:
-        start = len(self._row_of) - len(words)
-        if len(self._row_of) > len(self.vectors):
-            grown = np.empty((2 * len(self._row_of), self.vectors.shape[1]), np.float32)
-            grown[:start] = self.vectors[:start]
+        Rows that were handed out before may change.
+        """
+        if self.vectors[: self._n_encoded].nbytes > _KEPT_BYTES:
+            self._numbers, self._n_encoded = DistinctWords(), 0
+        words = itertools.chain.from_iterable(sentences)
+        numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int32)
+        self._encode_new()
+        return numbers
+
+    def _encode_new(self) -> None:
+        done, size = self._n_encoded, len(self._numbers)
+        if size > len(self.vectors):
+            grown = np.empty((max(size, 2 * done), self.vectors.shape[1]), np.float32)
+            grown[:done] = self.vectors[:done]
             self.vectors = grown
+        new = list(itertools.islice(self._numbers, done, None))
         # Words of like length together: the encoder works on the longest of a batch.
-        order = sorted(range(len(words)), key=lambda k: len(words[k]))
-        for i in range(0, len(order), _ENCODED_AT_ONCE):
-            part = order[i : i + _ENCODED_AT_ONCE]
-            ids = self._word_ids([words[k] for k in part])
-            self.vectors[start + np.array(part)] = self._encode(tf.constant(ids + 1)).numpy()
+        order = np.argsort([len(word) for word in new], kind="stable")
+        for start in range(0, len(new), _ENCODED_AT_ONCE):
+            part = order[start : start + _ENCODED_AT_ONCE]
+            ids = self._word_ids([new[k] for k in part]).astype(np.int32)
+            self.vectors[done + part] = self._encode(tf.constant(ids + 1)).numpy()
+        self._n_encoded = size
 
 
 class CorpusEncoder:
@@ -77,7 +82,7 @@ class CorpusEncoder:
     Args:
         network: the layers.
         word_ids: gives the encoder's ids of words.
-        window_tokens: tokens that are sorted and kept in memory at a time.
+        window_tokens: tokens that are sorted, and whose vectors are in memory, at a time.
         batch_tokens: tokens of a batch, padding included.
     """
 
@@ -86,16 +91,15 @@ class CorpusEncoder:
         network: Network,
         word_ids: WordIds,
         *,
-        window_tokens: int = 32768,
+        window_tokens: int = 16384,
         batch_tokens: int = 4096,
     ) -> None:
-        self.network = network
         self.window_tokens = window_tokens
         self.batch_tokens = batch_tokens
+        self._stacks = network.stacks
         dim = network.stacks[0].options.projection_dim
-        self._words = WordVectors(
-            tf.function(network.encoder, reduce_retracing=True, autograph=False), word_ids, dim
-        )
+        encode = tf.function(network.encoder, reduce_retracing=True, autograph=False)
+        self._words = WordVectors(encode, word_ids, dim)
         self._layers = tf.function(
             self._run,
             autograph=False,
@@ -131,35 +135,39 @@ class CorpusEncoder:
             yield from self._window(window)
 
     def _window(self, window: list[Sentence]) -> list[np.ndarray]:
-        rows = self._words.rows(window)
+        numbers = self._words.numbers(window)
+        lengths = np.array([len(sentence) for sentence in window], np.int32)
+        starts = np.cumsum(lengths) - lengths
         results: list[np.ndarray] = [np.empty(0)] * len(window)
-        for part in self._batches([len(row) for row in rows]):
-            lengths = np.array([len(rows[k]) for k in part], np.int32)
-            index = np.zeros((lengths.max(), len(part)), np.int32)
-            for column, k in enumerate(part):
-                index[: lengths[column], column] = rows[k]
-            used, places = np.unique(index, return_inverse=True)
-            vectors = self._words.vectors[used]
-            places = places.reshape(index.shape).astype(np.int32)
-            layers = self._layers(vectors, places, lengths).numpy()
-            for column, k in enumerate(part):
-                results[k] = np.ascontiguousarray(layers[:, 1 : lengths[column] - 1, column])
+        for part in self._batches(lengths):
+            values = [numbers[starts[k] : starts[k] + lengths[k]] for k in part]
+            layers = self._batch(np.concatenate(values), lengths[part])
+            for row, k in enumerate(part):
+                results[k] = layers[:, 1 : lengths[k] + 1, row].copy()
         return results
 
-    def _batches(self, lengths: list[int]) -> Iterator[list[int]]:
+    def _batch(self, values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """All layers of a batch: (n_layers + 1, longest + 2, batch, dim)."""
+        width = int(lengths.max()) + 2
+        # `<S>` and `</S>` are the words 0 and 1; padding may be any word, it is masked.
+        rows = framed(values, lengths, width, begin=0, end=1, padding=0)
+        used, places = np.unique(rows, return_inverse=True)
+        index = places.reshape(rows.shape).T.astype(np.int32)
+        return self._layers(self._words.vectors[used], index, lengths + 2).numpy()
+
+    def _batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
         """Sentences, longest first, in batches whose rows times longest row fit the budget."""
-        order = sorted(range(len(lengths)), key=lambda k: -lengths[k])
-        while order:
-            n = max(1, self.batch_tokens // lengths[order[0]])
+        order = np.argsort(-lengths, kind="stable")
+        while len(order):
+            n = max(1, self.batch_tokens // (int(lengths[order[0]]) + 2))
             yield order[:n]
             order = order[n:]
 
     def _run(self, vectors: tf.Tensor, index: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
-        tokens = tf.gather(vectors, index)
-        mask = tf.transpose(tf.sequence_mask(lengths, tf.shape(index)[0]))
-        tokens *= tf.cast(mask, tf.float32)[..., tf.newaxis]
-        states = [stack.zero_states(tf.shape(index)[1]) for stack in self.network.stacks]
-        return tf.stack(contextual_layers(self.network.stacks, tokens, lengths, states)[0])
+        here = tf.transpose(tf.sequence_mask(lengths, tf.shape(index)[0]))
+        tokens = tf.gather(vectors, index) * tf.cast(here, tf.float32)[..., tf.newaxis]
+        states = [stack.zero_states(tf.shape(index)[1]) for stack in self._stacks]
+        return tf.stack(contextual_layers(self._stacks, tokens, lengths, states)[0])
 
 
 def _check_sentence(sentence: Sentence) -> None:

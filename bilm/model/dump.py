@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
+
 import h5py
 import numpy as np
 import tensorflow as tf
 
-from bilm.data import UnicodeCharsVocabulary, Vocabulary
+from bilm.data import UnicodeCharsVocabulary, Vocabulary, encode_words, prefetch
 from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write, read_lines
 from bilm.model.corpus import CorpusEncoder, WordIds
@@ -15,6 +18,7 @@ from bilm.network import build_network
 from bilm.options import Options
 
 _WORDS_AT_ONCE = 2048
+_SENTENCES_AHEAD = 256
 
 
 def dump_token_embeddings(
@@ -57,6 +61,8 @@ def dump_bilm_embeddings(
     options_file: PathLike,
     weight_file: PathLike,
     outfile: PathLike,
+    *,
+    precision: str = "float32",
 ) -> None:
     """Write all layers of each sentence of a text file.
 
@@ -70,44 +76,43 @@ def dump_bilm_embeddings(
         weight_file: its HDF5 weights.
         outfile: the HDF5 file to write. Dataset str(line number from 0): float32
             (n_layers + 1, words, 2 * projection_dim); an empty line has no words.
+        precision: "float32", or "bfloat16" for products in bfloat16.
 
     Raises:
         FileNotFoundError: a file does not exist.
         InputError: a file is not what it should be.
     """
     options = read_options(options_file)
-    encoder = load_corpus_encoder(vocab_file, options, weight_file)
+    encoder = load_corpus_encoder(vocab_file, options, weight_file, precision)
     sentences = (line.split() for line in read_lines(dataset_file))
-    with atomic_write(outfile) as temporary, h5py.File(temporary, "w") as file:
-        for number, layers in enumerate(encoder.layers(sentences)):
+    # The next sentences are computed while these are written.
+    computed = contextlib.closing(prefetch(encoder.layers(sentences), _SENTENCES_AHEAD))
+    with (
+        computed as all_layers,
+        atomic_write(outfile) as temporary,
+        h5py.File(temporary, "w") as file,
+    ):
+        for number, layers in enumerate(all_layers):
             file.create_dataset(str(number), data=layers)
 
 
 def load_corpus_encoder(
-    vocab_file: PathLike, options: Options, weight_file: PathLike
+    vocab_file: PathLike, options: Options, weight_file: PathLike, precision: str = "float32"
 ) -> CorpusEncoder:
     """A `CorpusEncoder` for a model's files, with character or word input as the options say."""
-    if options.max_word_length is None:
-        vocabulary = Vocabulary(vocab_file)
+    vocabulary = Vocabulary(vocab_file)
+    max_word_length = options.max_word_length
+    if max_word_length is not None:
+        network = build_network(options, precision=precision)
+        word_ids: WordIds = functools.partial(encode_words, max_word_length=max_word_length)
+    else:
         n_tokens = count_embedded_tokens(weight_file)
         if n_tokens != vocabulary.size:
             raise InputError(
                 f"{vocab_file}: {n_tokens} words are expected, as many as the rows of 'embedding' "
                 f"in {weight_file}, not {vocabulary.size}."
             )
-        network = build_network(options, n_tokens)
-        word_ids = _ids_in(vocabulary)
-    else:
-        characters = UnicodeCharsVocabulary(vocab_file, options.max_word_length)
-        network = build_network(options)
-        word_ids = _characters_in(characters)
+        network = build_network(options, n_tokens, precision=precision)
+        word_ids = vocabulary.word_ids
     load_network(network, weight_file)
     return CorpusEncoder(network, word_ids)
-
-
-def _ids_in(vocabulary: Vocabulary) -> WordIds:
-    return lambda words: np.array([vocabulary.word_to_id(word) for word in words], np.int32)
-
-
-def _characters_in(vocabulary: UnicodeCharsVocabulary) -> WordIds:
-    return lambda words: np.stack([vocabulary.word_to_char_ids(word) for word in words])
