@@ -1,0 +1,103 @@
+"""The layer mix alone, against the NumPy formula."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm.errors import InputError
+from bilm.layers import ScalarMix
+from tests import oracle
+
+MIXES = {
+    "plain": {},
+    "regularised": {"l2_coef": 0.5},
+    "top": {"use_top_only": True},
+    "normed": {"do_layer_norm": True, "l2_coef": 0.1},
+}
+
+
+def mix_case(seed=0):
+    random = np.random.default_rng(seed)
+    layers = random.normal(2, 3, size=(4, 3, 6, 5)).astype(np.float32)
+    mask = np.arange(6) < np.array([6, 1, 0, 4])[:, np.newaxis]
+    return layers, mask, random.normal(size=3).astype(np.float32)
+
+
+@pytest.mark.parametrize("kind", MIXES)
+@pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
+def test_a_mix_equals_the_formula(kind, graph):
+    layers, mask, W = mix_case()
+    mix = ScalarMix(3, **MIXES[kind])
+    mix.gamma.assign([1.7])
+    if mix.W is not None:
+        mix.W.assign(W)
+    run = tf.function(mix, autograph=False) if graph else mix
+    result = run(tf.constant(layers), tf.constant(mask))
+    expected, regularization = oracle.weight_layers(
+        layers,
+        mask,
+        None if kind == "top" else W,
+        1.7,
+        MIXES[kind].get("l2_coef", 0.0),
+        MIXES[kind].get("do_layer_norm", False),
+    )
+    np.testing.assert_allclose(result, expected, 1e-5, 1e-5)
+    np.testing.assert_allclose(mix.regularization(), regularization, 1e-6)
+    losses = [float(loss) for loss in mix.losses]
+    np.testing.assert_allclose(losses, [regularization] if "l2_coef" in MIXES[kind] else [])
+
+
+def test_a_new_mix_weighs_all_layers_alike():
+    layers, mask, _ = mix_case()
+    mix = ScalarMix(3, name="new")
+    np.testing.assert_allclose(mix(layers, mask), layers.mean(axis=1), 1e-5, 1e-5)
+    shapes = {variable.name: variable.shape for variable in mix.weights}
+    assert shapes == {"new_ELMo_W": (3,), "new_ELMo_gamma": (1,)}
+    assert [v.name for v in ScalarMix(3, use_top_only=True, name="t").weights] == ["t_ELMo_gamma"]
+
+
+def test_a_mix_over_a_batch_without_a_token():
+    layers, mask, _ = mix_case()
+    result = ScalarMix(3, do_layer_norm=True)(layers * 0, np.zeros_like(mask))
+    np.testing.assert_array_equal(result, np.zeros((4, 6, 5)))
+
+
+@pytest.mark.parametrize("kind", MIXES)
+def test_a_mix_from_its_configuration(kind):
+    mix = ScalarMix(3, return_regularization=True, name="mine", **MIXES[kind])
+    copy = ScalarMix.from_config(mix.get_config())
+    assert copy.get_config() == mix.get_config()
+    layers, mask, _ = mix_case()
+    for ours, theirs in zip(copy(layers, mask), mix(layers, mask), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_gradients_of_a_mix():
+    layers, mask, W = mix_case()
+    mix = ScalarMix(3, do_layer_norm=True)
+    factors = np.random.default_rng(4).normal(size=(4, 6, 5))
+    mix.W.assign(W)
+    with tf.GradientTape() as tape:
+        value = tf.reduce_sum(mix(layers, mask) * factors.astype(np.float32))
+    of_W, of_gamma = tape.gradient(value, [mix.W.value, mix.gamma.value])
+
+    def value_at(W, gamma):
+        return np.sum(oracle.weight_layers(layers, mask, W, gamma, 0.0, True)[0] * factors)
+
+    e = 1e-5
+    for k in range(3):
+        step = e * np.eye(3)[k]
+        expected = (value_at(W + step, 1) - value_at(W - step, 1)) / (2 * e)
+        np.testing.assert_allclose(of_W[k], expected, 1e-3, 1e-3)
+    np.testing.assert_allclose(of_gamma, [value_at(W, 1)], 1e-4, 1e-4)
+
+
+def test_a_mix_for_another_number_of_layers():
+    layers, mask, _ = mix_case()
+    message = r"ScalarMix 'm' mixes 4 layers; lm_embeddings has 3, its shape is \(4, 3, 6, 5\)"
+    with pytest.raises(InputError, match=message):
+        ScalarMix(4, name="m")(layers, mask)
+    with pytest.raises(InputError, match="n_layers: a whole number from 1 is expected, not 0"):
+        ScalarMix(0)
