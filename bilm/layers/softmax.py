@@ -94,8 +94,9 @@ class Softmax(keras.layers.Layer):
         """
         needed = [*targets, *(sample.ids for sample in negatives)]
         rows, places = tf.unique(tf.concat(needed, axis=0))
-        W = tf.gather(tf.convert_to_tensor(self.W), rows)
-        b = tf.gather(tf.convert_to_tensor(self.b), rows)
+        # From the variables themselves: reading them whole would cost a copy of each a step.
+        W = tf.gather(self.W.value, rows)
+        b = tf.gather(self.b.value, rows)
         sizes = [tf.shape(ids)[0] for ids in needed]
         parts = tf.split(places, sizes, num=len(needed))
         losses = []

@@ -22,7 +22,7 @@ from bilm.options import N_CHARACTERS, CharCNNOptions
 _N_PARTS = 8
 
 
-def lookup(table: tf.Tensor, ids: tf.Tensor) -> tf.Tensor:
+def lookup(table: tf.Tensor | tf.Variable, ids: tf.Tensor) -> tf.Tensor:
     """Rows of `table` for ids counted from 1; id 0 is the mask and gives zeros.
 
     Args:
@@ -60,7 +60,7 @@ class WordEmbedding(keras.layers.Layer):
 
     def call(self, ids: tf.Tensor) -> tf.Tensor:
         """Look the words up."""
-        return lookup(tf.convert_to_tensor(self.embedding), ids)
+        return lookup(self.embedding.value, ids)
 
 
 class CharacterEncoder(keras.layers.Layer):
