@@ -7,12 +7,13 @@ TF1 checkpoints hold the softmax and Adagrad's accumulators as well.
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import h5py
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -25,6 +26,8 @@ Encoder = CharacterEncoder | WordEmbedding
 # The groups that published files hold. Others may stand beside them; no known reader minds.
 ENCODER_GROUPS = ("char_embed", "CNN", "embedding")
 LSTM_GROUPS = ("RNN_", "rnn")
+# What TensorFlow's reader of checkpoints raises, as the damage may be.
+_DAMAGED = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 
 
 @dataclass(frozen=True)
@@ -100,8 +103,8 @@ def _lstm_weights(stack: LSTMStack, direction: int, n_directions: int) -> Iterat
 
 def _odd_dataset(scope: str, i: int, n_layers: int, name: str, tf1_name: str) -> str | None:
     cell = f"MultiRNNCell/Cell{i}/LSTMCell" if n_layers > 1 else "LSTMCell"
-    if scope == "rnn":  # the original renamed nothing below a leading "rnn"
-        return f"rnn/{cell if n_layers > 1 else 'lstm_cell'}/{tf1_name}"
+    if scope == "rnn":  # the original renamed neither this nor the weights below it
+        return f"rnn/{cell}/{tf1_name}"
     return f"{scope.replace('rnn', 'RNN')}/{cell}/{name}" if n_layers == 1 else None
 
 
@@ -149,31 +152,35 @@ def dataset_shapes(path: PathLike) -> dict[str, tuple[int, ...]]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        InputError: the file is not HDF5, or is cut off.
+        InputError: the file is not HDF5, or is cut off or damaged.
     """
     shapes: dict[str, tuple[int, ...]] = {}
 
-    def add(name: str, item: Any) -> None:
+    def add(name: str | bytes, item: Any) -> None:
         if isinstance(item, h5py.Dataset):
-            shapes[name] = item.shape
+            shapes[os.fsdecode(name)] = item.shape  # bytes are a name that is not UTF-8
 
     with open_hdf5(path) as file:
         file.visititems(add)
     return shapes
 
 
-def open_hdf5(path: PathLike) -> h5py.File:
-    """Open an HDF5 file for reading.
+@contextlib.contextmanager
+def open_hdf5(path: PathLike) -> Iterator[h5py.File]:
+    """Open an HDF5 file for the reading that the block does.
 
     Raises:
         FileNotFoundError: there is no such file.
-        InputError: the file is not HDF5, or is cut off.
+        InputError: the file is not HDF5, is cut off, or what the block reads is damaged.
     """
     path = require_file(path, "weights file")
     try:
-        return h5py.File(path, "r")
-    except OSError as error:
-        raise InputError(f"{path}: not an HDF5 file, or cut off: {error}") from error
+        with h5py.File(path, "r") as file:
+            yield file
+    # Damage shows in whatever the library trips over first.
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
+        detail = ", ".join(map(str, error.args))
+        raise InputError(f"{path}: not an HDF5 file, or cut off or damaged: {detail}") from error
 
 
 def save_hdf5(path: PathLike, values: Mapping[str, np.ndarray]) -> None:
@@ -186,7 +193,7 @@ def save_hdf5(path: PathLike, values: Mapping[str, np.ndarray]) -> None:
 def hdf5_values(table: Sequence[Weight]) -> dict[str, np.ndarray]:
     """What a weights file holds of `table`: dataset name to float32 array."""
     return {
-        weight.dataset: keras.ops.convert_to_numpy(weight.variable)
+        weight.dataset: weight.variable.value.numpy()
         for weight in table
         if weight.dataset is not None
     }
@@ -202,8 +209,20 @@ def open_checkpoint(path: str) -> Any:
     require_file(f"{path}.index", "checkpoint")
     try:
         return tf.train.load_checkpoint(path)
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+    except _DAMAGED as error:
         raise InputError(f"{path}: not a checkpoint, or cut off: {error}") from error
+
+
+def read_tensor(path: str, reader: Any, name: str) -> Any:
+    """A tensor of the checkpoint `path` that `open_checkpoint` gave a reader of.
+
+    Raises:
+        InputError: it is not there, or it is damaged.
+    """
+    try:
+        return reader.get_tensor(name)
+    except _DAMAGED as error:
+        raise InputError(f"{path}: {name} is damaged or cut off: {error}") from error
 
 
 def read_checkpoint(
@@ -233,10 +252,7 @@ def read_checkpoint(
         if not name.startswith(tuple(also)):
             problems.append(f"{name}: superfluous, shape {stored[name]}")
     _raise_all(path, problems)
-    try:
-        return {name: reader.get_tensor(name) for name in shapes}
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
-        raise InputError(f"{path}: damaged or cut off: {error}") from error
+    return {name: read_tensor(path, reader, name) for name in shapes}
 
 
 def _raise_all(path: PathLike, problems: list[str]) -> None:

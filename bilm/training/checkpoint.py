@@ -30,7 +30,7 @@ from bilm.files import (
 )
 from bilm.network import build_network
 from bilm.options import Options
-from bilm.weights import Weight, open_checkpoint, read_checkpoint, save_hdf5
+from bilm.weights import Weight, open_checkpoint, read_checkpoint, read_tensor, save_hdf5
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ def load_options_latest_checkpoint(tf_save_dir: PathLike) -> tuple[dict[str, Any
 
 
 def _is_whole(prefix: str) -> bool:
-    """Whether the index can be read and the data is as long as its tensors are."""
+    """Whether the index can be read and the data reaches to the end of its last tensor."""
     try:
         reader = open_checkpoint(prefix)
         types = reader.get_variable_to_dtype_map()
@@ -91,6 +91,8 @@ def _is_whole(prefix: str) -> bool:
             for name, shape in reader.get_variable_to_shape_map().items()
             if types[name] != tf.string
         )
+        # Tensors stand in the order of their names; the size of texts is not known beforehand.
+        read_tensor(prefix, reader, max(types))
         return os.path.getsize(prefix + _SUFFIXES[0]) >= expected
     except (OSError, InputError):
         return False
@@ -181,12 +183,12 @@ def read_record(ckpt_file: str) -> dict[str, Any] | None:
     reader = open_checkpoint(ckpt_file)
     if not reader.has_tensor(RECORD):
         return None
-    return json.loads(reader.get_tensor(RECORD))
+    return json.loads(read_tensor(ckpt_file, reader, RECORD))
 
 
 def read_step(ckpt_file: str) -> int:
     """The global step of a checkpoint."""
-    return int(open_checkpoint(ckpt_file).get_tensor(_STEP))
+    return int(read_tensor(ckpt_file, open_checkpoint(ckpt_file), _STEP))
 
 
 def load_variables(

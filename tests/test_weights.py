@@ -1,0 +1,334 @@
+"""Weights in files: the names and shapes, what is refused, and that everything wrong is named."""
+
+from __future__ import annotations
+
+import h5py
+import numpy as np
+import pytest
+
+from bilm.errors import InputError
+from bilm.layers import Softmax
+from bilm.model.loading import count_embedded_tokens, load_network, read_options
+from bilm.network import build_network
+from bilm.options import Options
+from bilm.weights import (
+    dataset_shapes,
+    hdf5_values,
+    load_hdf5,
+    open_checkpoint,
+    read_checkpoint,
+    save_hdf5,
+    weight_table,
+)
+from tests import oracle
+from tests.oracle.files import hdf5_name
+
+CELL = "RNN_{}/RNN/MultiRNNCell/Cell{}/LSTMCell/"
+
+
+def network_of(options, seed=None):
+    n_tokens = None if "char_cnn" in options else options["n_tokens_vocab"]
+    return build_network(Options.from_dict(options, training=False), n_tokens, seed=seed)
+
+
+def values_of(network):
+    return hdf5_values(network.weight_table())
+
+
+def assert_same(actual, expected):
+    assert actual.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(actual[name], value, err_msg=name)
+
+
+@pytest.mark.parametrize("kind", oracle.MODELS)
+def test_written_and_read_again(tmp_path, kind):
+    """Names and shapes are the published ones, and every value comes back."""
+    options = oracle.MODELS[kind]
+    network = network_of(options, seed=5)
+    path = tmp_path / "weights.hdf5"
+    save_hdf5(path, values_of(network))
+    stored = oracle.read_hdf5(path)
+    assert all(value.dtype == np.float32 for value in stored.values())
+    shapes = {name: value.shape for name, value in oracle.random_weights(options, 0).items()}
+    assert {name: value.shape for name, value in stored.items()} == shapes == dataset_shapes(path)
+    other = network_of(options)
+    load_hdf5(path, other.weight_table())
+    assert_same(values_of(other), stored)
+    weights = oracle.random_weights(options, 1)
+    oracle.write_hdf5(path, weights)
+    load_hdf5(path, other.weight_table())
+    assert_same(values_of(other), weights)
+
+
+def odd_names(weights, n_layers, n_directions):
+    """The names under which the original program dumped models that it cannot load again."""
+    parts = {"W_0": "kernel", "B": "bias", "W_P_0": "projection/kernel"}
+    odd = {}
+    for name, value in weights.items():
+        if name.startswith("RNN_"):
+            *_, last = name.split("/")
+            if n_layers == 1:
+                name = name.replace("MultiRNNCell/Cell0/", "")
+            if n_directions == 1:
+                name = name.replace("RNN_0/RNN/", "rnn/").replace(last, parts[last])
+        odd[name] = value
+    return odd
+
+
+@pytest.mark.parametrize("n_directions", [1, 2])
+@pytest.mark.parametrize("n_layers", [1, 2])
+def test_odd_names_of_the_original_program(tmp_path, n_layers, n_directions):
+    options = oracle.MODELS["as_published"]
+    options = options | {"lstm": options["lstm"] | {"n_layers": n_layers}}
+    options["bidirectional"] = n_directions == 2
+    weights = oracle.random_weights(options, 3)
+    odd = odd_names(weights, n_layers, n_directions)
+    assert (odd.keys() == weights.keys()) == (n_layers == n_directions == 2)
+    if n_directions == 1:
+        cell = "rnn/LSTMCell/" if n_layers == 1 else "rnn/MultiRNNCell/Cell1/LSTMCell/"
+        assert {cell + n for n in ("kernel", "bias", "projection/kernel")} <= odd.keys()
+    oracle.write_hdf5(tmp_path / "odd.hdf5", odd)
+    network = network_of(options)
+    load_hdf5(tmp_path / "odd.hdf5", network.weight_table())
+    assert_same(values_of(network), weights)
+
+
+def test_other_groups_are_ignored(tmp_path):
+    options = oracle.MODELS["as_published"]
+    weights = oracle.random_weights(options, 3)
+    others = {"softmax/W": np.ones((9, 8)), "softmax/b": np.ones(9), "vocabulary": np.arange(9)}
+    oracle.write_hdf5(tmp_path / "weights.hdf5", weights | others)
+    with h5py.File(tmp_path / "weights.hdf5", "a") as file:
+        file["tokens"] = ["a", "b"]
+        file.attrs["made by"] = "someone"
+        file.create_group("RNN_2")
+    network = network_of(options)
+    load_hdf5(tmp_path / "weights.hdf5", network.weight_table())
+    assert_same(values_of(network), weights)
+
+
+def test_numbers_of_other_types_are_read(tmp_path):
+    options = oracle.MODELS["words"]
+    weights = oracle.random_weights(options, 3)
+    with h5py.File(tmp_path / "weights.hdf5", "w") as file:
+        for k, (name, value) in enumerate(weights.items()):
+            file[name] = value.astype([">f8", "<f2", "<f4"][k % 3])
+    network = network_of(options)
+    load_hdf5(tmp_path / "weights.hdf5", network.weight_table())
+    for name, value in values_of(network).items():
+        assert value.dtype == np.float32
+        np.testing.assert_allclose(value, weights[name], 1e-3, 1e-4)
+
+
+def test_everything_that_does_not_fit_is_named_at_once(tmp_path):
+    options = oracle.MODELS["as_published"]
+    weights = oracle.random_weights(options, 3)
+    before = network_of(options)
+    missing = [CELL.format(1, 0) + "B", "CNN_high_1/W_carry", "char_embed"]
+    for name in missing:
+        del weights[name]
+    weights["CNN/W_cnn_0"] = np.zeros((1, 1, 4, 5))
+    weights["CNN_proj/b_proj"] = np.zeros(8)[np.newaxis]
+    weights["CNN/W_cnn_3"] = np.zeros((1, 7, 4, 2))
+    weights[CELL.format(0, 2) + "W_0"] = np.zeros((16, 80))
+    path = tmp_path / "weights.hdf5"
+    oracle.write_hdf5(path, weights)
+    with pytest.raises(InputError) as caught:
+        load_hdf5(path, before.weight_table())
+    assert str(caught.value) == "\n  ".join(
+        [
+            f"{path}: the weights do not fit the options:",
+            "char_embed: missing, shape (261, 4) is expected",
+            "CNN/W_cnn_0: shape (1, 1, 4, 4) is expected, not (1, 1, 4, 5)",
+            "CNN_high_1/W_carry: missing, shape (18, 18) is expected",
+            "CNN_proj/b_proj: shape (8,) is expected, not (1, 8)",
+            "RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/B: missing, shape (80,) is expected",
+            "CNN/W_cnn_3: superfluous, shape (1, 7, 4, 2)",
+            "RNN_0/RNN/MultiRNNCell/Cell2/LSTMCell/W_0: superfluous, shape (16, 80)",
+        ]
+    )
+    assert not any(value.any() for name, value in values_of(before).items() if "carry" not in name)
+
+
+@pytest.mark.parametrize(
+    "changes, problems",
+    [
+        ({"lstm": {"n_layers": 3}}, [CELL.format(1, 2) + r"W_P_0: missing, shape \(20, 8\)"]),
+        ({"lstm": {"n_layers": 1}}, [CELL.format(0, 1) + r"W_0: superfluous, shape \(16, 80\)"]),
+        ({"lstm": {"dim": 8}}, [CELL.format(0, 0) + r"W_P_0: superfluous, shape \(20, 8\)"]),
+        ({"bidirectional": False}, [CELL.format(1, 0) + r"B: superfluous, shape \(80,\)"]),
+        ({"char_cnn": {"filters": [[1, 4], [2, 6]]}}, ["CNN/b_cnn_2: superfluous", "CNN_high_0"]),
+        ({"char_cnn": {"n_highway": 3}}, ["CNN_high_2/b_carry: missing"]),
+        ({"char_cnn": {"embedding": {"dim": 5}}}, [r"char_embed: shape \(261, 5\) is expected"]),
+    ],
+)
+def test_options_of_another_model(tmp_path, changes, problems):
+    options = dict(oracle.MODELS["as_published"])
+    path = tmp_path / "weights.hdf5"
+    oracle.write_hdf5(path, oracle.random_weights(options, 3))
+    for key, value in changes.items():
+        options[key] = options[key] | value if isinstance(value, dict) else value
+    for problem in problems:
+        with pytest.raises(
+            InputError, match=rf"(?s)weights\.hdf5: the weights do not.*\n  {problem}"
+        ):
+            load_hdf5(path, network_of(options).weight_table())
+
+
+@pytest.fixture(scope="module")
+def words_file(tmp_path_factory):
+    """Options and weights of a model of words."""
+    folder = tmp_path_factory.mktemp("words")
+    options = oracle.MODELS["words"]
+    _, path = oracle.write_model(folder, options, oracle.random_weights(options, 3))
+    return options, path
+
+
+def test_files_that_are_not_there(tmp_path, words_file):
+    table = network_of(words_file[0]).weight_table()
+    with pytest.raises(FileNotFoundError, match=r"The weights file '.*none' does not exist\."):
+        load_hdf5(tmp_path / "none", table)
+    with pytest.raises(FileNotFoundError, match=r"The weights file '.*' is a folder, not a file"):
+        load_hdf5(tmp_path, table)
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.999])
+def test_a_file_that_is_cut_off(tmp_path, words_file, share):
+    options, path = words_file
+    with open(path, "rb") as file:
+        data = file.read()
+    (tmp_path / "cut.hdf5").write_bytes(data[: int(share * len(data))])
+    message = r"cut\.hdf5: not an HDF5 file, or cut off or damaged: "
+    with pytest.raises(InputError, match=message):
+        load_hdf5(tmp_path / "cut.hdf5", network_of(options).weight_table())
+
+
+def test_files_of_another_kind(tmp_path, words_file):
+    table = network_of(words_file[0]).weight_table()
+    path = tmp_path / "weights.hdf5"
+    path.write_text('{"lstm": {}}', encoding="utf-8")
+    with pytest.raises(InputError, match=r"weights\.hdf5: not an HDF5 file, or cut off or damag"):
+        load_hdf5(path, table)
+    with h5py.File(path, "w") as file:
+        file["embedding"] = ["text"]
+    with pytest.raises(InputError, match=r"embedding: shape \(37, 8\) is expected, not \(1,\)"):
+        load_hdf5(path, table)
+
+
+def test_damage_within_a_file(tmp_path, words_file):
+    """A changed byte of the structure is an error in a sentence, or makes no difference."""
+    options, path = words_file
+    with open(path, "rb") as file:
+        data = file.read()
+    network = network_of(options)
+    random = np.random.default_rng(2)
+    n_errors = 0
+    for _ in range(60):
+        damaged = bytearray(data)
+        for place in random.integers(0, 6000, 20):
+            damaged[place] ^= random.integers(1, 256)
+        (tmp_path / "damaged.hdf5").write_bytes(damaged)
+        try:
+            load_hdf5(tmp_path / "damaged.hdf5", network.weight_table())
+        except InputError as error:
+            assert "damaged.hdf5: " in str(error)
+            n_errors += 1
+    assert n_errors > 20
+
+
+def test_a_token_cache_in_a_file_of_its_own(tmp_path, words_file):
+    """The encoder that made the cache may stand beside the LSTMs, and others beside the cache."""
+    options = oracle.MODELS["as_published"]
+    weights = oracle.random_weights(options, 4)
+    _, path = oracle.write_model(tmp_path, options, weights)
+    cache = oracle.read_hdf5(words_file[1])["embedding"]
+    assert count_embedded_tokens(words_file[1]) == 37
+    network = build_network(read_options(options), 37)
+    load_network(network, path, words_file[1])
+    values = values_of(network)
+    np.testing.assert_array_equal(values.pop("embedding"), cache)
+    assert_same(values, {n: v for n, v in weights.items() if n.startswith("RNN_")})
+
+
+def test_a_file_without_a_cache(tmp_path):
+    oracle.write_hdf5(tmp_path / "a.hdf5", {"W": np.zeros(3)})
+    message = r"a\.hdf5: a dataset 'embedding' \(tokens, projection_dim\) is expected, not nothing"
+    with pytest.raises(InputError, match=message):
+        count_embedded_tokens(tmp_path / "a.hdf5")
+    oracle.write_hdf5(tmp_path / "a.hdf5", {"embedding": np.zeros(3)})
+    with pytest.raises(InputError, match=r"is expected, not shape \(3,\)"):
+        count_embedded_tokens(tmp_path / "a.hdf5")
+    with pytest.raises(FileNotFoundError, match=r"The weights file '.*none' does not exist\."):
+        count_embedded_tokens(tmp_path / "none")
+
+
+def test_a_cache_of_another_size(tmp_path):
+    """As many words as there are rows; another width does not fit."""
+    options = oracle.MODELS["words"]
+    _, path = oracle.write_model(tmp_path, options, oracle.random_weights(options, 4))
+    oracle.write_hdf5(tmp_path / "cache.hdf5", {"embedding": np.zeros((5, 9))})
+    network = build_network(read_options(options), 5)
+    message = r"cache\.hdf5: .*\s+embedding: shape \(5, 8\) is expected, not \(5, 9\)"
+    with pytest.raises(InputError, match=message):
+        load_network(network, path, tmp_path / "cache.hdf5")
+
+
+def test_a_network_of_characters_needs_char_cnn():
+    options = Options.from_dict(oracle.MODELS["words"], training=False)
+    with pytest.raises(InputError, match="no char_cnn: the model takes words, not characters"):
+        build_network(options)
+
+
+@pytest.mark.parametrize("kind", oracle.MODELS)
+def test_names_in_checkpoints(kind):
+    """The TF1 names of a kind of model are those that the recorded checkpoints follow."""
+    options = oracle.MODELS[kind]
+    network = network_of(options)
+    softmax = Softmax(11, 8)
+    table = weight_table(network.encoder, network.stacks, softmax)
+    for weight in table:
+        dataset = weight.dataset or weight.checkpoint.removeprefix("lm/")
+        assert hdf5_name(weight.checkpoint) == dataset
+    names = {weight.checkpoint for weight in table}
+    assert {"lm/softmax/W", "lm/softmax/b"} <= names
+    one_layer = options["lstm"].get("n_layers", 1) == 1
+    assert any("multi_rnn_cell/cell_0" in name for name in names) != one_layer
+    one_direction = not options.get("bidirectional", True)
+    assert any(name.startswith("lm/rnn/") for name in names) == one_direction
+    tied = Softmax(11, 8, tied=softmax.W)
+    assert [weight.checkpoint for weight in weight_table(None, (), tied)] == ["lm/softmax/b"]
+
+
+def test_checkpoints_that_do_not_fit(golden):
+    prefix = str(golden / "training" / "words" / "end" / "model.ckpt-10")
+    shapes = {"lm/softmax/b": (109,), "lm/softmax/W": (109, 13), "lm/none": (1, 2)}
+    read = read_checkpoint(prefix, {"lm/softmax/b": (109,)}, ["lm/", "global", "train"])
+    expected = oracle.read_checkpoint(prefix).weights["softmax/b"]
+    np.testing.assert_array_equal(read["lm/softmax/b"], expected)
+    with pytest.raises(InputError) as caught:
+        read_checkpoint(prefix, shapes, ["lm/RNN_", "lm/embedding", "train_perplexity"])
+    assert str(caught.value) == "\n  ".join(
+        [
+            f"{prefix}: the weights do not fit the options:",
+            "lm/softmax/W: shape (109, 13) is expected, not (109, 12)",
+            "lm/none: missing, shape (1, 2) is expected",
+            "global_step: superfluous, shape ()",
+            "lm/softmax/W/Adagrad: superfluous, shape (109, 12)",
+            "lm/softmax/b/Adagrad: superfluous, shape (109,)",
+        ]
+    )
+
+
+def test_checkpoints_that_are_not_there_or_damaged(golden, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"The checkpoint '.*ckpt-3\.index' does not exist"):
+        open_checkpoint(str(tmp_path / "model.ckpt-3"))
+    source = golden / "training" / "words" / "end"
+    for suffix in (".index", ".data-00000-of-00001"):
+        data = (source / f"model.ckpt-10{suffix}").read_bytes()
+        (tmp_path / f"a{suffix}").write_bytes(data[: len(data) // 2])
+        (tmp_path / f"b{suffix}").write_bytes(data if suffix == ".index" else data[:-500])
+    with pytest.raises(InputError, match=r"/a: not a checkpoint, or cut off: "):
+        open_checkpoint(str(tmp_path / "a"))
+    with pytest.raises(InputError, match=r"/b: lm/softmax/b is damaged or cut off: "):
+        read_checkpoint(str(tmp_path / "b"), {"lm/softmax/b": (109,)}, ["lm/", "global", "train"])
