@@ -1,0 +1,282 @@
+"""The pages do what they say: commands and programs run as printed, links and names hold.
+
+A fenced block marked `bash` or `python` is run, in a folder of its own for each page; the blocks
+of a page are run in their order, its Python blocks in one namespace. An HTML comment before a
+block changes what is done with it:
+
+  <!-- skip: needs ... -->   it is not run: it makes an environment, or needs a GPU or a download
+  <!-- file: NAME -->        it is written to a file
+  <!-- prints -->            it is what the block before printed, where ... stands for anything
+  <!-- fails -->             it is run and raises InputError, whose text can be said to be printed
+
+The folder has the text files that the pages name; `<!-- starts with: MODEL ... -->` anywhere in a
+page puts models into it.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import doctest
+import importlib
+import io
+import json
+import re
+import runpy
+import shlex
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from bilm.cli import main
+from bilm.errors import InputError
+
+ROOT = Path(__file__).parent.parent
+GOLDEN = ROOT / "tests" / "fixtures" / "golden"
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LANGUAGES = {"bash", "python", "json", "text"}
+REASONS = ("needs a new environment", "needs a GPU", "needs a download", "needs minutes")
+# A path of the machine that a page was written on.
+MACHINE_PATH = re.compile(r"(?<![\w.~>])/(?:home|mnt|opt|root|tmp|usr|var|work|Users)/\w")
+OUTPUT_FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, the comment before it, its text, and its first line."""
+
+    language: str
+    comment: str
+    text: str
+    line: int
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def blocks_of(page: Path) -> list[Block]:
+    blocks, comment, lines = [], "", iter(enumerate(page.read_text("utf-8").splitlines(), 1))
+    for number, line in lines:
+        if line.startswith("```"):
+            text = []
+            for _, inner in lines:
+                if inner == "```":
+                    break
+                text.append(inner)
+            blocks.append(Block(line[3:], comment, "\n".join(text) + "\n", number + 1))
+            comment = ""
+        elif line.strip():
+            found = re.fullmatch(r"<!-- (.+) -->", line)
+            comment = found[1] if found else ""
+    return blocks
+
+
+def prose_of(page: Path) -> str:
+    """A page without its fenced blocks."""
+    return re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
+
+
+def runnable(page: Path) -> bool:
+    return any(block.language in ("bash", "python") for block in blocks_of(page))
+
+
+def write_text_files(folder: Path) -> None:
+    """corpus/train-*.txt, heldout.txt, sentences.txt and vocab.txt."""
+    lines = (GOLDEN / "corpus" / "shard-00.txt").read_text("utf-8").splitlines(keepends=True)
+    (folder / "corpus").mkdir()
+    for number, part in enumerate((lines[::2], lines[1::2])):
+        (folder / "corpus" / f"train-{number:02}.txt").write_text("".join(part * 4), "utf-8")
+    (folder / "heldout.txt").write_text("".join(lines[:12]), "utf-8")
+    (folder / "sentences.txt").write_text("".join(lines[5:9]), "utf-8")
+    shutil.copy(GOLDEN / "vocab.txt", folder)
+
+
+def run_shell_line(line: str) -> None:
+    """Run `bilm` and Python programs within this process, which has TensorFlow already."""
+    words = shlex.split(line, comments=True)
+    if not words:
+        return
+    if words[0] == "bilm":
+        assert main(words[1:]) == 0, line
+    elif words[0] == "python" and words[1].endswith(".py"):
+        before = sys.argv
+        sys.argv = words[1:]
+        try:
+            runpy.run_path(words[1], run_name="__main__")
+        except SystemExit as end:
+            assert not end.code, line
+        finally:
+            sys.argv = before
+    else:
+        done = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{line}\n{done.stderr}"
+        print(done.stdout, end="")
+
+
+def run_block(block: Block, page: Path, namespace: dict) -> str:
+    """Run a block and return what it printed."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        if block.language == "bash":
+            for line in block.text.replace("\\\n", " ").splitlines():
+                run_shell_line(line)
+        else:
+            padded = "\n" * (block.line - 1) + block.text
+            exec(compile(padded, name_of(page), "exec"), namespace)
+    return printed.getvalue()
+
+
+def run_page(page: Path) -> None:
+    namespace: dict = {"__name__": "__page__"}
+    printed = ""
+    for block in blocks_of(page):
+        place = f"{name_of(page)}, line {block.line}"
+        kind, _, what = block.comment.partition(": ")
+        if kind == "file":
+            Path(what).write_text(block.text, "utf-8")
+        elif kind == "prints":
+            matches = doctest.OutputChecker().check_output(block.text, printed, OUTPUT_FLAGS)
+            assert matches, f"{place}: it printed\n{printed}"
+        elif kind == "fails":
+            with pytest.raises(InputError) as error:
+                run_block(block, page, namespace)
+            printed = f"{error.value}\n"
+        elif kind != "skip" and block.language in ("bash", "python"):
+            try:
+                printed = run_block(block, page, namespace)
+            except Exception as error:
+                raise AssertionError(f"{place}: {error!r}") from error
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`model` as `bilm train` leaves it, `elmo` as `bilm dump` does, and what others made."""
+    folder = tmp_path_factory.mktemp("models")
+    write_text_files(folder)
+    training = ["--train_prefix", str(folder / "corpus" / "train-*.txt"), "--preset", "tiny"]
+    vocabulary = ["--vocab_file", str(folder / "vocab.txt"), "--n_epochs", "2"]
+    model = ["--save_dir", str(folder / "model")]
+    assert main(["train", *model, *vocabulary, *training]) == 0
+    assert main(["dump", *model, "--model_dir", str(folder / "elmo")]) == 0
+    shutil.copytree(GOLDEN / "training" / "characters" / "end", folder / "old-model")
+    shutil.copy(GOLDEN / "vocab.txt", folder / "old-vocab.txt")
+    published = GOLDEN / "inference" / "base"
+    for name in ("options.json", "weights.hdf5"):
+        shutil.copy(published / name, folder)
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [*filter(runnable, PAGES)], ids=name_of)
+def test_page_runs_as_printed(page: Path, models: Path, tmp_path: Path, monkeypatch):
+    write_text_files(tmp_path)
+    for names in re.findall(r"<!-- starts with: (.+) -->", page.read_text("utf-8")):
+        for name in names.split():
+            if (models / name).is_dir():
+                shutil.copytree(models / name, tmp_path / name)
+            else:
+                shutil.copy(models / name, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    run_page(page)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_page_is_well_formed(page: Path):
+    text = page.read_text("utf-8")
+    assert text.startswith("# ") and text.count("\n```") % 2 == 0
+    for block in blocks_of(page):
+        place = f"{name_of(page)}, line {block.line}"
+        assert block.language in LANGUAGES, place
+        kind, _, what = block.comment.partition(": ")
+        assert kind in ("", "skip", "file", "prints", "fails", "starts with"), place
+        assert kind != "skip" or what in REASONS, place
+        if block.language == "json":
+            json.loads(block.text)
+    assert not MACHINE_PATH.search(text), MACHINE_PATH.search(text)
+
+
+def anchors_of(page: Path) -> set[str]:
+    """The anchors that a forge makes of the headings of a page."""
+    headings = re.findall(r"^#+ (.+)$", prose_of(page), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return {heading.replace(" ", "-") for heading in plain}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_resolve(page: Path):
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose_of(page)):
+        if target.startswith("https://"):
+            continue
+        path, _, anchor = target.partition("#")
+        found = (page.parent / path).resolve() if path else page
+        assert found.exists() and found.is_relative_to(ROOT), target
+        assert not anchor or anchor in anchors_of(found), target
+
+
+def test_index_names_every_page():
+    index = (ROOT / "docs" / "index.md").read_text("utf-8")
+    pages = {page.name for page in (ROOT / "docs").glob("*.md")} - {"index.md"}
+    assert pages <= set(re.findall(r"\]\((\w+\.md)\)", index))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_files_of_the_source_are_there_with_what_is_said_to_be_in_them(page: Path):
+    """A line that names one source file and then, in backquotes, names in it."""
+    for line in prose_of(page).splitlines():
+        files = re.findall(r"`((?:bilm|bin|tests|usage_examples)/[\w/]+\.py)`", line)
+        for file in files:
+            assert (ROOT / file).is_file(), line
+        if len(files) == 1 and line.startswith("|"):
+            source = (ROOT / files[0]).read_text("utf-8")
+            for name in re.findall(r"`([A-Za-z_][\w.]*)`", line.partition(files[0])[2]):
+                assert names_in(source) >= set(name.split(".")), (name, line)
+
+
+def names_in(source: str) -> set[str]:
+    """What a source file names: classes, functions, arguments, attributes, keys."""
+    names = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            names.add(node.name)
+        elif isinstance(node, ast.arg):
+            names.add(node.arg)
+        elif isinstance(node, ast.Name | ast.Attribute):
+            names.add(node.id if isinstance(node, ast.Name) else node.attr)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            names.add(node.value)
+    return names
+
+
+def test_readme_has_the_commands_of_the_makefile():
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    texts = [block.text.strip() for block in blocks_of(ROOT / "README.md")]
+    commands = [text for text in texts if text.startswith("python3 -m venv")]
+    assert len(commands) == 2 and all("\n" not in command for command in commands)
+    steps = [command.split(" && ") for command in commands]
+    for make, install, run in steps:
+        assert make == "python3 -m venv .venv" and "$(PYTHON) -m venv $(VENV)" in makefile
+        for step in (install, run):
+            assert step.replace(".venv/", "\t$(VENV)/") in makefile.splitlines()
+    assert [run for *_, run in steps] == [".venv/bin/bilm demo", ".venv/bin/pytest"]
+
+
+def modules_with_examples() -> list:
+    found = []
+    for path in sorted((ROOT / "bilm").rglob("*.py")):
+        source = path.read_text("utf-8")
+        if re.search(r"^ +>>> ", source, re.MULTILINE):
+            module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+            heavy = re.search(r"^(?:import|from) (?:tensorflow|keras)", source, re.MULTILINE)
+            found.append(pytest.param(module, marks=pytest.mark.slow if heavy else ()))
+    return found
+
+
+@pytest.mark.parametrize("name", modules_with_examples())
+def test_examples_in_docstrings(name: str):
+    failed, tried = doctest.testmod(importlib.import_module(name))
+    assert tried and not failed
