@@ -70,6 +70,14 @@ def train_arguments(text: Text, save_dir: str, *more: str) -> list[str]:
             "--train_prefix", text.training, "--options_file", text.options, *more]  # fmt: skip
 
 
+def train_model(folder: Path) -> tuple[Text, str]:
+    """A text, and the folder of a model trained on it; tests that share them change neither."""
+    text = make_text(folder)
+    save_dir = str(folder / "model")
+    assert main(train_arguments(text, save_dir)) == 0
+    return text, save_dir
+
+
 def usage_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """Run a command that breaks a rule of usage; return what it prints on standard error."""
     with pytest.raises(SystemExit) as exit_info:

@@ -12,7 +12,7 @@ import h5py
 import pytest
 
 from bilm.cli import main
-from tests.command_line import Text, input_error, make_text, train_arguments
+from tests.command_line import Text, input_error, make_text, train_model
 
 ROOT = Path(__file__).parent.parent
 
@@ -24,11 +24,7 @@ def text(tmp_path: Path) -> Text:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Text, str]:
-    """A text, and the folder of a model trained on it; tests must not change them."""
-    text = make_text(tmp_path_factory.mktemp("trained"))
-    save_dir = str(text.folder / "model")
-    assert main(train_arguments(text, save_dir)) == 0
-    return text, save_dir
+    return train_model(tmp_path_factory.mktemp("trained"))
 
 
 # Test

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from bilm.cli import main
-from tests.command_line import OPTIONS, Text, input_error, make_text, train_arguments
+from tests.command_line import OPTIONS, Text, input_error, make_text, train_arguments, train_model
 
 
 @pytest.fixture
@@ -20,11 +20,7 @@ def text(tmp_path: Path) -> Text:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Text, str]:
-    """A text, and the folder of a model trained on it; tests must not change them."""
-    text = make_text(tmp_path_factory.mktemp("trained"))
-    save_dir = str(text.folder / "model")
-    assert main(train_arguments(text, save_dir)) == 0
-    return text, save_dir
+    return train_model(tmp_path_factory.mktemp("trained"))
 
 
 # Train
@@ -132,7 +128,7 @@ def test_train_with_a_bad_file(flag, content, message, text, capsys):
     files = dataclasses.replace(text, **{flag: str(path)})
     error = input_error(train_arguments(files, str(text.folder / "new")), capsys)
     assert message in error and "bad" in error
-    assert not (text.folder / "new" / "checkpoint").exists()
+    assert not (text.folder / "new" / "vocab.txt").exists()
 
 
 # Restart

@@ -232,23 +232,40 @@ def test_occurrence_in_context():
     assert Occurrence(sentence, 6).in_context(9) == "a b c d e f [g]"
 
 
+def embed_by_subject(pool):
+    """Every word gets the vector of its sentence's first word."""
+    subjects = {
+        "money": [1.0, 0.1],
+        "interest": [1.0, 0.3],
+        "water": [-1.0, 0.0],
+        "fish": [-1, 0.2],
+    }
+    return [np.tile(np.float32(subjects[s[0]]), (len(s), 1)) for s in pool]
+
+
 def test_contexts_find_the_nearest():
-    sentences = [["the", "bank", "pays"], ["a", "bank", "lends"], ["river", "bank", "."]]
-    vectors = {"pays": [1.0, 0.1], "lends": [1.0, 0.2], "river": [-1.0, 0.0]}
+    pool = [[s, "of", "bank", str(n)] for n, s in enumerate(("money", "water", "interest", "fish"))]
+    contexts = Contexts(pool, embed_by_subject)
+    assert contexts.frequent_words(["bank", "absent", "2"], 4) == ["bank"]
+    one, other = contexts.apart("Bank")
+    # One of money, one of a river.
+    assert (one.sentence[0] in {"money", "interest"}) != (
+        other.sentence[0] in {"money", "interest"}
+    )
+    found = contexts.neighbours(one, 1)
+    alike = {"money": "interest", "interest": "money", "water": "fish", "fish": "water"}
+    (cosine, nearest), (_, other_word) = found.same_word[0], found.other_words[0]
+    assert nearest.word == "bank" and nearest.sentence[0] == alike[one.sentence[0]]
+    assert 0.5 < cosine < 1.0
+    assert other_word.word != "bank" and other_word.sentence[0] == alike[one.sentence[0]]
 
-    def embed(pool):
-        # Each word gets the vector of the telling word of its sentence.
-        telling = [next(vectors[w] for w in sentence if w in vectors) for sentence in pool]
-        return [np.tile(np.float32(row), (len(s), 1)) for s, row in zip(pool, telling, strict=True)]
 
-    contexts = Contexts(sentences, embed)
-    assert contexts.frequent_words(["bank", "the", "."], 2) == ["bank"]
-    found = contexts.neighbours("Bank", seed=1, n=1)
-    assert found.query.sentence is not found.same_word[0][1].sentence
-    assert found.query.word == found.same_word[0][1].word == "bank"
-    assert found.other_words[0][1].word != "bank"
+def test_contexts_do_not_know_other_occurrences():
+    contexts = Contexts([["money", "bank"], ["water", "bank"]], embed_by_subject)
+    with pytest.raises(KeyError, match="absent"):
+        contexts.apart("absent")
     with pytest.raises(KeyError):
-        contexts.neighbours("absent", seed=0)
+        contexts.neighbours(Occurrence(["a", "bank"], 1))
 
 
 def test_sample_with_prefers_sentences_with_the_words():
@@ -368,7 +385,7 @@ def test_demo_prints_what_it_found(tmp_path: Path, capsys):
         "  other words ",
     ):
         assert part_of_report in captured.out
-    assert "'absent' does not occur twice in the text." in captured.err
+    assert "'absent' does not occur three times in the text." in captured.err
     assert "step 1 of" in captured.err
     before = sorted(os.listdir(tmp_path / "out"))
     assert main(arguments) == 1

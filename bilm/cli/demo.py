@@ -33,10 +33,7 @@ if TYPE_CHECKING:
     from bilm.demo.neighbours import Neighbours
 
 # Words of docstrings that mean more than one thing.
-_WORDS = (
-    "key", "set", "return", "object", "function", "call", "run", "type", "order", "left", "state",
-    "second",
-)  # fmt: skip
+_WORDS = ("left", "call", "set", "like", "run", "order")
 _HELDOUT_SHARE = 0.03
 _MAX_HELDOUT_TOKENS = 50_000
 _POOL_SENTENCES = 6_000
@@ -173,19 +170,20 @@ def _show_contexts(args: argparse.Namespace, folder: DemoFolder, corpus: Corpus)
     from bilm.demo.job import load_embedder
     from bilm.demo.neighbours import Contexts, sample_with, telling_words
 
-    chosen = args.words or (telling_words(corpus.training, 8) if args.corpus else _WORDS)
+    chosen = args.words or (telling_words(corpus.training, len(_WORDS)) if args.corpus else _WORDS)
     sentences = corpus.heldout + corpus.training
     pool = sample_with(sentences, chosen, _POOL_SENTENCES, args.seed)
     embed = load_embedder(folder, layer=2)
-    _title(f"Words in context, and what is nearest to them in {len(pool):,} sentences")
-    print(f"vectors of the top layer, from {folder.weights}")
+    _title(f"Words in context, and the contexts nearest to them in {len(pool):,} sentences")
+    print(f"two contexts of each word; cosines of the top layer's vectors; {folder.weights}")
     contexts = Contexts(pool, embed)
-    shown = contexts.frequent_words(chosen, 2 if args.words else _MIN_OCCURRENCES)
+    shown = contexts.frequent_words(chosen, 3 if args.words else _MIN_OCCURRENCES)
     for word in chosen:
         if word in shown:
-            _print_neighbours(contexts.neighbours(word, args.seed))
+            for query in contexts.apart(word):
+                _print_neighbours(contexts.neighbours(query))
         elif args.words:
-            note(f"{word!r} does not occur twice in the text.")
+            note(f"{word!r} does not occur three times in the text.")
 
 
 def _print_neighbours(found: Neighbours) -> None:

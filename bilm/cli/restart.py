@@ -30,11 +30,12 @@ def run(args: argparse.Namespace) -> int:
     from bilm.training.checkpoint import read_record
 
     values, checkpoint = load_options_latest_checkpoint(args.save_dir)
-    # The number of tokens is that of the text named now.
-    values.pop("n_train_tokens", None)
+    record = read_record(checkpoint)
+    if record is None:
+        # The original program has no place to go on from: the text named now is counted.
+        values.pop("n_train_tokens", None)
     options = Options.from_dict(values, training=True, source=args.save_dir)
     options = training_run.override(options, args)
     vocab_file = training_run.find_vocabulary(args)
-    record = read_record(checkpoint) or {}
-    seed = record.get("seed", 0) if args.seed is None else args.seed
+    seed = (record or {}).get("seed", 0) if args.seed is None else args.seed
     return training_run.run_training(args, options, vocab_file, seed, checkpoint)

@@ -31,5 +31,6 @@ def run(args: argparse.Namespace) -> int:
     """Train a new model."""
     import_tensorflow()
     training_run.require_new_folder(args)
+    training_run.require_same_words(args.vocab_file, args.save_dir)
     options = training_run.chosen_options(args)
     return training_run.run_training(args, options, args.vocab_file, args.seed or 0)

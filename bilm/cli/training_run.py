@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from bilm.options import Options, preset
 
 if TYPE_CHECKING:
     from bilm.data import BidirectionalLMDataset, LMDataset, Vocabulary
-    from bilm.training import TrainingRecord
+    from bilm.training import TrainingProgress, TrainingRecord
 
 VOCABULARY_NAME = "vocab.txt"
 _OVERRIDES = ("n_epochs", "batch_size", "learning_rate", "n_train_tokens")
@@ -86,16 +87,10 @@ def open_corpus(
 
 
 def keep_vocabulary(vocab_file: str, save_dir: str) -> None:
-    """Copy the vocabulary beside the checkpoints, where every later verb finds it.
-
-    Raises:
-        InputError: another vocabulary is there.
-    """
+    """Copy the vocabulary beside the checkpoints, where every later verb finds it."""
     kept = os.path.join(save_dir, VOCABULARY_NAME)
     if os.path.exists(kept):
-        require_same_words(vocab_file, kept)
         return
-    os.makedirs(save_dir, exist_ok=True)
     with (
         open_text(vocab_file) as words,
         atomic_write(kept) as temporary,
@@ -115,24 +110,22 @@ def find_vocabulary(args: argparse.Namespace) -> str:
         if not os.path.exists(kept):
             raise InputError(f"{args.save_dir} has no {VOCABULARY_NAME}: name it by --vocab_file.")
         return kept
-    require_file(args.vocab_file, "vocabulary file")
-    if os.path.exists(kept):
-        require_same_words(args.vocab_file, kept)
+    require_same_words(args.vocab_file, args.save_dir)
     return args.vocab_file
 
 
-def require_same_words(vocab_file: str, kept: str) -> None:
-    """Check that a vocabulary is the one that the model in a folder was trained with.
+def require_same_words(vocab_file: str, save_dir: str) -> None:
+    """Check that a vocabulary is the one that is kept in a folder, if there is one.
 
     Raises:
         InputError: they differ.
     """
-    if os.path.samefile(vocab_file, kept):
+    require_file(vocab_file, "vocabulary file")
+    kept = os.path.join(save_dir, VOCABULARY_NAME)
+    if not os.path.exists(kept) or os.path.samefile(vocab_file, kept):
         return
     if list(read_lines(vocab_file)) != list(read_lines(kept)):
-        raise InputError(
-            f"{vocab_file} differs from {kept}, the vocabulary of the model in that folder."
-        )
+        raise InputError(f"{vocab_file} differs from {kept}, the vocabulary kept in that folder.")
 
 
 def run_training(
@@ -148,16 +141,36 @@ def run_training(
         seed: of the run, its shuffling included.
         checkpoint: what to go on from; None starts a new model.
     """
-    from bilm.training import train
-
     vocabulary = load_vocabulary(vocab_file, options)
     source = args.save_dir if checkpoint else args.options_file or "the preset"
     options = fit_to_vocabulary(options, vocabulary.size, vocab_file, source)
     corpus = open_corpus(options, args.train_prefix, vocabulary, shuffle_on_load=True, seed=seed)
-    keep_vocabulary(vocab_file, args.save_dir)
+    record = _train(args, options, corpus, vocab_file, seed, checkpoint)
+    _report(record, args.save_dir)
+    return 0
+
+
+def _train(
+    args: argparse.Namespace,
+    options: Options,
+    corpus: LMDataset | BidirectionalLMDataset,
+    vocab_file: str,
+    seed: int,
+    checkpoint: str | None,
+) -> TrainingRecord:
+    from bilm.training import train
+
+    note("reading the corpus and compiling the model ...")
     line = ProgressLine(sys.stderr)
+    show = TrainingLine(line, options.sample_softmax)
+
+    def progress(event: TrainingProgress) -> None:
+        show(event)
+        # After a step, whatever could be wrong with the input has been found.
+        keep_vocabulary(vocab_file, args.save_dir)
+
     try:
-        record = train(
+        return train(
             options.training_dict(),
             corpus,
             args.n_gpus,
@@ -167,14 +180,12 @@ def run_training(
             seed=seed,
             precision=args.precision,
             save_minutes=args.save_minutes,
-            progress=TrainingLine(line, options.sample_softmax),
+            progress=progress,
         )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_what_is_saved(args)) from None
     finally:
         line.close()
-    _report(record, args.save_dir)
-    return 0
 
 
 def _what_is_saved(args: argparse.Namespace) -> str:
@@ -182,10 +193,13 @@ def _what_is_saved(args: argparse.Namespace) -> str:
 
     if not holds_model(args.save_dir):
         return "No checkpoint had been written yet."
-    return (
-        f"The last checkpoint is in {args.save_dir}; to go on from it: bilm restart --save_dir "
-        f"{args.save_dir} --train_prefix '{args.train_prefix}'"
-    )
+    command = ["bilm", "restart", "--save_dir", args.save_dir, "--train_prefix", args.train_prefix]
+    # The rest of the run's settings is in the folder.
+    if args.n_gpus != 1:
+        command += ["--n_gpus", str(args.n_gpus)]
+    if args.precision != "float32":
+        command += ["--precision", args.precision]
+    return f"The last checkpoint is in {args.save_dir}; to go on from it: {shlex.join(command)}"
 
 
 def _report(record: TrainingRecord, save_dir: str) -> None:

@@ -67,37 +67,60 @@ class Contexts:
         centred = np.stack(vectors) - np.mean(vectors, axis=0)
         norms = np.linalg.norm(centred, axis=1, keepdims=True)
         self._vectors = centred / np.maximum(norms, 1e-12)
-        self._of_word: dict[str, list[int]] = defaultdict(list)
+        of_word: dict[str, list[int]] = defaultdict(list)
         for index, place in enumerate(places):
-            self._of_word[place.word.lower()].append(index)
+            of_word[place.word.lower()].append(index)
+        self._of_word = dict(of_word)
 
     def frequent_words(self, words: Iterable[str], minimum: int) -> list[str]:
         """Those of `words` that occur `minimum` times or more."""
         return [word for word in words if len(self._of_word.get(word.lower(), ())) >= minimum]
 
-    def neighbours(self, word: str, seed: int, n: int = 3) -> Neighbours:
-        """The contexts nearest to one occurrence of `word`, drawn by `seed`.
+    def apart(self, word: str) -> tuple[Occurrence, Occurrence]:
+        """Two occurrences of `word` in contexts as different as most of its contexts allow.
+
+        They stand a tenth of the way from either end of the line along which the word's vectors
+        differ most (their first principal component); the ends themselves are oddities.
 
         Raises:
             KeyError: the word does not occur.
         """
-        own = self._of_word[word.lower()]
-        if not own:
-            raise KeyError(word)
-        query = random.Random(seed).choice(own)
-        cosines = self._vectors @ self._vectors[query]
+        own = self._indices(word)
+        vectors = self._vectors[own]
+        _, _, components = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
+        order = np.argsort(vectors @ components[0], kind="stable")
+        tenth = len(own) // 10
+        return self._places[own[order[tenth]]], self._places[own[order[-1 - tenth]]]
+
+    def neighbours(self, query: Occurrence, n: int = 3) -> Neighbours:
+        """The contexts nearest to an occurrence, in sentences other than its own.
+
+        Raises:
+            KeyError: it is not one of the pool's occurrences.
+        """
+        index = next((k for k in self._indices(query.word) if self._places[k] is query), None)
+        if index is None:
+            raise KeyError(query)
+        cosines = self._vectors @ self._vectors[index]
         same: list[tuple[float, Occurrence]] = []
         other: list[tuple[float, Occurrence]] = []
-        shown = {self._places[query].in_context()}
-        for index in np.argsort(-cosines):
-            place = self._places[index]
-            found = same if place.word.lower() == word.lower() else other
-            if len(found) < n and place.in_context() not in shown:
-                found.append((float(cosines[index]), place))
+        shown = {query.in_context()}
+        for k in np.argsort(-cosines):
+            place = self._places[k]
+            found = same if place.word.lower() == query.word.lower() else other
+            if (
+                len(found) < n
+                and place.sentence is not query.sentence
+                and place.in_context() not in shown
+            ):
+                found.append((float(cosines[k]), place))
                 shown.add(place.in_context())
             if len(same) == len(other) == n:
                 break
-        return Neighbours(self._places[query], same, other)
+        return Neighbours(query, same, other)
+
+    def _indices(self, word: str) -> list[int]:
+        return self._of_word[word.lower()]
 
 
 def is_word(token: str) -> bool:
