@@ -1,0 +1,102 @@
+"""Rows: a corpus from disk into memory, and batches out of it. Neither touches TensorFlow."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import resource
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from benchmarks import memory
+from benchmarks.effort import Effort
+from benchmarks.results import Figure, Measured
+from benchmarks.workspace import Workspace
+from bilm import BidirectionalLMDataset, UnicodeCharsVocabulary
+
+_ROWS, _STEPS = 128, 20
+_LOADS = 3
+# Of a distinct word beside its string: characters (50 of two bytes), its id, the pointer to it.
+_BYTES_OF_A_WORD = 50 * 2 + 4 + 8
+
+
+def read_corpus(workspace: Workspace, effort: Effort) -> Measured:
+    """Load one shard, several times: tokens for each second of processor time, and its memory."""
+    text = workspace.text(effort.pick(15_000_000, 3_000_000, 20_000))
+    vocabulary = UnicodeCharsVocabulary(workspace.vocabulary(), 50)
+    rates, held, most = [], [], []
+    for _ in range(_LOADS):
+        gc.collect()
+        memory.reset_peak()
+        before, start = memory.resident(), _processor_seconds()
+        batches = BidirectionalLMDataset(text.path, vocabulary).iter_distinct(1, 1)
+        next(batches)
+        rates.append(text.n_tokens / (_processor_seconds() - start))
+        held.append(memory.resident() - before)
+        most.append(memory.peak() - before)
+        del batches
+    # Only the first load takes all its memory anew.
+    words = _bytes_of_words(workspace, text.path)
+    return Measured(
+        figures=(
+            Figure("speed of a core", statistics.median(rates), "tokens/s", 3e6, at_most=False),
+            Figure(
+                "memory held, distinct words apart",
+                (held[0] - words) / text.n_tokens,
+                "bytes/token",
+                24,
+            ),
+            Figure("most memory while loading", most[0] / text.n_tokens, "bytes/token"),
+        ),
+        details={
+            "rates": rates,
+            "held": held,
+            "most": most,
+            "bytes_of_words": words,
+            "n_tokens": text.n_tokens,
+            "distinct_words": len(text.lengths),
+        },
+    )
+
+
+def make_batches(workspace: Workspace, effort: Effort) -> Measured:
+    """Make batches of 128 x 20 for both directions out of a loaded shard, on one core."""
+    text = workspace.text(effort.pick(3_000_000, 3_000_000, 50_000))
+    data = BidirectionalLMDataset(text.path, UnicodeCharsVocabulary(workspace.vocabulary(), 50))
+    n_batches = effort.pick(400, 200, 10)
+    compact = _rates(data.iter_distinct(_ROWS, _STEPS), n_batches)
+    dicts = _rates(data.iter_batches(_ROWS, _STEPS), n_batches)
+    return Measured(
+        figures=(
+            Figure("compact batches", statistics.median(compact), "tokens/s", 1e6, at_most=False),
+            Figure("the original's dicts", statistics.median(dicts), "tokens/s"),
+        ),
+        details={"compact": compact, "dicts": dicts},
+    )
+
+
+def _rates(batches: Iterator[Any], n_batches: int) -> list[float]:
+    """Tokens a second of five runs of batches; the first batch, which loads the shard, apart."""
+    next(batches)
+    rates = []
+    for _ in range(5):
+        start = time.perf_counter()
+        made = sum(1 for _ in itertools.islice(batches, n_batches // 5))
+        rates.append(made * _ROWS * _STEPS / (time.perf_counter() - start))
+    return rates
+
+
+def _bytes_of_words(workspace: Workspace, path: Any) -> int:
+    """What the distinct words of a text take at least, strings and characters."""
+    with open(path, encoding="utf-8") as lines:
+        words = set(itertools.chain.from_iterable(map(str.split, lines)))
+    return sum(map(sys.getsizeof, words)) + len(words) * _BYTES_OF_A_WORD
+
+
+def _processor_seconds() -> float:
+    """Of this process with all its threads, and of child processes that have ended."""
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime

@@ -1,0 +1,106 @@
+"""Row: how often anything is traced or compiled in a run."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from benchmarks.effort import Effort
+from benchmarks.embedding import EmbeddingFiles
+from benchmarks.results import Figure, Measured
+from benchmarks.steps import run_steps, text_options
+from benchmarks.workspace import Workspace
+
+_HANDFUL = 8
+
+
+def count_traces(workspace: Workspace, effort: Effort) -> Measured:
+    """Traces of tf.functions, and programs that XLA compiles, in training and in embedding.
+
+    A tf.function runs its Python code once for each trace, and XLA, asked to, writes down what it
+    compiles, which is once more for every new shape.
+    """
+    text = workspace.text(effort.pick(200_000, 20_000, 5_000))
+    vocabulary = workspace.vocabulary()
+    options, _, _ = workspace.network("tiny")
+    with counted_functions() as traces, _programs_written_down(workspace.folder) as programs:
+        run_steps(
+            text_options(options, text, vocabulary),
+            text,
+            vocabulary,
+            at_least=effort.pick(100, 20, 2),
+        )
+        training, trained = Counter(traces), _count_programs(programs)
+        EmbeddingFiles(workspace, "tiny").embed(text.path)
+        embedding, embedded = traces - training, _count_programs(programs) - trained
+    return Measured(
+        figures=(
+            *_figures("training", training, trained),
+            *_figures("embedding", embedding, embedded),
+        ),
+        details={
+            "training": {"traces": dict(training), "programs": dict(trained)},
+            "embedding": {"traces": dict(embedding), "programs": dict(embedded)},
+        },
+    )
+
+
+def _figures(work: str, traces: Counter[str], programs: Counter[str]) -> tuple[Figure, ...]:
+    most_traces, most_programs = (max(c.values(), default=0) for c in (traces, programs))
+    return (
+        Figure(f"{work}: most traces of a function", most_traces, "", _HANDFUL),
+        Figure(f"{work}: all traces", traces.total(), ""),
+        Figure(f"{work}: most programs XLA compiled of a function", most_programs, "", _HANDFUL),
+        Figure(f"{work}: all programs XLA compiled", programs.total(), ""),
+    )
+
+
+@contextmanager
+def counted_functions() -> Iterator[Counter[str]]:
+    """Count the traces of every tf.function that is made within, by the name of its code."""
+    import tensorflow as tf
+
+    traces: Counter[str] = Counter()
+    original = tf.function
+
+    def function(code: Callable[..., Any] | None = None, *args: Any, **settings: Any) -> Any:
+        if code is None:
+            return lambda later: function(later, *args, **settings)
+
+        @functools.wraps(code)
+        def traced(*inputs: Any, **named: Any) -> Any:
+            traces[getattr(code, "__qualname__", type(code).__name__)] += 1
+            return code(*inputs, **named)
+
+        return original(traced, *args, **settings)
+
+    tf.function = function
+    try:
+        yield traces
+    finally:
+        tf.function = original
+
+
+@contextmanager
+def _programs_written_down(work: Path) -> Iterator[Path]:
+    """Have XLA write each program into a folder; it reads the flags when it is first used."""
+    with tempfile.TemporaryDirectory(dir=work) as folder:
+        flags = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_dump_to={folder} --xla_dump_hlo_as_text"
+        yield Path(folder)
+
+
+def _count_programs(folder: Path) -> Counter[str]:
+    """Compiled programs by the function's name, which is the file's up to the first number.
+
+    A name is like module_0002.a_inference_step_32__XlaMustCompile.before_optimizations.txt.
+    """
+    files = folder.glob("module_*.before_optimizations.txt")
+    return Counter(re.split(r"_+\d", file.name.split(".")[1])[0] for file in files)

@@ -1,0 +1,109 @@
+"""The files that rows work on: text, vocabularies, networks. Each is made when first needed."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from benchmarks.networks import network_options, write_network
+from bilm import Options
+from bilm.data import count_words, write_vocabulary
+from bilm.files import read_lines
+
+VOCABULARY = 55_000
+"""Lines of the vocabulary of the training rows."""
+
+
+class Text(NamedTuple):
+    """A text file and its counts.
+
+    Attributes:
+        path: the file, a sentence a line.
+        n_tokens, n_sentences: counts.
+        lengths: int64 (distinct,), characters of each distinct word and of the marks for begin
+            and end of sentence: its bytes, at most 48, and two marks.
+    """
+
+    path: Path
+    n_tokens: int
+    n_sentences: int
+    lengths: np.ndarray
+
+
+class Workspace:
+    """A folder for files, and the corpus that they come from.
+
+    Args:
+        folder: where files are made; what is there already is used again.
+        corpus: a text file, a sentence a line, tokens parted by white space.
+    """
+
+    def __init__(self, folder: Path, corpus: Path) -> None:
+        self.folder = folder
+        self.corpus = corpus
+
+    def text(self, n_tokens: int) -> Text:
+        """The corpus from its beginning, over and over if it is short, to about `n_tokens`."""
+        path = self.folder / f"text-{n_tokens}.txt"
+        _make(path, lambda new: self._write_text(new, n_tokens))
+        words: dict[str, None] = {}
+        count = sentences = 0
+        for line in read_lines(path):
+            tokens = line.split()
+            words.update(dict.fromkeys(tokens))
+            count += len(tokens)
+            sentences += 1
+        lengths = [min(len(word.encode("utf-8")), 48) + 2 for word in words]
+        return Text(path, count, sentences, np.array([*lengths, 3, 3]))
+
+    def _write_text(self, path: Path, n_tokens: int) -> None:
+        written = 0
+        with open(path, "w", encoding="utf-8") as file:
+            for line in self._endless_lines():
+                file.write(f"{line}\n")
+                written += len(line.split())
+                if written >= n_tokens:
+                    return
+
+    def _endless_lines(self) -> Iterator[str]:
+        while True:
+            yield from (line for line in read_lines(self.corpus) if line and not line.isspace())
+
+    def vocabulary(self, size: int = VOCABULARY) -> Path:
+        """A vocabulary file of exactly `size` lines.
+
+        The most frequent words of the corpus come first; if it has too few, made-up ones follow.
+        """
+        path = self.folder / f"vocabulary-{size}.txt"
+        _make(path, lambda new: self._write_vocabulary(new, size))
+        return path
+
+    def _write_vocabulary(self, path: Path, size: int) -> None:
+        counts = count_words(self.corpus)
+        missing = size - write_vocabulary(path, counts, max_size=size)
+        made_up = (f"made-up-{k}" for k in itertools.count())
+        new = (word for word in made_up if word not in counts)
+        with open(path, "a", encoding="utf-8") as file:
+            file.writelines(f"{word}\n" for word in itertools.islice(new, missing))
+
+    def network(self, name: str) -> tuple[Options, Path, Path]:
+        """Options, options.json and HDF5 weights (random numbers) of a network of a size."""
+        options = network_options(name)
+        options_file = self.folder / f"{name}-options.json"
+        weight_file = self.folder / f"{name}-weights.hdf5"
+        _make(weight_file, lambda new: write_network(options, options_file, new))
+        return options, options_file, weight_file
+
+
+def _make(path: Path, write: Callable[[Path], None]) -> None:
+    """Make a file that is not there; half a file never has its name."""
+    if path.exists():
+        return
+    unfinished = path.with_name(f"{path.name}.part")
+    write(unfinished)
+    os.replace(unfinished, path)

@@ -1,0 +1,244 @@
+"""The benchmarks: what they count and print, and one row from end to end. No times are checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import sys
+
+import h5py
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from benchmarks import memory
+from benchmarks.command import main, parse_arguments
+from benchmarks.effort import Effort
+from benchmarks.networks import network_options, weight_shapes
+from benchmarks.operations import (
+    embedding_operations,
+    encoder_operations,
+    lstm_operations,
+    softmax_operations,
+    training_operations,
+)
+from benchmarks.results import Figure, Measured, NotAvailable, Speed, speed_record
+from benchmarks.rows import ROWS, Row
+from benchmarks.table import format_results, summary
+from benchmarks.traces import counted_functions
+from benchmarks.worker import measure
+from benchmarks.workspace import Workspace
+from bilm import Options, UnicodeCharsVocabulary
+
+OPTIONS = Options.from_dict(
+    {
+        "lstm": {"dim": 8, "projection_dim": 4, "n_layers": 2},
+        "char_cnn": {
+            "filters": [[1, 2], [3, 5]],
+            "activation": "relu",
+            "embedding": {"dim": 2},
+            "n_highway": 1,
+            "max_characters_per_token": 10,
+        },
+        "bidirectional": True,
+        "batch_size": 2,
+        "unroll_steps": 5,
+        "n_negative_samples_batch": 3,
+    },
+    training=True,
+)
+# A short word, and one that fills all ten places.
+LENGTHS = np.array([3, 10])
+
+
+def test_operations_of_each_part():
+    # (2 * 4 rows) x (4 * 8 columns), a projection 8 x 4, two layers.
+    assert lstm_operations(OPTIONS) == 2 * 2 * (8 * 32 + 8 * 4)
+    # A target and three samples of four numbers.
+    assert softmax_operations(OPTIONS) == 2 * 4 * 4
+    # 13 windows of 1 and 3 + 8 windows of 3 characters; two gates and a projection a word.
+    convolutions = 13 * (1 * 2) * 2 + 11 * (3 * 2) * 5
+    assert encoder_operations(OPTIONS, LENGTHS) == 2 * (convolutions + 2 * (2 * 7 * 7 + 7 * 4))
+
+
+def test_parts_that_a_network_lacks_cost_nothing():
+    lstm = dataclasses.replace(OPTIONS.lstm, projection_dim=8)
+    no_projection = dataclasses.replace(OPTIONS, lstm=lstm, char_cnn=None)
+    assert lstm_operations(no_projection) == 2 * 2 * 16 * 32
+    assert encoder_operations(no_projection, LENGTHS) == 0
+    cnn = dataclasses.replace(OPTIONS.char_cnn, filters=((1, 4),), n_highway=0)
+    assert encoder_operations(dataclasses.replace(OPTIONS, char_cnn=cnn), LENGTHS) == 2 * 13 * 2 * 4
+
+
+def test_operations_of_a_step_and_of_a_text():
+    # 2 x 5 inputs in two directions, forward and twice that backward.
+    forward = 20 * (lstm_operations(OPTIONS) + softmax_operations(OPTIONS))
+    words = encoder_operations(OPTIONS, LENGTHS)
+    assert training_operations(OPTIONS, LENGTHS) == 3 * (forward + words)
+    # Ten words and two begins of sentence, in two directions.
+    assert embedding_operations(OPTIONS, 10, 2, LENGTHS) == 24 * lstm_operations(OPTIONS) + words
+
+
+@pytest.mark.parametrize(("name", "parameters"), [("small", 13_593_296), ("original", 93_600_848)])
+def test_networks_have_the_published_sizes(name, parameters):
+    shapes = weight_shapes(network_options(name))
+    assert sum(map(math.prod, shapes.values())) == parameters
+
+
+def test_speeds_are_related_to_the_machine():
+    speed = Speed(1000.0, 5e7, "bfloat16", wanted=4.0, original=250.0)
+    record = speed_record(speed, {"float32": [90.0, 110.0], "bfloat16": [190.0, 210.0]})
+    assert record["per_gflops"] == pytest.approx(10.0)
+    assert record["share_of_ceiling"] == pytest.approx(0.25)  # 50 of 200 GFLOP/s
+    assert record["times_original"] == pytest.approx(8.0)  # 10 against 250 / 200
+
+
+def record_of(measured, **others):
+    row = Row("some-row", "what it is", lambda workspace, effort: measured)
+    return measure(row, Workspace(None, None), Effort.TRIAL) | others
+
+
+@pytest.fixture
+def product_of_100(monkeypatch):
+    monkeypatch.setattr("benchmarks.worker.measure_product", lambda precision: 100.0)
+
+
+def test_the_table_shows_speeds_and_figures(product_of_100):
+    measured = Measured(
+        Speed(1234.0, 1e7, "float32", wanted=10, original=245),
+        (Figure("memory", 12.34, "MB", 20), Figure("rate", 2e6, "tokens/s", 1e6, at_most=False)),
+    )
+    record = record_of(measured)
+    lines = format_results([record]).splitlines()
+    assert lines[1].split() == ["some-row", "1,234", "100", "12.3", "10", "12", "%", "10.1", "x"]
+    assert lines[-2].split() == ["some-row", "memory", "12.3", "MB", "<=", "20", "100"]
+    assert lines[-1].split()[2:] == ["2,000,000", "tokens/s", ">=", "1,000,000", "100"]
+    assert summary(record).startswith("1,234 tokens/s; memory 12.3 MB; rate 2,000,000 tokens/s (in")
+
+
+def test_the_table_marks_an_unsteady_machine(product_of_100):
+    record = record_of(
+        Measured(figures=(Figure("x", 1.0, "s"),)), products={"float32": [100.0, 80.0]}
+    )
+    assert format_results([record]).splitlines()[-1].split() == ["some-row", "x", "1", "s", "~90"]
+
+
+def test_rows_that_cannot_be_measured_are_named(product_of_100, capsys):
+    def not_here(workspace, effort):
+        raise NotAvailable("no such machine")
+
+    def broken(workspace, effort):
+        raise ValueError("a mistake")
+
+    records = [
+        measure(Row(name, "", function), Workspace(None, None), Effort.TRIAL)
+        for name, function in (("a", not_here), ("b", broken))
+    ]
+    text = format_results(records)
+    assert "a: not available: no such machine" in text
+    assert "b: failed: ValueError: a mistake" in text
+    assert "a mistake" in capsys.readouterr().err
+
+
+def test_traces_are_counted():
+    function = tf.function
+    with counted_functions() as traces:
+
+        @tf.function
+        def double(x):
+            return 2 * x
+
+        triple = tf.function(lambda x: 3 * x, autograph=False)
+        assert double(tf.ones(2)).numpy().tolist() == [2, 2]
+        double(tf.ones(2))
+        double(tf.ones(3))
+        triple(tf.ones(2))
+    assert sorted(traces.values()) == [1, 2]
+    assert tf.function is function
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_memory_is_read():
+    memory.reset_peak()
+    before = memory.resident()
+    values = np.ones(10_000_000)
+    assert memory.resident() - before > 0.9 * values.nbytes
+    del values
+    assert memory.peak() - before > 0.9 * 8 * 10_000_000
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    path = tmp_path / "corpus.txt"
+    path.write_text("the cat sat\n\non the mat , the cat\n", encoding="utf-8")
+    return path
+
+
+def test_text_repeats_a_short_corpus(tmp_path, corpus):
+    text = Workspace(tmp_path, corpus).text(11)
+    lines = text.path.read_text(encoding="utf-8").splitlines()
+    assert lines == ["the cat sat", "on the mat , the cat", "the cat sat"]
+    assert (text.n_tokens, text.n_sentences) == (12, 3)
+    # the cat sat on mat , and the two marks of a sentence
+    assert text.lengths.tolist() == [5, 5, 5, 4, 5, 3, 3, 3]
+
+
+def test_vocabularies_have_the_size_that_is_asked_for(tmp_path, corpus):
+    workspace = Workspace(tmp_path, corpus)
+    assert UnicodeCharsVocabulary(workspace.vocabulary(5), 50).decode([3, 4]) == "the cat"
+    filled = UnicodeCharsVocabulary(workspace.vocabulary(30), 50, validate_file=True)
+    assert filled.size == 30
+    assert filled.word_to_id("the") == 3
+
+
+def test_networks_are_written_in_the_published_format(tmp_path, corpus):
+    options, options_file, weight_file = Workspace(tmp_path, corpus).network("minimal")
+    assert Options.from_file(options_file, training=False).lstm == options.lstm
+    with h5py.File(weight_file) as file:
+        assert file["char_embed"].shape == (261, 16)
+        assert file["RNN_1/RNN/MultiRNNCell/Cell0/LSTMCell/W_0"].shape == (16, 128)
+
+
+def test_arguments(corpus):
+    args = parse_arguments(["--corpus", str(corpus), "--quick", "--row", "traces"])
+    assert (args.corpus, args.effort, args.rows) == (corpus, Effort.QUICK, ["traces"])
+    assert parse_arguments([]).effort is Effort.FULL
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--corpus", "nowhere.txt"], "--corpus: there is no file nowhere.txt"),
+        (["--row", "nothing"], "invalid choice: 'nothing'"),
+        (["--quick", "--trial"], "not allowed with"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, message, capsys):
+    with pytest.raises(SystemExit):
+        parse_arguments(arguments)
+    assert message in capsys.readouterr().err
+
+
+def test_the_list_names_every_row(capsys):
+    assert main(["--list"]) == 0
+    named = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert named == list(ROWS)
+    assert "train-original-bfloat16" in named
+
+
+@pytest.mark.slow
+def test_a_row_from_end_to_end(tmp_path, corpus, capsys):
+    results = tmp_path / "results.json"
+    arguments = ["--corpus", str(corpus), "--trial", "--row", "make-batches"]
+    assert main([*arguments, "--json", str(results)]) == 0
+    record = json.loads(results.read_text(encoding="utf-8"))
+    assert (record["corpus"], record["effort"]) == ("corpus.txt", "trial")
+    assert record["versions"].keys() >= {"python", "bilm", "tensorflow", "keras"}
+    (row,) = record["rows"]
+    assert (row["row"], row["status"]) == ("make-batches", "measured")
+    assert [figure["value"] > 0 for figure in row["figures"]] == [True, True]
+    out, err = capsys.readouterr()
+    assert "trial run on corpus.txt" in out
+    assert "make-batches  compact batches" in out
+    assert "[1/1] make-batches" in err
