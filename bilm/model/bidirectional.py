@@ -81,6 +81,10 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         self.max_batch_size = max_batch_size
         self.stateful = stateful
         self.precision = precision
+        if stateful and max_batch_size < 1:
+            raise InputError(
+                f"max_batch_size: a whole number from 1 is expected, not {max_batch_size!r}."
+            )
         if use_character_inputs and embedding_weight_file is not None:
             raise InputError("embedding_weight_file is for word ids: use_character_inputs=False.")
         if not use_character_inputs and n_tokens is None:
@@ -124,12 +128,13 @@ class BidirectionalLanguageModel(keras.layers.Layer):
     def __call__(self, ids: Any, *args: Any, **kwargs: Any) -> Any:
         """Check the ids, then call as any Keras layer is called."""
         if not hasattr(ids, "dtype"):
-            ids = np.asarray(ids)
+            ids = _as_array(ids)
         self._check(ids)
         return super().__call__(ids, *args, **kwargs)
 
     def call(self, ids: tf.Tensor) -> dict[str, tf.Tensor]:
         """Compute all layers of a batch of sentences."""
+        ids = tf.cast(ids, tf.int32)
         present = tf.reduce_any(ids > 0, axis=-1) if self.use_character_inputs else ids > 0
         lengths = tf.reduce_sum(tf.cast(present, tf.int32), axis=1)
         tokens = self._encode(ids) * tf.cast(present, tf.float32)[..., tf.newaxis]
@@ -164,6 +169,15 @@ class BidirectionalLanguageModel(keras.layers.Layer):
     def _states_before(self, batch_size: tf.Tensor) -> tuple[States, ...]:
         if self._kept_states is None:
             return tuple(stack.zero_states(batch_size) for stack in self.stacks)
+        # A batch of unknown size is known only now.
+        fits = tf.debugging.assert_less_equal(
+            batch_size,
+            self.max_batch_size,
+            f"ids: too many sentences in a batch; states are kept for max_batch_size = "
+            f"{self.max_batch_size}.",
+        )
+        with tf.control_dependencies([fits]):
+            batch_size = tf.identity(batch_size)
         return tf.nest.map_structure(
             lambda v: tf.convert_to_tensor(v)[:batch_size], self._kept_states
         )
@@ -172,21 +186,17 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         if self._kept_states is None:
             return
         kept, new = tf.nest.flatten(self._kept_states), tf.nest.flatten(after)
-        # A batch of unknown size is known only now.
-        tf.debugging.assert_less_equal(
-            tf.shape(new[0])[0], self.max_batch_size, "ids: batch over max_batch_size"
-        )
         for variable, value in zip(kept, new, strict=True):
             value = tf.stop_gradient(value)
             rest = tf.convert_to_tensor(variable)[tf.shape(value)[0] :]
             variable.assign(tf.concat([value, rest], axis=0))
 
     def _check(self, ids: Any) -> None:
-        dtype = keras.backend.standardize_dtype(ids.dtype)
+        dtype = getattr(ids.dtype, "name", ids.dtype)
         if "int" not in dtype:
             raise InputError(
-                f"ids: integers are expected, not {dtype}; with Keras, "
-                f"keras.Input(..., dtype='int32')."
+                f"ids: integers are expected, not {dtype}. Batcher and TokenBatcher make them of "
+                f"sentences; a keras.Input needs dtype='int32'."
             )
         shape = tuple(ids.shape)
         last = (self.options.max_word_length,) if self.use_character_inputs else ()
@@ -226,3 +236,18 @@ class BidirectionalLanguageModel(keras.layers.Layer):
             "n_tokens": self.n_tokens,
             "precision": self.precision,
         }
+
+
+def _as_array(ids: Any) -> np.ndarray:
+    """Lists as an array.
+
+    Raises:
+        InputError: they are not of one length.
+    """
+    try:
+        return np.asarray(ids)
+    except ValueError:
+        raise InputError(
+            "ids: the sentences are not of one length; fill them up with 0, as Batcher and "
+            "TokenBatcher do."
+        ) from None

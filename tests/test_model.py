@@ -1,0 +1,267 @@
+"""The pretrained model: what it refuses, its odd inputs, models of one direction, kept states."""
+
+from __future__ import annotations
+
+import json
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm import BidirectionalLanguageModel, Options
+from bilm.errors import InputError
+from tests import oracle
+
+
+def write(folder, kind, **changes):
+    """Options and weights of a kind of model: (options, weights, their files)."""
+    options = oracle.MODELS[kind] | changes
+    weights = oracle.random_weights(options, seed=6)
+    return options, weights, oracle.write_model(folder, options, weights)
+
+
+@pytest.fixture(scope="module")
+def characters(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("characters"), "short_words_261")
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("words"), "words")
+
+
+@pytest.fixture(scope="module")
+def of_characters(characters):
+    return BidirectionalLanguageModel(*characters[2])
+
+
+@pytest.fixture(scope="module")
+def of_words(words):
+    return BidirectionalLanguageModel(*words[2], use_character_inputs=False)
+
+
+WIDTH = 7
+
+
+@pytest.mark.parametrize(
+    "ids, message",
+    [
+        (np.ones((2, 3, WIDTH)), "integers are expected, not float64. Batcher and TokenBatcher"),
+        (np.ones((2, 3, WIDTH), bool), "integers are expected, not bool"),
+        (tf.ones((2, 3, WIDTH)), "integers are expected, not float32"),
+        ([["two", "words"]], "integers are expected, not str"),
+        (None, "integers are expected, not object"),
+        ([[[1, 2], [3]]], "the sentences are not of one length; fill them up with 0, as Batcher"),
+        (np.ones((2, 3), int), r"shape \(batch, time, 7\) is expected, not \(2, 3\)"),
+        (np.ones((2, 3, 6), int), r"shape \(batch, time, 7\) is expected, not \(2, 3, 6\)"),
+        (np.ones((1, 2, 3, WIDTH), int), r"is expected, not \(1, 2, 3, 7\)"),
+        (np.ones((2, 1, WIDTH), int), "the time axis is at least 2, not 1"),
+        (np.full((1, 2, WIDTH), 262), "character ids from 0 to 261 are expected, not 262 to 262"),
+        (tf.constant([[[-1] * WIDTH] * 2]), "character ids from 0 to 261 are expected, not -1 to"),
+    ],
+)
+def test_characters_that_are_refused(of_characters, ids, message):
+    with pytest.raises(InputError, match=f"^ids: .*{message}"):
+        of_characters(ids)
+
+
+@pytest.mark.parametrize(
+    "ids, message",
+    [
+        (np.ones((2, 3, 50), int), r"shape \(batch, time\) is expected, not \(2, 3, 50\)"),
+        (np.ones(3, int), r"shape \(batch, time\) is expected, not \(3,\)"),
+        ([[1, 38, 2]], "word ids from 0 to 37 are expected, not 1 to 38"),
+        ([[1, -2]], "word ids from 0 to 37 are expected, not -2 to 1"),
+        ([[1.0, 2.0]], "integers are expected, not float64"),
+        ([[1, 2], [1, 2, 3]], "the sentences are not of one length"),
+        ([[1]], "the time axis is at least 2, not 1"),
+    ],
+)
+def test_words_that_are_refused(of_words, ids, message):
+    with pytest.raises(InputError, match=f"^ids: .*{message}"):
+        of_words(ids)
+
+
+@pytest.mark.parametrize(
+    "shape, dtype, message",
+    [
+        ((None, WIDTH), "float32", "integers are expected, not float32.*keras.Input needs dtype"),
+        ((None, 50), "int32", r"shape \(batch, time, 7\) is expected, not \(None, None, 50\)"),
+        ((None, None), "int32", r"shape \(batch, time, 7\) is expected, not \(None, None, None\)"),
+        ((None,), "int32", r"shape \(batch, time, 7\) is expected, not \(None, None\)"),
+    ],
+)
+def test_keras_inputs_that_are_refused(of_characters, shape, dtype, message):
+    with pytest.raises(InputError, match=f"^ids: .*{message}"):
+        of_characters(keras.Input(shape, dtype=dtype))
+
+
+def test_ids_out_of_range_within_a_graph_are_an_error_too(of_words):
+    traced = tf.function(of_words, input_signature=[tf.TensorSpec((None, None), tf.int32)])
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"indices\[.* is not in \[0, 37\)"):
+        traced(tf.constant([[1, 38, 2]]))
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int16", "uint16", "int32", "int64", "uint64"])
+def test_integers_of_every_size(of_words, words, dtype):
+    ids = oracle.random_characters(words[0], [3, 1], seed=1)
+    np.testing.assert_array_equal(
+        of_words(ids.astype(dtype))["lm_embeddings"], of_words(ids)["lm_embeddings"]
+    )
+
+
+def test_lists_are_taken_as_they_are(of_words, words):
+    ids = oracle.random_characters(words[0], [3, 1], seed=1)
+    np.testing.assert_array_equal(
+        of_words(ids.tolist())["lm_embeddings"], of_words(ids)["lm_embeddings"]
+    )
+
+
+@pytest.mark.parametrize("time", [2, 5])
+def test_an_empty_batch(of_characters, of_words, time):
+    for model, shape in ((of_characters, (0, time, WIDTH)), (of_words, (0, time))):
+        result = model(np.zeros(shape, np.int32))
+        assert result["lm_embeddings"].shape == (0, 3, time - 2, 16)
+        assert result["token_embeddings"].shape == (0, time, 8)
+        assert result["lengths"].shape == (0,)
+        assert result["mask"].shape == (0, time - 2)
+
+
+def test_rows_without_any_token(of_characters):
+    """Not even a begin and an end: no tokens, zeros."""
+    result = of_characters(np.zeros((2, 4, WIDTH), np.int32))
+    assert result["lengths"].numpy().tolist() == [0, 0]
+    assert not result["mask"].numpy().any()
+    assert not result["lm_embeddings"].numpy().any()
+    assert not result["token_embeddings"].numpy().any()
+
+
+def test_files_that_are_not_what_they_should_be(tmp_path, characters, words):
+    options_file, weight_file = characters[2]
+    model = BidirectionalLanguageModel
+    with pytest.raises(FileNotFoundError, match=r"The options file '.*none' does not exist\."):
+        model(tmp_path / "none", weight_file)
+    with pytest.raises(FileNotFoundError, match=r"The weights file '.*none' does not exist\."):
+        model(options_file, tmp_path / "none")
+    with pytest.raises(FileNotFoundError, match=r"The weights file '.*none' does not exist\."):
+        model(options_file, weight_file, False, tmp_path / "none")
+    (tmp_path / "list.json").write_text("[1]", encoding="utf-8")
+    with pytest.raises(InputError, match=r"list\.json: a JSON object is expected, not a list"):
+        model(tmp_path / "list.json", weight_file)
+    with pytest.raises(InputError, match=r"options\.json: not an HDF5 file"):
+        model(options_file, options_file)
+    with pytest.raises(
+        InputError, match=r"(?s)the weights do not fit the options:.*CNN/W_cnn_2: missing"
+    ):
+        model(oracle.MODELS["as_published"], weight_file)
+    message = r"weights\.hdf5: a dataset 'embedding' .* is expected, not nothing"
+    with pytest.raises(InputError, match=message):
+        model(options_file, weight_file, use_character_inputs=False)
+    with pytest.raises(InputError, match="no char_cnn: the model takes words, not characters"):
+        model(*words[2])
+
+
+def test_arguments_that_do_not_go_together(characters, words):
+    model = BidirectionalLanguageModel
+    with pytest.raises(InputError, match="embedding_weight_file is for word ids: use_character"):
+        model(*characters[2], embedding_weight_file=words[2][1])
+    with pytest.raises(InputError, match="max_batch_size: a whole number from 1 is expected, not"):
+        model(*characters[2], max_batch_size=0, stateful=True)
+    with pytest.raises(InputError, match="n_tokens: the rows of the word table are needed"):
+        model(words[2][0], None, use_character_inputs=False)
+    with pytest.raises(InputError, match="precision: one of float32, bfloat16 is expected"):
+        model(*words[2], use_character_inputs=False, precision="float64")
+
+
+def test_options_as_a_dict_or_read(characters, of_characters):
+    options, _, (_, weight_file) = characters
+    ids = oracle.random_characters(options, [2], seed=1)
+    expected = of_characters(ids)["lm_embeddings"]
+    for given in (options, Options.from_dict(options, training=False)):
+        result = BidirectionalLanguageModel(given, weight_file)(ids)
+        np.testing.assert_array_equal(result["lm_embeddings"], expected)
+
+
+@pytest.mark.parametrize("kind", ["one_direction", "one_direction_one_layer_words"])
+def test_one_direction(tmp_path, kind):
+    """The last axis holds the forward direction alone; reading does not go back."""
+    options, weights, files = write(tmp_path, kind)
+    is_words = "char_cnn" not in options
+    model = BidirectionalLanguageModel(*files, use_character_inputs=not is_words)
+    ids = oracle.random_characters(options, [4, 0, 6, 1], seed=2)
+    result, expected = model(ids), oracle.embed(weights, options, ids)
+    assert result["lm_embeddings"].shape == (4, options["lstm"]["n_layers"] + 1, 6, 8)
+    np.testing.assert_allclose(result["lm_embeddings"], expected.lm_embeddings, 1e-5, 5e-6)
+    shorter = model(ids[:, :5])["lm_embeddings"]
+    np.testing.assert_allclose(shorter[2], result["lm_embeddings"][2, :, :3], 1e-6, 1e-6)
+
+
+def test_products_in_bfloat16_are_near(words, of_words):
+    ids = oracle.random_characters(words[0], [5, 3, 4], seed=1)
+    near = BidirectionalLanguageModel(*words[2], False, precision="bfloat16")(ids)["lm_embeddings"]
+    exact = of_words(ids)["lm_embeddings"]
+    assert near.dtype == tf.float32
+    assert 0 < np.linalg.norm(near - exact) < 0.03 * np.linalg.norm(exact)
+
+
+@pytest.fixture
+def stateful(words):
+    return BidirectionalLanguageModel(*words[2], False, max_batch_size=3, stateful=True)
+
+
+def test_kept_states_go_on_row_by_row(stateful, words):
+    """Row i goes on where row i was; other rows keep what they had."""
+    options, weights, _ = words
+    states = oracle.zero_states(options, 3)
+    for seed, lengths in enumerate(([2, 5, 1], [3], [], [1, 4])):
+        ids = oracle.random_characters(options, lengths, seed) if lengths else np.zeros((0, 3))
+        result = stateful(ids.astype(np.int32))
+        if lengths:
+            expected = oracle.embed(weights, options, ids, states)
+            np.testing.assert_allclose(result["lm_embeddings"], expected.lm_embeddings, 1e-5, 5e-6)
+
+
+def test_reset_states(stateful, words):
+    ids = oracle.random_characters(words[0], [2, 5], seed=1)
+    first = stateful(ids)["lm_embeddings"]
+    assert np.abs(stateful(ids)["lm_embeddings"] - first).max() > 1e-3
+    stateful.reset_states()
+    np.testing.assert_array_equal(stateful(ids)["lm_embeddings"], first)
+
+
+def test_a_batch_over_max_batch_size(stateful, words):
+    ids = oracle.random_characters(words[0], [2, 5, 1, 1], seed=1)
+    message = "ids: 4 sentences in a batch; states are kept for max_batch_size = 3"
+    with pytest.raises(InputError, match=message):
+        stateful(ids)
+
+
+def test_a_batch_over_max_batch_size_within_a_graph(stateful, words):
+    traced = tf.function(stateful, input_signature=[tf.TensorSpec((None, None), tf.int32)])
+    ids = oracle.random_characters(words[0], [2, 5, 1, 1], seed=1)
+    traced(tf.constant(ids[:2]))
+    before = [variable.numpy() for variable in stateful.weights]
+    message = "too many sentences in a batch; states are kept for max_batch_size = 3"
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        traced(tf.constant(ids))
+    for variable, value in zip(stateful.weights, before, strict=True):
+        np.testing.assert_array_equal(variable, value)
+
+
+def test_a_model_without_states_has_none_to_reset(of_words):
+    message = "reset_states: the model keeps no states; it is not stateful"
+    with pytest.raises(InputError, match=message):
+        of_words.reset_states()
+
+
+def test_a_model_from_its_configuration(words, of_words):
+    """The weights are not in it: whoever loads sets them."""
+    config = of_words.get_config()
+    assert json.loads(json.dumps(config["options_file"])) == of_words.options.inference_dict()
+    copy = BidirectionalLanguageModel.from_config(config)
+    assert copy.get_config() == config
+    assert [v.shape for v in copy.weights] == [v.shape for v in of_words.weights]
+    copy.set_weights(of_words.get_weights())
+    ids = oracle.random_characters(words[0], [2, 5], seed=1)
+    np.testing.assert_array_equal(copy(ids)["lm_embeddings"], of_words(ids)["lm_embeddings"])
