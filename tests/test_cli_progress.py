@@ -46,6 +46,13 @@ def test_progress_line_on_a_terminal_renews_itself():
     assert stream.getvalue() == "\ra long line\rshort      \n"
 
 
+def test_progress_line_fits_the_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "20")
+    stream = Terminal()
+    ProgressLine(stream).show("as long as it would wrap around")
+    assert stream.getvalue() == "\ras long as it would"
+
+
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [(0, "0 s"), (59.4, "59 s"), (60, "1 min 00 s"), (3599, "59 min 59 s"), (3600, "1 h 00 min"),
@@ -68,7 +75,7 @@ def test_training_line_measures_from_the_second_event():
     show(event(11, 1100, 12.0))
     show(event(1000, 100000, 1010.0))
     assert stream.getvalue().splitlines() == [
-        "step 1 of 1,000  epoch 1  sampled perplexity 1,234.6",
-        "step 11 of 1,000  epoch 1  sampled perplexity 1,234.6  500 tokens/s  3 min 18 s to go",
-        "step 1,000 of 1,000  epoch 1  sampled perplexity 1,234.6  100 tokens/s  0 s to go",
+        "step 1/1,000  epoch 1  perplexity 1,234.6 (sampled)",
+        "step 11/1,000  epoch 1  500 tokens/s  3 min 18 s left  perplexity 1,234.6 (sampled)",
+        "step 1,000/1,000  epoch 1  100 tokens/s  0 s left  perplexity 1,234.6 (sampled)",
     ]

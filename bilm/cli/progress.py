@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
@@ -38,6 +39,8 @@ class ProgressLine:
             return
         self._next = now + (_TERMINAL_INTERVAL if self._terminal else _LOG_INTERVAL)
         if self._terminal:
+            # A line that wraps could not be written over.
+            text = text[: shutil.get_terminal_size().columns - 1]
             self._stream.write(f"\r{text.ljust(self._width)}")
             self._width = len(text)
         else:
@@ -80,7 +83,8 @@ class TrainingLine:
 
     def __init__(self, line: ProgressLine, sampled: bool) -> None:
         self._line = line
-        self._label = "sampled perplexity" if sampled else "perplexity"
+        # Last in the line: a narrow terminal cuts it off.
+        self._label = " (sampled)" if sampled else ""
         self._first: TrainingProgress | None = None
 
     def __call__(self, event: TrainingProgress) -> None:
@@ -88,8 +92,8 @@ class TrainingLine:
         if self._first is None:
             self._first = event
         text = (
-            f"step {event.step:,} of {event.n_steps:,}  epoch {event.epoch}  "
-            f"{self._label} {event.perplexity:,.1f}{self._speed(event)}"
+            f"step {event.step:,}/{event.n_steps:,}  epoch {event.epoch}{self._speed(event)}  "
+            f"perplexity {event.perplexity:,.1f}{self._label}"
         )
         self._line.show(text, last=event.step >= event.n_steps)
 
@@ -101,4 +105,4 @@ class TrainingLine:
             return ""
         rate = (event.tokens - first.tokens) / seconds
         left = (event.n_steps - event.step) * seconds / (event.step - first.step)
-        return f"  {rate:,.0f} tokens/s  {duration(left)} to go"
+        return f"  {rate:,.0f} tokens/s  {duration(left)} left"

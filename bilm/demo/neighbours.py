@@ -104,17 +104,18 @@ class Contexts:
         cosines = self._vectors @ self._vectors[index]
         same: list[tuple[float, Occurrence]] = []
         other: list[tuple[float, Occurrence]] = []
-        shown = {query.in_context()}
+        # Much text is written again with few changes: one place for each pair of next words.
+        shown = {query.in_context(1)}
         for k in np.argsort(-cosines):
             place = self._places[k]
             found = same if place.word.lower() == query.word.lower() else other
             if (
                 len(found) < n
                 and place.sentence is not query.sentence
-                and place.in_context() not in shown
+                and place.in_context(1) not in shown
             ):
                 found.append((float(cosines[k]), place))
-                shown.add(place.in_context())
+                shown.add(place.in_context(1))
             if len(same) == len(other) == n:
                 break
         return Neighbours(query, same, other)
