@@ -39,6 +39,7 @@ class LSTMStack(keras.layers.Layer):
             handed on unchanged. None: every place counts.
         dropout_seed: int32 (2,); None is no dropout. It applies to the input of each layer and
             to the last layer's output, not to the recurrence (Zaremba et al. 2014).
+        compiled: in place of the layer's own setting.
 
     Returns:
         the layers' outputs, each float32 (time, batch, projection_dim), and the new states.
@@ -94,13 +95,14 @@ class LSTMStack(keras.layers.Layer):
         states: Sequence[LSTMState],
         present: tf.Tensor | None = None,
         dropout_seed: tf.Tensor | None = None,
+        compiled: bool | None = None,
     ) -> tuple[list[tf.Tensor], States]:
         """Run the layers over the time axis."""
         outputs, new_states = [], []
         x = inputs
         for i, (weights, state) in enumerate(zip(self.layer_weights, states, strict=True)):
             x = self._drop(x, dropout_seed, i)
-            h, new_state = self._run_layer(x, weights, state, present)
+            h, new_state = self._run_layer(x, weights, state, present, compiled)
             x = h + x if i > 0 and self.options.use_skip_connections else h
             outputs.append(x)
             new_states.append(new_state)
@@ -108,7 +110,12 @@ class LSTMStack(keras.layers.Layer):
         return outputs, tuple(new_states)
 
     def _run_layer(
-        self, x: tf.Tensor, weights: LSTMWeights, state: LSTMState, present: tf.Tensor | None
+        self,
+        x: tf.Tensor,
+        weights: LSTMWeights,
+        state: LSTMState,
+        present: tf.Tensor | None,
+        compiled: bool | None,
     ) -> tuple[tf.Tensor, LSTMState]:
         projection = weights.projection
         return projected_lstm(
@@ -120,7 +127,7 @@ class LSTMStack(keras.layers.Layer):
             mask=present,
             cell_clip=self.options.cell_clip,
             proj_clip=self.options.proj_clip,
-            compiled=self.compiled,
+            compiled=self.compiled if compiled is None else compiled,
             precision=self.precision,
         )
 

@@ -2,13 +2,17 @@
 
 from bilm.data import load_vocab
 from bilm.training.checkpoint import dump_weights, load_options_latest_checkpoint
-from bilm.training.evaluation import Perplexity, test
+from bilm.training.evaluation import Perplexity, SentenceScores, test
 from bilm.training.language_model import LanguageModel
-from bilm.training.loop import TrainingProgress, TrainingRecord, train
+from bilm.training.loop import train
+from bilm.training.record import TrainingProgress, TrainingRecord
+from bilm.training.schedule import Schedule
 
 __all__ = [
     "LanguageModel",
     "Perplexity",
+    "Schedule",
+    "SentenceScores",
     "TrainingProgress",
     "TrainingRecord",
     "dump_weights",

@@ -37,8 +37,11 @@ logger = logging.getLogger(__name__)
 OPTIONS_FILE = "options.json"
 RECORD = "bilm/record"
 _STATES = "bilm/state"
+_TEMPORARY = ".model.ckpt-"
 _STEP, _PERPLEXITY = "global_step", "train_perplexity"
-_SUFFIXES = (".data-00000-of-00001", ".index")
+# Beginnings of what stands in a checkpoint beside variables and accumulators.
+IGNORED = (_STEP, _PERPLEXITY, "bilm/")
+CHECKPOINT_SUFFIXES = (".data-00000-of-00001", ".index")
 
 
 def holds_model(save_dir: PathLike) -> bool:
@@ -93,7 +96,7 @@ def _is_whole(prefix: str) -> bool:
         )
         # Tensors stand in the order of their names; the size of texts is not known beforehand.
         read_tensor(prefix, reader, max(types))
-        return os.path.getsize(prefix + _SUFFIXES[0]) >= expected
+        return os.path.getsize(prefix + CHECKPOINT_SUFFIXES[0]) >= expected
     except (OSError, InputError):
         return False
 
@@ -109,7 +112,8 @@ def save_checkpoint(
     """Write `model.ckpt-{step}` and remove all but the newest `keep`.
 
     The files get their names when they are on the disk, the index last: a checkpoint whose index
-    is there is whole.
+    is there is whole. Checkpoints of later steps, which a run that went back to an earlier one
+    has passed over, and what a crash left half-written are removed.
 
     Args:
         save_dir: an existing folder.
@@ -126,22 +130,26 @@ def save_checkpoint(
     """
     folder = os.fspath(save_dir)
     prefix = os.path.join(folder, f"model.ckpt-{step}")
-    temporary = os.path.join(folder, f".model.ckpt-{uuid.uuid4().hex[:8]}")
+    temporary = os.path.join(folder, f"{_TEMPORARY}{uuid.uuid4().hex[:8]}")
     named = dict(tensors)
     named[_STEP] = np.float32(step)
     named[_PERPLEXITY] = np.float32(record.get("train_perplexity", 0.0))
     named[RECORD] = json.dumps(record)
     try:
         _write_bundle(temporary, named)
-        for suffix in _SUFFIXES:
+        for suffix in CHECKPOINT_SUFFIXES:
             flush_to_disk(temporary + suffix)
+        # An older index must not stand beside newer data, not even for a moment.
+        Path(f"{prefix}.index").unlink(missing_ok=True)
+        for suffix in CHECKPOINT_SUFFIXES:
             os.replace(temporary + suffix, prefix + suffix)
     except tf.errors.OpError as error:
         raise OSError(f"{prefix}: cannot be written: {error.message}") from error
     finally:
-        for left in Path(folder).glob(f"{os.path.basename(temporary)}*"):
-            left.unlink()
-    _name_newest(folder, keep)
+        # Its own, and those of a process that was killed: a folder belongs to one run.
+        for left in Path(folder).glob(f"{_TEMPORARY}*"):
+            left.unlink(missing_ok=True)
+    _remove_old(folder, step, keep)
     return prefix
 
 
@@ -156,16 +164,28 @@ def _write_bundle(prefix: str, named: Mapping[str, Any]) -> None:
         )
 
 
-def _name_newest(folder: str, keep: int) -> None:
+def _remove_old(folder: str, step: int, keep: int) -> None:
     found = checkpoints(folder)
-    kept = [os.path.basename(prefix) for prefix in found[-keep:]]
-    lines = [f'model_checkpoint_path: "{kept[-1]}"']
-    lines += [f'all_model_checkpoint_paths: "{name}"' for name in kept]
+    earlier = [prefix for prefix in found if step_of_name(prefix) <= step]
+    kept = earlier[-keep:]
+    name_checkpoints(folder, [os.path.basename(prefix) for prefix in kept])
+    for prefix in found:
+        if prefix not in kept:
+            for suffix in reversed(CHECKPOINT_SUFFIXES):
+                Path(prefix + suffix).unlink(missing_ok=True)
+
+
+def step_of_name(prefix: str) -> int:
+    """N of `model.ckpt-N`."""
+    return int(prefix.rpartition("-")[2])
+
+
+def name_checkpoints(folder: PathLike, names: Sequence[str]) -> None:
+    """Write the file `checkpoint`, which names a folder's checkpoints, oldest first."""
+    lines = [f'model_checkpoint_path: "{names[-1]}"']
+    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
     with atomic_write(os.path.join(folder, "checkpoint")) as temporary:
         Path(temporary).write_text("\n".join(lines) + "\n", encoding="utf-8")
-    for prefix in found[:-keep]:
-        for suffix in reversed(_SUFFIXES):
-            Path(prefix + suffix).unlink(missing_ok=True)
 
 
 def named_states(states: Any) -> dict[str, Any]:
@@ -201,7 +221,7 @@ def load_variables(
         InputError: it is damaged, or does not fit; everything that does not is named.
     """
     targets = {weight.checkpoint: weight.variable for weight in table}
-    ignored = [_STEP, _PERPLEXITY, "bilm/"]
+    ignored = [*IGNORED]
     if accumulators:
         names = [accumulator_name(weight) for weight in table]
         targets |= dict(zip(names, accumulators, strict=True))
@@ -246,7 +266,7 @@ def dump_weights(tf_save_dir: PathLike, outfile: PathLike) -> None:
     table = build_network(options, n_tokens).weight_table()
     shapes = {weight.checkpoint: tuple(weight.variable.shape) for weight in table}
     # The softmax and the accumulators are not wanted; whatever else stands below lm/ is wrong.
-    ignored = [_STEP, _PERPLEXITY, "bilm/", "lm/softmax/"]
+    ignored = [*IGNORED, "lm/softmax/"]
     ignored += [accumulator_name(weight) for weight in table]
     values = read_checkpoint(ckpt_file, shapes, ignored)
     save_hdf5(outfile, {w.dataset: values[w.checkpoint] for w in table if w.dataset})

@@ -22,6 +22,18 @@ from bilm.training.feed import Feed, make_feed
 from bilm.training.language_model import LanguageModel
 
 
+class SentenceScores(NamedTuple):
+    """The loss of every sentence, in reading order.
+
+    Attributes:
+        n_predictions: int64 (sentences,), of each direction: the words and an end.
+        losses: float64 (n_directions, sentences), summed over the predictions, in nats.
+    """
+
+    n_predictions: np.ndarray
+    losses: np.ndarray
+
+
 class Perplexity(float):
     """exp(mean loss of both directions), a float, with its parts.
 
@@ -29,30 +41,38 @@ class Perplexity(float):
         forward: perplexity of the forward direction.
         backward: of the backward direction; None for a model of one direction.
         n_predictions: predictions of each direction: the words and an end for every sentence.
+        sentences: the score of each sentence, if it was asked for.
     """
 
     forward: float
     backward: float | None
     n_predictions: int
+    sentences: SentenceScores | None = None
 
     @classmethod
     def of_losses(cls, total: np.ndarray, n_predictions: int) -> Perplexity:
         """From the summed loss of each direction, in nats."""
         means = total / n_predictions
-        result = cls(math.exp(means.mean()))
-        result.forward = math.exp(means[0])
-        result.backward = math.exp(means[1]) if len(means) > 1 else None
+        result = cls(exp_of_loss(means.mean()))
+        result.forward = exp_of_loss(means[0])
+        result.backward = exp_of_loss(means[1]) if len(means) > 1 else None
         result.n_predictions = n_predictions
         return result
 
 
+def exp_of_loss(loss: float) -> float:
+    """exp of a mean loss: beyond the largest float, a perplexity is as good as infinite."""
+    return math.inf if loss >= 700 else math.exp(loss)
+
+
 class _Part(NamedTuple):
     """A stretch of a batch: feed, places that count (time, batch), whether the rows go on from
-    the stretch before."""
+    the stretch before, and the number of each row's sentence."""
 
     feed: Feed
     mask: np.ndarray
     goes_on: bool
+    sentences: np.ndarray | None = None
 
 
 def test(
@@ -62,6 +82,7 @@ def test(
     batch_size: int = 256,
     *,
     carry_state: bool = False,
+    per_sentence: bool = False,
 ) -> Perplexity:
     """Score a held-out text with a checkpoint.
 
@@ -72,6 +93,7 @@ def test(
             that ends; the latter is scored with carried states.
         batch_size: rows at a time.
         carry_state: let each row go on with the state of the row before it, as the original did.
+        per_sentence: give the score of every sentence as well.
 
     Returns:
         the perplexity, see `Perplexity`.
@@ -86,33 +108,75 @@ def test(
         raise InputError(f"batch_size: a whole number from 1 is expected, not {batch_size!r}.")
     model = LanguageModel(options, is_training=False, seed=None)
     load_variables(ckpt_file, model.weight_table())
-    scorer = Scorer(model)
+    return evaluate(
+        Scorer(model), data, batch_size, carry_state=carry_state, per_sentence=per_sentence
+    )
+
+
+def evaluate(
+    scorer: Scorer,
+    data: Any,
+    batch_size: int = 256,
+    *,
+    carry_state: bool = False,
+    per_sentence: bool = False,
+) -> Perplexity:
+    """Score a held-out text with a model as it stands. Arguments and errors as for `test`."""
+    options = scorer.options
     total, count = np.zeros(options.n_directions), 0
+    rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     for part in prefetch(_parts(data, options, batch_size, carry_state), 4):
-        total += scorer.summed_losses(part.feed, part.mask, part.goes_on)
+        losses = scorer.summed_losses(part.feed, part.mask, part.goes_on)
+        total += losses.sum(axis=1)
         count += int(part.mask.sum())
+        if per_sentence:
+            if part.sentences is None:
+                raise InputError(
+                    "The score of each sentence needs a data set that gives its sentences one by "
+                    "one, and no carried state."
+                )
+            rows.append((part.sentences, part.mask.sum(axis=0), losses))
     if not count:
         raise InputError("The data holds no prediction to score.")
-    return Perplexity.of_losses(total, count)
+    result = Perplexity.of_losses(total, count)
+    result.sentences = _by_sentence(rows) if per_sentence else None
+    return result
+
+
+def _by_sentence(rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> SentenceScores:
+    """Scores of rows in any order, some of them in stretches, by the number of the sentence."""
+    numbers = np.concatenate([row[0] for row in rows])
+    n_sentences = int(numbers.max()) + 1
+    counts = np.concatenate([row[1] for row in rows])
+    losses = np.concatenate([row[2] for row in rows], axis=1)
+    return SentenceScores(
+        np.bincount(numbers, counts, n_sentences).astype(np.int64),
+        np.stack([np.bincount(numbers, of_direction, n_sentences) for of_direction in losses]),
+    )
 
 
 class Scorer:
-    """Runs a model over stretches of text, without dropout and with the full softmax."""
+    """Runs a model over stretches of text, without dropout and with the full softmax.
+
+    The model may be one that is in training: its variables are read as they are.
+    """
 
     def __init__(self, model: LanguageModel) -> None:
+        self.options = model.options
         self._model = model
         self._states: Any = None
         self._losses = tf.function(self._run, reduce_retracing=True, autograph=False)
 
     def summed_losses(self, feed: Feed, mask: np.ndarray, goes_on: bool) -> np.ndarray:
-        """Loss of each direction, float64 (n_directions,) in nats, summed where `mask` is True."""
+        """Losses summed over time where `mask` is True: float64 (n_directions, batch), nats."""
         if not goes_on or self._states is None:
             self._states = self._model.zero_states(mask.shape[1])
         losses, self._states = self._losses(feed, self._states)
-        return np.where(mask, losses.numpy(), 0.0).sum(axis=(1, 2), dtype=np.float64)
+        return np.where(mask, losses.numpy(), 0.0).sum(axis=1, dtype=np.float64)
 
     def _run(self, feed: Feed, states: Any) -> tuple[tf.Tensor, Any]:
-        losses, after = self._model.losses(self._model.encode(feed), feed, states)
+        # The shapes of sentences vary too much to compile each of them.
+        losses, after = self._model.losses(self._model.encode(feed), feed, states, compiled=False)
         return tf.reshape(tf.stack(losses), tf.shape(feed.targets)), after
 
 
@@ -142,4 +206,5 @@ def _stretches(batch: Batch, options: Options, n_places: int) -> Iterator[_Part]
             Feed(feed.inputs, feed.words[:, here], feed.targets[:, here]),
             batch.mask.T[here],
             start > 0,
+            batch.sentences,
         )

@@ -94,6 +94,8 @@ class LanguageModel(keras.Model):
         states: Sequence[States],
         negatives: Sequence[Negatives] = (),
         dropout_seed: tf.Tensor | None = None,
+        *,
+        compiled: bool | None = None,
     ) -> tuple[tuple[tf.Tensor, ...], tuple[States, ...]]:
         """The loss of every prediction.
 
@@ -103,6 +105,7 @@ class LanguageModel(keras.Model):
             states: of each direction, before the batch.
             negatives: of each direction, when the softmax is sampled.
             dropout_seed: int64 (2,); None is no dropout.
+            compiled: False for batches of many shapes; None as the model was made.
 
         Returns:
             of each direction float32 (time * batch,) in nats, and the states after the batch.
@@ -116,7 +119,7 @@ class LanguageModel(keras.Model):
                 # Every place of dropout has a seed of its own: n_layers + 1 in a direction.
                 n_places = self.options.lstm.n_layers + 1
                 seed = tf.stack([dropout_seed[0], (dropout_seed[1] * 2 + d) * n_places])
-            outputs, new_state = stack(tokens, states=state, dropout_seed=seed)
+            outputs, new_state = stack(tokens, states=state, dropout_seed=seed, compiled=compiled)
             hidden.append(tf.reshape(outputs[-1], (-1, self.options.lstm.projection_dim)))
             after.append(tf.nest.map_structure(tf.stop_gradient, new_state))
         targets = [tf.reshape(feed.targets[d], (-1,)) for d in range(len(self.stacks))]

@@ -22,10 +22,11 @@ class Adagrad:
 
     Args:
         variables: Keras variables, float32.
-        learning_rate: of every step.
+        learning_rate: of the steps to come, until another value is assigned to the attribute.
         clip_norm: bound of the global norm of all gradients; None is no bound.
 
     Attributes:
+        learning_rate: a scalar tf.Variable, so that a compiled step sees what is assigned to it.
         accumulators: a tf.Variable of each variable's shape.
     """
 
@@ -33,7 +34,7 @@ class Adagrad:
         self, variables: Sequence[Any], learning_rate: float, clip_norm: float | None
     ) -> None:
         self._variables = [variable.value for variable in variables]
-        self.learning_rate = learning_rate
+        self.learning_rate = tf.Variable(learning_rate, dtype=tf.float32, trainable=False)
         self.clip_norm = clip_norm
         self.accumulators = [
             tf.Variable(tf.fill(variable.shape, INITIAL_ACCUMULATOR), trainable=False)
@@ -60,7 +61,7 @@ class Adagrad:
         common = {
             "var": variable.handle,
             "accum": accumulator.handle,
-            "lr": tf.constant(self.learning_rate, tf.float32),
+            "lr": tf.convert_to_tensor(self.learning_rate),
             "epsilon": tf.zeros(()),
         }
         if isinstance(gradient, tf.IndexedSlices):

@@ -1,0 +1,207 @@
+"""The values of a run: what a step takes and changes, and what a checkpoint holds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.data import Place
+from bilm.errors import TrainingError
+from bilm.options import Options
+from bilm.training.checkpoint import (
+    accumulator_name,
+    load_states,
+    load_variables,
+    named_states,
+    read_record,
+    read_step,
+    save_checkpoint,
+)
+from bilm.training.evaluation import exp_of_loss
+from bilm.training.feed import make_feed
+from bilm.training.language_model import LanguageModel
+from bilm.training.monitor import Standing
+from bilm.training.optimizer import Adagrad
+from bilm.training.schedule import Schedule
+from bilm.training.step import StepInputs, TrainingStep
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What stays the same from the first step of a run to the last, beside the options.
+
+    Attributes:
+        seed: of initial values, dropout and samples.
+        precision: "float32", or "bfloat16" for products in bfloat16.
+        schedule: of the learning rate.
+        init_from: what the run began with; None for initial values.
+    """
+
+    seed: int = 0
+    precision: str = "float32"
+    schedule: Schedule = Schedule()  # noqa: RUF009 - a frozen value
+    init_from: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The settings as a checkpoint's record holds them; the seed has a place of its own."""
+        return {
+            "precision": self.precision,
+            "schedule": self.schedule.to_dict(),
+            "init_from": self.init_from,
+        }
+
+
+def recorded_settings(record: dict[str, Any]) -> RunSettings:
+    """The settings of the run that a checkpoint's record is of."""
+    run = record.get("run", {})
+    return RunSettings(
+        record["seed"],
+        run.get("precision", "float32"),
+        Schedule.from_dict(run.get("schedule", {})),
+        run.get("init_from"),
+    )
+
+
+class Run:
+    """Model, optimizer, LSTM states, place in the corpus, steps.
+
+    Attributes:
+        global_step: steps of the model's life, those before a run of the original among them.
+        done: steps of this run.
+        seconds: time of this run's steps in earlier calls.
+        standing: what is known of the held-out text.
+    """
+
+    def __init__(self, options: Options, n_gpus: int, settings: RunSettings) -> None:
+        self.options = options
+        self.settings = settings
+        self.batch_size = options.batch_size * n_gpus
+        self.tokens_per_step = self.batch_size * options.unroll_steps
+        self.steps_per_epoch = max(1, (options.n_train_tokens or 0) // self.tokens_per_step)
+        self.n_steps = options.n_epochs * self.steps_per_epoch
+        self.model = LanguageModel(
+            options, seed=settings.seed, precision=settings.precision, compiled=True
+        )
+        self.table = self.model.weight_table()
+        by_id = {id(weight.variable): weight for weight in self.table}
+        self.optimizer = Adagrad(
+            self.model.trainable_variables, options.learning_rate, options.all_clip_norm_val
+        )
+        self.accumulators = {
+            by_id[id(variable)].checkpoint: accumulator
+            for variable, accumulator in zip(
+                self.model.trainable_variables, self.optimizer.accumulators, strict=True
+            )
+        }
+        self.step = TrainingStep(self.model, self.optimizer, self.batch_size, n_gpus)
+        self.states = self.model.zero_states(self.batch_size)
+        self.place: Place | None = None
+        self.standing = Standing()
+        self.global_step = 0
+        self.done = 0
+        self.seconds = 0.0
+        self.perplexity = 0.0  # of the last step
+
+    @property
+    def epoch(self) -> int:
+        """The pass over the training tokens that the last step was of, from 1."""
+        return 1 + (self.done - 1) // self.steps_per_epoch
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the step that comes next."""
+        factor = self.settings.schedule.factor(self.done, self.n_steps)
+        return self.options.learning_rate * factor
+
+    def restart(self, ckpt_file: str) -> None:
+        """Take over everything that a checkpoint holds."""
+        accumulators = [self.accumulators[weight.checkpoint] for weight in self.table]
+        load_variables(ckpt_file, self.table, accumulators)
+        self.global_step = read_step(ckpt_file)
+        record = read_record(ckpt_file)
+        if record is None:
+            return
+        self.global_step, self.done = record["step"], record["done"]
+        # Random numbers follow from the seed and the step: the seed goes with the count.
+        self.settings = RunSettings(
+            record["seed"], self.settings.precision, self.settings.schedule,
+            recorded_settings(record).init_from,
+        )  # fmt: skip
+        self.seconds = record.get("seconds", 0.0)
+        self.perplexity = record["train_perplexity"]
+        self.standing = Standing.from_dict(record.get("heldout", {}))
+        self.states = load_states(ckpt_file, self.states)
+        if record["place"] is not None:
+            self.place = Place.from_dict(record["place"])
+
+    def inputs(self, data: Any) -> Iterator[tuple[StepInputs, Place | None]]:
+        """The inputs of the steps that are left, and the place in the corpus after each."""
+        shape = (self.batch_size, self.options.unroll_steps)
+        if hasattr(data, "iter_distinct"):
+            batches = data.iter_distinct(*shape, place=self.place)
+        else:
+            batches = data.iter_batches(*shape)
+        # The count first: when it ends, no batch is drawn that nobody will use.
+        for step, batch in zip(range(self.done, self.n_steps), batches, strict=False):
+            feed = make_feed(batch, self.options)
+            place = getattr(batch, "place", None)
+            yield self.step.inputs(feed, step, self.settings.seed), place
+
+    def advance(self, inputs: StepInputs, place: Place | None) -> None:
+        """Do a step.
+
+        Args:
+            inputs: of the step.
+            place: where the corpus goes on after its batch.
+
+        Raises:
+            TrainingError: the loss is not finite; the count, states and place stay as they were.
+        """
+        self.optimizer.learning_rate.assign(self.learning_rate)
+        losses, states = self.step(inputs, self.states)
+        loss = float(np.mean(losses.numpy()))
+        if not math.isfinite(loss):
+            raise TrainingError(f"Step {self.global_step + 1}: the loss is {loss}.")
+        self.states, self.place = states, place
+        self.done += 1
+        self.global_step += 1
+        self.perplexity = exp_of_loss(loss)
+
+    def save(self, folder: str, keep: int, seconds: float) -> str:
+        """Write a checkpoint; return its prefix.
+
+        Args:
+            folder: of the run.
+            keep: how many checkpoints to keep.
+            seconds: of the run's steps so far.
+
+        Raises:
+            TrainingError: a value is not finite; nothing is written.
+            OSError: the disk does not take it.
+        """
+        tensors: dict[str, Any] = {}
+        for weight in self.table:
+            tensors[weight.checkpoint] = weight.variable.value
+            tensors[accumulator_name(weight)] = self.accumulators[weight.checkpoint]
+        tensors |= named_states(self.states)
+        for name, tensor in tensors.items():
+            if not tf.reduce_all(tf.math.is_finite(tensor)):
+                raise TrainingError(f"Step {self.global_step}: {name} has values not finite.")
+        return save_checkpoint(folder, self.global_step, tensors, self._record(seconds), keep)
+
+    def _record(self, seconds: float) -> dict[str, Any]:
+        return {
+            "step": self.global_step,
+            "done": self.done,
+            "seed": self.settings.seed,
+            "seconds": seconds,
+            "place": None if self.place is None else self.place.to_dict(),
+            "train_perplexity": self.perplexity,
+            "run": self.settings.to_dict(),
+            "heldout": self.standing.to_dict(),
+        }
