@@ -1,0 +1,242 @@
+"""From files to files: vectors of a corpus and of a vocabulary."""
+
+from __future__ import annotations
+
+import gzip
+import os
+
+import h5py
+import numpy as np
+import pytest
+
+from bilm import BidirectionalLanguageModel, dump_bilm_embeddings, dump_token_embeddings
+from bilm.errors import InputError
+from bilm.model import corpus, dump
+from bilm.model.dump import load_corpus_encoder
+from bilm.options import Options
+from tests import oracle
+
+WORDS = "the a of model word sentence straße слово 言葉 x".split()
+UNKNOWN = ["unknown", "nirgends", "<S>", "w" * 60, "é" * 30]
+
+
+def random_sentences(n, seed=0, longest=25):
+    """Sentences of many lengths, some of them empty, some words outside the vocabulary."""
+    random = np.random.default_rng(seed)
+    lengths = random.integers(0, longest, n)
+    lengths[[1, n - 1]] = 0
+    return [list(random.choice(WORDS + UNKNOWN, length)) for length in lengths]
+
+
+class Files:
+    """A model in files, and the formulas for it."""
+
+    def __init__(self, folder, kind):
+        self.options = dict(oracle.MODELS[kind])
+        self.vocabulary = ["<S>", "</S>", "<UNK>", *WORDS]
+        if "char_cnn" not in self.options:
+            self.options["n_tokens_vocab"] = len(self.vocabulary)
+        self.weights = oracle.random_weights(self.options, seed=8)
+        self.options_file, self.weight_file = oracle.write_model(folder, self.options, self.weights)
+        self.vocab_file = str(folder / "vocab.txt")
+        self.folder = folder
+        (folder / "vocab.txt").write_text("\n".join(self.vocabulary) + "\n", encoding="utf-8")
+
+    def ids(self, sentences):
+        """Ids for inference, 0 is padding."""
+        if "char_cnn" in self.options:
+            width = self.options["char_cnn"].get("max_characters_per_token", 50)
+            return oracle.character_ids(sentences, width)
+        number = {word: k + 1 for k, word in enumerate(self.vocabulary)}
+        ids = np.zeros((len(sentences), max(map(len, sentences)) + 2), np.int32)
+        for row, sentence in enumerate(sentences):
+            whole = ["<S>", *sentence, "</S>"]
+            ids[row, : len(whole)] = [number.get(word, number["<UNK>"]) for word in whole]
+        return ids
+
+    def dump(self, dataset_file, outfile):
+        dump_bilm_embeddings(
+            self.vocab_file, str(dataset_file), self.options_file, self.weight_file, str(outfile)
+        )
+
+
+@pytest.fixture(scope="module")
+def characters(tmp_path_factory):
+    return Files(tmp_path_factory.mktemp("characters"), "as_published")
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    return Files(tmp_path_factory.mktemp("words"), "words")
+
+
+@pytest.fixture(params=["characters", "words"])
+def files(request):
+    return request.getfixturevalue(request.param)
+
+
+def write_sentences(path, sentences):
+    path.write_text("".join(" ".join(s) + "\n" for s in sentences), encoding="utf-8")
+    return path
+
+
+def test_every_sentence_as_the_model_alone_gives_it(files, tmp_path):
+    sentences = random_sentences(90)
+    path = write_sentences(tmp_path / "text.txt", sentences)
+    files.dump(path, tmp_path / "out.hdf5")
+    dumped = oracle.read_hdf5(tmp_path / "out.hdf5")
+    assert dumped.keys() == {str(number) for number in range(90)}
+    model = BidirectionalLanguageModel(
+        files.options_file, files.weight_file, use_character_inputs="char_cnn" in files.options
+    )
+    together = model(files.ids(sentences))["lm_embeddings"].numpy()
+    expected = oracle.embed(files.weights, files.options, files.ids(sentences)).lm_embeddings
+    for number, sentence in enumerate(sentences):
+        ours, n = dumped[str(number)], len(sentence)
+        assert ours.shape == (3, n, 16) and ours.dtype == np.float32
+        np.testing.assert_allclose(ours, together[number, :, :n], 1e-5, 2e-5)
+        np.testing.assert_allclose(ours, expected[number, :, :n], 1e-5, 2e-5)
+    for number in (0, 1, 40, 89):
+        alone = model(files.ids(sentences[number : number + 1]))["lm_embeddings"][0]
+        np.testing.assert_allclose(dumped[str(number)], alone, 1e-5, 2e-5)
+
+
+def test_lines_are_sentences_and_white_space_divides(words, tmp_path):
+    with gzip.open(tmp_path / "text.txt.gz", "wt", encoding="utf-8") as file:
+        file.write("the  model\t\n   \n\na word of\u00a0x\r\n")
+    words.dump(tmp_path / "text.txt.gz", tmp_path / "out.hdf5")
+    shapes = {name: value.shape for name, value in oracle.read_hdf5(tmp_path / "out.hdf5").items()}
+    assert shapes == {"0": (3, 2, 16), "1": (3, 0, 16), "2": (3, 0, 16), "3": (3, 4, 16)}
+
+
+def test_a_text_of_empty_lines(words, tmp_path):
+    (tmp_path / "text.txt").write_text("\n \n", encoding="utf-8")
+    words.dump(tmp_path / "text.txt", tmp_path / "out.hdf5")
+    shapes = {name: value.shape for name, value in oracle.read_hdf5(tmp_path / "out.hdf5").items()}
+    assert shapes == {"0": (3, 0, 16), "1": (3, 0, 16)}
+
+
+def test_a_file_without_a_line_gives_a_file_without_a_dataset(words, tmp_path):
+    (tmp_path / "empty.txt").write_text("", encoding="utf-8")
+    words.dump(tmp_path / "empty.txt", tmp_path / "out.hdf5")
+    assert oracle.read_hdf5(tmp_path / "out.hdf5") == {}
+
+
+def test_windows_batches_and_forgotten_words_change_nothing(characters, monkeypatch):
+    """Sentences come out in the order of the text, however they are sorted and batched."""
+    sentences = random_sentences(60, seed=3, longest=12)
+    options = Options.from_dict(characters.options, training=False)
+    expected = oracle.embed(
+        characters.weights, characters.options, characters.ids(sentences)
+    ).lm_embeddings
+    monkeypatch.setattr(corpus, "_KEPT_BYTES", 100)
+    monkeypatch.setattr(corpus, "_ENCODED_AT_ONCE", 4)
+    encoder = load_corpus_encoder(characters.vocab_file, options, characters.weight_file)
+    encoder.window_tokens, encoder.batch_tokens = 70, 30
+    for _ in range(2):
+        results = list(encoder.layers(iter(sentences)))
+        assert len(results) == 60
+        for sentence, layers, one in zip(sentences, results, expected, strict=True):
+            np.testing.assert_allclose(layers, one[:, : len(sentence)], 1e-5, 2e-5)
+
+
+def test_sentences_that_are_no_lists_of_words(words):
+    options = Options.from_dict(words.options, training=False)
+    encoder = load_corpus_encoder(words.vocab_file, options, words.weight_file)
+    with pytest.raises(InputError, match="A sentence is a list of words, not 'the model'"):
+        list(encoder.layers(["the model"]))
+    with pytest.raises(InputError, match=r"A sentence is a list of words, not \['the', 3\]"):
+        list(encoder.layers([["the", 3]]))
+
+
+@pytest.mark.parametrize("old", [None, b"old"])
+def test_a_text_that_fails_leaves_what_was_there(words, tmp_path, old):
+    (tmp_path / "text.txt").write_bytes(b"the model\n" * 3 + b"na\xefve\n")
+    if old is not None:
+        (tmp_path / "out.hdf5").write_bytes(old)
+    with pytest.raises(InputError, match=r"text\.txt, line 4: not UTF-8: byte 2 is 0xef"):
+        words.dump(tmp_path / "text.txt", tmp_path / "out.hdf5")
+    left = set(os.listdir(tmp_path))
+    assert left == {"text.txt"} | ({"out.hdf5"} if old else set())
+    assert old is None or (tmp_path / "out.hdf5").read_bytes() == old
+
+
+def test_files_that_are_not_there_or_do_not_fit(words, characters, tmp_path):
+    text = write_sentences(tmp_path / "text.txt", [["the"]])
+    out = tmp_path / "out.hdf5"
+    good = [words.vocab_file, str(text), words.options_file, words.weight_file]
+    for place, kind in enumerate(("text file", "text file", "options file", "weights file")):
+        given = [*good]
+        given[place] = str(tmp_path / "none")
+        with pytest.raises(FileNotFoundError, match=f"The {kind} '.*none' does not exist"):
+            dump_bilm_embeddings(*given, str(out))
+    with pytest.raises(FileNotFoundError, match=r"The folder '.*none' to write 'out.hdf5' into"):
+        dump_bilm_embeddings(*good, str(tmp_path / "none" / "out.hdf5"))
+    few = tmp_path / "few.txt"
+    few.write_text("<S>\n</S>\n<UNK>\n", encoding="utf-8")
+    message = r"few\.txt: 13 words are expected, as many as the rows of 'embedding' in .*, not 3\."
+    with pytest.raises(InputError, match=message):
+        dump_bilm_embeddings(str(few), *good[1:], str(out))
+    with pytest.raises(InputError, match="the weights do not fit the options"):
+        dump_bilm_embeddings(*good[:2], characters.options_file, words.weight_file, str(out))
+    assert not out.exists()
+
+
+def test_vectors_of_a_vocabulary(characters, tmp_path, monkeypatch):
+    """One row a word, in the order of the vocabulary, whatever number is encoded at a time."""
+    out = tmp_path / "cache.hdf5"
+    arguments = (characters.vocab_file, characters.options_file, characters.weight_file, str(out))
+    monkeypatch.setattr(dump, "_WORDS_AT_ONCE", 5)
+    dump_token_embeddings(*arguments)
+    dumped = oracle.read_hdf5(out)
+    assert list(dumped) == ["embedding"]
+    assert dumped["embedding"].shape == (13, 8) and dumped["embedding"].dtype == np.float32
+    ids = oracle.character_ids([characters.vocabulary[3:]], 50)
+    expected = oracle.embed(characters.weights, characters.options, ids).token_embeddings[0]
+    np.testing.assert_allclose(dumped["embedding"][3:], expected[1:-1], 1e-5, 5e-6)
+    np.testing.assert_allclose(dumped["embedding"][[0, 1]], expected[[0, -1]], 1e-5, 5e-6)
+
+
+def test_a_cache_serves_as_the_characters_do(characters, tmp_path):
+    cache = tmp_path / "cache.hdf5"
+    files = (characters.options_file, characters.weight_file)
+    dump_token_embeddings(characters.vocab_file, *files, str(cache))
+    of_words = BidirectionalLanguageModel(
+        *files, use_character_inputs=False, embedding_weight_file=str(cache)
+    )
+    sentence = ["the", "言葉", "of", "x"]
+    number = {word: k + 1 for k, word in enumerate(characters.vocabulary)}
+    ids = np.array([[number[word] for word in ("<S>", *sentence, "</S>")]])
+    expected = oracle.embed(
+        characters.weights, characters.options, oracle.character_ids([sentence], 50)
+    )
+    np.testing.assert_allclose(of_words(ids)["lm_embeddings"], expected.lm_embeddings, 1e-5, 5e-6)
+
+
+def test_vectors_of_a_vocabulary_from_a_model_of_words(words, tmp_path):
+    message = r"options\.json: no char_cnn: a model of words has its vectors already"
+    with pytest.raises(InputError, match=message):
+        dump_token_embeddings(
+            words.vocab_file, words.options_file, words.weight_file, str(tmp_path / "out.hdf5")
+        )
+    assert os.listdir(tmp_path) == []
+
+
+def test_vectors_of_a_vocabulary_that_fail_keep_the_old_file(characters, tmp_path):
+    out = tmp_path / "cache.hdf5"
+    out.write_bytes(b"old")
+    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"vocab\.txt: the vocabulary lacks <UNK>"):
+        dump_token_embeddings(
+            str(tmp_path / "vocab.txt"), characters.options_file, characters.weight_file, str(out)
+        )
+    assert out.read_bytes() == b"old"
+    assert sorted(os.listdir(tmp_path)) == ["cache.hdf5", "vocab.txt"]
+
+
+def test_keys_are_numbers_that_readers_sort(words, tmp_path):
+    path = write_sentences(tmp_path / "text.txt", [["x"] * (n % 4) for n in range(12)])
+    words.dump(path, tmp_path / "out.hdf5")
+    with h5py.File(tmp_path / "out.hdf5") as file:
+        lengths = [file[key].shape[1] for key in sorted(file, key=int)]
+    assert lengths == [n % 4 for n in range(12)]
