@@ -13,12 +13,14 @@ _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 def import_tensorflow() -> None:
     """Import TensorFlow; keep what it says about processors and drivers off the terminal.
 
-    Those lines come from C++ straight to the file descriptor, before any setting is read. They
-    are shown when the import fails, and when the user has set TF_CPP_MIN_LOG_LEVEL.
+    The first lines come from C++ straight to the file descriptor, before any setting is read.
+    They are shown when the import fails, and all of them when the user has set
+    TF_CPP_MIN_LOG_LEVEL.
     """
     if _LEVEL in os.environ or "tensorflow" in sys.modules:
         return
-    os.environ[_LEVEL] = "2"
+    # Its errors come as exceptions as well; what it logs is a missing driver or fast path.
+    os.environ[_LEVEL] = "3"
     sys.stderr.flush()
     with tempfile.TemporaryFile() as said:
         shown = os.dup(2)
