@@ -148,8 +148,9 @@ def _docstring_corpus(work: Path) -> Path:
 def _describe(head: dict[str, Any]) -> str:
     machine = head["machine"]
     versions = ", ".join(f"{name} {version}" for name, version in head["versions"].items())
+    warning = ", whose figures mean nothing" if head["effort"] == Effort.TRIAL.value else ""
     return (
-        f"{head['date']}, {head['effort']} run on {head['corpus']}\n"
+        f"{head['date']}, {head['effort']} run on {head['corpus']}{warning}\n"
         f"{machine['processor']}, {machine['cores']} cores, {machine['system']}, "
         f"load {machine['load_average']:.1f} before\n{versions}"
     )
