@@ -45,6 +45,8 @@ setup(
         "h5py",
     ],
     extras_require={
+        "plot": ["matplotlib>=3.8"],
+        "tensorboard": ["tensorboard>=2.18"],
         # ruff's formatter changes with its minor versions, so the check needs one of them.
         "test": ["pytest>=8", "pytest-xdist>=3.5", "ruff>=0.17,<0.18", "mypy>=2.4,<3"],
     },
