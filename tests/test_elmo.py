@@ -1,0 +1,110 @@
+"""weight_layers: what it returns, what it shares, in a graph and outside one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm import ScalarMix, weight_layers
+from bilm.errors import InputError
+from tests import oracle
+
+
+@pytest.fixture(scope="module")
+def ops():
+    """What a language model returned: float32 (3, 2, 4, 6) layers and a mask."""
+    random = np.random.default_rng(1)
+    mask = np.arange(4) < np.array([4, 0, 2])[:, np.newaxis]
+    layers = random.normal(1, 2, size=(3, 2, 4, 6)).astype(np.float32)
+    layers *= mask[:, np.newaxis, :, np.newaxis]
+    return {"lm_embeddings": tf.constant(layers), "mask": tf.constant(mask), "lengths": [4, 0, 2]}
+
+
+def set_weights(mix, W, gamma):
+    mix.gamma.assign([gamma])
+    if mix.W is not None:
+        mix.W.assign(W)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"l2_coef": 0.3},
+        {"do_layer_norm": True},
+        {"l2_coef": 0.3, "do_layer_norm": True},
+        {"use_top_only": True},
+        {"use_top_only": True, "l2_coef": 0.3},
+    ],
+)
+def test_values_of_every_kind_of_mix(ops, options):
+    W, gamma = np.array([0.4, -1.1], np.float32), 0.7
+    first = weight_layers("elmo", ops, **options)
+    assert set(first) == {"weighted_op", "regularization_op", "mix"}
+    set_weights(first["mix"], W, gamma)
+    again = weight_layers("elmo", ops, **options, mix=first["mix"])
+    top = options.get("use_top_only", False)
+    expected, regularization = oracle.weight_layers(
+        ops["lm_embeddings"].numpy(),
+        ops["mask"].numpy(),
+        None if top else W,
+        gamma,
+        options.get("l2_coef", 0.0),
+        options.get("do_layer_norm", False),
+    )
+    np.testing.assert_allclose(again["weighted_op"], expected, 1e-5, 1e-5)
+    assert again["weighted_op"].dtype == tf.float32
+    np.testing.assert_allclose(again["regularization_op"], regularization, 1e-6)
+    assert again["regularization_op"].shape == ()
+
+
+def test_the_names_of_the_variables(ops):
+    mix = weight_layers("my_name", ops)["mix"]
+    shapes = {variable.name: tuple(variable.shape) for variable in mix.trainable_variables}
+    assert shapes == {"my_name_ELMo_W": (2,), "my_name_ELMo_gamma": (1,)}
+    top = weight_layers("my_name", ops, use_top_only=True)["mix"]
+    assert [variable.name for variable in top.trainable_variables] == ["my_name_ELMo_gamma"]
+
+
+def test_a_mix_of_ones_own_is_shared_and_its_options_are_its_own(ops):
+    mix = ScalarMix(2, l2_coef=0.5, name="shared")
+    set_weights(mix, [1.0, 2.0], 3.0)
+    one = weight_layers("other", ops, l2_coef=7.0, do_layer_norm=True, mix=mix)
+    assert one["mix"] is mix
+    expected, _ = oracle.weight_layers(ops["lm_embeddings"], ops["mask"], [1.0, 2.0], 3.0)
+    np.testing.assert_allclose(one["weighted_op"], expected, 1e-5, 1e-5)
+    np.testing.assert_allclose(one["regularization_op"], 0.5 * 5.0, 1e-6)
+
+
+def test_a_graph_trains_a_mix_that_is_handed_in(ops):
+    mix = weight_layers("elmo", ops, l2_coef=0.1)["mix"]
+    target = np.random.default_rng(2).normal(size=(3, 4, 6)).astype(np.float32)
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            mixed = weight_layers("elmo", ops, l2_coef=0.1, mix=mix)
+            error = tf.reduce_mean((mixed["weighted_op"] - target) ** 2)
+            loss = error + mixed["regularization_op"]
+        variables = [variable.value for variable in mix.trainable_variables]
+        for variable, gradient in zip(variables, tape.gradient(loss, variables), strict=True):
+            variable.assign_sub(0.5 * gradient)
+        return loss
+
+    losses = [float(step()) for _ in range(30)]
+    assert losses[-1] < 0.9 * losses[0]
+    assert mix.gamma.numpy() != 1 and mix.W.numpy().all()
+    assert step.experimental_get_tracing_count() == 1
+
+
+def test_results_that_are_not_a_language_models(ops):
+    with pytest.raises(InputError, match=r"bilm_ops needs 'mask'; it has \['lm_embeddings'\]"):
+        weight_layers("elmo", {"lm_embeddings": ops["lm_embeddings"]})
+    with pytest.raises(InputError, match=r"bilm_ops needs 'lm_embeddings' and 'mask'; it has \[\]"):
+        weight_layers("elmo", {})
+
+
+def test_a_mix_for_another_number_of_layers(ops):
+    with pytest.raises(InputError, match="ScalarMix 'm' mixes 3 layers; lm_embeddings has 2"):
+        weight_layers("elmo", ops, mix=ScalarMix(3, name="m"))
