@@ -2,12 +2,57 @@
 
 from __future__ import annotations
 
+import gzip
 import lzma
+import random
+from collections import Counter
+from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 
-from bilm.data import Vocabulary, count_words, write_vocabulary
+from bilm.data import (
+    Vocabulary,
+    build_vocabulary,
+    count_words,
+    counting_processes,
+    sorted_runs,
+    text_files,
+    write_vocabulary,
+)
+from bilm.data.sorted_runs import SortedRuns, by_count
+from bilm.data.text_files import corpus_files, cut_into_parts, read_all_lines, read_blocks
 from bilm.errors import InputError
+
+# Separators of every length in UTF-8, of which the last ones are none to a splitter of bytes.
+SEPARATORS = (" ", "\n", "\t", "\r\n", "  ", "\n\n", "\u00a0", "\u3000", "\u2028")
+
+
+def random_text(seed, n_words=400):
+    draw = random.Random(seed)
+    words = [f"w{int(draw.paretovariate(0.7))}" for _ in range(n_words - 4)]
+    words += ["苹果", "Größe", "😀", "é" * 30]
+    draw.shuffle(words)
+    return "".join(word + draw.choice(SEPARATORS) for word in words)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """Three files, one of them plain; gives the glob and what they hold."""
+    folder = tmp_path / "text"
+    folder.mkdir()
+    texts = [random_text(seed) for seed in range(3)]
+    (folder / "a.txt").write_text(texts[0], encoding="utf-8", newline="")
+    for name, text, module in (("b.txt.gz", texts[1], gzip), ("c.txt.xz", texts[2], lzma)):
+        with module.open(folder / name, "wt", encoding="utf-8", newline="") as file:
+            file.write(text)
+    return str(folder / "*.txt*"), Counter(" ".join(texts).split())
+
+
+def ranked(counts):
+    return sorted(counts, key=lambda word: (-counts[word], word))
+
+
+# Counting in memory
 
 
 def test_count_words_of_all_files(tmp_path):
@@ -15,15 +60,6 @@ def test_count_words_of_all_files(tmp_path):
     with lzma.open(tmp_path / "b.txt.xz", "wt", encoding="utf-8") as file:
         file.write("b ä")
     assert count_words(tmp_path / "*.txt*") == {"b": 3, "a": 1, "c": 1, "ä": 1}
-
-
-def test_bounded_counting_keeps_the_frequent_words(tmp_path, caplog):
-    lines = [f"the cat rare{number}" for number in range(50)]
-    (tmp_path / "a.txt").write_text("\n".join(lines), encoding="utf-8")
-    counts = count_words(tmp_path / "a.txt", max_distinct=10)
-    assert len(counts) <= 10
-    assert (counts["the"], counts["cat"]) == (50, 50)
-    assert "are forgotten" in caplog.text
 
 
 def test_written_by_falling_count_then_by_word(tmp_path):
@@ -74,6 +110,183 @@ def test_text_that_is_not_utf8(tmp_path):
         count_words(tmp_path / "a.txt")
 
 
-def test_max_distinct_out_of_range(tmp_path):
-    with pytest.raises(InputError, match=r"max_distinct must be 2 or more, not 1\."):
-        count_words(tmp_path / "a.txt", max_distinct=1)
+def test_of_nothing_but_empty_files(tmp_path):
+    (tmp_path / "a.txt").write_text("", encoding="utf-8")
+    with pytest.raises(InputError, match=r"a.txt: no word in these files\."):
+        build_vocabulary(tmp_path / "a.txt", tmp_path / "vocab.txt")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+# Counting text of any size
+
+
+@pytest.mark.parametrize(("jobs", "max_distinct"), [(1, 10**6), (1, 1), (1, 30), (2, 40)])
+def test_the_result_is_exact_and_depends_on_the_text_alone(
+    corpus, jobs, max_distinct, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(text_files, "_LEAST_PART", 1000)
+    monkeypatch.setattr(text_files, "_BLOCK", 100)
+    monkeypatch.setattr(sorted_runs, "_FAN_IN", 3)
+    pattern, counts = corpus
+    made = build_vocabulary(
+        pattern,
+        tmp_path / "vocab.txt",
+        jobs=jobs,
+        max_distinct=max_distinct,
+        counts_file=tmp_path / "counts.tsv",
+    )
+    words = ranked(counts)
+    written = (tmp_path / "vocab.txt").read_text(encoding="utf-8")
+    assert written == "".join(f"{word}\n" for word in ["<S>", "</S>", "<UNK>", *words])
+    lines = (tmp_path / "counts.tsv").read_text(encoding="utf-8").splitlines()
+    assert lines == [f"{word}\t{counts[word]}" for word in words]
+    assert (made.n_tokens, made.n_types, made.n_words) == (1200, len(counts), len(counts))
+    assert made.coverage == 1.0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["counts.tsv", "text", "vocab.txt"]
+
+
+def test_the_order_of_files_and_a_file_named_twice_change_nothing(corpus, tmp_path, caplog):
+    pattern, counts = corpus
+    folder = tmp_path / "text"
+    (folder / "also-a").symlink_to(folder / "a.txt")
+    files = [folder / name for name in ("c.txt.xz", "a.txt", "b.txt.gz", "also-a")]
+    made = build_vocabulary([*files, pattern], tmp_path / "vocab.txt")
+    assert made.n_tokens == counts.total()
+    assert "also-a is the same file as" in caplog.text and "it is read once" in caplog.text
+
+
+def test_cut_by_count_and_by_size(corpus, tmp_path):
+    pattern, counts = corpus
+    kept = [word for word in ranked(counts) if counts[word] >= 3]
+    made = build_vocabulary(pattern, tmp_path / "vocab.txt", min_count=3)
+    assert (tmp_path / "vocab.txt").read_text(encoding="utf-8").split()[3:] == kept
+    assert (made.n_words, made.size, made.n_types) == (len(kept), len(kept) + 3, len(counts))
+    made = build_vocabulary(
+        pattern, tmp_path / "vocab.txt", min_count=3, max_size=8, counts_file=tmp_path / "counts"
+    )
+    assert (tmp_path / "vocab.txt").read_text(encoding="utf-8").split()[3:] == kept[:5]
+    assert made.n_covered == sum(counts[word] for word in kept[:5])
+    assert made.coverage == made.n_covered / counts.total()
+    assert len((tmp_path / "counts").read_text(encoding="utf-8").splitlines()) == len(counts)
+
+
+def test_special_tokens_in_the_text_are_no_words(tmp_path, caplog):
+    (tmp_path / "a.txt").write_text("<S> a a </S>\n<S> !!!MAXTERMID </S>\n", encoding="utf-8")
+    made = build_vocabulary(tmp_path / "a.txt", tmp_path / "vocab.txt")
+    assert (tmp_path / "vocab.txt").read_text(encoding="utf-8").split()[3:] == ["a"]
+    assert (made.n_tokens, made.n_types, made.n_words, made.n_covered) == (7, 4, 1, 2)
+    assert "the text holds <S> 2 times" in caplog.text
+
+
+def test_progress_ends_with_all_bytes(corpus, tmp_path):
+    stages = []
+    build_vocabulary(corpus[0], tmp_path / "vocab.txt", progress=stages.append)
+    total = sum(path.stat().st_size for path in (tmp_path / "text").iterdir())
+    done = [stage.done for stage in stages if stage.doing == "counting"]
+    assert done[0] == 0 and done[-1] == total and done == sorted(done) and len(set(done)) == 4
+    assert {stage.total for stage in stages} == {total}
+
+
+def test_parts_hold_the_text_once_and_no_word_is_cut(tmp_path, monkeypatch):
+    monkeypatch.setattr(text_files, "_LEAST_PART", 1)
+    monkeypatch.setattr(text_files, "_BLOCK", 11)
+    paths = [tmp_path / name for name in ("a.txt", "b.txt", "c.txt")]
+    texts = [random_text(5), "", "one" * 40 + "\n" + random_text(6, 20)]
+    for path, text in zip(paths, texts, strict=True):
+        path.write_bytes(text.encode("utf-8"))
+    for n_parts in (1, 2, 7, 50):
+        parts = cut_into_parts([str(path) for path in paths], n_parts)
+        assert (n_parts + 1) // 2 <= len(parts) <= n_parts
+        spans = [span for part in parts for span in part]
+        read = [text for span in spans for text in read_blocks(span, lambda n: None)]
+        assert "".join(read) == "".join(texts)
+        assert [w for text in read for w in text.split()] == "\n".join(texts).split()
+
+
+def test_lines_of_files_have_an_end_each(tmp_path):
+    (tmp_path / "a.txt").write_bytes(b"one\r\ntwo\n\nthree")
+    (tmp_path / "b.txt").write_bytes(b"four")
+    files = corpus_files(tmp_path / "*.txt")
+    stages = []
+    lines = read_all_lines(files, "reading", stages.append)
+    assert list(lines) == ["one\n", "two\n", "\n", "three\n", "four\n"]
+    assert stages[-1] == ("reading", 19, 19, "bytes")
+
+
+def test_no_file_is_named():
+    with pytest.raises(InputError, match=r"No file is named\."):
+        corpus_files([])
+
+
+def test_sorted_runs_add_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(sorted_runs, "_FAN_IN", 2)
+    runs, expected = SortedRuns(tmp_path), Counter()
+    assert list(runs) == []
+    for number in range(9):
+        counts = {f"w{number % 4}": number, f"w{number}": 1, "é\u2028": 2}
+        runs.add(counts.items())
+        expected.update(counts)
+    assert len(list(tmp_path.iterdir())) <= 4
+    assert list(runs) == sorted(expected.items())
+    other = SortedRuns(tmp_path, by_count)
+    other.add(expected.items())
+    assert [word for word, _ in other] == ranked(expected)
+    run = runs.collapse()
+    assert run == runs.collapse() and list(runs) == sorted(expected.items())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"min_count": 10**6}, r"vocab.txt: no word occurs 1000000 times or more\."),
+        ({"max_size": 2}, r"max_size must be 3 or more \(the special tokens\), not 2\."),
+        ({"jobs": 0}, r"jobs must be 1 or more, not 0\."),
+        ({"max_distinct": 0}, r"max_distinct must be 1 or more, not 0\."),
+        ({"counts_file": "{}/text/a.txt"}, r"a.txt is a file of the text, or is to be written tw"),
+        ({"counts_file": "{}/vocab.txt"}, r"vocab.txt is a file of the text, or is to be written"),
+    ],
+)
+def test_refusals_to_build_leave_what_is_there(corpus, arguments, message, tmp_path):
+    target = tmp_path / "vocab.txt"
+    target.write_text("old", encoding="utf-8")
+    if "counts_file" in arguments:
+        arguments = {"counts_file": arguments["counts_file"].format(tmp_path)}
+    with pytest.raises(InputError, match=message):
+        build_vocabulary(corpus[0], target, **arguments)
+    assert target.read_text(encoding="utf-8") == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["text", "vocab.txt"]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("name", ["a.txt", "b.txt.gz"])
+def test_bad_text_is_named_by_file_and_line(corpus, name, jobs, tmp_path, monkeypatch):
+    monkeypatch.setattr(text_files, "_LEAST_PART", 1000)
+    with (gzip.open if name.endswith("gz") else open)(tmp_path / "text" / name, "wb") as file:
+        file.write(b"fine\n" * 499 + b"wrong \xe9t\xe9\n" + b"fine\n" * 500)
+    with pytest.raises(InputError, match=rf"{name}, line 500: not UTF-8: byte 6 is 0xe9\."):
+        build_vocabulary(corpus[0], tmp_path / "vocab.txt", jobs=jobs)
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+def test_damaged_data(corpus, tmp_path):
+    path = tmp_path / "text" / "b.txt.gz"
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(InputError, match=r"b.txt.gz: damaged after line \d+: "):
+        build_vocabulary(corpus[0], tmp_path / "vocab.txt")
+
+
+def test_files_and_folders_that_are_not_there(corpus, tmp_path):
+    with pytest.raises(FileNotFoundError, match="No file matches"):
+        build_vocabulary([corpus[0], tmp_path / "no-*.txt"], tmp_path / "vocab.txt")
+    with pytest.raises(FileNotFoundError, match=r"The folder '.*no' to write 'v' into does not ex"):
+        build_vocabulary(corpus[0], tmp_path / "no" / "v")
+
+
+def test_a_killed_process_is_told(corpus, tmp_path, monkeypatch):
+    def killed(futures, look):
+        raise BrokenProcessPool("a process ended")
+
+    monkeypatch.setattr(text_files, "_LEAST_PART", 1000)
+    monkeypatch.setattr(counting_processes, "_wait_for", killed)
+    with pytest.raises(InputError, match="A process that counted was killed, perhaps for want of"):
+        build_vocabulary(corpus[0], tmp_path / "vocab.txt", jobs=2)

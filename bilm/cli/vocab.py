@@ -1,0 +1,94 @@
+"""Count the words of a corpus and write its vocabulary.
+
+The corpus is UTF-8 text (plain, .gz, .xz), its tokens parted by white space; quote globs or not.
+The vocabulary is <S>, </S>, <UNK>, then the words by falling count, words of one count in the
+order of their characters. Counts are exact, however large the corpus: what memory does not hold
+is sorted on the disk. Prints the tokens and types of the text, the words kept, and how many of
+the tokens they cover.
+
+  bilm vocab 'corpus/train-*.txt' --out vocab.txt --min_count 3
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+
+from bilm.cli.arguments import whole_number
+from bilm.cli.progress import ProgressLine
+from bilm.cli.stages import StageLine
+from bilm.errors import InputError
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `bilm vocab`."""
+    parser.add_argument("files", nargs="+", metavar="FILE", help="text files or globs of them")
+    parser.add_argument("--out", metavar="FILE", required=True, help="vocabulary to write")
+    parser.add_argument(
+        "--min_count",
+        type=whole_number(1),
+        metavar="N",
+        default=1,
+        help="leave out words that occur less often (default: 1, all are kept)",
+    )
+    parser.add_argument(
+        "--max_size",
+        type=whole_number(4),
+        metavar="N",
+        help="keep the most frequent words only: lines of the vocabulary, the three special "
+        "tokens included",
+    )
+    parser.add_argument(
+        "--counts", metavar="FILE", help="also write all words: word, tab, count; same order"
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite files that exist")
+    parser.add_argument(
+        "--jobs",
+        type=whole_number(1),
+        metavar="N",
+        help="processes that count side by side (default: one for each processor); the result is "
+        "the same whatever it is",
+    )
+    parser.add_argument(
+        "--max_distinct",
+        type=whole_number(1),
+        metavar="N",
+        help="different words held in memory, in all processes together (default: 2,000,000, "
+        "about 0.6 GB); more are sorted on the disk, and the result is the same",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write a vocabulary."""
+    from bilm.data.counting import MAX_DISTINCT, build_vocabulary
+
+    taken = [path for path in (args.out, args.counts) if path and os.path.exists(path)]
+    if taken and not args.force:
+        raise InputError(f"{', '.join(taken)} would be overwritten: --force allows it.")
+    line = ProgressLine(sys.stderr)
+    try:
+        report = build_vocabulary(
+            args.files,
+            args.out,
+            min_count=args.min_count,
+            max_size=args.max_size,
+            jobs=args.jobs or _processors(),
+            max_distinct=args.max_distinct or MAX_DISTINCT,
+            counts_file=args.counts,
+            progress=StageLine(line),
+        )
+    finally:
+        line.close()
+    print(f"tokens      {report.n_tokens}")
+    print(f"types       {report.n_types}")
+    print(f"words kept  {report.n_words} (and 3 special tokens)")
+    print(f"coverage    {100 * report.coverage:.2f} % of the tokens")
+    return 0
+
+
+def _processors() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

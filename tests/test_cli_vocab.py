@@ -1,0 +1,198 @@
+"""`bilm shard` and `bilm vocab`: what they print and write, and how they fail."""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bilm.cli import main
+from bilm.cli.progress import ProgressLine
+from bilm.cli.stages import StageLine
+from bilm.data.text_files import Stage
+from tests.command_line import input_error, make_text, usage_error
+
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working folder with train-0.txt, train-1.txt and heldout.txt."""
+    make_text(tmp_path)
+    (tmp_path / "vocab.txt").unlink()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_vocab_writes_and_reports(folder, capsys):
+    assert main(["vocab", "train-*.txt", "--out", "v.txt", "--max_size", "6"]) == 0
+    captured = capsys.readouterr()
+    lines = Path("v.txt").read_text("utf-8").split()
+    assert lines == ["<S>", "</S>", "<UNK>", ".", "cat", "a"]
+    assert captured.out.splitlines() == [
+        "tokens      432",
+        "types       12",
+        "words kept  3 (and 3 special tokens)",
+        f"coverage    {100 * (72 + 60 + 36) / 432:.2f} % of the tokens",
+    ]
+    assert "counting" in captured.err and "MB" in captured.err
+
+
+def test_vocab_of_several_globs_in_processes_with_counts(folder, capsys):
+    flags = ["--out", "v.txt", "--counts", "c.tsv", "--jobs", "2", "--max_distinct", "5"]
+    assert main(["vocab", "train-1.txt", "train-*.txt", *flags, "--min-count", "30"]) == 0
+    words = Path("v.txt").read_text("utf-8").split()[3:]
+    assert words == [".", "cat", "a", "old", "small", "the", "unknown"]
+    assert Path("c.tsv").read_text("utf-8").splitlines()[:2] == [".\t72", "cat\t60"]
+
+
+def test_vocab_never_overwrites_silently(folder, capsys):
+    for name in ("v.txt", "c.tsv"):
+        Path(name).write_text("mine", "utf-8")
+    arguments = ["vocab", "train-*.txt", "--out", "v.txt", "--counts", "c.tsv"]
+    error = input_error(arguments, capsys)
+    assert error == "bilm: error: v.txt, c.tsv would be overwritten: --force allows it."
+    assert Path("v.txt").read_text("utf-8") == "mine"
+    assert main([*arguments, "--force"]) == 0
+    assert Path("v.txt").read_text("utf-8").startswith("<S>\n")
+
+
+@pytest.mark.parametrize("verb", [["vocab", "--out", "v.txt"], ["shard", "--out_dir", "out"]])
+def test_text_that_cannot_be_read(verb, folder, capsys):
+    assert "No file matches 'no-*.txt'." in input_error([*verb, "no-*.txt"], capsys)
+    Path("bad.txt").write_bytes(b"fine\n\xe9\n")
+    assert "bad.txt, line 2: not UTF-8" in input_error([*verb, "bad.txt"], capsys)
+    Path("empty.txt").write_text("\n", "utf-8")
+    assert "empty.txt: no " in input_error([*verb, "empty.txt"], capsys)
+    assert not Path("v.txt").exists() and not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        (["vocab", "a.txt"], "the following arguments are required: --out"),
+        (["vocab", "--out", "v.txt"], "the following arguments are required: FILE"),
+        (["vocab", "a.txt", "--out", "v", "--max_size", "3"], "a whole number from 4 is expected"),
+        (["vocab", "a.txt", "--out", "v", "--min_count", "0"], "a whole number from 1 is expected"),
+        (["shard", "a.txt"], "the following arguments are required: --out_dir"),
+        (["shard", "a", "--out_dir", "o", "--n_shards", "2", "--shard_size", "3"], "not allowed"),
+        (["shard", "a", "--out_dir", "o", "--heldout", "1.5"], "a share between 0 and 1 is expect"),
+        (["shard", "a", "--out_dir", "o", "--heldout", "-2"], "a share between 0 and 1 is expect"),
+        (["shard", "a", "--out_dir", "o", "--heldout", "few"], "a share between 0 and 1 is expec"),
+        (["shard", "a", "--out_dir", "o", "--compress", "zip"], "invalid choice: 'zip'"),
+    ],
+)
+def test_usage(arguments, rule, capsys):
+    assert rule in usage_error(arguments, capsys)
+
+
+def test_shard_says_what_it_made_and_what_comes_next(folder, capsys):
+    Path("my text.txt").write_text("".join(f"w{n}\n\n" for n in range(100)), "utf-8")
+    arguments = ["shard", "my text.txt", "--out_dir", "my corpus", "--n_shards", "3"]
+    assert main([*arguments, "--heldout", "0.1", "--seed", "4"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[:4] == [
+        "training     90 sentences in 3 files: my corpus/train-*.txt",
+        "held out     10 sentences in 1 file: my corpus/heldout-*.txt",
+        "empty lines  100 skipped",
+        "next:",
+    ]
+    verbs = [shlex.split(line)[1] for line in printed[4:]]
+    assert verbs == ["vocab", "train", "test"]
+    assert main(shlex.split(printed[4])[1:]) == 0
+    assert len(Path("my corpus/vocab.txt").read_text("utf-8").split()) == 93
+    assert "which are never overwritten" in input_error(arguments, capsys)
+
+
+@pytest.mark.slow
+def test_commands_that_come_next_run_as_printed(folder, capsys):
+    """With a model that is small enough for a test in the place of the default one."""
+    assert main(["shard", "train-*.txt", "--out_dir", "corpus", "--heldout", "9"]) == 0
+    for line in capsys.readouterr().out.splitlines()[4:]:
+        words = shlex.split(line)
+        small = ["--options_file", "options.json"] if words[1] == "train" else []
+        assert main([*words[1:], *small]) == 0, line
+    assert "predictions" in capsys.readouterr().out
+
+
+def test_min_count_is_advised_for_large_text(folder, capsys):
+    Path("large.txt").write_text("a b c\n" * 10_000, "utf-8")
+    assert main(["shard", "large.txt", "--out_dir", "out", "--shard_size", "0.02"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "training     10000 sentences in 3 files: out/train-*.txt"
+    assert lines[3] == "  bilm vocab 'out/train-*.txt' --out out/vocab.txt --min_count 3"
+
+
+@pytest.mark.parametrize("verb", ["vocab", "shard"])
+def test_neither_tensorflow_nor_keras_is_loaded(verb, folder):
+    flag = "--out" if verb == "vocab" else "--out_dir"
+    code = (
+        f"import sys; from bilm.cli import main; main(['{verb}', 'train-0.txt', '{flag}', 'new'])\n"
+        "sys.exit(bool({'tensorflow', 'keras', 'h5py'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_all_processes_and_leaves_nothing(folder):
+    with open("large.txt", "w", encoding="utf-8") as file:
+        for number in range(60):
+            file.write("".join(f"w{number}-{n} " for n in range(100_000)) + "\n")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "bilm", "vocab", "large.txt", "--out", "v.txt", "--jobs", "2"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert "counting" in process.stderr.readline()
+    time.sleep(0.5)
+    os.killpg(process.pid, signal.SIGINT)
+    # The pipe ends when the last of the processes has ended.
+    _, error = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert error.endswith("bilm: interrupted.\n") and "Traceback" not in error
+    assert not [path for path in folder.iterdir() if path.name.startswith((".v", "v"))]
+
+
+class Clock:
+    """Seconds that are set."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_stage_line_shows_rate_and_time_to_the_end():
+    stream, clock = io.StringIO(), Clock()
+    show = StageLine(ProgressLine(stream, clock), clock)
+    for seconds, stage in [
+        (0, Stage("counting", 0, 400_000_000, "bytes")),
+        (20, Stage("counting", 100_000_000, 400_000_000, "bytes")),
+        (80, Stage("counting", 400_000_000, 400_000_000, "bytes")),
+        (81, Stage("counting", 400_000_000, 400_000_000, "bytes")),
+        (120, Stage("merging", 1_000_000, None, "words")),
+        (140, Stage("writing", 0, 90_000_000, "bytes")),
+        (160, Stage("writing", 30_000_000, 90_000_000, "bytes")),
+    ]:
+        clock.now = seconds
+        show(stage)
+    assert stream.getvalue().splitlines() == [
+        "counting  0 of 400 MB",
+        "counting  100 of 400 MB  5.0 MB/s  1 min 00 s to go",
+        "counting  400 of 400 MB  5.0 MB/s",
+        "merging  1,000,000 words",
+        "writing  0 of 90 MB",
+        "writing  30 of 90 MB  1.5 MB/s  40 s to go",
+    ]

@@ -1,0 +1,281 @@
+"""A corpus is split into shards: nothing lost, nothing doubled, the same again."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import random
+from collections import Counter
+
+import pytest
+
+from bilm.data import scattering, shard_corpus, sharding
+from bilm.errors import InputError
+
+SENTENCES = [f"sentence {number} {'苹果 ' * (number % 5)}." for number in range(1000)]
+
+
+def write_text(folder):
+    """Three files with empty lines among them; gives their glob."""
+    (folder / "text").mkdir()
+    lines = [line for sentence in SENTENCES for line in (sentence, *[" "] * (len(sentence) % 2))]
+    parts = ["\n".join(lines[:500]), "\r\n".join(lines[500:900]), "\n".join(lines[900:]) + "\n"]
+    for number, part in enumerate(parts):
+        opened = gzip.open if number == 1 else open
+        name = f"{number}.txt.gz" if number == 1 else f"{number}.txt"
+        with opened(folder / "text" / name, "wt", encoding="utf-8", newline="") as file:
+            file.write(part)
+    return str(folder / "text" / "*.txt*"), len(lines) - len(SENTENCES)
+
+
+def read(path):
+    opened = {".gz": gzip.open, ".xz": lzma.open}.get(path.suffix, open)
+    with opened(path, "rt", encoding="utf-8", newline="\n") as file:
+        return file.read().splitlines()
+
+
+def contents(folder):
+    """The sentences of each shard by its name."""
+    return {path.name: read(path) for path in sorted(folder.iterdir())}
+
+
+def bytes_of(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("bucket_bytes", [10**6, 900])
+def test_every_sentence_is_in_one_shard(tmp_path, bucket_bytes, monkeypatch):
+    monkeypatch.setattr(scattering, "_BUCKET_BYTES", bucket_bytes)
+    monkeypatch.setattr(scattering, "_WAITING_CHARACTERS", 3000)
+    pattern, n_empty = write_text(tmp_path)
+    made = shard_corpus(pattern, tmp_path / "out", n_shards=7, heldout=150)
+    shards = contents(tmp_path / "out")
+    assert [*shards] == ["heldout-00.txt", "heldout-01.txt"] + [f"train-0{n}.txt" for n in range(7)]
+    assert Counter(line for lines in shards.values() for line in lines) == Counter(SENTENCES)
+    assert sum(len(lines) for name, lines in shards.items() if name.startswith("held")) == 150
+    training = [lines for name, lines in shards.items() if name.startswith("train")]
+    if bucket_bytes > 1000:
+        assert {len(lines) for lines in training} <= {121, 122}
+    assert (made.n_empty_lines, made.training.n_sentences, made.training.n_files) == (
+        n_empty,
+        850,
+        7,
+    )
+    assert made.training.pattern == str(tmp_path / "out" / "train-*.txt")
+    assert made.heldout is not None
+    assert (made.heldout.n_sentences, made.heldout.n_files) == (150, 2)
+    assert made.heldout.pattern == str(tmp_path / "out" / "heldout-*.txt")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "text"]
+
+
+def test_shards_are_shuffled_and_each_has_sentences_of_the_whole_corpus(tmp_path):
+    pattern, _ = write_text(tmp_path)
+    shard_corpus(pattern, tmp_path / "out", n_shards=4, heldout=0.2)
+    number = {sentence: n for n, sentence in enumerate(SENTENCES)}
+    for lines in contents(tmp_path / "out").values():
+        places = [number[line] for line in lines]
+        assert places != sorted(places)
+        tenths = Counter(place // 100 for place in places)
+        assert len(tenths) == 10 and min(tenths.values()) >= 8
+        # Early and late sentences are mixed: the mean place of the first half is that of all.
+        half = places[: len(places) // 2]
+        assert abs(sum(half) / len(half) - 500) < 100
+
+
+def test_a_shuffle_has_all_orders_alike():
+    draw = random.Random(3).random
+    orders = Counter(tuple(scattering._shuffled([0, 1, 2], draw)) for _ in range(6000))
+    assert len(orders) == 6 and all(900 < n < 1100 for n in orders.values())
+    assert scattering._shuffled([], draw) == []
+
+
+def test_the_same_seed_gives_the_same_bytes(tmp_path):
+    pattern, _ = write_text(tmp_path)
+    for name, seed, compress in (("a", 1, None), ("b", 1, None), ("c", 2, None), ("d", 1, "gz"),
+                                 ("e", 1, "gz"), ("f", 1, "xz")):  # fmt: skip
+        shard_corpus(
+            pattern, tmp_path / name, n_shards=3, heldout=0.01, seed=seed, compress=compress
+        )
+    assert bytes_of(tmp_path / "a") == bytes_of(tmp_path / "b")
+    assert contents(tmp_path / "a").keys() == contents(tmp_path / "c").keys()
+    assert all(
+        contents(tmp_path / "a")[name] != lines for name, lines in contents(tmp_path / "c").items()
+    )
+    assert bytes_of(tmp_path / "d") == bytes_of(tmp_path / "e")
+    for name, ending in (("d", ".gz"), ("f", ".xz")):
+        expected = {f"{k}{ending}": lines for k, lines in contents(tmp_path / "a").items()}
+        assert contents(tmp_path / name) == expected
+
+
+def test_the_shuffle_is_that_of_every_version(tmp_path):
+    """Whoever has made shards once can make them again: the seed's meaning may not change."""
+    (tmp_path / "a.txt").write_text("".join(f"{n}\n" for n in range(10)), encoding="utf-8")
+    shard_corpus(tmp_path / "a.txt", tmp_path / "out", n_shards=2, heldout=2, seed=5)
+    assert contents(tmp_path / "out") == {
+        "heldout-00.txt": ["4", "5"],
+        "train-00.txt": ["6", "0", "2", "9"],
+        "train-01.txt": ["1", "7", "8", "3"],
+    }
+
+
+def test_without_shuffling_the_order_is_kept(tmp_path, monkeypatch):
+    monkeypatch.setattr(scattering, "_BUCKET_BYTES", 900)
+    pattern, _ = write_text(tmp_path)
+    shard_corpus(pattern, tmp_path / "out", n_shards=3, heldout=100, shuffle=False)
+    shards = contents(tmp_path / "out")
+    training = [line for name, lines in shards.items() if "train" in name for line in lines]
+    left = [sentence for sentence in SENTENCES if sentence not in set(shards["heldout-00.txt"])]
+    assert training == left and len(left) == 900
+    assert [len(lines) for name, lines in shards.items() if "train" in name] == [300, 300, 300]
+
+
+def test_shards_by_size(tmp_path):
+    pattern, _ = write_text(tmp_path)
+    made = shard_corpus(pattern, tmp_path / "out", shard_bytes=5000)
+    sizes = [path.stat().st_size for path in (tmp_path / "out").iterdir()]
+    assert made.training.n_files == len(sizes) == -(-sum(sizes) // 5000) and made.heldout is None
+    assert max(sizes) < 5300
+    assert shard_corpus(pattern, tmp_path / "one").training.n_files == 1
+    # More files than sentences there are none.
+    assert shard_corpus(pattern, tmp_path / "all", shard_bytes=1).training.n_files == 1000
+    assert (tmp_path / "all" / "train-007.txt").exists()
+
+
+@pytest.mark.parametrize(
+    ("heldout", "expected"), [(0, 0), (0.0, 0), (3, 3), (0.25, 250), (1e-9, 1)]
+)
+def test_held_out_sentences_are_as_many_as_asked_for(tmp_path, heldout, expected):
+    pattern, _ = write_text(tmp_path)
+    made = shard_corpus(pattern, tmp_path / "out", heldout=heldout)
+    assert (made.heldout.n_sentences if made.heldout else 0) == expected
+    assert made.training.n_sentences == 1000 - expected
+
+
+def test_a_folder_with_other_files_keeps_them(tmp_path):
+    pattern, _ = write_text(tmp_path)
+    (tmp_path / "out" / "train-me").mkdir(parents=True)
+    (tmp_path / "out" / "notes.md").write_text("notes", encoding="utf-8")
+    shard_corpus(pattern, tmp_path / "out", n_shards=2)
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert names == ["notes.md", "train-00.txt", "train-01.txt", "train-me"]
+
+
+@pytest.mark.parametrize("name", ["train-00.txt", "heldout-3.txt.gz"])
+def test_shards_are_never_overwritten(tmp_path, name):
+    pattern, _ = write_text(tmp_path)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).write_text("mine", encoding="utf-8")
+    with pytest.raises(InputError, match=rf"out has shards already \({name}\), which are never o"):
+        shard_corpus(pattern, tmp_path / "out")
+    assert bytes_of(tmp_path / "out") == {name: b"mine"}
+
+
+def test_a_file_in_the_place_of_the_folder(tmp_path):
+    pattern, _ = write_text(tmp_path)
+    (tmp_path / "out").write_text("mine", encoding="utf-8")
+    with pytest.raises(InputError, match="out' is a file; a folder for shards is expected"):
+        shard_corpus(pattern, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_shards": 0}, r"n_shards must be 1 or more, not 0\."),
+        ({"n_shards": 951, "heldout": 50}, r"951 shards cannot be made of 950 sentences\."),
+        ({"shard_bytes": 0}, r"shard_bytes must be 1 or more, not 0\."),
+        ({"heldout": -1}, r"a share between 0 and 1, not -1\."),
+        ({"heldout": 1.0}, r"a share between 0 and 1, not 1\.0\."),
+        ({"heldout": float("nan")}, r"a share between 0 and 1, not nan\."),
+        ({"heldout": 1000}, r"leaves nothing to train on: the text has 1000 sentences\."),
+        ({"heldout": 0.9999}, r"leaves nothing to train on"),
+        ({"seed": -1}, r"seed must be 0 or more, not -1\."),
+        ({"compress": "zip"}, r"compress must be one of gz, xz, not 'zip'\."),
+    ],
+)
+def test_refusals_leave_nothing_behind(tmp_path, arguments, message):
+    pattern, _ = write_text(tmp_path)
+    with pytest.raises(InputError, match=message):
+        shard_corpus(pattern, tmp_path / "out", **arguments)
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+def test_text_that_cannot_be_read(tmp_path):
+    pattern, _ = write_text(tmp_path)
+    with pytest.raises(FileNotFoundError, match="No file matches"):
+        shard_corpus(tmp_path / "no-*.txt", tmp_path / "out")
+    (tmp_path / "text" / "3.txt").write_bytes(b"one\n\xff\n")
+    with pytest.raises(InputError, match=r"3.txt, line 2: not UTF-8"):
+        shard_corpus(pattern, tmp_path / "out")
+    (tmp_path / "text" / "3.txt").write_bytes(b"\n \n")
+    with pytest.raises(InputError, match=r"3.txt: no sentence\."):
+        shard_corpus(tmp_path / "text" / "3.txt", tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+@pytest.mark.parametrize("lines", [["more"], None])
+def test_text_that_changes_while_it_is_read(tmp_path, monkeypatch, lines):
+    pattern, _ = write_text(tmp_path)
+    path = tmp_path / "text" / "2.txt"
+    measure = scattering.measure
+
+    def measure_then_change(files, progress):
+        size = measure(files, progress)
+        path.write_text(path.read_text("utf-8") + "one more\n" if lines else "", "utf-8")
+        return size
+
+    monkeypatch.setattr(sharding, "measure", measure_then_change)
+    with pytest.raises(InputError, match=r"The text was changed while it was read\."):
+        shard_corpus(pattern, tmp_path / "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("broken", ["write_files", "scatter"])
+def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch, broken, there):
+    pattern, _ = write_text(tmp_path)
+    if there:
+        (tmp_path / "out").mkdir()
+    work = getattr(sharding, broken)
+
+    def full(*arguments):
+        work(*arguments)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(sharding, broken, full)
+    with pytest.raises(OSError, match="No space left"):
+        shard_corpus(pattern, tmp_path / "out")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "text"][not there :]
+    assert not there or not contents(tmp_path / "out")
+
+
+def test_names_that_were_given_are_taken_back(tmp_path, monkeypatch):
+    pattern, _ = write_text(tmp_path)
+    (tmp_path / "out").mkdir()
+    rename = os.rename
+
+    def rename_once(source, target):
+        if str(target).endswith("train-01.txt"):
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", rename_once)
+    with pytest.raises(KeyboardInterrupt):
+        shard_corpus(pattern, tmp_path / "out", n_shards=3)
+    assert not contents(tmp_path / "out")
+
+
+def test_what_a_killed_run_left_is_named(tmp_path, caplog):
+    pattern, _ = write_text(tmp_path)
+    (tmp_path / ".shards-old").mkdir()
+    shard_corpus(pattern, tmp_path / "out")
+    assert ".shards-old is of a run that was cut off, unless one is under way" in caplog.text
+
+
+def test_progress_of_each_step_ends_with_all_bytes(tmp_path):
+    pattern, _ = write_text(tmp_path)
+    stages = []
+    shard_corpus(pattern, tmp_path / "out", n_shards=3, progress=stages.append)
+    last = {stage.doing: stage for stage in stages}
+    assert [*last] == ["measuring", "scattering", "writing"]
+    assert all(stage.done == stage.total and stage.unit == "bytes" for stage in last.values())
