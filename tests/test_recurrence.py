@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from bilm.layers import recurrence
 from bilm.layers.recurrence import LSTMState, projected_lstm
 
 N_STEPS, BATCH, INPUT_DIM, DIM, HIDDEN_DIM = 6, 4, 5, 7, 3
@@ -136,3 +138,188 @@ def test_gradients(case, compiled, graph):
     function = tf.function(run, autograph=False) if graph else run
     received = gradients(function, arrays, compiled=compiled, **keywords)
     assert_close(received, expected, 1e-5)
+
+
+def random_layer(n_steps, batch, dim=32, hidden_dim=16, seed=3):
+    """A layer with weights of a trained layer's scale, and some input."""
+    rng = np.random.default_rng(seed)
+
+    def normal(scale, *shape):
+        return (rng.normal(size=shape) * scale).astype(np.float32)
+
+    weights = [
+        normal(1 / np.sqrt(2 * hidden_dim), 2 * hidden_dim, 4 * dim),
+        normal(0.1, 4 * dim),
+        normal(1 / np.sqrt(dim), dim, hidden_dim),
+    ]
+    state = [normal(0.1, batch, dim), normal(0.1, batch, hidden_dim)]
+    return [normal(1.0, n_steps, batch, hidden_dim), *weights, *state]
+
+
+def test_gradient_of_cell_clip_passes_at_the_border():
+    bias = tf.constant([-100.0, 0.0, 100.0, 0.0])  # the gates let the cell state through
+    c = tf.constant([[-0.4], [-0.25], [0.1], [0.25], [0.4]])
+    with tf.GradientTape() as tape:
+        tape.watch(c)
+        state = LSTMState(c, tf.zeros((5, 1)))
+        zeros = tf.zeros((1, 5, 1)), tf.zeros((2, 4))
+        _, final = projected_lstm(*zeros, bias, None, state, cell_clip=0.25)
+    np.testing.assert_array_equal(final.c[:, 0], np.float32([-0.25, -0.25, 0.1, 0.25, 0.25]))
+    np.testing.assert_array_equal(tape.gradient(final.c, c)[:, 0], [0.0, 1.0, 1.0, 1.0, 0.0])
+
+
+def test_gradient_of_projection_clip_passes_at_the_border():
+    bias = tf.constant([100.0, 100.0, -100.0, 100.0])  # sigmoid(o) = 1, c' = 1
+    scale = np.float32(np.tanh(np.float32(1.0)))
+    projection = tf.constant([[-0.4, -0.25, 0.1, 0.25, 0.4]]) / scale
+    with tf.GradientTape() as tape:
+        tape.watch(projection)
+        state = LSTMState(tf.zeros((1, 1)), tf.zeros((1, 5)))
+        zeros = tf.zeros((1, 1, 1)), tf.zeros((6, 4))
+        outputs, _ = projected_lstm(*zeros, bias, projection, state, proj_clip=0.3)
+    np.testing.assert_allclose(outputs[0, 0], [-0.3, -0.25, 0.1, 0.25, 0.3], rtol=1e-6)
+    gradient = tape.gradient(outputs, projection)[0]
+    np.testing.assert_allclose(gradient, [0.0, scale, scale, scale, 0.0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_unknown_numbers_of_steps_and_rows(case, compiled):
+    arrays, keywords = case
+    mask = keywords.pop("mask")
+    hidden_dim = arrays[5].shape[1]
+    shapes = [(None, None, INPUT_DIM), (None, DIM), (None, hidden_dim), (None, None)]
+    dtypes = [tf.float32, tf.float32, tf.float32, tf.bool]
+    weights = tensors(arrays[1:4])
+
+    @tf.function(input_signature=[tf.TensorSpec(*s) for s in zip(shapes, dtypes, strict=True)])
+    def outputs_and_gradients(x, c, h, mask):
+        with tf.GradientTape() as tape:
+            tape.watch((x, weights[0]))
+            outputs, state = projected_lstm(
+                x, *weights, LSTMState(c, h), mask=mask, compiled=compiled, **keywords
+            )
+            loss = tf.reduce_sum(outputs) + tf.reduce_sum(state.c)
+        return outputs, *tape.gradient(loss, (x, weights[0]))
+
+    mask = np.ones((N_STEPS, BATCH), bool) if mask is None else mask
+    for n_steps, batch in [(N_STEPS, BATCH), (2, 3)]:
+        x = tf.constant(arrays[0][:n_steps, :batch])
+        c, h = (tf.constant(array[:batch]) for array in arrays[4:])
+        here = mask[:n_steps, :batch]
+        with tf.GradientTape() as tape:
+            tape.watch((x, weights[0]))
+            expected = plain_loop(x, *weights, c, h, mask=here, **keywords)
+            loss = tf.reduce_sum(expected[0]) + tf.reduce_sum(expected[1])
+        expected = expected[0], *tape.gradient(loss, (x, weights[0]))
+        assert_close(outputs_and_gradients(x, c, h, here), expected, 1e-5)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_inside_a_function_that_is_compiled(masked):
+    arrays = random_layer(5, 3)
+    mask = np.arange(5)[:, np.newaxis] < [5, 1, 3] if masked else None
+    keywords = {"mask": mask, "cell_clip": 0.4, "proj_clip": 0.2}
+
+    @tf.function(jit_compile=True, autograph=False)
+    def compiled(*arrays):
+        with tf.GradientTape() as tape:
+            tape.watch(arrays)
+            results = run(arrays, **keywords)
+            loss = tf.add_n([tf.reduce_sum(r) for r in results])
+        return results, tape.gradient(loss, arrays)
+
+    results, received = compiled(*tensors(arrays))
+    assert_close(results, oracle(*arrays, **keywords), 2e-6)
+    arrays = tensors(arrays)
+    with tf.GradientTape() as tape:
+        tape.watch(arrays)
+        loss = tf.add_n([tf.reduce_sum(r) for r in plain_loop(*arrays, **keywords)])
+    assert_close(received, tape.gradient(loss, arrays), 1e-5)
+
+
+class OneLayer(keras.layers.Layer):
+    """The least that a Keras model needs to hold the recurrence."""
+
+    def build(self, input_shape):
+        _, *weights, _, _ = random_layer(1, 1, hidden_dim=input_shape[-1])
+        self.all_weights = [self.add_weight(shape=w.shape) for w in weights]
+        for variable, value in zip(self.all_weights, weights, strict=True):
+            variable.assign(value)
+
+    def call(self, inputs):
+        batch = tf.shape(inputs)[0]
+        state = LSTMState(tf.zeros((batch, 32)), tf.zeros((batch, inputs.shape[-1])))
+        weights = [tf.convert_to_tensor(w) for w in self.all_weights]
+        outputs, _ = projected_lstm(tf.transpose(inputs, (1, 0, 2)), *weights, state)
+        return tf.transpose(outputs, (1, 0, 2))
+
+
+def test_in_a_keras_model_and_exported(tmp_path):
+    ids = keras.Input((None, 16))
+    layer = OneLayer()
+    model = keras.Model(ids, layer(ids))
+    x, *weights, _, _ = random_layer(4, 3)
+    expected, _, _ = oracle(x, *weights, np.zeros((3, 32)), np.zeros((3, 16)))
+    batch_first = expected.transpose(1, 0, 2)
+    inputs = x.transpose(1, 0, 2)
+    np.testing.assert_allclose(model.predict(inputs, verbose=0), batch_first, atol=2e-6)
+
+    model.export(tmp_path / "model", verbose=False)
+    loaded = tf.saved_model.load(str(tmp_path / "model"))
+    np.testing.assert_allclose(loaded.serve(inputs), batch_first, atol=2e-6)
+
+    model.compile("sgd", "mse", jit_compile=False)
+    before = [w.numpy().copy() for w in layer.all_weights]
+    model.fit(inputs, np.zeros_like(batch_first), verbose=0)
+    assert all(np.any(w.numpy() != b) for w, b in zip(layer.all_weights, before, strict=True))
+
+
+def test_two_calls_with_the_state_handed_on_are_one_call():
+    arrays = tensors(random_layer(7, 3))
+    outputs, c, h = run(arrays)
+    first, *state = run([arrays[0][:4], *arrays[1:]])
+    second, *state = run([arrays[0][4:], *arrays[1:4], *state])
+    assert_close([tf.concat([first, second], 0), *state], [outputs, c, h], 1e-6)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_row_does_not_depend_on_the_others(compiled):
+    arrays = tensors(random_layer(9, 37, dim=256, hidden_dim=64))
+    outputs, _, _ = run(arrays, compiled=compiled)
+    x, *weights, c, h = arrays
+    alone, _, _ = run([x[:, 5:6], *weights, c[5:6], h[5:6]], compiled=compiled)
+    np.testing.assert_allclose(alone, outputs[:, 5:6], rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_bfloat16_products_stay_near_float32(compiled):
+    arrays = random_layer(10, 8, dim=256, hidden_dim=64)
+    keywords = {"cell_clip": 3.0, "proj_clip": 3.0, "compiled": compiled}
+    results = run(tensors(arrays), precision="bfloat16", **keywords)
+    assert {r.dtype for r in results} == {tf.float32}
+    expected = run(tensors(arrays), **keywords)
+    for one, other in zip(results, expected, strict=True):
+        error = np.abs(one - other)
+        assert 1e-5 < error.max() < 0.02
+        assert error.mean() < 0.004
+    received = gradients(run, arrays, precision="bfloat16", **keywords)
+    for one, other in zip(received, gradients(run, arrays, **keywords), strict=True):
+        assert one.dtype == tf.float32
+        assert np.linalg.norm(one - other) < 0.02 * np.linalg.norm(other)
+
+
+def test_steps_are_traced_once_for_all_lengths_and_batch_sizes():
+    keywords = {"cell_clip": 2.5, "proj_clip": 1.5, "compiled": True}
+    signature = [tf.TensorSpec((None, None, 16))]
+    _, *weights, _, _ = tensors(random_layer(1, 1))
+
+    @tf.function(input_signature=signature)
+    def layer(x):
+        batch = tf.shape(x)[1]
+        return run([x, *weights, tf.zeros((batch, 32)), tf.zeros((batch, 16))], **keywords)
+
+    for n_steps, batch in [(3, 2), (5, 2), (4, 7)]:
+        layer(tf.zeros((n_steps, batch, 16)))
+    steps = recurrence._step_functions(2.5, 1.5, True)
+    assert steps.cell.experimental_get_tracing_count() == 1
+    assert steps.output.experimental_get_tracing_count() == 1

@@ -1,11 +1,21 @@
 """The recurrence of one direction, one layer of the projected, clipped LSTM.
 
-Source: Peters et al. (2018), section 3.1; the cell is that of Sak et al. (2014).
+Source: Peters et al. (2018), section 3.1; the cell is that of Sak et al. (2014), "Long short-term
+memory recurrent neural network architectures for large scale acoustic modeling".
+
+How it is computed. Inside the loop everything lies as (features, batch): the weights are then the
+large left factor of every product, which is where matrix products of few rows are fastest, and
+the gates are whole blocks. A step is one product with [x; h], the cell, one product with the
+projection. The backward loop has the same two products, transposed; each weight's gradient is one
+large product over all steps after it. Between the two the sums z are kept, not the gates: to
+compute the gates again costs less than to write and read them.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -13,7 +23,7 @@ import tensorflow as tf
 class LSTMState(NamedTuple):
     """What an LSTM layer hands from one step to the next; zeros at the start of a text.
 
-    c: float32 (batch, dim), the cell state. h: float32 (batch, projection_dim), the output.
+    c: float32 (batch, dim), the cell state. h: float32 (batch, hidden_dim), the output.
     """
 
     c: tf.Tensor
@@ -36,7 +46,7 @@ def projected_lstm(
     """Run the cell over all steps of `inputs`.
 
     Args:
-        inputs: float32 (time, batch, input_dim).
+        inputs: float32 (time, batch, input_dim), at least one step.
         kernel: float32 (input_dim + hidden_dim, 4 * dim); rows are [input; recurrent h], columns
             the gates in the order i, j, f, o.
         bias: float32 (4 * dim,).
@@ -47,44 +57,212 @@ def projected_lstm(
             True.
         cell_clip, proj_clip: bounds of the cell state and of the projection; None: no bound.
             Without a projection `proj_clip` has no effect.
-        compiled: compile with XLA, for shapes that are fixed or few.
-        precision: "float32", or "bfloat16" for products in bfloat16 (all else stays float32).
+        compiled: compile what lies between the products with XLA: once, quickly, for each batch
+            size. The number of steps may vary freely.
+        precision: "float32", or "bfloat16" for products of factors rounded to bfloat16, which
+            accumulate in float32 and round their result; gates, cell state and clipping stay
+            float32.
 
     Returns:
         outputs: float32 (time, batch, hidden_dim), and the state after the last step.
+
+    Gradients reach `inputs`, the weights and `state`, once (no gradients of gradients).
     """
-    del compiled
-    dim = kernel.shape[-1] // 4
-    input_dim = inputs.shape[-1]
-    dtype = tf.as_dtype(precision)
-    input_kernel = tf.cast(kernel[:input_dim], dtype)
-    recurrent_kernel = tf.cast(kernel[input_dim:], dtype)
-    flat = tf.cast(tf.reshape(inputs, [-1, input_dim]), dtype)
-    from_inputs = tf.cast(flat @ input_kernel, tf.float32) + bias
-    n_steps, batch = tf.unstack(tf.shape(inputs)[:2])
-    from_inputs = tf.reshape(from_inputs, [n_steps, batch, 4 * dim])
-
-    def step(t, c, h, outputs):
-        z = from_inputs[t] + tf.cast(tf.cast(h, dtype) @ recurrent_kernel, tf.float32)
-        i, j, f, o = tf.split(z, 4, axis=-1)
-        new_c = tf.sigmoid(f + 1.0) * c + tf.sigmoid(i) * tf.tanh(j)
-        if cell_clip is not None:
-            new_c = tf.clip_by_value(new_c, -cell_clip, cell_clip)
-        new_h = tf.sigmoid(o) * tf.tanh(new_c)
-        if projection is not None:
-            new_h = tf.cast(tf.cast(new_h, dtype) @ tf.cast(projection, dtype), tf.float32)
-            if proj_clip is not None:
-                new_h = tf.clip_by_value(new_h, -proj_clip, proj_clip)
-        if mask is None:
-            return t + 1, new_c, new_h, outputs.write(t, new_h)
-        here = mask[t][:, tf.newaxis]
-        output = tf.where(here, new_h, tf.zeros_like(new_h))
-        return t + 1, tf.where(here, new_c, c), tf.where(here, new_h, h), outputs.write(t, output)
-
-    outputs = tf.TensorArray(tf.float32, n_steps, element_shape=state.h.shape)
-    _, c, h, outputs = tf.while_loop(
-        lambda t, *_: t < n_steps, step, (0, state.c, state.h, outputs)
+    weights = [kernel, bias] if projection is None else [kernel, bias, projection]
+    layer = _Layer(
+        _step_functions(cell_clip, None if projection is None else proj_clip, compiled),
+        tf.as_dtype(precision),
+        # The time axis comes first as everywhere; in a step, the batch is the second axis.
+        None if mask is None else tf.convert_to_tensor(mask)[:, tf.newaxis, :],
     )
-    result = outputs.stack()
-    result.set_shape([inputs.shape[0], inputs.shape[1], state.h.shape[-1]])
-    return result, LSTMState(c, h)
+
+    @tf.custom_gradient
+    def run(inputs: tf.Tensor, c: tf.Tensor, h: tf.Tensor, *weights: tf.Tensor) -> Any:
+        result, kept = layer.forward(inputs, c, h, weights)
+
+        def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
+            return layer.backward(upstream, kept, weights)
+
+        return result, gradient
+
+    outputs, c, h = run(inputs, state.c, state.h, *weights)
+    return outputs, LSTMState(c, h)
+
+
+def _cell(
+    z: tf.Tensor, bias: tf.Tensor, c: tf.Tensor, here: tf.Tensor | None, clip: float | None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The new cell state, and what is projected; z (4 * dim, batch), bias (4 * dim, 1)."""
+    i, j, f, o = tf.split(tf.cast(z, tf.float32) + bias, 4, axis=0)
+    new_c = tf.sigmoid(f + 1.0) * c + tf.sigmoid(i) * tf.tanh(j)
+    if clip is not None:
+        new_c = tf.clip_by_value(new_c, -clip, clip)
+    m = tf.sigmoid(o) * tf.tanh(new_c)
+    return _unless(here, c, new_c), tf.cast(m, z.dtype)
+
+
+def _output(
+    p: tf.Tensor, h: tf.Tensor, here: tf.Tensor | None, clip: float | None
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """The output and the new recurrent state from the projection; both (hidden_dim, batch)."""
+    new_h = tf.cast(p, tf.float32)
+    if clip is not None:
+        new_h = tf.clip_by_value(new_h, -clip, clip)
+    return _unless(here, tf.zeros_like(new_h), new_h), _unless(here, h, new_h)
+
+
+def _unless(here: tf.Tensor | None, otherwise: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
+    return value if here is None else tf.where(here, value, otherwise)
+
+
+def _cell_gradient(
+    z: tf.Tensor,
+    bias: tf.Tensor,
+    c: tf.Tensor,
+    here: tf.Tensor | None,
+    d_c: tf.Tensor,
+    d_m: tf.Tensor,
+    clip: float | None,
+) -> tuple[tf.Tensor, ...]:
+    """Gradients of z, bias and c; and the cell's m again, which the projection's gradient needs."""
+    with tf.GradientTape() as tape:
+        tape.watch((z, bias, c))
+        new_c, m = _cell(z, bias, c, here, clip)
+    return (*tape.gradient((new_c, m), (z, bias, c), (d_c, d_m)), m)
+
+
+def _output_gradient(
+    p: tf.Tensor,
+    h: tf.Tensor,
+    here: tf.Tensor | None,
+    d_output: tf.Tensor,
+    d_h: tf.Tensor,
+    clip: float | None,
+) -> tuple[tf.Tensor, ...]:
+    """Gradients of p, and of h where it was handed on."""
+    with tf.GradientTape() as tape:
+        tape.watch((p, h))
+        results = _output(p, h, here, clip)
+    return tape.gradient(results, (p, h), (d_output, d_h), unconnected_gradients="zero")
+
+
+class _Steps(NamedTuple):
+    cell: Callable[..., Any]
+    output: Callable[..., Any]
+    cell_gradient: Callable[..., Any]
+    output_gradient: Callable[..., Any]
+
+
+@functools.cache
+def _step_functions(cell_clip: float | None, proj_clip: float | None, compiled: bool) -> _Steps:
+    """The functions of a step; kept, so that nothing is compiled twice in a process."""
+    steps = _Steps(
+        functools.partial(_cell, clip=cell_clip),
+        functools.partial(_output, clip=proj_clip),
+        functools.partial(_cell_gradient, clip=cell_clip),
+        functools.partial(_output_gradient, clip=proj_clip),
+    )
+    if not compiled:
+        return steps
+    return _Steps(*(tf.function(s, jit_compile=True, autograph=False) for s in steps))
+
+
+class _Kept(NamedTuple):
+    """What the backward loop needs: (time, features, batch); while they are made, tensor arrays."""
+
+    xh: Any  # [x; h], the right factor of the step's product
+    z: Any  # the product
+    c: Any  # the cell state before the step
+    p: Any  # the projection before it is clipped
+
+
+class _Layer(NamedTuple):
+    steps: _Steps
+    dtype: tf.DType  # of the products
+    mask: tf.Tensor | None  # bool (time, 1, batch)
+
+    def here(self, t: tf.Tensor) -> tf.Tensor | None:
+        return None if self.mask is None else self.mask[t]
+
+    def forward(
+        self, inputs: tf.Tensor, c: tf.Tensor, h: tf.Tensor, weights: tuple[tf.Tensor, ...]
+    ) -> tuple[tuple[tf.Tensor, ...], _Kept]:
+        """Outputs and state as `projected_lstm` returns them, and what the gradient needs."""
+        # Without transposing first, the products of a step take a third longer.
+        kernel, *projection = [tf.transpose(tf.cast(w, self.dtype)) for w in _matrices(weights)]
+        bias = weights[1][:, tf.newaxis]
+        n_steps = _length(inputs)
+        inputs = tf.cast(_transposed(inputs), self.dtype)
+
+        def step(t: tf.Tensor, c: tf.Tensor, h: tf.Tensor, outputs: Any, kept: _Kept) -> Any:
+            xh = tf.concat([inputs[t], tf.cast(h, self.dtype)], axis=0)
+            z = kernel @ xh
+            new_c, m = self.steps.cell(z, bias, c, self.here(t))
+            p = projection[0] @ m if projection else m
+            output, new_h = self.steps.output(p, h, self.here(t))
+            kept = _Kept(*(a.write(t, v) for a, v in zip(kept, (xh, z, c, p), strict=True)))
+            return t + 1, new_c, new_h, outputs.write(t, output), kept
+
+        kept = _Kept(*(_array(n_steps, d) for d in (self.dtype, self.dtype, c.dtype, self.dtype)))
+        loop = (0, tf.transpose(c), tf.transpose(h), _array(n_steps, tf.float32), kept)
+        _, c, h, outputs, kept = tf.while_loop(lambda t, *_: t < n_steps, step, loop)
+        # Stacked, because no SavedModel can hold a gradient that reads tensor arrays of its forward
+        # pass. Where no gradient is asked for, the graph drops this.
+        kept = _Kept(*(a.stack() for a in kept))
+        return (_transposed(outputs.stack()), tf.transpose(c), tf.transpose(h)), kept
+
+    def backward(
+        self, upstream: tuple[tf.Tensor, ...], kept: _Kept, weights: tuple[tf.Tensor, ...]
+    ) -> list[tf.Tensor]:
+        """Gradients of inputs, c, h and the weights, from those of outputs, c and h."""
+        d_outputs, d_c, d_h = upstream
+        d_outputs = _transposed(d_outputs)
+        kernel, *projection = [tf.cast(w, self.dtype) for w in _matrices(weights)]
+        bias = weights[1][:, tf.newaxis]
+        n_steps, input_dim = _length(d_outputs), kernel.shape[0] - d_outputs.shape[1]
+
+        def step(t: tf.Tensor, d_c: tf.Tensor, d_h: tf.Tensor, d_bias: tf.Tensor, made: Any) -> Any:
+            here = self.here(t)
+            d_p, d_h = self.steps.output_gradient(kept.p[t], d_h, here, d_outputs[t], d_h)
+            d_m = projection[0] @ d_p if projection else d_p
+            d_z, d_bias_t, d_c, m = self.steps.cell_gradient(
+                kept.z[t], bias, kept.c[t], here, d_c, d_m
+            )
+            d_xh = tf.cast(kernel @ d_z, tf.float32)
+            values = (d_xh[:input_dim], d_z, m, d_p)
+            made = tuple(a.write(t, v) for a, v in zip(made, values, strict=True))
+            return t - 1, d_c, d_h + d_xh[input_dim:], d_bias + d_bias_t, made
+
+        made = (_array(n_steps, tf.float32), *(_array(n_steps, self.dtype) for _ in range(3)))
+        loop = (n_steps - 1, tf.transpose(d_c), tf.transpose(d_h), tf.zeros_like(bias), made)
+        _, d_c, d_h, d_bias, made = tf.while_loop(lambda t, *_: t >= 0, step, loop)
+        d_inputs, d_z, m, d_p = (a.stack() for a in made)
+        gradients = [_transposed(d_inputs), tf.transpose(d_c), tf.transpose(d_h)]
+        gradients += [_over_all_steps(kept.xh, d_z), d_bias[:, 0]]
+        return [*gradients, _over_all_steps(m, d_p)] if projection else gradients
+
+
+def _matrices(weights: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
+    """Kernel, and projection if there is one."""
+    return (weights[0], *weights[2:])
+
+
+def _over_all_steps(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
+    """The sum over steps of a times b transposed, as one product: (a's features, b's)."""
+    left, right = tf.transpose(a, (1, 0, 2)), _transposed(b)
+    left = tf.reshape(left, [left.shape[0], -1])
+    return tf.cast(left @ tf.reshape(right, [-1, right.shape[-1]]), tf.float32)
+
+
+def _transposed(x: tf.Tensor) -> tf.Tensor:
+    """(time, batch, features) <-> (time, features, batch)."""
+    return tf.transpose(x, (0, 2, 1))
+
+
+def _length(x: tf.Tensor) -> Any:
+    """Of the first axis; a number where it is known, as XLA must have it."""
+    return tf.shape(x)[0] if x.shape[0] is None else x.shape[0]
+
+
+def _array(n_steps: Any, dtype: tf.DType) -> tf.TensorArray:
+    return tf.TensorArray(dtype, n_steps, clear_after_read=False)
