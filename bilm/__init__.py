@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from bilm.layers import ScalarMix
     from bilm.model import (
         BidirectionalLanguageModel,
+        ELMo,
         dump_bilm_embeddings,
         dump_token_embeddings,
     )
@@ -44,6 +45,7 @@ _HOME = {
     "Batcher": "data",
     "BidirectionalLMDataset": "data",
     "BidirectionalLanguageModel": "model",
+    "ELMo": "model",
     "InputError": "errors",
     "LMDataset": "data",
     "LanguageModel": "training",
@@ -67,6 +69,7 @@ __all__ = [
     "Batcher",
     "BidirectionalLMDataset",
     "BidirectionalLanguageModel",
+    "ELMo",
     "InputError",
     "LMDataset",
     "LanguageModel",

@@ -1,0 +1,227 @@
+"""The containers that models come in: folders, ZIP files, pairs; and what is not one."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+import tempfile
+import zipfile
+
+import numpy as np
+import pytest
+
+from bilm import ELMo, InputError
+from bilm.model.container import choose_files, open_container
+from tests import oracle
+
+SENTENCES = ["the cat sees a bird .", "a dog"]
+WORDS = ["<S>", "</S>", "<UNK>", *(f"w{n}" for n in range(34))]
+
+
+def write(folder, kind="as_published", weights="model.hdf5", options="options.json"):
+    """Write a model folder; return what tells the model, read as a pair of files."""
+    values = oracle.random_weights(oracle.MODELS[kind], seed=5)
+    made = oracle.write_model(folder, oracle.MODELS[kind], values)
+    for old, new in zip(made, (options, weights), strict=True):
+        os.rename(old, folder / new)
+    if "char_cnn" not in oracle.MODELS[kind]:
+        return ""
+    return ELMo.from_pretrained((folder / options, folder / weights)).fingerprint()
+
+
+def assert_same(source, expected):
+    assert ELMo.from_pretrained(source).fingerprint() == expected
+
+
+def zipped(folder, target, inside=""):
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in sorted(os.listdir(folder)):
+            archive.write(folder / name, f"{inside}{name}")
+    return target
+
+
+@pytest.mark.parametrize(
+    ("weights", "options"),
+    [
+        ("model.hdf5", "options.json"),
+        ("weights.hdf5", "options.json"),
+        ("weights.hdf5", "weights.options.json"),
+        ("elmo_2x16_weights.hdf5", "elmo_2x16_options.json"),
+        ("anything.hdf5", "some_options.json"),
+    ],
+)
+def test_folders_with_files_under_the_known_names(tmp_path, weights, options):
+    expected = write(tmp_path / "m", weights=weights, options=options)
+    assert_same(tmp_path / "m", expected)
+    assert_same(str(tmp_path / "m"), expected)
+    assert_same([str(tmp_path / "m" / options), str(tmp_path / "m" / weights)], expected)
+
+
+@pytest.mark.parametrize("inside", ["", "144/"])
+def test_zip_file_is_read_without_leaving_files(tmp_path, monkeypatch, inside):
+    expected = write(tmp_path / "m")
+    (tmp_path / "m" / "meta.json").write_text("{}", encoding="utf-8")
+    target = zipped(tmp_path / "m", tmp_path / "model.zip", inside)
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    assert_same(target, expected)
+    assert os.listdir(tmp_path / "scratch") == []
+    assert sorted(os.listdir(tmp_path)) == ["m", "model.zip", "scratch"]
+
+
+def test_options_may_be_a_dict(tmp_path):
+    expected = write(tmp_path / "m")
+    assert_same((oracle.MODELS["as_published"], tmp_path / "m" / "model.hdf5"), expected)
+
+
+def test_a_folder_within_the_folder(tmp_path):
+    expected = write(tmp_path / "outer" / "inner")
+    assert_same(tmp_path / "outer", expected)
+
+
+def test_options_of_the_dump_stand_above_those_of_the_training(tmp_path):
+    write(tmp_path, weights="weights.hdf5", options="weights.options.json")
+    (tmp_path / "options.json").write_text("{}", encoding="utf-8")
+    assert ELMo.from_pretrained(tmp_path).n_layers == 3
+    # Without them the others count, and these say nothing.
+    os.remove(tmp_path / "weights.options.json")
+    assert "options.json: lstm: a JSON object is expected" in message_of(tmp_path)
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("name", ["vocab.txt", "vocab.txt.gz"])
+def test_a_model_of_words_finds_its_vocabulary(tmp_path, name, packed):
+    write(tmp_path / "m", "words")
+    text = "\n".join(WORDS) + "\n"
+    opened = gzip.open if name.endswith(".gz") else open
+    with opened(tmp_path / "m" / name, "wt", encoding="utf-8") as file:
+        file.write(text)
+    source = zipped(tmp_path / "m", tmp_path / "m.zip") if packed else tmp_path / "m"
+    elmo = ELMo.from_pretrained(source)
+    assert elmo.vocabulary.size == 37
+    table = oracle.read_hdf5(tmp_path / "m" / "model.hdf5")["embedding"]
+    if not packed:
+        np.testing.assert_array_equal(elmo.encode(["w0 w1"], 0)[0][:, 8:], table[3:5])
+
+
+QUICK = ("short_words_261", "one_direction")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(kind, marks=() if kind in QUICK else pytest.mark.slow)
+        for kind, options in oracle.MODELS.items()
+        if "char_cnn" in options
+    ],
+)
+def test_models_of_every_kind(tmp_path, kind):
+    options = oracle.MODELS[kind]
+    write(tmp_path, kind)
+    width = options["char_cnn"].get("max_characters_per_token", 50)
+    tokens = [[*s.split(), "x" * 60] for s in SENTENCES]
+    weights = oracle.read_hdf5(tmp_path / "model.hdf5")
+    expected = oracle.embed(weights, options, oracle.character_ids(tokens, width)).lm_embeddings
+    vectors = ELMo.from_pretrained(tmp_path).encode(tokens, "all")
+    for actual, wanted in zip(vectors, expected, strict=True):
+        np.testing.assert_allclose(actual, wanted[:, : actual.shape[1]], rtol=1e-5, atol=5e-6)
+
+
+# What is no model
+
+
+def message_of(source):
+    with pytest.raises(InputError) as caught:
+        ELMo.from_pretrained(source)
+    return str(caught.value)
+
+
+def test_nothing_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"The model '.*nowhere' does not exist"):
+        ELMo.from_pretrained(tmp_path / "nowhere")
+
+
+def test_neither_folder_nor_pair(tmp_path):
+    assert "a pair (options, weights), not ('one',)" in message_of(("one",))
+    assert "a pair (options, weights), not 7" in message_of(7)
+    (tmp_path / "model.zip").write_bytes(b"PK\x03\x04 cut off")
+    assert "no ZIP file, or one that is cut off" in message_of(tmp_path / "model.zip")
+
+
+def test_folders_without_a_model(tmp_path):
+    assert "there is no file" in message_of(tmp_path)
+    for n in range(12):
+        (tmp_path / f"text-{n:02}.txt").touch()
+    assert "there is text-00.txt, text-01.txt" in message_of(tmp_path)
+    (tmp_path / "encoder.pkl").touch()
+    assert "a model of ELMoForManyLangs (encoder.pkl)" in message_of(tmp_path)
+    (tmp_path / "checkpoint").touch()
+    assert f"`bilm dump --save_dir {tmp_path} --model_dir FOLDER`" in message_of(tmp_path)
+
+
+def test_several_weights_and_no_options(tmp_path):
+    (tmp_path / "model.hdf5").touch()
+    assert "options.json is expected beside model.hdf5; there is none" in message_of(tmp_path)
+    for name in ("a_options.json", "b_options.json"):
+        (tmp_path / name).touch()
+    assert "there is several: a_options.json, b_options.json" in message_of(tmp_path)
+    os.remove(tmp_path / "model.hdf5")
+    for name in ("a.hdf5", "b.hdf5"):
+        (tmp_path / name).touch()
+    assert "several files could be the weights: a.hdf5, b.hdf5" in message_of(tmp_path)
+
+
+def test_what_archivers_add_is_passed_over():
+    names = ["m/", "m/model.hdf5", "m/options.json", "__MACOSX/m/._model.hdf5", "m/._vocab.txt"]
+    assert choose_files(names, "m.zip") == ("m/options.json", "m/model.hdf5", None)
+
+
+def test_errors_in_a_zip_file_name_the_zip_file(tmp_path):
+    write(tmp_path / "m")
+    (tmp_path / "m" / "options.json").write_text("[]", encoding="utf-8")
+    target = zipped(tmp_path / "m", tmp_path / "m.zip")
+    assert message_of(target) == f"{target}: options.json: a JSON object is expected, not a list."
+
+
+def test_weights_that_do_not_fit_in_a_zip_file(tmp_path):
+    write(tmp_path / "m")
+    options = dict(oracle.MODELS["as_published"])
+    options["lstm"] = options["lstm"] | {"dim": 24}
+    (tmp_path / "m" / "options.json").write_text(json.dumps(options), encoding="utf-8")
+    message = message_of(zipped(tmp_path / "m", tmp_path / "m.zip"))
+    assert message.startswith(f"{tmp_path / 'm.zip'}: model.hdf5: the weights do not fit")
+
+
+def test_damaged_zip_file(tmp_path):
+    write(tmp_path / "m")
+    target = zipped(tmp_path / "m", tmp_path / "m.zip")
+    content = bytearray(target.read_bytes())
+    middle = content.index(b"model.hdf5") + 200
+    content[middle : middle + 50] = bytes(50)
+    target.write_bytes(content)
+    assert f"{target}: a damaged ZIP file" in message_of(target)
+
+
+def test_encrypted_zip_file(tmp_path):
+    write(tmp_path / "m")
+    target = zipped(tmp_path / "m", tmp_path / "m.zip")
+    content = bytearray(target.read_bytes())
+    for mark, place in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        start = content.find(mark)
+        while start >= 0:
+            content[start + place] |= 1
+            start = content.find(mark, start + 4)
+    target.write_bytes(content)
+    assert f"{target}: a ZIP file that cannot be read" in message_of(target)
+
+
+def test_the_files_of_a_zip_file_are_there_within_the_block(tmp_path):
+    write(tmp_path / "m")
+    shutil.copy(tmp_path / "m" / "options.json", tmp_path / "m" / "vocab.txt")
+    target = zipped(tmp_path / "m", tmp_path / "m.zip")
+    with open_container(target) as files:
+        assert all(os.path.isfile(path) for path in files[:3])
+        assert files.source == str(target)
+    assert not any(os.path.exists(path) for path in files[:3])

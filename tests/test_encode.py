@@ -1,0 +1,408 @@
+"""`ELMo.encode`: layers, pooling, streams, long sentences, token caches; against the formulas."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import logging
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm import ELMo, InputError, ScalarMix, dump_token_embeddings, weight_layers
+from tests import oracle
+
+TEXT = ["the cat sees a bird .", "", "a dog", "the the the", "ünïcödé 猫 .", "bird"]
+TOKENS = [line.split() for line in TEXT]
+
+
+def close(actual, expected):
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-6)
+
+
+def all_layers(options, weights, sentences):
+    """What the formulas give: a list of (layers, tokens, dim)."""
+    width = options["char_cnn"].get("max_characters_per_token", 50)
+    together = oracle.embed(weights, options, oracle.character_ids(sentences, width))
+    return [
+        layers[:, : len(s)] for layers, s in zip(together.lm_embeddings, sentences, strict=True)
+    ]
+
+
+def write_model(folder, kind="as_published", seed=7):
+    options = oracle.MODELS[kind]
+    weights = oracle.random_weights(options, seed)
+    return options, weights, oracle.write_model(folder, options, weights)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    """A loaded model, and what the formulas give for TOKENS."""
+    options, weights, files = write_model(tmp_path_factory.mktemp("model"))
+    return ELMo.from_pretrained(files), all_layers(options, weights, TOKENS)
+
+
+@pytest.fixture(scope="module")
+def stretched(tmp_path_factory):
+    """A model for which more than 20 words are many; 8 of them are computed at a time."""
+    return small_stretches(tmp_path_factory.mktemp("stretched"), "as_published")
+
+
+def small_stretches(folder, kind):
+    options, weights, files = write_model(folder, kind)
+    elmo = ELMo.from_pretrained(files)
+    elmo._corpus.batch_tokens = 20
+    elmo._stretches._stretch = 8
+    return elmo, options, weights
+
+
+# Layers
+
+
+def test_layers(model):
+    elmo, expected = model
+    assert (elmo.n_layers, elmo.dim) == (3, 16)
+    for layers, wanted in [
+        ("all", lambda x: x),
+        ("average", lambda x: x.mean(axis=0)),
+        ("top", lambda x: x[2]),
+        (0, lambda x: x[0]),
+        (1, lambda x: x[1]),
+        (-1, lambda x: x[2]),
+        ([0.5, 0, 2], lambda x: 0.5 * x[0] + 2 * x[2]),
+    ]:
+        vectors = elmo.encode(TEXT, layers)
+        assert len(vectors) == len(TEXT)
+        for actual, all_of_it in zip(vectors, expected, strict=True):
+            assert actual.dtype == np.float32
+            assert actual.base is None or actual.base.nbytes == actual.nbytes
+            close(actual, wanted(all_of_it))
+    assert elmo.encode(TEXT, "all")[1].shape == (3, 0, 16)
+    assert elmo.encode(TEXT)[1].shape == (0, 16)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"use_top_only": True}, {"do_layer_norm": True}, {"return_regularization": True}],
+)
+def test_a_mix_gives_what_the_layer_gives(model, options):
+    elmo, expected = model
+    mix = ScalarMix(3, **options)
+    mix.gamma.assign([1.7])
+    if mix.W is not None:
+        mix.W.assign([0.3, -1.0, 2.0])
+    vectors = elmo.encode(TOKENS, layers=mix)
+    for actual, layers in zip(vectors, expected, strict=True):
+        mask = np.ones((1, layers.shape[1]), bool)
+        wanted = weight_layers(
+            "m",
+            {"lm_embeddings": tf.constant(layers[None], tf.float32), "mask": tf.constant(mask)},
+            mix=mix,
+        )["weighted_op"]
+        close(actual, wanted[0])
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        ("best", "one of average, top, all is expected, not 'best'"),
+        (3, r"layers are 0 \(tokens\) to 2 \(top\), not 3"),
+        (-4, "not -4"),
+        ([1.0, 2.0], r"3 finite weights are expected, not \[1.0, 2.0\]"),
+        ([1.0, 2.0, float("nan")], "3 finite weights are expected"),
+        (None, "3 finite weights are expected, not None"),
+        (True, "3 finite weights are expected, not True"),
+    ],
+)
+def test_layers_that_there_are_not(model, layers, message):
+    with pytest.raises(InputError, match=message):
+        model[0].encode(TEXT, layers)
+
+
+def test_a_mix_for_another_model(model):
+    with pytest.raises(InputError, match="the mix 'mine' is for 4 layers, the model has 3"):
+        model[0].encode(TEXT, ScalarMix(4, name="mine"))
+
+
+# Pooling and output
+
+
+@pytest.mark.parametrize("layers", ["top", "all"])
+def test_pooling(model, layers):
+    elmo, expected = model
+    for pooling, function in [("mean", np.mean), ("max", np.max)]:
+        vectors = elmo.encode(TEXT, layers, pooling)
+        for actual, all_of_it in zip(vectors, expected, strict=True):
+            wanted = all_of_it if layers == "all" else all_of_it[-1]
+            empty = wanted.shape[-2] == 0
+            assert actual.dtype == np.float32
+            close(actual, np.zeros(actual.shape) if empty else function(wanted, axis=-2))
+        assert vectors[1].shape == ((3, 16) if layers == "all" else (16,))
+
+
+@pytest.mark.parametrize("layers", ["top", "all"])
+def test_padded_and_ragged(model, layers):
+    elmo, _ = model
+    listed = elmo.encode(TEXT, layers)
+    padded = elmo.encode(TEXT, layers, output="padded")
+    ragged = elmo.encode(TEXT, layers, output="ragged")
+    assert padded.vectors.shape == ((6, 3, 6, 16) if layers == "all" else (6, 6, 16))
+    assert padded.mask.sum(axis=1).tolist() == [6, 0, 2, 3, 3, 1]
+    assert ragged.row_lengths().numpy().tolist() == [6, 0, 2, 3, 3, 1]
+    for k, vectors in enumerate(listed):
+        n = vectors.shape[-2]
+        np.testing.assert_array_equal(padded.vectors[k, ..., :n, :], vectors)
+        assert not padded.vectors[k, ..., n:, :].any()
+        np.testing.assert_array_equal(np.moveaxis(ragged[k].numpy(), 0, -2), vectors)
+
+
+def test_no_sentences(model):
+    elmo, _ = model
+    assert elmo.encode([]) == []
+    assert elmo.encode([], output="padded").vectors.shape == (0, 0, 16)
+    assert elmo.encode([], "all", output="ragged").shape.as_list() == [0, None, 3, 16]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"pooling": "sum"}, "pooling: None, 'mean' or 'max' is expected, not 'sum'"),
+        ({"output": "array"}, "'list', 'padded' or 'ragged' is expected, not 'array'"),
+        ({"pooling": "mean", "output": "padded"}, "pooled ones are all of one shape, np.stack"),
+        ({"batch_size": 0}, "batch_size: a whole number from 1 is expected, not 0"),
+    ],
+)
+def test_arguments_are_checked(model, arguments, message):
+    with pytest.raises(InputError, match=message):
+        model[0].encode(TEXT, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("sentences", "message"),
+    [
+        ("a text", "a list of sentences is expected, not the text 'a text'"),
+        (["fine", 3], "sentence 1: text or a list of tokens is expected, not 3"),
+        (["fine", b"bytes"], "sentence 1: text or a list of tokens is expected, not b'bytes'"),
+        ([["fine", 3.5]], "sentence 0, token 1: text is expected, not float 3.5"),
+    ],
+)
+def test_sentences_are_checked(model, sentences, message):
+    elmo, expected = model
+    with pytest.raises(InputError, match=message):
+        elmo.encode(sentences)
+    close(elmo.encode(TEXT[:1], "all")[0], expected[0])
+
+
+# Batches and streams
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 100])
+def test_vectors_do_not_depend_on_the_batch(model, batch_size):
+    elmo, expected = model
+    sizes = []
+    layers = elmo._corpus.layers
+    elmo._corpus.layers = lambda part: sizes.append(len(part)) or layers(part)
+    try:
+        vectors = elmo.encode(TEXT * 2, "all", batch_size=batch_size)
+    finally:
+        del elmo._corpus.layers
+    assert max(sizes) <= batch_size and sum(sizes) == 12
+    for actual, wanted in zip(vectors, expected * 2, strict=True):
+        close(actual, wanted)
+
+
+def test_the_same_again_to_the_last_bit(model):
+    elmo, _ = model
+    first, second = elmo.encode(TEXT, "all"), elmo.encode(TEXT, "all")
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_stream_without_end_carries_ids_along(model):
+    elmo, expected = model
+    pairs = ((f"id-{n}", TEXT[n % 6]) for n in itertools.count())
+    stream = elmo.encode_iter(pairs, "all", with_ids=True)
+    for n, (name, vectors) in enumerate(itertools.islice(stream, 50)):
+        assert name == f"id-{n}"
+        close(vectors, expected[n % 6])
+
+
+def test_a_stream_of_pairs_has_pairs(model):
+    with pytest.raises(
+        InputError, match=r"sentence 1: a pair \(id, sentence\) is expected, not 'b'"
+    ):
+        list(model[0].encode_iter([("x", "a"), "b"], with_ids=True))
+
+
+def test_progress(model, monkeypatch):
+    elmo, _ = model
+    seen = []
+    elmo.encode(TEXT, show_progress=lambda *event: seen.append(event))
+    assert seen == [(1, 6), (2, 6), (3, 8), (4, 11), (5, 14), (6, 15)]
+    for interval, n_lines in ((0, 7), (1000, 1)):
+        monkeypatch.setattr("bilm.model.show_progress._INTERVAL", interval)
+        shown = io.StringIO()
+        monkeypatch.setattr("sys.stderr", shown)
+        for show_progress in (False, None):
+            elmo.encode(TEXT, show_progress=show_progress)
+            assert shown.getvalue() == ""
+        elmo.encode(TEXT, show_progress=True)
+        assert shown.getvalue().count("\r") == n_lines
+        assert "\r6 sentences  15 tokens  " in shown.getvalue()
+        assert shown.getvalue().endswith("\n")
+
+
+def test_progress_by_the_level_of_the_logger(model, capsys):
+    logger = logging.getLogger("bilm")
+    logger.setLevel(logging.INFO)
+    try:
+        model[0].encode(TEXT)
+    finally:
+        logger.setLevel(logging.NOTSET)
+    assert "6 sentences  15 tokens  " in capsys.readouterr().err
+
+
+# Long sentences
+
+
+def long_sentence(n):
+    words = ["the", "cat", "sees", "a", "bird", "猫", "."]
+    return [words[(k * k) % 7] + str(k % 5) for k in range(n)]
+
+
+@pytest.mark.parametrize("layers", ["all", "average", "top", 0])
+@pytest.mark.parametrize("pooling", [None, "mean", "max"])
+def test_a_long_sentence_in_stretches(stretched, monkeypatch, layers, pooling):
+    elmo, options, weights = stretched
+    sentences = [TOKENS[0], long_sentence(21), long_sentence(61), [], long_sentence(40), TOKENS[2]]
+    blocks = elmo._stretches.blocks
+    counted = []
+    kept = lambda sentence: [counted.append(block) or block for block in blocks(sentence)]  # noqa: E731
+    monkeypatch.setattr(elmo._stretches, "blocks", kept)
+    vectors = elmo.encode(sentences, layers, pooling)
+    assert {block.stop - block.start for block in counted} == {8, 5}
+    function = {"mean": np.mean, "max": np.max}.get(pooling)
+    for actual, wanted in zip(vectors, all_layers(options, weights, sentences), strict=True):
+        if layers != "all":
+            wanted = (
+                wanted.mean(axis=0)
+                if layers == "average"
+                else wanted[{"top": 2}.get(layers, layers)]
+            )
+        if function is not None:
+            wanted = function(wanted, axis=-2) if wanted.shape[-2] else np.zeros(actual.shape)
+        assert actual.dtype == np.float32
+        close(actual, wanted)
+
+
+def test_a_long_sentence_with_a_mix_that_normalises(stretched, monkeypatch):
+    elmo, _, _ = stretched
+    mix = ScalarMix(3, do_layer_norm=True)
+    sentence = long_sentence(50)
+    in_stretches = elmo.encode([sentence], mix)[0]
+    monkeypatch.setattr(elmo._corpus, "batch_tokens", 4096)
+    close(in_stretches, elmo.encode([sentence], mix)[0])
+
+
+@pytest.mark.slow
+def test_a_long_sentence_with_one_direction_and_no_projection(tmp_path):
+    for kind in ("one_direction", "no_lstm_projection_tight_clips"):
+        elmo, options, weights = small_stretches(tmp_path / kind, kind)
+        sentence = long_sentence(43)
+        close(elmo.encode([sentence], "all")[0], all_layers(options, weights, [sentence])[0])
+        pooled = elmo.encode([sentence], "all", "max")[0]
+        close(pooled, all_layers(options, weights, [sentence])[0].max(axis=1))
+
+
+# Token caches and tables of words
+
+WORDS = ["<S>", "</S>", "<UNK>", "the", "a", "cat", "."]
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Paths of a vocabulary and of its token cache, made by the model of `model`."""
+    folder = tmp_path_factory.mktemp("cache")
+    _, _, files = write_model(folder)
+    vocabulary = folder / "words.txt"
+    vocabulary.write_text("\n".join(WORDS) + "\n", encoding="utf-8")
+    dump_token_embeddings(vocabulary, *files, folder / "cache.hdf5")
+    return vocabulary, folder / "cache.hdf5", files
+
+
+def test_words_outside_a_cache_are_encoded_from_characters(model, cache, tmp_path):
+    _, expected = model
+    vocabulary, file, files = cache
+    elmo = ELMo.from_pretrained(files, vocab_file=vocabulary, embedding_weight_file=file)
+    assert elmo.vocabulary is not None and elmo.vocabulary.size == 7
+    encoded = []
+    encoder = elmo._words.network.encoder.characters
+    call = encoder.call
+    encoder.call = lambda characters: encoded.append(characters.shape[0]) or call(characters)
+    for actual, wanted in zip(elmo.encode(TEXT, "all"), expected, strict=True):
+        close(actual, wanted)
+    assert encoded
+    # Words of the cache are its rows, whatever the characters would give.
+    table = oracle.read_hdf5(file)["embedding"]
+    oracle.write_hdf5(tmp_path / "changed.hdf5", {"embedding": table + 1})
+    changed = ELMo.from_pretrained(
+        files, vocab_file=vocabulary, embedding_weight_file=tmp_path / "changed.hdf5"
+    )
+    close(changed.encode(["the dog"], 0)[0][0, :8], table[3] + 1)
+    close(changed.encode(["the dog"], 0)[0][1], elmo.encode(["the dog"], 0)[0][1])
+    close(changed.encode([["<UNK>"]], 0)[0][0, :8], table[2] + 1)
+    assert changed.fingerprint() != elmo.fingerprint()
+
+
+def test_a_cache_without_character_weights_names_the_word(model, cache, tmp_path):
+    _, expected = model
+    vocabulary, file, files = cache
+    weights = oracle.read_hdf5(files[1])
+    lstms = {name: value for name, value in weights.items() if name.startswith("RNN_")}
+    oracle.write_hdf5(tmp_path / "lstms.hdf5", lstms)
+    elmo = ELMo.from_pretrained(
+        (files[0], tmp_path / "lstms.hdf5"), vocab_file=vocabulary, embedding_weight_file=file
+    )
+    close(elmo.encode(["the the the"], "all")[0], expected[3])
+    with pytest.raises(InputError, match=r"sentence 1, word 2: 'dog' is not in .*words.txt, and "):
+        elmo.encode(["the cat", "a dog"])
+    assert elmo.encode([["<UNK>", "cat"]])[0].shape == (2, 16)
+
+
+def test_a_cache_needs_its_vocabulary(cache, tmp_path):
+    _, file, files = cache
+    with pytest.raises(InputError, match="a token cache needs the vocabulary"):
+        ELMo.from_pretrained(files, embedding_weight_file=file)
+    other = tmp_path / "other.txt"
+    other.write_text("<S>\n</S>\n<UNK>\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"other.txt: 7 words are expected, .* not 3"):
+        ELMo.from_pretrained(files, vocab_file=other, embedding_weight_file=file)
+
+
+def test_a_model_of_words(tmp_path):
+    options, weights, files = write_model(tmp_path, "words")
+    with pytest.raises(InputError, match="a model of words needs the vocabulary"):
+        ELMo.from_pretrained(files)
+    words = ["<S>", "</S>", "<UNK>", *(f"w{n}" for n in range(34))]
+    (tmp_path / "words.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    elmo = ELMo.from_pretrained(files, vocab_file=tmp_path / "words.txt")
+    vectors = elmo.encode(["w0 w33 unheard-of", "w5"], "all")
+    ids = np.array([[1, 4, 37, 3, 2], [1, 9, 2, 0, 0]])
+    expected = oracle.embed(weights, options, ids).lm_embeddings
+    close(vectors[0], expected[0])
+    close(vectors[1], expected[1, :, :1])
+
+
+def test_recorded_numbers(golden):
+    """The original program's vectors: its first batch, from zero states."""
+    import h5py
+
+    folder = golden / "inference" / "base"
+    sentences = json.loads((golden / "sentences.json").read_text(encoding="utf-8"))[:8]
+    vectors = ELMo.from_pretrained(folder).encode(sentences, "all")
+    with h5py.File(folder / "expected.hdf5") as file:
+        recorded = file["pass0/batch0/lm_embeddings"][()]
+    for actual, wanted in zip(vectors, recorded, strict=True):
+        close(actual, wanted[:, : actual.shape[1]])
