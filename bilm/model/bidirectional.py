@@ -75,7 +75,7 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         name: str = "bilm",
         **kwargs: Any,
     ) -> None:
-        super().__init__(name=name, trainable=trainable, autocast=False, **kwargs)
+        super().__init__(name=name, autocast=False, **kwargs)
         self.options = read_options(options_file)
         self.use_character_inputs = use_character_inputs
         self.max_batch_size = max_batch_size
@@ -98,6 +98,9 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         if weight_file is not None:
             load_network(self.network, weight_file, embedding_weight_file)
         self._kept_states = self._add_states() if stateful else None
+        # Now that the layers are there, and not before: it is handed on to every variable, which
+        # a model that holds this one, and its optimizer, will ask.
+        self.trainable = trainable
         self.built = True
 
     def _add_states(self) -> tuple[States, ...]:

@@ -1,0 +1,219 @@
+"""The language model and its mix as layers of a user's own Keras model."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm import BidirectionalLanguageModel, weight_layers
+from tests import oracle
+
+N_TAGS, L2 = 3, 0.05
+
+
+def write(folder, kind):
+    options = oracle.MODELS[kind]
+    return options, oracle.write_model(folder, options, oracle.random_weights(options, seed=6))
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("words"), "words")
+
+
+def build_tagger(files, trainable=False, n_uses=1, **mix_options):
+    """ids -> language model -> mix -> a tag for every token; the mix is used `n_uses` times."""
+    options = json.loads(Path(files[0]).read_text(encoding="utf-8"))
+    characters = "char_cnn" in options
+    shape = (None, options["char_cnn"]["max_characters_per_token"]) if characters else (None,)
+    ids = keras.Input(shape, dtype="int32")
+    bilm = BidirectionalLanguageModel(*files, use_character_inputs=characters, trainable=trainable)
+    ops = bilm(ids)
+    mixed = weight_layers("tagger", ops, **mix_options)
+    vectors = [mixed["weighted_op"]]
+    for _ in range(n_uses - 1):
+        vectors.append(weight_layers("tagger", ops, mix=mixed["mix"])["weighted_op"])
+    x = keras.layers.concatenate(vectors) if n_uses > 1 else vectors[0]
+    tags = keras.layers.Dense(N_TAGS, kernel_initializer=keras.initializers.GlorotNormal(1))(x)
+    return keras.Model(ids, tags), bilm, mixed["mix"]
+
+
+def compiled(model, **settings):
+    model.compile(
+        keras.optimizers.Adam(0.05),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        **settings,
+    )
+    return model
+
+
+@pytest.fixture(scope="module")
+def examples(words):
+    ids = oracle.random_characters(words[0], [3, 5, 1, 4, 2, 5, 5, 3], seed=1)
+    return ids, ids[:, 1:-1] % N_TAGS
+
+
+def copies(variables):
+    return [variable.numpy().copy() for variable in variables]
+
+
+def differ(variables, before):
+    return [not np.array_equal(v.numpy(), b) for v, b in zip(variables, before, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def fitted(words, examples):
+    """A tagger that was trained, with the values of its parts from before."""
+    model, bilm, mix = build_tagger(words[1], l2_coef=L2, do_layer_norm=True)
+    before = copies(bilm.weights), copies(mix.trainable_variables)
+    history = compiled(model).fit(*examples, batch_size=4, epochs=3, verbose=0)
+    return model, bilm, mix, before, history.history["loss"]
+
+
+def test_fit_trains_the_mix_and_leaves_the_language_model(fitted):
+    model, bilm, mix, (of_bilm, of_mix), losses = fitted
+    assert [variable.name for variable in mix.trainable_variables] == [
+        "tagger_ELMo_W",
+        "tagger_ELMo_gamma",
+    ]
+    assert all(differ(mix.trainable_variables, of_mix))
+    assert not any(differ(bilm.weights, of_bilm))
+    assert bilm.trainable_variables == []
+    assert len(model.trainable_variables) == 4
+    assert losses[-1] < losses[0]
+
+
+def test_fit_trains_a_language_model_that_is_trainable(words, examples):
+    model, bilm, mix = build_tagger(words[1], trainable=True)
+    before, of_mix = copies(bilm.weights), copies(mix.trainable_variables)
+    assert len(bilm.trainable_variables) == len(before) == 13
+    compiled(model).fit(*examples, batch_size=4, epochs=1, verbose=0)
+    assert all(differ(bilm.weights, before))
+    assert all(differ(mix.trainable_variables, of_mix))
+
+
+def test_training_can_be_switched_on_and_off(words, examples):
+    model, bilm, _ = build_tagger(words[1])
+    ids, _ = examples
+    for trainable in (True, False):
+        bilm.trainable = trainable
+        assert len(bilm.trainable_variables) == (13 if trainable else 0)
+        with tf.GradientTape() as tape:
+            value = tf.reduce_sum(bilm(ids)["lm_embeddings"])
+        gradients = tape.gradient(value, [variable.value for variable in bilm.weights])
+        assert [g is not None for g in gradients] == [trainable] * 13
+    assert model.trainable_variables
+
+
+@pytest.mark.parametrize("n_uses", [1, 2])
+def test_the_regularisation_is_among_the_losses_once(words, examples, n_uses):
+    model, _, mix = build_tagger(words[1], l2_coef=L2, n_uses=n_uses)
+    mix.W.assign([1.0, -2.0, 0.5])
+    assert len(model.losses) == 1
+    np.testing.assert_allclose(model.losses[0], L2 * 5.25, 1e-6)
+    ids, tags = examples
+    expected = keras.losses.SparseCategoricalCrossentropy(from_logits=True)(tags, model(ids))
+    total = compiled(model).evaluate(ids, tags, batch_size=len(ids), verbose=0)
+    np.testing.assert_allclose(total, float(expected) + L2 * 5.25, 1e-5)
+
+
+def test_a_mix_without_regularisation_adds_no_loss(words):
+    assert build_tagger(words[1])[0].losses == []
+
+
+def test_two_uses_share_one_mix(words):
+    model, _, mix = build_tagger(words[1], n_uses=2)
+    assert len(model.trainable_variables) == 4
+    assert [layer for layer in model.layers if layer.name == "tagger"] == [mix]
+
+
+def test_two_mixes_over_one_language_model(words, examples):
+    ids = keras.Input((None,), dtype="int32")
+    ops = BidirectionalLanguageModel(*words[1], use_character_inputs=False)(ids)
+    mixed = [weight_layers(name, ops) for name in ("input", "output")]
+    model = keras.Model(ids, [m["weighted_op"] for m in mixed])
+    assert sorted(variable.name for variable in model.trainable_variables) == [
+        "input_ELMo_W",
+        "input_ELMo_gamma",
+        "output_ELMo_W",
+        "output_ELMo_gamma",
+    ]
+    mixed[1]["mix"].gamma.assign([2.0])
+    first, second = model(examples[0])
+    np.testing.assert_allclose(2 * first, second, 1e-6, 1e-6)
+
+
+def test_saved_and_loaded_gives_the_same_and_trains_on(fitted, examples, tmp_path):
+    model, _, mix, _, _ = fitted
+    model.save(tmp_path / "tagger.keras")
+    loaded = keras.models.load_model(tmp_path / "tagger.keras")
+    np.testing.assert_array_equal(loaded.predict(examples[0]), model.predict(examples[0]))
+    assert len(loaded.trainable_variables) == 4
+    layers = {layer.name: layer for layer in loaded.layers}
+    np.testing.assert_array_equal(layers["tagger"].W, mix.W)
+    np.testing.assert_allclose(loaded.losses[0], model.losses[0])
+    losses = [m.evaluate(*examples, batch_size=8, verbose=0) for m in (loaded, model)]
+    np.testing.assert_allclose(*losses, 1e-6)
+    for ours, theirs in zip(loaded.optimizer.variables, model.optimizer.variables, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    before = copies(loaded.weights)
+    loaded.fit(*examples, batch_size=4, epochs=1, verbose=0)
+    assert sum(differ(loaded.weights, before)) == 4
+
+
+def test_weights_alone_are_saved_and_loaded(fitted, words, examples, tmp_path):
+    model = fitted[0]
+    model.save_weights(tmp_path / "tagger.weights.h5")
+    other, _, _ = build_tagger(words[1], l2_coef=L2, do_layer_norm=True)
+    other.load_weights(tmp_path / "tagger.weights.h5")
+    np.testing.assert_array_equal(other(examples[0]), model(examples[0]))
+
+
+def test_eager_graph_and_keras_give_the_same(words, examples):
+    """The same mix over arrays, inside tf.function, and in a functional model."""
+    model, bilm, mix = build_tagger(words[1])
+    mix.W.assign([0.3, 0.1, -0.4])
+    ids, _ = examples
+    vectors = keras.Model(model.input, model.get_layer("tagger").output[0])
+
+    @tf.function(input_signature=[tf.TensorSpec((None, None), tf.int32)])
+    def traced(ids):
+        return weight_layers("tagger", bilm(ids), mix=mix)["weighted_op"]
+
+    eager = weight_layers("tagger", bilm(ids), mix=mix)["weighted_op"]
+    np.testing.assert_allclose(traced(tf.constant(ids)), eager, 1e-6, 1e-6)
+    np.testing.assert_allclose(vectors(ids), eager, 1e-6, 1e-6)
+
+
+LOADER = """
+import sys
+import numpy as np
+import keras
+import bilm.model, bilm.layers
+model = keras.models.load_model(sys.argv[1])
+np.save(sys.argv[3], model.predict(np.load(sys.argv[2]), verbose=0))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["words", "short_words_261", "one_direction"])
+def test_loaded_in_another_process(tmp_path, kind):
+    """The files of the model are not needed any more."""
+    options, files = write(tmp_path / "model", kind)
+    ids = oracle.random_characters(options, [3, 5, 1], seed=1)
+    model, _, mix = build_tagger(files)
+    mix.W.assign([0.3, 0.1, -0.4])
+    model.save(tmp_path / "tagger.keras")
+    for file in files:
+        Path(file).unlink()
+    np.save(tmp_path / "ids.npy", ids)
+    arguments = [str(tmp_path / name) for name in ("tagger.keras", "ids.npy", "out.npy")]
+    subprocess.run([sys.executable, "-c", LOADER, *arguments], check=True)
+    np.testing.assert_allclose(np.load(arguments[2]), model.predict(ids), 1e-6, 1e-6)
