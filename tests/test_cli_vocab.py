@@ -104,8 +104,11 @@ def test_shard_says_what_it_made_and_what_comes_next(folder, capsys):
         "empty lines  100 skipped",
         "next:",
     ]
-    verbs = [shlex.split(line)[1] for line in printed[4:]]
-    assert verbs == ["vocab", "train", "test"]
+    assert printed[4:] == [
+        "  bilm vocab 'my corpus/train-*.txt' --out 'my corpus/vocab.txt'",
+        "  bilm train --save_dir model --vocab_file 'my corpus/vocab.txt' "
+        "--train_prefix 'my corpus/train-*.txt' --heldout_prefix 'my corpus/heldout-*.txt'",
+    ]
     assert main(shlex.split(printed[4])[1:]) == 0
     assert len(Path("my corpus/vocab.txt").read_text("utf-8").split()) == 93
     assert "which are never overwritten" in input_error(arguments, capsys)
@@ -119,7 +122,7 @@ def test_commands_that_come_next_run_as_printed(folder, capsys):
         words = shlex.split(line)
         small = ["--options_file", "options.json"] if words[1] == "train" else []
         assert main([*words[1:], *small]) == 0, line
-    assert "predictions" in capsys.readouterr().out
+    assert (folder / "model" / "checkpoint").exists()
 
 
 def test_min_count_is_advised_for_large_text(folder, capsys):

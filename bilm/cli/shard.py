@@ -129,8 +129,6 @@ def _next_commands(made: ShardedCorpus, out_dir: str) -> list[list[str]]:
         count += ["--min_count", "3"]
     train = ["bilm", "train", "--save_dir", "model", "--vocab_file", vocabulary]
     train += ["--train_prefix", made.training.pattern]
-    commands = [count, train]
     if made.heldout is not None:
-        test = ["bilm", "test", "--save_dir", "model", "--test_prefix", made.heldout.pattern]
-        commands.append(test)
-    return commands
+        train += ["--heldout_prefix", made.heldout.pattern]
+    return [count, train]

@@ -55,7 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=whole_number(1),
         metavar="N",
         help="different words held in memory, in all processes together (default: 2,000,000, "
-        "about 0.6 GB); more are sorted on the disk, and the result is the same",
+        "about 0.5 GB); more are sorted on the disk, and the result is the same",
     )
 
 

@@ -21,7 +21,7 @@ from bilm.files import PathLike, atomic_write, find_files, read_lines
 logger = logging.getLogger(__name__)
 
 MAX_DISTINCT = 2_000_000
-"""Different words that `build_vocabulary` holds in memory at once: about 0.6 GB."""
+"""Different words that `build_vocabulary` holds in memory at once: about 0.5 GB."""
 
 _SPECIAL = (BOS, EOS, UNK)
 _NO_WORDS = frozenset((*_SPECIAL, NOT_A_TOKEN))
