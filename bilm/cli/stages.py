@@ -45,7 +45,10 @@ class StageLine:
 
 
 def _amount(stage: Stage) -> str:
-    scale, unit = (_MEGABYTE, "MB") if stage.unit == "bytes" else (1, stage.unit)
+    scale, unit = 1, stage.unit
+    if unit == "bytes":
+        small = stage.total is not None and stage.total < 10 * _MEGABYTE
+        scale, unit = (1000, "kB") if small else (_MEGABYTE, "MB")
     done = f"{stage.doing}  {stage.done / scale:,.0f}"
     if stage.total is None:
         return f"{done} {unit}"
