@@ -49,6 +49,12 @@ class ProgressLine:
         if last:
             self.close()
 
+    def add(self, text: str) -> None:
+        """Write a line that stays."""
+        self.close()
+        self._stream.write(f"{text}\n")
+        self._stream.flush()
+
     def close(self) -> None:
         """End a line that stands on the terminal, so that other text begins on a new one."""
         if self._width:
@@ -60,7 +66,7 @@ class ProgressLine:
 def duration(seconds: float) -> str:
     """Seconds as people say them.
 
-    >>> [duration(s) for s in (7.4, 75, 3700, 200000)]
+    >>> [duration(s) for s in (7.4, 75, 3720, 200000)]
     ['7 s', '1 min 15 s', '1 h 02 min', '2 d 07 h']
     """
     whole = round(seconds)
@@ -96,6 +102,8 @@ class TrainingLine:
             f"perplexity {event.perplexity:,.1f}{self._label}"
         )
         self._line.show(text, last=event.step >= event.n_steps)
+        if event.heldout is not None:
+            self._line.add(_heldout(event))
 
     def _speed(self, event: TrainingProgress) -> str:
         """Rate and time to the end, from the second event on: the first step compiles."""
@@ -106,3 +114,15 @@ class TrainingLine:
         rate = (event.tokens - first.tokens) / seconds
         left = (event.n_steps - event.step) * seconds / (event.step - first.step)
         return f"  {rate:,.0f} tokens/s  {duration(left)} left"
+
+
+def _heldout(event: TrainingProgress) -> str:
+    """The held-out perplexity of an event in words."""
+    perplexity = event.heldout
+    if perplexity is None:
+        return ""
+    parts = ""
+    if perplexity.backward is not None:
+        parts = f" (forward {perplexity.forward:,.1f}, backward {perplexity.backward:,.1f})"
+    best = ", the best so far" if event.is_best else ""
+    return f"step {event.step:,}: held-out perplexity {float(perplexity):,.1f}{parts}{best}"
