@@ -68,7 +68,13 @@ def test_training_line_measures_from_the_second_event():
 
     def event(step: int, tokens: int, seconds: float) -> SimpleNamespace:
         return SimpleNamespace(
-            step=step, n_steps=1000, epoch=1, perplexity=1234.56, tokens=tokens, seconds=seconds
+            step=step,
+            n_steps=1000,
+            epoch=1,
+            perplexity=1234.56,
+            tokens=tokens,
+            seconds=seconds,
+            heldout=None,
         )
 
     show(event(1, 100, 10.0))  # the first step compiles

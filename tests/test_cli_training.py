@@ -60,8 +60,9 @@ def test_flags_stand_above_the_options_file(text):
 def test_train_refuses_a_folder_with_a_model(trained, capsys):
     text, save_dir = trained
     before = sorted(os.listdir(save_dir))
-    error = input_error(train_arguments(text, save_dir), capsys)
+    error = input_error(train_arguments(text, save_dir, "--n_epochs", "2"), capsys)
     assert error.startswith(f"bilm: error: {save_dir} has a trained model in it")
+    assert "n_epochs is 1 there, and 2 is asked for" in error
     assert f"`bilm restart --save_dir {save_dir}`" in error
     assert "another --save_dir" in error
     assert sorted(os.listdir(save_dir)) == before

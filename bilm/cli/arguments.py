@@ -144,8 +144,7 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--precision",
         choices=("float32", "bfloat16"),
-        default="float32",
-        help="what matrix products are computed in (default: float32)",
+        help="what matrix products are computed in (default: float32; going on, that of the run)",
     )
     group.add_argument(
         "--save_minutes",

@@ -26,6 +26,7 @@ MODEL_FILES = ("model.hdf5", "options.json", training_run.VOCABULARY_NAME)
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `bilm dump`."""
     arguments.add_save_dir(parser, "folder of the model")
+    training_run.add_best(parser)
     target = parser.add_mutually_exclusive_group(required=True)
     target.add_argument("--outfile", metavar="FILE.hdf5", help="weights file to write")
     target.add_argument("--model_dir", metavar="FOLDER", help="model folder to write")
@@ -38,6 +39,7 @@ def run(args: argparse.Namespace) -> int:
     if args.outfile is not None and args.vocab_file is not None:
         arguments.usage_error(args, "--vocab_file goes with --model_dir, not with --outfile")
     import_tensorflow()
+    args.save_dir = training_run.model_folder(args)
     written = _dump_folder(args) if args.outfile is None else _dump_file(args)
     for path in written:
         print(path)

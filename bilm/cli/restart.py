@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 
-from bilm.cli import arguments, training_run
+from bilm.cli import arguments, run_options, training_flags, training_run
 from bilm.cli.tensorflow_import import import_tensorflow
 from bilm.options import Options
 
@@ -21,13 +21,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_vocab_file(parser)
     arguments.add_corpus(parser, "--train_prefix", "text to train on")
     arguments.add_run_options(parser)
+    training_flags.add_heldout(parser)
+    training_flags.add_schedule(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Train an existing model further."""
+    training_flags.require_heldout(args)
     import_tensorflow()
     from bilm.training import load_options_latest_checkpoint
     from bilm.training.checkpoint import read_record
+    from bilm.training.run import RunSettings, recorded_settings
 
     values, checkpoint = load_options_latest_checkpoint(args.save_dir)
     record = read_record(checkpoint)
@@ -35,7 +39,11 @@ def run(args: argparse.Namespace) -> int:
         # The original program has no place to go on from: the text named now is counted.
         values.pop("n_train_tokens", None)
     options = Options.from_dict(values, training=True, source=args.save_dir)
-    options = training_run.override(options, args)
+    options = run_options.override(options, args)
+    settings = RunSettings() if record is None else recorded_settings(record)
+    settings = run_options.override_settings(settings, args)
     vocab_file = training_run.find_vocabulary(args)
-    seed = (record or {}).get("seed", 0) if args.seed is None else args.seed
-    return training_run.run_training(args, options, vocab_file, seed, checkpoint)
+    vocabulary = training_run.load_vocabulary(vocab_file, options)
+    options = training_run.fit_to_vocabulary(options, vocabulary.size, vocab_file, args.save_dir)
+    job = training_run.Job(options, settings, vocabulary, vocab_file, checkpoint)
+    return training_run.run_training(args, job)

@@ -10,15 +10,22 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
+from typing import TYPE_CHECKING
 
 from bilm.cli import arguments, training_run
 from bilm.cli.tensorflow_import import import_tensorflow
+from bilm.files import atomic_write
 from bilm.options import Options
+
+if TYPE_CHECKING:
+    from bilm.training import SentenceScores
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `bilm test`."""
     arguments.add_save_dir(parser, "folder of the model")
+    training_run.add_best(parser)
     arguments.add_vocab_file(parser)
     arguments.add_corpus(parser, "--test_prefix", "held-out text")
     parser.add_argument(
@@ -35,13 +42,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="carry the LSTM states from sentence to sentence, as the original program does "
         "(default: each sentence stands alone)",
     )
+    parser.add_argument(
+        "--per_sentence",
+        metavar="FILE",
+        help="write the score of every sentence, separated by tabs, in the order of the text",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the perplexity of a model."""
+    if args.per_sentence and args.carry_state:
+        arguments.usage_error(args, "--per_sentence scores each sentence alone, not --carry_state")
     import_tensorflow()
     from bilm.training import load_options_latest_checkpoint, test
 
+    args.save_dir = training_run.model_folder(args)
     values, checkpoint = load_options_latest_checkpoint(args.save_dir)
     options = Options.from_dict(values, training=True, source=args.save_dir)
     vocab_file = training_run.find_vocabulary(args)
@@ -50,11 +65,31 @@ def run(args: argparse.Namespace) -> int:
     training_run.fit_to_vocabulary(options, vocabulary.size, vocab_file, args.save_dir)
     corpus = training_run.open_corpus(options, args.test_prefix, vocabulary, test=True)
     perplexity = test(
-        values, checkpoint, corpus, batch_size=args.batch_size, carry_state=args.carry_state
+        values,
+        checkpoint,
+        corpus,
+        batch_size=args.batch_size,
+        carry_state=args.carry_state,
+        per_sentence=args.per_sentence is not None,
     )
+    if perplexity.sentences is not None:
+        _write_scores(args.per_sentence, perplexity.sentences)
     print(f"forward perplexity   {perplexity.forward:.4f}")
     if perplexity.backward is not None:
         print(f"backward perplexity  {perplexity.backward:.4f}")
         print(f"perplexity           {float(perplexity):.4f}")
     print(f"predictions          {perplexity.n_predictions}")
     return 0
+
+
+def _write_scores(path: str, scores: SentenceScores) -> None:
+    """A line a sentence: its number from 1, predictions, loss of each direction in nats, and
+    exp of the mean loss."""
+    names = ("forward_nats", "backward_nats")[: len(scores.losses)]
+    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        file.write("\t".join(("sentence", "predictions", *names, "perplexity")) + "\n")
+        for k, n in enumerate(scores.n_predictions.tolist()):
+            losses = scores.losses[:, k]
+            perplexity = math.exp(min(700.0, losses.mean() / n))
+            fields = (str(k + 1), str(n), *(f"{loss:.4f}" for loss in losses), f"{perplexity:.4f}")
+            file.write("\t".join(fields) + "\n")

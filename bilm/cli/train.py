@@ -6,31 +6,49 @@ word a line: <S>, </S>, <UNK>, then the words by falling count. Tokens are count
   bilm train --save_dir model --vocab_file vocab.txt --train_prefix 'corpus/train-*.txt'
 
 The folder then holds checkpoints, options.json and the vocabulary (vocab.txt); `bilm test`
-measures it and `bilm dump` writes its weights for use. Stopped by Ctrl-C, it can be taken up
-again by `bilm restart`.
+measures it and `bilm dump` writes its weights for use. When it was stopped, by Ctrl-C, a crash or
+a full disk, the same command goes on from the last checkpoint.
 """
 
 from __future__ import annotations
 
 import argparse
 
-from bilm.cli import arguments, training_run
+from bilm.cli import arguments, run_options, training_flags, training_run
+from bilm.cli.same_run import find_same_run
 from bilm.cli.tensorflow_import import import_tensorflow
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `bilm train`."""
-    arguments.add_save_dir(parser, "where the model goes; one that has a model is refused")
+    arguments.add_save_dir(
+        parser, "where the model goes; a run in it is gone on with, another model is refused"
+    )
     parser.add_argument("--vocab_file", metavar="FILE", required=True, help="vocabulary")
     arguments.add_corpus(parser, "--train_prefix", "text to train on")
     arguments.add_network_choice(parser)
     arguments.add_run_options(parser)
+    training_flags.add_heldout(parser)
+    training_flags.add_schedule(parser)
+    training_flags.add_start(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train a new model."""
+    """Train a new model, or go on with the run that this command began."""
+    training_flags.require_heldout(args)
     import_tensorflow()
-    training_run.require_new_folder(args)
+    from bilm.training.checkpoint import holds_model
+    from bilm.training.run import RunSettings
+
+    goes_on = holds_model(args.save_dir)
     training_run.require_same_words(args.vocab_file, args.save_dir)
-    options = training_run.chosen_options(args)
-    return training_run.run_training(args, options, args.vocab_file, args.seed or 0)
+    options = run_options.chosen_options(args)
+    settings = run_options.override_settings(RunSettings(init_from=args.init_from), args)
+    vocabulary = training_run.load_vocabulary(args.vocab_file, options)
+    source = args.options_file or args.init_from or "the preset"
+    options = training_run.fit_to_vocabulary(options, vocabulary.size, args.vocab_file, source)
+    checkpoint = None
+    if goes_on:
+        options, checkpoint = find_same_run(args, options, settings)
+    job = training_run.Job(options, settings, vocabulary, args.vocab_file, checkpoint)
+    return training_run.run_training(args, job)

@@ -1,4 +1,4 @@
-"""What `bilm train`, `restart` and `test` have in common: options, vocabulary, corpus, report."""
+"""What `bilm train`, `restart` and `test` have in common: vocabulary, corpus, run, report."""
 
 from __future__ import annotations
 
@@ -12,35 +12,19 @@ from typing import TYPE_CHECKING, Any
 from bilm.cli.progress import ProgressLine, TrainingLine
 from bilm.errors import InputError
 from bilm.files import atomic_write, open_text, read_lines, require_file
-from bilm.options import Options, preset
+from bilm.options import Options
 
 if TYPE_CHECKING:
     from bilm.data import BidirectionalLMDataset, LMDataset, Vocabulary
     from bilm.training import TrainingProgress, TrainingRecord
+    from bilm.training.run import RunSettings
 
 VOCABULARY_NAME = "vocab.txt"
-_OVERRIDES = ("n_epochs", "batch_size", "learning_rate", "n_train_tokens")
 
 
 def note(text: str) -> None:
     """Tell the user something on standard error."""
     print(text, file=sys.stderr)
-
-
-def chosen_options(args: argparse.Namespace) -> Options:
-    """The training options that --preset or --options_file names, with the run's flags on top."""
-    if args.options_file is not None:
-        options = Options.from_file(args.options_file, training=True)
-    else:
-        name = args.preset or "small"
-        options = Options.from_dict(preset(name), training=True, source=f"preset {name}")
-    return override(options, args)
-
-
-def override(options: Options, args: argparse.Namespace) -> Options:
-    """`options` with the flags of the run that were given."""
-    given = {name: getattr(args, name) for name in _OVERRIDES if getattr(args, name) is not None}
-    return dataclasses.replace(options, **given)
 
 
 def fit_to_vocabulary(options: Options, n_words: int, vocab_file: str, source: str) -> Options:
@@ -128,64 +112,90 @@ def require_same_words(vocab_file: str, save_dir: str) -> None:
         raise InputError(f"{vocab_file} differs from {kept}, the vocabulary kept in that folder.")
 
 
-def run_training(
-    args: argparse.Namespace,
-    options: Options,
-    vocab_file: str,
-    seed: int,
-    checkpoint: str | None = None,
-) -> int:
-    """Train into --save_dir, showing progress, and print where the model is.
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What a run needs beside its flags.
 
-    Args:
-        seed: of the run, its shuffling included.
+    Attributes:
+        options: for the vocabulary.
+        settings: seed, precision, schedule.
+        vocabulary: of the model.
+        vocab_file: where it is from.
         checkpoint: what to go on from; None starts a new model.
     """
-    vocabulary = load_vocabulary(vocab_file, options)
-    source = args.save_dir if checkpoint else args.options_file or "the preset"
-    options = fit_to_vocabulary(options, vocabulary.size, vocab_file, source)
-    corpus = open_corpus(options, args.train_prefix, vocabulary, shuffle_on_load=True, seed=seed)
-    record = _train(args, options, corpus, vocab_file, seed, checkpoint)
+
+    options: Options
+    settings: RunSettings
+    vocabulary: Vocabulary
+    vocab_file: str
+    checkpoint: str | None = None
+
+
+def run_training(args: argparse.Namespace, job: Job) -> int:
+    """Train into --save_dir, showing progress, and print where the model is."""
+    corpus = open_corpus(
+        job.options,
+        args.train_prefix,
+        job.vocabulary,
+        shuffle_on_load=True,
+        seed=job.settings.seed,
+    )
+    heldout = None
+    if args.heldout_prefix is not None:
+        heldout = open_corpus(job.options, args.heldout_prefix, job.vocabulary, test=True)
+    record = _train(args, job, corpus, heldout)
     _report(record, args.save_dir)
     return 0
 
 
-def _train(
-    args: argparse.Namespace,
-    options: Options,
-    corpus: LMDataset | BidirectionalLMDataset,
-    vocab_file: str,
-    seed: int,
-    checkpoint: str | None,
-) -> TrainingRecord:
+def _train(args: argparse.Namespace, job: Job, corpus: Any, heldout: Any) -> TrainingRecord:
     from bilm.training import train
 
+    if job.checkpoint is not None:
+        note(f"going on from {job.checkpoint}")
     note("reading the corpus and compiling the model ...")
     line = ProgressLine(sys.stderr)
-    show = TrainingLine(line, options.sample_softmax)
+    show = TrainingLine(line, job.options.sample_softmax)
 
     def progress(event: TrainingProgress) -> None:
         show(event)
         # After a step, whatever could be wrong with the input has been found.
-        keep_vocabulary(vocab_file, args.save_dir)
+        _keep_vocabularies(job.vocab_file, args.save_dir)
 
     try:
         return train(
-            options.training_dict(),
+            job.options.training_dict(),
             corpus,
             args.n_gpus,
             args.save_dir,
             args.save_dir,
-            checkpoint,
-            seed=seed,
-            precision=args.precision,
+            job.checkpoint,
+            seed=job.settings.seed,
+            precision=job.settings.precision,
+            schedule=job.settings.schedule,
             save_minutes=args.save_minutes,
             progress=progress,
+            heldout=heldout,
+            heldout_every=args.heldout_every,
+            patience=args.patience,
+            init_from=job.settings.init_from,
+            init_vocab=getattr(args, "init_vocab", None),
+            tensorboard=args.tensorboard,
         )
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_what_is_saved(args)) from None
     finally:
         line.close()
+
+
+def _keep_vocabularies(vocab_file: str, save_dir: str) -> None:
+    """Beside the checkpoints and beside the best one, so that each folder is whole."""
+    from bilm.training.best import BEST_FOLDER
+
+    keep_vocabulary(vocab_file, save_dir)
+    best = os.path.join(save_dir, BEST_FOLDER)
+    if os.path.isdir(best):
+        keep_vocabulary(vocab_file, best)
 
 
 def _what_is_saved(args: argparse.Namespace) -> str:
@@ -197,34 +207,52 @@ def _what_is_saved(args: argparse.Namespace) -> str:
     # The rest of the run's settings is in the folder.
     if args.n_gpus != 1:
         command += ["--n_gpus", str(args.n_gpus)]
-    if args.precision != "float32":
-        command += ["--precision", args.precision]
     return f"The last checkpoint is in {args.save_dir}; to go on from it: {shlex.join(command)}"
 
 
 def _report(record: TrainingRecord, save_dir: str) -> None:
+    if record.words_carried is not None:
+        known, n_words = record.words_carried
+        note(f"of {n_words:,} words of the vocabulary {known:,} were known to the first model")
+    if record.stopped_early:
+        note(f"stopped early: the best held-out perplexity was that of step {record.best_step:,}")
     if record.n_steps == 0:
         print(f"all steps of this run are done; the model is {record.checkpoint}")
         note("More --n_epochs train it further.")
         return
     print(f"trained {record.n_steps:,} steps; the model is {record.checkpoint}")
+    if record.best is not None:
+        print(f"best held-out perplexity {record.best:.4f} after step {record.best_step}")
+    chosen = " --best" if record.best is not None else ""
     note(
-        f"Next: bilm test --save_dir {save_dir} --test_prefix HELDOUT\n"
-        f"      bilm dump --save_dir {save_dir} --model_dir FOLDER"
+        f"Next: bilm test --save_dir {save_dir}{chosen} --test_prefix HELDOUT\n"
+        f"      bilm dump --save_dir {save_dir}{chosen} --model_dir FOLDER"
     )
 
 
-def require_new_folder(args: argparse.Namespace) -> None:
-    """Check that training would write over no model.
+def add_best(parser: argparse.ArgumentParser) -> None:
+    """--best, for the verbs that read a model."""
+    parser.add_argument(
+        "--best",
+        action="store_true",
+        help="take the model that was best on the held-out text (default: the last one)",
+    )
+
+
+def model_folder(args: argparse.Namespace) -> str:
+    """--save_dir, or the folder of its best model.
 
     Raises:
-        InputError: --save_dir has one.
+        InputError: there is none.
     """
+    from bilm.training.best import BEST_FOLDER
     from bilm.training.checkpoint import holds_model
 
-    if holds_model(args.save_dir):
+    if not args.best:
+        return args.save_dir
+    folder = os.path.join(args.save_dir, BEST_FOLDER)
+    if not holds_model(folder):
         raise InputError(
-            f"{args.save_dir} has a trained model in it, which is never overwritten: "
-            f"`bilm restart --save_dir {args.save_dir}` trains it further, "
-            "another --save_dir starts a new one."
+            f"{args.save_dir} has no best model: `bilm train --heldout_prefix` keeps one."
         )
+    return folder

@@ -14,7 +14,7 @@ import numpy as np
 from bilm.data.shard import Shard
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import InputError
-from bilm.files import PathLike, find_files, read_lines
+from bilm.files import PathLike, find_files, read_lines, require_file
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +63,7 @@ class Corpus:
         self.one_pass = one_pass
         self.seed = seed
         self.worker = worker
+        self._sizes = {path: os.path.getsize(path) for path in self.files}
         if not any(True for path in self.files for _ in self.sentences(path)):
             share = f" for worker {worker[0]} of {worker[1]}" if worker[1] > 1 else ""
             raise InputError(f"{filepattern}: no sentence in these files{share}.")
@@ -70,7 +71,7 @@ class Corpus:
     @functools.cached_property
     def fingerprint(self) -> int:
         """48 bits of the shards' names and sizes, by which a changed corpus is noticed."""
-        shards = [f"{os.path.basename(path)}\0{os.path.getsize(path)}\n" for path in self.files]
+        shards = [f"{os.path.basename(path)}\0{size}\n" for path, size in self._sizes.items()]
         digest = hashlib.blake2b("".join(shards).encode("utf-8", "surrogateescape"), digest_size=6)
         return int.from_bytes(digest.digest(), "big")
 
@@ -93,14 +94,34 @@ class Corpus:
         """The sentences `before`, then those of a load in the order of the run.
 
         Raises:
-            FileNotFoundError, InputError: the file has gone, or is not UTF-8 (file and line).
+            FileNotFoundError, InputError: the file has gone, has another size than before, or is
+                not UTF-8 (file and line).
         """
         turn, ordinal = divmod(load, len(self.files))
-        path = self.files[self._order(turn)[ordinal]]
-        shard = self._load(path, before)
+        shard = self._load(self._file(load), before)
         if not self.shuffle:
             return shard
         return shard.shuffled(self._generator(turn, 1 + ordinal), first=len(before))
+
+    def describe(self, load: int, sentence: int) -> str:
+        """Where a sentence of a load is, for people; the file is read to find it.
+
+        Args:
+            load: its number.
+            sentence: number in the order of the run.
+        """
+        turn, ordinal = divmod(load, len(self.files))
+        path = self._file(load)
+        order = np.arange(sum(1 for _ in self.sentences(path)))
+        if self.shuffle:
+            self._generator(turn, 1 + ordinal).shuffle(order)
+        if sentence >= len(order):
+            return f"the end of {path} (pass {turn + 1})"
+        return f"sentence {order[sentence] + 1:,} of {path} (pass {turn + 1})"
+
+    def _file(self, load: int) -> str:
+        turn, ordinal = divmod(load, len(self.files))
+        return self.files[self._order(turn)[ordinal]]
 
     def read_in_turn(self) -> Iterator[Shard]:
         """Every load, from number 0 on."""
@@ -112,6 +133,12 @@ class Corpus:
 
     def _load(self, path: str, before: Sequence[Sequence[str]] = ()) -> Shard:
         shard = Shard.from_sentences(itertools.chain(before, self.sentences(path)), self.vocab)
+        size = os.path.getsize(require_file(path, "text file"))
+        if size != self._sizes[path]:
+            raise InputError(
+                f"{path}: the file has {size:,} bytes, and had {self._sizes[path]:,} when the "
+                "corpus was opened; it must not change while it is read."
+            )
         if len(shard) == len(before):
             logger.warning("%s: no sentence in this file", path)
         return shard

@@ -91,6 +91,16 @@ class _Dataset:
                 place=reader.place(),
             )
 
+    def describe_place(self, place: Place | None) -> str:
+        """Where the corpus goes on from a place, for people: file, sentence and pass.
+
+        Args:
+            place: of a batch of this data set; None is the beginning.
+        """
+        if place is None:
+            return self._corpus.describe(0, 0)
+        return self._corpus.describe(place.load, place.sentence)
+
     def iter_sentence_batches(self, max_tokens: int) -> Iterator[Batch]:
         """Every sentence once, each a row of its own that begins at column 0.
 

@@ -238,7 +238,10 @@ class Trainer:
             state = f"Training stopped after step {n}, which is saved as {self.record.checkpoint}."
         else:
             state = f"Training stopped after step {n}; {self._last_checkpoint()}."
-        return f"{error} {state}"
+        text = str(error)
+        if isinstance(error, OSError) and error.strerror is not None:
+            text = f"{error.filename}: {error.strerror}."
+        return f"{text} {state}"
 
     def _event(self, heldout: Perplexity | None) -> TrainingProgress:
         run, record = self._run, self.record
