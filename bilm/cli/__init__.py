@@ -20,7 +20,7 @@ import bilm
 from bilm.cli.arguments import Parser
 from bilm.errors import InputError, TrainingError
 
-VERBS = ("shard", "vocab", "train", "restart", "test", "dump", "demo")
+VERBS = ("shard", "vocab", "train", "restart", "test", "plot", "dump", "info", "embed", "demo")
 
 
 def main(argv: Sequence[str] | None = None, verb: str | None = None) -> int:

@@ -1,0 +1,184 @@
+"""Say what a model is.
+
+MODEL is a folder or ZIP file with weights and options, or a folder of a training run; a pair of
+files is named by --options_file and --weight_file. The weights are loaded: what is said is so.
+
+  bilm info elmo
+  bilm info training-folder --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+from typing import Any
+
+from bilm.cli import model_arguments
+from bilm.cli.tensorflow_import import import_tensorflow
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `bilm info`."""
+    parser.add_argument("model", metavar="MODEL", nargs="?", help="folder or ZIP file")
+    model_arguments.add_pair(parser.add_argument_group("in place of MODEL"))
+    parser.add_argument("--json", action="store_true", help="the same as a JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print what a model is."""
+    source = model_arguments.model_source(args)
+    import_tensorflow()
+    from bilm.model.description import describe_model
+
+    if isinstance(source, str) and _is_training(source):
+        facts = describe_training(source)
+    else:
+        facts = describe_model(source)
+    if args.json:
+        print(json.dumps(facts, ensure_ascii=False, indent=1))
+    else:
+        for name, text in human_text(facts):
+            print(f"{name:<14}{text}")
+    return 0
+
+
+def _is_training(source: str) -> bool:
+    """A folder with checkpoints; one that has weights as well is asked for what it was made by."""
+    from bilm.training.checkpoint import holds_model
+
+    return os.path.isdir(source) and holds_model(source)
+
+
+def describe_training(save_dir: str) -> dict[str, Any]:
+    """The facts of a training folder: those of its options, its newest checkpoint and its run."""
+    from bilm.model.description import count_parameters, describe_options, describe_vocabulary
+    from bilm.options import Options
+    from bilm.training import load_options_latest_checkpoint
+    from bilm.training.checkpoint import read_record, read_step
+    from bilm.weights import open_checkpoint
+
+    values, checkpoint = load_options_latest_checkpoint(save_dir)
+    options = Options.from_dict(values, training=True, source=save_dir)
+    shapes = open_checkpoint(checkpoint).get_variable_to_shape_map()
+    weights = {
+        name: tuple(shape)
+        for name, shape in shapes.items()
+        if name.startswith("lm/") and not name.endswith("/Adagrad")
+    }
+    record = read_record(checkpoint) or {}
+    vocabulary = os.path.join(save_dir, "vocab.txt")
+    return {
+        "model": save_dir,
+        "kind": "training",
+        **describe_options(options, options.n_tokens_vocab),
+        "parameters": count_parameters(weights),
+        "vocabulary": describe_vocabulary(vocabulary if os.path.exists(vocabulary) else None),
+        "training": {
+            "checkpoint": os.path.basename(checkpoint),
+            "step": read_step(checkpoint),
+            "tokens_per_step": options.batch_size * options.unroll_steps,
+            "batch_size": options.batch_size,
+            "unroll_steps": options.unroll_steps,
+            "n_train_tokens": options.n_train_tokens,
+            "n_epochs": options.n_epochs,
+            "n_tokens_vocab": options.n_tokens_vocab,
+            "dropout": options.dropout,
+            "learning_rate": options.learning_rate,
+            "sampled_softmax": options.sample_softmax,
+            "train_perplexity": record.get("train_perplexity"),
+            "seed": record.get("seed"),
+            "log": _last_line(os.path.join(save_dir, "train_log.jsonl")),
+        },
+    }
+
+
+def _last_line(path: str) -> dict[str, Any] | None:
+    """The last whole line of a log; None if there is none."""
+    if not os.path.exists(path):
+        return None
+    last = None
+    with open(path, encoding="utf-8", errors="replace") as log:
+        for line in log:
+            try:
+                last = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+    return last if isinstance(last, dict) else None
+
+
+def human_text(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    """The facts in words: pairs of a name and what there is to say."""
+    rows = [("model", facts["model"]), ("input", _input_text(facts["input"]))]
+    if facts["input"]["kind"] == "characters":
+        rows.append(("encoder", _encoder_text(facts["input"], facts["lstm"]["projection_dim"])))
+    rows.append(("LSTMs", _lstm_text(facts["lstm"])))
+    vectors, counts = facts["vectors"], facts["parameters"]
+    rows.append(("vectors", f"{vectors['layers']} layers of {vectors['dim']}, layer 0 the tokens'"))
+    rows.append(("parameters", _parameters_text(counts)))
+    if "weights" in facts:
+        weights = facts["weights"]
+        rows.append(("weights", f"{weights['file']}, {weights['bytes']:,} bytes"))
+        if weights["other_datasets"]:
+            rows.append(("", f"with {', '.join(weights['other_datasets'])}"))
+    vocabulary = facts["vocabulary"]
+    words = "none" if vocabulary is None else f"{vocabulary['file']}, {vocabulary['words']:,} words"
+    rows.append(("vocabulary", words))
+    if "training" in facts:
+        rows += _training_text(facts["training"])
+    return rows
+
+
+def _input_text(source: dict[str, Any]) -> str:
+    if source["kind"] == "words":
+        return f"words, a table of {source['words'] or 0:,}"
+    return f"characters, up to {source['max_characters_per_token']} a token"
+
+
+def _encoder_text(source: dict[str, Any], size: int) -> str:
+    filters = ", ".join(f"{number} of width {width}" for width, number in source["filters"])
+    after = f"projected to {size}" if source["projection"] else "not projected"
+    return (
+        f"characters of {source['character_dim']}; filters {filters}; {source['activation']}; "
+        f"{source['highway_layers']} highway layers; {after}"
+    )
+
+
+def _lstm_text(lstm: dict[str, Any]) -> str:
+    directions = "both directions" if lstm["directions"] == 2 else "forward only"
+    projected = lstm["dim"] != lstm["projection_dim"]
+    parts = [
+        f"{directions}, {lstm['layers']} layers of {lstm['dim']}",
+        f"projected to {lstm['projection_dim']}" if projected else "not projected",
+        "skip connections" if lstm["skip_connections"] else "no skip connections",
+    ]
+    for name, what in (("cell_clip", "cell"), ("proj_clip", "projection")):
+        if lstm[name] is not None:
+            parts.append(f"{what} clipped at {lstm[name]:g}")
+    return "; ".join(parts)
+
+
+def _parameters_text(counts: dict[str, int]) -> str:
+    parts = f"token encoder {counts['token_encoder']:,}; LSTMs {counts['lstms']:,}"
+    if "softmax" in counts:
+        parts += f"; the softmax has {counts['softmax']:,} more"
+    return f"{counts['total']:,} ({parts})"
+
+
+def _training_text(training: dict[str, Any]) -> list[tuple[str, str]]:
+    n = training["n_train_tokens"]
+    tokens = training["step"] * training["tokens_per_step"]
+    passes = f", {tokens / n:.2f} passes of {n:,}" if n else ""
+    rows = [
+        ("checkpoint", f"{training['checkpoint']}: {tokens:,} tokens{passes}"),
+        (
+            "training",
+            f"batches of {training['batch_size']} x {training['unroll_steps']}; "
+            f"{training['n_epochs']} epochs; dropout {training['dropout']:g}; "
+            f"learning rate {training['learning_rate']:g}",
+        ),
+    ]
+    if training["train_perplexity"] is not None:
+        kind = "sampled softmax" if training["sampled_softmax"] else "full softmax"
+        rows.append(("perplexity", f"{training['train_perplexity']:,.1f}, last batch, {kind}"))
+    return rows

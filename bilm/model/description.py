@@ -1,0 +1,110 @@
+"""What a model is, in facts that can be printed or read by programs."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from bilm.data import Vocabulary
+from bilm.model.container import ModelSource, open_container
+from bilm.model.loading import count_embedded_tokens, load_network, read_options
+from bilm.network import build_network
+from bilm.options import Options
+from bilm.weights import dataset_shapes
+
+_SOFTMAX = "softmax/"
+
+
+def describe_model(source: ModelSource) -> dict[str, Any]:
+    """The facts of a pretrained model; its weights are loaded, so that what is said is so.
+
+    Returns a JSON-able dict: "model", "kind" ("weights"), what `describe_options` gives,
+    "parameters" (the numbers of the token encoder, of the LSTMs and in total), "weights" (file,
+    bytes, and the names of datasets that the network does not use), and "vocabulary" (file and
+    words), or None.
+
+    Raises:
+        FileNotFoundError, InputError: as for `ELMo.from_pretrained`.
+    """
+    with open_container(source) as files:
+        options = read_options(files.options)
+        n_tokens = None if options.char_cnn else count_embedded_tokens(files.weights)
+        network = build_network(options, n_tokens)
+        table = network.weight_table()
+        load_network(network, files.weights)
+        used = {name for weight in table for name in (weight.dataset, weight.odd_dataset)}
+        facts: dict[str, Any] = {"model": files.source, "kind": "weights"}
+        facts |= describe_options(options, n_tokens)
+        facts["parameters"] = count_parameters(
+            {weight.dataset or "": tuple(weight.variable.shape) for weight in table}
+        )
+        facts["weights"] = {
+            "file": os.path.basename(files.weights),
+            "bytes": os.path.getsize(files.weights),
+            "other_datasets": sorted(set(dataset_shapes(files.weights)) - used),
+        }
+        facts["vocabulary"] = describe_vocabulary(files.vocabulary)
+    return facts
+
+
+def describe_vocabulary(path: Any) -> dict[str, Any] | None:
+    """The file's name and its number of words; None if there is no file."""
+    if path is None:
+        return None
+    return {"file": os.path.basename(path), "words": Vocabulary(path).size}
+
+
+def describe_options(options: Options, n_tokens: int | None) -> dict[str, Any]:
+    """The sizes of a model: its input, token encoder, LSTMs and vectors.
+
+    Args:
+        n_tokens: words of the table of a model of words.
+    """
+    lstm, char_cnn = options.lstm, options.char_cnn
+    if char_cnn is None:
+        source: dict[str, Any] = {"kind": "words", "words": n_tokens}
+    else:
+        source = {
+            "kind": "characters",
+            "max_characters_per_token": char_cnn.max_characters_per_token,
+            "character_dim": char_cnn.embedding_dim,
+            "filters": [list(pair) for pair in char_cnn.filters],
+            "activation": char_cnn.activation,
+            "highway_layers": char_cnn.n_highway,
+            "projection": char_cnn.n_filters != lstm.projection_dim,
+        }
+    return {
+        "input": source,
+        "lstm": {
+            "directions": options.n_directions,
+            "layers": lstm.n_layers,
+            "dim": lstm.dim,
+            "projection_dim": lstm.projection_dim,
+            "skip_connections": lstm.use_skip_connections,
+            "cell_clip": lstm.cell_clip,
+            "proj_clip": lstm.proj_clip,
+        },
+        "vectors": {
+            "layers": lstm.n_layers + 1,
+            "dim": options.n_directions * lstm.projection_dim,
+        },
+    }
+
+
+def count_parameters(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Numbers in a network by its parts, from the HDF5 or checkpoint names of its weights.
+
+    The total is that of the token encoder and the LSTMs: published files hold no softmax.
+    """
+    counts = {"token_encoder": 0, "lstms": 0}
+    for name, shape in shapes.items():
+        name = name.removeprefix("lm/")
+        if name.startswith(_SOFTMAX):
+            counts["softmax"] = counts.get("softmax", 0) + math.prod(shape)
+        else:
+            part = "lstms" if name.startswith(("RNN_", "rnn")) else "token_encoder"
+            counts[part] += math.prod(shape)
+    counts["total"] = counts["token_encoder"] + counts["lstms"]
+    return counts

@@ -1,0 +1,246 @@
+"""Files of vectors: HDF5 as `allennlp elmo` writes it, .npz, JSON lines, and a packed layout.
+
+A sentence's key is the number of its line from 0, or the sentence itself. HDF5 lists keys in the
+order of text: sort numbers as numbers. `sentence_to_index`, shape (1,), is a JSON object from
+sentence to key; of a sentence that stands on several lines it names the last.
+
+The packed layout, for very many sentences, has few arrays, in HDF5 or .npz:
+
+    vectors       (rows, dim), or (rows, n_layers, dim) for all layers; a row is a token, or a
+                  sentence when its tokens are pooled
+    offsets       int64 (sentences + 1,): sentence k has the rows offsets[k] to offsets[k + 1]
+    lines         int64 (sentences,): number of its line, from 0
+    text          uint8: the sentences in UTF-8, one after the other (may be left out)
+    text_offsets  int64 (sentences + 1,): where each begins and ends in `text`
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterable, Iterator
+from typing import IO, Any
+
+import h5py
+import numpy as np
+
+from bilm.errors import InputError
+from bilm.files import PathLike, require_file
+from bilm.model.disk_array import DiskArray
+from bilm.model.partial_file import EmbeddedSentence, PartialFile
+
+SENTENCE_INDEX = "sentence_to_index"
+_CHUNK_BYTES = 8 * 2**20
+
+
+def write_hdf5(
+    path: PathLike,
+    sentences: Iterable[EmbeddedSentence],
+    *,
+    sentence_keys: bool = False,
+    with_index: bool = True,
+) -> None:
+    """A dataset a sentence.
+
+    Args:
+        path: file to write.
+        sentences: what goes into it.
+        sentence_keys: the sentence is the key (and there is no index), else its line number.
+        with_index: add `sentence_to_index`.
+    """
+    index: dict[str, str] = {}
+    with h5py.File(path, "w") as file:
+        for sentence in sentences:
+            key = sentence.text if sentence_keys else str(sentence.line)
+            _write_dataset(file, key, sentence.vectors)
+            if with_index and not sentence_keys:
+                index[sentence.text] = key
+        if with_index and not sentence_keys:
+            file.create_dataset(SENTENCE_INDEX, (1,), h5py.string_dtype())[0] = json.dumps(index)
+
+
+def _write_dataset(file: h5py.File, key: str, vectors: Any) -> None:
+    if not isinstance(vectors, DiskArray):
+        file.create_dataset(key, data=vectors)
+        return
+    dataset = file.create_dataset(key, vectors.shape, vectors.dtype)
+    for start, stop, part in vectors.parts():
+        dataset[..., start:stop, :] = part
+
+
+def write_npz(
+    file: IO[bytes],
+    sentences: Iterable[EmbeddedSentence],
+    *,
+    sentence_keys: bool = False,
+    with_index: bool = True,
+) -> None:
+    """An array a sentence, for `numpy.load`; `sentence_to_index` is an array of text (1,).
+
+    Args:
+        file: what to write to; it need not be able to go back.
+        sentences, sentence_keys, with_index: as for `write_hdf5`.
+    """
+    index: dict[str, str] = {}
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for sentence in sentences:
+            key = sentence.text if sentence_keys else str(sentence.line)
+            vectors = sentence.vectors
+            content = vectors.content() if isinstance(vectors, DiskArray) else [vectors.tobytes()]
+            _write_member(archive, key, vectors.dtype, vectors.shape, content)
+            index[sentence.text] = key
+        if with_index and not sentence_keys:
+            text = np.array([json.dumps(index)])
+            _write_member(archive, SENTENCE_INDEX, text.dtype, text.shape, [text.tobytes()])
+
+
+def _write_member(
+    archive: zipfile.ZipFile,
+    name: str,
+    dtype: np.dtype,
+    shape: tuple[int, ...],
+    content: Iterable[bytes],
+) -> None:
+    header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+        np.lib.format.write_array_header_1_0(member, header)
+        for part in content:
+            member.write(part)
+
+
+def write_json_lines(file: IO[bytes], sentences: Iterable[EmbeddedSentence]) -> None:
+    """A JSON object a sentence: {"line": number from 0, "tokens": [...], "vectors": [...]}.
+
+    Numbers have the nine digits that make float32 out of them again.
+    """
+    for sentence in sentences:
+        vectors = sentence.vectors
+        vectors = vectors.read() if isinstance(vectors, DiskArray) else vectors
+        tokens = json.dumps(sentence.text.split(), ensure_ascii=False)
+        line = f'{{"line": {sentence.line}, "tokens": {tokens}, "vectors": {_json(vectors)}}}\n'
+        file.write(line.encode())
+
+
+def _json(array: np.ndarray) -> str:
+    if array.ndim == 1:
+        return f"[{', '.join(map('%.9g'.__mod__, array.tolist()))}]"
+    return f"[{', '.join(map(_json, array))}]"
+
+
+def write_packed_hdf5(path: PathLike, partial: PartialFile, *, with_text: bool = True) -> None:
+    """The packed layout in HDF5."""
+    with h5py.File(path, "w") as file:
+        for name, array in _small_arrays(partial, with_text):
+            file.create_dataset(name, data=array)
+        dataset = file.create_dataset("vectors", _packed_shape(partial), partial.dtype)
+        start = 0
+        for rows in _packed_rows(partial):
+            dataset[start : start + len(rows)] = rows
+            start += len(rows)
+
+
+def write_packed_npz(file: IO[bytes], partial: PartialFile, *, with_text: bool = True) -> None:
+    """The packed layout in .npz."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+        for name, array in _small_arrays(partial, with_text):
+            _write_member(archive, name, array.dtype, array.shape, [array.tobytes()])
+        content = (rows.tobytes() for rows in _packed_rows(partial))
+        _write_member(archive, "vectors", partial.dtype, _packed_shape(partial), content)
+
+
+def _is_pooled(partial: PartialFile) -> bool:
+    return None not in partial.shape
+
+
+def _packed_shape(partial: PartialFile) -> tuple[int, ...]:
+    n_rows = partial.n_sentences if _is_pooled(partial) else partial.n_tokens
+    return (n_rows, *(n for n in partial.shape if n is not None))
+
+
+def _packed_rows(partial: PartialFile) -> Iterator[np.ndarray]:
+    """The rows of all sentences, some megabytes at a time."""
+    waiting: list[np.ndarray] = []
+    n_bytes = 0
+    for sentence in partial.sentences():
+        vectors = sentence.vectors
+        if isinstance(vectors, DiskArray):
+            parts: Iterable[np.ndarray] = (part for _, _, part in vectors.parts())
+        else:
+            parts = [vectors]
+        for part in parts:
+            rows = part[np.newaxis] if _is_pooled(partial) else np.moveaxis(part, -2, 0)
+            waiting.append(rows)
+            n_bytes += rows.nbytes
+            if n_bytes > _CHUNK_BYTES:
+                yield np.concatenate(waiting)
+                waiting, n_bytes = [], 0
+    if waiting:
+        yield np.concatenate(waiting)
+
+
+def _small_arrays(partial: PartialFile, with_text: bool) -> Iterator[tuple[str, np.ndarray]]:
+    pooled = _is_pooled(partial)
+    n = partial.n_sentences
+    lines, sizes, text_sizes = (np.zeros(n, np.int64) for _ in range(3))
+    text = bytearray()
+    for k, sentence in enumerate(partial.index()):
+        lines[k] = sentence.line
+        sizes[k] = 1 if pooled else sentence.n_tokens
+        if with_text:
+            encoded = sentence.text.encode()
+            text_sizes[k] = len(encoded)
+            text += encoded
+    yield "lines", lines
+    yield "offsets", np.concatenate([[0], np.cumsum(sizes)])
+    if with_text:
+        yield "text", np.frombuffer(text, np.uint8)
+        yield "text_offsets", np.concatenate([[0], np.cumsum(text_sizes)])
+
+
+class PackedVectors:
+    """Reads a packed HDF5 file, a sentence at a time; a context manager.
+
+    `packed[k]` is what `ELMo.encode` gave for sentence k; `packed.line(k)` the number of its line
+    and `packed.text(k)` the sentence.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: it is not a packed file; `text` if the text was left out.
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        self._path = require_file(path, "file of vectors")
+        try:
+            self._file = h5py.File(self._path, "r")
+            self.vectors = self._file["vectors"]
+            self._offsets = self._file["offsets"][()]
+            self._lines = self._file["lines"][()]
+        except (OSError, KeyError) as error:
+            raise InputError(
+                f"{self._path}: a packed HDF5 file is expected, with vectors, offsets and lines: "
+                f"{error}"
+            ) from error
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __getitem__(self, k: int) -> np.ndarray:
+        rows = self.vectors[self._offsets[k] : self._offsets[k + 1]]
+        return rows if rows.ndim == 2 else np.moveaxis(rows, 0, -2)
+
+    def line(self, k: int) -> int:
+        """The number of the sentence's line, from 0."""
+        return int(self._lines[k])
+
+    def text(self, k: int) -> str:
+        """The sentence as it stood in the text."""
+        if "text" not in self._file:
+            raise InputError(f"{self._path}: holds no text; it was left out when it was written.")
+        start, stop = self._file["text_offsets"][k : k + 2]
+        return self._file["text"][start:stop].tobytes().decode()
+
+    def __enter__(self) -> PackedVectors:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()

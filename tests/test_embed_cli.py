@@ -1,0 +1,297 @@
+"""`bilm embed`: kinds of files, pipes, flags, and what it says when it fails."""
+
+from __future__ import annotations
+
+import io
+import itertools
+import json
+import os
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import h5py
+import numpy as np
+import pytest
+
+from bilm import InputError, dump_token_embeddings
+from bilm.cli import main
+from bilm.model.embedding_file import PackedVectors
+from bilm.model.sentence_keys import SentenceKeys
+from tests import oracle
+from tests.command_line import input_error, usage_error
+from tests.embedded_text import LINES, embed, make_model, make_place, read
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    return make_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture
+def place(made, tmp_path, monkeypatch):
+    return make_place(made, tmp_path, monkeypatch)
+
+
+# Files
+
+
+@pytest.mark.parametrize("flag", ["--all", "--top", "--average", "--layer=1", "none"])
+def test_hdf5_as_allennlp_writes_it(place, flag, capsys):
+    embed(*([] if flag == "none" else [flag]))
+    captured = capsys.readouterr()
+    assert captured.out == "out.hdf5\n"
+    assert "6 sentences  18 tokens" in captured.err and "100%" in captured.err
+    arrays, index = read()
+    assert sorted(arrays) == ["0", "1", "2", "3", "4", "5"]
+    assert index == {LINES[0]: "3", "": "1", "a  dog": "2", "猫 / dog": "4", "bird": "5"}
+    for key, layers in enumerate(place.expected):
+        choose = {"--all": lambda x: x, "--top": lambda x: x[2], "--layer=1": lambda x: x[1]}
+        wanted = choose.get(flag, lambda x: x.mean(axis=0))(layers)
+        assert arrays[str(key)].dtype == np.float32 and arrays[str(key)].shape == wanted.shape
+        np.testing.assert_allclose(arrays[str(key)], wanted, atol=1e-6)
+    assert sorted(os.listdir()) == ["elmo", "out.hdf5", "text.txt"]
+
+
+def test_forget_sentences(place):
+    embed("--forget-sentences")
+    assert read()[1] is None
+
+
+def test_sentence_keys(place, capsys):
+    embed("--use-sentence-keys", "--top", "--batch-size", "2")
+    assert "passed over: 1 sentences that came again, 1 empty lines" in capsys.readouterr().err
+    with h5py.File("out.hdf5") as file:
+        for number in (0, 2, 4, 5):
+            vectors = file[LINES[number].strip()][()]
+            np.testing.assert_allclose(vectors, place.expected[number][2], atol=1e-6)
+    arrays, index = read()
+    assert len(arrays) == 4 and index is None
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_pooling_and_float16(place, pooling):
+    embed("--pooling", pooling, "--dtype", "float16", "--top")
+    arrays, _ = read()
+    for key, layers in enumerate(place.expected):
+        wanted = getattr(layers[2], pooling)(axis=0) if layers.shape[1] else np.zeros(16)
+        assert arrays[str(key)].dtype == np.float16
+        np.testing.assert_allclose(arrays[str(key)], wanted, atol=5e-3)
+
+
+def test_values_too_large_for_float16(place, capsys, monkeypatch):
+    monkeypatch.setattr(
+        type(place.model), "encode_iter",
+        lambda self, items, **_: ((name, np.full((1, 16), 7e4, np.float32)) for name, _ in items),
+    )  # fmt: skip
+    arguments = ["embed", "text.txt", "out.hdf5", "--model", "elmo", "--dtype", "float16"]
+    assert "float16 holds values up to 65504, and a vector has 70000" in input_error(
+        arguments, capsys
+    )
+
+
+@pytest.mark.parametrize("layers", ["--all", "--top"])
+@pytest.mark.parametrize("ending", ["hdf5", "npz"])
+def test_packed(place, layers, ending):
+    assert main(["embed", "text.txt", f"p.{ending}", "--model=elmo", layers, "--packed"]) == 0
+    if ending == "npz":
+        packed = np.load("p.npz")
+        vectors, offsets = packed["vectors"], packed["offsets"]
+        assert packed["lines"].tolist() == [0, 1, 2, 3, 4, 5]
+        assert offsets.tolist() == [0, 6, 6, 8, 14, 17, 18]
+        text, places = packed["text"].tobytes(), packed["text_offsets"]
+        assert [text[a:b].decode() for a, b in itertools.pairwise(places)] == [
+            line.strip() for line in LINES
+        ]
+        found = [vectors[a:b] for a, b in itertools.pairwise(offsets)]
+        found = [np.moveaxis(x, 0, -2) for x in found]
+    else:
+        with PackedVectors("p.hdf5") as reader:
+            assert len(reader) == 6
+            found = [reader[k] for k in range(6)]
+            assert (reader.line(4), reader.text(4)) == (4, "猫 / dog")
+    for actual, wanted in zip(found, place.expected, strict=True):
+        np.testing.assert_allclose(actual, wanted if layers == "--all" else wanted[2], atol=1e-6)
+
+
+def test_packed_and_pooled_without_text(place):
+    embed("--packed", "--pooling", "max", "--all", "--forget-sentences")
+    with PackedVectors("out.hdf5") as reader:
+        assert reader.vectors.shape == (6, 3, 16)
+        assert reader[5].shape == (3, 1, 16)
+        np.testing.assert_allclose(reader[5][:, 0], place.expected[5][:, 0], atol=1e-6)
+        with pytest.raises(InputError, match=r"out.hdf5: holds no text; it was left out"):
+            reader.text(0)
+
+
+def test_a_packed_file_is_expected(place):
+    embed()
+    with pytest.raises(InputError, match="a packed HDF5 file is expected, with vectors, offsets"):
+        PackedVectors("out.hdf5")
+
+
+def test_npz(place):
+    assert main(["embed", "text.txt", "out.npz", "--model", "elmo", "--all"]) == 0
+    found = np.load("out.npz")
+    assert sorted(found) == ["0", "1", "2", "3", "4", "5", "sentence_to_index"]
+    assert json.loads(str(found["sentence_to_index"][0]))["bird"] == "5"
+    for key, layers in enumerate(place.expected):
+        np.testing.assert_allclose(found[str(key)], layers, atol=1e-6)
+
+
+def test_compressed_text_and_json_lines(place):
+    import gzip
+
+    with gzip.open("text.gz", "wt", encoding="utf-8") as file:
+        file.write("bird\na dog\n")
+    assert main(["embed", "text.gz", "out.jsonl", "--model", "elmo", "--layer", "2"]) == 0
+    lines = [json.loads(line) for line in Path("out.jsonl").read_text("utf-8").splitlines()]
+    assert [(x["line"], x["tokens"]) for x in lines] == [(0, ["bird"]), (1, ["a", "dog"])]
+    vectors = np.array(lines[1]["vectors"], np.float32)
+    np.testing.assert_allclose(vectors, place.expected[2][2], atol=1e-6)
+
+
+# Standard input and output
+
+
+def standard(monkeypatch, content):
+    """Give `content` to standard input, and catch the bytes of standard output."""
+    out = io.BytesIO()
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content)))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding="utf-8"))
+    return out
+
+
+def test_json_lines_from_a_pipe_to_a_pipe(place, monkeypatch):
+    out = standard(monkeypatch, Path("text.txt").read_bytes())
+    assert main(["embed", "-", "-", "--model", "elmo", "--all"]) == 0
+    lines = [json.loads(line) for line in out.getvalue().decode().splitlines()]
+    assert [line["line"] for line in lines] == [0, 1, 2, 3, 4, 5]
+    assert lines[4]["tokens"] == ["猫", "/", "dog"]
+    for line, layers in zip(lines, place.expected, strict=True):
+        np.testing.assert_array_equal(
+            np.array(line["vectors"], np.float32).reshape(layers.shape), layers
+        )
+
+
+def test_npz_to_a_pipe(place, monkeypatch):
+    out = standard(monkeypatch, b"bird\na dog\n")
+    arguments = ["embed", "-", "-", "--model=elmo", "--format=npz", "--all", "--dtype=float16"]
+    assert main(arguments) == 0
+    found = np.load(io.BytesIO(out.getvalue()))
+    assert found["1"].dtype == np.float16
+    np.testing.assert_allclose(found["1"], place.expected[2], rtol=1e-3, atol=1e-3)
+
+
+def test_standard_input_that_is_not_utf8(place, monkeypatch, capsys):
+    standard(monkeypatch, b"good\nb\xffd\n")
+    assert main(["embed", "-", "out.hdf5", "--model", "elmo"]) == 1
+    assert "standard input, line 2: not UTF-8: byte 1 is 0xff." in capsys.readouterr().err
+    assert not os.path.exists("out.hdf5")
+
+
+# Errors
+
+
+def test_names_of_files(place, capsys):
+    arguments = ["embed", "text.txt", "out.hdf5", "--model", "elmo"]
+    Path("out.hdf5").write_bytes(b"precious")
+    assert "out.hdf5 would be overwritten: --force allows it" in input_error(arguments, capsys)
+    assert Path("out.hdf5").read_bytes() == b"precious"
+    assert main([*arguments, "--force"]) == 0
+    assert "The text file 'no.txt' does not exist" in input_error(
+        ["embed", "no.txt", "new.hdf5", "--model", "elmo"], capsys
+    )
+    assert "The folder 'no' to write 'no/out.hdf5' into does not exist" in input_error(
+        ["embed", "text.txt", "no/out.hdf5", "--model", "elmo"], capsys
+    )
+    assert "elmo: a folder; a file is to be written there" in input_error(
+        ["embed", "text.txt", "elmo", "--model", "elmo"], capsys
+    )
+
+
+def test_a_text_is_looked_through_before_anything_is_computed(place, capsys):
+    Path("text.txt").write_bytes(b"good\nalso good\nb\xffd\n")
+    error = input_error(["embed", "text.txt", "out.hdf5", "--model", "elmo"], capsys)
+    assert "text.txt, line 3: not UTF-8: byte 1 is 0xff." in error
+    assert sorted(os.listdir()) == ["elmo", "text.txt"]
+
+
+def test_layer_that_there_is_not(place, capsys):
+    error = input_error(["embed", "text.txt", "o", "--model=elmo", "--layer=3"], capsys)
+    assert "--layer: the model's layers are 0 to 2, not 3" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name a model's folder or ZIP file, or both --options_file and --weight_file"),
+        (["--options_file=o"], "name a model's folder or ZIP file, or both"),
+        (["--model=m", "--weight_file=w"], "name a model's folder or ZIP file, or both"),
+        (["--model=m", "--top", "--all"], "--all: not allowed with argument --top"),
+        (["--model=m", "--shard=0/2"], "I/N with I from 1 to N is expected, as 2/4, not '0/2'"),
+        (["--model=m", "--shard=3/2"], "I/N with I from 1 to N is expected, as 2/4, not '3/2'"),
+        (["--model=m", "--resume", "--force"], "--resume goes on, --force begins anew"),
+        (["--model=m", "--packed", "--format=jsonl"], "--packed is for hdf5 and npz, not for"),
+        (["--model=m", "--packed", "--use-sentence-keys"], "--packed has no keys"),
+    ],
+)
+def test_flags_that_do_not_go_together(arguments, message, capsys):
+    assert message in usage_error(["embed", "text.txt", "out.hdf5", *arguments], capsys)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--format=hdf5"], "standard output takes jsonl, or npz without --packed"),
+        (["--format=npz", "--packed"], "standard output takes jsonl, or npz without --packed"),
+        (["--resume"], "--resume goes on with a file; OUT is standard output"),
+    ],
+)
+def test_flags_that_do_not_go_with_standard_output(arguments, message, capsys):
+    assert message in usage_error(["embed", "t", "-", "--model=m", *arguments], capsys)
+
+
+def test_sentences_that_cannot_be_keys(place, capsys):
+    Path("text.txt").write_text("good\n.\n", encoding="utf-8")
+    arguments = ["embed", "text.txt", "out.hdf5", "--model", "elmo", "--use-sentence-keys"]
+    error = input_error(arguments, capsys)
+    assert "text.txt, line 2: '.' cannot be a key: in HDF5 it names the file itself" in error
+    arguments[2] = "out.npz"
+    assert main(arguments) == 0
+    assert np.load("out.npz")["."].shape == (1, 16)
+
+
+def test_sentence_keys_that_stand_in_each_others_way():
+    keys = SentenceKeys(paths=True)
+    assert keys.is_new("a/b", "line 1") and not keys.is_new("a/b", "line 2")
+    with pytest.raises(InputError, match=r"line 3: 'a' cannot be a key: .* this name or group"):
+        keys.is_new("a", "line 3")
+    with pytest.raises(InputError, match="line 4: 'a//b' cannot be a key"):
+        keys.is_new("a//b", "line 4")
+    with pytest.raises(InputError, match="another sentence has the name before a /"):
+        keys.is_new("a/b/c", "line 5")
+    with pytest.raises(InputError, match="names have at most 65000 bytes, none of 0"):
+        keys.is_new("a\0b", "line 6")
+    with pytest.raises(InputError, match=r"line 7: 'x{77}\.\.\.' cannot be a key"):
+        keys.is_new("x" * 70000, "line 7")
+    names = SentenceKeys(paths=False)
+    assert names.is_new("a", "1") and names.is_new("a/b", "2") and not names.is_new("a", "3")
+
+
+def test_an_unknown_word_is_named_with_its_line(made, tmp_path, capsys):
+    """A cache without the weights of its encoder."""
+    folder, _ = made
+    words = tmp_path / "words.txt"
+    words.write_text("<S>\n</S>\n<UNK>\na\n", encoding="utf-8")
+    files = (str(folder / "options.json"), str(folder / "weights.hdf5"))
+    dump_token_embeddings(words, *files, tmp_path / "cache.hdf5")
+    weights = {k: v for k, v in oracle.read_hdf5(files[1]).items() if k.startswith("RNN_")}
+    oracle.write_hdf5(tmp_path / "lstms.hdf5", weights)
+    (tmp_path / "text.txt").write_text("a a\na b\n", encoding="utf-8")
+    error = input_error(
+        ["embed", str(tmp_path / "text.txt"), str(tmp_path / "o.hdf5"), "--options_file", files[0],
+         "--weight_file", str(tmp_path / "lstms.hdf5"), "--vocab_file", str(words),
+         "--embedding_weight_file", str(tmp_path / "cache.hdf5")], capsys,
+    )  # fmt: skip
+    assert "text.txt, line 2, word 2: 'b' is not in" in error and "words.txt" in error

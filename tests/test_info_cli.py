@@ -1,0 +1,102 @@
+"""`bilm info`: what it says of weights and of training folders."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from bilm.cli import main
+from tests import oracle
+from tests.command_line import input_error, train_model, usage_error
+
+# Info
+
+
+def info(capsys, *arguments):
+    capsys.readouterr()
+    assert main(["info", *map(str, arguments)]) == 0
+    return capsys.readouterr().out
+
+
+def test_info_of_weights(made, capsys):
+    folder = made
+    printed = info(capsys, folder)
+    for line in (
+        f"model         {folder}",
+        "input         characters, up to 50 a token",
+        "encoder       characters of 4; filters 4 of width 1, 6 of width 2, 8 of width 4; relu; "
+        "2 highway layers; projected to 8",
+        "LSTMs         both directions, 2 layers of 20; projected to 8; skip connections; "
+        "cell clipped at 3; projection clipped at 3",
+        "vectors       3 layers of 16, layer 0 the tokens'",
+        "vocabulary    none",
+    ):
+        assert f"{line}\n" in printed
+    facts = json.loads(info(capsys, folder, "--json"))
+    weights = oracle.read_hdf5(folder / "weights.hdf5")
+    assert facts["parameters"]["total"] == sum(value.size for value in weights.values())
+    assert facts["kind"] == "weights" and facts["vectors"] == {"layers": 3, "dim": 16}
+    pair = ["--options_file", folder / "options.json", "--weight_file", folder / "weights.hdf5"]
+    assert json.loads(info(capsys, *pair, "--json"))["parameters"] == facts["parameters"]
+
+
+def test_info_of_a_model_of_words(tmp_path, capsys):
+    options = oracle.MODELS["one_direction_one_layer_words"]
+    weights = oracle.random_weights(options, seed=1) | {"notes": np.zeros(3)}
+    oracle.write_model(tmp_path, options, weights)
+    words = ["<S>", "</S>", "<UNK>", *(f"w{n}" for n in range(34))]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    printed = info(capsys, tmp_path)
+    assert "input         words, a table of 37\n" in printed
+    assert "LSTMs         forward only, 1 layers of 20; projected to 8; no skip" in printed
+    assert "              with notes\n" in printed
+    assert "vocabulary    vocab.txt, 37 words\n" in printed
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    options = oracle.MODELS["as_published"]
+    oracle.write_model(folder, options, oracle.random_weights(options, seed=7))
+    return folder
+
+
+def test_info_of_an_original_training_folder(golden, capsys):
+    printed = info(capsys, golden / "training" / "words_tied_softmax" / "start")
+    assert "input         words, a table of " in printed
+    assert "checkpoint    model.ckpt-" in printed
+    assert "perplexity" not in printed and "vocabulary    none\n" in printed
+
+
+@pytest.mark.slow
+def test_info_of_a_training_folder(tmp_path, capsys):
+    _, save_dir = train_model(tmp_path)
+    printed = info(capsys, save_dir)
+    facts = json.loads(info(capsys, save_dir, "--json"))
+    assert facts["kind"] == "training" and facts["parameters"]["softmax"] == 14 * 5
+    assert facts["training"]["step"] > 0 and facts["training"]["batch_size"] == 4
+    assert facts["vocabulary"] == {"file": "vocab.txt", "words": 14}
+    assert f"checkpoint    {facts['training']['checkpoint']}: " in printed
+    assert "training      batches of 4 x 5; 1 epochs; dropout 0.1; learning rate 0.2\n" in printed
+    assert "last batch, " in printed
+
+
+def test_info_of_what_is_no_model(tmp_path, capsys):
+    assert "there is no file" in input_error(["info", str(tmp_path)], capsys)
+    assert "name a model's folder" in usage_error(["info"], capsys)
+
+
+@pytest.mark.parametrize(
+    ("size", "n_parameters"), [("small", 13593296), ("medium", 28027728), ("original", 93600848)]
+)
+def test_parameters_of_the_published_sizes(size, n_parameters):
+    from bilm import Options, preset
+    from bilm.model.description import count_parameters
+    from bilm.network import build_network
+
+    values = preset(size) | {"bidirectional": True}
+    network = build_network(Options.from_dict(values, training=True))
+    shapes = {w.dataset: tuple(w.variable.shape) for w in network.weight_table()}
+    assert count_parameters(shapes)["total"] == n_parameters
