@@ -86,14 +86,13 @@ def runnable(page: Path) -> bool:
 
 
 def write_text_files(folder: Path) -> None:
-    """corpus/train-*.txt, heldout.txt, sentences.txt and vocab.txt."""
+    """corpus/train-*.txt, heldout.txt and sentences.txt."""
     lines = (GOLDEN / "corpus" / "shard-00.txt").read_text("utf-8").splitlines(keepends=True)
     (folder / "corpus").mkdir()
     for number, part in enumerate((lines[::2], lines[1::2])):
         (folder / "corpus" / f"train-{number:02}.txt").write_text("".join(part * 4), "utf-8")
     (folder / "heldout.txt").write_text("".join(lines[:12]), "utf-8")
     (folder / "sentences.txt").write_text("".join(lines[5:9]), "utf-8")
-    shutil.copy(GOLDEN / "vocab.txt", folder)
 
 
 def run_shell_line(line: str) -> None:
@@ -158,6 +157,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`model` as `bilm train` leaves it, `elmo` as `bilm dump` does, and what others made."""
     folder = tmp_path_factory.mktemp("models")
     write_text_files(folder)
+    shutil.copy(GOLDEN / "vocab.txt", folder)
     training = ["--train_prefix", str(folder / "corpus" / "train-*.txt"), "--preset", "tiny"]
     vocabulary = ["--vocab_file", str(folder / "vocab.txt"), "--n_epochs", "2"]
     model = ["--save_dir", str(folder / "model")]
