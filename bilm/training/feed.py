@@ -58,13 +58,29 @@ def _of_dict(batch: Mapping[str, Any], options: Options) -> Feed:
     missing = [name for name in needed if batch.get(name) is None]
     if missing:
         raise InputError(f"A batch of this model needs {needed}; {missing} are missing.")
-    tokens = np.stack([np.asarray(batch[kind + suffix]) for suffix in suffixes])
-    targets = np.stack([np.asarray(batch["next_token_id" + suffix]) for suffix in suffixes])
+    arrays = {name: np.asarray(batch[name]) for name in needed}
+    _check_arrays(arrays)
+    tokens = np.stack([arrays[kind + suffix] for suffix in suffixes])
+    targets = np.stack([arrays["next_token_id" + suffix] for suffix in suffixes])
     if options.char_cnn is None:
         inputs, words = np.unique(tokens, return_inverse=True)
     else:
         inputs, words = np.unique(tokens.reshape(-1, tokens.shape[-1]), axis=0, return_inverse=True)
     return Feed(_plus_one(inputs), _time_first(words.reshape(targets.shape)), _time_first(targets))
+
+
+def _check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
+    """Refuse arrays that do not belong together."""
+    rows_and_steps = arrays["next_token_id"].shape
+    for name, array in arrays.items():
+        if array.dtype.kind not in "iu":
+            raise InputError(f"A batch's {name}: integers are expected, not {array.dtype}.")
+        n_axes = 3 if name.startswith("tokens_characters") else 2
+        if array.ndim != n_axes or array.shape[:2] != rows_and_steps:
+            raise InputError(
+                f"The arrays of a batch do not fit together: {name} has shape {array.shape}, "
+                f"next_token_id {rows_and_steps}."
+            )
 
 
 def _plus_one(ids: np.ndarray) -> np.ndarray:

@@ -82,6 +82,10 @@ def train(
         options = Options.from_dict(options, training=True)
     if patience is not None and heldout is None:
         raise InputError("patience: it needs a held-out text.")
+    if keep_checkpoints < 1:
+        raise InputError(
+            f"keep_checkpoints: a whole number from 1 is expected, not {keep_checkpoints!r}."
+        )
     find_devices(n_gpus)
     own = _check_folder(tf_save_dir, restart_ckpt_file)
     logs = _open_logs(tf_log_dir, tensorboard)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.data import Place
-from bilm.errors import TrainingError
+from bilm.data import Batch, Place
+from bilm.errors import InputError, TrainingError
 from bilm.options import Options
 from bilm.training.checkpoint import (
     accumulator_name,
@@ -140,7 +140,11 @@ class Run:
             self.place = Place.from_dict(record["place"])
 
     def inputs(self, data: Any) -> Iterator[tuple[StepInputs, Place | None]]:
-        """The inputs of the steps that are left, and the place in the corpus after each."""
+        """The inputs of the steps that are left, and the place in the corpus after each.
+
+        Raises:
+            InputError: a batch does not fit the options.
+        """
         shape = (self.batch_size, self.options.unroll_steps)
         if hasattr(data, "iter_distinct"):
             batches = data.iter_distinct(*shape, place=self.place)
@@ -148,7 +152,15 @@ class Run:
             batches = data.iter_batches(*shape)
         # The count first: when it ends, no batch is drawn that nobody will use.
         for step, batch in zip(range(self.done, self.n_steps), batches, strict=False):
+            if isinstance(batch, Batch) and not batch.mask.all():
+                return  # the text has ended within this batch, which the original left out as well
             feed = make_feed(batch, self.options)
+            steps, rows = feed.targets.shape[1:]
+            if (rows, steps) != shape:
+                raise InputError(
+                    f"The data's batches are of {rows} rows by {steps} tokens; {shape[0]} by "
+                    f"{shape[1]} is expected."
+                )
             place = getattr(batch, "place", None)
             yield self.step.inputs(feed, step, self.settings.seed), place
 

@@ -1,0 +1,149 @@
+"""Going on from a checkpoint: the run is the same as one that was never interrupted."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import bilm
+from bilm.errors import InputError
+from tests.small_runs import ROWS, STEPS, checkpoint_tensors, small_options, write_corpus
+
+N_STEPS = 12
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+def run_options(kind="one_direction_one_layer_words", **changes):
+    """Everything that is random in training: dropout, samples; several passes over the shards."""
+    return small_options(
+        kind,
+        **{
+            "n_train_tokens": 4 * ROWS * STEPS,
+            "n_epochs": N_STEPS // 4,
+            "dropout": 0.3,
+            "sample_softmax": True,
+        }
+        | changes,
+    )
+
+
+def train(corpus, folder, checkpoint=None, stop=None, options=None, shuffle=True, **settings):
+    options = options or run_options()
+    data = corpus.data(options, shuffle_on_load=shuffle, seed=5)
+    return bilm.train(
+        options,
+        data,
+        1,
+        folder / "model",
+        folder / "log",
+        checkpoint,
+        seed=settings.pop("seed", 7),
+        progress=lambda event: event.step == stop,
+        **settings,
+    )
+
+
+@pytest.fixture(scope="module")
+def whole(corpus, tmp_path_factory):
+    """A run that nothing interrupted."""
+    return train(corpus, tmp_path_factory.mktemp("whole"))
+
+
+@pytest.fixture(scope="module")
+def stopped(corpus, tmp_path_factory):
+    """A run that was ended after seven steps, and its folder."""
+    folder = tmp_path_factory.mktemp("stopped")
+    record = train(corpus, folder, stop=7)
+    assert record.n_steps == 7
+    return folder, record
+
+
+def assert_same(checkpoint, other):
+    """Variables, accumulators, LSTM states, step and perplexity, bit for bit."""
+    values, expected = checkpoint_tensors(checkpoint), checkpoint_tensors(other)
+    assert values.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(values[name], value, err_msg=name)
+
+
+def test_an_interrupted_run_ends_as_a_whole_one(whole, stopped, corpus):
+    folder, first = stopped
+    second = train(corpus, folder, first.checkpoint)
+    assert second.n_steps == N_STEPS - 7
+    assert first.train_perplexity + second.train_perplexity == whole.train_perplexity
+    assert second.checkpoint.endswith(f"model.ckpt-{N_STEPS}")
+    assert_same(second.checkpoint, whole.checkpoint)
+    text = (folder / "log" / "train_log.jsonl").read_text(encoding="utf-8")
+    assert [json.loads(line)["step"] for line in text.splitlines()] == [1, 10, 12]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["short_words_261", "words"])
+def test_an_interrupted_run_of_another_kind(corpus, tmp_path, kind):
+    options = run_options(kind)
+    whole = train(corpus, tmp_path / "whole", options=options)
+    checkpoint = None
+    for stop in (1, 6, 7, None):
+        record = train(corpus, tmp_path / "parts", checkpoint, stop, options)
+        checkpoint = record.checkpoint
+    assert_same(checkpoint, whole.checkpoint)
+
+
+def test_a_run_goes_on_in_another_folder(whole, stopped, corpus, tmp_path):
+    folder, first = stopped
+    before = {path.name: path.read_bytes() for path in (folder / "model").iterdir()}
+    second = train(corpus, tmp_path, first.checkpoint, seed=99)
+    assert_same(second.checkpoint, whole.checkpoint)
+    assert {path.name: path.read_bytes() for path in (folder / "model").iterdir()} == before
+
+
+def test_a_run_that_is_done_stays_as_it_is(whole, corpus, tmp_path):
+    record = train(corpus, tmp_path, whole.checkpoint)
+    assert record.n_steps == 0 and record.train_perplexity == []
+    assert_same(record.checkpoint, whole.checkpoint)
+
+
+def test_more_epochs_take_a_run_further(whole, corpus, tmp_path):
+    options = run_options(n_epochs=4)
+    events = []
+    data = corpus.data(options, shuffle_on_load=True, seed=5)
+    record = bilm.train(
+        options, data, 1, tmp_path / "a", None, whole.checkpoint, progress=events.append
+    )
+    assert [(event.step, event.epoch) for event in events] == [(n, 4) for n in (13, 14, 15, 16)]
+    assert record.checkpoint.endswith("model.ckpt-16")
+
+
+def test_a_corpus_or_a_way_to_read_it_that_is_another(whole, corpus, tmp_path):
+    message = "cannot go on from this place in the corpus: shuffle_on_load was True and is now Fal"
+    with pytest.raises(InputError, match=message):
+        train(corpus, tmp_path, whole.checkpoint, options=run_options(n_epochs=4), shuffle=False)
+    options = run_options(n_epochs=4)
+    data = corpus.data(options, "train-0.txt", shuffle_on_load=True, seed=5)
+    with pytest.raises(InputError, match="the corpus has other files or sizes"):
+        bilm.train(options, data, 1, tmp_path / "a", None, whole.checkpoint)
+
+
+def test_a_batch_size_that_is_another(whole, corpus, tmp_path):
+    message = r"bilm/state/0/0/c: shape \(2, 20\) is expected, not \(3, 20\)"
+    with pytest.raises(InputError, match=message):
+        train(corpus, tmp_path, whole.checkpoint, options=run_options(batch_size=2))
+
+
+def test_a_model_that_is_another(whole, corpus, tmp_path):
+    with pytest.raises(InputError) as caught:
+        train(corpus, tmp_path, whole.checkpoint, options=run_options("words"))
+    assert "the weights do not fit the options" in str(caught.value)
+    for name in ("lm/RNN_0/rnn/multi_rnn_cell/cell_0/lstm_cell/kernel: missing", "superfluous"):
+        assert name in str(caught.value)
+
+
+def test_a_checkpoint_that_is_not_there(corpus, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"The checkpoint '.*ckpt-9\.index' does not exist"):
+        train(corpus, tmp_path, str(tmp_path / "model" / "model.ckpt-9"))

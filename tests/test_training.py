@@ -1,0 +1,290 @@
+"""`train`: how long it goes on, what it writes and tells, what it refuses, how it ends early."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import bilm
+from bilm.errors import TrainingError
+from bilm.training.step import TrainingStep
+from tests.small_runs import (
+    N_TOKENS,
+    ROWS,
+    STEPS,
+    Batches,
+    checkpoint_tensors,
+    random_batch,
+    small_options,
+    write_corpus,
+)
+
+PER_STEP = ROWS * STEPS
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+def train(options, data, folder, *arguments, **settings):
+    return bilm.train(
+        options, data, 1, str(folder / "model"), str(folder / "log"), *arguments, **settings
+    )
+
+
+def read_options(folder):
+    return json.loads((folder / "model" / "options.json").read_text(encoding="utf-8"))
+
+
+@pytest.fixture(scope="module")
+def run(corpus, tmp_path_factory):
+    """A run of two epochs: its options, folder, record and events."""
+    options = small_options(n_epochs=3, n_train_tokens=5 * PER_STEP + 3) | {"mine": "kept"}
+    folder = tmp_path_factory.mktemp("run")
+    events = []
+    record = train(options, corpus.data(options), folder, progress=events.append)
+    return options, folder, record, events
+
+
+def test_the_record_of_a_run(run):
+    _, folder, record, _ = run
+    assert record.n_steps == len(record.train_perplexity) == 15
+    assert record.n_tokens == 15 * PER_STEP
+    assert record.seconds > 0
+    assert record.checkpoint == str(folder / "model" / "model.ckpt-15")
+    assert all(1 < perplexity < 2 * N_TOKENS for perplexity in record.train_perplexity)
+    first, last = (np.mean(part) for part in np.array_split(record.train_perplexity, 2))
+    assert last < first
+
+
+def test_the_events_of_a_run(run):
+    _, _, record, events = run
+    assert [event.step for event in events] == list(range(1, 16))
+    assert {event.n_steps for event in events} == {15}
+    assert [event.epoch for event in events] == [1] * 5 + [2] * 5 + [3] * 5
+    assert [event.perplexity for event in events] == record.train_perplexity
+    assert [event.tokens for event in events] == [PER_STEP * n for n in range(1, 16)]
+    seconds = [event.seconds for event in events]
+    assert seconds == sorted(seconds) and seconds[-1] == record.seconds
+
+
+def test_the_options_beside_the_checkpoints(run):
+    """Everything that was given is there, with what was filled in."""
+    options, folder, _, _ = run
+    written = read_options(folder)
+    assert options.items() <= (written | {"lstm": options["lstm"]}).items()
+    assert written["lstm"] | options["lstm"] == written["lstm"]
+    assert written["learning_rate"] == 0.2 and written["mine"] == "kept"
+
+
+def test_the_log_of_a_run(run):
+    _, folder, record, _ = run
+    text = (folder / "log" / "train_log.jsonl").read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.splitlines()]
+    assert [line["step"] for line in lines] == [1, 10, 15]
+    assert [line["epoch"] for line in lines] == [1, 2, 3]
+    assert [line["tokens"] for line in lines] == [PER_STEP * n for n in (1, 10, 15)]
+    for line in lines:
+        assert line["train_perplexity"] == record.train_perplexity[line["step"] - 1]
+        assert line["sampled"] is False and line["seconds"] >= 0
+        assert line["learning_rate"] == pytest.approx(0.2)
+
+
+def test_the_same_seed_is_the_same_run(run, corpus, tmp_path):
+    options, _, record, _ = run
+    data = corpus.data(options)
+    stop = {"progress": lambda event: event.step == 3}
+    again = bilm.train(options, data, 1, tmp_path / "a", None, **stop)
+    assert again.train_perplexity == record.train_perplexity[:3]
+    assert again.n_steps == 3 and again.checkpoint.endswith("model.ckpt-3")
+    assert not (tmp_path / "log").exists()
+    other = bilm.train(options, data, 1, tmp_path / "b", None, seed=1, **stop)
+    assert other.train_perplexity[0] != again.train_perplexity[0]
+
+
+def test_tokens_are_counted_when_the_options_do_not_say(corpus, tmp_path):
+    options = small_options(n_epochs=2)
+    del options["n_train_tokens"]
+    n_words = sum(map(len, corpus.sentences))
+    data = corpus.data(options)
+    assert data.n_train_tokens == n_words
+    events = []
+
+    def progress(event):
+        events.append(event)
+        return True
+
+    train(options, data, tmp_path, progress=progress)
+    assert events[0].n_steps == 2 * (n_words // PER_STEP)
+    assert read_options(tmp_path)["n_train_tokens"] == n_words
+
+
+def test_fewer_tokens_than_a_batch_are_one_step_an_epoch(corpus, tmp_path):
+    options = small_options(n_epochs=2, n_train_tokens=1)
+    assert train(options, corpus.data(options), tmp_path).n_steps == 2
+
+
+def test_data_with_iter_batches_alone(tmp_path):
+    data = Batches([random_batch(seed) for seed in range(9)])
+    record = train(small_options(), data, tmp_path)
+    assert data.asked == [(ROWS, STEPS)]
+    assert record.n_steps == 4
+
+
+def test_data_that_ends_ends_the_run(tmp_path):
+    record = train(small_options(), Batches([random_batch(seed) for seed in range(3)]), tmp_path)
+    assert record.n_steps == 3 and record.checkpoint.endswith("model.ckpt-3")
+
+
+def test_a_last_batch_that_the_text_does_not_fill_is_not_trained_on(corpus, tmp_path):
+    """A data set of one pass ends within a batch; the original left that batch out, too."""
+    options = small_options(n_epochs=100)
+    data = corpus.data(options, "heldout.txt", test=True)
+    n_full = len(list(data.iter_batches(ROWS, STEPS)))
+    assert n_full < len(list(data.iter_distinct(ROWS, STEPS)))
+    assert train(options, data, tmp_path).n_steps == n_full
+
+
+def test_a_folder_with_options_alone_holds_no_model(corpus, tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "options.json").write_text("{}", encoding="utf-8")
+    options = small_options(n_epochs=1)
+    assert train(options, corpus.data(options), tmp_path).n_steps == 2
+
+
+def test_a_loss_that_is_not_finite_ends_the_run(tmp_path):
+    """What is saved before is good; nothing is saved after."""
+    options = small_options(n_epochs=20, learning_rate=1e30, all_clip_norm_val=None)
+    data = Batches([random_batch(seed) for seed in range(9)])
+    with pytest.raises(TrainingError, match=r"Step \d+: the loss is (nan|inf)") as caught:
+        train(options, data, tmp_path)
+    assert "learning_rate" in str(caught.value)
+    assert not bilm.training.checkpoint.holds_model(tmp_path / "model")
+
+
+def test_values_that_are_not_finite_are_not_saved(tmp_path):
+    """A step may end with numbers that only the next step would trip over."""
+    options = small_options(n_epochs=20, learning_rate=1e30, all_clip_norm_val=None)
+    data = Batches([random_batch(seed) for seed in range(9)])
+    with pytest.raises(TrainingError, match=r"Step \d+: "):
+        train(options, data, tmp_path, save_minutes=0)
+    for index in (tmp_path / "model").glob("*.index"):
+        for name, value in checkpoint_tensors(index.with_suffix("")).items():
+            assert np.isfinite(value).all(), name
+
+
+def test_an_interrupt_saves_what_is_done(corpus, tmp_path):
+    options = small_options(n_epochs=9)
+
+    def progress(event):
+        if event.step == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(options, corpus.data(options), tmp_path, progress=progress)
+    _, prefix = bilm.load_options_latest_checkpoint(tmp_path / "model")
+    assert prefix.endswith("model.ckpt-2")
+    values = checkpoint_tensors(prefix)
+    stopped = bilm.train(
+        options, corpus.data(options), 1, tmp_path / "b", None, progress=lambda e: e.step == 2
+    )
+    for name, value in checkpoint_tensors(stopped.checkpoint).items():
+        np.testing.assert_array_equal(values[name], value)
+
+
+@pytest.mark.parametrize("keep", [1, 3])
+def test_checkpoints_that_are_kept(corpus, tmp_path, keep):
+    """With no time between them every step is saved, and the newest stay."""
+    options = small_options(n_epochs=3)
+    seen = []
+
+    def progress(event):
+        seen.append(sorted(path.stem for path in (tmp_path / "model").glob("*.index")))
+
+    train(
+        options,
+        corpus.data(options),
+        tmp_path,
+        save_minutes=0,
+        keep_checkpoints=keep,
+        progress=progress,
+    )
+    steps = [[f"model.ckpt-{n}" for n in range(max(1, k - keep + 1), k + 1)] for k in range(1, 7)]
+    assert seen == steps
+    names = {f"{name}{end}" for name in steps[-1] for end in (".index", ".data-00000-of-00001")}
+    assert set(os.listdir(tmp_path / "model")) == names | {"checkpoint", "options.json"}
+
+
+def test_a_step_is_traced_once_a_run(corpus, tmp_path, monkeypatch):
+    """Batches differ in their number of distinct words and of draws; that needs no new trace."""
+    traces = []
+    original = TrainingStep._run
+
+    def counted(self, *arguments):
+        traces.append(1)
+        return original(self, *arguments)
+
+    monkeypatch.setattr(TrainingStep, "_run", counted)
+    options = small_options(n_epochs=5, sample_softmax=True, dropout=0.2)
+    record = train(options, corpus.data(options), tmp_path)
+    assert record.n_steps == 10 and len(traces) == 1
+
+
+def test_the_sampled_perplexity_is_said_to_be_sampled(corpus, tmp_path):
+    options = small_options(n_epochs=1, sample_softmax=True)
+    train(options, corpus.data(options), tmp_path)
+    text = (tmp_path / "log" / "train_log.jsonl").read_text(encoding="utf-8")
+    assert all(json.loads(line)["sampled"] for line in text.splitlines())
+
+
+TWO_DEVICES = """
+import json, sys
+import numpy as np
+import tensorflow as tf
+tf.config.set_logical_device_configuration(
+    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
+)
+import bilm
+from tests.small_runs import Corpus
+from pathlib import Path
+options, folder, n_gpus = json.loads(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+record = bilm.train(
+    options, Corpus(folder, [], []).data(options), n_gpus, folder / f"on-{n_gpus}", None
+)
+print(json.dumps([record.checkpoint, record.train_perplexity, record.n_tokens]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind, sampled", [("short_words_261", True), ("one_direction_one_layer_words", False)]
+)
+def test_two_devices_are_one_with_twice_the_rows(kind, sampled, tmp_path):
+    write_corpus(tmp_path)
+    options = small_options(
+        kind, batch_size=2, sample_softmax=sampled, n_train_tokens=16 * STEPS, n_epochs=1
+    )
+    results = []
+    for n_gpus, changes in ((2, {}), (1, {"batch_size": 4})):
+        arguments = [json.dumps(options | changes), str(tmp_path), str(n_gpus)]
+        done = subprocess.run(
+            [sys.executable, "-c", TWO_DEVICES, *arguments],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        results.append(json.loads(done.stdout.splitlines()[-1]))
+    (two, of_two, tokens), (one, of_one, same_tokens) = results
+    assert tokens == same_tokens == 4 * 4 * STEPS
+    np.testing.assert_allclose(of_two, of_one, 1e-5)
+    expected = checkpoint_tensors(one)
+    assert math.isfinite(of_one[-1])
+    for name, value in checkpoint_tensors(two).items():
+        np.testing.assert_allclose(value, expected[name], 1e-4, 1e-5, err_msg=name)

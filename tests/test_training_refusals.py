@@ -1,0 +1,142 @@
+"""What `train` refuses, before anything is written."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+import bilm
+from bilm.errors import InputError
+from tests.small_runs import ROWS, STEPS, Batches, random_batch, small_options, write_corpus
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+def train(options, data, folder, *arguments, **settings):
+    places = (str(folder / "model"), str(folder / "log"))
+    return bilm.train(options, data, 1, *places, *arguments, **settings)
+
+
+def test_tokens_that_nobody_counts(tmp_path):
+    options = small_options()
+    del options["n_train_tokens"]
+    with pytest.raises(InputError, match="n_train_tokens is missing, and the data cannot count"):
+        train(options, Batches([]), tmp_path)
+    assert not (tmp_path / "model").exists()
+
+
+def test_data_without_a_batch(tmp_path):
+    with pytest.raises(InputError, match="The data holds no batch of 3 rows by 4 tokens"):
+        train(small_options(), Batches([]), tmp_path)
+
+
+CHARACTERS = {"tokens_characters": np.zeros((ROWS, STEPS, 7), int)}
+BAD_BATCHES = [
+    ({"token_ids": None}, {}, r"needs \['token_ids', 'next_token_id'\]; \['token_ids'\] are"),
+    ({}, {"bidirectional": True}, r"\['token_ids_reverse', 'next_token_id_reverse'\] are missing"),
+    ({}, {"kind": "short_words_261"}, r"\['tokens_characters', .* are missing"),
+    ({"token_ids": np.full((ROWS, STEPS), 18)}, {}, "input ids run from 18 to 18; from 0 to 17"),
+    ({"token_ids": np.full((ROWS, STEPS), -1)}, {}, "input ids run from -1 to -1; from 0 to 17"),
+    ({"next_token_id": np.full((ROWS, STEPS), 99)}, {}, "next_token_id ids run from 99 to 99"),
+    (
+        {"next_token_id": np.zeros((ROWS, 3), int)},
+        {},
+        r"token_ids has shape \(3, 4\), next_token_id \(3, 3\)",
+    ),
+    (
+        {"token_ids": np.zeros((2, STEPS), int)},
+        {},
+        r"token_ids has shape \(2, 4\), next_token_id \(3, 4\)",
+    ),
+    (random_batch(shape=(2, 5)), {}, "batches are of 2 rows by 5 tokens; 3 by 4 is expected"),
+    ({"token_ids": np.zeros((ROWS, STEPS))}, {}, "token_ids: integers are expected, not float64"),
+    ({"token_ids": np.zeros((ROWS, STEPS, 1), int)}, {}, r"token_ids has shape \(3, 4, 1\)"),
+]
+
+
+@pytest.mark.parametrize("batch, options, message", BAD_BATCHES)
+def test_batches_that_do_not_fit_the_options(tmp_path, batch, options, message):
+    options = dict(options)
+    options = small_options(options.pop("kind", "one_direction_one_layer_words"), **options)
+    with pytest.raises(InputError, match=message):
+        train(options, Batches([random_batch() | batch]), tmp_path)
+    assert not bilm.training.checkpoint.holds_model(tmp_path / "model")
+
+
+def test_characters_of_another_width(tmp_path):
+    options = small_options("one_direction")
+    batch = random_batch() | CHARACTERS
+    message = "ask for max_characters_per_token = 50; the data has 7 characters a word"
+    with pytest.raises(InputError, match=message):
+        train(options, Batches([batch]), tmp_path)
+
+
+def test_a_data_set_of_the_wrong_kind(corpus, tmp_path):
+    one, both = small_options(), small_options("words")
+    with pytest.raises(InputError, match="ask for 1 directions; the data has 2"):
+        train(one, corpus.data(both), tmp_path)
+    with pytest.raises(InputError, match="ask for 2 directions; the data has 1"):
+        train(both, corpus.data(one), tmp_path)
+    message = "ask for max_characters_per_token = None; the data has 7 characters a word"
+    with pytest.raises(InputError, match=message):
+        train(both, corpus.data(small_options("short_words_261")), tmp_path)
+    with pytest.raises(InputError, match="= 7; the data has no characters a word"):
+        train(small_options("short_words_261"), corpus.data(both), tmp_path)
+
+
+def test_a_vocabulary_of_another_size(corpus, tmp_path):
+    options = small_options(n_tokens_vocab=5)
+    message = r"ids run from \d+ to \d+; from 0 to 4 is expected \(n_tokens_vocab = 5\)"
+    with pytest.raises(InputError, match=message):
+        train(options, corpus.data(options), tmp_path)
+
+
+def test_options_that_cannot_be_trained_with(corpus, tmp_path):
+    options = small_options()
+    data = corpus.data(options)
+    without = {key: value for key, value in options.items() if key != "n_tokens_vocab"}
+    with pytest.raises(InputError, match="n_tokens_vocab, the size of the vocabulary, is missing"):
+        train(without, data, tmp_path)
+    message = (
+        "n_negative_samples_batch = 18 distinct words cannot be drawn from n_tokens_vocab = 18"
+    )
+    too_many = small_options(sample_softmax=True, n_negative_samples_batch=18)
+    with pytest.raises(InputError, match=message):
+        train(too_many, data, tmp_path)
+    with pytest.raises(InputError, match="batch_size: a whole number from 1 is expected, not 0"):
+        train(options | {"batch_size": 0}, data, tmp_path)
+    with pytest.raises(InputError, match="precision: one of float32, bfloat16 is expected"):
+        train(options, data, tmp_path, precision="float16")
+    with pytest.raises(InputError, match="keep_checkpoints: a whole number from 1 is expected"):
+        train(options, data, tmp_path, keep_checkpoints=0)
+    assert set(os.listdir(tmp_path)) <= {"log"}
+
+
+@pytest.mark.parametrize("n_gpus, message", [(0, "from 1 is expected, not 0"), (5, "5 are asked")])
+def test_devices_that_are_not_there(corpus, tmp_path, n_gpus, message):
+    options = small_options()
+    with pytest.raises(InputError, match=f"n_gpus: .*{message}"):
+        bilm.train(options, corpus.data(options), n_gpus, tmp_path / "model", None)
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["checkpoint", "model.ckpt-7.index"])
+def test_a_folder_with_a_model_is_not_overwritten(corpus, tmp_path, name):
+    (tmp_path / "model").mkdir()
+    for path in ("options.json", name):
+        (tmp_path / "model" / path).write_bytes(b"as it was")
+    options = small_options()
+    message = "model: the folder holds a trained model; it is not overwritten. Restart from its"
+    with pytest.raises(InputError, match=message):
+        train(options, corpus.data(options), tmp_path)
+    # A checkpoint of another folder does not make it this run's own.
+    with pytest.raises(InputError, match=message):
+        train(options, corpus.data(options), tmp_path, str(tmp_path / "other" / "model.ckpt-3"))
+    assert sorted(os.listdir(tmp_path / "model")) == sorted(["options.json", name])
+    for path in (tmp_path / "model").iterdir():
+        assert path.read_bytes() == b"as it was"
