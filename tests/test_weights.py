@@ -15,8 +15,6 @@ from bilm.weights import (
     dataset_shapes,
     hdf5_values,
     load_hdf5,
-    open_checkpoint,
-    read_checkpoint,
     save_hdf5,
     weight_table,
 )
@@ -298,37 +296,3 @@ def test_names_in_checkpoints(kind):
     assert any(name.startswith("lm/rnn/") for name in names) == one_direction
     tied = Softmax(11, 8, tied=softmax.W)
     assert [weight.checkpoint for weight in weight_table(None, (), tied)] == ["lm/softmax/b"]
-
-
-def test_checkpoints_that_do_not_fit(golden):
-    prefix = str(golden / "training" / "words" / "end" / "model.ckpt-10")
-    shapes = {"lm/softmax/b": (109,), "lm/softmax/W": (109, 13), "lm/none": (1, 2)}
-    read = read_checkpoint(prefix, {"lm/softmax/b": (109,)}, ["lm/", "global", "train"])
-    expected = oracle.read_checkpoint(prefix).weights["softmax/b"]
-    np.testing.assert_array_equal(read["lm/softmax/b"], expected)
-    with pytest.raises(InputError) as caught:
-        read_checkpoint(prefix, shapes, ["lm/RNN_", "lm/embedding", "train_perplexity"])
-    assert str(caught.value) == "\n  ".join(
-        [
-            f"{prefix}: the weights do not fit the options:",
-            "lm/softmax/W: shape (109, 13) is expected, not (109, 12)",
-            "lm/none: missing, shape (1, 2) is expected",
-            "global_step: superfluous, shape ()",
-            "lm/softmax/W/Adagrad: superfluous, shape (109, 12)",
-            "lm/softmax/b/Adagrad: superfluous, shape (109,)",
-        ]
-    )
-
-
-def test_checkpoints_that_are_not_there_or_damaged(golden, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"The checkpoint '.*ckpt-3\.index' does not exist"):
-        open_checkpoint(str(tmp_path / "model.ckpt-3"))
-    source = golden / "training" / "words" / "end"
-    for suffix in (".index", ".data-00000-of-00001"):
-        data = (source / f"model.ckpt-10{suffix}").read_bytes()
-        (tmp_path / f"a{suffix}").write_bytes(data[: len(data) // 2])
-        (tmp_path / f"b{suffix}").write_bytes(data if suffix == ".index" else data[:-500])
-    with pytest.raises(InputError, match=r"/a: not a checkpoint, or cut off: "):
-        open_checkpoint(str(tmp_path / "a"))
-    with pytest.raises(InputError, match=r"/b: lm/softmax/b is damaged or cut off: "):
-        read_checkpoint(str(tmp_path / "b"), {"lm/softmax/b": (109,)}, ["lm/", "global", "train"])

@@ -1,0 +1,275 @@
+"""Checkpoints: the folder and the names of the original's, what is damaged, what is dumped."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bilm
+from bilm import Options
+from bilm.errors import InputError
+from bilm.training import LanguageModel
+from bilm.training.checkpoint import (
+    checkpoints,
+    holds_model,
+    load_variables,
+    read_record,
+    read_step,
+    save_checkpoint,
+)
+from bilm.weights import open_checkpoint, read_checkpoint
+from tests import oracle
+from tests.small_runs import checkpoint_tensors, small_options, write_corpus
+
+SUFFIXES = (".data-00000-of-00001", ".index")
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory):
+    """A folder of a run of three steps, each saved."""
+    folder = tmp_path_factory.mktemp("model")
+    options = small_options("words", n_epochs=9, sample_softmax=True)
+    data = write_corpus(tmp_path_factory.mktemp("corpus")).data(options)
+    bilm.train(
+        options,
+        data,
+        1,
+        folder,
+        None,
+        save_minutes=0,
+        keep_checkpoints=9,
+        progress=lambda event: event.step == 3,
+    )
+    return folder
+
+
+@pytest.fixture
+def copy(model_folder, tmp_path):
+    """A copy to do harm to."""
+    shutil.copytree(model_folder, tmp_path / "model")
+    return tmp_path / "model"
+
+
+def test_the_folder_of_a_run(model_folder):
+    """TensorFlow's own tools find the newest checkpoint in it."""
+    files = {f"model.ckpt-{n}{suffix}" for n in (1, 2, 3) for suffix in SUFFIXES}
+    assert set(os.listdir(model_folder)) == files | {"checkpoint", "options.json"}
+    assert tf.train.latest_checkpoint(str(model_folder)) == str(model_folder / "model.ckpt-3")
+    state = tf.train.get_checkpoint_state(str(model_folder))
+    names = [os.path.basename(path) for path in state.all_model_checkpoint_paths]
+    assert names == ["model.ckpt-1", "model.ckpt-2", "model.ckpt-3"]
+    assert holds_model(model_folder) and not holds_model(model_folder.parent)
+    assert checkpoints(model_folder) == [str(model_folder / f"model.ckpt-{n}") for n in (1, 2, 3)]
+
+
+def test_names_in_a_checkpoint_are_the_originals(golden, model_folder):
+    """Ours hold what its checkpoints hold, and a record and the LSTM states beside it."""
+    theirs = tf.train.load_checkpoint(str(golden / "training" / "words" / "end" / "model.ckpt-10"))
+    ours = tf.train.load_checkpoint(str(model_folder / "model.ckpt-3"))
+    added = {f"bilm/state/{d}/{layer}/{part}" for d in "01" for layer in "01" for part in "ch"}
+    expected = set(theirs.get_variable_to_shape_map()) | added | {"bilm/record"}
+    assert set(ours.get_variable_to_shape_map()) == expected
+    assert ours.get_tensor("global_step") == 3
+    for name, kind in theirs.get_variable_to_dtype_map().items():
+        assert ours.get_variable_to_dtype_map()[name] == kind
+    assert set(json.loads(ours.get_tensor("bilm/record"))) >= {"step", "done", "seed", "place"}
+
+
+def test_the_newest_checkpoint_and_the_options(model_folder):
+    options, prefix = bilm.load_options_latest_checkpoint(str(model_folder))
+    assert prefix == str(model_folder / "model.ckpt-3")
+    assert Options.from_dict(options, training=True).n_epochs == 9
+    assert read_step(prefix) == 3 and read_record(prefix)["done"] == 3
+
+
+def test_a_checkpoint_of_the_original_has_no_record(golden):
+    prefix = str(golden / "training" / "words" / "end" / "model.ckpt-10")
+    assert read_record(prefix) is None and read_step(prefix) == 10
+
+
+def cut(path, share=None, n_bytes=None):
+    data = path.read_bytes()
+    path.write_bytes(data[: int(share * len(data))] if n_bytes is None else data[:-n_bytes])
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [
+        lambda folder: cut(folder / "model.ckpt-3.data-00000-of-00001", n_bytes=1),
+        lambda folder: cut(folder / "model.ckpt-3.data-00000-of-00001", share=0.5),
+        lambda folder: cut(folder / "model.ckpt-3.data-00000-of-00001", share=0),
+        lambda folder: (folder / "model.ckpt-3.data-00000-of-00001").unlink(),
+        lambda folder: (folder / "model.ckpt-3.index").write_bytes(b""),
+        lambda folder: cut(folder / "model.ckpt-3.index", share=0.5),
+        lambda folder: (folder / "model.ckpt-3.index").write_bytes(bytes(300)),
+    ],
+)
+def test_a_newest_checkpoint_that_is_not_whole_is_passed_over(copy, caplog, harm):
+    harm(copy)
+    with caplog.at_level(logging.WARNING):
+        _, prefix = bilm.load_options_latest_checkpoint(copy)
+    assert prefix == str(copy / "model.ckpt-2")
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == [f"{copy / 'model.ckpt-3'}: cut off or damaged, passed over"]
+
+
+def test_a_checkpoint_without_an_index_was_never_finished(copy, caplog):
+    (copy / "model.ckpt-3.index").unlink()
+    assert bilm.load_options_latest_checkpoint(copy)[1] == str(copy / "model.ckpt-2")
+    assert caplog.records == []
+
+
+def test_folders_without_a_checkpoint_to_load(copy, tmp_path):
+    load = bilm.load_options_latest_checkpoint
+    with pytest.raises(FileNotFoundError, match=r"The folder '.*none' does not exist\."):
+        load(tmp_path / "none")
+    for n in (1, 2, 3):
+        cut(copy / f"model.ckpt-{n}.data-00000-of-00001", share=0.5)
+    with pytest.raises(InputError, match=r"none of its checkpoints is whole: .*ckpt-1, .*ckpt-3"):
+        load(copy)
+    for path in copy.glob("model.ckpt-*"):
+        path.unlink()
+    with pytest.raises(
+        FileNotFoundError, match=r"The folder '.*' holds no checkpoint \(model.ckpt"
+    ):
+        load(copy)
+    (copy / "options.json").write_text("[]", encoding="utf-8")
+    with pytest.raises(InputError, match=r"options\.json: a JSON object is expected, not a list"):
+        load(copy)
+    (copy / "options.json").unlink()
+    with pytest.raises(
+        FileNotFoundError, match=r"The options file '.*options\.json' does not exis"
+    ):
+        load(copy)
+
+
+def save(folder, step, keep=2):
+    return save_checkpoint(folder, step, {"lm/a": np.full(3, step, np.float32)}, {}, keep)
+
+
+def test_checkpoints_that_are_written_one_after_the_other(tmp_path):
+    for step in (5, 10, 100):
+        prefix = save(tmp_path, step)
+        assert prefix == str(tmp_path / f"model.ckpt-{step}")
+        np.testing.assert_array_equal(checkpoint_tensors(prefix)["lm/a"], [step] * 3)
+    assert checkpoints(tmp_path) == [str(tmp_path / f"model.ckpt-{n}") for n in (10, 100)]
+    text = (tmp_path / "checkpoint").read_text(encoding="utf-8")
+    assert text == (
+        'model_checkpoint_path: "model.ckpt-100"\n'
+        'all_model_checkpoint_paths: "model.ckpt-10"\n'
+        'all_model_checkpoint_paths: "model.ckpt-100"\n'
+    )
+    save(tmp_path, 100, keep=1)
+    assert sorted(os.listdir(tmp_path)) == ["checkpoint", *(f"model.ckpt-100{s}" for s in SUFFIXES)]
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_what_was_there(tmp_path):
+    save(tmp_path, 1)
+    (tmp_path / "model.ckpt-2.data-00000-of-00001").mkdir()
+    with pytest.raises(OSError):
+        save(tmp_path, 2)
+    assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
+    assert checkpoints(tmp_path) == [str(tmp_path / "model.ckpt-1")]
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(OSError, match=r"file/model\.ckpt-1: cannot be written: "):
+        save(tmp_path / "file", 1)
+
+
+def test_a_checkpoint_of_another_model(golden):
+    """Everything that is missing, superfluous or misshapen is named in one error."""
+    prefix = str(golden / "training" / "words" / "end" / "model.ckpt-10")
+    model = LanguageModel(small_options("words"), seed=None)
+    with pytest.raises(InputError) as caught:
+        load_variables(prefix, model.weight_table())
+    message = str(caught.value)
+    assert message.startswith(f"{prefix}: the weights do not fit the options:\n")
+    assert "lm/embedding: shape (18, 8) is expected, not (109, 12)" in message
+    assert len(message.splitlines()) == 1 + len(model.weight_table())
+
+
+def test_weights_and_options_for_inference_are_dumped(model_folder, tmp_path):
+    before = (model_folder / "options.json").read_bytes()
+    outfile = tmp_path / "my.weights.hdf5"
+    bilm.dump_weights(model_folder, outfile)
+    assert sorted(os.listdir(tmp_path)) == ["my.weights.hdf5", "my.weights.options.json"]
+    dumped = oracle.read_hdf5(outfile)
+    stored = oracle.read_checkpoint(model_folder / "model.ckpt-3").weights
+    assert dumped.keys() == {name for name in stored if not name.startswith("softmax")}
+    for name, value in dumped.items():
+        np.testing.assert_array_equal(value, stored[name])
+    text = (tmp_path / "my.weights.options.json").read_text(encoding="utf-8")
+    options = Options.from_dict(json.loads(before), training=True)
+    assert json.loads(text) == options.inference_dict()
+    model = bilm.BidirectionalLanguageModel(
+        tmp_path / "my.weights.options.json", outfile, use_character_inputs=False
+    )
+    assert model([[1, 5, 2]])["lm_embeddings"].shape == (1, 3, 1, 16)
+    assert (model_folder / "options.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "name", ["options.json", "checkpoint", "model.ckpt-3.index", "model.ckpt-3", "../link.hdf5"]
+)
+def test_a_dump_never_overwrites_the_training(copy, name):
+    (copy.parent / "link.options.json").symlink_to(copy / "options.json")
+    before = {path.name: path.read_bytes() for path in copy.iterdir()}
+    with pytest.raises(InputError, match="a file of the training would be overwritten"):
+        bilm.dump_weights(copy, copy / name)
+    assert {path.name: path.read_bytes() for path in copy.iterdir()} == before
+
+
+def test_a_dump_of_a_folder_that_is_not_right_writes_nothing(copy, tmp_path):
+    options = json.loads((copy / "options.json").read_text(encoding="utf-8"))
+    options["lstm"]["n_layers"] = 3
+    (copy / "options.json").write_text(json.dumps(options), encoding="utf-8")
+    with pytest.raises(
+        InputError, match=r"(?s)do not fit the options:.*cell_2/lstm_cell/kernel: m"
+    ):
+        bilm.dump_weights(copy, tmp_path / "out.hdf5")
+    options["lstm"]["dim"] = 0
+    (copy / "options.json").write_text(json.dumps(options), encoding="utf-8")
+    with pytest.raises(
+        InputError, match=r"options\.json: lstm.dim: a whole number from 1 is expect"
+    ):
+        bilm.dump_weights(copy, tmp_path / "out.hdf5")
+    assert os.listdir(tmp_path) == ["model"]
+
+
+def test_checkpoints_that_do_not_fit(golden):
+    prefix = str(golden / "training" / "words" / "end" / "model.ckpt-10")
+    shapes = {"lm/softmax/b": (109,), "lm/softmax/W": (109, 13), "lm/none": (1, 2)}
+    read = read_checkpoint(prefix, {"lm/softmax/b": (109,)}, ["lm/", "global", "train"])
+    expected = oracle.read_checkpoint(prefix).weights["softmax/b"]
+    np.testing.assert_array_equal(read["lm/softmax/b"], expected)
+    with pytest.raises(InputError) as caught:
+        read_checkpoint(prefix, shapes, ["lm/RNN_", "lm/embedding", "train_perplexity"])
+    assert str(caught.value) == "\n  ".join(
+        [
+            f"{prefix}: the weights do not fit the options:",
+            "lm/softmax/W: shape (109, 13) is expected, not (109, 12)",
+            "lm/none: missing, shape (1, 2) is expected",
+            "global_step: superfluous, shape ()",
+            "lm/softmax/W/Adagrad: superfluous, shape (109, 12)",
+            "lm/softmax/b/Adagrad: superfluous, shape (109,)",
+        ]
+    )
+
+
+def test_checkpoints_that_are_not_there_or_damaged(golden, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"The checkpoint '.*ckpt-3\.index' does not exist"):
+        open_checkpoint(str(tmp_path / "model.ckpt-3"))
+    source = golden / "training" / "words" / "end"
+    for suffix in (".index", ".data-00000-of-00001"):
+        data = (source / f"model.ckpt-10{suffix}").read_bytes()
+        (tmp_path / f"a{suffix}").write_bytes(data[: len(data) // 2])
+        (tmp_path / f"b{suffix}").write_bytes(data if suffix == ".index" else data[:-500])
+    with pytest.raises(InputError, match=r"/a: not a checkpoint, or cut off: "):
+        open_checkpoint(str(tmp_path / "a"))
+    with pytest.raises(InputError, match=r"/b: lm/softmax/b is damaged or cut off: "):
+        read_checkpoint(str(tmp_path / "b"), {"lm/softmax/b": (109,)}, ["lm/", "global", "train"])
