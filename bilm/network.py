@@ -31,6 +31,7 @@ def build_network(
     seed: int | None = None,
     precision: str = "float32",
     compiled: bool = False,
+    own_gradient: bool = True,
 ) -> Network:
     """Build the layers.
 
@@ -41,6 +42,7 @@ def build_network(
         seed: of the initial values; None leaves zeros, for weights that are about to be loaded.
         precision: "float32", or "bfloat16" for products in bfloat16.
         compiled: compile the LSTMs with XLA, for shapes that are fixed or few.
+        own_gradient: keep what the LSTMs' own gradient needs; False where none is wanted.
 
     Raises:
         InputError: characters are asked for, and the options have no `char_cnn`.
@@ -62,6 +64,7 @@ def build_network(
             seed=seed,
             precision=precision,
             compiled=compiled,
+            own_gradient=own_gradient,
             name=name,
         )
         for name in ("forward", "backward")[: options.n_directions]

@@ -55,6 +55,7 @@ class LSTMStack(keras.layers.Layer):
         seed: int | None = None,
         precision: str = "float32",
         compiled: bool = False,
+        own_gradient: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(autocast=False, **kwargs)
@@ -62,6 +63,7 @@ class LSTMStack(keras.layers.Layer):
         self.dropout = dropout
         self.precision = check_precision(precision)
         self.compiled = compiled
+        self.own_gradient = own_gradient
         self.layer_weights = [self._add_layer(i, seed) for i in range(options.n_layers)]
         self.built = True
 
@@ -129,6 +131,7 @@ class LSTMStack(keras.layers.Layer):
             proj_clip=self.options.proj_clip,
             compiled=self.compiled if compiled is None else compiled,
             precision=self.precision,
+            own_gradient=self.own_gradient,
         )
 
     def _drop(self, x: tf.Tensor, seed: tf.Tensor | None, place: int) -> tf.Tensor:

@@ -42,6 +42,7 @@ def projected_lstm(
     proj_clip: float | None = None,
     compiled: bool = False,
     precision: str = "float32",
+    own_gradient: bool = True,
 ) -> tuple[tf.Tensor, LSTMState]:
     """Run the cell over all steps of `inputs`.
 
@@ -62,6 +63,8 @@ def projected_lstm(
         precision: "float32", or "bfloat16" for products of factors rounded to bfloat16, which
             accumulate in float32 and round their result; gates, cell state and clipping stay
             float32.
+        own_gradient: keep what the gradient written here needs. False saves that memory where no
+            gradient is wanted; TensorFlow's own, which is slower, is there all the same.
 
     Returns:
         outputs: float32 (time, batch, hidden_dim), and the state after the last step.
@@ -75,6 +78,10 @@ def projected_lstm(
         # The time axis comes first as everywhere; in a step, the batch is the second axis.
         None if mask is None else tf.convert_to_tensor(mask)[:, tf.newaxis, :],
     )
+
+    if not own_gradient:
+        (outputs, c, h), _ = layer.forward(inputs, state.c, state.h, tuple(weights), keep=False)
+        return outputs, LSTMState(c, h)
 
     @tf.custom_gradient
     def run(inputs: tf.Tensor, c: tf.Tensor, h: tf.Tensor, *weights: tf.Tensor) -> Any:
@@ -185,9 +192,14 @@ class _Layer(NamedTuple):
         return None if self.mask is None else self.mask[t]
 
     def forward(
-        self, inputs: tf.Tensor, c: tf.Tensor, h: tf.Tensor, weights: tuple[tf.Tensor, ...]
-    ) -> tuple[tuple[tf.Tensor, ...], _Kept]:
-        """Outputs and state as `projected_lstm` returns them, and what the gradient needs."""
+        self,
+        inputs: tf.Tensor,
+        c: tf.Tensor,
+        h: tf.Tensor,
+        weights: tuple[tf.Tensor, ...],
+        keep: bool = True,
+    ) -> tuple[tuple[tf.Tensor, ...], _Kept | tuple[()]]:
+        """Outputs and state as `projected_lstm` returns them, and, if asked, what `backward` needs."""
         # Without transposing first, the products of a step take a third longer.
         kernel, *projection = [tf.transpose(tf.cast(w, self.dtype)) for w in _matrices(weights)]
         bias = weights[1][:, tf.newaxis]
@@ -200,15 +212,19 @@ class _Layer(NamedTuple):
             new_c, m = self.steps.cell(z, bias, c, self.here(t))
             p = projection[0] @ m if projection else m
             output, new_h = self.steps.output(p, h, self.here(t))
-            kept = _Kept(*(a.write(t, v) for a, v in zip(kept, (xh, z, c, p), strict=True)))
+            if keep:
+                kept = _Kept(*(a.write(t, v) for a, v in zip(kept, (xh, z, c, p), strict=True)))
             return t + 1, new_c, new_h, outputs.write(t, output), kept
 
-        kept = _Kept(*(_array(n_steps, d) for d in (self.dtype, self.dtype, c.dtype, self.dtype)))
+        kept: _Kept | tuple[()] = ()
+        if keep:
+            dtypes = (self.dtype, self.dtype, c.dtype, self.dtype)
+            kept = _Kept(*(_array(n_steps, dtype) for dtype in dtypes))
         loop = (0, tf.transpose(c), tf.transpose(h), _array(n_steps, tf.float32), kept)
         _, c, h, outputs, kept = tf.while_loop(lambda t, *_: t < n_steps, step, loop)
         # Stacked, because no SavedModel can hold a gradient that reads tensor arrays of its forward
-        # pass. Where no gradient is asked for, the graph drops this.
-        kept = _Kept(*(a.stack() for a in kept))
+        # pass.
+        kept = _Kept(*(a.stack() for a in kept)) if keep else ()
         return (_transposed(outputs.stack()), tf.transpose(c), tf.transpose(h)), kept
 
     def backward(

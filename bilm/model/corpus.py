@@ -25,6 +25,8 @@ WordIds = Callable[[Sequence[str]], np.ndarray]
 
 _ENCODED_AT_ONCE = 1024
 _KEPT_BYTES = 128 * 2**20
+# Rows of a batch: few numbers, so that few shapes are compiled.
+_ROWS = (256, 64, 16, 4, 1)
 
 
 class WordVectors:
@@ -83,7 +85,7 @@ class CorpusEncoder:
         network: the layers.
         word_ids: gives the encoder's ids of words.
         window_tokens: tokens that are sorted, and whose vectors are in memory, at a time.
-        batch_tokens: tokens of a batch, padding included.
+        batch_tokens: most places of a batch, padding included; it has one row at least.
     """
 
     def __init__(
@@ -91,8 +93,8 @@ class CorpusEncoder:
         network: Network,
         word_ids: WordIds,
         *,
-        window_tokens: int = 16384,
-        batch_tokens: int = 4096,
+        window_tokens: int = 32768,
+        batch_tokens: int = 16384,
     ) -> None:
         self.window_tokens = window_tokens
         self.batch_tokens = batch_tokens
@@ -147,7 +149,9 @@ class CorpusEncoder:
         return results
 
     def _batch(self, values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """All layers of a batch: (n_layers + 1, longest + 2, batch, dim)."""
+        """All layers of a batch: (n_layers + 1, longest + 2, rows, dim), the first rows filled."""
+        n_rows = min(n for n in _ROWS if n >= len(lengths))
+        lengths = np.pad(lengths, (0, n_rows - len(lengths)))
         width = int(lengths.max()) + 2
         # `<S>` and `</S>` are the words 0 and 1; padding may be any word, it is masked.
         rows = framed(values, lengths, width, begin=0, end=1, padding=0)
@@ -159,7 +163,8 @@ class CorpusEncoder:
         """Sentences, longest first, in batches whose rows times longest row fit the budget."""
         order = np.argsort(-lengths, kind="stable")
         while len(order):
-            n = max(1, self.batch_tokens // (int(lengths[order[0]]) + 2))
+            fitting = self.batch_tokens // (int(lengths[order[0]]) + 2)
+            n = next((n for n in _ROWS if n <= fitting), 1)
             yield order[:n]
             order = order[n:]
 

@@ -9,7 +9,7 @@ import h5py
 import numpy as np
 import tensorflow as tf
 
-from bilm.data import UnicodeCharsVocabulary, Vocabulary, encode_words, prefetch
+from bilm.data import Vocabulary, encode_words, prefetch
 from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write, read_lines
 from bilm.model.corpus import CorpusEncoder, WordIds
@@ -43,7 +43,7 @@ def dump_token_embeddings(
     options = read_options(options_file)
     if options.max_word_length is None:
         raise InputError(f"{options_file}: no char_cnn: a model of words has its vectors already.")
-    vocabulary = UnicodeCharsVocabulary(vocab_file, options.max_word_length)
+    vocabulary = Vocabulary(vocab_file)
     network = build_network(options)
     load_network(network, weight_file)
     encode = tf.function(network.encoder, reduce_retracing=True, autograph=False)
@@ -51,8 +51,10 @@ def dump_token_embeddings(
         shape = (vocabulary.size, options.lstm.projection_dim)
         embedding = file.create_dataset("embedding", shape, np.float32)
         for start in range(0, vocabulary.size, _WORDS_AT_ONCE):
-            characters = vocabulary.word_char_ids[start : start + _WORDS_AT_ONCE] + 1
-            embedding[start : start + _WORDS_AT_ONCE] = encode(tf.constant(characters)).numpy()
+            stop = min(start + _WORDS_AT_ONCE, vocabulary.size)
+            words = [vocabulary.id_to_word(number) for number in range(start, stop)]
+            characters = encode_words(words, options.max_word_length).astype(np.int32) + 1
+            embedding[start:stop] = encode(tf.constant(characters)).numpy()
 
 
 def dump_bilm_embeddings(
@@ -103,7 +105,7 @@ def load_corpus_encoder(
     vocabulary = Vocabulary(vocab_file)
     max_word_length = options.max_word_length
     if max_word_length is not None:
-        network = build_network(options, precision=precision)
+        network = build_network(options, precision=precision, compiled=True, own_gradient=False)
         word_ids: WordIds = functools.partial(encode_words, max_word_length=max_word_length)
     else:
         n_tokens = count_embedded_tokens(weight_file)
@@ -112,7 +114,9 @@ def load_corpus_encoder(
                 f"{vocab_file}: {n_tokens} words are expected, as many as the rows of 'embedding' "
                 f"in {weight_file}, not {vocabulary.size}."
             )
-        network = build_network(options, n_tokens, precision=precision)
+        network = build_network(
+            options, n_tokens, precision=precision, compiled=True, own_gradient=False
+        )
         word_ids = vocabulary.word_ids
     load_network(network, weight_file)
     return CorpusEncoder(network, word_ids)
