@@ -240,6 +240,13 @@ def read_checkpoint(
         InputError: it is damaged, or variables are missing, superfluous or of the wrong shape:
             all of them are named, with both shapes.
     """
+    return dict(iter_checkpoint(path, shapes, also))
+
+
+def iter_checkpoint(
+    path: str, shapes: Mapping[str, tuple[int, ...]], also: Sequence[str] = ()
+) -> Iterator[tuple[str, np.ndarray]]:
+    """As `read_checkpoint`, one variable after the other, for one copy in memory at a time."""
     reader = open_checkpoint(path)
     stored = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
     problems = []
@@ -252,7 +259,8 @@ def read_checkpoint(
         if not name.startswith(tuple(also)):
             problems.append(f"{name}: superfluous, shape {stored[name]}")
     _raise_all(path, problems)
-    return {name: read_tensor(path, reader, name) for name in shapes}
+    for name in shapes:
+        yield name, read_tensor(path, reader, name)
 
 
 def _raise_all(path: PathLike, problems: list[str]) -> None:

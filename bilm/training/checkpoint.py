@@ -30,7 +30,14 @@ from bilm.files import (
 )
 from bilm.network import build_network
 from bilm.options import Options
-from bilm.weights import Weight, open_checkpoint, read_checkpoint, read_tensor, save_hdf5
+from bilm.weights import (
+    Weight,
+    iter_checkpoint,
+    open_checkpoint,
+    read_checkpoint,
+    read_tensor,
+    save_hdf5,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -228,7 +235,7 @@ def load_variables(
     else:
         ignored += [accumulator_name(weight) for weight in table]
     shapes = {name: tuple(variable.shape) for name, variable in targets.items()}
-    for name, value in read_checkpoint(ckpt_file, shapes, ignored).items():
+    for name, value in iter_checkpoint(ckpt_file, shapes, ignored):
         targets[name].assign(value)
 
 
@@ -255,13 +262,13 @@ def dump_weights(tf_save_dir: PathLike, outfile: PathLike) -> None:
 
     Raises:
         FileNotFoundError, InputError: see `load_options_latest_checkpoint`; or the checkpoint
-            does not fit the options; or the options would be written over those of the training.
+            does not fit the options; or a file of the training would be overwritten.
     """
     contents, ckpt_file = load_options_latest_checkpoint(tf_save_dir)
     options = Options.from_dict(contents, True, os.path.join(tf_save_dir, OPTIONS_FILE))
     options_file = os.path.splitext(os.fspath(outfile))[0] + ".options.json"
-    if os.path.realpath(options_file) == os.path.realpath(os.path.join(tf_save_dir, OPTIONS_FILE)):
-        raise InputError(f"{outfile}: its options would overwrite the training's {options_file}.")
+    for path in (outfile, options_file):
+        _refuse_training_files(path, tf_save_dir)
     n_tokens = options.n_tokens_vocab if options.char_cnn is None else None
     table = build_network(options, n_tokens).weight_table()
     shapes = {weight.checkpoint: tuple(weight.variable.shape) for weight in table}
@@ -271,3 +278,12 @@ def dump_weights(tf_save_dir: PathLike, outfile: PathLike) -> None:
     values = read_checkpoint(ckpt_file, shapes, ignored)
     save_hdf5(outfile, {w.dataset: values[w.checkpoint] for w in table if w.dataset})
     write_json(options_file, options.inference_dict())
+
+
+def _refuse_training_files(path: PathLike, tf_save_dir: PathLike) -> None:
+    """Raise an InputError when writing `path` would overwrite what a run has written."""
+    folder, name = os.path.split(os.path.realpath(path))
+    if folder == os.path.realpath(tf_save_dir) and (
+        name in (OPTIONS_FILE, "checkpoint") or name.startswith("model.ckpt-")
+    ):
+        raise InputError(f"{os.fspath(path)}: a file of the training would be overwritten.")

@@ -98,6 +98,8 @@ def train(
     run = Run(options, n_gpus, settings)
     monitor = None
     if heldout is not None:
+        # One scan, so that text that cannot be read is found before the first step.
+        _ = getattr(heldout, "n_train_tokens", None)
         monitor = Monitor(run.model, heldout, Interval.parse(heldout_every), patience)
     saver = Saver(os.fspath(tf_save_dir), save_minutes * 60, keep_checkpoints)
     trainer = Trainer(run, saver, logs, monitor, progress)
