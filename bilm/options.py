@@ -226,6 +226,7 @@ def preset(name: str) -> dict[str, Any]:
     if name not in sizes:
         raise InputError(f"preset: one of {', '.join(PRESETS)} is expected, not {name!r}.")
     dim, projection_dim, n_highway = sizes[name]
+    filters: tuple[tuple[int, int], ...]
     filters = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
     if name == "tiny":
         filters = ((1, 16), (2, 16), (3, 32), (4, 64), (5, 128))

@@ -3,7 +3,7 @@
 The bytes of a word's UTF-8 form are the character ids 0..255; five marks follow them. `<S>` and
 `</S>` are words too, each with a mark in place of its letters.
 
-Source: Peters et al. (2018), section 3.1; the published models' files fix the numbers.
+Source: Peters et al. (2018), section 3.4; the published models' files fix the numbers.
 """
 
 from __future__ import annotations

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import NamedTuple, TypeVar
 
 T = TypeVar("T")
 
 
-def prefetch(items: Iterable[T], n: int = 4) -> Iterator[T]:
+def prefetch(items: Iterable[T], n: int = 4) -> Generator[T, None, None]:
     """The same items, up to `n` of them made ahead by a thread.
 
     The thread begins with the first item that is asked for. An exception while an item is made is
@@ -35,7 +35,7 @@ class _End(NamedTuple):
     error: BaseException | None
 
 
-def _consume(items: Iterable[T], n: int) -> Iterator[T]:
+def _consume(items: Iterable[T], n: int) -> Generator[T, None, None]:
     ready: queue.SimpleQueue[T | _End] = queue.SimpleQueue()
     room = threading.Semaphore(n - 1)  # the thread makes one item before it asks for room
     stopped = threading.Event()

@@ -1,6 +1,6 @@
 """One direction of the language model: a stack of projected, clipped LSTM layers.
 
-Peters et al. (2018), section 3.3; the cell is that of Sak et al. (2014), "Long short-term memory
+Peters et al. (2018), section 3.4; the cell is that of Sak et al. (2014), "Long short-term memory
 recurrent neural network architectures for large scale acoustic modeling". A state goes in and a
 state comes out; whoever calls decides whether to keep it.
 """

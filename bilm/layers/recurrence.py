@@ -1,6 +1,6 @@
 """The recurrence of one direction, one layer of the projected, clipped LSTM.
 
-Source: Peters et al. (2018), section 3.1; the cell is that of Sak et al. (2014), "Long short-term
+Source: Peters et al. (2018), section 3.4; the cell is that of Sak et al. (2014), "Long short-term
 memory recurrent neural network architectures for large scale acoustic modeling".
 
 How it is computed. Inside the loop everything lies as (features, batch): the weights are then the
@@ -198,15 +198,15 @@ class _Layer(NamedTuple):
         h: tf.Tensor,
         weights: tuple[tf.Tensor, ...],
         keep: bool = True,
-    ) -> tuple[tuple[tf.Tensor, ...], _Kept | tuple[()]]:
-        """Outputs and state as `projected_lstm` returns them, and, if asked, what `backward` needs."""
+    ) -> tuple[tuple[tf.Tensor, ...], Any]:
+        """Outputs and state as `projected_lstm` returns them; with `keep` what `backward` needs."""
         # Without transposing first, the products of a step take a third longer.
         kernel, *projection = [tf.transpose(tf.cast(w, self.dtype)) for w in _matrices(weights)]
         bias = weights[1][:, tf.newaxis]
         n_steps = _length(inputs)
         inputs = tf.cast(_transposed(inputs), self.dtype)
 
-        def step(t: tf.Tensor, c: tf.Tensor, h: tf.Tensor, outputs: Any, kept: _Kept) -> Any:
+        def step(t: tf.Tensor, c: tf.Tensor, h: tf.Tensor, outputs: Any, kept: Any) -> Any:
             xh = tf.concat([inputs[t], tf.cast(h, self.dtype)], axis=0)
             z = kernel @ xh
             new_c, m = self.steps.cell(z, bias, c, self.here(t))
@@ -216,7 +216,7 @@ class _Layer(NamedTuple):
                 kept = _Kept(*(a.write(t, v) for a, v in zip(kept, (xh, z, c, p), strict=True)))
             return t + 1, new_c, new_h, outputs.write(t, output), kept
 
-        kept: _Kept | tuple[()] = ()
+        kept: Any = ()
         if keep:
             dtypes = (self.dtype, self.dtype, c.dtype, self.dtype)
             kept = _Kept(*(_array(n_steps, dtype) for dtype in dtypes))

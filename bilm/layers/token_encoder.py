@@ -1,4 +1,4 @@
-"""From a word to a vector that knows no context: Peters et al. (2018), section 3.2.
+"""From a word to a vector that knows no context: Peters et al. (2018), section 3.4.
 
 A character model reads a word's characters (Kim et al. 2016; Jozefowicz et al. 2016): an embedding
 lookup, convolutions over characters, the maximum over positions, highway layers, a projection.
@@ -7,6 +7,7 @@ A word model looks its vector up in a table. Both leave id 0 free for "nothing h
 
 from __future__ import annotations
 
+import itertools
 import math
 from typing import Any
 
@@ -155,7 +156,7 @@ class CharacterEncoder(keras.layers.Layer):
         n = tf.shape(order)[0]
         bounds = [n * k // _N_PARTS for k in range(_N_PARTS + 1)]
         parts = []
-        for start, stop in zip(bounds, bounds[1:], strict=False):
+        for start, stop in itertools.pairwise(bounds):
             part = order[start:stop]
             # The maximum over no words is the lowest integer.
             longest = tf.maximum(tf.reduce_max(tf.gather(lengths, part)), 0)

@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-Gradient = tf.Tensor | tf.IndexedSlices
+Gradient = Any  # a tf.Tensor, or tf.IndexedSlices where few rows have one
 
 INITIAL_ACCUMULATOR = 1.0
 

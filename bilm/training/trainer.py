@@ -34,7 +34,7 @@ class Log(Protocol):
     def go_back(self, step: int) -> None:
         """Forget what is known of later steps."""
 
-    def write(self, **facts: Any) -> None:
+    def write(self, *, step: int, **facts: Any) -> None:
         """Take facts of a step."""
 
 
