@@ -45,6 +45,8 @@ setup(
         "h5py",
     ],
     extras_require={
+        "chinese": ["jieba>=0.42"],
+        "english": ["spacy>=3.8,<4"],
         "plot": ["matplotlib>=3.8"],
         "tensorboard": ["tensorboard>=2.18"],
         # ruff's formatter changes with its minor versions, so the check needs one of them.

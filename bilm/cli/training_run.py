@@ -87,8 +87,11 @@ def find_vocabulary(args: argparse.Namespace) -> str:
     """--vocab_file, or the vocabulary in --save_dir; they are the same if both are there.
 
     Raises:
-        InputError: there is neither, or they differ.
+        FileNotFoundError: the folder does not exist.
+        InputError: there is neither vocabulary, or they differ.
     """
+    if not os.path.isdir(args.save_dir):
+        raise FileNotFoundError(f"The folder {args.save_dir!r} does not exist.")
     kept = os.path.join(args.save_dir, VOCABULARY_NAME)
     if args.vocab_file is None:
         if not os.path.exists(kept):
