@@ -188,12 +188,15 @@ def _parts(data: Any, options: Options, batch_size: int, carry_state: bool) -> I
             # A row that is longer than the budget is taken in stretches.
             yield from _stretches(batch, options, batch_size * options.unroll_steps)
     elif hasattr(data, "iter_distinct"):
-        for batch in data.iter_distinct(*shape):
-            yield _Part(make_feed(batch, options), batch.mask.T, True)
+        for number, batch in enumerate(data.iter_distinct(*shape)):
+            if batch.place is not None and not batch.place.settings.test:
+                raise InputError("carry_state: the data has no end; make it with test=True.")
+            yield _Part(make_feed(batch, options), batch.mask.T, goes_on=number > 0)
     else:
-        for batch in data.iter_batches(*shape):
-            feed = make_feed(batch, options)
-            yield _Part(feed, np.ones(feed.targets.shape[1:], bool), True)
+        for number, batch in enumerate(data.iter_batches(*shape)):
+            feed = make_feed(batch, options, shape)
+            mask = np.ones(feed.targets.shape[1:], bool)
+            yield _Part(feed, mask, goes_on=number > 0)
 
 
 def _stretches(batch: Batch, options: Options, n_places: int) -> Iterator[_Part]:

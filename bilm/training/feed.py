@@ -27,8 +27,15 @@ class Feed(NamedTuple):
     targets: Any
 
 
-def make_feed(batch: Batch | Mapping[str, Any], options: Options) -> Feed:
+def make_feed(
+    batch: Batch | Mapping[str, Any], options: Options, shape: tuple[int, int] | None = None
+) -> Feed:
     """Turn a `Batch`, or one of the original's dicts, into a `Feed`.
+
+    Args:
+        batch: of the data.
+        options: what it has to fit.
+        shape: rows and steps that were asked for; None takes any.
 
     Raises:
         InputError: the batch does not fit the options: an array is missing, has another shape,
@@ -36,6 +43,12 @@ def make_feed(batch: Batch | Mapping[str, Any], options: Options) -> Feed:
     """
     feed = _of_batch(batch) if isinstance(batch, Batch) else _of_dict(batch, options)
     _check(feed, options)
+    steps, rows = feed.targets.shape[1:]
+    if shape is not None and shape != (rows, steps):
+        raise InputError(
+            f"The data's batches are of {rows} rows by {steps} tokens; {shape[0]} by {shape[1]} "
+            f"is expected."
+        )
     return feed
 
 

@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data import Batch, Place
-from bilm.errors import InputError, TrainingError
+from bilm.errors import TrainingError
 from bilm.options import Options
 from bilm.training.checkpoint import (
     accumulator_name,
@@ -154,13 +154,7 @@ class Run:
         for step, batch in zip(range(self.done, self.n_steps), batches, strict=False):
             if isinstance(batch, Batch) and not batch.mask.all():
                 return  # the text has ended within this batch, which the original left out as well
-            feed = make_feed(batch, self.options)
-            steps, rows = feed.targets.shape[1:]
-            if (rows, steps) != shape:
-                raise InputError(
-                    f"The data's batches are of {rows} rows by {steps} tokens; {shape[0]} by "
-                    f"{shape[1]} is expected."
-                )
+            feed = make_feed(batch, self.options, shape)
             place = getattr(batch, "place", None)
             yield self.step.inputs(feed, step, self.settings.seed), place
 
