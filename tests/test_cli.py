@@ -42,6 +42,12 @@ def test_help_names_every_verb(capsys):
                      "--n_train_tokens", "--n_epochs"]),
         ("test", ["--save_dir", "--vocab_file", "--test_prefix", "--batch_size", "--carry_state"]),
         ("dump", ["--save_dir", "--outfile", "--model_dir", "--vocab_file", "--force"]),
+        ("info", ["--options_file", "--weight_file", "--json"]),
+        ("embed", ["--model", "--options_file", "--weight_file", "--vocab_file",
+                   "--embedding_weight_file", "--all", "--top", "--average", "--layer",
+                   "--pooling", "--dtype", "--format", "--packed", "--use_sentence_keys",
+                   "--forget_sentences", "--force", "--batch_size", "--shard", "--resume",
+                   "--precision"]),
         ("demo", ["--out", "--minutes", "--corpus", "--tokenized", "--words", "--seed"]),
     ],
 )  # fmt: skip

@@ -84,10 +84,10 @@ def test_values_too_large_for_float16(place, capsys, monkeypatch):
         type(place.model), "encode_iter",
         lambda self, items, **_: ((name, np.full((1, 16), 7e4, np.float32)) for name, _ in items),
     )  # fmt: skip
-    arguments = ["embed", "text.txt", "out.hdf5", "--model", "elmo", "--dtype", "float16"]
-    assert "float16 holds values up to 65504, and a vector has 70000" in input_error(
-        arguments, capsys
-    )
+    for out in ("out.hdf5", "-"):
+        arguments = ["embed", "text.txt", out, "--model", "elmo", "--dtype", "float16"]
+        error = input_error(arguments, capsys)
+        assert "float16 holds values up to 65504, and a vector has 70000" in error
 
 
 @pytest.mark.parametrize("layers", ["--all", "--top"])
@@ -108,7 +108,9 @@ def test_packed(place, layers, ending):
     else:
         with PackedVectors("p.hdf5") as reader:
             assert len(reader) == 6
-            found = [reader[k] for k in range(6)]
+            found = list(reader)
+            with pytest.raises(IndexError, match=r"p.hdf5: sentences are 0 to 5, not -1"):
+                reader[-1]
             assert (reader.line(4), reader.text(4)) == (4, "猫 / dog")
     for actual, wanted in zip(found, place.expected, strict=True):
         np.testing.assert_allclose(actual, wanted if layers == "--all" else wanted[2], atol=1e-6)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from bilm.model.partial_file import EmbeddedSentence, PartialFile
 
 FORMATS = ("hdf5", "npz", "jsonl")
-_TOKENS_AHEAD = 16384
+_TOKENS_AHEAD = 4096
 
 
 def check(args: argparse.Namespace) -> str:
@@ -121,13 +121,13 @@ def _write_standard(
     import numpy as np
 
     from bilm.model import embedding_file
-    from bilm.model.partial_file import EmbeddedSentence
+    from bilm.model.partial_file import EmbeddedSentence, as_dtype
 
     shown = _Shown(line, text, 0, 0)
 
     def embedded() -> Iterator[EmbeddedSentence]:
         for (number, sentence), vectors in _computed(model, text.sentences(), settings):
-            yield EmbeddedSentence(number, sentence, vectors.astype(np.dtype(args.dtype)))
+            yield EmbeddedSentence(number, sentence, as_dtype(vectors, np.dtype(args.dtype)))
             shown.add(sentence)
 
     if kind == "jsonl":

@@ -225,6 +225,8 @@ class PackedVectors:
         return len(self._lines)
 
     def __getitem__(self, k: int) -> np.ndarray:
+        if not 0 <= k < len(self):
+            raise IndexError(f"{self._path}: sentences are 0 to {len(self) - 1}, not {k}.")
         rows = self.vectors[self._offsets[k] : self._offsets[k + 1]]
         return rows if rows.ndim == 2 else np.moveaxis(rows, 0, -2)
 

@@ -179,7 +179,7 @@ class PartialFile:
         if isinstance(vectors, DiskArray):
             self._copy(vectors)
         else:
-            self._vectors.write(self._converted(vectors).tobytes())
+            self._vectors.write(as_dtype(vectors, self.dtype).tobytes())
         checksum = _add(self._checksum, line, text)
         self._pending.append(f"{line}\t{n_tokens}\t{checksum:08x}\t{text}\n".encode())
         self._count(Sentence(line, text, n_tokens), checksum)
@@ -192,19 +192,9 @@ class PartialFile:
         target = DiskArray(self._path("vectors"), self.dtype, source.shape, self._size)
         self._vectors.truncate(self._size + target.n_bytes)
         for start, stop, part in source.parts():
-            target[..., start:stop, :] = self._converted(part)
+            target[..., start:stop, :] = as_dtype(part, self.dtype)
         self._vectors.seek(0, os.SEEK_END)
         os.remove(source.path)
-
-    def _converted(self, vectors: np.ndarray) -> np.ndarray:
-        try:
-            with np.errstate(over="raise"):
-                return vectors.astype(self.dtype, copy=False)
-        except FloatingPointError as error:
-            largest = float(np.abs(vectors).max())
-            raise InputError(
-                f"dtype: {self.dtype} holds values up to 65504, and a vector has {largest:g}."
-            ) from error
 
     def save(self) -> None:
         """Bring what was added to the disk: the vectors, then the index that names them."""
@@ -252,6 +242,22 @@ class PartialFile:
             with contextlib.suppress(OSError):
                 self.save()
             self.close()
+
+
+def as_dtype(vectors: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Vectors as float32 or float16.
+
+    Raises:
+        InputError: a value is too large for float16.
+    """
+    try:
+        with np.errstate(over="raise"):
+            return vectors.astype(dtype, copy=False)
+    except FloatingPointError as error:
+        largest = float(np.abs(vectors).max())
+        raise InputError(
+            f"dtype: {dtype} holds values up to 65504, and a vector has {largest:g}."
+        ) from error
 
 
 def _parse(line: bytes) -> tuple[Sentence, int] | None:
