@@ -1,0 +1,327 @@
+"""A run that is watched, that begins from another model, and that runs away."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm.cli import main
+from bilm.data import BidirectionalLMDataset, load_vocab
+from bilm.errors import InputError, TrainingError
+from bilm.training import (
+    LanguageModel,
+    dump_weights,
+    load_options_latest_checkpoint,
+    train,
+)
+from bilm.training import (
+    test as score,
+)
+from bilm.training.checkpoint import load_variables
+from bilm.training.initial import find_source, load_source, require_same_network
+from bilm.training.run_log import read_log
+from tests.command_line import OPTIONS, Text, input_error, make_text, usage_error
+
+WORD_OPTIONS = {key: value for key, value in OPTIONS.items() if key != "char_cnn"}
+
+
+def data_of(text: Text, heldout: bool = False, max_word_length: int | None = 12):
+    vocabulary = load_vocab(text.vocabulary, max_word_length)
+    pattern = text.heldout if heldout else text.training
+    return BidirectionalLMDataset(pattern, vocabulary, test=heldout)
+
+
+def train_model(text: Text, save_dir: Path, options=OPTIONS, n_train_tokens=400, **settings):
+    options = options | {"n_tokens_vocab": 14, "n_train_tokens": n_train_tokens}
+    data = data_of(text, max_word_length=12 if "char_cnn" in options else None)
+    return train(options, data, 1, save_dir, save_dir, **settings)
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory):
+    """A text, the folder of a run whose held-out text was measured, and the run's events and
+    record."""
+    folder = tmp_path_factory.mktemp("watched")
+    text, events = make_text(folder), []
+    record = train_model(
+        text,
+        folder / "run",
+        options=OPTIONS | {"learning_rate": 0.5},
+        heldout=data_of(text, heldout=True),
+        heldout_every="6 steps",
+        schedule="linear",
+        progress=events.append,
+    )
+    for name in ("run", "run/best"):
+        (folder / name / "vocab.txt").write_text(Path(text.vocabulary).read_text("utf-8"), "utf-8")
+    return text, folder / "run", events, record
+
+
+# Watching
+
+
+@pytest.mark.slow
+def test_the_live_model_is_measured_as_its_checkpoint_is(watched):
+    text, save_dir, _, record = watched
+    assert [step for step, _ in record.heldout] == [6, 12, 18, 20]
+    best_step, best = min(record.heldout, key=lambda found: found[1])
+    assert (record.best_step, record.best) == (best_step, float(best))
+    for folder, step in ((save_dir, 20), (save_dir / "best", best_step)):
+        options, checkpoint = load_options_latest_checkpoint(folder)
+        assert checkpoint.endswith(f"-{step}")
+        perplexity = score(options, checkpoint, data_of(text, heldout=True))
+        measured = dict(record.heldout)[step]
+        for name in ("forward", "backward", "n_predictions"):
+            assert getattr(perplexity, name) == pytest.approx(getattr(measured, name), rel=1e-6)
+        assert perplexity == pytest.approx(measured, rel=1e-6)
+
+
+@pytest.mark.slow
+def test_events_and_log_tell_where_it_stands(watched):
+    _, save_dir, events, record = watched
+    assert [event.step for event in events] == list(range(1, 21))
+    assert all(event.n_steps == 20 and event.n_epochs == 1 and event.sampled for event in events)
+    assert [event.step for event in events if event.heldout is not None] == [6, 12, 18]
+    assert events[0].tokens_per_second is None and events[0].seconds_left is None
+    assert events[-1].tokens_per_second > 0 and events[-1].seconds_left == 0
+    rates = [event.learning_rate for event in events]
+    np.testing.assert_allclose(rates, [0.5 * (1 - k / 20) for k in range(20)], rtol=1e-6)
+    log = read_log(save_dir)
+    trained = [line for line in log if "train_perplexity" in line]
+    assert [line["step"] for line in trained] == [1, 10, 20]
+    assert [line["tokens"] for line in trained] == [20, 200, 400]
+    assert [line["train_perplexity"] for line in trained] == [
+        record.train_perplexity[k] for k in (0, 9, 19)
+    ]
+    held = [line for line in log if "heldout_perplexity" in line]
+    assert [line["heldout_forward"] for line in held] == [p.forward for _, p in record.heldout]
+
+
+@pytest.mark.slow
+def test_patience_ends_the_run(tmp_path):
+    text = make_text(tmp_path)
+    record = train_model(
+        text, tmp_path / "run", options=OPTIONS | {"learning_rate": 50.0, "n_epochs": 9},
+        heldout=data_of(text, heldout=True), heldout_every="3 steps", patience=2,
+    )  # fmt: skip
+    assert record.stopped_early and record.n_steps < 180
+    assert record.best_step == record.heldout[-3][0] == record.n_steps - 6
+    again = train_model(
+        text, tmp_path / "run", options=OPTIONS | {"n_epochs": 9}, patience=2,
+        heldout=data_of(text, heldout=True), restart_ckpt_file=record.checkpoint,
+    )  # fmt: skip
+    assert again.n_steps == 0 and again.stopped_early and again.best == record.best
+
+
+def test_patience_needs_a_text(tmp_path, capsys):
+    text = make_text(tmp_path)
+    with pytest.raises(InputError, match="patience: it needs a held-out text"):
+        train_model(text, tmp_path / "run", patience=2)
+    with pytest.raises(InputError, match="tensorboard: its files stand beside the log"):
+        train(OPTIONS | {"n_tokens_vocab": 14}, data_of(text), 1, tmp_path, None, tensorboard=True)
+    arguments = ["train", "--save_dir", "m", "--vocab_file", "v", "--train_prefix", "t"]
+    error = usage_error([*arguments, "--patience", "2"], capsys)
+    assert "--patience goes with --heldout_prefix" in error
+    error = usage_error([*arguments, "--init_vocab", "v"], capsys)
+    assert "--init_vocab goes with --init_from" in error
+
+
+# Scores of sentences
+
+
+@pytest.mark.slow
+def test_scores_of_sentences_in_the_order_of_the_text(watched, tmp_path, capsys):
+    text, save_dir, _, record = watched
+    out = tmp_path / "scores.tsv"
+    arguments = ["test", "--save_dir", str(save_dir), "--best", "--test_prefix", text.heldout]
+    assert main([*arguments, "--per_sentence", str(out), "--batch_size", "1"]) == 0
+    assert f"perplexity           {record.best:.4f}" in capsys.readouterr().out
+    header, *lines = out.read_text(encoding="utf-8").splitlines()
+    assert header.split("\t") == ["sentence", "predictions", "forward_nats", "backward_nats",
+                                  "perplexity"]  # fmt: skip
+    sentences = Path(text.heldout).read_text(encoding="utf-8").splitlines()
+    rows = [line.split("\t") for line in lines]
+    assert [row[:2] for row in rows] == [
+        [str(k + 1), str(len(sentence.split()) + 1)] for k, sentence in enumerate(sentences)
+    ]
+    for k in (0, len(sentences) - 1):
+        alone = tmp_path / "alone.txt"
+        alone.write_text(sentences[k], encoding="utf-8")
+        options, checkpoint = load_options_latest_checkpoint(save_dir / "best")
+        text_alone = dataclasses.replace(text, heldout=str(alone))
+        perplexity = score(options, checkpoint, data_of(text_alone, heldout=True))
+        assert float(rows[k][4]) == pytest.approx(perplexity, rel=1e-4)
+        n = int(rows[k][1])
+        assert float(rows[k][2]) == pytest.approx(n * math.log(perplexity.forward), rel=1e-4)
+
+
+@pytest.mark.slow
+def test_scores_that_cannot_be_had(watched, capsys):
+    text, save_dir, *_ = watched
+    arguments = ["test", "--save_dir", str(save_dir), "--test_prefix", text.heldout]
+    error = usage_error([*arguments, "--per_sentence", "x", "--carry_state"], capsys)
+    assert "--per_sentence scores each sentence alone" in error
+    options, checkpoint = load_options_latest_checkpoint(save_dir)
+    with pytest.raises(InputError, match="needs a data set that gives its sentences one by one"):
+        score(options, checkpoint, data_of(text, True), 4, carry_state=True, per_sentence=True)
+
+
+@pytest.mark.slow
+def test_a_best_model_that_is_not_there(watched, tmp_path, capsys):
+    save_dir = watched[1]
+    (tmp_path / "run").mkdir()
+    arguments = ["dump", "--save_dir", str(tmp_path / "run"), "--outfile", "w.hdf5", "--best"]
+    assert "has no best model: `bilm train --heldout_prefix`" in input_error(arguments, capsys)
+    out = tmp_path / "weights.hdf5"
+    assert main(["dump", "--save_dir", str(save_dir), "--outfile", str(out), "--best"]) == 0
+
+
+# Fine-tuning
+
+
+def other_vocabulary(text: Text) -> str:
+    """Some of the words in another order, and one that is new."""
+    path = text.folder / "other.txt"
+    words = ["<S>", "</S>", "<UNK>", "new", "bird", "the", "cat", "."]
+    path.write_text("\n".join(words) + "\n", encoding="utf-8")
+    return str(path)
+
+
+def values_of(model: LanguageModel) -> dict[str, np.ndarray]:
+    return {w.checkpoint: w.variable.value.numpy().copy() for w in model.weight_table()}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["characters", "words", "words_tied"])
+def test_rows_of_known_words_are_carried_over(kind, tmp_path):
+    text = make_text(tmp_path)
+    options = OPTIONS if kind == "characters" else WORD_OPTIONS
+    options = options | {"share_embedding_softmax": kind == "words_tied"}
+    record = train_model(text, tmp_path / "run", options, n_train_tokens=40)
+    vocab_file = other_vocabulary(text)
+    vocabulary = load_vocab(vocab_file, 12)
+    new_options = options | {"n_tokens_vocab": 8, "sample_softmax": False}
+    trained = LanguageModel(options | {"n_tokens_vocab": 14}, is_training=False, seed=None)
+    load_variables(record.checkpoint, trained.weight_table())
+    before, model = values_of(trained), LanguageModel(new_options, seed=5)
+    initial = values_of(model)
+    assert load_source(tmp_path / "run", text.vocabulary, model, vocabulary) == (7, 8)
+    after = values_of(model)
+    old = load_vocab(text.vocabulary, 12)
+    for name, value in after.items():
+        if not name.startswith(("lm/softmax", "lm/embedding")):
+            np.testing.assert_array_equal(value, before[name])
+            continue
+        np.testing.assert_array_equal(value[3], initial[name][3])  # the new word
+        for k in (0, 1, 2, 4, 5, 6, 7):
+            word = vocabulary.id_to_word(k)
+            np.testing.assert_array_equal(value[k], before[name][old.word_to_id(word)])
+    weights = tmp_path / "weights.hdf5"
+    dump_weights(tmp_path / "run", weights)
+    model = LanguageModel(new_options, seed=5)
+    carried = load_source(weights, text.vocabulary, model, vocabulary)
+    assert carried == (None if kind == "characters" else (7, 8))
+    for name, value in values_of(model).items():
+        expected = initial if name.startswith("lm/softmax") else after
+        np.testing.assert_array_equal(value, expected[name])
+
+
+@pytest.mark.slow
+def test_fine_tuning_from_the_command_line(watched, tmp_path, capsys):
+    text, save_dir, *_ = watched
+    tuned = tmp_path / "tuned"
+    arguments = ["train", "--save_dir", str(tuned), "--vocab_file", other_vocabulary(text),
+                 "--train_prefix", text.training, "--init_from", str(save_dir),
+                 "--n_train_tokens", "40"]  # fmt: skip
+    assert main(arguments) == 0
+    assert "of 8 words of the vocabulary 7 were known to the first model" in capsys.readouterr().err
+    options = json.loads((tuned / "options.json").read_text(encoding="utf-8"))
+    assert options["lstm"]["dim"] == 8 and options["n_tokens_vocab"] == 8
+    assert main(arguments) == 0  # the same command: all is done
+    error = input_error([*arguments, "--preset", "tiny"], capsys)
+    assert "The network is not that of" in error and "lstm.dim is 256, and 8 there" in error
+
+
+def test_a_model_of_the_original_is_a_source(golden):
+    start = golden / "training" / "characters" / "start"
+    source = find_source(start, golden / "vocab.txt")
+    assert source.is_checkpoint and source.path.endswith("model.ckpt-2")
+    options = dataclasses.replace(source.options, sample_softmax=False)
+    model = LanguageModel(options, seed=1)
+    vocabulary = load_vocab(golden / "vocab.txt", options.max_word_length)
+    n = vocabulary.size
+    assert load_source(start, golden / "vocab.txt", model, vocabulary) == (n, n)
+    reader = tf.train.load_checkpoint(source.path)
+    for name, value in values_of(model).items():
+        np.testing.assert_array_equal(value, reader.get_tensor(name))
+
+
+def test_what_does_not_go_with_a_source(golden, tmp_path):
+    start = golden / "training" / "characters" / "start"
+    source = find_source(start)
+    lstm = dataclasses.replace(source.options.lstm, n_layers=9)
+    other = dataclasses.replace(source.options, lstm=lstm, bidirectional=False)
+    n = source.options.lstm.n_layers
+    with pytest.raises(InputError, match=f"bidirectional is False, and True there; .*9, and {n}"):
+        require_same_network(other, source)
+    options = dataclasses.replace(source.options, sample_softmax=False)
+    model = LanguageModel(options, seed=1)
+    vocabulary = load_vocab(golden / "vocab.txt", options.max_word_length)
+    with pytest.raises(InputError, match="init_vocab: name the vocabulary that"):
+        load_source(start, None, model, vocabulary)
+    with pytest.raises(InputError, match="the data has no vocabulary"):
+        load_source(start, golden / "vocab.txt", model, None)
+    short = tmp_path / "short.txt"
+    short.write_text("<S>\n</S>\n<UNK>\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"but .*short.txt has 3: init_vocab names the right one"):
+        load_source(start, short, model, vocabulary)
+    with pytest.raises(FileNotFoundError, match=r"The model to begin with .* does not exist"):
+        find_source(tmp_path / "nothing")
+    (tmp_path / "alone.hdf5").write_bytes(b"")
+    with pytest.raises(FileNotFoundError, match=r"The options of .*alone.hdf5' are not beside it"):
+        find_source(tmp_path / "alone.hdf5")
+
+
+# Divergence
+
+
+@pytest.mark.slow
+def test_a_loss_that_is_not_finite_ends_the_run_and_is_not_saved(tmp_path, monkeypatch):
+    text, save_dir = make_text(tmp_path), tmp_path / "run"
+    train_model(text, save_dir, save_minutes=1e-9, progress=lambda event: event.step == 4)
+    checkpoint = load_options_latest_checkpoint(save_dir)[1]
+    before = {path.name: path.read_bytes() for path in save_dir.glob("model.ckpt-*")}
+    with pytest.raises(TrainingError) as error:
+        train_model(
+            text, save_dir, OPTIONS | {"learning_rate": 1e38, "all_clip_norm_val": 1e30},
+            restart_ckpt_file=checkpoint,
+        )  # fmt: skip
+    message = str(error.value)
+    assert "the loss is nan" in message or "the loss is inf" in message
+    assert "Its batch begins at sentence " in message and "train-0.txt (pass 1)" in message
+    assert f"the last good checkpoint, {checkpoint}" in message
+    assert {path.name: path.read_bytes() for path in save_dir.glob("model.ckpt-*")} == before
+
+
+@pytest.mark.slow
+def test_values_that_are_not_finite_are_not_saved(tmp_path, monkeypatch):
+    """A gradient may be infinite where the loss before it is not."""
+    text, save_dir = make_text(tmp_path), tmp_path / "run"
+    from bilm.training.run import Run
+
+    advance = Run.advance
+
+    def poison(self, *inputs):
+        advance(self, *inputs)
+        self.table[0].variable.assign(self.table[0].variable.value * math.nan)
+
+    monkeypatch.setattr(Run, "advance", poison)
+    with pytest.raises(TrainingError, match=r"lm/char_embed has values not finite. .* no e"):
+        train_model(text, save_dir, save_minutes=1e-9)
+    assert not list(save_dir.glob("model.ckpt-*"))
