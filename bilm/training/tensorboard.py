@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from typing import Any
 
 from bilm.errors import InputError
@@ -34,8 +35,7 @@ class TensorBoardLog:
     def go_back(self, step: int) -> None:
         """Tell TensorBoard to forget what it has read of later steps."""
         session = self._events.SessionLog(status=self._events.SessionLog.START)
-        self._writer.add_event(self._events.Event(step=step + 1, session_log=session))
-        self._writer.flush()
+        self._add(step + 1, session_log=session)
 
     def write(self, *, step: int, **facts: Any) -> None:
         """Add a point to the curve of every number."""
@@ -47,6 +47,9 @@ class TensorBoardLog:
         if facts.get("sampled"):
             for value in values:
                 value.tag = value.tag.replace("train_perplexity", "train_perplexity_sampled")
-        summary = self._summaries.Summary(value=values)
-        self._writer.add_event(self._events.Event(step=step, summary=summary))
+        self._add(step, summary=self._summaries.Summary(value=values))
+
+    def _add(self, step: int, **content: Any) -> None:
+        event = self._events.Event(wall_time=time.time(), step=step, **content)
+        self._writer.add_event(event)
         self._writer.flush()

@@ -1,0 +1,243 @@
+"""A run that is interrupted, in whatever way, ends as one that is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm.cli import main
+from bilm.data import BidirectionalLMDataset, load_vocab
+from bilm.errors import InputError
+from bilm.training import load_options_latest_checkpoint, train
+from bilm.training.checkpoint import read_record
+from tests.command_line import OPTIONS, WORDS, Text, input_error
+
+# Each run takes seconds to trace.
+pytestmark = pytest.mark.slow
+N_STEPS = 36
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that nothing interrupted; tests do not change it."""
+    folder = tmp_path_factory.mktemp("whole")
+    record = train_here(make_text(folder), folder / "run")
+    assert record.n_steps == N_STEPS
+    assert [step for step, _ in record.heldout] == [7, 14, 21, 28, 35, 36]
+    return folder / "run"
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Text:
+    return make_text(tmp_path)
+
+
+def make_text(tmp_path: Path) -> Text:
+    """Three shards of unlike sentences, so that rows go on over the ends of shards."""
+    draw = random.Random(5)
+    lines = [
+        " ".join(draw.choices([*WORDS, "unheard-of"], k=draw.randint(1, 12))) for _ in range(90)
+    ]
+    parts = {"train-0.txt": lines[:20], "train-1.txt": lines[20:50], "train-2.txt": lines[50:80],
+             "heldout.txt": lines[80:], "vocab.txt": ["<S>", "</S>", "<UNK>", *WORDS]}  # fmt: skip
+    for name, content in parts.items():
+        (tmp_path / name).write_text("\n".join(content) + "\n", encoding="utf-8")
+    options = OPTIONS | {"n_epochs": 3, "n_train_tokens": 240}
+    (tmp_path / "options.json").write_text(json.dumps(options), encoding="utf-8")
+    names = ("vocab.txt", "train-*.txt", "heldout.txt", "options.json")
+    return Text(tmp_path, *(str(tmp_path / name) for name in names))
+
+
+def train_here(text: Text, save_dir: Path, **settings):
+    """A run of 36 steps through the library, as `bilm train` starts it."""
+    options = json.loads(Path(text.options).read_text(encoding="utf-8")) | {"n_tokens_vocab": 14}
+    vocabulary = load_vocab(text.vocabulary, 12)
+    data = BidirectionalLMDataset(text.training, vocabulary, shuffle_on_load=True, seed=3)
+    heldout = BidirectionalLMDataset(text.heldout, vocabulary, test=True)
+    settings = {"seed": 3, "schedule": "cosine", "heldout": heldout, "heldout_every": "7 steps",
+                "save_minutes": 1e-9} | settings  # fmt: skip
+    checkpoint = settings.pop("checkpoint", None)
+    return train(options, data, 1, save_dir, save_dir, checkpoint, **settings)
+
+
+def tensors_of(save_dir: Path) -> dict[str, np.ndarray]:
+    """All of the newest checkpoint but its record."""
+    reader = tf.train.load_checkpoint(load_options_latest_checkpoint(save_dir)[1])
+    names = set(reader.get_variable_to_shape_map()) - {"bilm/record"}
+    return {name: reader.get_tensor(name) for name in names}
+
+
+def record_of(save_dir: Path) -> dict:
+    record = read_record(load_options_latest_checkpoint(save_dir)[1])
+    assert record is not None
+    return {name: value for name, value in record.items() if name != "seconds"}
+
+
+def log_of(save_dir: Path) -> list[dict]:
+    lines = (save_dir / "train_log.jsonl").read_text(encoding="utf-8").splitlines()
+    return [{k: v for k, v in json.loads(line).items() if k != "seconds"} for line in lines]
+
+
+def assert_same_run(save_dir: Path, other: Path) -> None:
+    mine, theirs = tensors_of(save_dir), tensors_of(other)
+    assert mine.keys() == theirs.keys()
+    for name, value in mine.items():
+        np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+    assert record_of(save_dir) == record_of(other)
+    assert log_of(save_dir) == log_of(other)
+    best, other_best = save_dir / "best", other / "best"
+    assert {*os.listdir(best)} - {"vocab.txt"} == {*os.listdir(other_best)} - {"vocab.txt"}
+    for name, value in tensors_of(best).items():
+        np.testing.assert_array_equal(value, tensors_of(other_best)[name], err_msg=name)
+
+
+def test_a_run_in_pieces_is_the_run_in_one(whole, text, tmp_path):
+    whole, pieces = tmp_path / "whole", tmp_path / "pieces"
+    record = train_here(text, whole)
+    assert (
+        record.n_steps == N_STEPS and record.best_step == record_of(whole)["heldout"]["best_step"]
+    )
+    assert [step for step, _ in record.heldout] == [7, 14, 21, 28, 35, 36]
+    checkpoint = None
+    for stop in (1, 13, 14, 27):
+        interrupted(text, pieces, checkpoint, stop)
+        checkpoint = load_options_latest_checkpoint(pieces)[1]
+        assert checkpoint.endswith(f"-{stop}")
+    train_here(text, pieces, checkpoint=checkpoint)
+    assert_same_run(pieces, whole)
+
+
+def interrupted(text: Text, save_dir: Path, checkpoint: str | None, stop: int) -> None:
+    """Press Ctrl-C when a step is done."""
+
+    def press(event):
+        if event.step == stop:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train_here(text, save_dir, checkpoint=checkpoint, save_minutes=10, progress=press)
+
+
+def test_what_a_crash_left_of_a_checkpoint_is_passed_over_and_replaced(
+    whole, text, tmp_path, caplog
+):
+    cut = tmp_path / "cut"
+    train_here(text, cut, progress=lambda event: event.step == 20)
+    newest = load_options_latest_checkpoint(cut)[1]
+    assert newest.endswith("model.ckpt-20")
+    data = Path(f"{newest}.data-00000-of-00001")
+    data.write_bytes(data.read_bytes()[:100])
+    (cut / ".model.ckpt-1234abcd.index.tempstate1").write_bytes(b"x")
+    (cut / "train_log.jsonl").open("a", encoding="utf-8").write('{"step": 20, "ep')
+    checkpoint = load_options_latest_checkpoint(cut)[1]
+    assert checkpoint.endswith("model.ckpt-19") and "passed over" in caplog.text
+    train_here(text, cut, checkpoint=checkpoint, keep_checkpoints=1)
+    assert_same_run(cut, whole)
+    assert sorted(p.name for p in cut.glob("*model.ckpt*")) == [
+        "model.ckpt-36.data-00000-of-00001",
+        "model.ckpt-36.index",
+    ]
+
+
+@pytest.mark.parametrize("harm", ["removed", "cut off"])
+def test_a_shard_that_dies_ends_the_run_and_loses_nothing(harm, whole, text, tmp_path):
+    dead = tmp_path / "dead"
+    contents = {path: path.read_bytes() for path in tmp_path.glob("train-*.txt")}
+
+    def harm_all(event):
+        for path, content in contents.items():
+            path.unlink(missing_ok=True) if harm == "removed" else path.write_bytes(content[:-20])
+
+    message = "does not exist" if harm == "removed" else "bytes, and had"
+    with pytest.raises((InputError, FileNotFoundError), match=message) as error:
+        train_here(text, dead, save_minutes=10, progress=harm_all)
+    checkpoint = load_options_latest_checkpoint(dead)[1]
+    assert f"which is saved as {checkpoint}." in str(error.value)
+    with pytest.raises((InputError, FileNotFoundError)):
+        train_here(text, dead, checkpoint=checkpoint)
+    for path, content in contents.items():
+        path.write_bytes(content)
+    train_here(text, dead, checkpoint=checkpoint)
+    assert_same_run(dead, whole)
+
+
+def command_of(text: Text, save_dir: Path) -> list[str]:
+    return ["train", "--save_dir", str(save_dir), "--vocab_file", text.vocabulary,
+            "--train_prefix", text.training, "--options_file", text.options, "--seed", "3",
+            "--heldout_prefix", text.heldout, "--heldout_every", "7steps", "--patience", "9",
+            "--lr_schedule", "cosine", "--save_minutes", "1e-6"]  # fmt: skip
+
+
+def start(arguments: list[str], **settings) -> subprocess.Popen:
+    return subprocess.Popen([sys.executable, "-m", "bilm", *arguments], text=True,
+                            stderr=subprocess.PIPE, stdout=subprocess.PIPE, **settings)  # fmt: skip
+
+
+def test_killed_at_any_moment_the_same_command_goes_on(whole, text, tmp_path):
+    killed = tmp_path / "killed"
+    draw = random.Random(7)
+    reached = []
+    for steps in (0, 1, 9, 22):
+        process = start(command_of(text, killed))
+        wait_for_step(killed, steps, process)
+        time.sleep(draw.random() / 4)
+        process.kill()
+        process.communicate()
+        reached.append(max(steps_in(killed), default=0))
+    assert reached[-1] >= 22 and main(command_of(text, killed)) == 0
+    assert_same_run(killed, whole)
+    assert main(command_of(text, killed)) == 0  # all steps are done
+    assert_same_run(killed, whole)
+
+
+def steps_in(save_dir: Path) -> list[int]:
+    return [int(path.name[11:-6]) for path in save_dir.glob("model.ckpt-*.index")]
+
+
+def wait_for_step(save_dir: Path, step: int, process: subprocess.Popen) -> None:
+    while max(steps_in(save_dir), default=0) < step:
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.01)
+
+
+def test_a_full_disk_ends_the_run_and_loses_nothing(whole, text, tmp_path):
+    """A bound on the size of files stands for the disk: the checkpoint does not fit any more."""
+    full = tmp_path / "full"
+    interrupted(text, full, None, 12)
+    before = tensors_of(full)
+    limit = 8000
+
+    def bound():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+
+    process = start(command_of(text, full), preexec_fn=bound)
+    _, said = process.communicate()
+    assert process.returncode == 1 and "Traceback" not in said
+    assert "cannot be written" in said and "model.ckpt-12" in said
+    assert not list(full.glob(".*"))
+    for name, value in tensors_of(full).items():
+        np.testing.assert_array_equal(value, before[name], err_msg=name)
+    assert main(command_of(text, full)) == 0
+    assert_same_run(full, whole)
+
+
+def test_the_same_command_with_other_options_is_refused(text, tmp_path, capsys):
+    save_dir = tmp_path / "run"
+    arguments = command_of(text, save_dir)
+    assert main([*arguments, "--n_train_tokens", "40"]) == 0
+    more = ("--n_train_tokens", "60", "--precision", "bfloat16", "--lr_schedule", "linear")
+    error = input_error([*arguments, *more], capsys)
+    assert "n_train_tokens is 40 there, and 60 is asked for" in error
+    assert "precision is float32 there, and bfloat16 is asked for" in error
+    assert "schedule.kind is cosine there, and linear is asked for" in error
