@@ -69,14 +69,20 @@ class Model:
         ]
 
 
+ONE_LAYER = "one_direction_one_layer_words"
 KINDS = {
     "characters": ("short_words_261", {}),
     "words_tied": ("words", {"share_embedding_softmax": True}),
-    "one_direction": ("one_direction_one_layer_words", {}),
+    "one_layer_tied": (ONE_LAYER, {"bidirectional": True, "share_embedding_softmax": True}),
+    "one_direction": (ONE_LAYER, {}),
 }
+SLOW = ("characters", "words_tied")
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(k, marks=pytest.mark.slow) if k in SLOW else k for k in KINDS],
+)
 def model(request, tmp_path_factory):
     kind, changes = KINDS[request.param]
     return Model(tmp_path_factory.mktemp(request.param), kind, **changes)

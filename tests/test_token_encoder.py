@@ -14,8 +14,6 @@ from tests import oracle
 SIZE = 6
 ENCODERS = {
     "published": {"activation": "relu", "n_highway": 2},
-    "tanh": {"activation": "tanh", "n_highway": 1},
-    "no_highway": {"activation": "relu", "n_highway": 0},
     "no_projection": {"activation": "relu", "n_highway": 1, "filters": ((2, 2), (4, 4))},
     "wide_filter": {"activation": "tanh", "n_highway": 0, "filters": ((1, 3), (9, 4))},
     "narrow_words": {
