@@ -8,6 +8,7 @@ of the kept words, however long the stream is.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
@@ -25,7 +26,7 @@ WordIds = Callable[[Sequence[str]], np.ndarray]
 
 _ENCODED_AT_ONCE = 1024
 _KEPT_BYTES = 128 * 2**20
-# Rows of a batch: few numbers, so that few shapes are compiled.
+# Rows of a batch: few numbers, so that shapes are few.
 _ROWS = (256, 64, 16, 4, 1)
 
 
@@ -102,14 +103,19 @@ class CorpusEncoder:
         dim = network.stacks[0].options.projection_dim
         encode = tf.function(network.encoder, reduce_retracing=True, autograph=False)
         self._words = WordVectors(encode, word_ids, dim)
-        self._layers = tf.function(
-            self._run,
-            autograph=False,
-            input_signature=[
-                tf.TensorSpec((None, dim), tf.float32),
-                tf.TensorSpec((None, None), tf.int32),
-                tf.TensorSpec((None,), tf.int32),
-            ],
+        signature = [
+            tf.TensorSpec((None, dim), tf.float32),
+            tf.TensorSpec((None, None), tf.int32),
+            tf.TensorSpec((None,), tf.int32),
+        ]
+        # Full batches are compiled: they have one height, and are what a large corpus consists of.
+        self._plain, self._compiled = (
+            tf.function(
+                functools.partial(self._run, compiled=compiled),
+                autograph=False,
+                input_signature=signature,
+            )
+            for compiled in (False, True)
         )
 
     def layers(self, sentences: Iterable[Sentence]) -> Iterator[np.ndarray]:
@@ -157,7 +163,8 @@ class CorpusEncoder:
         rows = framed(values, lengths, width, begin=0, end=1, padding=0)
         used, places = np.unique(rows, return_inverse=True)
         index = places.reshape(rows.shape).T.astype(np.int32)
-        return self._layers(self._words.vectors[used], index, lengths + 2).numpy()
+        run = self._compiled if n_rows == _ROWS[0] else self._plain
+        return run(self._words.vectors[used], index, lengths + 2).numpy()
 
     def _batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
         """Sentences, longest first, in batches whose rows times longest row fit the budget."""
@@ -168,11 +175,13 @@ class CorpusEncoder:
             yield order[:n]
             order = order[n:]
 
-    def _run(self, vectors: tf.Tensor, index: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
+    def _run(
+        self, vectors: tf.Tensor, index: tf.Tensor, lengths: tf.Tensor, compiled: bool
+    ) -> tf.Tensor:
         here = tf.transpose(tf.sequence_mask(lengths, tf.shape(index)[0]))
         tokens = tf.gather(vectors, index) * tf.cast(here, tf.float32)[..., tf.newaxis]
         states = [stack.zero_states(tf.shape(index)[1]) for stack in self._stacks]
-        return tf.stack(contextual_layers(self._stacks, tokens, lengths, states)[0])
+        return tf.stack(contextual_layers(self._stacks, tokens, lengths, states, compiled)[0])
 
 
 def _check_sentence(sentence: Sentence) -> None:

@@ -105,7 +105,7 @@ def load_corpus_encoder(
     vocabulary = Vocabulary(vocab_file)
     max_word_length = options.max_word_length
     if max_word_length is not None:
-        network = build_network(options, precision=precision, compiled=True, own_gradient=False)
+        network = build_network(options, precision=precision, own_gradient=False)
         word_ids: WordIds = functools.partial(encode_words, max_word_length=max_word_length)
     else:
         n_tokens = count_embedded_tokens(weight_file)
@@ -114,9 +114,7 @@ def load_corpus_encoder(
                 f"{vocab_file}: {n_tokens} words are expected, as many as the rows of 'embedding' "
                 f"in {weight_file}, not {vocabulary.size}."
             )
-        network = build_network(
-            options, n_tokens, precision=precision, compiled=True, own_gradient=False
-        )
+        network = build_network(options, n_tokens, precision=precision, own_gradient=False)
         word_ids = vocabulary.word_ids
     load_network(network, weight_file)
     return CorpusEncoder(network, word_ids)

@@ -92,7 +92,7 @@ def load_words(
     vocab_file = vocab_file or files.vocabulary
     max_word_length = options.max_word_length
     if max_word_length is not None and embedding_weight_file is None:
-        network = build_network(options, precision=precision)
+        network = build_network(options, precision=precision, own_gradient=False)
         load_network(network, files.weights)
         return WordInput(network, _characters(max_word_length))
     if vocab_file is None:
@@ -110,11 +110,11 @@ def load_words(
             f"{table_file}, not {vocabulary.size}."
         )
     if max_word_length is not None and "char_embed" in dataset_shapes(files.weights):
-        network = build_network(options, precision=precision)
+        network = build_network(options, precision=precision, own_gradient=False)
         load_network(network, files.weights)
         characters = _characters(max_word_length)
         return _with_cache(network, characters, vocabulary, table_file)
-    network = build_network(options, n_tokens, precision=precision)
+    network = build_network(options, n_tokens, precision=precision, own_gradient=False)
     load_network(network, files.weights, embedding_weight_file)
     if max_word_length is None:
         # A model of words was trained with a vector for <UNK>.
