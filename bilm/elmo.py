@@ -38,8 +38,8 @@ def weight_layers(
         mix: the `ScalarMix` layer that holds the variables.
 
     Raises:
-        InputError: `bilm_ops` has no 'lm_embeddings' or 'mask', or `mix` is for another number of
-            layers.
+        InputError: `bilm_ops` has no 'lm_embeddings' or 'mask', `mix` is for another number of
+            layers, or is missing inside `tf.function`.
     """
     missing = [key for key in ("lm_embeddings", "mask") if key not in bilm_ops]
     if missing:
@@ -49,16 +49,19 @@ def weight_layers(
         )
     lm_embeddings, mask = bilm_ops["lm_embeddings"], bilm_ops["mask"]
     if mix is None:
-        # Variables are made outside any graph, so that they outlive it.
-        with tf.init_scope():
-            mix = ScalarMix(
-                lm_embeddings.shape[1],
-                l2_coef=l2_coef,
-                use_top_only=use_top_only,
-                do_layer_norm=do_layer_norm,
-                return_regularization=True,
-                name=name,
+        if tf.inside_function():
+            raise InputError(
+                "weight_layers: inside tf.function, or in the call of a Keras layer, mix= is "
+                "needed: a 'mix' that was returned outside, or a ScalarMix that was made there."
             )
+        mix = ScalarMix(
+            lm_embeddings.shape[1],
+            l2_coef=l2_coef,
+            use_top_only=use_top_only,
+            do_layer_norm=do_layer_norm,
+            return_regularization=True,
+            name=name,
+        )
     mixed = mix(lm_embeddings, mask)
     weighted, regularization = mixed if mix.return_regularization else (mixed, mix.regularization())
     return {"weighted_op": weighted, "regularization_op": regularization, "mix": mix}

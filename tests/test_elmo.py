@@ -98,6 +98,24 @@ def test_a_graph_trains_a_mix_that_is_handed_in(ops):
     assert step.experimental_get_tracing_count() == 1
 
 
+def test_inside_a_graph_no_mix_is_made_anew(ops):
+    @tf.function(autograph=False)
+    def traced():
+        return weight_layers("elmo", ops)["weighted_op"]
+
+    with pytest.raises(
+        InputError, match=r"inside tf\.function, or in the call of a Keras layer, m"
+    ):
+        traced()
+
+
+def test_arrays_serve_as_tensors_do(ops):
+    """What `predict` of a Keras model gives."""
+    arrays = {name: np.asarray(value) for name, value in ops.items()}
+    expected = weight_layers("elmo", ops)["weighted_op"]
+    np.testing.assert_array_equal(weight_layers("elmo", arrays)["weighted_op"], expected)
+
+
 def test_results_that_are_not_a_language_models(ops):
     with pytest.raises(InputError, match=r"bilm_ops needs 'mask'; it has \['lm_embeddings'\]"):
         weight_layers("elmo", {"lm_embeddings": ops["lm_embeddings"]})

@@ -193,6 +193,22 @@ def test_eager_graph_and_keras_give_the_same(words, examples):
     np.testing.assert_allclose(vectors(ids), eager, 1e-6, 1e-6)
 
 
+def test_a_model_of_mixed_precision(words, examples):
+    """The language model and the mix stay float32 whatever the rest of the model computes in."""
+    ids, tags = examples
+    expected = BidirectionalLanguageModel(*words[1], use_character_inputs=False)(ids)
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    try:
+        model, bilm, mix = build_tagger(words[1])
+        ours = bilm(ids)["lm_embeddings"]
+        compiled(model).fit(ids, tags, batch_size=8, epochs=1, verbose=0)
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    np.testing.assert_array_equal(ours, expected["lm_embeddings"])
+    assert {variable.dtype for variable in mix.weights} == {"float32"}
+    assert mix.W.numpy().all() and model(ids).dtype == tf.bfloat16
+
+
 LOADER = """
 import sys
 import numpy as np

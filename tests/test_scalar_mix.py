@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -99,5 +100,24 @@ def test_a_mix_for_another_number_of_layers():
     message = r"ScalarMix 'm' mixes 4 layers; lm_embeddings has 3, its shape is \(4, 3, 6, 5\)"
     with pytest.raises(InputError, match=message):
         ScalarMix(4, name="m")(layers, mask)
-    with pytest.raises(InputError, match="n_layers: a whole number from 1 is expected, not 0"):
-        ScalarMix(0)
+    for n_layers in (0, None, 2.0):
+        message = f"n_layers: a whole number from 1 is expected, not {n_layers}"
+        with pytest.raises(InputError, match=message):
+            ScalarMix(n_layers)
+
+
+@pytest.fixture
+def mixed_precision():
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    yield
+    keras.mixed_precision.set_global_policy("float32")
+
+
+def test_keras_policy_of_mixed_precision_changes_nothing(mixed_precision):
+    layers, mask, W = mix_case()
+    mix = ScalarMix(3, do_layer_norm=True)
+    mix.W.assign(W)
+    result = mix(layers, mask)
+    assert result.dtype == tf.float32
+    expected, _ = oracle.weight_layers(layers, mask, W, 1.0, do_layer_norm=True)
+    np.testing.assert_allclose(result, expected, 1e-5, 1e-5)

@@ -58,7 +58,7 @@ class LSTMStack(keras.layers.Layer):
         own_gradient: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(autocast=False, dtype="float32", **kwargs)
         self.options = options
         self.dropout = dropout
         self.precision = check_precision(precision)

@@ -46,8 +46,9 @@ class ScalarMix(keras.layers.Layer):
         name: str = "mix",
         **kwargs: Any,
     ) -> None:
-        super().__init__(name=name, autocast=False, **kwargs)
-        if n_layers < 1:
+        # Not the global policy: W and gamma are multiplied with float32 layers.
+        super().__init__(name=name, autocast=False, **({"dtype": "float32"} | kwargs))
+        if not isinstance(n_layers, int) or n_layers < 1:
             raise InputError(f"n_layers: a whole number from 1 is expected, not {n_layers!r}.")
         self.n_layers = n_layers
         self.l2_coef = l2_coef

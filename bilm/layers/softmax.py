@@ -40,7 +40,7 @@ class Softmax(keras.layers.Layer):
         precision: str = "float32",
         **kwargs: Any,
     ) -> None:
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(autocast=False, dtype="float32", **kwargs)
         self.n_tokens = n_tokens
         self.precision = check_precision(precision)
         self.is_tied = tied is not None

@@ -49,7 +49,7 @@ class WordEmbedding(keras.layers.Layer):
     def __init__(
         self, n_tokens: int, projection_dim: int, *, seed: int | None = None, **kwargs: Any
     ) -> None:
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(autocast=False, dtype="float32", **kwargs)
         self.n_tokens = n_tokens
         self.projection_dim = projection_dim
         self.embedding = self.add_weight(
@@ -85,7 +85,7 @@ class CharacterEncoder(keras.layers.Layer):
         precision: str = "float32",
         **kwargs: Any,
     ) -> None:
-        super().__init__(autocast=False, **kwargs)
+        super().__init__(autocast=False, dtype="float32", **kwargs)
         self.options = options
         self.projection_dim = projection_dim
         self.precision = check_precision(precision)

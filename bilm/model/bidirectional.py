@@ -75,7 +75,8 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         name: str = "bilm",
         **kwargs: Any,
     ) -> None:
-        super().__init__(name=name, autocast=False, **kwargs)
+        # Not the global policy: what is rounded is `precision`'s to say.
+        super().__init__(name=name, autocast=False, **({"dtype": "float32"} | kwargs))
         self.options = read_options(options_file)
         self.use_character_inputs = use_character_inputs
         self.max_batch_size = max_batch_size

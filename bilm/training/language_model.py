@@ -44,7 +44,7 @@ class LanguageModel(keras.Model):
         precision: str = "float32",
         compiled: bool = False,
     ) -> None:
-        super().__init__(name="lm", autocast=False)
+        super().__init__(name="lm", autocast=False, dtype="float32")
         if not isinstance(options, Options):
             options = Options.from_dict(options, training=True)
         self.options = options
