@@ -50,7 +50,13 @@ setup(
         "plot": ["matplotlib>=3.8"],
         "tensorboard": ["tensorboard>=2.18"],
         # ruff's formatter changes with its minor versions, so the check needs one of them.
-        "test": ["pytest>=8", "pytest-xdist>=3.5", "ruff>=0.17,<0.18", "mypy>=2.4,<3"],
+        "test": [
+            "matplotlib>=3.8",
+            "pytest>=8",
+            "pytest-xdist>=3.5",
+            "ruff>=0.17,<0.18",
+            "mypy>=2.4,<3",
+        ],
     },
     entry_points={"console_scripts": ["bilm=bilm.cli:main"]},
     classifiers=[
