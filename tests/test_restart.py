@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import bilm
+from bilm.data import Place
 from bilm.errors import InputError
+from bilm.training.checkpoint import read_record
 from tests.small_runs import ROWS, STEPS, checkpoint_tensors, small_options, write_corpus
 
 N_STEPS = 12
@@ -130,10 +132,27 @@ def test_a_corpus_or_a_way_to_read_it_that_is_another(whole, corpus, tmp_path):
         bilm.train(options, data, 1, tmp_path / "a", None, whole.checkpoint)
 
 
-def test_a_batch_size_that_is_another(whole, corpus, tmp_path):
-    message = r"bilm/state/0/0/c: shape \(2, 20\) is expected, not \(3, 20\)"
-    with pytest.raises(InputError, match=message):
-        train(corpus, tmp_path, whole.checkpoint, options=run_options(batch_size=2))
+def test_a_batch_size_that_is_another(stopped, corpus, tmp_path, caplog):
+    """Tokens done are counted in the new batches; the text goes on behind what was read."""
+    _, first = stopped  # 7 steps of 3 rows by 4
+    options = run_options(batch_size=2)
+    events = []
+    data = corpus.data(options, shuffle_on_load=True, seed=5)
+    record = bilm.train(options, data, 1, tmp_path, None, first.checkpoint, progress=events.append)
+    assert [event.step for event in events] == list(range(11, 19))  # 7 * 12 // 8 are done
+    assert record.checkpoint.endswith("model.ckpt-15")  # 7 + 8: the count of checkpoints goes on
+    assert "batches were 3 rows by 4 tokens and are now 2 by 4" in caplog.text
+
+
+def test_the_text_goes_on_in_batches_of_another_shape(stopped, corpus):
+    _, first = stopped
+    data = corpus.data(run_options(), shuffle_on_load=True, seed=5)
+    place = Place.from_dict(read_record(first.checkpoint)["place"])
+    two = next(data.iter_distinct(2, STEPS, place=place.with_batches(2, STEPS))).streams[0]
+    one = next(data.iter_distinct(1, 1, place=place.with_batches(1, 1))).streams[0]
+    begin = data.vocab.bos
+    assert two.token_ids[:, 0].tolist() == [begin, begin]
+    assert one.next_token_id[0, 0] == two.next_token_id[0, 0]
 
 
 def test_a_model_that_is_another(whole, corpus, tmp_path):

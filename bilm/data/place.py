@@ -75,6 +75,14 @@ class Place(NamedTuple):
         except (KeyError, TypeError) as error:
             raise InputError(f"not a place in a corpus: {error!r}.") from error
 
+    def with_batches(self, batch_size: int, num_steps: int) -> Place:
+        """Where the corpus goes on in batches of another shape: with the sentence drawn next.
+
+        What is left of the rows' unfinished sentences is passed over.
+        """
+        settings = self.settings._replace(batch_size=batch_size, num_steps=num_steps)
+        return self._replace(settings=settings, rows=(None,) * batch_size)
+
     def require(self, settings: Settings) -> None:
         """Refuse to go on from this place under other settings.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ from bilm.training.monitor import Standing
 from bilm.training.optimizer import Adagrad
 from bilm.training.schedule import Schedule
 from bilm.training.step import StepInputs, TrainingStep
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,11 @@ class Run:
         self.perplexity = 0.0  # of the last step
 
     @property
+    def batch_shape(self) -> tuple[int, int]:
+        """Rows and tokens of a row."""
+        return self.batch_size, self.options.unroll_steps
+
+    @property
     def epoch(self) -> int:
         """The pass over the training tokens that the last step was of, from 1."""
         return 1 + (self.done - 1) // self.steps_per_epoch
@@ -119,14 +127,17 @@ class Run:
         return self.options.learning_rate * factor
 
     def restart(self, ckpt_file: str) -> None:
-        """Take over everything that a checkpoint holds."""
+        """Take over everything that a checkpoint holds.
+
+        With batches of another shape, as many tokens count as done, and the rows start anew.
+        """
         accumulators = [self.accumulators[weight.checkpoint] for weight in self.table]
         load_variables(ckpt_file, self.table, accumulators)
         self.global_step = read_step(ckpt_file)
         record = read_record(ckpt_file)
         if record is None:
             return
-        self.global_step, self.done = record["step"], record["done"]
+        self.global_step = record["step"]
         # Random numbers follow from the seed and the step: the seed goes with the count.
         self.settings = RunSettings(
             record["seed"], self.settings.precision, self.settings.schedule,
@@ -135,9 +146,20 @@ class Run:
         self.seconds = record.get("seconds", 0.0)
         self.perplexity = record["train_perplexity"]
         self.standing = Standing.from_dict(record.get("heldout", {}))
-        self.states = load_states(ckpt_file, self.states)
-        if record["place"] is not None:
-            self.place = Place.from_dict(record["place"])
+        place = None if record["place"] is None else Place.from_dict(record["place"])
+        n_rows, n_steps = record["batch_shape"]
+        if (n_rows, n_steps) == self.batch_shape:
+            self.done, self.place = record["done"], place
+            self.states = load_states(ckpt_file, self.states)
+            return
+        # No row goes on in a row of another batch: its sentence is left, its state is zero.
+        logger.warning(
+            "%s: batches were %d rows by %d tokens and are now %d by %d; the LSTM states start at "
+            "zero, and the text goes on with new sentences",
+            ckpt_file, n_rows, n_steps, *self.batch_shape,
+        )  # fmt: skip
+        self.done = record["done"] * n_rows * n_steps // self.tokens_per_step
+        self.place = None if place is None else place.with_batches(*self.batch_shape)
 
     def inputs(self, data: Any) -> Iterator[tuple[StepInputs, Place | None]]:
         """The inputs of the steps that are left, and the place in the corpus after each.
@@ -145,7 +167,7 @@ class Run:
         Raises:
             InputError: a batch does not fit the options.
         """
-        shape = (self.batch_size, self.options.unroll_steps)
+        shape = self.batch_shape
         if hasattr(data, "iter_distinct"):
             batches = data.iter_distinct(*shape, place=self.place)
         else:
@@ -205,6 +227,7 @@ class Run:
             "step": self.global_step,
             "done": self.done,
             "seed": self.settings.seed,
+            "batch_shape": list(self.batch_shape),
             "seconds": seconds,
             "place": None if self.place is None else self.place.to_dict(),
             "train_perplexity": self.perplexity,
