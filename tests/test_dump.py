@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from bilm import BidirectionalLanguageModel, dump_bilm_embeddings, dump_token_embeddings
+from bilm.embedding import corpus
 from bilm.errors import InputError
-from bilm.model import corpus, dump
+from bilm.model import dump
 from bilm.model.dump import load_corpus_encoder
 from bilm.options import Options
 from tests import oracle

@@ -13,10 +13,10 @@ import pytest
 
 from bilm import ELMo, InputError
 from bilm.cli import main
-from bilm.model import partial_file
-from bilm.model.disk_array import DiskArray
-from bilm.model.embedding_file import PackedVectors
-from bilm.model.partial_file import PartialFile
+from bilm.embedding import partial_file
+from bilm.embedding.disk_array import DiskArray
+from bilm.embedding.embedding_file import PackedVectors
+from bilm.embedding.partial_file import PartialFile
 from tests.command_line import input_error
 from tests.embedded_text import LINES, embed, make_model, make_place, read
 
@@ -133,7 +133,7 @@ def test_resume_after_kill_9(made, tmp_path):
     lines = [f"{LINES[0]} {n}" for n in range(20000)]
     (tmp_path / "text.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     program = (
-        "import bilm.model.partial_file as p, sys; p._SECONDS = 0.2; p._BYTES = 1e6; "
+        "import bilm.embedding.partial_file as p, sys; p._SECONDS = 0.2; p._BYTES = 1e6; "
         "from bilm.cli import main; sys.exit(main(sys.argv[1:]))"
     )
     # fmt: off
@@ -171,7 +171,7 @@ def test_a_long_sentence_stays_on_the_disk(place, monkeypatch, flags):
     monkeypatch.setattr(place.model._corpus, "batch_tokens", 20)
     monkeypatch.setattr(place.model._stretches, "_stretch", 8)
     monkeypatch.setattr(partial_file, "_IN_MEMORY", 1000)
-    monkeypatch.setattr("bilm.model.disk_array._PART_BYTES", 500)
+    monkeypatch.setattr("bilm.embedding.disk_array._PART_BYTES", 500)
     created = []
     create = DiskArray.create
     monkeypatch.setattr(DiskArray, "create", lambda *a: created.append(a) or create(*a))

@@ -242,7 +242,7 @@ def test_progress(model, monkeypatch):
     elmo.encode(TEXT, show_progress=lambda *event: seen.append(event))
     assert seen == [(1, 6), (2, 6), (3, 8), (4, 11), (5, 14), (6, 15)]
     for interval, n_lines in ((0, 7), (1000, 1)):
-        monkeypatch.setattr("bilm.model.show_progress._INTERVAL", interval)
+        monkeypatch.setattr("bilm.embedding.show_progress._INTERVAL", interval)
         shown = io.StringIO()
         monkeypatch.setattr("sys.stderr", shown)
         for show_progress in (False, None):

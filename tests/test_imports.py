@@ -21,6 +21,7 @@ LINES = (
     ("layers",),
     ("weights",),
     ("network",),
+    ("embedding",),
     ("elmo", "model", "training"),
     ("demo",),
     ("cli",),
@@ -96,7 +97,7 @@ def test_no_tensors_or_files_where_they_do_not_belong(path):
 def test_weights_are_read_and_written_in_one_place():
     """Elsewhere h5py is for files of vectors only."""
     users = {part_of(path) for path in SOURCES if "h5py" in set(imported(TREES[path]))}
-    assert users <= {"weights", "model", "demo", "cli"}
+    assert users <= {"weights", "embedding", "model", "demo", "cli"}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)

@@ -17,8 +17,8 @@ from bilm.errors import InputError
 from bilm.files import atomic_write
 
 if TYPE_CHECKING:
+    from bilm.embedding.partial_file import EmbeddedSentence, PartialFile
     from bilm.model import ELMo
-    from bilm.model.partial_file import EmbeddedSentence, PartialFile
 
 FORMATS = ("hdf5", "npz", "jsonl")
 _TOKENS_AHEAD = 4096
@@ -120,8 +120,8 @@ def _write_standard(
 ) -> None:
     import numpy as np
 
-    from bilm.model import embedding_file
-    from bilm.model.partial_file import EmbeddedSentence, as_dtype
+    from bilm.embedding import embedding_file
+    from bilm.embedding.partial_file import EmbeddedSentence, as_dtype
 
     shown = _Shown(line, text, 0, 0)
 
@@ -146,7 +146,7 @@ def _write_file(
     settings: dict[str, Any],
     line: ProgressLine,
 ) -> None:
-    from bilm.model.partial_file import PartialFile
+    from bilm.embedding.partial_file import PartialFile
 
     folder = _partial_folder(args)
     if args.force and os.path.exists(folder):
@@ -220,7 +220,7 @@ def _keys(args: argparse.Namespace) -> dict[str, bool]:
 
 def _convert(args: argparse.Namespace, kind: str, partial: PartialFile, path: str) -> None:
     """Write the file that was asked for from the partial one."""
-    from bilm.model import embedding_file
+    from bilm.embedding import embedding_file
 
     if kind == "hdf5":
         if args.packed:

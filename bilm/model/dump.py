@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data import Vocabulary, encode_words, prefetch
+from bilm.embedding.corpus import CorpusEncoder, WordIds
 from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write, read_lines
-from bilm.model.corpus import CorpusEncoder, WordIds
 from bilm.model.loading import count_embedded_tokens, load_network, read_options
 from bilm.network import build_network
 from bilm.options import Options

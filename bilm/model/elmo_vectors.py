@@ -16,16 +16,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bilm.data import Vocabulary
+from bilm.embedding.corpus import CorpusEncoder, Sentence
+from bilm.embedding.layer_choice import LayerChoice, Layers, Pool, check_pooling
+from bilm.embedding.sentence_forms import as_tokens, id_and_sentence, padded, ragged, windows
+from bilm.embedding.show_progress import Progress, ShowProgress, progress_for
+from bilm.embedding.stretches import StretchEncoder
 from bilm.errors import InputError
 from bilm.files import PathLike
 from bilm.model.container import ModelSource, open_container
-from bilm.model.corpus import CorpusEncoder, Sentence
 from bilm.model.known_words import WordInput, load_words
-from bilm.model.layer_choice import LayerChoice, Layers, Pool, check_pooling
 from bilm.model.loading import read_options
-from bilm.model.sentence_forms import as_tokens, id_and_sentence, padded, ragged, windows
-from bilm.model.show_progress import Progress, ShowProgress, progress_for
-from bilm.model.stretches import StretchEncoder
 from bilm.options import Options
 
 # An array of a given shape to write into: in memory, or on a disk.

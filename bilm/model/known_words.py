@@ -11,11 +11,11 @@ import tensorflow as tf
 
 from bilm.data import Vocabulary, encode_words
 from bilm.data.encoding import UNK
+from bilm.embedding.corpus import Sentence, WordIds
 from bilm.errors import InputError
 from bilm.files import PathLike
 from bilm.layers import WordEmbedding
 from bilm.model.container import ModelFiles
-from bilm.model.corpus import Sentence, WordIds
 from bilm.model.loading import count_embedded_tokens, load_network
 from bilm.network import Network, build_network
 from bilm.options import Options

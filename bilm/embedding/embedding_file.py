@@ -24,10 +24,10 @@ from typing import IO, Any
 import h5py
 import numpy as np
 
+from bilm.embedding.disk_array import DiskArray
+from bilm.embedding.partial_file import EmbeddedSentence, PartialFile
 from bilm.errors import InputError
 from bilm.files import PathLike, require_file
-from bilm.model.disk_array import DiskArray
-from bilm.model.partial_file import EmbeddedSentence, PartialFile
 
 SENTENCE_INDEX = "sentence_to_index"
 _CHUNK_BYTES = 8 * 2**20

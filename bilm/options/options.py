@@ -1,4 +1,4 @@
-"""The options of a model, `options.json`: the only place that reads its keys.
+"""An options file, read and written: `options.json`.
 
 Two kinds of file share one format. A training file describes a run; an inference file stands
 beside the weights and describes the network alone. They differ in what an absent `bidirectional`
@@ -9,97 +9,25 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from bilm.errors import InputError
 from bilm.files import PathLike, read_json_object
+from bilm.options.network import N_CHARACTERS, CharCNNOptions, LSTMOptions
+from bilm.options.rules import (
+    COUNT,
+    PAIRS,
+    POSITIVE,
+    is_count,
+    is_number,
+    is_positive,
+    require,
+    require_key,
+)
 
 logger = logging.getLogger(__name__)
-
-# Byte values 0..255 and five marks: begin and end of sentence, begin and end of word, padding.
-N_CHARACTERS = 261
-PRESETS = ("tiny", "small", "medium", "original")
-
-
-@dataclass(frozen=True)
-class LSTMOptions:
-    """The `lstm` part: the recurrent layers of each direction.
-
-    Attributes:
-        dim: units of the cell.
-        projection_dim: size of a layer's input and output; equal to `dim`, there is no projection.
-        n_layers: layers of each direction.
-        cell_clip: bound of the cell state's absolute value; None is no bound.
-        proj_clip: bound of the output's absolute value; None is no bound.
-        use_skip_connections: from the second layer on, a layer's output is added to its input.
-    """
-
-    dim: int
-    projection_dim: int
-    n_layers: int = 1
-    cell_clip: float | None = None
-    proj_clip: float | None = None
-    use_skip_connections: bool = False
-
-    def __post_init__(self) -> None:
-        for name in ("dim", "projection_dim", "n_layers"):
-            _require(_is_count(getattr(self, name)), f"lstm.{name}", _COUNT, getattr(self, name))
-        for name in ("cell_clip", "proj_clip"):
-            value = getattr(self, name)
-            _require(value is None or _is_positive(value), f"lstm.{name}", _POSITIVE, value)
-        skip = self.use_skip_connections
-        _require(isinstance(skip, bool), "lstm.use_skip_connections", "true or false", skip)
-
-    @property
-    def has_projection(self) -> bool:
-        """Whether the cell's output is projected (it is not when the sizes are equal)."""
-        return self.projection_dim != self.dim
-
-
-@dataclass(frozen=True)
-class CharCNNOptions:
-    """The `char_cnn` part: a word's vector from its characters.
-
-    Attributes:
-        filters: pairs (width in characters, number of filters).
-        activation: "relu" or "tanh", after the maximum over positions.
-        embedding_dim: size of a character's vector.
-        n_highway: highway layers.
-        max_characters_per_token: characters of a word, its begin and end marks among them.
-    """
-
-    filters: tuple[tuple[int, int], ...]
-    activation: str
-    embedding_dim: int
-    n_highway: int = 0
-    max_characters_per_token: int = 50
-
-    def __post_init__(self) -> None:
-        _require(
-            self.activation in ("relu", "tanh"),
-            "char_cnn.activation",
-            "relu or tanh",
-            self.activation,
-        )
-        for name, low in (("embedding_dim", 1), ("n_highway", 0), ("max_characters_per_token", 3)):
-            key = "embedding.dim" if name == "embedding_dim" else name
-            value = getattr(self, name)
-            _require(_is_count(value, low), f"char_cnn.{key}", f"a whole number from {low}", value)
-        longest = self.max_characters_per_token
-        rule = f"{_PAIRS} with widths of at most max_characters_per_token = {longest}"
-        good = bool(self.filters) and all(
-            len(pair) == 2 and all(_is_count(n) for n in pair) and pair[0] <= longest
-            for pair in self.filters
-        )
-        _require(good, "char_cnn.filters", rule, self.filters)
-
-    @property
-    def n_filters(self) -> int:
-        """Size of the concatenated convolutions, which the highway layers keep."""
-        return sum(number for _, number in self.filters)
 
 
 @dataclass(frozen=True)
@@ -127,22 +55,22 @@ class Options:
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "unroll_steps", "n_epochs", "n_negative_samples_batch"):
-            _require(_is_count(getattr(self, name)), name, _COUNT, getattr(self, name))
+            require(is_count(getattr(self, name)), name, COUNT, getattr(self, name))
         for name in ("n_tokens_vocab", "n_train_tokens"):
             value = getattr(self, name)
-            _require(value is None or _is_count(value), name, _COUNT, value)
+            require(value is None or is_count(value), name, COUNT, value)
         for name in ("bidirectional", "sample_softmax", "share_embedding_softmax"):
             value = getattr(self, name)
-            _require(isinstance(value, bool), name, "true or false", value)
-        _require(
-            _is_number(self.dropout) and 0 <= self.dropout < 1,
+            require(isinstance(value, bool), name, "true or false", value)
+        require(
+            is_number(self.dropout) and 0 <= self.dropout < 1,
             "dropout",
             "from 0 to below 1",
             self.dropout,
         )
-        _require(_is_positive(self.learning_rate), "learning_rate", _POSITIVE, self.learning_rate)
+        require(is_positive(self.learning_rate), "learning_rate", POSITIVE, self.learning_rate)
         clip = self.all_clip_norm_val
-        _require(clip is None or _is_positive(clip), "all_clip_norm_val", _POSITIVE, clip)
+        require(clip is None or is_positive(clip), "all_clip_norm_val", POSITIVE, clip)
         if self.share_embedding_softmax and self.char_cnn is not None:
             raise InputError(
                 "share_embedding_softmax: true is for word input; a model with char_cnn has no "
@@ -205,71 +133,10 @@ class Options:
         return network
 
 
-def preset(name: str) -> dict[str, Any]:
-    """The training options of a size: "tiny", "small", "medium" or "original" (the paper's).
-
-    Returns:
-        the contents of an options file, without `n_tokens_vocab` and `n_train_tokens`.
-
-    Raises:
-        InputError: there is no such size.
-
-    >>> preset("small")["lstm"]["dim"]
-    1024
-    """
-    sizes = {
-        "tiny": (256, 64, 1),
-        "small": (1024, 128, 1),
-        "medium": (2048, 256, 1),
-        "original": (4096, 512, 2),
-    }
-    if name not in sizes:
-        raise InputError(f"preset: one of {', '.join(PRESETS)} is expected, not {name!r}.")
-    dim, projection_dim, n_highway = sizes[name]
-    filters: tuple[tuple[int, int], ...]
-    filters = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
-    if name == "tiny":
-        filters = ((1, 16), (2, 16), (3, 32), (4, 64), (5, 128))
-    options = Options(
-        lstm=LSTMOptions(
-            dim, projection_dim, 2, cell_clip=3, proj_clip=3, use_skip_connections=True
-        ),
-        char_cnn=CharCNNOptions(filters, "relu", embedding_dim=16, n_highway=n_highway),
-        batch_size=64 if name == "tiny" else 128,
-        n_negative_samples_batch=2048 if name == "tiny" else 8192,
-    )
-    return options.training_dict()
-
-
-_COUNT = "a whole number from 1"
-_POSITIVE = "a number above 0"
-_PAIRS = "a list of [width, number]"
 _LSTM_KEYS = tuple(field.name for field in dataclasses.fields(LSTMOptions))
 _CHAR_CNN_KEYS = (
     "activation", "filters", "embedding", "n_characters", "n_highway", "max_characters_per_token",
 )  # fmt: skip
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_positive(value: Any) -> bool:
-    return _is_number(value) and value > 0
-
-
-def _is_count(value: Any, low: int = 1) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= low
-
-
-def _require(good: bool, key: str, rule: str, received: object) -> None:
-    if not good:
-        raise InputError(f"{key}: {rule} is expected, not {received!r}.")
-
-
-def _require_key(values: Mapping[str, Any], key: str, prefix: str, rule: str) -> None:
-    if key not in values:
-        raise InputError(f"{prefix}{key}: {rule} is expected; it is missing.")
 
 
 def _read(cls: type[Options], values: Mapping[str, Any], training: bool, source: str) -> Options:
@@ -281,7 +148,7 @@ def _read(cls: type[Options], values: Mapping[str, Any], training: bool, source:
     _warn_unknown(values, [*run_keys, "lstm", "char_cnn"], source)
     lstm = _part(values, "lstm")
     for key in ("dim", "projection_dim"):
-        _require_key(lstm, key, "lstm.", _COUNT)
+        require_key(lstm, key, "lstm.", COUNT)
     _warn_unknown(lstm, _LSTM_KEYS, f"{source}: lstm")
     options = cls(
         lstm=LSTMOptions(**{key: lstm[key] for key in _LSTM_KEYS if key in lstm}),
@@ -293,21 +160,21 @@ def _read(cls: type[Options], values: Mapping[str, Any], training: bool, source:
 
 def _read_char_cnn(options: Mapping[str, Any], source: str) -> CharCNNOptions:
     values = _part(options, "char_cnn")
-    _require_key(values, "activation", "char_cnn.", "relu or tanh")
-    _require_key(values, "filters", "char_cnn.", _PAIRS)
+    require_key(values, "activation", "char_cnn.", "relu or tanh")
+    require_key(values, "filters", "char_cnn.", PAIRS)
     embedding = _part(values, "embedding", "char_cnn.")
-    _require_key(embedding, "dim", "char_cnn.embedding.", _COUNT)
+    require_key(embedding, "dim", "char_cnn.embedding.", COUNT)
     n_characters = values.get("n_characters", N_CHARACTERS)
     # Training files count the rows of the table, inference files the mask's row too.
     rule = f"{N_CHARACTERS} or {N_CHARACTERS + 1}"
     known = n_characters in (N_CHARACTERS, N_CHARACTERS + 1)
-    _require(known, "char_cnn.n_characters", rule, n_characters)
+    require(known, "char_cnn.n_characters", rule, n_characters)
     _warn_unknown(values, _CHAR_CNN_KEYS, f"{source}: char_cnn")
     pairs = values["filters"]
     well_formed = isinstance(pairs, list | tuple) and all(
         isinstance(pair, list | tuple) for pair in pairs
     )
-    _require(well_formed, "char_cnn.filters", _PAIRS, pairs)
+    require(well_formed, "char_cnn.filters", PAIRS, pairs)
     return CharCNNOptions(
         filters=tuple((pair[0], pair[1]) if len(pair) == 2 else tuple(pair) for pair in pairs),
         activation=values["activation"],
@@ -317,9 +184,9 @@ def _read_char_cnn(options: Mapping[str, Any], source: str) -> CharCNNOptions:
 
 
 def _part(values: Mapping[str, Any], key: str, prefix: str = "") -> Mapping[str, Any]:
-    _require_key(values, key, prefix, "a JSON object")
+    require_key(values, key, prefix, "a JSON object")
     part: Mapping[str, Any] = values[key]
-    _require(isinstance(part, Mapping), prefix + key, "a JSON object", part)
+    require(isinstance(part, Mapping), prefix + key, "a JSON object", part)
     return part
 
 

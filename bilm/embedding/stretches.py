@@ -14,8 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data.encoding import BOS, EOS
+from bilm.embedding.corpus import Sentence, WordIds, WordVectors
 from bilm.layers import LSTMStack
-from bilm.model.corpus import Sentence, WordIds, WordVectors
 from bilm.network import Network
 
 _STRETCH = 1024

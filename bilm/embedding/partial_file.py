@@ -21,9 +21,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bilm.embedding.disk_array import DiskArray
 from bilm.errors import InputError
 from bilm.files import PathLike, read_json_object, write_json
-from bilm.model.disk_array import DiskArray
 
 try:
     import fcntl

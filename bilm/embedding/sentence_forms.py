@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bilm.embedding.corpus import Sentence
 from bilm.errors import InputError
-from bilm.model.corpus import Sentence
 
 
 class PaddedVectors(NamedTuple):

@@ -1,0 +1,1 @@
+"""Vectors of much text: streams of sentences through a network, and the files that they go to."""
