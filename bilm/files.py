@@ -61,8 +61,11 @@ def _open_bytes(path: PathLike) -> IO[bytes]:
 
 
 def open_text(path: PathLike) -> io.TextIOWrapper:
-    """Open a UTF-8 text file for reading: plain, or compressed as its ending .gz or .xz says."""
-    return io.TextIOWrapper(_open_bytes(path), encoding="utf-8")
+    """Open a UTF-8 text file for reading: plain, or compressed as its ending .gz or .xz says.
+
+    A byte order mark, which some editors put before the first word, is not part of the text.
+    """
+    return io.TextIOWrapper(_open_bytes(path), encoding="utf-8-sig")
 
 
 def read_lines(path: PathLike) -> Iterator[str]:
@@ -106,7 +109,7 @@ def read_json_object(path: PathLike, what: str = "JSON file") -> dict[str, Any]:
     """
     path = require_file(path, what)
     try:
-        value = json.loads(Path(path).read_text(encoding="utf-8"))
+        value = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError:
         raise InputError(_not_utf8(path)) from None
     except json.JSONDecodeError as error:

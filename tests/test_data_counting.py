@@ -203,6 +203,19 @@ def test_parts_hold_the_text_once_and_no_word_is_cut(tmp_path, monkeypatch):
         assert [w for text in read for w in text.split()] == "\n".join(texts).split()
 
 
+@pytest.mark.parametrize("opened", [open, gzip.open])
+def test_a_byte_order_mark_is_not_counted_with_the_first_word(tmp_path, monkeypatch, opened):
+    monkeypatch.setattr(text_files, "_LEAST_PART", 1)
+    path = tmp_path / ("text.txt" if opened is open else "text.txt.gz")
+    with opened(path, "wb") as file:
+        file.write("\ufeffone two\none two one\n".encode())
+    for n_parts in (1, 3):
+        spans = [span for part in cut_into_parts([str(path)], n_parts) for span in part]
+        text = "".join(text for span in spans for text in read_blocks(span, lambda n: None))
+        assert text == "one two\none two one\n"
+    assert count_words(path) == {"one": 3, "two": 2}
+
+
 def test_lines_of_files_have_an_end_each(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"one\r\ntwo\n\nthree")
     (tmp_path / "b.txt").write_bytes(b"four")

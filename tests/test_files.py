@@ -69,6 +69,25 @@ def test_text_plain_and_compressed(tmp_path, name):
         assert lines.read() == TEXT
 
 
+@pytest.mark.parametrize("name", ["plain.txt", "text.gz", "text.xz"])
+def test_a_byte_order_mark_is_not_part_of_the_first_word(tmp_path, name):
+    path = write(tmp_path / name, f"\ufeff{TEXT}")
+    assert list(read_lines(path)) == LINES
+    path = write(tmp_path / name, "\ufeff")
+    assert list(read_lines(path)) == []
+    # Elsewhere it is a character as any other.
+    path = write(tmp_path / name, "one\n\ufefftwo")
+    assert list(read_lines(path)) == ["one", "\ufefftwo"]
+    path = write(tmp_path / name, b"\xef\xbb\xbfgood\nna\xefve\n")
+    with pytest.raises(InputError, match=rf"{name}, line 2: not UTF-8: byte 2 is 0xef\."):
+        list(read_lines(path))
+
+
+def test_json_with_a_byte_order_mark(tmp_path):
+    path = write(tmp_path / "options.json", '\ufeff{"n": 1}')
+    assert read_json_object(path) == {"n": 1}
+
+
 def test_line_ends(tmp_path):
     assert list(read_lines(write(tmp_path / "crlf.txt", "one\r\ntwo\r\n"))) == ["one", "two"]
     # Only line ends end a line: other separators of Unicode stay within it.

@@ -87,7 +87,7 @@ class EmbeddingInput:
             return
         for number, line in enumerate(sys.stdin.buffer, start=1):
             try:
-                yield line.decode("utf-8")
+                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
             except UnicodeDecodeError as error:
                 raise InputError(
                     f"{self.name}, line {number}: not UTF-8: byte {error.start} is "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import glob
 import gzip
@@ -152,6 +153,8 @@ def read_blocks(span: Span, report: Callable[[int], None]) -> Iterator[str]:
         left, place, rest = span.stop - span.start, span.start, b""
         while data := stream.read(_BLOCK if whole else min(_BLOCK, left)):
             left -= len(data)
+            if place == 0:
+                data = data.removeprefix(codecs.BOM_UTF8)
             data = rest + data
             end = 1 + max(map(data.rfind, _SEPARATORS))
             rest = data[end:]
