@@ -1,5 +1,5 @@
 """Weights in files: the one table from variables to HDF5 and TF1 names, and strict reading and
-writing.
+writing of HDF5.
 
 Published files hold the token encoder and the LSTMs of both directions as float32 HDF5 datasets;
 TF1 checkpoints hold the softmax and Adagrad's accumulators as well.
@@ -15,7 +15,6 @@ from typing import Any
 
 import h5py
 import numpy as np
-import tensorflow as tf
 
 from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write, require_file
@@ -26,8 +25,6 @@ Encoder = CharacterEncoder | WordEmbedding
 # The groups that published files hold. Others may stand beside them; no known reader minds.
 ENCODER_GROUPS = ("char_embed", "CNN", "embedding")
 LSTM_GROUPS = ("RNN_", "rnn")
-# What TensorFlow's reader of checkpoints raises, as the damage may be.
-_DAMAGED = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 
 
 @dataclass(frozen=True)
@@ -141,7 +138,7 @@ def load_hdf5(path: PathLike, table: Sequence[Weight], also: Iterable[str] = ())
             groups and name.startswith(groups)
         ):
             problems.append(f"{name}: superfluous, shape {shapes[name]}")
-    _raise_all(path, problems)
+    raise_all(path, problems)
     with open_hdf5(path) as file:
         for dataset, weight in wanted.items():
             weight.variable.assign(file[found[dataset]][...].astype(np.float32))
@@ -199,71 +196,8 @@ def hdf5_values(table: Sequence[Weight]) -> dict[str, np.ndarray]:
     }
 
 
-def open_checkpoint(path: str) -> Any:
-    """A reader of a TF1 checkpoint or one of ours, by its prefix (`.../model.ckpt-10`).
-
-    Raises:
-        FileNotFoundError: there is no such checkpoint.
-        InputError: it is cut off or damaged.
-    """
-    require_file(f"{path}.index", "checkpoint")
-    try:
-        return tf.train.load_checkpoint(path)
-    except _DAMAGED as error:
-        raise InputError(f"{path}: not a checkpoint, or cut off: {error}") from error
-
-
-def read_tensor(path: str, reader: Any, name: str) -> Any:
-    """A tensor of the checkpoint `path` that `open_checkpoint` gave a reader of.
-
-    Raises:
-        InputError: it is not there, or it is damaged.
-    """
-    try:
-        return reader.get_tensor(name)
-    except _DAMAGED as error:
-        raise InputError(f"{path}: {name} is damaged or cut off: {error}") from error
-
-
-def read_checkpoint(
-    path: str, shapes: Mapping[str, tuple[int, ...]], also: Sequence[str] = ()
-) -> dict[str, np.ndarray]:
-    """Read the variables of a checkpoint.
-
-    Args:
-        path: the checkpoint's prefix.
-        shapes: name to shape of each variable to read.
-        also: beginnings of names that may be there and are not read.
-
-    Raises:
-        FileNotFoundError: there is no such checkpoint.
-        InputError: it is damaged, or variables are missing, superfluous or of the wrong shape:
-            all of them are named, with both shapes.
-    """
-    return dict(iter_checkpoint(path, shapes, also))
-
-
-def iter_checkpoint(
-    path: str, shapes: Mapping[str, tuple[int, ...]], also: Sequence[str] = ()
-) -> Iterator[tuple[str, np.ndarray]]:
-    """As `read_checkpoint`, one variable after the other, for one copy in memory at a time."""
-    reader = open_checkpoint(path)
-    stored = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
-    problems = []
-    for name, shape in shapes.items():
-        if name not in stored:
-            problems.append(f"{name}: missing, shape {tuple(shape)} is expected")
-        elif stored[name] != tuple(shape):
-            problems.append(f"{name}: shape {tuple(shape)} is expected, not {stored[name]}")
-    for name in sorted(set(stored) - set(shapes)):
-        if not name.startswith(tuple(also)):
-            problems.append(f"{name}: superfluous, shape {stored[name]}")
-    _raise_all(path, problems)
-    for name in shapes:
-        yield name, read_tensor(path, reader, name)
-
-
-def _raise_all(path: PathLike, problems: list[str]) -> None:
+def raise_all(path: PathLike, problems: list[str]) -> None:
+    """Raise an InputError that names every one of the problems, if there are any."""
     if problems:
         listed = "\n  ".join(problems)
         raise InputError(f"{path}: the weights do not fit the options:\n  {listed}")

@@ -23,7 +23,7 @@ from bilm.training.checkpoint import (
     read_step,
     save_checkpoint,
 )
-from bilm.weights import open_checkpoint, read_checkpoint
+from bilm.training.checkpoint_reader import open_checkpoint, read_checkpoint
 from tests import oracle
 from tests.small_runs import checkpoint_tensors, small_options, write_corpus
 

@@ -56,7 +56,7 @@ def describe_training(save_dir: str) -> dict[str, Any]:
     from bilm.options import Options
     from bilm.training import load_options_latest_checkpoint
     from bilm.training.checkpoint import read_record, read_step
-    from bilm.weights import open_checkpoint
+    from bilm.training.checkpoint_reader import open_checkpoint
 
     values, checkpoint = load_options_latest_checkpoint(save_dir)
     options = Options.from_dict(values, training=True, source=save_dir)

@@ -30,14 +30,13 @@ from bilm.files import (
 )
 from bilm.network import build_network
 from bilm.options import Options
-from bilm.weights import (
-    Weight,
-    iter_checkpoint,
+from bilm.training.checkpoint_reader import (
+    load_checkpoint,
     open_checkpoint,
     read_checkpoint,
     read_tensor,
-    save_hdf5,
 )
+from bilm.weights import Weight, save_hdf5
 
 logger = logging.getLogger(__name__)
 
@@ -227,16 +226,14 @@ def load_variables(
         FileNotFoundError: there is no such checkpoint.
         InputError: it is damaged, or does not fit; everything that does not is named.
     """
-    targets = {weight.checkpoint: weight.variable for weight in table}
+    targets = {weight.checkpoint: weight.variable.value for weight in table}
     ignored = [*IGNORED]
     if accumulators:
         names = [accumulator_name(weight) for weight in table]
         targets |= dict(zip(names, accumulators, strict=True))
     else:
         ignored += [accumulator_name(weight) for weight in table]
-    shapes = {name: tuple(variable.shape) for name, variable in targets.items()}
-    for name, value in iter_checkpoint(ckpt_file, shapes, ignored):
-        targets[name].assign(value)
+    load_checkpoint(ckpt_file, targets, ignored)
 
 
 def load_states(ckpt_file: str, zero_states: Any) -> Any:

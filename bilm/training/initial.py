@@ -24,8 +24,9 @@ from bilm.training.checkpoint import (
     holds_model,
     load_options_latest_checkpoint,
 )
+from bilm.training.checkpoint_reader import read_checkpoint
 from bilm.training.language_model import LanguageModel
-from bilm.weights import Weight, dataset_shapes, load_hdf5, open_hdf5, read_checkpoint
+from bilm.weights import Weight, dataset_shapes, load_hdf5, open_hdf5
 
 VOCABULARY_FILE = "vocab.txt"
 _WORD_ROWS = ("lm/embedding", "lm/softmax/W", "lm/softmax/b")
