@@ -11,6 +11,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from bilm.keras_names import name_layers
+
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
@@ -25,10 +27,11 @@ if TYPE_CHECKING:
     )
     from bilm.elmo import weight_layers
     from bilm.errors import InputError
-    from bilm.layers import ScalarMix
+    from bilm.layers import CharacterIds, ScalarMix, WordIds
     from bilm.model import (
         BidirectionalLanguageModel,
         ELMo,
+        ELMoEmbedding,
         dump_bilm_embeddings,
         dump_token_embeddings,
     )
@@ -45,7 +48,9 @@ _HOME = {
     "Batcher": "data",
     "BidirectionalLMDataset": "data",
     "BidirectionalLanguageModel": "model",
+    "CharacterIds": "layers",
     "ELMo": "model",
+    "ELMoEmbedding": "model",
     "InputError": "errors",
     "LMDataset": "data",
     "LanguageModel": "training",
@@ -54,6 +59,7 @@ _HOME = {
     "TokenBatcher": "data",
     "UnicodeCharsVocabulary": "data",
     "Vocabulary": "data",
+    "WordIds": "layers",
     "dump_bilm_embeddings": "model",
     "dump_token_embeddings": "model",
     "dump_weights": "training",
@@ -65,11 +71,22 @@ _HOME = {
     "weight_layers": "elmo",
 }
 
+# Keras finds these in a saved model by their names, once `import bilm` was done.
+_KERAS_LAYERS = (
+    "BidirectionalLanguageModel",
+    "CharacterIds",
+    "ELMoEmbedding",
+    "ScalarMix",
+    "WordIds",
+)
+
 __all__ = [
     "Batcher",
     "BidirectionalLMDataset",
     "BidirectionalLanguageModel",
+    "CharacterIds",
     "ELMo",
+    "ELMoEmbedding",
     "InputError",
     "LMDataset",
     "LanguageModel",
@@ -78,6 +95,7 @@ __all__ = [
     "TokenBatcher",
     "UnicodeCharsVocabulary",
     "Vocabulary",
+    "WordIds",
     "dump_bilm_embeddings",
     "dump_token_embeddings",
     "dump_weights",
@@ -98,3 +116,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
+
+
+name_layers({name: f"bilm.{_HOME[name]}" for name in _KERAS_LAYERS})

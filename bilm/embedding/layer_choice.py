@@ -50,6 +50,14 @@ class LayerChoice:
         """Whether a place's vector depends on the other places: the mix normalises layers."""
         return self._mix is not None
 
+    @property
+    def weights(self) -> np.ndarray | None:
+        """The sum that the vectors are: float32 (n_layers,), a factor for each layer; None where
+        they are not a sum with fixed factors."""
+        if self._number is not None:
+            return np.eye(self._n_layers, dtype=np.float32)[self._number]
+        return self._weights
+
     def __call__(self, layers: np.ndarray) -> np.ndarray:
         """The wanted vectors.
 

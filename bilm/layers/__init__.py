@@ -5,10 +5,12 @@ from bilm.layers.recurrence import LSTMState
 from bilm.layers.sampled_softmax import Negatives
 from bilm.layers.scalar_mix import ScalarMix
 from bilm.layers.softmax import Softmax
+from bilm.layers.text_to_ids import CharacterIds, WordIds
 from bilm.layers.token_encoder import CharacterEncoder, WordEmbedding
 
 __all__ = [
     "CharacterEncoder",
+    "CharacterIds",
     "LSTMStack",
     "LSTMState",
     "Negatives",
@@ -16,4 +18,5 @@ __all__ = [
     "Softmax",
     "States",
     "WordEmbedding",
+    "WordIds",
 ]

@@ -18,8 +18,8 @@ class ScalarMix(keras.layers.Layer):
         lm_embeddings: float32 (batch, n_layers, time, dim).
         mask: bool (batch, time), False at padding.
 
-    Output: float32 (batch, time, dim). Padding is mixed like the rest: multiply by the mask
-    where that matters.
+    Output: float32 (batch, time, dim), with the mask as its Keras mask, which Keras layers and
+    losses after it see. Padding is mixed like the rest: multiply by the mask where that matters.
 
     Args:
         n_layers: layers to mix, the token layer among them.
@@ -50,6 +50,7 @@ class ScalarMix(keras.layers.Layer):
         super().__init__(name=name, autocast=False, **({"dtype": "float32"} | kwargs))
         if not isinstance(n_layers, int) or n_layers < 1:
             raise InputError(f"n_layers: a whole number from 1 is expected, not {n_layers!r}.")
+        self.supports_masking = True
         self.n_layers = n_layers
         self.l2_coef = l2_coef
         self.use_top_only = use_top_only
@@ -69,6 +70,7 @@ class ScalarMix(keras.layers.Layer):
     def call(self, lm_embeddings: tf.Tensor, mask: tf.Tensor) -> Any:
         """Mix the layers."""
         mixed = self._mix(lm_embeddings, mask)
+        mixed._keras_mask = mask
         return (mixed, self.regularization()) if self.return_regularization else mixed
 
     def _mix(self, lm_embeddings: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
@@ -82,6 +84,9 @@ class ScalarMix(keras.layers.Layer):
             return gamma * lm_embeddings[:, -1]
         weights = tf.nn.softmax(tf.convert_to_tensor(self.W))
         return gamma * tf.einsum("k,bktd->btd", weights, self._normed(lm_embeddings, mask))
+
+    def compute_mask(self, lm_embeddings: Any, previous_mask: Any = None) -> None:
+        """None: `call` sets the mask, which is an argument of its own."""
 
     def regularization(self) -> tf.Tensor:
         """l2_coef * sum(W ** 2), a scalar; 0 without an `l2_coef` or a W."""

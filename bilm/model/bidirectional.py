@@ -77,6 +77,8 @@ class BidirectionalLanguageModel(keras.layers.Layer):
     ) -> None:
         # Not the global policy: what is rounded is `precision`'s to say.
         super().__init__(name=name, autocast=False, **({"dtype": "float32"} | kwargs))
+        self.supports_masking = True  # the lengths are in the ids
+        self.supports_jit = False  # XLA wants shapes that do not depend on the ids
         self.options = read_options(options_file)
         self.use_character_inputs = use_character_inputs
         self.max_batch_size = max_batch_size
@@ -133,22 +135,33 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         """Check the ids, then call as any Keras layer is called."""
         if not hasattr(ids, "dtype"):
             ids = _as_array(ids)
-        self._check(ids)
+        self.check(ids)
         return super().__call__(ids, *args, **kwargs)
 
     def call(self, ids: tf.Tensor) -> dict[str, tf.Tensor]:
         """Compute all layers of a batch of sentences."""
         ids = tf.cast(ids, tf.int32)
         present = tf.reduce_any(ids > 0, axis=-1) if self.use_character_inputs else ids > 0
+        return self.read(self._encode(ids), present)
+
+    def read(self, tokens: tf.Tensor, present: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Compute all layers of sentences whose words are encoded already.
+
+        Args:
+            tokens: float32 (batch, time + 2, projection_dim), the token encoder's output.
+            present: bool (batch, time + 2), True from a sentence's begin to its end.
+
+        Returns the dict of a call.
+        """
         lengths = tf.reduce_sum(tf.cast(present, tf.int32), axis=1)
-        tokens = self._encode(ids) * tf.cast(present, tf.float32)[..., tf.newaxis]
-        states = self._states_before(tf.shape(ids)[0])
+        tokens *= tf.cast(present, tf.float32)[..., tf.newaxis]
+        states = self._states_before(tf.shape(tokens)[0])
         layers, after = contextual_layers(
             self.stacks, tf.transpose(tokens, (1, 0, 2)), lengths, states
         )
         self._keep(after)
         n_tokens = tf.maximum(lengths - 2, 0)
-        mask = tf.sequence_mask(n_tokens, tf.shape(ids)[1] - 2)
+        mask = tf.sequence_mask(n_tokens, tf.shape(tokens)[1] - 2)
         lm_embeddings = tf.transpose(tf.stack(layers), (2, 0, 1, 3))[:, :, 1:-1]
         lm_embeddings *= tf.cast(mask, tf.float32)[:, tf.newaxis, :, tf.newaxis]
         result = {
@@ -195,7 +208,15 @@ class BidirectionalLanguageModel(keras.layers.Layer):
             rest = tf.convert_to_tensor(variable)[tf.shape(value)[0] :]
             variable.assign(tf.concat([value, rest], axis=0))
 
-    def _check(self, ids: Any) -> None:
+    def compute_mask(self, ids: Any, previous_mask: Any = None) -> None:
+        """None: the mask is among the results, because no axis of time is their second."""
+
+    def check(self, ids: Any) -> None:
+        """Check what is to be called with, as far as it is known.
+
+        Raises:
+            InputError: ids of the wrong type, shape or range.
+        """
         dtype = getattr(ids.dtype, "name", ids.dtype)
         if "int" not in dtype:
             raise InputError(

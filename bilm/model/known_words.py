@@ -16,17 +16,10 @@ from bilm.errors import InputError
 from bilm.files import PathLike
 from bilm.layers import WordEmbedding
 from bilm.model.container import ModelFiles
-from bilm.model.loading import count_embedded_tokens, load_network
+from bilm.model.loading import load_cache, load_network, read_table_words
 from bilm.network import Network, build_network
 from bilm.options import Options
-from bilm.weights import (
-    ENCODER_GROUPS,
-    LSTM_GROUPS,
-    Encoder,
-    dataset_shapes,
-    load_hdf5,
-    weight_table,
-)
+from bilm.weights import Encoder, dataset_shapes
 
 
 class WordInput:
@@ -102,19 +95,13 @@ def load_words(
             "vocab.txt beside the weights."
         )
     table_file = embedding_weight_file or files.weights
-    vocabulary = Vocabulary(vocab_file)
-    n_tokens = count_embedded_tokens(table_file)
-    if n_tokens != vocabulary.size:
-        raise InputError(
-            f"{vocab_file}: {n_tokens} words are expected, as many as the rows of 'embedding' in "
-            f"{table_file}, not {vocabulary.size}."
-        )
+    vocabulary = read_table_words(vocab_file, table_file)
     if max_word_length is not None and "char_embed" in dataset_shapes(files.weights):
         network = build_network(options, precision=precision, own_gradient=False)
         load_network(network, files.weights)
         characters = _characters(max_word_length)
         return _with_cache(network, characters, vocabulary, table_file)
-    network = build_network(options, n_tokens, precision=precision, own_gradient=False)
+    network = build_network(options, vocabulary.size, precision=precision, own_gradient=False)
     load_network(network, files.weights, embedding_weight_file)
     if max_word_length is None:
         # A model of words was trained with a vector for <UNK>.
@@ -141,9 +128,7 @@ def _with_cache(
     embedding_weight_file: PathLike,
 ) -> WordInput:
     size = network.stacks[0].options.projection_dim
-    cache = WordEmbedding(vocabulary.size, size, name="cache")
-    others = (*ENCODER_GROUPS, *LSTM_GROUPS)
-    load_hdf5(embedding_weight_file, weight_table(cache, ()), also=others)
+    cache = load_cache(embedding_weight_file, vocabulary.size, size)
     unk = vocabulary.unk
 
     def word_ids(words: Sequence[str]) -> np.ndarray:

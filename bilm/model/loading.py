@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from bilm.data import Vocabulary
 from bilm.errors import InputError
 from bilm.files import PathLike
+from bilm.layers import WordEmbedding
 from bilm.network import Network
 from bilm.options import Options
 from bilm.weights import ENCODER_GROUPS, LSTM_GROUPS, dataset_shapes, load_hdf5, weight_table
@@ -34,6 +36,35 @@ def count_embedded_tokens(file: PathLike) -> int:
             f"{file}: a dataset 'embedding' (tokens, projection_dim) is expected, not {found}."
         )
     return shape[0]
+
+
+def read_table_words(vocab_file: PathLike, table_file: PathLike) -> Vocabulary:
+    """The words whose vectors are the rows of `embedding` in a file.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: as for `Vocabulary`; there are not as many words as rows.
+    """
+    vocabulary = Vocabulary(vocab_file)
+    n_tokens = count_embedded_tokens(table_file)
+    if n_tokens != vocabulary.size:
+        raise InputError(
+            f"{vocab_file}: {n_tokens} words are expected, as many as the rows of 'embedding' in "
+            f"{table_file}, not {vocabulary.size}."
+        )
+    return vocabulary
+
+
+def load_cache(table_file: PathLike, n_tokens: int, projection_dim: int) -> WordEmbedding:
+    """A token cache, read from its file.
+
+    Raises:
+        FileNotFoundError, InputError: see `bilm.weights.load_hdf5`.
+    """
+    cache = WordEmbedding(n_tokens, projection_dim, name="cache")
+    others = (*ENCODER_GROUPS, *LSTM_GROUPS)
+    load_hdf5(table_file, weight_table(cache, ()), also=others)
+    return cache
 
 
 def load_network(

@@ -1,0 +1,410 @@
+"""`ELMoEmbedding`: text and ids to vectors, all ways of words to their vectors, masks, training,
+and whole models saved and loaded.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm import Batcher, ELMo, ELMoEmbedding, InputError, TokenBatcher, dump_token_embeddings
+from tests import oracle
+
+TEXT = ["the cat sees a bird .", "", "a dog", "the the </S> the", "ünïcödé 猫 ."]
+TOKENS = [line.split() for line in TEXT]
+WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "dog", "a", "."]
+
+
+def close(actual, expected):
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-6)
+
+
+def write(folder, kind, **changes):
+    """A model folder with a vocabulary; returns options, weights and the folder."""
+    options = oracle.MODELS[kind] | changes
+    weights = oracle.random_weights(options, seed=7)
+    oracle.write_model(folder, options, weights)
+    n_words = options.get("n_tokens_vocab", len(WORDS))
+    words = [*WORDS, *(f"w{n}" for n in range(n_words - len(WORDS)))]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    return options, weights, folder
+
+
+@pytest.fixture(scope="module")
+def characters(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("characters"), "as_published")
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory):
+    return write(tmp_path_factory.mktemp("words"), "one_direction_one_layer_words")
+
+
+@pytest.fixture(scope="module")
+def cached(characters, tmp_path_factory):
+    """The files of a token cache: of another model, so that one sees whose vectors are taken."""
+    folder = tmp_path_factory.mktemp("cached")
+    _, other, _ = write(folder, "as_published")
+    other = {name: value * 1.5 for name, value in other.items()}
+    oracle.write_model(folder, oracle.MODELS["as_published"], other)
+    files = (folder / "vocab.txt", folder / "options.json", folder / "weights.hdf5")
+    dump_token_embeddings(*files, folder / "tokens.hdf5")
+    return characters[2], folder / "tokens.hdf5"
+
+
+@pytest.fixture(scope="module")
+def elmo(characters):
+    layer = ELMoEmbedding.from_pretrained(characters[2], l2_coef=0.1)
+    layer.mix.W.assign([0.3, -0.5, 0.1])
+    layer.mix.gamma.assign([1.5])
+    return layer
+
+
+def mask_of(sentences):
+    lengths = np.array([len(s) for s in sentences])
+    return np.arange(lengths.max()) < lengths[:, np.newaxis]
+
+
+@pytest.fixture(scope="module")
+def expected(characters):
+    """The mix by the formulas."""
+    options, weights, _ = characters
+    layers = oracle.embed(weights, options, oracle.character_ids(TOKENS, 50)).lm_embeddings
+    mask = mask_of(TOKENS)
+    mixed, _ = oracle.weight_layers(layers, mask, np.array([0.3, -0.5, 0.1]), 1.5, 0.0, False)
+    return mixed * mask[..., np.newaxis]
+
+
+# Vectors
+
+
+def test_text_and_ids_give_the_mix_of_the_formulas(elmo, expected):
+    ids = Batcher(None, 50).batch_sentences(TOKENS)
+    padded = tf.ragged.constant(TOKENS).to_tensor("")
+    for text in (TEXT, np.array(TEXT), padded, tf.ragged.constant(TOKENS), ids, ids.tolist()):
+        vectors = elmo(text)
+        assert vectors.dtype == tf.float32
+        close(vectors, expected)
+        np.testing.assert_array_equal(vectors._keras_mask, mask_of(TOKENS))
+        np.testing.assert_array_equal(elmo.compute_mask(text), mask_of(TOKENS))
+        assert not vectors.numpy()[~mask_of(TOKENS)].any()
+
+
+@pytest.mark.slow
+def test_in_a_graph_of_any_shape(elmo, expected):
+    @tf.function(input_signature=[tf.TensorSpec((None,), tf.string)])
+    def traced(text):
+        return elmo(text)
+
+    close(traced(TEXT), expected)
+    close(traced(TEXT[2:3]), expected[2:3, :2])
+    assert traced([]).shape == (0, 0, 16)
+    assert traced(["", ""]).shape == (2, 0, 16)
+
+
+LAYERS = {
+    "average": ("average", [0.5, 0.5]),
+    "top": ("top", [0, 1]),
+    "number": (0, [1, 0]),
+    "negative": (-1, [0, 1]),
+    "weights": ((0.5, 2), [0.5, 2]),
+}
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_layers_that_stay_as_they_are(words, kind):
+    layers, factors = LAYERS[kind]
+    layer = ELMoEmbedding.from_pretrained(words[2], layers=layers)
+    every = ELMo.from_pretrained(words[2]).encode(TEXT, "all", output="padded").vectors
+    wanted = np.einsum("k,bktd->btd", factors, every)
+    close(layer(TEXT), wanted)
+    assert layer.trainable_variables == []
+    copy = ELMoEmbedding.from_config(layer.get_config())
+    assert copy.get_config() == layer.get_config()
+    copy.set_weights(layer.get_weights())
+    np.testing.assert_array_equal(copy(TEXT), layer(TEXT))
+
+
+def test_a_mix_that_normalises_is_zero_at_padding(characters):
+    options, weights, folder = characters
+    layer = ELMoEmbedding.from_pretrained(folder, do_layer_norm=True)
+    layers = oracle.embed(weights, options, oracle.character_ids(TOKENS, 50)).lm_embeddings
+    mask = mask_of(TOKENS)
+    mixed, _ = oracle.weight_layers(layers, mask, np.zeros(3), 1.0, 0.0, True)
+    np.testing.assert_allclose(layer(TEXT), mixed * mask[..., None], 1e-4, 1e-4)
+
+
+def test_a_model_of_words(words):
+    """A word without an id has the trained vector of <UNK>."""
+    layer = ELMoEmbedding.from_pretrained(words[2], layers="top")
+    ids = TokenBatcher(words[2] / "vocab.txt").batch_sentences(TOKENS)
+    wanted = ELMo.from_pretrained(words[2]).encode(TEXT, "top", output="padded").vectors
+    for text in (TEXT, TOKENS, ids):
+        close(layer(text), wanted)
+
+
+def test_a_model_of_words_without_its_vocabulary_takes_ids(words):
+    pair = (words[2] / "options.json", words[2] / "weights.hdf5")
+    layer = ELMoEmbedding(*pair, layers="top")
+    ids = TokenBatcher(words[2] / "vocab.txt").batch_sentences(TOKENS)
+    close(layer(ids), ELMoEmbedding.from_pretrained(words[2], layers="top")(TEXT))
+    for text in (TEXT, keras.Input((), dtype="string")):
+        with pytest.raises(InputError, match="a model of words takes text with the vocabulary"):
+            layer(text)
+    copy = ELMoEmbedding.from_config(layer.get_config())
+    assert copy(ids).shape == layer(ids).shape
+
+
+@pytest.mark.slow
+def test_a_cache_with_the_characters_beside_it(cached):
+    folder, cache = cached
+    layer = ELMoEmbedding.from_pretrained(folder, embedding_weight_file=cache, layers="average")
+    model = ELMo.from_pretrained(folder, embedding_weight_file=cache)
+    wanted = model.encode(TEXT, output="padded").vectors
+    close(layer(TEXT), wanted)
+    plain = ELMoEmbedding.from_pretrained(folder, layers="average")
+    assert np.abs(layer(TEXT) - plain(TEXT)).max() > 0.01
+    # None of these words is in the cache.
+    strange = ["ünïcödé 猫 sees", "bird"]
+    close(layer(strange)[:, :1], ELMo.from_pretrained(
+        folder, embedding_weight_file=cache).encode(strange, output="padded").vectors[:, :1],
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def lstms_alone(cached, tmp_path_factory):
+    """A model whose weights have no character encoder, and its cache."""
+    folder, cache = tmp_path_factory.mktemp("lstms"), cached[1]
+    options, weights, _ = write(folder, "as_published")
+    kept = {name: value for name, value in weights.items() if name.startswith("RNN")}
+    oracle.write_model(folder, options, kept)
+    return folder, cache
+
+
+def test_a_cache_alone_refuses_words_that_it_does_not_have(lstms_alone):
+    folder, cache = lstms_alone
+    layer = ELMoEmbedding.from_pretrained(folder, embedding_weight_file=cache, layers=0)
+    known = ["the cat . a", "", "<UNK> dog"]
+    model = ELMo.from_pretrained(folder, embedding_weight_file=cache)
+    close(layer(known), model.encode(known, 0, output="padded").vectors)
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)no vector for.*sees.*bird"):
+        layer(TEXT)
+
+
+# Masks and training
+
+
+def test_layers_after_it_see_the_mask(elmo):
+    """What follows a sentence does not change what is made of it."""
+    text = keras.Input((), dtype="string")
+    vectors = elmo(text)
+    outputs = [
+        keras.layers.LSTM(3)(vectors),
+        keras.layers.GlobalAveragePooling1D()(vectors),
+        keras.layers.Bidirectional(keras.layers.GRU(2))(vectors),
+        keras.layers.GlobalAveragePooling1D()(keras.layers.Attention()([vectors, vectors])),
+    ]
+    model = keras.Model(text, outputs)
+    together = model(tf.constant(TEXT))
+    for row in (0, 2, 3, 4):
+        for alone, all_of_it in zip(model(tf.constant(TEXT[row : row + 1])), together, strict=True):
+            close(alone[0], all_of_it[row])
+    close(together[1][2], elmo(TEXT).numpy()[2, :2].mean(axis=0))
+
+
+def build_tagger(elmo, axes):
+    text = keras.Input(axes, dtype="string")
+    tags = keras.layers.Dense(2, kernel_initializer=keras.initializers.GlorotNormal(1))(elmo(text))
+    model = keras.Model(text, tags)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.Adam(0.05), loss, weighted_metrics=["accuracy"])
+    return model
+
+
+def test_the_loss_counts_tokens_only(words):
+    elmo = ELMoEmbedding.from_pretrained(words[2], l2_coef=0.1)
+    elmo.mix.W.assign([0.3, -0.5])
+    model = build_tagger(elmo, (None,))
+    tokens = tf.ragged.constant(TOKENS).to_tensor("")
+    tags = np.zeros(tokens.shape, int)
+    logits = model(tokens).numpy()[mask_of(TOKENS)].astype(float)
+    expected = np.log(np.exp(logits).sum(-1)) - logits[:, 0]
+    W = elmo.mix.W.numpy()
+    measured = model.evaluate(tokens, tags, batch_size=len(TEXT), return_dict=True, verbose=0)
+    np.testing.assert_allclose(measured["loss"], expected.mean() + 0.1 * (W**2).sum(), 1e-5)
+    np.testing.assert_allclose(measured["accuracy"], (logits[:, 0] > logits[:, 1]).mean(), 1e-5)
+
+
+@pytest.mark.parametrize(
+    "axes, trained",
+    [
+        ((), False),
+        pytest.param((None,), False, marks=pytest.mark.slow),
+        pytest.param((None,), True, marks=pytest.mark.slow),
+    ],
+)
+def test_fit_trains_the_mix_and_the_model_if_wanted(words, axes, trained):
+    elmo = ELMoEmbedding.from_pretrained(words[2], train_language_model=trained)
+    model = build_tagger(elmo, axes)
+    before = [variable.numpy().copy() for variable in elmo.weights]
+    assert len(elmo.trainable_variables) == (len(before) if trained else 2)
+    text = np.array(TEXT, object) if axes == () else tf.ragged.constant(TOKENS).to_tensor("")
+    tags = np.arange(len(TEXT) * 6).reshape(-1, 6) % 2
+    model.fit(text, tags, batch_size=len(TEXT), epochs=2, verbose=0)
+    moved = {v.name for v, b in zip(elmo.weights, before, strict=True) if (v != b).numpy().any()}
+    assert {"elmo_ELMo_W", "elmo_ELMo_gamma"} <= moved
+    assert len(moved) == (len({v.name for v in elmo.weights}) if trained else 2)
+
+
+def test_it_stays_float32_in_a_model_of_mixed_precision(words):
+    wanted = ELMoEmbedding.from_pretrained(words[2])(TEXT)
+    keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    try:
+        text = keras.Input((), dtype="string")
+        elmo = ELMoEmbedding.from_pretrained(words[2])
+        model = keras.Model(text, [elmo(text), keras.layers.LSTM(2)(elmo(text))])
+        vectors, hidden = model(tf.constant(TEXT))
+    finally:
+        keras.mixed_precision.set_global_policy("float32")
+    close(vectors, wanted)
+    assert (vectors.dtype, hidden.dtype) == (tf.float32, tf.bfloat16)
+
+
+# Save and load
+
+LOADER = """
+import sys
+import {first}
+import {second}
+import numpy as np, tensorflow as tf
+assert "custom_objects" not in sys.argv
+model = keras.models.load_model(sys.argv[1])
+lines = open(sys.argv[2], encoding="utf-8").read().split("\\n")
+np.save(sys.argv[3], model.predict(tf.constant(lines), verbose=0))
+"""
+
+
+def in_another_process(tmp_path, model, first="bilm", second="keras"):
+    """What a model gives for TEXT when it is loaded where `import bilm` was done, and no more."""
+    model.save(tmp_path / "model.keras")
+    (tmp_path / "text.txt").write_text("\n".join(TEXT), encoding="utf-8")
+    arguments = [str(tmp_path / name) for name in ("model.keras", "text.txt", "out.npy")]
+    program = LOADER.format(first=first, second=second)
+    subprocess.run([sys.executable, "-c", program, *arguments], check=True)
+    return np.load(tmp_path / "out.npy")
+
+
+def sentence_model(elmo):
+    text = keras.Input((), dtype="string")
+    return keras.Model(text, keras.layers.LSTM(3)(elmo(text)))
+
+
+def test_saved_and_loaded_in_a_process_that_imported_bilm_alone(tmp_path, elmo):
+    model = sentence_model(elmo)
+    close(in_another_process(tmp_path, model), model(tf.constant(TEXT)))
+
+
+@pytest.mark.slow
+def test_saved_and_loaded_when_keras_was_there_before(tmp_path, elmo):
+    model = sentence_model(elmo)
+    close(in_another_process(tmp_path, model, "keras", "bilm"), model(tf.constant(TEXT)))
+
+
+@pytest.mark.slow
+def test_each_layer_is_found_by_its_name(tmp_path, characters):
+    """A model of the parts, with a vocabulary in it."""
+    from bilm import BidirectionalLanguageModel, CharacterIds, WordIds, weight_layers
+
+    text = keras.Input((), dtype="string")
+    pair = (characters[2] / "options.json", characters[2] / "weights.hdf5")
+    layers = BidirectionalLanguageModel(*pair)(CharacterIds(50)(text))
+    mixed = weight_layers("parts", layers)["weighted_op"]
+    known = keras.layers.Embedding(20, 4, mask_zero=True)(WordIds(WORDS)(text))
+    outputs = keras.layers.concatenate([keras.layers.LSTM(2)(x) for x in (mixed, known)])
+    model = keras.Model(text, outputs)
+    close(in_another_process(tmp_path, model), model(tf.constant(TEXT)))
+
+
+@pytest.mark.parametrize("kind", ["words", "cached", "lstms_alone"])
+def test_all_kinds_of_words_are_saved_whole(request, tmp_path, kind):
+    made = request.getfixturevalue(kind)
+    if kind == "words":
+        elmo = ELMoEmbedding.from_pretrained(made[2], l2_coef=0.5)
+        elmo.mix.W.assign([0.2, 0.4])
+    else:
+        elmo = ELMoEmbedding.from_pretrained(made[0], embedding_weight_file=made[1])
+    text = keras.Input((), dtype="string")
+    model = keras.Model(text, elmo(text))
+    model.save(tmp_path / "model.keras")
+    loaded = keras.models.load_model(tmp_path / "model.keras")
+    known = tf.constant(["the cat . a", "", "dog"] if kind == "lstms_alone" else TEXT)
+    np.testing.assert_array_equal(loaded(known), model(known))
+    assert loaded.get_layer("elmo").get_config() == elmo.get_config()
+    assert [float(loss) for loss in loaded.losses] == [float(loss) for loss in model.losses]
+
+
+@pytest.mark.slow
+def test_a_model_of_keras_exports_with_its_words(tmp_path, words):
+    model = sentence_model(ELMoEmbedding.from_pretrained(words[2]))
+    model.export(tmp_path / "exported", verbose=False)
+    loaded = tf.saved_model.load(str(tmp_path / "exported"))
+    close(loaded.serve(tf.constant(TEXT)), model(tf.constant(TEXT)))
+
+
+# Refusals
+
+
+@pytest.mark.parametrize(
+    "inputs, message",
+    [
+        ("a sentence", "text: a list of sentences is expected, not 'a sentence'"),
+        (np.zeros((2, 3)), "text: strings are expected, not float64"),
+        (keras.Input((None,)), "text: strings are expected, not float32; a keras.Input needs"),
+        (keras.Input((2, 3), dtype="string"), r"are expected, not shape \(None, 2, 3\)"),
+        (np.ones((2, 3), int), r"ids: shape \(batch, time, 50\) is expected, not \(2, 3\)"),
+        ([[[1] * 50, [2]]], "ids: the sentences are not of one length"),
+        (np.full((1, 2, 50), 262), "character ids from 0 to 261 are expected"),
+        (keras.Input((None,), dtype="int32"), r"ids: shape \(batch, time, 50\) is expected"),
+        (tf.ragged.constant([[1], []]), "text: strings are expected, not int32"),
+    ],
+)
+def test_inputs_that_are_refused(elmo, inputs, message):
+    with pytest.raises(InputError, match=message):
+        elmo(inputs)
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"layers": "all"}, "layers: 'mix', 'average', 'top', a number, or a weight for each"),
+        ({"layers": "best"}, "layers: one of average, top, all is expected, not 'best'"),
+        ({"layers": 3}, r"the model's layers are 0 \(tokens\) to 2 \(top\), not 3"),
+        ({"layers": [1, 2]}, "or 3 finite weights are expected"),
+        ({"layers": "top", "l2_coef": 0.1}, "l2_coef, do_layer_norm: they belong to layers='mix'"),
+    ],
+)
+def test_arguments_that_are_refused(characters, settings, message):
+    with pytest.raises(InputError, match=message):
+        ELMoEmbedding.from_pretrained(characters[2], **settings)
+
+
+def test_files_that_are_refused(characters, words, cached):
+    options = characters[2] / "options.json"
+    with pytest.raises(InputError, match="words: what a saved layer says is needed without weig"):
+        ELMoEmbedding(options, None)
+    weights, cache = characters[2] / "weights.hdf5", cached[1]
+    with pytest.raises(InputError, match=r"tokens.hdf5: a token cache needs the vocabulary"):
+        ELMoEmbedding(options, weights, embedding_weight_file=cache)
+    with pytest.raises(InputError, match="train_language_model: a token cache stays as it is"):
+        ELMoEmbedding.from_pretrained(
+            characters[2], embedding_weight_file=cache, train_language_model=True
+        )
+    with pytest.raises(InputError, match="8 words are expected, as many as the rows of 'embed"):
+        ELMoEmbedding.from_pretrained(
+            characters[2], embedding_weight_file=cache, vocab_file=words[2] / "vocab.txt"
+        )

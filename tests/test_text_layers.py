@@ -1,0 +1,160 @@
+"""Text to ids within a graph: the same as the batchers, and as the formulas."""
+
+from __future__ import annotations
+
+import sys
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm import Batcher, CharacterIds, InputError, TokenBatcher, WordIds
+from tests import oracle
+
+SENTENCES = [
+    ["The", "cat", "Größe", "苹果", "😀", "."],
+    [],
+    ["<S>", "within", "</S>", "<UNK>"],
+    ["", "x" * 80, "", "é" * 30],
+    ["a\0b", "\0", "ß\0", "<s>", "<S>x"],
+    ["Größe" * 5, "苹果" * 9],
+]
+VOCABULARY = ["<S>", "</S>", "<UNK>", "cat", "The", "", "苹果", "cat", "a\0b"]
+
+
+@pytest.mark.parametrize("width", [3, 7, 50])
+@pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
+def test_character_ids_are_the_batchers(width, graph):
+    layer = CharacterIds(width)
+    run = layer
+    if graph:
+        run = tf.function(layer, input_signature=[tf.TensorSpec((None, None), tf.string)])
+    ids = run(tf.ragged.constant(SENTENCES).to_tensor(""))
+    assert ids.dtype == tf.int32
+    np.testing.assert_array_equal(ids, oracle.character_ids(SENTENCES, width))
+    np.testing.assert_array_equal(ids, Batcher(None, width).batch_sentences(SENTENCES))
+
+
+def test_word_ids_are_the_batchers(tmp_path):
+    """A blank line is the token without letters; of a token that occurs twice the last id holds."""
+    (tmp_path / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
+    ids = WordIds(VOCABULARY)(SENTENCES)
+    assert ids.dtype == tf.int32
+    np.testing.assert_array_equal(
+        ids, TokenBatcher(tmp_path / "vocab.txt").batch_sentences(SENTENCES)
+    )
+    np.testing.assert_array_equal(ids[0], [1, 5, 8, 3, 7, 3, 3, 2])
+
+
+def test_sentences_are_split_as_python_splits():
+    """On every white space of Unicode, and on nothing else that is rare."""
+    spaces = [chr(n) for n in range(sys.maxunicode + 1) if chr(n).isspace()]
+    others = ["\u200b", "\u2060", "\ufeff", "\x1b", "\x0e", "\u180e", "_"]
+    lines = [f"{c}a{c}{c}b{c}" for c in [*spaces, *others]]
+    lines += ["", "   ", "".join(spaces), f"x{''.join(spaces)}y"]
+    split = [line.split() for line in lines]
+    assert len(spaces) == 29 and {len(s) for s in split} == {0, 1, 2}
+    np.testing.assert_array_equal(CharacterIds(9)(lines), Batcher(None, 9).batch_sentences(split))
+
+
+FORMS = {
+    "lists": lambda tokens: tokens,
+    "tuples": lambda tokens: tuple(map(tuple, tokens)),
+    "bytes": lambda tokens: [[token.encode() for token in s] for s in tokens],
+    "ragged": tf.ragged.constant,
+    "tensor": lambda tokens: tf.ragged.constant(tokens).to_tensor(""),
+    "objects": lambda tokens: tf.ragged.constant(tokens).to_tensor("").numpy(),
+    "array": lambda tokens: tf.ragged.constant(tokens).to_tensor("").numpy().astype("S20"),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms_of_text(form):
+    tokens = [["a", "sentence"], [], ["of", "three", "words"]]
+    layer, expected = CharacterIds(12), Batcher(None, 12).batch_sentences(tokens)
+    np.testing.assert_array_equal(layer(FORMS[form](tokens)), expected)
+    lines = [" ".join(sentence) for sentence in tokens]
+    for text in (lines, tuple(lines), np.array(lines), np.array(lines, object), tf.constant(lines)):
+        np.testing.assert_array_equal(layer(text), expected)
+
+
+def test_batches_without_a_token():
+    layer = CharacterIds(5)
+    empty = Batcher(None, 5).batch_sentences([[], []])
+    for text in (["", " "], [[], []], [["", ""], ["", ""]]):
+        ids = layer(text)
+        np.testing.assert_array_equal(ids[:, :2], empty)
+        assert not ids.numpy()[:, 2:].any()
+    assert layer([]).shape == (0, 2, 5)
+    assert layer(tf.zeros((0, 4), tf.string)).shape == (0, 6, 5)
+
+
+def test_lone_surrogates_have_no_bytes():
+    np.testing.assert_array_equal(
+        CharacterIds(9)([["a\ud800b"]]), Batcher(None, 9).batch_sentences([["a\ud800b"]])
+    )
+
+
+def test_masks():
+    for layer in (CharacterIds(6), WordIds(VOCABULARY)):
+        text = ["a b c", "", "a"]
+        expected = np.arange(5) < np.array([5, 2, 3])[:, np.newaxis]
+        np.testing.assert_array_equal(layer.compute_mask(text), expected)
+        np.testing.assert_array_equal(layer(text)._keras_mask, expected)
+
+
+def test_on_keras_inputs():
+    for axes, time in (((), None), ((None,), None), ((4,), 6)):
+        text = keras.Input(axes, dtype="string")
+        assert CharacterIds(7)(text).shape == (None, time, 7)
+        assert WordIds(VOCABULARY)(text).shape == (None, time)
+        assert CharacterIds(7)(text).dtype == "int32"
+
+
+@pytest.mark.parametrize("layer", [CharacterIds(7, name="c"), WordIds(VOCABULARY, name="w")])
+def test_layers_from_their_configuration(layer):
+    copy = type(layer).from_config(layer.get_config())
+    assert copy.get_config() == layer.get_config()
+    np.testing.assert_array_equal(copy(SENTENCES), layer(SENTENCES))
+
+
+def test_in_a_data_set():
+    lines = tf.data.Dataset.from_tensor_slices(["a b", "cat", "The cat ."]).batch(2)
+    for layer in (CharacterIds(7), WordIds(VOCABULARY)):
+        batches = list(lines.map(layer))
+        np.testing.assert_array_equal(batches[0], layer(["a b", "cat"]))
+        np.testing.assert_array_equal(batches[1], layer(["The cat ."]))
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("a sentence", "text: a list of sentences is expected, not 'a sentence'"),
+        (b"bytes", "text: a list of sentences is expected, not b'bytes'"),
+        (None, "text: a list of sentences is expected, not None"),
+        ({"a": 1}, "text: a list of sentences is expected, not {'a': 1}"),
+        (["a", 3], "sentence 0: a list of tokens is expected, as the others are, not 'a'"),
+        ([["a"], "b"], "sentence 1: a list of tokens is expected, as the others are, not 'b'"),
+        ([["a"], 7], "sentence 1: a list of tokens is expected, as the others are, not 7"),
+        ([["a"], ["b", 3.5]], "sentence 1, token 1: text is expected, not float 3.5"),
+        ([[["a"]]], r"sentence 0, token 0: text is expected, not list \['a'\]"),
+        (np.zeros((2, 3)), "text: strings are expected, not float64"),
+        (tf.zeros((2, 3)), "text: strings are expected, not float32; a keras.Input needs dtype"),
+        (tf.constant("a"), r"sentences \(batch,\) or tokens \(batch, time\) are expected, not sh"),
+        (tf.constant([[["a"]]]), r"are expected, not shape \(1, 1, 1\)"),
+        (tf.ragged.constant([[1], []]), "text: strings are expected, not int32"),
+        (keras.Input((None,)), "strings are expected, not float32; a keras.Input needs dtype='str"),
+        (keras.Input((2, 3), dtype="string"), r"are expected, not shape \(None, 2, 3\)"),
+    ],
+)  # fmt: skip
+def test_what_is_no_text(text, message):
+    with pytest.raises(InputError, match=message):
+        CharacterIds(7)(text)
+
+
+def test_arguments_that_are_refused():
+    with pytest.raises(InputError, match="max_word_length must be 3 or more"):
+        CharacterIds(2)
+    with pytest.raises(InputError, match="vocabulary: it lacks </S>, <UNK>"):
+        WordIds(["<S>", "word"])
