@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         dump_token_embeddings,
     )
     from bilm.options import Options, preset
+    from bilm.prediction import Predictor
     from bilm.training import (
         LanguageModel,
         dump_weights,
@@ -55,6 +56,7 @@ _HOME = {
     "LMDataset": "data",
     "LanguageModel": "training",
     "Options": "options",
+    "Predictor": "prediction",
     "ScalarMix": "layers",
     "TokenBatcher": "data",
     "UnicodeCharsVocabulary": "data",
@@ -91,6 +93,7 @@ __all__ = [
     "LMDataset",
     "LanguageModel",
     "Options",
+    "Predictor",
     "ScalarMix",
     "TokenBatcher",
     "UnicodeCharsVocabulary",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import h5py
@@ -25,6 +25,8 @@ Encoder = CharacterEncoder | WordEmbedding
 # The groups that published files hold. Others may stand beside them; no known reader minds.
 ENCODER_GROUPS = ("char_embed", "CNN", "embedding")
 LSTM_GROUPS = ("RNN_", "rnn")
+# Groups that our own files may have besides: of a softmax that is tied there is only b.
+SOFTMAX_W, SOFTMAX_B, VOCABULARY = "softmax/W", "softmax/b", "vocabulary/words"
 
 
 @dataclass(frozen=True)
@@ -33,7 +35,8 @@ class Weight:
 
     Attributes:
         variable: a Keras variable.
-        dataset: its HDF5 dataset; None for the softmax, which published files do not hold.
+        dataset: its HDF5 dataset; None for the softmax, which published files do not hold (see
+            `with_softmax_datasets`).
         checkpoint: its name in a checkpoint.
         odd_dataset: the name under which the original dumped it when it could not load it again.
     """
@@ -56,6 +59,14 @@ def weight_table(
             table.append(Weight(softmax.W, None, "lm/softmax/W"))
         table.append(Weight(softmax.b, None, "lm/softmax/b"))
     return table
+
+
+def with_softmax_datasets(table: Sequence[Weight]) -> list[Weight]:
+    """`table` with datasets for the softmax too, for files that hold a whole language model."""
+    return [
+        weight if weight.dataset else replace(weight, dataset=weight.checkpoint.removeprefix("lm/"))
+        for weight in table
+    ]
 
 
 def _encoder_weights(encoder: Encoder) -> Iterator[Weight]:
@@ -180,11 +191,27 @@ def open_hdf5(path: PathLike) -> Iterator[h5py.File]:
         raise InputError(f"{path}: not an HDF5 file, or cut off or damaged: {detail}") from error
 
 
-def save_hdf5(path: PathLike, values: Mapping[str, np.ndarray]) -> None:
-    """Write float32 datasets to an HDF5 file, whole or not at all."""
+def save_hdf5(
+    path: PathLike, values: Mapping[str, np.ndarray], words: Sequence[str] | None = None
+) -> None:
+    """Write float32 datasets, and a vocabulary if there is one, to an HDF5 file, whole or not."""
     with atomic_write(path) as temporary, h5py.File(temporary, "w") as file:
         for name, value in values.items():
             file.create_dataset(name, data=np.asarray(value, np.float32))
+        if words is not None:
+            file.create_dataset(VOCABULARY, data=list(words), dtype=h5py.string_dtype("utf-8"))
+
+
+def load_vocabulary_words(path: PathLike) -> list[str]:
+    """The words that a weights file holds beside the softmax, by their ids.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: the file is not HDF5, or is damaged, or has no vocabulary.
+    """
+    with open_hdf5(path) as file:
+        words: list[str] = file[VOCABULARY].asstr()[...].tolist()
+    return words
 
 
 def hdf5_values(table: Sequence[Weight]) -> dict[str, np.ndarray]:

@@ -10,18 +10,10 @@ import pytest
 import bilm
 from bilm.errors import InputError
 from bilm.training import LanguageModel
-from bilm.training.checkpoint import save_checkpoint
 from bilm.training.evaluation import Scorer, evaluate
 from tests import oracle
-from tests.oracle.files import hdf5_name
-from tests.small_runs import (
-    STEPS,
-    VOCABULARY,
-    Batches,
-    random_batch,
-    small_options,
-    write_corpus,
-)
+from tests.scored_models import KINDS, Model
+from tests.small_runs import STEPS, Batches, random_batch, small_options, write_corpus
 
 
 @pytest.fixture(scope="module")
@@ -34,48 +26,6 @@ def corpus(tmp_path_factory):
     return corpus
 
 
-class Model:
-    """A checkpoint with random weights, and the formulas for it."""
-
-    def __init__(self, folder, kind, **changes):
-        self.options = small_options(kind, **changes)
-        self.weights = oracle.random_weights(self.options, 3)
-        self.weights |= oracle.random_softmax(self.options, 4)
-        table = LanguageModel(self.options, seed=None).weight_table()
-        tensors = {w.checkpoint: self.weights[hdf5_name(w.checkpoint)] for w in table}
-        folder.mkdir(exist_ok=True)
-        self.prefix = save_checkpoint(folder, 5, tensors, {}, 1)
-        self.n_directions = 2 if self.options["bidirectional"] else 1
-
-    def test(self, data, *arguments, **settings):
-        return bilm.test(self.options, self.prefix, data, *arguments, **settings)
-
-    def read_and_predicted(self, sentence):
-        """Ids that are read, and ids that are predicted, with <S> and </S>."""
-        whole = ["<S>", *sentence, "</S>"]
-        number = {word: k for k, word in enumerate(VOCABULARY)}
-        predicted = np.array([number.get(word, number["<UNK>"]) for word in whole])
-        if "char_cnn" not in self.options:
-            return predicted, predicted
-        width = self.options["char_cnn"].get("max_characters_per_token", 50)
-        return np.stack([oracle.word_characters(word, width) for word in whole]), predicted
-
-    def sentence_losses(self, sentence):
-        """Losses of a sentence that stands alone, an array a direction."""
-        pair = self.read_and_predicted(sentence)
-        return [
-            oracle.sentence_losses(self.weights, self.options, [pair], d)
-            for d in range(self.n_directions)
-        ]
-
-
-ONE_LAYER = "one_direction_one_layer_words"
-KINDS = {
-    "characters": ("short_words_261", {}),
-    "words_tied": ("words", {"share_embedding_softmax": True}),
-    "one_layer_tied": (ONE_LAYER, {"bidirectional": True, "share_embedding_softmax": True}),
-    "one_direction": (ONE_LAYER, {}),
-}
 SLOW = ("characters", "words_tied")
 
 

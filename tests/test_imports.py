@@ -23,6 +23,7 @@ LINES = (
     ("network",),
     ("embedding",),
     ("elmo", "model", "training"),
+    ("prediction",),
     ("demo",),
     ("cli",),
     ("__main__",),

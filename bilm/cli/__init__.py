@@ -20,7 +20,10 @@ import bilm
 from bilm.cli.arguments import Parser
 from bilm.errors import InputError, TrainingError
 
-VERBS = ("shard", "vocab", "train", "restart", "test", "plot", "dump", "info", "embed", "demo")
+VERBS = (
+    "shard", "vocab", "train", "restart", "test", "plot", "dump", "info", "embed", "score",
+    "substitutes", "demo",
+)  # fmt: skip
 
 
 def main(argv: Sequence[str] | None = None, verb: str | None = None) -> int:

@@ -7,6 +7,9 @@ As a file in the published format, with the options for inference beside it:
 or as a folder that holds all that is needed, model.hdf5, options.json and vocab.txt:
 
   bilm dump --save_dir model --model_dir elmo-mine
+
+With --with_softmax the weights file also holds what the model predicts words with, for
+`bilm score` and `bilm substitutes`; whatever reads published weights reads it as well.
 """
 
 from __future__ import annotations
@@ -31,13 +34,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     target.add_argument("--outfile", metavar="FILE.hdf5", help="weights file to write")
     target.add_argument("--model_dir", metavar="FOLDER", help="model folder to write")
     arguments.add_vocab_file(parser)
+    parser.add_argument(
+        "--with_softmax",
+        action="store_true",
+        help="also write the softmax and its vocabulary into the weights file",
+    )
     parser.add_argument("--force", action="store_true", help="overwrite files that exist")
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the weights."""
-    if args.outfile is not None and args.vocab_file is not None:
-        arguments.usage_error(args, "--vocab_file goes with --model_dir, not with --outfile")
+    if args.outfile is not None and args.vocab_file is not None and not args.with_softmax:
+        arguments.usage_error(
+            args, "--vocab_file goes with --model_dir or --with_softmax, not with --outfile alone"
+        )
     import_tensorflow()
     args.save_dir = training_run.model_folder(args)
     written = _dump_folder(args) if args.outfile is None else _dump_file(args)
@@ -52,7 +62,8 @@ def _dump_file(args: argparse.Namespace) -> list[str]:
     stem = os.path.splitext(args.outfile)[0]
     written = [args.outfile, f"{stem}.options.json"]
     _require_free(written, args.force)
-    dump_weights(args.save_dir, args.outfile)
+    vocab_file = training_run.find_vocabulary(args) if args.with_softmax else None
+    dump_weights(args.save_dir, args.outfile, with_softmax=args.with_softmax, vocab_file=vocab_file)
     return written
 
 
@@ -65,7 +76,12 @@ def _dump_folder(args: argparse.Namespace) -> list[str]:
     os.makedirs(args.model_dir, exist_ok=True)
     # All three are written before the first gets its place.
     with tempfile.TemporaryDirectory(dir=args.model_dir, prefix=".dump-") as folder:
-        dump_weights(args.save_dir, os.path.join(folder, "model.hdf5"))
+        dump_weights(
+            args.save_dir,
+            os.path.join(folder, "model.hdf5"),
+            with_softmax=args.with_softmax,
+            vocab_file=vocab_file if args.with_softmax else None,
+        )
         shutil.copyfile(vocab_file, os.path.join(folder, training_run.VOCABULARY_NAME))
         made = ("model.hdf5", "model.options.json", training_run.VOCABULARY_NAME)
         for name, target in zip(made, written, strict=True):

@@ -116,6 +116,8 @@ def human_text(facts: dict[str, Any]) -> list[tuple[str, str]]:
     vectors, counts = facts["vectors"], facts["parameters"]
     rows.append(("vectors", f"{vectors['layers']} layers of {vectors['dim']}, layer 0 the tokens'"))
     rows.append(("parameters", _parameters_text(counts)))
+    if facts.get("predicts"):
+        rows.append(("predicts", f"{facts['predicts']:,} words; for bilm score, bilm substitutes"))
     if "weights" in facts:
         weights = facts["weights"]
         rows.append(("weights", f"{weights['file']}, {weights['bytes']:,} bytes"))

@@ -11,7 +11,7 @@ from bilm.data.place import Place
 from bilm.data.prefetch import prefetch
 from bilm.data.rows import _get_batch
 from bilm.data.sharding import shard_corpus
-from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocab
+from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocab, vocab_of_words
 from bilm.errors import InputError
 
 # The original's name for a wrong number of characters in the options.
@@ -36,5 +36,6 @@ __all__ = [
     "load_vocab",
     "prefetch",
     "shard_corpus",
+    "vocab_of_words",
     "write_vocabulary",
 ]

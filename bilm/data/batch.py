@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -114,6 +114,51 @@ def make_batch(
     )
     mask = laid_out(np.ones(len(where), np.bool_))
     return Batch(tuple(streams), characters, mask, place, sentences)
+
+
+def sentence_batches(
+    shard: Shard,
+    reverses: Sequence[bool],
+    max_tokens: int,
+    first: int = 0,
+    *,
+    max_rows: int | None = None,
+) -> Iterator[Batch]:
+    """Sentences as rows of their own that begin at column 0, those of like length together.
+
+    Args:
+        shard: the sentences.
+        reverses: for each stream whether it reads backwards.
+        max_tokens: most places of a batch, masked ones included. A sentence that is longer makes
+            a batch of its own.
+        first: the number of the shard's first sentence.
+        max_rows: most rows of a batch; None sets no bound.
+
+    Yields:
+        `Batch` with `sentences`.
+    """
+    order = np.argsort(shard.inputs, kind="stable")
+    for numbers in _cut(order, shard.inputs[order], max_tokens, max_rows or len(order)):
+        length = shard.inputs[numbers].astype(np.int64)
+        zeros = np.zeros_like(length)
+        segments = np.stack((np.arange(len(numbers)), zeros, numbers, zeros, length), axis=1)
+        shape = (len(numbers), int(length[-1]))
+        yield make_batch(shard, segments, shape, reverses, sentences=first + numbers)
+
+
+def _cut(
+    order: np.ndarray, lengths: np.ndarray, max_tokens: int, max_rows: int
+) -> Iterator[np.ndarray]:
+    """Cut sentences sorted by length into runs of at most `max_tokens` places, padding included,
+    and `max_rows` sentences."""
+    first = 0
+    for last, length in enumerate(lengths.tolist()):
+        n_rows = last + 1 - first
+        if (n_rows * length > max_tokens or n_rows > max_rows) and last > first:
+            yield order[first:last]
+            first = last
+    if len(order) > first:
+        yield order[first:]
 
 
 def _number_distinct(rows: np.ndarray, n_rows: int) -> tuple[np.ndarray, np.ndarray]:

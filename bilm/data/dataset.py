@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from bilm.data.batch import Batch, make_batch
+from bilm.data.batch import Batch, make_batch, sentence_batches
 from bilm.data.corpus import Corpus
 from bilm.data.place import Place
 from bilm.data.reader import Reader
@@ -119,15 +119,7 @@ class _Dataset:
             raise InputError(f"max_tokens must be 1 or more, not {max_tokens}.")
         first = 0
         for shard in self._corpus.read_in_order():
-            order = np.argsort(shard.inputs, kind="stable")
-            for numbers in _cut(order, shard.inputs[order], max_tokens):
-                length = shard.inputs[numbers].astype(np.int64)
-                zeros = np.zeros_like(length)
-                segments = np.stack(
-                    (np.arange(len(numbers)), zeros, numbers, zeros, length), axis=1
-                )
-                shape = (len(numbers), int(length[-1]))
-                yield make_batch(shard, segments, shape, self._reverses, sentences=first + numbers)
+            yield from sentence_batches(shard, self._reverses, max_tokens, first)
             first += len(shard)
             del shard  # before the next one comes, so that one at a time is in memory
 
@@ -207,14 +199,3 @@ class BidirectionalLMDataset(_Dataset):
             filepattern, vocab, shuffle=shuffle_on_load, one_pass=test, seed=seed, worker=worker
         )
         super().__init__(corpus, (False, True))
-
-
-def _cut(order: np.ndarray, lengths: np.ndarray, max_tokens: int) -> Iterator[np.ndarray]:
-    """Cut sentences sorted by length into runs of at most `max_tokens` places, padding included."""
-    first = 0
-    for last, length in enumerate(lengths.tolist()):
-        if (last + 1 - first) * length > max_tokens and last > first:
-            yield order[first:last]
-            first = last
-    if len(order) > first:
-        yield order[first:]

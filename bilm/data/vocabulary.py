@@ -49,15 +49,18 @@ class Vocabulary:
         if validate_file:
             _validate(filename)
         lines = map(str.strip, read_lines(filename))
-        self._id_to_word = [word for word in lines if word != NOT_A_TOKEN]
+        self._set_words([word for word in lines if word != NOT_A_TOKEN], filename)
+
+    def _set_words(self, words: list[str], source: PathLike) -> None:
+        self._id_to_word = words
         # Of a token that occurs twice the last id holds, as it always did.
         self._word_to_id = {word: number for number, word in enumerate(self._id_to_word)}
         if not self._id_to_word:
-            raise InputError(f"{filename}: the vocabulary is empty.")
+            raise InputError(f"{source}: the vocabulary is empty.")
         missing = [word for word in (BOS, EOS, UNK) if word not in self._word_to_id]
         if missing:
             raise InputError(
-                f"{filename}: the vocabulary lacks {', '.join(missing)}; "
+                f"{source}: the vocabulary lacks {', '.join(missing)}; "
                 f"each of {BOS}, {EOS} and {UNK} must stand on a line of its own."
             )
 
@@ -197,6 +200,26 @@ def load_vocab(vocab_file: PathLike, max_word_length: int | None = None) -> Voca
     if max_word_length is None:
         return Vocabulary(vocab_file)
     return UnicodeCharsVocabulary(vocab_file, max_word_length)
+
+
+def vocab_of_words(
+    words: Sequence[str], source: PathLike, max_word_length: int | None = None
+) -> Vocabulary:
+    """The vocabulary of words that are in memory, in the order of their ids; see `load_vocab`.
+
+    Args:
+        source: where the words are from, for messages.
+
+    Raises:
+        InputError: there are no words, or a special token is missing.
+    """
+    if max_word_length is None:
+        vocabulary = Vocabulary.__new__(Vocabulary)
+    else:
+        vocabulary = UnicodeCharsVocabulary.__new__(UnicodeCharsVocabulary)
+        vocabulary._max_word_length = require_max_word_length(max_word_length)
+    vocabulary._set_words(list(words), source)
+    return vocabulary
 
 
 def _tokens(sentence: str | Sequence[str], split: bool) -> Sequence[str]:

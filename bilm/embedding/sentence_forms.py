@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import tensorflow as tf
 
 from bilm.embedding.corpus import Sentence
 from bilm.errors import InputError
+
+Item = TypeVar("Item")
 
 
 class PaddedVectors(NamedTuple):
@@ -58,16 +60,18 @@ def as_tokens(sentence: Any, number: int) -> Sentence:
     return listed
 
 
-def windows(sentences: Iterable[Sentence], n_tokens: int) -> Iterator[list[Sentence]]:
-    """A stream of sentences in lists of about `n_tokens` tokens."""
-    window: list[Sentence] = []
-    size = 0
+def windows(
+    sentences: Iterable[Item], n_tokens: int, size: Callable[[Any], int] = len
+) -> Iterator[list[Item]]:
+    """A stream of sentences in lists of about `n_tokens` tokens; `size` counts those of one."""
+    window: list[Item] = []
+    total = 0
     for sentence in sentences:
         window.append(sentence)
-        size += len(sentence) + 2
-        if size >= n_tokens:
+        total += size(sentence) + 2
+        if total >= n_tokens:
             yield window
-            window, size = [], 0
+            window, total = [], 0
     if window:
         yield window
 

@@ -10,6 +10,8 @@ from bilm.layers.products import product
 
 # Bytes of logits that exist at a time.
 _BLOCK_BYTES = 64 * 2**20
+# Far below any logit, and finite, so that no difference of infinities occurs.
+NEVER = -1e30
 
 
 def full_cross_entropy(
@@ -27,7 +29,7 @@ def full_cross_entropy(
         float32 (n,), nats.
     """
     n_classes = tf.shape(W)[0]
-    block = tf.maximum(_BLOCK_BYTES // 4 // tf.maximum(tf.shape(hidden)[0], 1), 128)
+    block = n_classes_at_once(hidden)
 
     def logits_of(start: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         part = W[start : start + block]
@@ -54,19 +56,27 @@ def full_cross_entropy(
     return losses_of(hidden, W, b)
 
 
+def n_classes_at_once(hidden: tf.Tensor) -> tf.Tensor:
+    """How many classes make 64 MiB of logits."""
+    return tf.maximum(_BLOCK_BYTES // 4 // tf.maximum(tf.shape(hidden)[0], 1), 128)
+
+
+def add_to_log_sum(total: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """log of exp(total) and the sum of exp(logits) together: (n,) and (n, classes) give (n,)."""
+    part = tf.reduce_logsumexp(logits, axis=1)
+    high = tf.maximum(total, part)
+    return high + tf.math.log(tf.exp(total - high) + tf.exp(part - high))
+
+
 def _log_sum(
     logits_of: Any, hidden: tf.Tensor, n_classes: tf.Tensor, block: tf.Tensor
 ) -> tf.Tensor:
     """log sum of exp(logit) over the classes, block by block; float32 (n,)."""
 
     def add_block(start: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        logits, _ = logits_of(start)
-        part = tf.reduce_logsumexp(logits, axis=1)
-        high = tf.maximum(total, part)
-        return start + block, high + tf.math.log(tf.exp(total - high) + tf.exp(part - high))
+        return start + block, add_to_log_sum(total, logits_of(start)[0])
 
-    # Far below any logit, and finite, so that no difference of infinities occurs.
-    nothing = tf.fill(tf.shape(hidden)[:1], -1e30)
+    nothing = tf.fill(tf.shape(hidden)[:1], NEVER)
     return tf.while_loop(
         lambda start, _: start < n_classes,
         add_block,

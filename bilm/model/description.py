@@ -12,7 +12,7 @@ from bilm.model.container import ModelSource, open_container
 from bilm.model.loading import count_embedded_tokens, load_network, read_options
 from bilm.network import build_network
 from bilm.options import Options
-from bilm.weights import dataset_shapes
+from bilm.weights import SOFTMAX_B, SOFTMAX_W, VOCABULARY, dataset_shapes
 
 _SOFTMAX = "softmax/"
 
@@ -21,9 +21,9 @@ def describe_model(source: ModelSource) -> dict[str, Any]:
     """The facts of a pretrained model; its weights are loaded, so that what is said is so.
 
     Returns a JSON-able dict: "model", "kind" ("weights"), what `describe_options` gives,
-    "parameters" (the numbers of the token encoder, of the LSTMs and in total), "weights" (file,
-    bytes, and the names of datasets that the network does not use), and "vocabulary" (file and
-    words), or None.
+    "parameters" (the numbers of the token encoder, of the LSTMs and in total, and of a softmax),
+    "predicts" (the words of the softmax, or None), "weights" (file, bytes, and the names of
+    datasets that are not used), and "vocabulary" (file and words), or None.
 
     Raises:
         FileNotFoundError, InputError: as for `ELMo.from_pretrained`.
@@ -37,13 +37,19 @@ def describe_model(source: ModelSource) -> dict[str, Any]:
         used = {name for weight in table for name in (weight.dataset, weight.odd_dataset)}
         facts: dict[str, Any] = {"model": files.source, "kind": "weights"}
         facts |= describe_options(options, n_tokens)
+        shapes = dataset_shapes(files.weights)
+        softmax = {name: shape for name, shape in shapes.items() if name in (SOFTMAX_W, SOFTMAX_B)}
         facts["parameters"] = count_parameters(
-            {weight.dataset or "": tuple(weight.variable.shape) for weight in table}
+            {weight.dataset or "": tuple(weight.variable.shape) for weight in table} | softmax
+        )
+        # With the softmax and its words the file scores text as well.
+        facts["predicts"] = (
+            softmax[SOFTMAX_B][0] if {SOFTMAX_B, VOCABULARY} <= set(shapes) else None
         )
         facts["weights"] = {
             "file": os.path.basename(files.weights),
             "bytes": os.path.getsize(files.weights),
-            "other_datasets": sorted(set(dataset_shapes(files.weights)) - used),
+            "other_datasets": sorted(set(shapes) - used - set(softmax) - {VOCABULARY}),
         }
         facts["vocabulary"] = describe_vocabulary(files.vocabulary)
     return facts

@@ -1,7 +1,8 @@
 """Training, evaluation and checkpoints of a language model."""
 
 from bilm.data import load_vocab
-from bilm.training.checkpoint import dump_weights, load_options_latest_checkpoint
+from bilm.training.checkpoint import load_options_latest_checkpoint
+from bilm.training.dump import dump_weights
 from bilm.training.evaluation import Perplexity, SentenceScores, test
 from bilm.training.language_model import LanguageModel
 from bilm.training.loop import train

@@ -26,17 +26,14 @@ from bilm.files import (
     atomic_write,
     flush_to_disk,
     read_json_object,
-    write_json,
 )
-from bilm.network import build_network
-from bilm.options import Options
 from bilm.training.checkpoint_reader import (
     load_checkpoint,
     open_checkpoint,
     read_checkpoint,
     read_tensor,
 )
-from bilm.weights import Weight, save_hdf5
+from bilm.weights import Weight
 
 logger = logging.getLogger(__name__)
 
@@ -246,41 +243,3 @@ def load_states(ckpt_file: str, zero_states: Any) -> Any:
     shapes = {name: tuple(value.shape) for name, value in named.items()}
     values = read_checkpoint(ckpt_file, shapes, ("lm/", _STEP, _PERPLEXITY, RECORD))
     return tf.nest.pack_sequence_as(zero_states, [tf.constant(values[name]) for name in named])
-
-
-def dump_weights(tf_save_dir: PathLike, outfile: PathLike) -> None:
-    """Write the weights of a folder's newest checkpoint in the published HDF5 format.
-
-    Beside `weights.hdf5` the options for inference are written as `weights.options.json`.
-
-    Args:
-        tf_save_dir: a folder of checkpoints, of ours or of the original program.
-        outfile: the HDF5 file to write.
-
-    Raises:
-        FileNotFoundError, InputError: see `load_options_latest_checkpoint`; or the checkpoint
-            does not fit the options; or a file of the training would be overwritten.
-    """
-    contents, ckpt_file = load_options_latest_checkpoint(tf_save_dir)
-    options = Options.from_dict(contents, True, os.path.join(tf_save_dir, OPTIONS_FILE))
-    options_file = os.path.splitext(os.fspath(outfile))[0] + ".options.json"
-    for path in (outfile, options_file):
-        _refuse_training_files(path, tf_save_dir)
-    n_tokens = options.n_tokens_vocab if options.char_cnn is None else None
-    table = build_network(options, n_tokens).weight_table()
-    shapes = {weight.checkpoint: tuple(weight.variable.shape) for weight in table}
-    # The softmax and the accumulators are not wanted; whatever else stands below lm/ is wrong.
-    ignored = [*IGNORED, "lm/softmax/"]
-    ignored += [accumulator_name(weight) for weight in table]
-    values = read_checkpoint(ckpt_file, shapes, ignored)
-    save_hdf5(outfile, {w.dataset: values[w.checkpoint] for w in table if w.dataset})
-    write_json(options_file, options.inference_dict())
-
-
-def _refuse_training_files(path: PathLike, tf_save_dir: PathLike) -> None:
-    """Raise an InputError when writing `path` would overwrite what a run has written."""
-    folder, name = os.path.split(os.path.realpath(path))
-    if folder == os.path.realpath(tf_save_dir) and (
-        name in (OPTIONS_FILE, "checkpoint") or name.startswith("model.ckpt-")
-    ):
-        raise InputError(f"{os.fspath(path)}: a file of the training would be overwritten.")

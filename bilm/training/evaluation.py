@@ -65,14 +65,22 @@ def exp_of_loss(loss: float) -> float:
     return math.inf if loss >= 700 else math.exp(loss)
 
 
-class _Part(NamedTuple):
+class Part(NamedTuple):
     """A stretch of a batch: feed, places that count (time, batch), whether the rows go on from
-    the stretch before, and the number of each row's sentence."""
+    the stretch before, the number of each row's sentence, and the first place's number."""
 
     feed: Feed
     mask: np.ndarray
     goes_on: bool
     sentences: np.ndarray | None = None
+    start: int = 0
+
+    def rows(self) -> Iterator[tuple[int, int, int]]:
+        """(row, number of its sentence, places that count) of each row that has any here."""
+        if self.sentences is not None:
+            counts = self.mask.sum(axis=0)
+            for row in np.flatnonzero(counts).tolist():
+                yield row, int(self.sentences[row]), int(counts[row])
 
 
 def test(
@@ -158,56 +166,91 @@ def _by_sentence(rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Sente
 class Scorer:
     """Runs a model over stretches of text, without dropout and with the full softmax.
 
-    The model may be one that is in training: its variables are read as they are.
+    The model may be one that is in training: its variables are read as they are. Each call goes
+    on from the one before it if `goes_on` says so, and otherwise begins from zero states.
     """
 
     def __init__(self, model: LanguageModel) -> None:
         self.options = model.options
         self._model = model
         self._states: Any = None
-        self._losses = tf.function(self._run, reduce_retracing=True, autograph=False)
+        # One trace for stretches of all shapes.
+        signature = [_feed_signature(model.options), _states_signature(model)]
+        self._losses = tf.function(self._run, autograph=False, input_signature=signature)
+        self._hidden = tf.function(self._run_hidden, autograph=False, input_signature=signature)
+
+    def losses(self, feed: Feed, goes_on: bool) -> np.ndarray:
+        """The loss of every place: float32 (n_directions, time, batch), nats."""
+        losses, self._states = self._losses(feed, self._states_before(feed, goes_on))
+        return losses.numpy()
 
     def summed_losses(self, feed: Feed, mask: np.ndarray, goes_on: bool) -> np.ndarray:
         """Losses summed over time where `mask` is True: float64 (n_directions, batch), nats."""
-        if not goes_on or self._states is None:
-            self._states = self._model.zero_states(mask.shape[1])
-        losses, self._states = self._losses(feed, self._states)
-        return np.where(mask, losses.numpy(), 0.0).sum(axis=1, dtype=np.float64)
+        losses = self.losses(feed, goes_on)
+        return np.where(mask, losses, 0.0).sum(axis=1, dtype=np.float64)
+
+    def hidden(self, feed: Feed, goes_on: bool) -> np.ndarray:
+        """The top layer: float32 (n_directions, time, batch, projection_dim)."""
+        hidden, self._states = self._hidden(feed, self._states_before(feed, goes_on))
+        return hidden.numpy()
+
+    def _states_before(self, feed: Feed, goes_on: bool) -> Any:
+        if goes_on and self._states is not None:
+            return self._states
+        return self._model.zero_states(feed.targets.shape[2])
 
     def _run(self, feed: Feed, states: Any) -> tuple[tf.Tensor, Any]:
         # The shapes of sentences vary too much to compile each of them.
         losses, after = self._model.losses(self._model.encode(feed), feed, states, compiled=False)
         return tf.reshape(tf.stack(losses), tf.shape(feed.targets)), after
 
+    def _run_hidden(self, feed: Feed, states: Any) -> tuple[tf.Tensor, Any]:
+        hidden, after = self._model.hidden(self._model.encode(feed), feed, states, compiled=False)
+        return tf.stack(hidden), after
 
-def _parts(data: Any, options: Options, batch_size: int, carry_state: bool) -> Iterator[_Part]:
+
+def _feed_signature(options: Options) -> Feed:
+    width = () if options.max_word_length is None else (options.max_word_length,)
+    places = (options.n_directions, None, None)
+    return Feed(*(tf.TensorSpec(shape, tf.int32) for shape in ((None, *width), places, places)))
+
+
+def _states_signature(model: LanguageModel) -> Any:
+    return tf.nest.map_structure(
+        lambda state: tf.TensorSpec((None, *state.shape[1:]), state.dtype), model.zero_states(1)
+    )
+
+
+def _parts(data: Any, options: Options, batch_size: int, carry_state: bool) -> Iterator[Part]:
     """The text in stretches of at most batch_size * unroll_steps places."""
     shape = (batch_size, options.unroll_steps)
     if hasattr(data, "iter_sentence_batches") and not carry_state:
         for batch in data.iter_sentence_batches(batch_size * options.unroll_steps):
             # A row that is longer than the budget is taken in stretches.
-            yield from _stretches(batch, options, batch_size * options.unroll_steps)
+            yield from stretches(batch, options, batch_size * options.unroll_steps)
     elif hasattr(data, "iter_distinct"):
         for number, batch in enumerate(data.iter_distinct(*shape)):
             if batch.place is not None and not batch.place.settings.test:
                 raise InputError("carry_state: the data has no end; make it with test=True.")
-            yield _Part(make_feed(batch, options), batch.mask.T, goes_on=number > 0)
+            yield Part(make_feed(batch, options), batch.mask.T, goes_on=number > 0)
     else:
         for number, batch in enumerate(data.iter_batches(*shape)):
             feed = make_feed(batch, options, shape)
             mask = np.ones(feed.targets.shape[1:], bool)
-            yield _Part(feed, mask, goes_on=number > 0)
+            yield Part(feed, mask, goes_on=number > 0)
 
 
-def _stretches(batch: Batch, options: Options, n_places: int) -> Iterator[_Part]:
+def stretches(batch: Batch, options: Options, n_places: int) -> Iterator[Part]:
+    """A batch of sentences in parts of at most about `n_places` places."""
     rows, length = batch.mask.shape
     steps = max(1, n_places // rows)
     feed = make_feed(batch, options)
     for start in range(0, length, steps):
         here = slice(start, start + steps)
-        yield _Part(
+        yield Part(
             Feed(feed.inputs, feed.words[:, here], feed.targets[:, here]),
             batch.mask.T[here],
             start > 0,
             batch.sentences,
+            start,
         )

@@ -111,6 +111,25 @@ class LanguageModel(keras.Model):
             of each direction float32 (time * batch,) in nats, and the states after the batch.
             No gradient goes from them to the batch before.
         """
+        hidden, after = self.hidden(vectors, feed, states, dropout_seed, compiled=compiled)
+        flat = [tf.reshape(h, (-1, self.options.lstm.projection_dim)) for h in hidden]
+        targets = [tf.reshape(feed.targets[d], (-1,)) for d in range(len(self.stacks))]
+        return self._softmax_losses(flat, targets, negatives), after
+
+    def hidden(
+        self,
+        vectors: tf.Tensor,
+        feed: Feed,
+        states: Sequence[States],
+        dropout_seed: tf.Tensor | None = None,
+        *,
+        compiled: bool | None = None,
+    ) -> tuple[list[tf.Tensor], tuple[States, ...]]:
+        """The top layer, from which the softmax predicts. Arguments as for `losses`.
+
+        Returns:
+            of each direction float32 (time, batch, projection_dim), and the states.
+        """
         hidden, after = [], []
         for d, (stack, state) in enumerate(zip(self.stacks, states, strict=True)):
             tokens = tf.gather(vectors, feed.words[d])
@@ -120,10 +139,9 @@ class LanguageModel(keras.Model):
                 n_places = self.options.lstm.n_layers + 1
                 seed = tf.stack([dropout_seed[0], (dropout_seed[1] * 2 + d) * n_places])
             outputs, new_state = stack(tokens, states=state, dropout_seed=seed, compiled=compiled)
-            hidden.append(tf.reshape(outputs[-1], (-1, self.options.lstm.projection_dim)))
+            hidden.append(outputs[-1])
             after.append(tf.nest.map_structure(tf.stop_gradient, new_state))
-        targets = [tf.reshape(feed.targets[d], (-1,)) for d in range(len(self.stacks))]
-        return self._softmax_losses(hidden, targets, negatives), tuple(after)
+        return hidden, tuple(after)
 
     def _softmax_losses(
         self, hidden: list[tf.Tensor], targets: list[tf.Tensor], negatives: Sequence[Negatives]

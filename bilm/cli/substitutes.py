@@ -1,0 +1,135 @@
+"""Give the likeliest words in places of a text, by both directions together.
+
+IN is UTF-8 text (plain, .gz, .xz), one sentence a line, tokens parted by white space; - is
+standard input. A token ___ is a place; --place and --every name others. The forward direction has
+read what is before the place, the backward direction what is after it, and neither the place
+itself; their distributions are multiplied and normalised over the vocabulary. Log-probabilities
+are natural logarithms (nats).
+
+  bilm substitutes --text "They ___ it ." --model training-folder
+  bilm substitutes text.txt --model elmo --every --n 5 --format tsv
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TextIO
+
+from bilm.cli import arguments, prediction_job
+from bilm.cli.embedding_input import EmbeddingInput
+from bilm.cli.prediction_job import rounded, tabbed
+from bilm.errors import InputError
+
+if TYPE_CHECKING:
+    from bilm.prediction import Substitutes
+
+_FIELDS = ("line", "place", "token", "rank", "word", "log_probability")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `bilm substitutes`."""
+    parser.add_argument("input", metavar="IN", nargs="?", help="text; - is standard input")
+    parser.add_argument("--text", metavar="SENTENCE", help="one sentence, in place of IN")
+    prediction_job.add_model(parser)
+    places = parser.add_mutually_exclusive_group()
+    places.add_argument(
+        "--place",
+        type=arguments.whole_number(0),
+        action="append",
+        metavar="N",
+        help="the token of this number, from 0, in each sentence; may be repeated (default: the "
+        "tokens ___)",
+    )
+    places.add_argument("--every", action="store_true", help="each token of each sentence")
+    parser.add_argument(
+        "--n", type=arguments.whole_number(1), metavar="N", default=10, help="words (default: 10)"
+    )
+    parser.add_argument(
+        "--direction", choices=("forward", "backward"), help="one direction alone (default: both)"
+    )
+    parser.add_argument(
+        "--prior",
+        type=_share,
+        metavar="X",
+        default=0.0,
+        help="divide by p(word) to the power of X, 0 to 1, against words that are frequent "
+        "everywhere; p is taken from the rank in the vocabulary (default: 0)",
+    )
+    prediction_job.add_job(parser)
+
+
+def _share(text: str) -> float:
+    """A type for flags: a number from 0 to 1."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise argparse.ArgumentTypeError(f"a number from 0 to 1 is expected, not {text!r}")
+    return number
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the substitutes."""
+    if (args.input is None) == (args.text is None):
+        arguments.usage_error(args, "name a text, IN, or a sentence, --text")
+    predictor = prediction_job.load(args)
+    places: Any = "all" if args.every else args.place or "gaps"
+    found = predictor.substitutes_iter(
+        _sentences(args, places),
+        places,
+        n=args.n,
+        directions=args.direction,
+        prior=args.prior,
+        batch_size=args.batch_size,
+        with_ids=True,
+    )
+    with prediction_job.opened(args) as out:
+        if args.format == "tsv":
+            out.write(tabbed(_FIELDS))
+        for number, result in prediction_job.shown(found, "sentences"):
+            for substitutes in result:
+                write = _write_tsv if args.format == "tsv" else _write_json
+                write(out, number, substitutes)
+    return 0
+
+
+def _sentences(args: argparse.Namespace, places: Any) -> Iterator[tuple[int, list[str]]]:
+    """(line from 0, tokens), each of which has its places."""
+    from bilm.prediction.predictor import find_places
+
+    name, lines = "--text", iter([(0, args.text)])
+    if args.text is None:
+        text = EmbeddingInput(args.input, (1, 1), None)
+        name, lines = text.name, text.sentences()
+    n_sentences = 0
+    for number, line in lines:
+        tokens = line.split()
+        if tokens:
+            find_places(tokens, places, f"{name}, line {number + 1}")
+            yield number, tokens
+            n_sentences += 1
+    if not n_sentences:
+        raise InputError(f"{name}: there is no sentence.")
+
+
+def _write_json(out: TextIO, number: int, substitutes: Substitutes) -> None:
+    values = {
+        "line": number,
+        "place": substitutes.place,
+        "token": substitutes.token,
+        "words": substitutes.words,
+        "log_probabilities": rounded(substitutes.log_probabilities),
+        "of_token": rounded(substitutes.of_token),
+        "rank": substitutes.rank,
+    }
+    out.write(json.dumps(values, ensure_ascii=False) + "\n")
+
+
+def _write_tsv(out: TextIO, number: int, substitutes: Substitutes) -> None:
+    pairs = zip(substitutes.words, substitutes.log_probabilities.tolist(), strict=True)
+    for rank, (word, log_probability) in enumerate(pairs, start=1):
+        fields = (number, substitutes.place, substitutes.token, rank, word, log_probability)
+        out.write(tabbed(fields))

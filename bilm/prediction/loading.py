@@ -1,0 +1,112 @@
+"""A language model with its softmax and its words, from a training run or from weights."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+from bilm.data import Vocabulary, load_vocab, vocab_of_words
+from bilm.errors import InputError
+from bilm.files import PathLike
+from bilm.model.container import ModelFiles, ModelSource, open_container
+from bilm.model.loading import read_options
+from bilm.options import Options
+from bilm.training.checkpoint import (
+    OPTIONS_FILE,
+    holds_model,
+    load_options_latest_checkpoint,
+    load_variables,
+)
+from bilm.training.language_model import LanguageModel
+from bilm.weights import (
+    SOFTMAX_B,
+    SOFTMAX_W,
+    VOCABULARY,
+    dataset_shapes,
+    load_hdf5,
+    load_vocabulary_words,
+    with_softmax_datasets,
+)
+
+_VOCABULARY_FILE = "vocab.txt"
+
+
+def load_language_model(
+    source: ModelSource, vocab_file: PathLike | None = None, precision: str = "float32"
+) -> tuple[LanguageModel, Vocabulary]:
+    """Load a language model that predicts words.
+
+    Args:
+        source: a folder of checkpoints, ours or the original's; or a folder, a ZIP file or a pair
+            (options, weights) whose weights hold the softmax (`bilm dump --with_softmax`).
+        vocab_file: stands above the vocabulary that is with the model.
+        precision: "float32", or "bfloat16" for products in bfloat16.
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        InputError: a file is not what it should be, they do not fit each other, or the weights
+            hold no softmax or no vocabulary.
+    """
+    if isinstance(source, str | os.PathLike) and os.path.isdir(source) and holds_model(source):
+        return _from_checkpoint(os.fspath(source), vocab_file, precision)
+    with open_container(source) as files:
+        return _from_weights(files, vocab_file, precision)
+
+
+def _from_checkpoint(
+    folder: str, vocab_file: PathLike | None, precision: str
+) -> tuple[LanguageModel, Vocabulary]:
+    values, checkpoint = load_options_latest_checkpoint(folder)
+    options = Options.from_dict(values, True, os.path.join(folder, OPTIONS_FILE))
+    if vocab_file is None:
+        vocab_file = os.path.join(folder, _VOCABULARY_FILE)
+        if not os.path.isfile(vocab_file):
+            raise InputError(
+                f"{folder} has no {_VOCABULARY_FILE}: vocab_file names the words of the model."
+            )
+    vocabulary = load_vocab(vocab_file, options.max_word_length)
+    model = LanguageModel(options, is_training=False, seed=None, precision=precision)
+    _require_size(vocabulary, model.softmax.n_tokens, vocab_file, folder)
+    load_variables(checkpoint, model.weight_table())
+    return model, vocabulary
+
+
+def _from_weights(
+    files: ModelFiles, vocab_file: PathLike | None, precision: str
+) -> tuple[LanguageModel, Vocabulary]:
+    shapes = dataset_shapes(files.weights)
+    if SOFTMAX_B not in shapes:
+        raise InputError(
+            f"{files.source}: {os.path.basename(files.weights)} holds no softmax ({SOFTMAX_B}), so "
+            "it predicts no words; published weights never do. Name the folder of the training, "
+            "or weights that `bilm dump --with_softmax` wrote."
+        )
+    options = dataclasses.replace(
+        read_options(files.options),
+        n_tokens_vocab=shapes[SOFTMAX_B][0] if shapes[SOFTMAX_B] else 0,
+        share_embedding_softmax=SOFTMAX_W not in shapes,
+    )
+    vocab_file = vocab_file or (None if VOCABULARY in shapes else files.vocabulary)
+    if vocab_file is not None:
+        vocabulary = load_vocab(vocab_file, options.max_word_length)
+    elif VOCABULARY in shapes:
+        words = load_vocabulary_words(files.weights)
+        vocabulary = vocab_of_words(words, files.weights, options.max_word_length)
+    else:
+        raise InputError(
+            f"{files.source}: the weights hold no vocabulary ({VOCABULARY}): vocab_file names it."
+        )
+    model = LanguageModel(options, is_training=False, seed=None, precision=precision)
+    _require_size(vocabulary, model.softmax.n_tokens, vocab_file or VOCABULARY, files.source)
+    load_hdf5(files.weights, with_softmax_datasets(model.weight_table()))
+    return model, vocabulary
+
+
+def _require_size(
+    vocabulary: Vocabulary, n_tokens: int, vocab_file: PathLike, source: PathLike
+) -> None:
+    if vocabulary.size != n_tokens:
+        raise InputError(
+            f"{os.fspath(vocab_file)}: {n_tokens} words are expected, as many as the softmax of "
+            f"{os.fspath(source)} has, not {vocabulary.size}."
+        )

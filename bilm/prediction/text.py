@@ -1,0 +1,44 @@
+"""Sentences as what a language model's scorer takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from bilm.data import Vocabulary
+from bilm.data.batch import sentence_batches
+from bilm.data.encoding import UNK
+from bilm.data.shard import Shard
+from bilm.options import Options
+from bilm.training.evaluation import Part, stretches
+
+# Places of a batch, padding included; a longer sentence is taken in stretches of so many.
+_PLACES = 4096
+
+
+class SentenceParts:
+    """Makes batches of sentences of like length, and parts of long ones.
+
+    Args:
+        options: of the model.
+        vocabulary: of the model, with characters if it takes them.
+        batch_size: sentences of a batch, at most; None sets no bound of its own.
+    """
+
+    def __init__(self, options: Options, vocabulary: Vocabulary, batch_size: int | None) -> None:
+        self._options = options
+        self._vocabulary = vocabulary
+        self._batch_size = batch_size
+        self._reverses = (False, True)[: options.n_directions]
+
+    def of(self, sentences: Sequence[Sequence[str]]) -> Iterator[Part]:
+        """The parts of some sentences, each begun before it is gone on with."""
+        shard = Shard.from_sentences(sentences, self._vocabulary)
+        for batch in sentence_batches(shard, self._reverses, _PLACES, max_rows=self._batch_size):
+            yield from stretches(batch, self._options, _PLACES)
+
+    def known(self, tokens: Sequence[str]) -> np.ndarray:
+        """Whether tokens are in the vocabulary: bool (tokens,)."""
+        ids = self._vocabulary.word_ids(tokens)
+        return (ids != self._vocabulary.unk) | np.array([token == UNK for token in tokens], bool)

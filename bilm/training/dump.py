@@ -1,0 +1,110 @@
+"""From a training run to files for use: the weights, and perhaps all that predicts words."""
+
+from __future__ import annotations
+
+import os
+
+from bilm.data import Vocabulary
+from bilm.errors import InputError
+from bilm.files import PathLike, write_json
+from bilm.network import build_network
+from bilm.options import Options
+from bilm.training.checkpoint import (
+    IGNORED,
+    OPTIONS_FILE,
+    accumulator_name,
+    load_options_latest_checkpoint,
+)
+from bilm.training.checkpoint_reader import read_checkpoint
+from bilm.training.language_model import LanguageModel
+from bilm.weights import save_hdf5, with_softmax_datasets
+
+_VOCABULARY_FILE = "vocab.txt"
+
+
+def dump_weights(
+    tf_save_dir: PathLike,
+    outfile: PathLike,
+    *,
+    with_softmax: bool = False,
+    vocab_file: PathLike | None = None,
+) -> None:
+    """Write the weights of a folder's newest checkpoint in the published HDF5 format.
+
+    Beside `weights.hdf5` the options for inference are written as `weights.options.json`.
+
+    Args:
+        tf_save_dir: a folder of checkpoints, of ours or of the original program.
+        outfile: the HDF5 file to write.
+        with_softmax: also write what the model predicts words with: `softmax/W` float32 (words,
+            projection_dim), `softmax/b` (words,), and `vocabulary/words`, text. Readers of
+            published files pass these groups over. A softmax that is tied to the table of a
+            model of words has no W: it is `embedding`.
+        vocab_file: with the softmax, its words; None takes vocab.txt in the folder.
+
+    Raises:
+        FileNotFoundError, InputError: see `load_options_latest_checkpoint`; or the checkpoint
+            does not fit the options; or a file of the training would be overwritten; or there is
+            no vocabulary, or another one than the softmax's.
+    """
+    contents, ckpt_file = load_options_latest_checkpoint(tf_save_dir)
+    options_source = os.path.join(tf_save_dir, OPTIONS_FILE)
+    options = Options.from_dict(contents, True, options_source)
+    options_file = os.path.splitext(os.fspath(outfile))[0] + ".options.json"
+    for path in (outfile, options_file):
+        _refuse_training_files(path, tf_save_dir)
+    words = _softmax_words(options, tf_save_dir, vocab_file) if with_softmax else None
+    if with_softmax:
+        table = LanguageModel(options, is_training=False, seed=None).weight_table()
+        table = with_softmax_datasets(table)
+    else:
+        n_tokens = options.n_tokens_vocab if options.char_cnn is None else None
+        table = build_network(options, n_tokens).weight_table()
+    shapes = {weight.checkpoint: tuple(weight.variable.shape) for weight in table}
+    # The accumulators, and perhaps the softmax, are not wanted; what else is below lm/ is wrong.
+    ignored = [*IGNORED, "lm/softmax/"]
+    ignored += [accumulator_name(weight) for weight in table]
+    values = read_checkpoint(ckpt_file, shapes, ignored)
+    save_hdf5(outfile, {w.dataset: values[w.checkpoint] for w in table if w.dataset}, words)
+    write_json(options_file, options.inference_dict())
+
+
+def _softmax_words(
+    options: Options, tf_save_dir: PathLike, vocab_file: PathLike | None
+) -> list[str]:
+    """The words of the softmax by their ids.
+
+    Raises:
+        FileNotFoundError, InputError: there is no vocabulary, or it is not this model's, or HDF5
+            cannot hold it.
+    """
+    if vocab_file is None:
+        vocab_file = os.path.join(tf_save_dir, _VOCABULARY_FILE)
+        if not os.path.isfile(vocab_file):
+            raise InputError(
+                f"{os.fspath(tf_save_dir)} has no {_VOCABULARY_FILE}: the softmax is written with "
+                "its words; vocab_file names them."
+            )
+    vocabulary = Vocabulary(vocab_file)
+    if vocabulary.size != options.n_tokens_vocab:
+        raise InputError(
+            f"{os.fspath(vocab_file)}: {options.n_tokens_vocab} words are expected, as many as the "
+            f"softmax of {os.fspath(tf_save_dir)} has, not {vocabulary.size}."
+        )
+    words = [vocabulary.id_to_word(number) for number in range(vocabulary.size)]
+    for number, word in enumerate(words):
+        if "\0" in word:
+            raise InputError(
+                f"{os.fspath(vocab_file)}: word {number}, {word!r}, holds the character 0, which "
+                "texts in HDF5 cannot."
+            )
+    return words
+
+
+def _refuse_training_files(path: PathLike, tf_save_dir: PathLike) -> None:
+    """Raise an InputError when writing `path` would overwrite what a run has written."""
+    folder, name = os.path.split(os.path.realpath(path))
+    if folder == os.path.realpath(tf_save_dir) and (
+        name in (OPTIONS_FILE, "checkpoint") or name.startswith("model.ckpt-")
+    ):
+        raise InputError(f"{os.fspath(path)}: a file of the training would be overwritten.")

@@ -1,0 +1,316 @@
+"""`Predictor`: scores of tokens and words for places, against the NumPy formulas."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import random
+import shutil
+
+import h5py
+import numpy as np
+import pytest
+
+import bilm
+from bilm import InputError, Predictor
+from bilm.layers import full_softmax
+from bilm.prediction import text as prediction_text
+from tests import oracle
+from tests.scored_models import KINDS, Model
+from tests.small_runs import UNKNOWN, VOCABULARY, WORDS
+
+SLOW = ("characters", "words_tied")
+SPECIAL = [0, 1, 2]  # <S>, </S> and <UNK>
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(k, marks=pytest.mark.slow) if k in SLOW else k for k in KINDS],
+)
+def model(request, tmp_path_factory):
+    kind, changes = KINDS[request.param]
+    return Model(tmp_path_factory.mktemp("scored") / request.param, kind, **changes)
+
+
+@pytest.fixture(scope="module")
+def predictor(model):
+    return Predictor.from_pretrained(model.folder)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A model of both directions, and its predictor, that tests share."""
+    kind, changes = KINDS["one_layer_tied"]
+    made = Model(tmp_path_factory.mktemp("scored") / "small", kind, **changes)
+    return made, Predictor.from_pretrained(made.folder)
+
+
+def random_sentences(seed, lengths):
+    draw = random.Random(seed)
+    return [draw.choices([*WORDS, *UNKNOWN], k=length) for length in lengths]
+
+
+SENTENCES = [*random_sentences(5, [3, 1, 7, 0, 2, 60, 12]), ["<UNK>", "the"]]
+
+
+def test_scores_of_each_token(model, predictor):
+    scores = predictor.score(SENTENCES)
+    assert len(scores) == len(SENTENCES)
+    for sentence, score in zip(SENTENCES, scores, strict=True):
+        forward, *rest = [-losses for losses in model.sentence_losses(sentence)]
+        assert score.tokens == sentence
+        assert score.known.tolist() == [word in VOCABULARY for word in sentence]
+        assert score.forward.dtype == np.float32
+        np.testing.assert_allclose([*score.forward, score.end], forward, 1e-5, 1e-5)
+        np.testing.assert_allclose(score.forward_total, forward.sum(), 1e-5, 1e-5)
+        if not rest:
+            assert score.backward is score.begin is score.joint is None
+            assert score.backward_total is score.joint_total is None
+            continue
+        backward = rest[0]  # from the last token to the first, then <S>
+        np.testing.assert_allclose([score.begin, *score.backward], backward[::-1], 1e-5, 1e-5)
+        np.testing.assert_allclose(score.joint, score.forward + score.backward)
+        np.testing.assert_allclose(score.backward_total, backward.sum(), 1e-5, 1e-5)
+        np.testing.assert_allclose(score.joint_total, (forward + backward[::-1]).sum(), 1e-5, 1e-5)
+
+
+def product(model, sentence, place, directions, prior):
+    """The product of the directions' distributions over the words, float64."""
+    logits = sum(model.words_of_place(sentence, place, d) for d in directions)
+    n = len(VOCABULARY)
+    logits = logits - prior * np.log(oracle.log_uniform_probability(np.arange(n), n))
+    logits[SPECIAL] = -np.inf
+    return logits - np.log(np.exp(logits).sum())
+
+
+@pytest.mark.parametrize(
+    ("directions", "prior"), [(None, 0.0), (None, 1.0), ("forward", 0.0), ("backward", 0.5)]
+)
+def test_words_of_each_place(model, predictor, directions, prior):
+    if directions == "backward" and model.n_directions == 1:
+        with pytest.raises(InputError, match="directions: the model has the forward direction on"):
+            predictor.substitutes(SENTENCES, "all", directions=directions)
+        return
+    counted = {None: range(model.n_directions), "forward": [0], "backward": [1]}[directions]
+    sentences = [SENTENCES[0], SENTENCES[3], SENTENCES[2], SENTENCES[7]]
+    found = predictor.substitutes(sentences, "all", n=5, directions=directions, prior=prior)
+    assert [len(places) for places in found] == [len(sentence) for sentence in sentences]
+    for sentence, places in zip(sentences, found, strict=True):
+        for number, place in enumerate(places):
+            assert (place.place, place.token) == (number, sentence[number])
+            expected = product(model, sentence, number, counted, prior)
+            order = np.argsort(-expected, kind="stable")
+            assert place.words == [VOCABULARY[k] for k in order[:5]]
+            np.testing.assert_allclose(place.log_probabilities, expected[order[:5]], 1e-5, 1e-5)
+            if sentence[number] not in WORDS:
+                assert place.of_token is place.rank is None
+                continue
+            own = VOCABULARY.index(sentence[number])
+            np.testing.assert_allclose(place.of_token, expected[own], 1e-5, 1e-5)
+            assert place.rank == order.tolist().index(own) + 1
+
+
+def test_what_stands_in_a_place_is_not_read_for_it(small):
+    _, predictor = small
+    (gap,), (other,) = predictor.substitutes(["the cat ___ a dog", "the cat sees a dog"], [2])
+    assert gap.words == other.words
+    np.testing.assert_array_equal(gap.log_probabilities, other.log_probabilities)
+    assert (gap.of_token, gap.rank) == (None, None) != (other.of_token, other.rank)
+    two = predictor.substitutes([["___", "cat", "___"]])[0]
+    assert [place.place for place in two] == [0, 2]
+
+
+def test_all_words_when_more_are_asked_for(small):
+    _, predictor = small
+    (place,) = predictor.substitutes(["a ___ of"], n=100)[0]
+    assert sorted(place.words) == sorted(WORDS)
+    np.testing.assert_allclose(np.exp(place.log_probabilities).sum(), 1, 1e-5)
+
+
+def test_batches_change_nothing(small, monkeypatch):
+    """Whatever sentences stand together, and however a long one is cut."""
+    _, predictor = small
+    sentences = random_sentences(8, [1, 9, 2, 2, 30, 0, 5, 17, 3])
+    expected = predictor.score(sentences)
+    places = predictor.substitutes(sentences, "all", n=3)
+    for batch_size, budget in ((1, 4096), (2, 4096), (None, 7), (3, 16)):
+        monkeypatch.setattr(prediction_text, "_PLACES", budget)
+        scores = predictor.score(sentences, batch_size=batch_size)
+        for score, wanted in zip(scores, expected, strict=True):
+            assert score.tokens == wanted.tokens
+            np.testing.assert_allclose(score.forward, wanted.forward, 1e-5, 1e-5)
+            np.testing.assert_allclose(score.backward, wanted.backward, 1e-5, 1e-5)
+            np.testing.assert_allclose(
+                [score.end, score.begin], [wanted.end, wanted.begin], 1e-5, 1e-5
+            )
+        found = predictor.substitutes(sentences, "all", n=3, batch_size=batch_size)
+        for one, other in zip(itertools.chain(*found), itertools.chain(*places), strict=True):
+            assert (one.place, one.words, one.rank) == (other.place, other.words, other.rank)
+            np.testing.assert_allclose(one.log_probabilities, other.log_probabilities, 1e-4, 1e-5)
+
+
+def test_blocks_of_the_vocabulary_change_nothing(small, monkeypatch):
+    _, predictor = small
+    expected = predictor.substitutes(["the ___ of a dog"], n=9)[0][0]
+    monkeypatch.setattr(full_softmax, "_BLOCK_BYTES", 0)
+    monkeypatch.setattr("bilm.layers.likeliest.n_classes_at_once", lambda hidden: 4)
+    found = predictor.substitutes(["the ___ of a dog"], n=9)[0][0]
+    assert found.words == expected.words
+    np.testing.assert_allclose(found.log_probabilities, expected.log_probabilities, 1e-5, 1e-6)
+
+
+def test_streams_are_read_a_window_at_a_time(small, monkeypatch):
+    monkeypatch.setattr("bilm.prediction.predictor._WINDOW_TOKENS", 40)
+    _, predictor = small
+    taken = []
+
+    def stream():
+        for number, sentence in enumerate(itertools.cycle(SENTENCES[:3])):
+            taken.append(number)
+            yield f"id {number}", sentence
+
+    scores = predictor.score_iter(stream(), with_ids=True)
+    first = list(itertools.islice(scores, 30))
+    assert [name for name, _ in first] == [f"id {number}" for number in range(30)]
+    assert len(taken) < 50
+    np.testing.assert_allclose(first[0][1].forward, first[27][1].forward, 1e-5)
+    taken.clear()
+    found = predictor.substitutes_iter(stream(), [0], n=1, with_ids=True)
+    assert [name for name, _ in itertools.islice(found, 3)] == ["id 0", "id 1", "id 2"]
+    assert len(taken) < 20
+    assert list(predictor.score_iter([])) == [] == predictor.substitutes([])
+
+
+def test_totals_are_what_test_measures(model, predictor, tmp_path):
+    sentences = [sentence for sentence in SENTENCES if sentence]
+    text = tmp_path / "text.txt"
+    text.write_text("\n".join(map(" ".join, sentences)), encoding="utf-8")
+    kind = bilm.BidirectionalLMDataset if model.n_directions == 2 else bilm.LMDataset
+    width = predictor.options.max_word_length
+    vocabulary = bilm.load_vocab(model.folder / "vocab.txt", width)
+    measured = model.test(kind(text, vocabulary, test=True), per_sentence=True).sentences
+    scores = predictor.score(sentences)
+    totals = [[score.forward_total for score in scores]]
+    if model.n_directions == 2:
+        totals.append([score.backward_total for score in scores])
+    np.testing.assert_allclose(np.negative(totals), measured.losses, 1e-5)
+
+
+# Where the model is from
+
+
+def test_weights_that_hold_the_softmax(model, predictor, tmp_path):
+    weights = tmp_path / "m" / "model.hdf5"
+    weights.parent.mkdir()
+    bilm.dump_weights(model.folder, weights, with_softmax=True)
+    expected = predictor.score(SENTENCES[:3])
+    tied = model.options.get("share_embedding_softmax", False)
+    with h5py.File(weights) as file:
+        assert ("softmax/W" in file) is not tied
+        assert file["vocabulary/words"].asstr()[...].tolist() == VOCABULARY
+        for name in file["softmax"]:
+            stored = model.weights[f"softmax/{name}"]
+            np.testing.assert_array_equal(file[f"softmax/{name}"][...], stored)
+    archive = shutil.make_archive(tmp_path / "m", "zip", tmp_path / "m")
+    for source in (weights.parent, archive, (f"{weights.parent}/model.options.json", weights)):
+        found = Predictor.from_pretrained(source)
+        assert found.vocabulary.size == len(VOCABULARY)
+        for score, wanted in zip(found.score(SENTENCES[:3]), expected, strict=True):
+            np.testing.assert_array_equal(score.forward, wanted.forward)
+
+
+def test_other_readers_pass_the_softmax_over(small, tmp_path):
+    made, _ = small
+    for name, with_softmax in (("plain", False), ("whole", True)):
+        bilm.dump_weights(made.folder, tmp_path / f"{name}.hdf5", with_softmax=with_softmax)
+    plain, whole = (
+        bilm.ELMo.from_pretrained(
+            (tmp_path / f"{name}.options.json", tmp_path / f"{name}.hdf5"),
+            vocab_file=made.folder / "vocab.txt",
+        )
+        for name in ("plain", "whole")
+    )
+    assert plain.fingerprint() == whole.fingerprint()
+    extra = oracle.read_hdf5(tmp_path / "whole.hdf5").keys()
+    extra -= oracle.read_hdf5(tmp_path / "plain.hdf5").keys()
+    assert extra == {"softmax/b", "vocabulary/words"}
+
+
+def test_the_vocabulary_that_counts(small, tmp_path):
+    """The one that is named, else the one in the weights, else vocab.txt beside them."""
+    made, _ = small
+    weights = tmp_path / "model.hdf5"
+    bilm.dump_weights(made.folder, weights, with_softmax=True)
+    turned = tmp_path / "turned.txt"
+    turned.write_text("\n".join([*VOCABULARY[:3], *VOCABULARY[:2:-1]]), encoding="utf-8")
+    other = Predictor.from_pretrained(tmp_path, vocab_file=turned)
+    assert other.vocabulary.id_to_word(3) == VOCABULARY[-1]
+    shutil.copy(turned, tmp_path / "vocab.txt")
+    assert Predictor.from_pretrained(tmp_path).vocabulary.id_to_word(3) == VOCABULARY[3]
+    with h5py.File(weights, "r+") as file:
+        del file["vocabulary"]
+    assert Predictor.from_pretrained(tmp_path).vocabulary.id_to_word(3) == VOCABULARY[-1]
+    os.remove(tmp_path / "vocab.txt")
+    with pytest.raises(InputError, match=r"hold no vocabulary \(vocabulary/words\): vocab_file na"):
+        Predictor.from_pretrained(tmp_path)
+
+
+def test_checkpoints_of_the_original(golden, tmp_path):
+    folder = golden / "training" / "words" / "end"
+    with pytest.raises(InputError, match=r"end has no vocab.txt: vocab_file names the words of"):
+        Predictor.from_pretrained(folder)
+    found = Predictor.from_pretrained(folder, vocab_file=golden / "vocab.txt")
+    options, weights = found.options, oracle.read_checkpoint(folder / "model.ckpt-10").weights
+    words = ["the", "of"]
+    ids = np.array([found.vocabulary.word_to_id(word) for word in ["<S>", *words, "</S>"]])
+    losses = oracle.sentence_losses(weights, options.training_dict(), [(ids, ids)], 0)
+    (score,) = found.score([words])
+    np.testing.assert_allclose([*score.forward, score.end], -losses, 1e-5)
+
+
+def test_models_that_predict_no_words(small, tmp_path):
+    made, _ = small
+    bilm.dump_weights(made.folder, tmp_path / "model.hdf5")
+    with pytest.raises(
+        InputError, match=r"model.hdf5 holds no softmax \(softmax/b\), so it predicts no words"
+    ):
+        Predictor.from_pretrained(tmp_path)
+    short = tmp_path / "short.txt"
+    short.write_text("<S>\n</S>\n<UNK>\n", encoding="utf-8")
+    message = r"short.txt: 18 words are expected, as many as the softmax of .*small has, not 3"
+    with pytest.raises(InputError, match=message):
+        Predictor.from_pretrained(made.folder, vocab_file=short)
+    with pytest.raises(InputError, match=message):
+        bilm.dump_weights(made.folder, tmp_path / "x.hdf5", with_softmax=True, vocab_file=short)
+    words = [*VOCABULARY[:-1], "a\0b"]
+    short.write_text("\n".join(words), encoding="utf-8")
+    with pytest.raises(InputError, match=r"short.txt: word 17, 'a\\x00b', holds the character 0"):
+        bilm.dump_weights(made.folder, tmp_path / "x.hdf5", with_softmax=True, vocab_file=short)
+    copy = shutil.copytree(made.folder, tmp_path / "copy")
+    os.remove(copy / "vocab.txt")
+    with pytest.raises(InputError, match=r"copy has no vocab.txt: the softmax is written with its"):
+        bilm.dump_weights(copy, tmp_path / "x.hdf5", with_softmax=True)
+    assert not (tmp_path / "x.hdf5").exists()
+
+
+def test_arguments_that_are_wrong(small):
+    _, predictor = small
+    for call in (predictor.score, predictor.substitutes):
+        with pytest.raises(InputError, match="a list of sentences is expected, not the text 'a'"):
+            call("a")
+        with pytest.raises(InputError, match="batch_size: a whole number from 1 is expected, not"):
+            call(["a"], batch_size=0)
+        with pytest.raises(InputError, match="sentence 1: text or a list of tokens is expected"):
+            call(["a ___", 7])
+    for message, arguments in (
+        ("n: a whole number from 1 is expected, not 0", {"n": 0}),
+        ("prior: a number from 0 to 1 is expected, not 1.5", {"prior": 1.5}),
+        ("places: 'gaps', 'all' or numbers of tokens are expected, not 'some'", {"places": "some"}),
+        ("directions: 'forward', 'backward' or None is expected, not 'up'", {"directions": "up"}),
+        ("sentence 0: there is no token 2; it has 2, counted from 0", {"places": [2]}),
+        ("sentence 0: no token is ___, which stands for a place to fill", {}),
+    ):
+        with pytest.raises(InputError, match=message):
+            predictor.substitutes(["a b"], **arguments)
+    with pytest.raises(InputError, match=r"sentence 0: a pair \(id, sentence\) is expected, not"):
+        list(predictor.score_iter(["abc"], with_ids=True))

@@ -1,0 +1,211 @@
+"""`bilm score`, `bilm substitutes` and `bilm dump --with_softmax`, run as a user runs them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from bilm import InputError, Predictor
+from bilm.cli import main
+from tests.command_line import input_error, usage_error
+from tests.scored_models import KINDS, Model
+from tests.small_runs import VOCABULARY
+
+LINES = ["the cat sees a unheard-of dog", "", "苹果 runs", "of"]
+SENTENCES = [line.split() for line in LINES if line]
+NUMBERS = [0, 2, 3]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    kind, changes = KINDS["one_layer_tied"]
+    return Model(tmp_path_factory.mktemp("cli") / "model", kind, **changes)
+
+
+@pytest.fixture(scope="module")
+def loaded(made):
+    return Predictor.from_pretrained(made.folder)
+
+
+@pytest.fixture
+def place(made, loaded, tmp_path, monkeypatch):
+    """A folder with a text; the model `model` is loaded already."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").symlink_to(made.folder)
+    load = Predictor.from_pretrained
+
+    def once(source, **settings):
+        return loaded if source == "model" else load(source, **settings)
+
+    monkeypatch.setattr("bilm.prediction.Predictor.from_pretrained", once)
+    Path("text.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    return loaded
+
+
+def run(capsys, *arguments):
+    """What a command prints, and what it notes on standard error."""
+    capsys.readouterr()
+    assert main(list(arguments)) == 0
+    return capsys.readouterr()
+
+
+def rows_of(text):
+    header, *rows = [line.split("\t") for line in text.splitlines()]
+    return [dict(zip(header, row, strict=True)) for row in rows]
+
+
+def test_scores_as_json_lines(place, capsys):
+    printed = run(capsys, "score", "text.txt", "--model", "model")
+    found = [json.loads(line) for line in printed.out.splitlines()]
+    assert [line["line"] for line in found] == NUMBERS
+    for line, score in zip(found, place.score(SENTENCES), strict=True):
+        assert line["tokens"] == score.tokens and line["known"] == score.known.tolist()
+        for name in ("forward", "end", "backward", "begin", "joint"):
+            np.testing.assert_allclose(line[name], getattr(score, name), atol=1e-6)
+        totals = [line["total"][name] for name in ("forward", "backward", "joint")]
+        expected = [score.forward_total, score.backward_total, score.joint_total]
+        np.testing.assert_allclose(totals, expected, atol=1e-6)
+
+
+def test_scores_with_tabs(place, capsys):
+    rows = rows_of(run(capsys, "score", "text.txt", "--model", "model", "--format=tsv").out)
+    scores = place.score(SENTENCES)
+    first = rows[: len(SENTENCES[0]) + 2]
+    assert [row["token"] for row in first] == ["<S>", *SENTENCES[0], "</S>"]
+    assert [row["place"] for row in first] == ["", "0", "1", "2", "3", "4", "5", ""]
+    assert [row["known"] for row in first] == ["1", "1", "1", "1", "1", "0", "1", "1"]
+    forward = [float(row["forward"]) for row in first[1:]]
+    np.testing.assert_allclose(forward, [*scores[0].forward, scores[0].end], atol=1e-6)
+    backward = [float(row["backward"]) for row in first[:-1]]
+    np.testing.assert_allclose(backward, [scores[0].begin, *scores[0].backward], atol=1e-6)
+    assert first[0]["forward"] == first[-1]["backward"] == first[-1]["joint"] == ""
+    joint = [float(row["joint"]) for row in first[1:-1]]
+    np.testing.assert_allclose(joint, scores[0].joint, atol=1e-6)
+    assert len(rows) == sum(len(sentence) + 2 for sentence in SENTENCES)
+
+
+def test_totals_and_the_perplexity_of_the_whole(place, capsys):
+    arguments = ("score", "text.txt", "--model", "model", "--totals")
+    printed = run(capsys, *arguments, "--format", "tsv")
+    rows = rows_of(printed.out)
+    assert [(row["line"], row["tokens"], row["unknown"]) for row in rows] == [
+        ("0", "6", "1"), ("2", "2", "0"), ("3", "1", "0")
+    ]  # fmt: skip
+    as_json = [json.loads(line) for line in run(capsys, *arguments).out.splitlines()]
+    for row, line in zip(rows, as_json, strict=True):
+        assert {name: float(row[name]) for name in row} == line
+    test = ["test", "--save_dir", "model", "--test_prefix", "text.txt"]
+    measured = run(capsys, *test).out.split()
+    summary = printed.err.splitlines()[-1]
+    assert summary.startswith("3 sentences, 12 predictions; perplexity: forward ")
+    said = summary.replace(",", "").split()
+    for name, value in (("forward", measured[2]), ("both", measured[7])):
+        np.testing.assert_allclose(float(said[said.index(name) + 1]), float(value), 1e-5)
+
+
+def test_standard_input_and_a_file(place, capsys, monkeypatch):
+    expected = run(capsys, "score", "text.txt", "--model", "model").out
+    content = io.BytesIO(b"\xef\xbb\xbf" + Path("text.txt").read_bytes())
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=content))
+    found = run(capsys, "score", "-", "--model", "model").out
+    assert found == expected
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content.getvalue())))
+    single = run(capsys, "score", "-", "--model", "model", "--batch-size", "1").out
+    for line, wanted in zip(single.splitlines(), expected.splitlines(), strict=True):
+        line, wanted = json.loads(line), json.loads(wanted)
+        assert line["tokens"] == wanted["tokens"]
+        np.testing.assert_allclose(line["joint"], wanted["joint"], 1e-5)
+    with gzip.open("text.txt.gz", "wb") as file:
+        file.write(Path("text.txt").read_bytes())
+    arguments = ["score", "text.txt.gz", "--model", "model", "--out", "scores.jsonl"]
+    assert run(capsys, *arguments).out == "scores.jsonl\n"
+    assert Path("scores.jsonl").read_text(encoding="utf-8") == expected
+    assert "scores.jsonl would be overwritten: --force allows it" in input_error(arguments, capsys)
+    assert main([*arguments, "--force"]) == 0
+
+
+def test_substitutes_of_gaps(place, capsys):
+    text = "the ___ sees ___ dog"
+    arguments = ("substitutes", "--text", text, "--model", "model", "--n", "3", "--prior=0.5")
+    found = [json.loads(line) for line in run(capsys, *arguments).out.splitlines()]
+    (expected,) = place.substitutes([text], n=3, prior=0.5)
+    assert [line["place"] for line in found] == [1, 3]
+    for line, wanted in zip(found, expected, strict=True):
+        assert (line["line"], line["token"], line["words"]) == (0, "___", wanted.words)
+        np.testing.assert_allclose(line["log_probabilities"], wanted.log_probabilities, atol=1e-6)
+        assert line["of_token"] is line["rank"] is None
+    rows = rows_of(run(capsys, *arguments, "--format", "tsv").out)
+    assert [row["rank"] for row in rows] == ["1", "2", "3"] * 2
+    assert [row["word"] for row in rows] == [*found[0]["words"], *found[1]["words"]]
+    np.testing.assert_allclose(
+        [float(row["log_probability"]) for row in rows[3:]], found[1]["log_probabilities"]
+    )
+
+
+def test_substitutes_of_named_places_and_of_all(place, capsys):
+    arguments = ("substitutes", "text.txt", "--model", "model", "--n", "2")
+    found = [json.loads(line) for line in run(capsys, *arguments, "--every").out.splitlines()]
+    assert [line["line"] for line in found] == [0] * 6 + [2] * 2 + [3]
+    expected = [place for places in place.substitutes(SENTENCES, "all", n=2) for place in places]
+    assert [line["words"] for line in found] == [wanted.words for wanted in expected]
+    assert [line["rank"] for line in found] == [wanted.rank for wanted in expected]
+    backward = ("--place", "0", "--direction", "backward")
+    found = [json.loads(line) for line in run(capsys, *arguments, *backward).out.splitlines()]
+    expected = place.substitutes(SENTENCES, [0], n=2, directions="backward")
+    assert [line["words"] for line in found] == [places[0].words for places in expected]
+
+
+def test_errors_name_the_line(place, capsys):
+    arguments = ["substitutes", "text.txt", "--model", "model"]
+    assert "text.txt, line 1: no token is ___" in input_error(arguments, capsys)
+    error = input_error([*arguments, "--place", "1", "--out", "x"], capsys)
+    assert "text.txt, line 4: there is no token 1; it has 1, counted from 0." in error
+    assert not Path("x").exists()
+    error = input_error(["substitutes", "--text", "a", "--model", "model"], capsys)
+    assert "--text, line 1: no token is ___" in error
+    Path("empty.txt").write_text("\n", encoding="utf-8")
+    error = input_error(["score", "empty.txt", "--model", "model"], capsys)
+    assert "empty.txt: there is no sentence to score." in error
+    error = input_error(["substitutes", "empty.txt", "--model", "model"], capsys)
+    assert "empty.txt: there is no sentence." in error
+    Path("bad.txt").write_bytes(b"good\nb\xffd\n")
+    error = input_error(["score", "bad.txt", "--model", "model", "--out", "x"], capsys)
+    assert "bad.txt, line 2: not UTF-8" in error and not Path("x").exists()
+
+
+def test_usage(place, capsys):
+    model = ["--model", "model"]
+    assert "name a text, IN, or a sentence" in usage_error(["substitutes", *model], capsys)
+    both = ["substitutes", "text.txt", "--text", "a ___", *model]
+    assert "name a text, IN, or a sentence" in usage_error(both, capsys)
+    prior = ["substitutes", "text.txt", *model, "--prior", "2"]
+    assert "a number from 0 to 1 is expected, not '2'" in usage_error(prior, capsys)
+    prior[-1] = "much"
+    assert "a number from 0 to 1 is expected, not 'much'" in usage_error(prior, capsys)
+    assert "name a model's folder" in usage_error(["score", "text.txt"], capsys)
+
+
+def test_a_dump_with_the_softmax_is_enough(place, capsys):
+    expected = run(capsys, "score", "text.txt", "--model", "model").out
+    outfile = ["--outfile", "w.hdf5", "--with-softmax"]
+    run(capsys, "dump", "--save_dir", "model", *outfile)
+    pair = ["--options_file", "w.options.json", "--weight_file", "w.hdf5"]
+    assert run(capsys, "score", "text.txt", *pair).out == expected
+    folder = ["--model_dir", "elmo", "--with_softmax"]
+    run(capsys, "dump", "--save_dir", "model", *folder)
+    assert run(capsys, "score", "text.txt", "--model", "elmo").out == expected
+    said = run(capsys, "info", "elmo").out
+    assert f"predicts      {len(VOCABULARY)} words" in said
+    run(capsys, "dump", "--save_dir", "model", "--outfile", "plain.hdf5")
+    pair = ["--options_file", "plain.options.json", "--weight_file", "plain.hdf5"]
+    error = input_error(["score", "text.txt", *pair], capsys)
+    assert "plain.hdf5 holds no softmax" in error
+    with pytest.raises(InputError, match="holds no softmax"):
+        Predictor.from_pretrained(("plain.options.json", "plain.hdf5"))
