@@ -123,8 +123,9 @@ def test_a_file_without_a_line_gives_a_file_without_a_dataset(words, tmp_path):
     assert oracle.read_hdf5(tmp_path / "out.hdf5") == {}
 
 
-def test_windows_batches_and_forgotten_words_change_nothing(characters, monkeypatch):
-    """Sentences come out in the order of the text, however they are sorted and batched."""
+@pytest.mark.parametrize("window_tokens", [1, 12, 40, 1000])
+def test_windows_and_forgotten_words_change_nothing(characters, monkeypatch, window_tokens):
+    """Sentences come out in the order of the text, however they share the rows of a batch."""
     sentences = random_sentences(30, seed=3, longest=8)
     options = Options.from_dict(characters.options, training=False)
     expected = oracle.embed(
@@ -132,8 +133,10 @@ def test_windows_batches_and_forgotten_words_change_nothing(characters, monkeypa
     ).lm_embeddings
     monkeypatch.setattr(corpus, "_KEPT_BYTES", 100)
     monkeypatch.setattr(corpus, "_ENCODED_AT_ONCE", 4)
+    monkeypatch.setattr(corpus, "_LONG", 7)
+    monkeypatch.setattr(corpus, "_COMPILED_ROWS", 2)
     encoder = load_corpus_encoder(characters.vocab_file, options, characters.weight_file)
-    encoder.window_tokens, encoder.batch_tokens = 40, 20
+    encoder.window_tokens = window_tokens
     for _ in range(2):
         results = list(encoder.layers(iter(sentences)))
         assert len(results) == 30

@@ -53,7 +53,7 @@ def stretched(tmp_path_factory):
 def small_stretches(folder, kind):
     options, weights, files = write_model(folder, kind)
     elmo = ELMo.from_pretrained(files)
-    elmo._corpus.batch_tokens = 20
+    elmo._corpus.window_tokens = 20
     elmo._stretches._stretch = 8
     return elmo, options, weights
 
@@ -302,7 +302,7 @@ def test_a_long_sentence_with_a_mix_that_normalises(stretched, monkeypatch):
     mix = ScalarMix(3, do_layer_norm=True)
     sentence = long_sentence(50)
     in_stretches = elmo.encode([sentence], mix)[0]
-    monkeypatch.setattr(elmo._corpus, "batch_tokens", 4096)
+    monkeypatch.setattr(elmo._corpus, "window_tokens", 4096)
     close(in_stretches, elmo.encode([sentence], mix)[0])
 
 

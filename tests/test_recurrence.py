@@ -19,6 +19,8 @@ SWITCHES = {
     "masked": {"masked": True},
     "masked_clipped": {"masked": True, "cell_clip": 0.4, "proj_clip": 0.3},
     "unprojected": {"projected": False},
+    "texts_in_a_row": {"several": True, "cell_clip": 0.4, "proj_clip": 0.3},
+    "unprojected_texts_in_a_row_masked": {"projected": False, "several": True, "masked": True},
     "unprojected_masked_clipped": {"projected": False, "masked": True, "cell_clip": 0.4},
 }
 
@@ -29,6 +31,7 @@ def case(request):
     switches = dict(request.param)
     projected = switches.pop("projected", True)
     masked = switches.pop("masked", False)
+    several = switches.pop("several", False)
     rng = np.random.default_rng(5)
     hidden_dim = HIDDEN_DIM if projected else DIM
 
@@ -45,14 +48,15 @@ def case(request):
     ]
     lengths = np.array([N_STEPS, 2, 0, 5])
     mask = np.arange(N_STEPS)[:, np.newaxis] < lengths if masked else None
-    return arrays, dict(switches, mask=mask)
+    ends = rng.random((N_STEPS, BATCH)) < 0.4 if several else None
+    return arrays, dict(switches, mask=mask, ends=ends)
 
 
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def oracle(x, kernel, bias, projection, c, h, mask=None, cell_clip=None, proj_clip=None):
+def oracle(x, kernel, bias, projection, c, h, mask=None, ends=None, cell_clip=None, proj_clip=None):
     """One step after the other, as formats describe it, in float64."""
     dim = kernel.shape[1] // 4
     outputs = []
@@ -71,10 +75,14 @@ def oracle(x, kernel, bias, projection, c, h, mask=None, cell_clip=None, proj_cl
         outputs.append(new_h * here[:, np.newaxis])
         c = np.where(here[:, np.newaxis], new_c, c)
         h = np.where(here[:, np.newaxis], new_h, h)
+        if ends is not None:
+            c, h = (x * ~ends[t][:, np.newaxis] for x in (c, h))
     return np.stack(outputs), c, h
 
 
-def plain_loop(x, kernel, bias, projection, c, h, mask=None, cell_clip=None, proj_clip=None):
+def plain_loop(
+    x, kernel, bias, projection, c, h, mask=None, ends=None, cell_clip=None, proj_clip=None
+):
     """The same with TensorFlow's own gradients."""
     outputs = []
     for t in range(x.shape[0]):
@@ -91,6 +99,8 @@ def plain_loop(x, kernel, bias, projection, c, h, mask=None, cell_clip=None, pro
         here = tf.ones([c.shape[0], 1], bool) if mask is None else mask[t][:, np.newaxis]
         outputs.append(tf.where(here, new_h, 0.0))
         c, h = tf.where(here, new_c, c), tf.where(here, new_h, h)
+        if ends is not None:
+            c, h = (tf.where(ends[t][:, np.newaxis], 0.0, x) for x in (c, h))
     return tf.stack(outputs), c, h
 
 
@@ -184,34 +194,35 @@ def test_gradient_of_projection_clip_passes_at_the_border():
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_unknown_numbers_of_steps_and_rows(case, compiled):
-    arrays, keywords = case
-    mask = keywords.pop("mask")
+    arrays, switches = case
+    mask, ends = switches.pop("mask"), switches.pop("ends")
     hidden_dim = arrays[5].shape[1]
-    shapes = [(None, None, INPUT_DIM), (None, DIM), (None, hidden_dim), (None, None)]
-    dtypes = [tf.float32, tf.float32, tf.float32, tf.bool]
+    shapes = [(None, None, INPUT_DIM), (None, DIM), (None, hidden_dim), *[(None, None)] * 2]
+    dtypes = [tf.float32, tf.float32, tf.float32, tf.bool, tf.bool]
     weights = tensors(arrays[1:4])
 
     @tf.function(input_signature=[tf.TensorSpec(*s) for s in zip(shapes, dtypes, strict=True)])
-    def outputs_and_gradients(x, c, h, mask):
+    def outputs_and_gradients(x, c, h, here, ends):
         with tf.GradientTape() as tape:
             tape.watch((x, weights[0]))
             outputs, state = projected_lstm(
-                x, *weights, LSTMState(c, h), mask=mask, compiled=compiled, **keywords
+                x, *weights, LSTMState(c, h), mask=here, ends=ends, compiled=compiled, **switches
             )
             loss = tf.reduce_sum(outputs) + tf.reduce_sum(state.c)
         return outputs, *tape.gradient(loss, (x, weights[0]))
 
     mask = np.ones((N_STEPS, BATCH), bool) if mask is None else mask
+    ends = np.zeros((N_STEPS, BATCH), bool) if ends is None else ends
     for n_steps, batch in [(N_STEPS, BATCH), (2, 3)]:
         x = tf.constant(arrays[0][:n_steps, :batch])
         c, h = (tf.constant(array[:batch]) for array in arrays[4:])
-        here = mask[:n_steps, :batch]
+        here, ended = mask[:n_steps, :batch], ends[:n_steps, :batch]
         with tf.GradientTape() as tape:
             tape.watch((x, weights[0]))
-            expected = plain_loop(x, *weights, c, h, mask=here, **keywords)
+            expected = plain_loop(x, *weights, c, h, here, ended, **switches)
             loss = tf.reduce_sum(expected[0]) + tf.reduce_sum(expected[1])
         expected = expected[0], *tape.gradient(loss, (x, weights[0]))
-        assert_close(outputs_and_gradients(x, c, h, here), expected, 1e-5)
+        assert_close(outputs_and_gradients(x, c, h, here, ended), expected, 1e-5)
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -1,9 +1,9 @@
-"""Vectors of a whole corpus: every distinct word encoded once, sentences of like length together.
+"""Vectors of a whole corpus: every distinct word encoded once, sentences in rows without gaps.
 
 The token encoder knows no context, so a word's vector is kept from its first use on. Sentences
-are taken from the stream a window at a time, sorted by length within it, run in batches of about
-equally many tokens, and handed on in the order in which they came. Memory is that of a window and
-of the kept words, however long the stream is.
+are taken from the stream a window at a time and laid end to end in the rows of a batch, the states
+being zero where one begins; so nothing is computed for padding. They are handed on in the order in
+which they came. Memory is that of a window and of the kept words, however long the stream is.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from bilm.data.encoding import DistinctWords, framed
+from bilm.data.encoding import DistinctWords
+from bilm.data.packing import Packing, pack
 from bilm.errors import InputError
-from bilm.layers.directions import contextual_layers
 from bilm.network import Network
 
 Sentence = Sequence[str]
@@ -26,8 +27,12 @@ WordIds = Callable[[Sequence[str]], np.ndarray]
 
 _ENCODED_AT_ONCE = 1024
 _KEPT_BYTES = 128 * 2**20
-# Rows of a batch: few numbers, so that shapes are few.
-_ROWS = (256, 64, 16, 4, 1)
+# Rows of a batch, or 64, 32 ... 1 of them, so that shapes are few: enough for fast products.
+_MOST_ROWS = 128
+# With fewer, what is compiled is not worth its compilation.
+_COMPILED_ROWS = 64
+# Places of a sentence that would leave too few rows to those beside it.
+_LONG = 256
 
 
 class WordVectors:
@@ -79,36 +84,70 @@ class WordVectors:
         self._n_encoded = size
 
 
+class _Batch(NamedTuple):
+    """Sentences in rows. A word is named by its row in a table, `<S>` is 0 and `</S>` is 1.
+
+    Each sentence takes one place more than it has words: either direction begins with a mark, and
+    none needs to read the other one's.
+
+    Attributes:
+        words: int32 (words,), of all sentences, one after the other.
+        inputs: int32 (directions, steps, rows), what each direction reads.
+        ends: bool (steps, rows), True where a sentence's last input is.
+        places: int32 (directions, words), step * rows + row of each word.
+    """
+
+    words: Any
+    inputs: Any
+    ends: Any
+    places: Any
+
+
+def _lay_out(words: np.ndarray, lengths: np.ndarray, packing: Packing, n_directions: int) -> _Batch:
+    n_rows, shape = packing.n_rows, (packing.n_steps, packing.n_rows)
+    first = packing.starts * n_rows + packing.rows
+    before, length = (np.repeat(x, lengths) for x in (np.cumsum(lengths) - lengths, lengths))
+    number = np.arange(len(words)) - before  # of the word in its sentence
+    places = np.repeat(first, lengths) + n_rows * np.stack([number + 1, length - number])
+    inputs = np.zeros((n_directions, packing.n_steps * n_rows), np.int32)
+    for d in range(n_directions):
+        inputs[d, first] = d
+        inputs[d, places[d]] = words
+    ends = np.zeros(packing.n_steps * n_rows, bool)
+    ends[first + n_rows * lengths] = True
+    return _Batch(
+        words.astype(np.int32),
+        inputs.reshape(n_directions, *shape),
+        ends.reshape(shape),
+        places[:n_directions].astype(np.int32),
+    )
+
+
 class CorpusEncoder:
     """Runs a network over a stream of sentences.
 
     Args:
         network: the layers.
         word_ids: gives the encoder's ids of words.
-        window_tokens: tokens that are sorted, and whose vectors are in memory, at a time.
-        batch_tokens: most places of a batch, padding included; it has one row at least.
+        window_tokens: tokens that are computed, and whose vectors are in memory, at a time; a
+            longer sentence is a window of its own.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        word_ids: WordIds,
-        *,
-        window_tokens: int = 32768,
-        batch_tokens: int = 16384,
-    ) -> None:
+    def __init__(self, network: Network, word_ids: WordIds, *, window_tokens: int = 16384) -> None:
         self.window_tokens = window_tokens
-        self.batch_tokens = batch_tokens
         self._stacks = network.stacks
         dim = network.stacks[0].options.projection_dim
         encode = tf.function(network.encoder, reduce_retracing=True, autograph=False)
         self._words = WordVectors(encode, word_ids, dim)
-        signature = [
-            tf.TensorSpec((None, dim), tf.float32),
-            tf.TensorSpec((None, None), tf.int32),
+        n_directions = len(self._stacks)
+        batch = _Batch(
             tf.TensorSpec((None,), tf.int32),
-        ]
-        # Full batches are compiled: they have one height, and are what a large corpus consists of.
+            tf.TensorSpec((n_directions, None, None), tf.int32),
+            tf.TensorSpec((None, None), tf.bool),
+            tf.TensorSpec((n_directions, None), tf.int32),
+        )
+        signature = [tf.TensorSpec((None, dim), tf.float32), batch]
+        # Full windows, of which a large corpus consists, are compiled.
         self._plain, self._compiled = (
             tf.function(
                 functools.partial(self._run, compiled=compiled),
@@ -134,54 +173,54 @@ class CorpusEncoder:
         n_tokens = 0
         for sentence in sentences:
             _check_sentence(sentence)
-            window.append(sentence)
-            n_tokens += len(sentence) + 2
-            if n_tokens >= self.window_tokens:
-                yield from self._window(window)
+            if window and n_tokens + len(sentence) > self.window_tokens:
+                yield from self._window(window, is_full=True)
                 window, n_tokens = [], 0
+            window.append(sentence)
+            n_tokens += len(sentence)
         if window:
-            yield from self._window(window)
+            yield from self._window(window, is_full=False)
 
-    def _window(self, window: list[Sentence]) -> list[np.ndarray]:
+    def _window(self, window: list[Sentence], is_full: bool) -> Iterator[np.ndarray]:
         numbers = self._words.numbers(window)
-        lengths = np.array([len(sentence) for sentence in window], np.int32)
-        starts = np.cumsum(lengths) - lengths
-        results: list[np.ndarray] = [np.empty(0)] * len(window)
-        for part in self._batches(lengths):
-            values = [numbers[starts[k] : starts[k] + lengths[k]] for k in part]
-            layers = self._batch(np.concatenate(values), lengths[part])
-            for row, k in enumerate(part):
-                results[k] = layers[:, 1 : lengths[k] + 1, row].copy()
-        return results
+        lengths = np.array([len(sentence) for sentence in window], np.int64)
+        is_long = lengths >= _LONG
+        results: list[Iterator[np.ndarray]] = []
+        for part in (~is_long, is_long):
+            of_part = numbers[np.repeat(part, lengths)]
+            results.append(self._part(of_part, lengths[part], is_full))
+        for long in is_long.tolist():
+            yield next(results[long])
 
-    def _batch(self, values: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """All layers of a batch: (n_layers + 1, longest + 2, rows, dim), the first rows filled."""
-        n_rows = min(n for n in _ROWS if n >= len(lengths))
-        lengths = np.pad(lengths, (0, n_rows - len(lengths)))
-        width = int(lengths.max()) + 2
-        # `<S>` and `</S>` are the words 0 and 1; padding may be any word, it is masked.
-        rows = framed(values, lengths, width, begin=0, end=1, padding=0)
-        used, places = np.unique(rows, return_inverse=True)
-        index = places.reshape(rows.shape).T.astype(np.int32)
-        run = self._compiled if n_rows == _ROWS[0] else self._plain
-        return run(self._words.vectors[used], index, lengths + 2).numpy()
+    def _part(
+        self, numbers: np.ndarray, lengths: np.ndarray, is_full: bool
+    ) -> Iterator[np.ndarray]:
+        """All layers of sentences in one batch; `numbers` are the words' one after the other."""
+        if not len(lengths):
+            return
+        fitting = int((lengths + 1).sum()) // int(lengths.max() + 1)
+        n_rows = min(_MOST_ROWS, 1 << fitting.bit_length() - 1)
+        # `<S>` and `</S>` are the words 0 and 1.
+        used, words = np.unique(np.append([0, 1], numbers), return_inverse=True)
+        packing = pack(lengths + 1, n_rows)
+        batch = _lay_out(words[2:], lengths, packing, len(self._stacks))
+        run = self._compiled if is_full and n_rows >= _COMPILED_ROWS else self._plain
+        computed = run(self._words.vectors[used], batch).numpy()
+        stops = np.cumsum(lengths)
+        for start, stop in zip(stops - lengths, stops, strict=True):
+            # A copy, for a view would keep the whole window in memory.
+            yield computed[:, start:stop].copy()
 
-    def _batches(self, lengths: np.ndarray) -> Iterator[np.ndarray]:
-        """Sentences, longest first, in batches whose rows times longest row fit the budget."""
-        order = np.argsort(-lengths, kind="stable")
-        while len(order):
-            fitting = self.batch_tokens // (int(lengths[order[0]]) + 2)
-            n = next((n for n in _ROWS if n <= fitting), 1)
-            yield order[:n]
-            order = order[n:]
-
-    def _run(
-        self, vectors: tf.Tensor, index: tf.Tensor, lengths: tf.Tensor, compiled: bool
-    ) -> tf.Tensor:
-        here = tf.transpose(tf.sequence_mask(lengths, tf.shape(index)[0]))
-        tokens = tf.gather(vectors, index) * tf.cast(here, tf.float32)[..., tf.newaxis]
-        states = [stack.zero_states(tf.shape(index)[1]) for stack in self._stacks]
-        return tf.stack(contextual_layers(self._stacks, tokens, lengths, states, compiled)[0])
+    def _run(self, vectors: tf.Tensor, batch: _Batch, compiled: bool) -> tf.Tensor:
+        halves = []
+        for d, stack in enumerate(self._stacks):
+            tokens = tf.gather(vectors, batch.inputs[d])
+            states = stack.zero_states(tf.shape(tokens)[1])
+            outputs, _ = stack(tokens, states=states, ends=batch.ends, compiled=compiled)
+            flat = [tf.reshape(x, (-1, x.shape[-1])) for x in outputs]
+            in_order = [tf.gather(x, batch.places[d]) for x in flat]
+            halves.append(tf.stack([tf.gather(vectors, batch.words), *in_order]))
+        return tf.concat(halves, axis=-1)
 
 
 def _check_sentence(sentence: Sentence) -> None:

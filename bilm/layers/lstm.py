@@ -37,6 +37,8 @@ class LSTMStack(keras.layers.Layer):
         states: a state per layer: c (batch, dim) and h (batch, projection_dim).
         present: bool (time, batch); where False a layer's output is zeros and its state is
             handed on unchanged. None: every place counts.
+        ends: bool (time, batch); where True a text ends and the states start at zero for the next
+            one in the row. None: a row is one text.
         dropout_seed: int32 (2,); None is no dropout. It applies to the input of each layer and
             to the last layer's output, not to the recurrence (Zaremba et al. 2014).
         compiled: in place of the layer's own setting.
@@ -98,13 +100,14 @@ class LSTMStack(keras.layers.Layer):
         present: tf.Tensor | None = None,
         dropout_seed: tf.Tensor | None = None,
         compiled: bool | None = None,
+        ends: tf.Tensor | None = None,
     ) -> tuple[list[tf.Tensor], States]:
         """Run the layers over the time axis."""
         outputs, new_states = [], []
         x = inputs
         for i, (weights, state) in enumerate(zip(self.layer_weights, states, strict=True)):
             x = self._drop(x, dropout_seed, i)
-            h, new_state = self._run_layer(x, weights, state, present, compiled)
+            h, new_state = self._run_layer(x, weights, state, (present, ends), compiled)
             x = h + x if i > 0 and self.options.use_skip_connections else h
             outputs.append(x)
             new_states.append(new_state)
@@ -116,7 +119,7 @@ class LSTMStack(keras.layers.Layer):
         x: tf.Tensor,
         weights: LSTMWeights,
         state: LSTMState,
-        present: tf.Tensor | None,
+        places: tuple[tf.Tensor | None, tf.Tensor | None],
         compiled: bool | None,
     ) -> tuple[tf.Tensor, LSTMState]:
         projection = weights.projection
@@ -126,7 +129,8 @@ class LSTMStack(keras.layers.Layer):
             tf.convert_to_tensor(weights.bias),
             None if projection is None else tf.convert_to_tensor(projection),
             state,
-            mask=present,
+            mask=places[0],
+            ends=places[1],
             cell_clip=self.options.cell_clip,
             proj_clip=self.options.proj_clip,
             compiled=self.compiled if compiled is None else compiled,

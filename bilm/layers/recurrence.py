@@ -38,6 +38,7 @@ def projected_lstm(
     state: LSTMState,
     *,
     mask: tf.Tensor | None = None,
+    ends: tf.Tensor | None = None,
     cell_clip: float | None = None,
     proj_clip: float | None = None,
     compiled: bool = False,
@@ -56,6 +57,8 @@ def projected_lstm(
         state: state before the first step.
         mask: bool (time, batch); where False the output is zeros and the state stays. None: all
             True.
+        ends: bool (time, batch); where True a text ends and the state after it is zeros, for the
+            next one in the same row. None: all False.
         cell_clip, proj_clip: bounds of the cell state and of the projection; None: no bound.
             Without a projection `proj_clip` has no effect.
         compiled: compile what lies between the products with XLA: once, quickly, for each batch
@@ -75,8 +78,7 @@ def projected_lstm(
     layer = _Layer(
         _step_functions(cell_clip, None if projection is None else proj_clip, compiled),
         tf.as_dtype(precision),
-        # The time axis comes first as everywhere; in a step, the batch is the second axis.
-        None if mask is None else tf.convert_to_tensor(mask)[:, tf.newaxis, :],
+        _Places(_of_steps(mask), _of_steps(ends)),
     )
 
     if not own_gradient:
@@ -96,8 +98,32 @@ def projected_lstm(
     return outputs, LSTMState(c, h)
 
 
+class _Places(NamedTuple):
+    """What is special about places: bool (time, 1, batch), of a step (1, batch); or None."""
+
+    here: tf.Tensor | None  # where False the place does not count
+    ends: tf.Tensor | None  # where True the state after it is zeros
+
+    def at(self, t: tf.Tensor) -> _Places:
+        return _Places(*(None if x is None else x[t] for x in self))
+
+    def output(self, new: tf.Tensor) -> tf.Tensor:
+        return new if self.here is None else tf.where(self.here, new, tf.zeros_like(new))
+
+    def state(self, old: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
+        if self.here is not None:
+            new = tf.where(self.here, new, old)
+        return new if self.ends is None else tf.where(self.ends, tf.zeros_like(new), new)
+
+
+def _of_steps(places: tf.Tensor | None) -> tf.Tensor | None:
+    """(time, batch) as `_Places` holds them."""
+    # The time axis comes first as everywhere; in a step, the batch is the second axis.
+    return None if places is None else tf.convert_to_tensor(places)[:, tf.newaxis, :]
+
+
 def _cell(
-    z: tf.Tensor, bias: tf.Tensor, c: tf.Tensor, here: tf.Tensor | None, clip: float | None
+    z: tf.Tensor, bias: tf.Tensor, c: tf.Tensor, place: _Places, clip: float | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The new cell state, and what is projected; z (4 * dim, batch), bias (4 * dim, 1)."""
     i, j, f, o = tf.split(tf.cast(z, tf.float32) + bias, 4, axis=0)
@@ -105,28 +131,24 @@ def _cell(
     if clip is not None:
         new_c = tf.clip_by_value(new_c, -clip, clip)
     m = tf.sigmoid(o) * tf.tanh(new_c)
-    return _unless(here, c, new_c), tf.cast(m, z.dtype)
+    return place.state(c, new_c), tf.cast(m, z.dtype)
 
 
 def _output(
-    p: tf.Tensor, h: tf.Tensor, here: tf.Tensor | None, clip: float | None
+    p: tf.Tensor, h: tf.Tensor, place: _Places, clip: float | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The output and the new recurrent state from the projection; both (hidden_dim, batch)."""
     new_h = tf.cast(p, tf.float32)
     if clip is not None:
         new_h = tf.clip_by_value(new_h, -clip, clip)
-    return _unless(here, tf.zeros_like(new_h), new_h), _unless(here, h, new_h)
-
-
-def _unless(here: tf.Tensor | None, otherwise: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
-    return value if here is None else tf.where(here, value, otherwise)
+    return place.output(new_h), place.state(h, new_h)
 
 
 def _cell_gradient(
     z: tf.Tensor,
     bias: tf.Tensor,
     c: tf.Tensor,
-    here: tf.Tensor | None,
+    place: _Places,
     d_c: tf.Tensor,
     d_m: tf.Tensor,
     clip: float | None,
@@ -134,14 +156,14 @@ def _cell_gradient(
     """Gradients of z, bias and c; and the cell's m again, which the projection's gradient needs."""
     with tf.GradientTape() as tape:
         tape.watch((z, bias, c))
-        new_c, m = _cell(z, bias, c, here, clip)
+        new_c, m = _cell(z, bias, c, place, clip)
     return (*tape.gradient((new_c, m), (z, bias, c), (d_c, d_m)), m)
 
 
 def _output_gradient(
     p: tf.Tensor,
     h: tf.Tensor,
-    here: tf.Tensor | None,
+    place: _Places,
     d_output: tf.Tensor,
     d_h: tf.Tensor,
     clip: float | None,
@@ -149,7 +171,7 @@ def _output_gradient(
     """Gradients of p, and of h where it was handed on."""
     with tf.GradientTape() as tape:
         tape.watch((p, h))
-        results = _output(p, h, here, clip)
+        results = _output(p, h, place, clip)
     return tape.gradient(results, (p, h), (d_output, d_h), unconnected_gradients="zero")
 
 
@@ -186,10 +208,7 @@ class _Kept(NamedTuple):
 class _Layer(NamedTuple):
     steps: _Steps
     dtype: tf.DType  # of the products
-    mask: tf.Tensor | None  # bool (time, 1, batch)
-
-    def here(self, t: tf.Tensor) -> tf.Tensor | None:
-        return None if self.mask is None else self.mask[t]
+    places: _Places
 
     def forward(
         self,
@@ -207,11 +226,12 @@ class _Layer(NamedTuple):
         inputs = tf.cast(_transposed(inputs), self.dtype)
 
         def step(t: tf.Tensor, c: tf.Tensor, h: tf.Tensor, outputs: Any, kept: Any) -> Any:
+            place = self.places.at(t)
             xh = tf.concat([inputs[t], tf.cast(h, self.dtype)], axis=0)
             z = kernel @ xh
-            new_c, m = self.steps.cell(z, bias, c, self.here(t))
+            new_c, m = self.steps.cell(z, bias, c, place)
             p = projection[0] @ m if projection else m
-            output, new_h = self.steps.output(p, h, self.here(t))
+            output, new_h = self.steps.output(p, h, place)
             if keep:
                 kept = _Kept(*(a.write(t, v) for a, v in zip(kept, (xh, z, c, p), strict=True)))
             return t + 1, new_c, new_h, outputs.write(t, output), kept
@@ -238,11 +258,11 @@ class _Layer(NamedTuple):
         n_steps, input_dim = _length(d_outputs), kernel.shape[0] - d_outputs.shape[1]
 
         def step(t: tf.Tensor, d_c: tf.Tensor, d_h: tf.Tensor, d_bias: tf.Tensor, made: Any) -> Any:
-            here = self.here(t)
-            d_p, d_h = self.steps.output_gradient(kept.p[t], d_h, here, d_outputs[t], d_h)
+            place = self.places.at(t)
+            d_p, d_h = self.steps.output_gradient(kept.p[t], d_h, place, d_outputs[t], d_h)
             d_m = projection[0] @ d_p if projection else d_p
             d_z, d_bias_t, d_c, m = self.steps.cell_gradient(
-                kept.z[t], bias, kept.c[t], here, d_c, d_m
+                kept.z[t], bias, kept.c[t], place, d_c, d_m
             )
             d_xh = tf.cast(kernel @ d_z, tf.float32)
             values = (d_xh[:input_dim], d_z, m, d_p)

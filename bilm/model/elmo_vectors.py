@@ -197,7 +197,7 @@ class ELMo:
 
     def _vectors(self, sentences: Iterator[Sentence], job: _Job) -> Iterator[Any]:
         """The results, with long sentences apart from the others."""
-        long = self._corpus.batch_tokens
+        long = self._corpus.window_tokens
         for is_long, group in itertools.groupby(sentences, lambda s: len(s) > long):
             if is_long:
                 for sentence in group:
