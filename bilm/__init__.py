@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     )
     from bilm.options import Options, preset
     from bilm.prediction import Predictor
+    from bilm.serving import export_saved_model
     from bilm.training import (
         LanguageModel,
         dump_weights,
@@ -65,6 +66,7 @@ _HOME = {
     "dump_bilm_embeddings": "model",
     "dump_token_embeddings": "model",
     "dump_weights": "training",
+    "export_saved_model": "serving",
     "load_options_latest_checkpoint": "training",
     "load_vocab": "data",
     "preset": "options",
@@ -102,6 +104,7 @@ __all__ = [
     "dump_bilm_embeddings",
     "dump_token_embeddings",
     "dump_weights",
+    "export_saved_model",
     "load_options_latest_checkpoint",
     "load_vocab",
     "preset",

@@ -9,6 +9,7 @@ import io
 import json
 import lzma
 import os
+import shutil
 import uuid
 import zlib
 from collections.abc import Iterator
@@ -149,6 +150,52 @@ def atomic_write(path: PathLike) -> Iterator[str]:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.remove(temporary)
+
+
+@contextlib.contextmanager
+def folder_in_place(path: PathLike, replaces: str | None = None) -> Iterator[str]:
+    """Give a temporary folder beside `path`; rename it to `path` when the block ends well.
+
+    Folders above it are made. When the block fails, the temporary folder is removed.
+
+    Args:
+        path: the folder to write; one that is empty may be there.
+        replaces: a file's name: a folder that is there and holds such a file is replaced.
+
+    Raises:
+        InputError: there is a file, or a folder that is not to be replaced.
+    """
+    path = os.fspath(path).rstrip(os.sep) or os.sep
+    _require_replaceable(path, replaces)
+    above, name = os.path.split(path)
+    os.makedirs(above or os.curdir, exist_ok=True)
+    temporary, old = (
+        os.path.join(above, f".{name}.{uuid.uuid4().hex[:8]}.{kind}") for kind in ("tmp", "old")
+    )
+    os.mkdir(temporary)
+    try:
+        yield temporary
+        for folder, _, files in os.walk(temporary):
+            for file in files:
+                flush_to_disk(os.path.join(folder, file))
+        _require_replaceable(path, replaces)
+        if os.path.isdir(path):
+            os.replace(path, old)
+        os.replace(temporary, path)
+    finally:
+        for folder in (temporary, old):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _require_replaceable(path: str, replaces: str | None) -> None:
+    if not os.path.lexists(path) or (os.path.isdir(path) and not os.listdir(path)):
+        return
+    if not os.path.isdir(path):
+        raise InputError(f"{path!r} is a file; a folder is to be written there.")
+    if replaces is None:
+        raise InputError(f"The folder {path!r} is there already; it would be overwritten.")
+    if not os.path.isfile(os.path.join(path, replaces)):
+        raise InputError(f"The folder {path!r} holds no {replaces}; it is not replaced.")
 
 
 def flush_to_disk(path: PathLike) -> None:

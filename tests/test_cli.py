@@ -48,6 +48,8 @@ def test_help_names_every_verb(capsys):
                    "--pooling", "--dtype", "--format", "--packed", "--use_sentence_keys",
                    "--forget_sentences", "--force", "--batch_size", "--shard", "--resume",
                    "--precision"]),
+        ("export", ["--options_file", "--weight_file", "--vocab_file", "--embedding_weight_file",
+                    "--mix", "--layer_weights", "--mix_name", "--precision", "--force"]),
         ("demo", ["--out", "--minutes", "--corpus", "--tokenized", "--words", "--seed"]),
     ],
 )  # fmt: skip

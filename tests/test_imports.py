@@ -23,7 +23,7 @@ LINES = (
     ("network",),
     ("embedding",),
     ("elmo", "model", "training"),
-    ("prediction",),
+    ("prediction", "serving"),
     ("demo",),
     ("cli",),
     ("__main__",),

@@ -21,8 +21,8 @@ from bilm.cli.arguments import Parser
 from bilm.errors import InputError, TrainingError
 
 VERBS = (
-    "shard", "vocab", "train", "restart", "test", "plot", "dump", "info", "embed", "score",
-    "substitutes", "demo",
+    "shard", "vocab", "train", "restart", "test", "plot", "dump", "info", "embed", "export",
+    "score", "substitutes", "demo",
 )  # fmt: skip
 
 

@@ -17,6 +17,11 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         "have them",
     )
     add_pair(group)
+    add_words(group)
+
+
+def add_words(group: argparse._ArgumentGroup) -> None:
+    """--vocab_file and --embedding_weight_file."""
     group.add_argument(
         "--vocab_file",
         metavar="FILE",

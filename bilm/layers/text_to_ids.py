@@ -133,11 +133,11 @@ class WordIds(_TextToIds):
             contents = tf.lookup.KeyValueTensorInitializer(
                 tf.constant(words, tf.string), tf.constant(list(ids.values()), tf.int32)
             )
-            self._table = tf.lookup.StaticHashTable(contents, default_value=0)
+            self.table = tf.lookup.StaticHashTable(contents, default_value=0)
 
     def known_ids_of(self, words: tf.Tensor) -> tf.Tensor:
         """The ids + 1 of words of any shape, 0 for one that is not in the vocabulary: int32."""
-        return self._table.lookup(words)
+        return self.table.lookup(words)
 
     def ids_of(self, words: tf.Tensor) -> tf.Tensor:
         """The ids + 1 of words of any shape: int32."""

@@ -1,0 +1,398 @@
+"""SavedModels: what they compute without us, their names, their mix, and where they are written."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm import (
+    BidirectionalLanguageModel,
+    ELMo,
+    ELMoEmbedding,
+    InputError,
+    ScalarMix,
+    dump_token_embeddings,
+    export_saved_model,
+    weight_layers,
+)
+from bilm.cli import main
+from bilm.serving import read_mix
+from tests import oracle
+from tests.command_line import input_error, usage_error
+
+TEXT = ["the cat sees a bird .", "", "a dog", "the the </S> the", "ünïcödé\u3000猫 ."]
+TOKENS = [line.split() for line in TEXT]
+WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "dog", "a", "."]
+N = len(TEXT)
+
+
+def close(actual, expected):
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-6)
+
+
+def write(folder, kind):
+    """A model folder with a vocabulary."""
+    options = oracle.MODELS[kind]
+    weights = oracle.random_weights(options, seed=8)
+    oracle.write_model(folder, options, weights)
+    n_words = options.get("n_tokens_vocab", len(WORDS))
+    words = [*WORDS, *(f"w{n}" for n in range(n_words - len(WORDS)))]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """The folder of the model that is exported soonest: words, one direction, one layer."""
+    return write(tmp_path_factory.mktemp("small"), "one_direction_one_layer_words")
+
+
+@pytest.fixture(scope="module")
+def served(small, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("served") / "words" / "1"
+    assert export_saved_model(small, folder) == str(folder)
+    return tf.saved_model.load(str(folder))
+
+
+def padded_tokens(extra=0):
+    """TOKENS filled up, with words past a sentence's end that are not to be read."""
+    longest = max(map(len, TOKENS))
+    rows = [[*s, *["junk"] * (longest - len(s)), *[""] * extra] for s in TOKENS]
+    return tf.constant(rows), tf.constant([len(s) for s in TOKENS])
+
+
+def expected_outputs(elmo, factors):
+    """What the Python path gives for TEXT: `ELMo.encode`."""
+    every, mask = elmo.encode(TEXT, "all", output="padded")
+    mixed = np.einsum("k,bktd->btd", factors, every)
+    outputs = {f"lstm_outputs{k}": every[:, k] for k in range(1, elmo.n_layers)}
+    outputs["word_emb"] = every[:, 0, :, : elmo.options.lstm.projection_dim]
+    outputs["elmo"] = mixed
+    outputs["default"] = mixed.sum(axis=1) / np.maximum(mask.sum(axis=1, keepdims=True), 1)
+    return outputs
+
+
+def compare(loaded, expected):
+    """Both signatures."""
+    tokens, lengths = padded_tokens(extra=2)
+    by_text = loaded.signatures["default"](tf.constant(TEXT))
+    by_token = loaded.signatures["tokens"](tokens=tokens, sequence_len=lengths)
+    assert by_text.keys() == by_token.keys() == expected.keys()
+    for name, value in expected.items():
+        close(by_text[name], value)
+        longest = value.shape[1]
+        close(by_token[name] if name == "default" else by_token[name][:, :longest], value)
+        assert name == "default" or not by_token[name].numpy()[:, longest:].any()
+
+
+# Vectors
+
+
+def test_signatures_and_outputs_of_a_small_model(small, served):
+    assert set(served.signatures) == {"default", "tokens"}
+    default, tokens = (served.signatures[name] for name in ("default", "tokens"))
+    assert default.structured_input_signature[1] == {
+        "strings": tf.TensorSpec((None,), tf.string, name="strings")
+    }
+    assert tokens.structured_input_signature[1] == {
+        "tokens": tf.TensorSpec((None, None), tf.string, name="tokens"),
+        "sequence_len": tf.TensorSpec((None,), tf.int32, name="sequence_len"),
+    }
+    shapes = {name: spec.shape.as_list() for name, spec in default.structured_outputs.items()}
+    assert shapes == {
+        "word_emb": [None, None, 8],
+        "lstm_outputs1": [None, None, 8],
+        "elmo": [None, None, 8],
+        "default": [None, 8],
+    }
+    compare(served, expected_outputs(ELMo.from_pretrained(small), [0.5, 0.5]))
+
+
+def test_batches_without_a_token(served):
+    for text in ([], [""], ["", " "]):
+        found = served.signatures["default"](tf.constant(text, tf.string))
+        assert found["elmo"].shape == (len(text), 0, 8)
+        np.testing.assert_array_equal(found["default"], np.zeros((len(text), 8)))
+    none = tf.zeros((3, 0), tf.string)
+    found = served.signatures["tokens"](tokens=none, sequence_len=tf.zeros(3, tf.int32))
+    assert found["lstm_outputs1"].shape == (3, 0, 8)
+
+
+def test_a_sentence_does_not_depend_on_others_or_on_calls_before(served):
+    default = served.signatures["default"]
+    together = default(tf.constant(TEXT))["elmo"]
+    for row in (0, 2, 0):
+        alone = default(tf.constant(TEXT[row : row + 1]))["elmo"][0]
+        close(alone, together[row, : len(TOKENS[row])])
+
+
+def test_an_empty_token_within_a_sentence_is_a_word(served, small):
+    tokens, lengths = tf.constant([["a", "", "dog", ""]]), tf.constant([3])
+    found = served.signatures["tokens"](tokens=tokens, sequence_len=lengths)["elmo"]
+    close(found[0, :3], ELMo.from_pretrained(small).encode([["a", "", "dog"]])[0])
+    assert not found.numpy()[0, 3].any()
+
+
+@pytest.mark.parametrize(
+    "lengths, message",
+    [
+        ([1, 3], "sequence_len: at most the axis of tokens is expected"),
+        ([1, -1], "sequence_len: 0 or more is expected"),
+        ([1], "sequence_len: a length for each row of tokens is expected"),
+    ],
+)
+def test_lengths_that_do_not_fit(served, lengths, message):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+        served.signatures["tokens"](
+            tokens=tf.constant([["a", "b"]] * 2), sequence_len=tf.constant(lengths)
+        )
+
+
+WITHOUT_BILM = """
+import sys
+
+class NoBilm:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "bilm":
+            raise ImportError(f"{name} is not to be imported")
+
+sys.meta_path.insert(0, NoBilm())
+import numpy as np
+import tensorflow as tf
+
+loaded = tf.saved_model.load(sys.argv[1])
+text = open(sys.argv[2], encoding="utf-8").read().split("\\n")
+found = loaded.signatures["default"](tf.constant(text))
+np.savez(sys.argv[3], **{name: value.numpy() for name, value in found.items()})
+assert not [name for name in sys.modules if name.partition(".")[0] == "bilm"]
+"""
+
+
+def in_a_process_without_bilm(tmp_path, folder):
+    (tmp_path / "text.txt").write_text("\n".join(TEXT), encoding="utf-8")
+    arguments = [str(folder), str(tmp_path / "text.txt"), str(tmp_path / "found.npz")]
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run(
+        [sys.executable, "-c", WITHOUT_BILM, *arguments], cwd=tmp_path, env=environment, check=True
+    )
+    return dict(np.load(tmp_path / "found.npz"))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "one_direction_one_layer_words",
+        *(
+            pytest.param(kind, marks=pytest.mark.slow)
+            for kind in ("as_published", "four_layers_tight_clips", "one_direction", "words")
+        ),
+    ],
+)
+def test_in_a_process_that_cannot_import_bilm(tmp_path, kind):
+    """Any kind of model, by the command; its own files are gone."""
+    folder = write(tmp_path / "model", kind)
+    elmo = ELMo.from_pretrained(folder)
+    expected = expected_outputs(elmo, [1 / elmo.n_layers] * elmo.n_layers)
+    assert main(["export", str(folder), str(tmp_path / "served")]) == 0
+    folder.rename(tmp_path / "gone")
+    found = in_a_process_without_bilm(tmp_path, tmp_path / "served")
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        close(found[name], value)
+
+
+def test_no_python_is_needed_to_run_it(small, served, tmp_path):
+    """The graph holds no call of Python."""
+    graphs = [f.graph.as_graph_def() for f in (served.default, served.tokens)
+              for f in f.concrete_functions]  # fmt: skip
+    ops = {node.op for graph in graphs for node in graph.node}
+    ops |= {n.op for graph in graphs for f in graph.library.function for n in f.node_def}
+    assert "StringSplitV2" in ops and not [op for op in ops if "Py" in op]
+
+
+@pytest.fixture(scope="module")
+def cache(small, tmp_path_factory):
+    """A model of characters and a token cache of its words, doubled to be told apart."""
+    import h5py
+
+    folder = write(tmp_path_factory.mktemp("cached"), "short_words_261")
+    files = (folder / "vocab.txt", folder / "options.json", folder / "weights.hdf5")
+    dump_token_embeddings(*files, folder / "tokens.cache")
+    with h5py.File(folder / "tokens.cache", "r+") as file:
+        file["embedding"][...] *= 2
+    return folder, folder / "tokens.cache"
+
+
+@pytest.mark.slow
+def test_a_token_cache_is_served(cache, tmp_path):
+    folder, file = cache
+    export_saved_model(folder, tmp_path / "served", embedding_weight_file=file)
+    elmo = ELMo.from_pretrained(folder, embedding_weight_file=file)
+    compare(tf.saved_model.load(str(tmp_path / "served")), expected_outputs(elmo, [1 / 3] * 3))
+
+
+# The mix
+
+
+def test_weights_of_the_layers(small, tmp_path, capsys):
+    arguments = ["export", str(small), str(tmp_path / "served"), "--layer-weights", "0.25,-2"]
+    assert main(arguments) == 0
+    assert capsys.readouterr().out == f"{tmp_path / 'served'}\n"
+    expected = expected_outputs(ELMo.from_pretrained(small), [0.25, -2])
+    compare(tf.saved_model.load(str(tmp_path / "served")), expected)
+
+
+@pytest.fixture(scope="module")
+def trained(small, tmp_path_factory):
+    """A Keras model with two mixes: `elmo` of an ELMoEmbedding, `parts` of weight_layers."""
+    text, ids = keras.Input((), dtype="string"), keras.Input((None,), dtype="int32")
+    elmo = ELMoEmbedding.from_pretrained(small)
+    pair = (small / "options.json", small / "weights.hdf5")
+    layers = BidirectionalLanguageModel(*pair, use_character_inputs=False)(ids)
+    parts = weight_layers("parts", layers, do_layer_norm=True)
+    elmo.mix.W.assign([0.5, -1])
+    elmo.mix.gamma.assign([3.0])
+    parts["mix"].W.assign([0.25, 1])
+    path = tmp_path_factory.mktemp("trained") / "model.keras"
+    keras.Model([text, ids], [elmo(text), parts["weighted_op"]]).save(path)
+    return path
+
+
+def test_a_trained_mix(small, trained, tmp_path):
+    arguments = ["--mix", str(trained), "--mix_name", "elmo"]
+    assert main(["export", str(small), str(tmp_path / "served"), *arguments]) == 0
+    softmax = np.exp([0.5, -1]) / np.exp([0.5, -1]).sum()
+    expected = expected_outputs(ELMo.from_pretrained(small), 3 * softmax)
+    compare(tf.saved_model.load(str(tmp_path / "served")), expected)
+
+
+@pytest.mark.slow
+def test_a_mix_that_normalises_does_so_within_each_sentence(small, trained, tmp_path):
+    mix = read_mix(trained, "parts")
+    export_saved_model(small, tmp_path / "served", mix=mix)
+    elmo = ELMo.from_pretrained(small)
+    expected = expected_outputs(elmo, [0.5, 0.5])
+    vectors, mask = elmo.encode(TEXT, mix, output="padded")
+    expected["elmo"] = vectors
+    n_tokens = np.maximum(mask.sum(axis=1, keepdims=True), 1)
+    expected["default"] = vectors.sum(axis=1) / n_tokens
+    compare(tf.saved_model.load(str(tmp_path / "served")), expected)
+
+
+def test_a_mix_is_read_from_a_keras_file(trained, tmp_path):
+    np.testing.assert_array_equal(read_mix(trained, "parts").W, [0.25, 1])
+    with pytest.raises(InputError, match=r"one mix of layers is expected, or the name of one; .*"
+                       r"model.keras has 'elmo', 'parts'"):  # fmt: skip
+        read_mix(trained)
+    with pytest.raises(InputError, match=r"layers called 'other' is expected; .* has 'e"):
+        read_mix(trained, "other")
+    with pytest.raises(FileNotFoundError, match=r"The Keras model 'no.keras' does not exist"):
+        read_mix("no.keras")
+    (tmp_path / "bad.keras").write_bytes(b"not a model")
+    with pytest.raises(InputError, match=r"bad.keras: Keras cannot load it: "):
+        read_mix(tmp_path / "bad.keras")
+    inputs = keras.Input((3,))
+    keras.Model(inputs, keras.layers.Dense(1)(inputs)).save(tmp_path / "none.keras")
+    with pytest.raises(InputError, match=r"is expected, or the name of one; .*none.keras has none"):
+        read_mix(tmp_path / "none.keras")
+
+
+@pytest.mark.parametrize(
+    "mix, message",
+    [
+        (ScalarMix(3, name="m"), "the mix 'm' is for 3 layers, the model has 2"),
+        ([1, 2, 3], "or 2 finite weights are expected"),
+        ("top", "mix: a ScalarMix or a weight for each layer is expected: 'top'"),
+        (1, "mix: a ScalarMix or a weight for each layer is expected: 1"),
+    ],
+)
+def test_mixes_that_do_not_fit(small, tmp_path, mix, message):
+    with pytest.raises(InputError, match=message):
+        export_saved_model(small, tmp_path / "served", mix=mix)
+    assert os.listdir(tmp_path) == []
+
+
+# The folder
+
+
+def contents(folder):
+    return {p.name: p.read_bytes() for p in Path(folder).iterdir() if p.is_file()}
+
+
+def test_a_folder_that_is_there_is_not_replaced(small, tmp_path, capsys):
+    out = tmp_path / "served"
+    out.mkdir()
+    (out / "notes.txt").write_text("mine", encoding="utf-8")
+    arguments = ["export", str(small), str(out)]
+    message = input_error(arguments, capsys)
+    assert message.endswith("served' is there already; it would be overwritten.")
+    message = input_error([*arguments, "--force"], capsys)
+    assert message.endswith("served' holds no saved_model.pb; it is not replaced.")
+    assert contents(out) == {"notes.txt": b"mine"} and os.listdir(tmp_path) == ["served"]
+    file = tmp_path / "file"
+    file.write_text("mine", encoding="utf-8")
+    message = input_error(["export", str(small), str(file), "--force"], capsys)
+    assert message.endswith("file' is a file; a folder is to be written there.")
+
+
+def test_a_saved_model_is_replaced_if_that_is_wanted(small, tmp_path, capsys):
+    out = tmp_path / "served"
+    (out / "variables").mkdir(parents=True)
+    (out / "saved_model.pb").write_bytes(b"old")
+    arguments = ["export", str(small), f"{out}{os.sep}"]
+    assert "it would be overwritten" in input_error(arguments, capsys)
+    assert main([*arguments, "--force"]) == 0
+    assert len(contents(out)["saved_model.pb"]) > 1000 and os.listdir(tmp_path) == ["served"]
+
+
+def test_an_export_that_fails_leaves_nothing(small, tmp_path, monkeypatch):
+    def fail(module, folder, **settings):
+        (Path(folder) / "saved_model.pb").write_bytes(b"half")
+        raise OSError("no space left")
+
+    monkeypatch.setattr(tf.saved_model, "save", fail)
+    with pytest.raises(OSError, match="no space left"):
+        export_saved_model(small, tmp_path / "served")
+    assert os.listdir(tmp_path) == []
+
+
+def test_an_empty_folder_is_taken(small, tmp_path, monkeypatch):
+    def save(module, folder, **settings):
+        (Path(folder) / "saved_model.pb").write_bytes(b"model")
+
+    monkeypatch.setattr(tf.saved_model, "save", save)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "served").mkdir()
+    assert export_saved_model(small, "served") == "served"
+    assert contents("served") == {"saved_model.pb": b"model"}
+
+
+# Refusals
+
+
+def test_a_model_of_words_needs_its_vocabulary(small, tmp_path, capsys):
+    pair = ["--options_file", str(small / "options.json"),
+            "--weight_file", str(small / "weights.hdf5")]  # fmt: skip
+    message = input_error(["export", str(tmp_path / "served"), *pair], capsys)
+    assert "a model of words takes text with the vocabulary" in message
+    assert os.listdir(tmp_path) == []
+
+
+def test_usage(small, tmp_path, capsys):
+    out = str(tmp_path / "served")
+    assert "name a model's folder or ZIP file, or both" in usage_error(["export", out], capsys)
+    both = ["export", str(small), out, "--mix", "m.keras", "--layer_weights", "1,2"]
+    assert "not allowed with argument" in usage_error(both, capsys)
+    words = ["export", str(small), out, "--layer_weights", "1,two"]
+    assert "numbers with commas between are expected, as 0.2,0.5,0.3, not '1,two'" in usage_error(
+        words, capsys
+    )
+    name = ["export", str(small), out, "--mix_name", "m"]
+    assert "--mix_name goes with --mix" in usage_error(name, capsys)
