@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from bilm.errors import InputError
-from bilm.layers import CharacterEncoder, LSTMStack, WordEmbedding
+from bilm.layers import CharacterEncoder, DictionaryEncoder, LSTMStack, WordEmbedding
 from bilm.options import Options
 from bilm.weights import Encoder, Weight, weight_table
 
@@ -54,9 +54,8 @@ def build_network(
     elif options.char_cnn is None:
         raise InputError("The options have no char_cnn: the model takes words, not characters.")
     else:
-        encoder = CharacterEncoder(
-            options.char_cnn, size, seed=seed, precision=precision, name="encoder"
-        )
+        kind = CharacterEncoder if options.char_cnn.dictionary is None else DictionaryEncoder
+        encoder = kind(options.char_cnn, size, seed=seed, precision=precision, name="encoder")
     stacks = tuple(
         LSTMStack(
             options.lstm,

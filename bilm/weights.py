@@ -16,17 +16,20 @@ from typing import Any
 import h5py
 import numpy as np
 
+from bilm.data.dictionary import from_bytes
 from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write, require_file
-from bilm.layers import CharacterEncoder, LSTMStack, Softmax, WordEmbedding
+from bilm.layers import CharacterEncoder, DictionaryEncoder, LSTMStack, Softmax, WordEmbedding
 
-Encoder = CharacterEncoder | WordEmbedding
+Encoder = CharacterEncoder | DictionaryEncoder | WordEmbedding
 
 # The groups that published files hold. Others may stand beside them; no known reader minds.
-ENCODER_GROUPS = ("char_embed", "CNN", "embedding")
+ENCODER_GROUPS = ("char_embed", "CNN", "embedding", "dictionary/")
 LSTM_GROUPS = ("RNN_", "rnn")
 # Groups that our own files may have besides: of a softmax that is tied there is only b.
 SOFTMAX_W, SOFTMAX_B, VOCABULARY = "softmax/W", "softmax/b", "vocabulary/words"
+# The tokens of a dictionary by rows, as UTF-8 bytes, one a line.
+DICTIONARY_CHARACTERS, DICTIONARY_WORDS = "tokens/characters", "tokens/words"
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,15 @@ def _encoder_weights(encoder: Encoder) -> Iterator[Weight]:
     if isinstance(encoder, WordEmbedding):
         yield named(encoder.embedding, "embedding")
         return
-    yield named(encoder.char_embed, "char_embed")
+    if isinstance(encoder, DictionaryEncoder):
+        # Under another name: who takes the rows for bytes would give wrong vectors.
+        yield named(encoder.characters.char_embed, "dictionary/char_embed")
+        if encoder.word_embed is not None:
+            yield named(encoder.word_embed, "dictionary/word_embed")
+            yield named(encoder.W_word, "dictionary/W_word")
+        encoder = encoder.characters
+    else:
+        yield named(encoder.char_embed, "char_embed")
     for i, (kernel, bias) in enumerate(encoder.convolutions):
         yield named(kernel, f"CNN/W_cnn_{i}")
         yield named(bias, f"CNN/b_cnn_{i}")
@@ -192,14 +203,46 @@ def open_hdf5(path: PathLike) -> Iterator[h5py.File]:
 
 
 def save_hdf5(
-    path: PathLike, values: Mapping[str, np.ndarray], words: Sequence[str] | None = None
+    path: PathLike,
+    values: Mapping[str, np.ndarray],
+    words: Sequence[str] | None = None,
+    texts: Mapping[str, np.ndarray] | None = None,
 ) -> None:
-    """Write float32 datasets, and a vocabulary if there is one, to an HDF5 file, whole or not."""
+    """Write an HDF5 file, whole or not at all.
+
+    Args:
+        values: float32 datasets.
+        words: a vocabulary.
+        texts: uint8 datasets.
+    """
     with atomic_write(path) as temporary, h5py.File(temporary, "w") as file:
         for name, value in values.items():
             file.create_dataset(name, data=np.asarray(value, np.float32))
+        for name, value in (texts or {}).items():
+            file.create_dataset(name, data=value)
         if words is not None:
             file.create_dataset(VOCABULARY, data=list(words), dtype=h5py.string_dtype("utf-8"))
+
+
+def load_dictionaries(path: PathLike, sizes: Mapping[str, int]) -> dict[str, list[str]]:
+    """The tokens of dictionaries by their rows.
+
+    Args:
+        sizes: name of each dataset, and its number of tokens.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: the file is not HDF5, or is damaged, or a dictionary is missing or has another
+            number of tokens.
+    """
+    found = {}
+    with open_hdf5(path) as file:
+        for name in sizes:
+            found[name] = from_bytes(file[name][...]) if name in file else []
+    for name, size in sizes.items():
+        if len(found[name]) != size:
+            raise InputError(f"{path}: {name}: {size} tokens are expected, not {len(found[name])}.")
+    return found
 
 
 def load_vocabulary_words(path: PathLike) -> list[str]:

@@ -22,7 +22,7 @@ LINES = (
     ("weights",),
     ("network",),
     ("embedding",),
-    ("elmo", "model", "training"),
+    ("conversion", "elmo", "model", "training"),
     ("prediction", "serving"),
     ("demo",),
     ("cli",),

@@ -22,7 +22,7 @@ from bilm.errors import InputError, TrainingError
 
 VERBS = (
     "shard", "vocab", "train", "restart", "test", "plot", "dump", "info", "embed", "export",
-    "score", "substitutes", "demo",
+    "score", "substitutes", "convert", "demo",
 )  # fmt: skip
 
 

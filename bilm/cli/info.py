@@ -134,7 +134,12 @@ def human_text(facts: dict[str, Any]) -> list[tuple[str, str]]:
 def _input_text(source: dict[str, Any]) -> str:
     if source["kind"] == "words":
         return f"words, a table of {source['words'] or 0:,}"
-    return f"characters, up to {source['max_characters_per_token']} a token"
+    text = f"characters, up to {source['max_characters_per_token']} a token"
+    tokens = source["dictionary"]
+    if tokens:
+        text += f"; a dictionary of {tokens['n_characters']:,} characters"
+        text += f" and one of {tokens['n_words']:,} words" if tokens["word_dim"] else ""
+    return text
 
 
 def _encoder_text(source: dict[str, Any], size: int) -> str:

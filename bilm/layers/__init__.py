@@ -1,5 +1,6 @@
 """Ids to tensors: the Keras layers that the language model is made of."""
 
+from bilm.layers.dictionary_encoder import DictionaryEncoder
 from bilm.layers.lstm import LSTMStack, States
 from bilm.layers.recurrence import LSTMState
 from bilm.layers.sampled_softmax import Negatives
@@ -11,6 +12,7 @@ from bilm.layers.token_encoder import CharacterEncoder, WordEmbedding
 __all__ = [
     "CharacterEncoder",
     "CharacterIds",
+    "DictionaryEncoder",
     "LSTMStack",
     "LSTMState",
     "Negatives",

@@ -92,7 +92,7 @@ class CharacterEncoder(keras.layers.Layer):
         self._seed = seed
         self.char_embed = self.add_weight(
             name="char_embed",
-            shape=(N_CHARACTERS, options.embedding_dim),
+            shape=(options.n_characters, options.embedding_dim),
             initializer=uniform(1.0, seed, "char_embed"),
         )
         self.convolutions = [
@@ -129,7 +129,8 @@ class CharacterEncoder(keras.layers.Layer):
 
     def _add_projection(self) -> tuple[Any, Any] | None:
         size = self.options.n_filters
-        if size == self.projection_dim:
+        # With a dictionary the characters are always projected, the word beside them.
+        if size == self.projection_dim and self.options.dictionary is None:
             return None
         initial = normal(math.sqrt(1 / size), self._seed, "projection")
         shape = (size, self.projection_dim)
@@ -151,7 +152,7 @@ class CharacterEncoder(keras.layers.Layer):
 
     def _convolve(self, characters: tf.Tensor) -> tf.Tensor:
         """The concatenated convolutions (n, n_filters), words of like length together."""
-        lengths = word_lengths(characters)
+        lengths = word_lengths(characters, self.options.n_characters)
         order = tf.argsort(lengths)
         n = tf.shape(order)[0]
         bounds = [n * k // _N_PARTS for k in range(_N_PARTS + 1)]
@@ -195,11 +196,12 @@ class CharacterEncoder(keras.layers.Layer):
         return gate * new + (1 - gate) * x
 
 
-def word_lengths(characters: tf.Tensor) -> tf.Tensor:
+def word_lengths(characters: tf.Tensor, n_characters: int = N_CHARACTERS) -> tf.Tensor:
     """How many characters of each word are there, its marks included: int32 (n,).
 
-    A place is taken as part of the word when something stands there or after it.
+    A place is taken as part of the word when something stands there or after it. The last of
+    `n_characters` is padding.
     """
-    here = (characters != 0) & (characters != N_CHARACTERS)
+    here = (characters != 0) & (characters != n_characters)
     columns = tf.range(1, tf.shape(characters)[1] + 1)
     return tf.reduce_max(tf.where(here, columns, 0), axis=1)

@@ -88,6 +88,12 @@ class BidirectionalLanguageModel(keras.layers.Layer):
             raise InputError(
                 f"max_batch_size: a whole number from 1 is expected, not {max_batch_size!r}."
             )
+        char_cnn = self.options.char_cnn
+        if use_character_inputs and char_cnn is not None and char_cnn.dictionary is not None:
+            raise InputError(
+                "The model reads characters of a dictionary, which Batcher does not give: `ELMo` "
+                "takes text; or make a token cache, for use_character_inputs=False."
+            )
         if use_character_inputs and embedding_weight_file is not None:
             raise InputError("embedding_weight_file is for word ids: use_character_inputs=False.")
         if not use_character_inputs and n_tokens is None:

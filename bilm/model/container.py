@@ -201,7 +201,7 @@ def _no_weights(source: str, folders: Mapping[str, list[str]]) -> str:
     if "encoder.pkl" in bases:
         return (
             f"{source}: a model of ELMoForManyLangs (encoder.pkl), which is another format than "
-            "weights in HDF5."
+            f"weights in HDF5: `bilm convert {source} FOLDER` makes a model of it."
         )
     listed = ", ".join(bases[:8]) + (", ..." if len(bases) > 8 else "")
     return (

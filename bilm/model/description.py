@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 from collections.abc import Mapping
@@ -12,9 +13,17 @@ from bilm.model.container import ModelSource, open_container
 from bilm.model.loading import count_embedded_tokens, load_network, read_options
 from bilm.network import build_network
 from bilm.options import Options
-from bilm.weights import SOFTMAX_B, SOFTMAX_W, VOCABULARY, dataset_shapes
+from bilm.weights import (
+    DICTIONARY_CHARACTERS,
+    DICTIONARY_WORDS,
+    SOFTMAX_B,
+    SOFTMAX_W,
+    VOCABULARY,
+    dataset_shapes,
+)
 
 _SOFTMAX = "softmax/"
+_TEXTS = {VOCABULARY, DICTIONARY_CHARACTERS, DICTIONARY_WORDS}
 
 
 def describe_model(source: ModelSource) -> dict[str, Any]:
@@ -49,7 +58,7 @@ def describe_model(source: ModelSource) -> dict[str, Any]:
         facts["weights"] = {
             "file": os.path.basename(files.weights),
             "bytes": os.path.getsize(files.weights),
-            "other_datasets": sorted(set(shapes) - used - set(softmax) - {VOCABULARY}),
+            "other_datasets": sorted(set(shapes) - used - set(softmax) - _TEXTS),
         }
         facts["vocabulary"] = describe_vocabulary(files.vocabulary)
     return facts
@@ -80,6 +89,7 @@ def describe_options(options: Options, n_tokens: int | None) -> dict[str, Any]:
             "activation": char_cnn.activation,
             "highway_layers": char_cnn.n_highway,
             "projection": char_cnn.n_filters != lstm.projection_dim,
+            "dictionary": char_cnn.dictionary and dataclasses.asdict(char_cnn.dictionary),
         }
     return {
         "input": source,

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 
 import h5py
 import numpy as np
 import tensorflow as tf
 
-from bilm.data import Vocabulary, encode_words, prefetch
-from bilm.embedding.corpus import CorpusEncoder, WordIds
+from bilm.data import Vocabulary, prefetch
+from bilm.embedding.corpus import CorpusEncoder
 from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write, read_lines
-from bilm.model.loading import count_embedded_tokens, load_network, read_options
+from bilm.model.loading import character_ids, count_embedded_tokens, load_network, read_options
 from bilm.network import build_network
 from bilm.options import Options
 
@@ -44,6 +43,7 @@ def dump_token_embeddings(
     if options.max_word_length is None:
         raise InputError(f"{options_file}: no char_cnn: a model of words has its vectors already.")
     vocabulary = Vocabulary(vocab_file)
+    word_ids = character_ids(options, weight_file)
     network = build_network(options)
     load_network(network, weight_file)
     encode = tf.function(network.encoder, reduce_retracing=True, autograph=False)
@@ -53,7 +53,7 @@ def dump_token_embeddings(
         for start in range(0, vocabulary.size, _WORDS_AT_ONCE):
             stop = min(start + _WORDS_AT_ONCE, vocabulary.size)
             words = [vocabulary.id_to_word(number) for number in range(start, stop)]
-            characters = encode_words(words, options.max_word_length).astype(np.int32) + 1
+            characters = word_ids(words).astype(np.int32) + 1
             embedding[start:stop] = encode(tf.constant(characters)).numpy()
 
 
@@ -103,10 +103,9 @@ def load_corpus_encoder(
 ) -> CorpusEncoder:
     """A `CorpusEncoder` for a model's files, with character or word input as the options say."""
     vocabulary = Vocabulary(vocab_file)
-    max_word_length = options.max_word_length
-    if max_word_length is not None:
+    if options.max_word_length is not None:
         network = build_network(options, precision=precision, own_gradient=False)
-        word_ids: WordIds = functools.partial(encode_words, max_word_length=max_word_length)
+        word_ids = character_ids(options, weight_file)
     else:
         n_tokens = count_embedded_tokens(weight_file)
         if n_tokens != vocabulary.size:

@@ -9,17 +9,23 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.data import Vocabulary, encode_words
+from bilm.data import Vocabulary
 from bilm.data.encoding import UNK
 from bilm.embedding.corpus import Sentence, WordIds
 from bilm.errors import InputError
 from bilm.files import PathLike
 from bilm.layers import WordEmbedding
 from bilm.model.container import ModelFiles
-from bilm.model.loading import load_cache, load_network, read_table_words
+from bilm.model.loading import (
+    character_ids,
+    holds_characters,
+    load_cache,
+    load_network,
+    read_table_words,
+)
 from bilm.network import Network, build_network
 from bilm.options import Options
-from bilm.weights import Encoder, dataset_shapes
+from bilm.weights import Encoder
 
 
 class WordInput:
@@ -87,7 +93,7 @@ def load_words(
     if max_word_length is not None and embedding_weight_file is None:
         network = build_network(options, precision=precision, own_gradient=False)
         load_network(network, files.weights)
-        return WordInput(network, _characters(max_word_length))
+        return WordInput(network, character_ids(options, files.weights))
     if vocab_file is None:
         what = "a model of words" if options.char_cnn is None else "a token cache"
         raise InputError(
@@ -96,10 +102,10 @@ def load_words(
         )
     table_file = embedding_weight_file or files.weights
     vocabulary = read_table_words(vocab_file, table_file)
-    if max_word_length is not None and "char_embed" in dataset_shapes(files.weights):
+    if max_word_length is not None and holds_characters(files.weights):
         network = build_network(options, precision=precision, own_gradient=False)
         load_network(network, files.weights)
-        characters = _characters(max_word_length)
+        characters = character_ids(options, files.weights)
         return _with_cache(network, characters, vocabulary, table_file)
     network = build_network(options, vocabulary.size, precision=precision, own_gradient=False)
     load_network(network, files.weights, embedding_weight_file)
@@ -115,10 +121,6 @@ def _refusal(word: str, vocab_file: PathLike, weight_file: PathLike) -> str:
         f"{word!r} is not in {vocab_file}, and {weight_file} has no weights of a character "
         "encoder (char_embed), so the word has no vector."
     )
-
-
-def _characters(max_word_length: int) -> WordIds:
-    return functools.partial(encode_words, max_word_length=max_word_length)
 
 
 def _with_cache(

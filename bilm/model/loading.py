@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any
 
-from bilm.data import Vocabulary
+from bilm.data import Vocabulary, encode_words
+from bilm.data.dictionary import DictionaryIds
+from bilm.embedding.corpus import WordIds
 from bilm.errors import InputError
 from bilm.files import PathLike
 from bilm.layers import WordEmbedding
 from bilm.network import Network
 from bilm.options import Options
-from bilm.weights import ENCODER_GROUPS, LSTM_GROUPS, dataset_shapes, load_hdf5, weight_table
+from bilm.weights import (
+    DICTIONARY_CHARACTERS,
+    DICTIONARY_WORDS,
+    ENCODER_GROUPS,
+    LSTM_GROUPS,
+    dataset_shapes,
+    load_dictionaries,
+    load_hdf5,
+    weight_table,
+)
 
 
 def read_options(options: PathLike | Mapping[str, Any] | Options) -> Options:
@@ -65,6 +77,32 @@ def load_cache(table_file: PathLike, n_tokens: int, projection_dim: int) -> Word
     others = (*ENCODER_GROUPS, *LSTM_GROUPS)
     load_hdf5(table_file, weight_table(cache, ()), also=others)
     return cache
+
+
+def holds_characters(file: PathLike) -> bool:
+    """Whether a weights file has an encoder of characters."""
+    return not {"char_embed", "dictionary/char_embed"}.isdisjoint(dataset_shapes(file))
+
+
+def character_ids(options: Options, weight_file: PathLike) -> WordIds:
+    """What gives the ids of words to a model that reads characters.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: the model reads words; or its dictionaries are not in the file.
+    """
+    char_cnn = options.char_cnn
+    if char_cnn is None:
+        raise InputError("The options have no char_cnn: the model takes words, not characters.")
+    length = char_cnn.max_characters_per_token
+    if char_cnn.dictionary is None:
+        return functools.partial(encode_words, max_word_length=length)
+    sizes = {DICTIONARY_CHARACTERS: char_cnn.dictionary.n_characters}
+    if char_cnn.dictionary.word_dim:
+        sizes[DICTIONARY_WORDS] = char_cnn.dictionary.n_words
+    tokens = load_dictionaries(weight_file, sizes)
+    words = tokens.get(DICTIONARY_WORDS)
+    return DictionaryIds(tokens[DICTIONARY_CHARACTERS], words, length, str(weight_file))
 
 
 def load_network(

@@ -46,6 +46,29 @@ class LSTMOptions:
 
 
 @dataclass(frozen=True)
+class DictionaryOptions:
+    """The `dictionary` of a `char_cnn`: characters and words by their rows, in place of bytes.
+
+    Models that `bilm convert` made of those of ELMoForManyLangs have one.
+
+    Attributes:
+        n_characters: rows of the dictionary of characters, of which the last one is padding.
+        n_words: rows of the dictionary of words; 0 if there is none.
+        word_dim: size of a word's own vector, which is projected beside its characters'.
+    """
+
+    n_characters: int
+    n_words: int = 0
+    word_dim: int = 0
+
+    def __post_init__(self) -> None:
+        for name, low in (("n_characters", 1), ("n_words", 0), ("word_dim", 0)):
+            value = getattr(self, name)
+            rule = f"a whole number from {low}"
+            require(is_count(value, low), f"char_cnn.dictionary.{name}", rule, value)
+
+
+@dataclass(frozen=True)
 class CharCNNOptions:
     """The `char_cnn` part: a word's vector from its characters.
 
@@ -55,6 +78,7 @@ class CharCNNOptions:
         embedding_dim: size of a character's vector.
         n_highway: highway layers.
         max_characters_per_token: characters of a word, its begin and end marks among them.
+        dictionary: what stands in place of bytes; None for the published models, which have them.
     """
 
     filters: tuple[tuple[int, int], ...]
@@ -62,6 +86,7 @@ class CharCNNOptions:
     embedding_dim: int
     n_highway: int = 0
     max_characters_per_token: int = 50
+    dictionary: DictionaryOptions | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -81,6 +106,11 @@ class CharCNNOptions:
             for pair in self.filters
         )
         require(good, "char_cnn.filters", rule, self.filters)
+
+    @property
+    def n_characters(self) -> int:
+        """Rows of the table of characters; the last one is padding."""
+        return N_CHARACTERS if self.dictionary is None else self.dictionary.n_characters
 
     @property
     def n_filters(self) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 
 from bilm.errors import InputError
 from bilm.files import PathLike, read_json_object
-from bilm.options.network import N_CHARACTERS, CharCNNOptions, LSTMOptions
+from bilm.options.network import N_CHARACTERS, CharCNNOptions, DictionaryOptions, LSTMOptions
 from bilm.options.rules import (
     COUNT,
     PAIRS,
@@ -113,7 +113,7 @@ class Options:
 
     def training_dict(self) -> dict[str, Any]:
         """The contents of a training file, in the original's keys."""
-        network = _network_dict(self, N_CHARACTERS)
+        network = _network_dict(self, n_masks=0)
         names = [field.name for field in dataclasses.fields(self)][2:]
         run = {name: getattr(self, name) for name in names}
         absent = {name for name in ("n_tokens_vocab", "n_train_tokens") if run[name] is None}
@@ -125,7 +125,7 @@ class Options:
         Nobody but us writes one-direction models for inference, so the key is there only then.
         """
         # The reader's row for the mask is counted: 262 for the same 261 rows of weights.
-        network = _network_dict(self, N_CHARACTERS + 1)
+        network = _network_dict(self, n_masks=1)
         if not self.bidirectional:
             network["bidirectional"] = False
         if self.char_cnn is None and self.n_tokens_vocab is not None:
@@ -136,6 +136,7 @@ class Options:
 _LSTM_KEYS = tuple(field.name for field in dataclasses.fields(LSTMOptions))
 _CHAR_CNN_KEYS = (
     "activation", "filters", "embedding", "n_characters", "n_highway", "max_characters_per_token",
+    "dictionary",
 )  # fmt: skip
 
 
@@ -164,10 +165,12 @@ def _read_char_cnn(options: Mapping[str, Any], source: str) -> CharCNNOptions:
     require_key(values, "filters", "char_cnn.", PAIRS)
     embedding = _part(values, "embedding", "char_cnn.")
     require_key(embedding, "dim", "char_cnn.embedding.", COUNT)
-    n_characters = values.get("n_characters", N_CHARACTERS)
+    dictionary = _read_dictionary(values, source) if values.get("dictionary") else None
+    n_rows = N_CHARACTERS if dictionary is None else dictionary.n_characters
+    n_characters = values.get("n_characters", n_rows)
     # Training files count the rows of the table, inference files the mask's row too.
-    rule = f"{N_CHARACTERS} or {N_CHARACTERS + 1}"
-    known = n_characters in (N_CHARACTERS, N_CHARACTERS + 1)
+    rule = f"{n_rows} or {n_rows + 1}"
+    known = n_characters in (n_rows, n_rows + 1)
     require(known, "char_cnn.n_characters", rule, n_characters)
     _warn_unknown(values, _CHAR_CNN_KEYS, f"{source}: char_cnn")
     pairs = values["filters"]
@@ -179,8 +182,17 @@ def _read_char_cnn(options: Mapping[str, Any], source: str) -> CharCNNOptions:
         filters=tuple((pair[0], pair[1]) if len(pair) == 2 else tuple(pair) for pair in pairs),
         activation=values["activation"],
         embedding_dim=embedding["dim"],
+        dictionary=dictionary,
         **{key: values[key] for key in ("n_highway", "max_characters_per_token") if key in values},
     )
+
+
+def _read_dictionary(char_cnn: Mapping[str, Any], source: str) -> DictionaryOptions:
+    values = _part(char_cnn, "dictionary", "char_cnn.")
+    keys = [field.name for field in dataclasses.fields(DictionaryOptions)]
+    _warn_unknown(values, keys, f"{source}: char_cnn.dictionary")
+    require_key(values, "n_characters", "char_cnn.dictionary.", COUNT)
+    return DictionaryOptions(**{key: values[key] for key in keys if key in values})
 
 
 def _part(values: Mapping[str, Any], key: str, prefix: str = "") -> Mapping[str, Any]:
@@ -196,7 +208,7 @@ def _warn_unknown(values: Mapping[str, Any], known: Any, source: str) -> None:
         logger.warning("%s: keys without a meaning here: %s", source, ", ".join(unknown))
 
 
-def _network_dict(options: Options, n_characters: int) -> dict[str, Any]:
+def _network_dict(options: Options, n_masks: int) -> dict[str, Any]:
     lstm = dataclasses.asdict(options.lstm)
     network: dict[str, Any] = {
         "lstm": {key: value for key, value in lstm.items() if value is not None}
@@ -207,7 +219,9 @@ def _network_dict(options: Options, n_characters: int) -> dict[str, Any]:
             "filters": [list(pair) for pair in options.char_cnn.filters],
             "n_highway": options.char_cnn.n_highway,
             "embedding": {"dim": options.char_cnn.embedding_dim},
-            "n_characters": n_characters,
+            "n_characters": options.char_cnn.n_characters + n_masks,
             "max_characters_per_token": options.char_cnn.max_characters_per_token,
         }
+        if options.char_cnn.dictionary is not None:
+            network["char_cnn"]["dictionary"] = dataclasses.asdict(options.char_cnn.dictionary)
     return network

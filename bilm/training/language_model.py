@@ -153,6 +153,10 @@ class LanguageModel(keras.Model):
 
 def _checked_vocabulary_size(options: Options, is_training: bool) -> int:
     n_tokens = options.n_tokens_vocab
+    if options.char_cnn is not None and options.char_cnn.dictionary is not None:
+        raise InputError(
+            "char_cnn.dictionary: models with dictionaries of characters do not train."
+        )
     if n_tokens is None:
         raise InputError("options: n_tokens_vocab, the size of the vocabulary, is missing.")
     n_samples = options.n_negative_samples_batch
