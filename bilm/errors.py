@@ -13,3 +13,15 @@ class InputError(ValueError):
 
 class TrainingError(RuntimeError):
     """A training run that cannot go on; what it had saved stays."""
+
+
+class NotFiniteError(TrainingError):
+    """A loss or a variable is not finite."""
+
+
+class WorkersError(TrainingError):
+    """Another worker of the run has stopped."""
+
+
+class WorkerLostError(WorkersError):
+    """Another worker of the run cannot be reached any more."""

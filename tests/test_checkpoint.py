@@ -119,6 +119,18 @@ def test_a_newest_checkpoint_that_is_not_whole_is_passed_over(copy, caplog, harm
     assert messages == [f"{copy / 'model.ckpt-3'}: cut off or damaged, passed over"]
 
 
+def test_damage_within_is_passed_over_when_all_is_read(copy, caplog):
+    data = copy / "model.ckpt-3.data-00000-of-00001"
+    contents = bytearray(data.read_bytes())
+    contents[len(contents) // 2] ^= 1
+    data.write_bytes(contents)
+    load = bilm.load_options_latest_checkpoint
+    assert load(copy)[1] == str(copy / "model.ckpt-3")
+    assert load(copy, verify=True)[1] == str(copy / "model.ckpt-2")
+    messages = [record.getMessage() for record in caplog.records]
+    assert messages == [f"{copy / 'model.ckpt-3'}: cut off or damaged, passed over"]
+
+
 def test_a_checkpoint_without_an_index_was_never_finished(copy, caplog):
     (copy / "model.ckpt-3.index").unlink()
     assert bilm.load_options_latest_checkpoint(copy)[1] == str(copy / "model.ckpt-2")

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
 import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -252,49 +249,3 @@ def test_the_sampled_perplexity_is_said_to_be_sampled(corpus, tmp_path):
     train(options, corpus.data(options), tmp_path)
     text = (tmp_path / "log" / "train_log.jsonl").read_text(encoding="utf-8")
     assert all(json.loads(line)["sampled"] for line in text.splitlines())
-
-
-TWO_DEVICES = """
-import json, sys
-import numpy as np
-import tensorflow as tf
-tf.config.set_logical_device_configuration(
-    tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
-)
-import bilm
-from tests.small_runs import Corpus
-from pathlib import Path
-options, folder, n_gpus = json.loads(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
-record = bilm.train(
-    options, Corpus(folder, [], []).data(options), n_gpus, folder / f"on-{n_gpus}", None
-)
-print(json.dumps([record.checkpoint, record.train_perplexity, record.n_tokens]))
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind, sampled", [("short_words_261", True), ("one_direction_one_layer_words", False)]
-)
-def test_two_devices_are_one_with_twice_the_rows(kind, sampled, tmp_path):
-    write_corpus(tmp_path)
-    options = small_options(
-        kind, batch_size=2, sample_softmax=sampled, n_train_tokens=16 * STEPS, n_epochs=1
-    )
-    results = []
-    for n_gpus, changes in ((2, {}), (1, {"batch_size": 4})):
-        arguments = [json.dumps(options | changes), str(tmp_path), str(n_gpus)]
-        done = subprocess.run(
-            [sys.executable, "-c", TWO_DEVICES, *arguments],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        results.append(json.loads(done.stdout.splitlines()[-1]))
-    (two, of_two, tokens), (one, of_one, same_tokens) = results
-    assert tokens == same_tokens == 4 * 4 * STEPS
-    np.testing.assert_allclose(of_two, of_one, 1e-5)
-    expected = checkpoint_tensors(one)
-    assert math.isfinite(of_one[-1])
-    for name, value in checkpoint_tensors(two).items():
-        np.testing.assert_allclose(value, expected[name], 1e-4, 1e-5, err_msg=name)

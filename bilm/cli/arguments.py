@@ -133,7 +133,11 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         help="words of one epoch (default: the corpus is counted)",
     )
     group.add_argument(
-        "--n_gpus", type=whole_number(1), metavar="N", default=1, help="GPUs to use (default: 1)"
+        "--n_gpus",
+        type=whole_number(1),
+        metavar="N",
+        default=1,
+        help="GPUs of this machine (default: 1); several machines: see `bilm train --help`",
     )
     group.add_argument(
         "--seed",

@@ -29,11 +29,12 @@ def run(args: argparse.Namespace) -> int:
     """Train an existing model further."""
     training_flags.require_heldout(args)
     import_tensorflow()
+    replicas = training_run.join_workers(args.n_gpus)
     from bilm.training import load_options_latest_checkpoint
     from bilm.training.checkpoint import read_record
     from bilm.training.run import RunSettings, recorded_settings
 
-    values, checkpoint = load_options_latest_checkpoint(args.save_dir)
+    values, checkpoint = load_options_latest_checkpoint(args.save_dir, verify=True)
     record = read_record(checkpoint)
     if record is None:
         # The original program has no place to go on from: the text named now is counted.
@@ -45,5 +46,5 @@ def run(args: argparse.Namespace) -> int:
     vocab_file = training_run.find_vocabulary(args)
     vocabulary = training_run.load_vocabulary(vocab_file, options)
     options = training_run.fit_to_vocabulary(options, vocabulary.size, vocab_file, args.save_dir)
-    job = training_run.Job(options, settings, vocabulary, vocab_file, checkpoint)
+    job = training_run.Job(replicas, options, settings, vocabulary, vocab_file, checkpoint)
     return training_run.run_training(args, job)

@@ -29,7 +29,7 @@ def find_same_run(
     from bilm.training.checkpoint import read_record
     from bilm.training.run import recorded_settings
 
-    values, checkpoint = load_options_latest_checkpoint(args.save_dir)
+    values, checkpoint = load_options_latest_checkpoint(args.save_dir, verify=True)
     record = read_record(checkpoint)
     if record is None:
         raise _refusal(args, "it is of the original program")

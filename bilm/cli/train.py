@@ -8,6 +8,15 @@ word a line: <S>, </S>, <UNK>, then the words by falling count. Tokens are count
 The folder then holds checkpoints, options.json and the vocabulary (vocab.txt); `bilm test`
 measures it and `bilm dump` writes its weights for use. When it was stopped, by Ctrl-C, a crash or
 a full disk, the same command goes on from the last checkpoint.
+
+--n_gpus takes several GPUs of a machine. On several machines start the same command on each, with
+TF_CONFIG in the environment saying which are there and which this one is; the first of them writes
+--save_dir, which all of them must see:
+
+  TF_CONFIG='{"cluster": {"worker": ["HOST1:PORT", "HOST2:PORT"]},
+              "task": {"type": "worker", "index": 0}}' bilm train ...
+
+The corpus is divided among them, and --batch_size is that of each GPU (or machine without one).
 """
 
 from __future__ import annotations
@@ -37,6 +46,7 @@ def run(args: argparse.Namespace) -> int:
     """Train a new model, or go on with the run that this command began."""
     training_flags.require_heldout(args)
     import_tensorflow()
+    replicas = training_run.join_workers(args.n_gpus)
     from bilm.training.checkpoint import holds_model
     from bilm.training.run import RunSettings
 
@@ -50,5 +60,5 @@ def run(args: argparse.Namespace) -> int:
     checkpoint = None
     if goes_on:
         options, checkpoint = find_same_run(args, options, settings)
-    job = training_run.Job(options, settings, vocabulary, args.vocab_file, checkpoint)
+    job = training_run.Job(replicas, options, settings, vocabulary, args.vocab_file, checkpoint)
     return training_run.run_training(args, job)

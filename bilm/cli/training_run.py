@@ -16,10 +16,25 @@ from bilm.options import Options
 
 if TYPE_CHECKING:
     from bilm.data import BidirectionalLMDataset, LMDataset, Vocabulary
-    from bilm.training import TrainingProgress, TrainingRecord
+    from bilm.training import Replicas, TrainingProgress, TrainingRecord
     from bilm.training.run import RunSettings
 
 VOCABULARY_NAME = "vocab.txt"
+
+
+def join_workers(n_gpus: int) -> Replicas:
+    """The devices of the run; under TF_CONFIG the other workers are waited for.
+
+    Raises:
+        InputError: there are fewer GPUs, or TF_CONFIG is not right.
+    """
+    from bilm.training.cluster import find_worker
+    from bilm.training.replicas import find_replicas
+
+    worker = find_worker()
+    if not worker.is_alone:
+        note(f"worker {worker.index} of {worker.count}: waiting for the others ...")
+    return find_replicas(n_gpus)
 
 
 def note(text: str) -> None:
@@ -120,6 +135,7 @@ class Job:
     """What a run needs beside its flags.
 
     Attributes:
+        replicas: its devices.
         options: for the vocabulary.
         settings: seed, precision, schedule.
         vocabulary: of the model.
@@ -127,6 +143,7 @@ class Job:
         checkpoint: what to go on from; None starts a new model.
     """
 
+    replicas: Replicas
     options: Options
     settings: RunSettings
     vocabulary: Vocabulary
@@ -136,16 +153,20 @@ class Job:
 
 def run_training(args: argparse.Namespace, job: Job) -> int:
     """Train into --save_dir, showing progress, and print where the model is."""
+    share = job.replicas.worker.share
     corpus = open_corpus(
         job.options,
         args.train_prefix,
         job.vocabulary,
         shuffle_on_load=True,
         seed=job.settings.seed,
+        worker=share,
     )
     heldout = None
     if args.heldout_prefix is not None:
-        heldout = open_corpus(job.options, args.heldout_prefix, job.vocabulary, test=True)
+        heldout = open_corpus(
+            job.options, args.heldout_prefix, job.vocabulary, test=True, worker=share
+        )
     record = _train(args, job, corpus, heldout)
     _report(record, args.save_dir)
     return 0
@@ -163,7 +184,8 @@ def _train(args: argparse.Namespace, job: Job, corpus: Any, heldout: Any) -> Tra
     def progress(event: TrainingProgress) -> None:
         show(event)
         # After a step, whatever could be wrong with the input has been found.
-        _keep_vocabularies(job.vocab_file, args.save_dir)
+        if job.replicas.worker.is_chief:
+            _keep_vocabularies(job.vocab_file, args.save_dir)
 
     try:
         return train(

@@ -38,6 +38,11 @@ class _Dataset:
         return self._corpus.vocab
 
     @property
+    def worker(self) -> tuple[int, int]:
+        """(index, count): which share of the corpus this is."""
+        return self._corpus.worker
+
+    @property
     def max_word_length(self) -> int | None:
         """Characters a word; None if the vocabulary has no characters."""
         return getattr(self.vocab, "max_word_length", None)

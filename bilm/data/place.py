@@ -83,6 +83,14 @@ class Place(NamedTuple):
         settings = self.settings._replace(batch_size=batch_size, num_steps=num_steps)
         return self._replace(settings=settings, rows=(None,) * batch_size)
 
+    def with_worker(self, worker: int, n_workers: int) -> Place:
+        """Where one of another number of workers goes on: at the begin of the shard being read.
+
+        The shares of a shard are others for them, so that it is read anew.
+        """
+        settings = self.settings._replace(worker=worker, n_workers=n_workers)
+        return Place(settings, self.load, 0, (None,) * settings.batch_size)
+
     def require(self, settings: Settings) -> None:
         """Refuse to go on from this place under other settings.
 

@@ -1,7 +1,7 @@
 """Ids to tensors: the Keras layers that the language model is made of."""
 
 from bilm.layers.dictionary_encoder import DictionaryEncoder
-from bilm.layers.lstm import LSTMStack, States
+from bilm.layers.lstm import LSTMStack, Rows, States
 from bilm.layers.recurrence import LSTMState
 from bilm.layers.sampled_softmax import Negatives
 from bilm.layers.scalar_mix import ScalarMix
@@ -16,6 +16,7 @@ __all__ = [
     "LSTMStack",
     "LSTMState",
     "Negatives",
+    "Rows",
     "ScalarMix",
     "Softmax",
     "States",

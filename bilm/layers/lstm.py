@@ -21,6 +21,18 @@ from bilm.options import LSTMOptions
 States = tuple[LSTMState, ...]
 
 
+class Rows(NamedTuple):
+    """Some of the rows of a batch that is divided among devices.
+
+    Attributes:
+        first: number of the first of them.
+        total: rows of the whole batch.
+    """
+
+    first: int
+    total: int
+
+
 class LSTMWeights(NamedTuple):
     """The variables of one layer; the columns of kernel and bias are the gates i, j, f, o."""
 
@@ -41,6 +53,8 @@ class LSTMStack(keras.layers.Layer):
             one in the row. None: a row is one text.
         dropout_seed: int32 (2,); None is no dropout. It applies to the input of each layer and
             to the last layer's output, not to the recurrence (Zaremba et al. 2014).
+        dropout_rows: which rows of a larger batch `inputs` are, so that a row is dropped alike
+            wherever it is; None: the whole batch.
         compiled: in place of the layer's own setting.
 
     Returns:
@@ -101,17 +115,18 @@ class LSTMStack(keras.layers.Layer):
         dropout_seed: tf.Tensor | None = None,
         compiled: bool | None = None,
         ends: tf.Tensor | None = None,
+        dropout_rows: Rows | None = None,
     ) -> tuple[list[tf.Tensor], States]:
         """Run the layers over the time axis."""
         outputs, new_states = [], []
         x = inputs
         for i, (weights, state) in enumerate(zip(self.layer_weights, states, strict=True)):
-            x = self._drop(x, dropout_seed, i)
+            x = self._drop(x, dropout_seed, i, dropout_rows)
             h, new_state = self._run_layer(x, weights, state, (present, ends), compiled)
             x = h + x if i > 0 and self.options.use_skip_connections else h
             outputs.append(x)
             new_states.append(new_state)
-        outputs[-1] = self._drop(x, dropout_seed, self.options.n_layers)
+        outputs[-1] = self._drop(x, dropout_seed, self.options.n_layers, dropout_rows)
         return outputs, tuple(new_states)
 
     def _run_layer(
@@ -138,8 +153,14 @@ class LSTMStack(keras.layers.Layer):
             own_gradient=self.own_gradient,
         )
 
-    def _drop(self, x: tf.Tensor, seed: tf.Tensor | None, place: int) -> tf.Tensor:
+    def _drop(
+        self, x: tf.Tensor, seed: tf.Tensor | None, place: int, rows: Rows | None
+    ) -> tf.Tensor:
         if seed is None or not self.dropout:
             return x
         seed = tf.stack([seed[0], seed[1] + place])
-        return tf.nn.experimental.stateless_dropout(x, self.dropout, seed)
+        if rows is None:
+            return tf.nn.experimental.stateless_dropout(x, self.dropout, seed)
+        whole = tf.ones((tf.shape(x)[0], rows.total, x.shape[2]))
+        factors = tf.nn.experimental.stateless_dropout(whole, self.dropout, seed)
+        return x * factors[:, rows.first : rows.first + x.shape[1]]

@@ -7,16 +7,19 @@ from bilm.training.evaluation import Perplexity, SentenceScores, test
 from bilm.training.language_model import LanguageModel
 from bilm.training.loop import train
 from bilm.training.record import TrainingProgress, TrainingRecord
+from bilm.training.replicas import Replicas, find_replicas
 from bilm.training.schedule import Schedule
 
 __all__ = [
     "LanguageModel",
     "Perplexity",
+    "Replicas",
     "Schedule",
     "SentenceScores",
     "TrainingProgress",
     "TrainingRecord",
     "dump_weights",
+    "find_replicas",
     "load_options_latest_checkpoint",
     "load_vocab",
     "test",

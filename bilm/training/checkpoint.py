@@ -32,6 +32,7 @@ from bilm.training.checkpoint_reader import (
     open_checkpoint,
     read_checkpoint,
     read_tensor,
+    restore_tensor,
 )
 from bilm.weights import Weight
 
@@ -45,6 +46,11 @@ _STEP, _PERPLEXITY = "global_step", "train_perplexity"
 # Beginnings of what stands in a checkpoint beside variables and accumulators.
 IGNORED = (_STEP, _PERPLEXITY, "bilm/")
 CHECKPOINT_SUFFIXES = (".data-00000-of-00001", ".index")
+
+
+def checkpoint_prefix(save_dir: PathLike, step: int) -> str:
+    """What the names of a checkpoint's files begin with."""
+    return os.path.join(os.fspath(save_dir), f"model.ckpt-{step}")
 
 
 def holds_model(save_dir: PathLike) -> bool:
@@ -63,8 +69,15 @@ def checkpoints(save_dir: PathLike) -> list[str]:
     return [prefix for _, prefix in sorted(found)]
 
 
-def load_options_latest_checkpoint(tf_save_dir: PathLike) -> tuple[dict[str, Any], str]:
+def load_options_latest_checkpoint(
+    tf_save_dir: PathLike, *, verify: bool = False
+) -> tuple[dict[str, Any], str]:
     """The training options of a folder and its newest checkpoint that is whole.
+
+    Args:
+        tf_save_dir: a folder of checkpoints, of ours or of the original program.
+        verify: compare every tensor with its checksum, which takes about as long as to load them;
+            otherwise one that was cut off is noticed, and damage within when it is loaded.
 
     Returns:
         the contents of options.json, and the checkpoint's prefix.
@@ -81,14 +94,19 @@ def load_options_latest_checkpoint(tf_save_dir: PathLike) -> tuple[dict[str, Any
     if not found:
         raise FileNotFoundError(f"The folder {folder!r} holds no checkpoint (model.ckpt-N.index).")
     for prefix in reversed(found):
-        if _is_whole(prefix):
+        if is_whole(prefix, verify):
             return options, prefix
         logger.warning("%s: cut off or damaged, passed over", prefix)
     raise InputError(f"{folder}: none of its checkpoints is whole: {', '.join(found)}")
 
 
-def _is_whole(prefix: str) -> bool:
-    """Whether the index can be read and the data reaches to the end of its last tensor."""
+def is_whole(prefix: str, verify: bool = False) -> bool:
+    """Whether the index can be read and the data reaches to the end of its last tensor.
+
+    Args:
+        prefix: of a checkpoint.
+        verify: whether all of it is as its checksums say, too.
+    """
     try:
         reader = open_checkpoint(prefix)
         types = reader.get_variable_to_dtype_map()
@@ -98,7 +116,8 @@ def _is_whole(prefix: str) -> bool:
             if types[name] != tf.string
         )
         # Tensors stand in the order of their names; the size of texts is not known beforehand.
-        read_tensor(prefix, reader, max(types))
+        for name in types if verify else [max(types)]:
+            restore_tensor(prefix, name, types[name])
         return os.path.getsize(prefix + CHECKPOINT_SUFFIXES[0]) >= expected
     except (OSError, InputError):
         return False
@@ -115,8 +134,8 @@ def save_checkpoint(
     """Write `model.ckpt-{step}` and remove all but the newest `keep`.
 
     The files get their names when they are on the disk, the index last: a checkpoint whose index
-    is there is whole. Checkpoints of later steps, which a run that went back to an earlier one
-    has passed over, and what a crash left half-written are removed.
+    is there is whole. Checkpoints of later steps, which were found damaged when the run went back
+    to an earlier one, and what a crash left half-written are removed.
 
     Args:
         save_dir: an existing folder.
@@ -132,7 +151,7 @@ def save_checkpoint(
         OSError: the disk does not take it; no file is left of the attempt.
     """
     folder = os.fspath(save_dir)
-    prefix = os.path.join(folder, f"model.ckpt-{step}")
+    prefix = checkpoint_prefix(folder, step)
     temporary = os.path.join(folder, f"{_TEMPORARY}{uuid.uuid4().hex[:8]}")
     named = dict(tensors)
     named[_STEP] = np.float32(step)
@@ -150,8 +169,9 @@ def save_checkpoint(
         raise OSError(f"{prefix}: cannot be written: {error.message}") from error
     finally:
         # Its own, and those of a process that was killed: a folder belongs to one run.
-        for left in Path(folder).glob(f"{_TEMPORARY}*"):
-            left.unlink(missing_ok=True)
+        for pattern in (f"{_TEMPORARY}*", ".checkpoint.*.tmp"):
+            for left in Path(folder).glob(pattern):
+                left.unlink(missing_ok=True)
     _remove_old(folder, step, keep)
     return prefix
 

@@ -42,8 +42,8 @@ def read_tensor(path: str, reader: Any, name: str) -> Any:
         raise InputError(f"{path}: {name} is damaged or cut off: {error}") from error
 
 
-def restore_tensor(path: str, name: str) -> tf.Tensor:
-    """A float32 tensor of the checkpoint `path`, read once and checked against its checksum.
+def restore_tensor(path: str, name: str, dtype: tf.DType = tf.float32) -> tf.Tensor:
+    """A tensor of the checkpoint `path`, read once and checked against its checksum.
 
     Raises:
         InputError: it is damaged or cut off.
@@ -51,7 +51,7 @@ def restore_tensor(path: str, name: str) -> tf.Tensor:
     try:
         with tf.device("/cpu:0"):
             return tf.raw_ops.RestoreV2(
-                prefix=path, tensor_names=[name], shape_and_slices=[""], dtypes=[tf.float32]
+                prefix=path, tensor_names=[name], shape_and_slices=[""], dtypes=[dtype]
             )[0]
     except _DAMAGED as error:
         raise InputError(f"{path}: {name} is damaged or cut off: {error}") from error

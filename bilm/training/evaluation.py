@@ -41,12 +41,14 @@ class Perplexity(float):
         forward: perplexity of the forward direction.
         backward: of the backward direction; None for a model of one direction.
         n_predictions: predictions of each direction: the words and an end for every sentence.
+        losses: float64 (n_directions,), summed over the predictions, in nats.
         sentences: the score of each sentence, if it was asked for.
     """
 
     forward: float
     backward: float | None
     n_predictions: int
+    losses: np.ndarray
     sentences: SentenceScores | None = None
 
     @classmethod
@@ -57,6 +59,7 @@ class Perplexity(float):
         result.forward = exp_of_loss(means[0])
         result.backward = exp_of_loss(means[1]) if len(means) > 1 else None
         result.n_predictions = n_predictions
+        result.losses = total
         return result
 
 

@@ -31,6 +31,12 @@ class Interrupts:
         self._held = False
         self._asked = False
 
+    def due(self) -> None:
+        """Raise the interrupt that is held back, if there is one."""
+        if self._asked:
+            self._asked = False
+            raise KeyboardInterrupt
+
     def _handle(self, number: int, frame: FrameType | None) -> None:
         if self._held and not self._asked:
             self._asked = True
@@ -40,15 +46,14 @@ class Interrupts:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Interrupts come at the end of the block; a second one comes at once."""
-        self._held = True
+        """Interrupts come at the end of the outermost block; a second one comes at once."""
+        outer, self._held = self._held, True
         try:
             yield
         finally:
-            self._held = False
-        if self._asked:
-            self._asked = False
-            raise KeyboardInterrupt
+            self._held = outer
+        if not outer:
+            self.due()
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from bilm.errors import InputError
-from bilm.layers import Negatives, Softmax, States
+from bilm.layers import Negatives, Rows, Softmax, States
 from bilm.network import build_network
 from bilm.options import Options
 from bilm.training.feed import Feed
@@ -95,6 +95,7 @@ class LanguageModel(keras.Model):
         negatives: Sequence[Negatives] = (),
         dropout_seed: tf.Tensor | None = None,
         *,
+        dropout_rows: Rows | None = None,
         compiled: bool | None = None,
     ) -> tuple[tuple[tf.Tensor, ...], tuple[States, ...]]:
         """The loss of every prediction.
@@ -105,13 +106,16 @@ class LanguageModel(keras.Model):
             states: of each direction, before the batch.
             negatives: of each direction, when the softmax is sampled.
             dropout_seed: int64 (2,); None is no dropout.
+            dropout_rows: which rows of a larger batch these are; None is the whole batch.
             compiled: False for batches of many shapes; None as the model was made.
 
         Returns:
             of each direction float32 (time * batch,) in nats, and the states after the batch.
             No gradient goes from them to the batch before.
         """
-        hidden, after = self.hidden(vectors, feed, states, dropout_seed, compiled=compiled)
+        hidden, after = self.hidden(
+            vectors, feed, states, dropout_seed, dropout_rows=dropout_rows, compiled=compiled
+        )
         flat = [tf.reshape(h, (-1, self.options.lstm.projection_dim)) for h in hidden]
         targets = [tf.reshape(feed.targets[d], (-1,)) for d in range(len(self.stacks))]
         return self._softmax_losses(flat, targets, negatives), after
@@ -123,6 +127,7 @@ class LanguageModel(keras.Model):
         states: Sequence[States],
         dropout_seed: tf.Tensor | None = None,
         *,
+        dropout_rows: Rows | None = None,
         compiled: bool | None = None,
     ) -> tuple[list[tf.Tensor], tuple[States, ...]]:
         """The top layer, from which the softmax predicts. Arguments as for `losses`.
@@ -138,7 +143,13 @@ class LanguageModel(keras.Model):
                 # Every place of dropout has a seed of its own: n_layers + 1 in a direction.
                 n_places = self.options.lstm.n_layers + 1
                 seed = tf.stack([dropout_seed[0], (dropout_seed[1] * 2 + d) * n_places])
-            outputs, new_state = stack(tokens, states=state, dropout_seed=seed, compiled=compiled)
+            outputs, new_state = stack(
+                tokens,
+                states=state,
+                dropout_seed=seed,
+                dropout_rows=dropout_rows,
+                compiled=compiled,
+            )
             hidden.append(outputs[-1])
             after.append(tf.nest.map_structure(tf.stop_gradient, new_state))
         return hidden, tuple(after)

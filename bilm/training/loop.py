@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -9,14 +10,20 @@ from typing import Any
 from bilm.errors import InputError
 from bilm.files import PathLike, write_json
 from bilm.options import Options
-from bilm.training.checkpoint import OPTIONS_FILE, holds_model
-from bilm.training.initial import load_source
+from bilm.training.checkpoint import (
+    OPTIONS_FILE,
+    checkpoints,
+    holds_model,
+    is_whole,
+)
+from bilm.training.cluster import Worker
 from bilm.training.monitor import Interval, Monitor
 from bilm.training.record import TrainingRecord
+from bilm.training.replicas import find_replicas
 from bilm.training.run import Run, RunSettings
 from bilm.training.run_log import RunLog
 from bilm.training.schedule import Schedule
-from bilm.training.step import find_devices
+from bilm.training.sole_use import sole_use
 from bilm.training.tensorboard import TensorBoardLog
 from bilm.training.trainer import Log, Progress, Saver, Trainer
 
@@ -49,7 +56,9 @@ def train(
         data: a data set of `bilm.data`, or anything with `iter_batches(batch_size,
             unroll_steps)` that yields dicts of token_ids, tokens_characters, next_token_id and
             the same with _reverse.
-        n_gpus: devices; each takes `batch_size` rows.
+        n_gpus: devices of this machine; each takes `batch_size` rows. Under TF_CONFIG, see
+            `find_replicas`, the other workers' join them, and `data` and `heldout` are the share
+            of this worker.
         tf_save_dir: folder of options.json and the checkpoints; made when it is missing.
         tf_log_dir: folder of the log, a JSON object a line; None writes none.
         restart_ckpt_file: prefix of a checkpoint to go on from: one of ours, which brings its
@@ -72,10 +81,12 @@ def train(
 
     Raises:
         FileNotFoundError: there is no such checkpoint.
-        InputError: the options are not right, the data or the checkpoint do not fit them, or
-            the folder holds a trained model that would be overwritten.
+        InputError: the options are not right, the data or the checkpoint do not fit them,
+            the folder holds a trained model that would be overwritten, or another process trains
+            into it.
         OSError: the disk does not take what is written.
-        TrainingError: the loss is not finite; the last checkpoint is good.
+        TrainingError: the loss is not finite, or another worker has gone; the last checkpoint
+            is good.
     """
     given = {} if isinstance(options, Options) else dict(options)
     if not isinstance(options, Options):
@@ -86,31 +97,45 @@ def train(
         raise InputError(
             f"keep_checkpoints: a whole number from 1 is expected, not {keep_checkpoints!r}."
         )
-    find_devices(n_gpus)
-    own = _check_folder(tf_save_dir, restart_ckpt_file)
-    logs = _open_logs(tf_log_dir, tensorboard)
-    options = _with_train_tokens(options, data)
     if isinstance(schedule, str):
         schedule = Schedule(schedule)
     settings = RunSettings(
         seed, precision, schedule, None if init_from is None else os.fspath(init_from)
     )
-    run = Run(options, n_gpus, settings)
-    monitor = None
-    if heldout is not None:
-        # One scan, so that text that cannot be read is found before the first step.
-        _ = getattr(heldout, "n_train_tokens", None)
-        monitor = Monitor(run.model, heldout, Interval.parse(heldout_every), patience)
-    saver = Saver(os.fspath(tf_save_dir), save_minutes * 60, keep_checkpoints)
-    trainer = Trainer(run, saver, logs, monitor, progress)
-    if restart_ckpt_file is not None:
-        trainer.restart(restart_ckpt_file, own)
-    elif init_from is not None:
-        words = getattr(data, "vocab", None)
-        trainer.record.words_carried = load_source(init_from, init_vocab, run.model, words)
-    os.makedirs(tf_save_dir, exist_ok=True)
-    write_json(os.path.join(tf_save_dir, OPTIONS_FILE), given | options.training_dict())
-    return trainer.go(data)
+    replicas = find_replicas(n_gpus)
+    team, is_chief = replicas.team, replicas.worker.is_chief
+    with contextlib.ExitStack() as stack:
+        with team.own_work():
+            if is_chief:
+                stack.enter_context(sole_use(tf_save_dir))
+            own = _check_folder(tf_save_dir, restart_ckpt_file)
+            _check_shares(replicas.worker, data, heldout)
+            options = _with_train_tokens(options, data)
+            logs = _open_logs(tf_log_dir, tensorboard) if is_chief else []
+        team.require_same(
+            options.training_dict()
+            | settings.to_dict()
+            | {"seed": seed, "heldout": heldout is not None and (heldout_every, patience)}
+            | {"checkpoint": os.path.basename(restart_ckpt_file or "")}
+        )
+        run = Run(options, replicas, settings)
+        with team.own_work():
+            monitor = None
+            if heldout is not None:
+                # One scan, so that text that cannot be read is found before the first step.
+                _ = getattr(heldout, "n_train_tokens", None)
+                every = Interval.parse(heldout_every)
+                monitor = Monitor(run.model, heldout, every, patience, team=team)
+            saver = Saver(os.fspath(tf_save_dir), save_minutes * 60, keep_checkpoints)
+            trainer = Trainer(run, saver, logs, monitor, progress)
+            if restart_ckpt_file is not None:
+                trainer.restart(restart_ckpt_file, own)
+            elif init_from is not None:
+                trainer.begin_with(init_from, init_vocab, getattr(data, "vocab", None))
+            if is_chief:
+                write_json(os.path.join(tf_save_dir, OPTIONS_FILE), given | options.training_dict())
+        team.exchange()
+        return trainer.go(data)
 
 
 def _check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:
@@ -123,7 +148,27 @@ def _check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:
                 f"overwritten. Restart from its checkpoint, or choose another folder."
             )
         return False
+    names = [os.path.basename(prefix) for prefix in checkpoints(folder)]
+    name = os.path.basename(restart_ckpt_file)
+    for newer in names[names.index(name) + 1 :] if name in names else []:
+        # One that is damaged is replaced; whoever looks for the newest has been warned.
+        if is_whole(os.path.join(folder, newer), verify=True):
+            raise InputError(
+                f"{restart_ckpt_file}: the folder has a newer checkpoint, {newer}, which would be "
+                "lost. Go on from that one, or train into another folder."
+            )
     return True
+
+
+def _check_shares(worker: Worker, *data: Any) -> None:
+    """Check that data sets that know of workers are the share of this one."""
+    for part in data:
+        share = getattr(part, "worker", worker.share)
+        if share != worker.share:
+            raise InputError(
+                f"The data is the share of worker {share[0]} of {share[1]}; this process is "
+                f"worker {worker.index} of {worker.count}: make it with worker={worker.share}."
+            )
 
 
 def _with_train_tokens(options: Options, data: Any) -> Options:

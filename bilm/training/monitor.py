@@ -11,9 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bilm.errors import InputError, TrainingError
+import numpy as np
+
+from bilm.errors import InputError, NotFiniteError
 from bilm.training.evaluation import Perplexity, Scorer, evaluate
 from bilm.training.language_model import LanguageModel
+from bilm.training.team import Team
 
 logger = logging.getLogger(__name__)
 
@@ -89,10 +92,12 @@ class Monitor:
 
     Args:
         model: read as it stands, without dropout, with the full softmax.
-        data: the held-out text, a data set of `bilm.data` or what `test` takes.
+        data: the held-out text, a data set of `bilm.data` or what `test` takes; of several
+            workers each one's share of it.
         every: when to measure.
         patience: how many measurements may follow the best one; None is no bound.
         batch_size: rows at a time.
+        team: the workers; None is one alone.
     """
 
     def __init__(
@@ -102,6 +107,7 @@ class Monitor:
         every: Interval,
         patience: int | None = None,
         batch_size: int = 128,
+        team: Team | None = None,
     ) -> None:
         if patience is not None and patience < 1:
             raise InputError(f"patience: a whole number from 1 is expected, not {patience!r}.")
@@ -110,13 +116,17 @@ class Monitor:
         self._every = every
         self._patience = patience
         self._batch_size = batch_size
+        self._team = team or Team()
         self._last = time.monotonic()
 
-    def is_due(self, step: int, steps_per_epoch: int) -> bool:
-        """Whether the time has come after `step` steps of the run."""
-        if self._every.unit == "minutes":
-            return time.monotonic() - self._last >= 60 * self._every.number
+    def falls_on(self, step: int, steps_per_epoch: int) -> bool:
+        """Whether to measure after `step` steps of the run."""
         return self._every.falls_on(step, steps_per_epoch)
+
+    def minutes_are_over(self) -> bool:
+        """Whether to measure for the time that has gone by."""
+        minutes = (time.monotonic() - self._last) / 60
+        return self._every.unit == "minutes" and minutes >= self._every.number
 
     def has_enough(self, standing: Standing) -> bool:
         """Whether patience is at its end."""
@@ -126,13 +136,14 @@ class Monitor:
         """Score the text; return its perplexity and the new standing.
 
         Raises:
-            TrainingError: the perplexity is not a number.
+            NotFiniteError: the perplexity is not a number.
             InputError: the data holds nothing to score, or does not fit the model.
+            WorkersError: another worker has gone, or had an error.
         """
-        perplexity = evaluate(self._scorer, self._data, self._batch_size)
+        perplexity = self._score()
         self._last = time.monotonic()
         if math.isnan(perplexity):
-            raise TrainingError(f"Step {global_step}: the held-out loss is not a number.")
+            raise NotFiniteError(f"Step {global_step}: the held-out loss is not a number.")
         best, best_step, since = standing.best, standing.best_step, standing.since_best + 1
         if standing.n_predictions not in (None, perplexity.n_predictions):
             logger.warning("the held-out text is another one than before: its best starts anew")
@@ -140,3 +151,14 @@ class Monitor:
         if best is None or perplexity < best:
             best, best_step, since = float(perplexity), global_step, 0
         return perplexity, Standing(best, best_step, since, global_step, perplexity.n_predictions)
+
+    def _score(self) -> Perplexity:
+        """The perplexity of the whole text, of which each worker scores its share."""
+        share = None
+        with self._team.own_work():
+            share = evaluate(self._scorer, self._data, self._batch_size)
+        if share is not None and self._team.worker.is_alone:
+            return share
+        said = None if share is None else (share.losses.tolist(), share.n_predictions)
+        losses, counts = zip(*self._team.exchange(said), strict=True)
+        return Perplexity.of_losses(np.sum(losses, axis=0), sum(counts))

@@ -12,10 +12,11 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data import Batch, Place
-from bilm.errors import TrainingError
+from bilm.errors import NotFiniteError
 from bilm.options import Options
 from bilm.training.checkpoint import (
     accumulator_name,
+    checkpoint_prefix,
     load_states,
     load_variables,
     named_states,
@@ -28,6 +29,8 @@ from bilm.training.feed import make_feed
 from bilm.training.language_model import LanguageModel
 from bilm.training.monitor import Standing
 from bilm.training.optimizer import Adagrad
+from bilm.training.replicas import Replicas
+from bilm.training.replicated_step import ReplicatedStep
 from bilm.training.schedule import Schedule
 from bilm.training.step import StepInputs, TrainingStep
 
@@ -70,23 +73,48 @@ def recorded_settings(record: dict[str, Any]) -> RunSettings:
     )
 
 
+def _change(before: int, now: int) -> str:
+    return "" if before == now else f", workers were {before} and are now {now}"
+
+
 class Run:
     """Model, optimizer, LSTM states, place in the corpus, steps.
 
     Attributes:
         global_step: steps of the model's life, those before a run of the original among them.
         done: steps of this run.
+        batch_shape: rows of a batch, of all devices and workers, and tokens of a row.
+        feed_shape: of the part of it that this worker takes.
         seconds: time of this run's steps in earlier calls.
         standing: what is known of the held-out text.
     """
 
-    def __init__(self, options: Options, n_gpus: int, settings: RunSettings) -> None:
+    def __init__(self, options: Options, replicas: Replicas, settings: RunSettings) -> None:
         self.options = options
         self.settings = settings
-        self.batch_size = options.batch_size * n_gpus
-        self.tokens_per_step = self.batch_size * options.unroll_steps
+        self.replicas = replicas
+        self.batch_shape = (options.batch_size * replicas.n, options.unroll_steps)
+        self.feed_shape = (options.batch_size * replicas.n_local, options.unroll_steps)
+        self.tokens_per_step = math.prod(self.batch_shape)
         self.steps_per_epoch = max(1, (options.n_train_tokens or 0) // self.tokens_per_step)
         self.n_steps = options.n_epochs * self.steps_per_epoch
+        with replicas.scope(), replicas.reachable():
+            self._make_variables()
+        self.step: Any = (
+            TrainingStep(self.model, self.optimizer, options.batch_size)
+            if replicas.strategy is None
+            else ReplicatedStep(self.model, self.optimizer, options.batch_size, replicas)
+        )
+        self.states = self.step.zero_states()
+        self.place: Place | None = None
+        self.standing = Standing()
+        self.global_step = 0
+        self.done = 0
+        self.seconds = 0.0
+        self.perplexity = self.last_learning_rate = 0.0  # of the last step
+
+    def _make_variables(self) -> None:
+        options, settings = self.options, self.settings
         self.model = LanguageModel(
             options, seed=settings.seed, precision=settings.precision, compiled=True
         )
@@ -101,19 +129,6 @@ class Run:
                 self.model.trainable_variables, self.optimizer.accumulators, strict=True
             )
         }
-        self.step = TrainingStep(self.model, self.optimizer, self.batch_size, n_gpus)
-        self.states = self.model.zero_states(self.batch_size)
-        self.place: Place | None = None
-        self.standing = Standing()
-        self.global_step = 0
-        self.done = 0
-        self.seconds = 0.0
-        self.perplexity = 0.0  # of the last step
-
-    @property
-    def batch_shape(self) -> tuple[int, int]:
-        """Rows and tokens of a row."""
-        return self.batch_size, self.options.unroll_steps
 
     @property
     def epoch(self) -> int:
@@ -132,7 +147,8 @@ class Run:
         With batches of another shape, as many tokens count as done, and the rows start anew.
         """
         accumulators = [self.accumulators[weight.checkpoint] for weight in self.table]
-        load_variables(ckpt_file, self.table, accumulators)
+        with self.replicas.scope():
+            load_variables(ckpt_file, self.table, accumulators)
         self.global_step = read_step(ckpt_file)
         record = read_record(ckpt_file)
         if record is None:
@@ -146,20 +162,33 @@ class Run:
         self.seconds = record.get("seconds", 0.0)
         self.perplexity = record["train_perplexity"]
         self.standing = Standing.from_dict(record.get("heldout", {}))
-        place = None if record["place"] is None else Place.from_dict(record["place"])
+        recorded = record["place"] if isinstance(record["place"], list) else [record["place"]]
+        places = [place and Place.from_dict(place) for place in recorded]
         n_rows, n_steps = record["batch_shape"]
-        if (n_rows, n_steps) == self.batch_shape:
-            self.done, self.place = record["done"], place
-            self.states = load_states(ckpt_file, self.states)
+        worker = self.replicas.worker
+        if ((n_rows, n_steps), len(places)) == (self.batch_shape, worker.count):
+            self.done, self.place = record["done"], places[worker.index]
+            zeros = self.model.zero_states(n_rows)
+            self.states = self.step.own_states(load_states(ckpt_file, zeros))
             return
         # No row goes on in a row of another batch: its sentence is left, its state is zero.
         logger.warning(
-            "%s: batches were %d rows by %d tokens and are now %d by %d; the LSTM states start at "
-            "zero, and the text goes on with new sentences",
-            ckpt_file, n_rows, n_steps, *self.batch_shape,
+            "%s: batches were %d rows by %d tokens and are now %d by %d%s; the LSTM states start "
+            "at zero, and the text goes on with new sentences",
+            ckpt_file, n_rows, n_steps, *self.batch_shape, _change(len(places), worker.count),
         )  # fmt: skip
         self.done = record["done"] * n_rows * n_steps // self.tokens_per_step
-        self.place = None if place is None else place.with_batches(*self.batch_shape)
+        self.place = self._place_behind([place for place in places if place is not None])
+
+    def _place_behind(self, places: list[Place]) -> Place | None:
+        """Where this worker goes on behind batches of another shape, or of other workers."""
+        worker = self.replicas.worker
+        if not places:
+            return None
+        if len(places) == worker.count:
+            return places[worker.index].with_batches(*self.feed_shape)
+        first = min(places, key=lambda place: place.load)
+        return first.with_worker(*worker.share).with_batches(*self.feed_shape)
 
     def inputs(self, data: Any) -> Iterator[tuple[StepInputs, Place | None]]:
         """The inputs of the steps that are left, and the place in the corpus after each.
@@ -167,7 +196,7 @@ class Run:
         Raises:
             InputError: a batch does not fit the options.
         """
-        shape = self.batch_shape
+        shape = self.feed_shape
         if hasattr(data, "iter_distinct"):
             batches = data.iter_distinct(*shape, place=self.place)
         else:
@@ -188,20 +217,23 @@ class Run:
             place: where the corpus goes on after its batch.
 
         Raises:
-            TrainingError: the loss is not finite; the count, states and place stay as they were.
+            NotFiniteError: the loss is not; the count, states and place stay as they were.
+            WorkersError: another worker has gone.
         """
-        self.optimizer.learning_rate.assign(self.learning_rate)
+        self.last_learning_rate = self.learning_rate
+        with self.replicas.scope():
+            self.optimizer.learning_rate.assign(self.last_learning_rate)
         losses, states = self.step(inputs, self.states)
         loss = float(np.mean(losses.numpy()))
         if not math.isfinite(loss):
-            raise TrainingError(f"Step {self.global_step + 1}: the loss is {loss}.")
+            raise NotFiniteError(f"Step {self.global_step + 1}: the loss is {loss}.")
         self.states, self.place = states, place
         self.done += 1
         self.global_step += 1
         self.perplexity = exp_of_loss(loss)
 
     def save(self, folder: str, keep: int, seconds: float) -> str:
-        """Write a checkpoint; return its prefix.
+        """Write a checkpoint, which the chief does for all; return its prefix.
 
         Args:
             folder: of the run.
@@ -209,27 +241,36 @@ class Run:
             seconds: of the run's steps so far.
 
         Raises:
-            TrainingError: a value is not finite; nothing is written.
+            NotFiniteError: a value is not finite; nothing is written.
             OSError: the disk does not take it.
+            WorkersError: another worker has gone, or could not write.
         """
         tensors: dict[str, Any] = {}
         for weight in self.table:
             tensors[weight.checkpoint] = weight.variable.value
             tensors[accumulator_name(weight)] = self.accumulators[weight.checkpoint]
-        tensors |= named_states(self.states)
+        tensors |= named_states(self.step.whole_states(self.states))
         for name, tensor in tensors.items():
             if not tf.reduce_all(tf.math.is_finite(tensor)):
-                raise TrainingError(f"Step {self.global_step}: {name} has values not finite.")
-        return save_checkpoint(folder, self.global_step, tensors, self._record(seconds), keep)
+                raise NotFiniteError(f"Step {self.global_step}: {name} has values not finite.")
+        team = self.replicas.team
+        places = team.exchange(None if self.place is None else self.place.to_dict())
+        if team.worker.is_chief:
+            with team.own_work():
+                save_checkpoint(
+                    folder, self.global_step, tensors, self._record(seconds, places), keep
+                )
+        team.exchange()
+        return checkpoint_prefix(folder, self.global_step)
 
-    def _record(self, seconds: float) -> dict[str, Any]:
+    def _record(self, seconds: float, places: list[Any]) -> dict[str, Any]:
         return {
             "step": self.global_step,
             "done": self.done,
             "seed": self.settings.seed,
             "batch_shape": list(self.batch_shape),
             "seconds": seconds,
-            "place": None if self.place is None else self.place.to_dict(),
+            "place": places if len(places) > 1 else places[0],
             "train_perplexity": self.perplexity,
             "run": self.settings.to_dict(),
             "heldout": self.standing.to_dict(),

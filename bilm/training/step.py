@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bilm.errors import InputError
-from bilm.layers import Negatives, States
+from bilm.layers import Negatives, Rows, States
 from bilm.layers.sampled_softmax import log_uniform_log_expected
 from bilm.training.feed import Feed
 from bilm.training.language_model import LanguageModel
@@ -37,18 +35,14 @@ class TrainingStep:
     Args:
         model: what is trained.
         optimizer: over the model's trainable variables.
-        batch_size: rows of a batch, over all devices.
-        n_devices: GPUs among which the rows of a batch are divided.
+        batch_size: rows of a batch.
     """
 
-    def __init__(
-        self, model: LanguageModel, optimizer: Adagrad, batch_size: int, n_devices: int = 1
-    ) -> None:
+    def __init__(self, model: LanguageModel, optimizer: Adagrad, batch_size: int) -> None:
         self.model = model
         self.optimizer = optimizer
         self.batch_size = batch_size
-        self._devices = find_devices(n_devices)
-        self._step = tf.function(self._run, input_signature=self._signature(), autograph=False)
+        self._step = tf.function(self._run, input_signature=self.signature(), autograph=False)
 
     def inputs(self, feed: Feed, step: int, seed: int) -> StepInputs:
         """Add the random numbers of a step, which follow from `seed` and `step` alone."""
@@ -73,7 +67,20 @@ class TrainingStep:
         """
         return self._step(inputs, tuple(states))
 
-    def _signature(self) -> list[Any]:
+    def zero_states(self) -> tuple[States, ...]:
+        """The states before any text."""
+        return self.model.zero_states(self.batch_size)
+
+    def whole_states(self, states: tuple[States, ...]) -> tuple[States, ...]:
+        """The states of all rows, as a checkpoint holds them."""
+        return states
+
+    def own_states(self, states: tuple[States, ...]) -> tuple[States, ...]:
+        """What `whole_states` made of them."""
+        return states
+
+    def signature(self) -> list[Any]:
+        """The shapes of inputs and states."""
         options = self.model.options
         width = () if options.max_word_length is None else (options.max_word_length,)
         places = (options.n_directions, options.unroll_steps, self.batch_size)
@@ -95,57 +102,34 @@ class TrainingStep:
     def _run(
         self, inputs: StepInputs, states: tuple[States, ...]
     ) -> tuple[tf.Tensor, tuple[States, ...]]:
+        losses, after, gradients = self.gradients(inputs, states)
+        self.optimizer.apply(gradients)
+        return losses, after
+
+    def gradients(
+        self, inputs: StepInputs, states: tuple[States, ...], rows: Rows | None = None
+    ) -> tuple[tf.Tensor, tuple[States, ...], list[Any]]:
+        """The losses, the states after the batch, and the gradient of each variable.
+
+        Args:
+            inputs, states: of the batch.
+            rows: which rows of a larger batch these are; None is the whole batch.
+        """
         options = self.model.options
         negatives = [self._negatives(draw) for draw in inputs.draws]
         seed = tf.stack(inputs.dropout_seed) if options.dropout else None
         variables = self.model.trainable_variables
         with tf.GradientTape() as tape:
-            losses, after = self._losses(inputs.feed, states, negatives, seed)
+            vectors = self.model.encode(inputs.feed)
+            of_places, after = self.model.losses(
+                vectors, inputs.feed, states, negatives, seed, dropout_rows=rows
+            )
+            losses = tf.stack([tf.reduce_mean(of_direction) for of_direction in of_places])
             # The original trained on the sum over time and the mean over rows.
             objective = options.unroll_steps * tf.reduce_mean(losses)
-        self.optimizer.apply(tape.gradient(objective, [v.value for v in variables]))
-        return losses, after
+        return losses, after, tape.gradient(objective, [v.value for v in variables])
 
     def _negatives(self, draw: Draw) -> Negatives:
         n_tries = tf.cast(draw.n_tries, tf.float32)
         n_tokens = self.model.options.n_tokens_vocab or 0
         return Negatives(draw.ids, log_uniform_log_expected(draw.ids, n_tries, n_tokens), n_tries)
-
-    def _losses(
-        self, feed: Feed, states: Any, negatives: list[Negatives], seed: tf.Tensor | None
-    ) -> tuple[tf.Tensor, Any]:
-        """The mean loss of each direction, and the states; the rows divided among devices."""
-        rows = self.batch_size // len(self._devices)
-        vectors = self.model.encode(feed)
-        losses, afters = [], []
-        for k, device in enumerate(self._devices):
-            part = slice(k * rows, (k + 1) * rows)
-            here = Feed(feed.inputs, feed.words[:, :, part], feed.targets[:, :, part])
-            before = tf.nest.map_structure(itemgetter(part), states)
-            # Rows of different devices must not be dropped alike.
-            seed_here = None if seed is None else seed + tf.constant([k, 0], tf.int64) * 2**32
-            with tf.device(device):
-                of_rows, after = self.model.losses(vectors, here, before, negatives, seed_here)
-            losses.append(tf.stack([tf.reduce_mean(x) for x in of_rows]))
-            afters.append(after)
-        joined = tf.nest.map_structure(lambda *x: tf.concat(x, axis=0), *afters)
-        return tf.reduce_mean(tf.stack(losses), axis=0), joined
-
-
-def find_devices(n_gpus: int) -> list[str | None]:
-    """The names of the first `n_gpus` GPUs; [None], TensorFlow's own choice, for one device.
-
-    Raises:
-        InputError: there are fewer GPUs.
-    """
-    if n_gpus < 1:
-        raise InputError(f"n_gpus: a whole number from 1 is expected, not {n_gpus!r}.")
-    if n_gpus == 1:
-        return [None]
-    # Without a GPU, a CPU that was divided into logical devices on purpose serves as well.
-    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-    if len(devices) < n_gpus:
-        raise InputError(
-            f"n_gpus: {n_gpus} are asked for; TensorFlow sees {[d.name for d in devices]}."
-        )
-    return [device.name for device in devices[:n_gpus]]

@@ -5,16 +5,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from bilm.data import prefetch
-from bilm.errors import InputError, TrainingError
+from bilm.data import Vocabulary, prefetch
+from bilm.errors import InputError, NotFiniteError, TrainingError, WorkerLostError, WorkersError
+from bilm.files import PathLike
 from bilm.training.best import keep_best
 from bilm.training.checkpoint import checkpoints
 from bilm.training.clock import Clock
 from bilm.training.evaluation import Perplexity
+from bilm.training.initial import load_source
 from bilm.training.interrupts import Interrupts, interrupts
 from bilm.training.monitor import Monitor
 from bilm.training.record import TrainingProgress, TrainingRecord
@@ -53,6 +55,14 @@ class Saver:
     keep: int
 
 
+class Due(NamedTuple):
+    """What a worker wishes before a step: to end here, or to save or measure after the step."""
+
+    end: bool
+    save: bool
+    measure: bool
+
+
 class Trainer:
     """Goes from step to step; logs, measures, saves and tells."""
 
@@ -72,6 +82,7 @@ class Trainer:
         self._progress = progress
         self._clock = Clock()
         self._saved: tuple[int, Any] | None = None  # step and standing of the last checkpoint
+        self._team = run.replicas.team
 
     def restart(self, ckpt_file: str, own: bool) -> None:
         """Go on from a checkpoint.
@@ -86,23 +97,30 @@ class Trainer:
             self._saved = (run.global_step, run.standing)
             if run.standing.best_step == run.global_step:
                 # A crash may have come between the checkpoint and its second name.
-                keep_best(self._saver.folder, ckpt_file)
+                self._keep_best(ckpt_file)
+
+    def begin_with(
+        self, source: PathLike, vocab_file: PathLike | None, words: Vocabulary | None
+    ) -> None:
+        """Begin with the weights of a model that is trained, see `load_source`."""
+        with self._run.replicas.scope():
+            self.record.words_carried = load_source(source, vocab_file, self._run.model, words)
 
     def go(self, data: Any) -> TrainingRecord:
         """Train until the last step, the end of the data, patience or a wish of `progress`."""
         run, record = self._run, self.record
-        for log in self._logs:
-            log.go_back(run.global_step)
+        with self._team.own_work():
+            for log in self._logs:
+                log.go_back(run.global_step)
         self._clock.start()
-        with interrupts() as signals:
+        with interrupts() as signals, self._until_all_know(signals):
             batches: Any = prefetch(run.inputs(data), _READ_AHEAD)
             try:
                 with contextlib.closing(batches):
                     self._train(batches, signals, data)
                 if record.n_steps == 0 and run.done == 0:
                     raise InputError(
-                        f"The data holds no batch of {run.batch_size} rows by "
-                        f"{run.options.unroll_steps} tokens."
+                        "The data holds no batch of {} rows by {} tokens.".format(*run.feed_shape)
                     )
                 if self._monitor is not None and run.standing.measured_at != run.global_step:
                     self._measure(self._monitor)
@@ -111,36 +129,62 @@ class Trainer:
                 if not signals.is_torn:
                     self._rescue()
                 raise
-            except (InputError, OSError) as error:
+            except WorkerLostError as error:
+                raise WorkerLostError(
+                    f"{error} Training stops; {self._last_checkpoint()}. To go on from it, start "
+                    "the same command for all workers."
+                ) from error
+            except (InputError, OSError, WorkersError) as error:
                 if record.n_steps == 0:
                     raise
                 raise type(error)(self._with_state(error)) from error
         record.best, record.best_step = run.standing.best, run.standing.best_step
         return record
 
-    def _train(self, batches: Iterator[Any], signals: Interrupts, data: Any) -> None:
-        run = self._run
+    def _until_all_know(self, signals: Interrupts) -> contextlib.AbstractContextManager[None]:
+        """One of several workers is interrupted at places where the others hear of it."""
+        return contextlib.nullcontext() if self._team.worker.is_alone else signals.held()
+
+    def _train(self, batches: Generator[Any, None, None], signals: Interrupts, data: Any) -> None:
         self._measure_if_due()
-        while not self._has_enough():
-            item = next(batches, None)
+        event = None
+        while True:
+            item, due = self._next(batches, signals, event)
             if item is None:
                 return
             with signals.held():
                 self._advance(data, *item)
-            heldout = self._measure_if_due()
-            if self._clock.since_save() > self._saver.seconds:
+            heldout = self._measure_if_due(due.measure)
+            if due.save:
                 self._save()
-            if self._progress is not None and self._progress(self._event(heldout)):
-                return
-        self.record.stopped_early = run.done < run.n_steps
+            event = self._event(heldout)
 
-    def _has_enough(self) -> bool:
-        return self._monitor is not None and self._monitor.has_enough(self._run.standing)
+    def _next(
+        self, batches: Iterator[Any], signals: Interrupts, event: TrainingProgress | None
+    ) -> tuple[Any, Due]:
+        """The next batch, None if the run is to end, and what is due after its step.
+
+        Several workers go on together, or not at all; the time is that of the chief's clock.
+        """
+        item, run, monitor = None, self._run, self._monitor
+        with self._team.own_work():
+            signals.due()
+            if event is None or self._progress is None or not self._progress(event):
+                if monitor is not None and monitor.has_enough(run.standing):
+                    self.record.stopped_early = run.done < run.n_steps
+                else:
+                    item = next(batches, None)
+        due = Due(
+            item is None,
+            self._clock.since_save() > self._saver.seconds,
+            monitor is not None and monitor.minutes_are_over(),
+        )
+        wishes = [Due(*wish) for wish in self._team.exchange(due)]
+        return None if any(wish.end for wish in wishes) else item, wishes[0]
 
     def _advance(self, data: Any, inputs: Any, place: Any) -> None:
         """Do a step and log it."""
         run, record = self._run, self.record
-        learning_rate = run.learning_rate
         with self._not_finite(data):
             run.advance(inputs, place)
         record.train_perplexity.append(run.perplexity)
@@ -151,26 +195,27 @@ class Trainer:
             self._log(
                 train_perplexity=run.perplexity if math.isfinite(run.perplexity) else None,
                 sampled=run.model.samples,
-                learning_rate=learning_rate,
+                learning_rate=run.last_learning_rate,
             )
 
     def _log(self, **facts: Any) -> None:
         run = self._run
-        for log in self._logs:
-            log.write(
-                step=run.global_step,
-                epoch=run.epoch,
-                **facts,
-                tokens=run.done * run.tokens_per_step,
-                seconds=round(run.seconds + self.record.seconds, 3),
-            )
+        with self._team.own_work():
+            for log in self._logs:
+                log.write(
+                    step=run.global_step,
+                    epoch=run.epoch,
+                    **facts,
+                    tokens=run.done * run.tokens_per_step,
+                    seconds=round(run.seconds + self.record.seconds, 3),
+                )
 
     @contextlib.contextmanager
     def _not_finite(self, data: Any = None) -> Iterator[None]:
         """Say what is known when the numbers have run away."""
         try:
             yield
-        except TrainingError as error:
+        except NotFiniteError as error:
             place = ""
             if data is not None and hasattr(data, "describe_place"):
                 place = f" Its batch begins at {data.describe_place(self._run.place)}."
@@ -185,11 +230,12 @@ class Trainer:
             return "nothing was saved, there is no earlier checkpoint"
         return f"nothing was saved since the last good checkpoint, {found[-1]}"
 
-    def _measure_if_due(self) -> Perplexity | None:
+    def _measure_if_due(self, by_time: bool = False) -> Perplexity | None:
         run, monitor = self._run, self._monitor
         if monitor is None or run.standing.measured_at == run.global_step:
             return None
-        return self._measure(monitor) if monitor.is_due(run.done, run.steps_per_epoch) else None
+        is_due = by_time or monitor.falls_on(run.done, run.steps_per_epoch)
+        return self._measure(monitor) if is_due else None
 
     def _measure(self, monitor: Monitor) -> Perplexity:
         """Measure the held-out text; keep the model if it is the best."""
@@ -205,8 +251,13 @@ class Trainer:
             )
             self.record.heldout.append((run.global_step, perplexity))
             if is_best:
-                keep_best(self._saver.folder, self._save())
+                self._keep_best(self._save())
         return perplexity
+
+    def _keep_best(self, ckpt_file: str) -> None:
+        if self._team.worker.is_chief:
+            with self._team.own_work():
+                keep_best(self._saver.folder, ckpt_file)
 
     def _save(self) -> str:
         """Write a checkpoint if anything has changed since the last one; return the last one."""
@@ -255,7 +306,7 @@ class Trainer:
             record.seconds,
             n_epochs=run.options.n_epochs,
             sampled=run.model.samples,
-            learning_rate=float(run.optimizer.learning_rate),
+            learning_rate=run.last_learning_rate,
             heldout=heldout,
             is_best=heldout is not None and run.standing.best_step == run.global_step,
             tokens_per_second=None if rate is None else rate * run.tokens_per_step,

@@ -1,0 +1,97 @@
+"""A run for a process of its own: `python -m tests.replica_job JOB`, JSON of what to train.
+
+Logical devices, and the place among other workers, can only be set before TensorFlow starts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+
+class Joined:
+    """The batches of several workers, one below the other, as one process would have them."""
+
+    def __init__(self, shares):
+        self.shares = shares
+
+    def iter_batches(self, batch_size, num_steps):
+        rows = batch_size // len(self.shares)
+        streams = [share.iter_batches(rows, num_steps) for share in self.shares]
+        for batches in zip(*streams, strict=True):
+            yield {
+                name: None if value is None else np.concatenate([batch[name] for batch in batches])
+                for name, value in batches[0].items()
+            }
+
+
+def run(corpus, options, save_dir, *, n_gpus=1, joined=0, stop=None, checkpoint=None, **settings):
+    """Train as told, and print the record.
+
+    Args:
+        corpus: folder of `write_corpus`.
+        n_gpus: logical CPUs in their place.
+        joined: take the shares of so many workers.
+        stop: the step to end after.
+    """
+    import tensorflow as tf
+
+    if n_gpus > 1:
+        devices = [tf.config.LogicalDeviceConfiguration()] * n_gpus
+        cpu = tf.config.list_physical_devices("CPU")[0]
+        tf.config.set_logical_device_configuration(cpu, devices)
+    import bilm
+    from bilm.training import find_replicas
+    from tests.small_runs import Corpus
+
+    share = find_replicas(n_gpus).worker.share
+    files = Corpus(Path(corpus), [], [])
+
+    def data(worker):
+        return files.data(options, shuffle_on_load=True, seed=2, worker=worker)
+
+    record = bilm.train(
+        options,
+        Joined([data((k, joined)) for k in range(joined)]) if joined else data(share),
+        n_gpus,
+        save_dir,
+        save_dir,
+        checkpoint,
+        heldout=files.data(options, "heldout.txt", test=True, worker=share),
+        heldout_every="3 steps",
+        progress=lambda event: event.step == stop,
+        **settings,
+    )
+    heldout = [(step, p, p.forward, p.backward, p.n_predictions) for step, p in record.heldout]
+    print(json.dumps([record.checkpoint, record.train_perplexity, record.n_tokens, heldout]))
+
+
+def start(job, worker=0, ports=()):
+    """A process that runs a job, alone or as one of the workers at some ports."""
+    environment = dict(os.environ, CUDA_VISIBLE_DEVICES="-1", TF_CPP_MIN_LOG_LEVEL="3")
+    if ports:
+        environment["TF_CONFIG"] = tf_config(worker, ports)
+    command = [sys.executable, "-m", "tests.replica_job", json.dumps(job)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env=environment, **pipes)
+
+
+def tf_config(worker, ports):
+    cluster = {"worker": [f"127.0.0.1:{port}" for port in ports]}
+    return json.dumps({"cluster": cluster, "task": {"type": "worker", "index": worker}})
+
+
+def result(process):
+    """What a process printed last, when it has ended well."""
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0, err
+    return json.loads(out.splitlines()[-1])
+
+
+if __name__ == "__main__":
+    run(**json.loads(sys.argv[1]))

@@ -1,0 +1,242 @@
+"""Two replicas of a batch train as one of twice its rows: two devices, and two processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bilm.training.checkpoint import read_record
+from tests.command_line import make_text, train_arguments
+from tests.replica_job import result, start, tf_config
+from tests.small_runs import STEPS, checkpoint_tensors, small_options, write_corpus
+
+pytestmark = pytest.mark.slow
+
+KINDS = {
+    "characters, sampled, dropout": ("short_words_261", {"sample_softmax": True, "dropout": 0.3}),
+    "words, sampled": ("words", {"sample_softmax": True}),
+    "words, tied, one direction": (
+        "one_direction_one_layer_words",
+        {"sample_softmax": True, "share_embedding_softmax": True, "all_clip_norm_val": 0.5},
+    ),
+}
+
+
+@pytest.fixture(params=KINDS)
+def job(request, tmp_path):
+    """Six steps of two rows on each of two replicas."""
+    write_corpus(tmp_path)
+    kind, changes = KINDS[request.param]
+    options = small_options(kind, batch_size=2, n_train_tokens=6 * 4 * STEPS, n_epochs=1, **changes)
+    return {"corpus": str(tmp_path), "options": options}
+
+
+def as_one(job, save_dir, **more):
+    """The same on one replica of all rows."""
+    options = job["options"] | {"batch_size": 4}
+    return start(job | {"options": options, "save_dir": str(save_dir)} | more)
+
+
+def free_ports(n):
+    sockets = [socket.socket() for _ in range(n)]
+    for each in sockets:
+        each.bind(("127.0.0.1", 0))
+    ports = [each.getsockname()[1] for each in sockets]
+    for each in sockets:
+        each.close()
+    return ports
+
+
+def start_two(job):
+    ports = free_ports(2)
+    return [start(job, worker, ports) for worker in range(2)]
+
+
+def assert_close(mine, theirs):
+    (checkpoint, perplexity, n_tokens, heldout), (other, of_other, as_many, as_held) = mine, theirs
+    assert n_tokens == as_many == 6 * 4 * STEPS and len(perplexity) == 6
+    np.testing.assert_allclose(perplexity, of_other, 1e-5)
+    assert [step for step, *_ in heldout] == [3, 6]
+    for measured, expected in zip(heldout, as_held, strict=True):
+        numbers = [[x for x in each if x is not None] for each in (measured, expected)]
+        np.testing.assert_allclose(*numbers, 1e-5)
+    tensors, expected = checkpoint_tensors(checkpoint), checkpoint_tensors(other)
+    assert tensors.keys() == expected.keys()
+    for name, value in tensors.items():
+        np.testing.assert_allclose(value, expected[name], 1e-5, 1e-5, err_msg=name)
+
+
+def assert_same(checkpoint, other):
+    expected = checkpoint_tensors(other)
+    for name, value in checkpoint_tensors(checkpoint).items():
+        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+    records = [read_record(prefix) | {"seconds": 0} for prefix in (checkpoint, other)]
+    assert records[0] == records[1]
+
+
+def test_two_devices_are_one_with_twice_the_rows(job, tmp_path):
+    one = as_one(job, tmp_path / "one")
+    two = result(start(job | {"save_dir": str(tmp_path / "two"), "n_gpus": 2}))
+    assert_close(two, result(one))
+    pieces = job | {"save_dir": str(tmp_path / "pieces"), "n_gpus": 2}
+    stopped = result(start(pieces | {"stop": 2}))[0]
+    assert_same(result(start(pieces | {"checkpoint": stopped}))[0], two[0])
+
+
+def test_two_processes_are_one_with_the_rows_of_both(job, tmp_path):
+    one = as_one(job, tmp_path / "one", joined=2)
+    two = [result(process) for process in start_two(job | {"save_dir": str(tmp_path / "two")})]
+    assert two[0] == two[1]
+    assert_close(two[0], result(one))
+    names = {path.name for path in (tmp_path / "two").iterdir()}
+    assert names == {
+        "best", "checkpoint", "options.json", "train_log.jsonl",
+        "model.ckpt-3.index", "model.ckpt-3.data-00000-of-00001",
+        "model.ckpt-6.index", "model.ckpt-6.data-00000-of-00001",
+    } or "model.ckpt-3.index" not in names  # fmt: skip
+    log = (tmp_path / "two" / "train_log.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["step"] for line in log] == [1, 3, 6, 6]
+    pieces = job | {"save_dir": str(tmp_path / "pieces")}
+    stopped = [result(process) for process in start_two(pieces | {"stop": 2})]
+    places = read_record(stopped[0][0])["place"]
+    assert [(place["worker"], place["n_workers"]) for place in places] == [(0, 2), (1, 2)]
+    again = [result(p) for p in start_two(pieces | {"checkpoint": stopped[0][0]})]
+    assert_same(again[0][0], two[0][0])
+
+
+# The command
+
+
+def start_command(text, save_dir, *more, ports=(), changes=((), ())):
+    """The same command for each worker, but for some flags of each."""
+    arguments = train_arguments(
+        text, str(save_dir), "--seed", "3", "--heldout_prefix", text.heldout,
+        "--heldout_every", "7steps", "--save_minutes", "1e-6", *more,
+    )  # fmt: skip
+    ports = ports or free_ports(2)
+    environment = dict(os.environ, CUDA_VISIBLE_DEVICES="-1")
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "bilm", *arguments, *changes[worker]],
+            env=environment | {"TF_CONFIG": tf_config(worker, ports)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for worker in range(2)
+    ]
+
+
+def ends(processes):
+    """Exit codes, and what was said on standard error."""
+    said = [process.communicate(timeout=300)[1] for process in processes]
+    assert not any("Traceback" in text for text in said), said
+    return [process.returncode for process in processes], said
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A text, and the run of two workers that nothing interrupts."""
+    text = make_text(tmp_path_factory.mktemp("text"))
+    save_dir = text.folder / "whole"
+    codes, said = ends(start_command(text, save_dir))
+    assert codes == [0, 0], said
+    return text, save_dir
+
+
+def wait_for_step(save_dir, step, process):
+    while not Path(save_dir, f"model.ckpt-{step}.index").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+
+
+def assert_same_end(save_dir, whole):
+    assert_same(str(save_dir / "model.ckpt-10"), str(whole / "model.ckpt-10"))
+    best = json.loads(json.dumps(read_record(str(whole / "model.ckpt-10"))))["heldout"]["best_step"]
+    assert (save_dir / "best" / f"model.ckpt-{best}.index").exists()
+
+
+@pytest.mark.parametrize("victim", [0, 1])
+def test_a_worker_that_dies_stops_the_other_and_the_run_goes_on(whole, victim, tmp_path):
+    text, whole_dir = whole
+    processes = start_command(text, tmp_path / "run")
+    wait_for_step(tmp_path / "run", 4, processes[0])
+    processes[victim].kill()
+    since = time.monotonic()
+    codes, said = ends(processes)
+    assert codes[victim] == -signal.SIGKILL and codes[1 - victim] == 1
+    assert time.monotonic() - since < 60
+    error = said[1 - victim].splitlines()[-1]
+    assert "error: Another worker cannot be reached any more" in error
+    assert "the last good checkpoint" in error and "start the same command for all" in error
+    assert ends(start_command(text, tmp_path / "run"))[0] == [0, 0]
+    assert_same_end(tmp_path / "run", whole_dir)
+
+
+def test_an_interrupt_of_one_worker_saves_for_all(whole, tmp_path):
+    text, whole_dir = whole
+    processes = start_command(text, tmp_path / "run", "--save_minutes", "9")
+    wait_for_log(tmp_path / "run", processes[0])
+    processes[1].send_signal(signal.SIGINT)
+    codes, said = ends(processes)
+    assert codes == [1, 130], said
+    assert "error: Worker 1 was stopped, and says why itself." in said[0]
+    assert "which is saved as" in said[0] and "interrupted. The last checkpoint is" in said[1]
+    assert ends(start_command(text, tmp_path / "run"))[0] == [0, 0]
+    assert_same_end(tmp_path / "run", whole_dir)
+
+
+def wait_for_log(save_dir, process):
+    """The first step is done."""
+    while not Path(save_dir, "train_log.jsonl").exists():
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+
+
+def test_workers_with_other_commands_are_refused(whole, tmp_path):
+    text, _ = whole
+    changes = ((), ("--learning_rate", "0.1"))
+    codes, said = ends(start_command(text, tmp_path / "run", changes=changes))
+    assert codes == [1, 1]
+    for each in said:
+        assert "learning_rate is 0.2 for worker 0 and 0.1 for worker 1" in each
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_full_disk_of_the_chief_stops_both(whole, tmp_path):
+    text, _ = whole
+    shutil.copytree(text.folder / "whole", tmp_path / "run")
+    # Nobody can write a checkpoint where a folder has its name.
+    (tmp_path / "run" / "model.ckpt-15.index").mkdir()
+    (tmp_path / "run" / "model.ckpt-15.index" / "x").touch()
+    ports = free_ports(2)
+    codes, said = ends(restart(text, tmp_path / "run", ports))
+    assert codes == [1, 1], said
+    assert "Training stopped after step" in said[0]
+    assert "error: Worker 0 was stopped, and says why itself." in said[1]
+
+
+def restart(text, save_dir, ports):
+    arguments = ["restart", "--save_dir", str(save_dir), "--train_prefix", text.training,
+                 "--n_epochs", "2", "--save_minutes", "1e-6"]  # fmt: skip
+    return [
+        subprocess.Popen(
+            [sys.executable, "-m", "bilm", *arguments],
+            env=dict(os.environ, CUDA_VISIBLE_DEVICES="-1") | {"TF_CONFIG": tf_config(k, ports)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for k in range(2)
+    ]

@@ -1,0 +1,190 @@
+"""Workers and devices: what needs no second process."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bilm
+from bilm.data.place import Place, RowPlace, Settings
+from bilm.errors import InputError, WorkerLostError, WorkersError
+from bilm.layers import LSTMStack, Rows
+from bilm.options import Options
+from bilm.training.cluster import ALONE, Worker, find_worker
+from bilm.training.feed import Feed
+from bilm.training.replicas import Replicas, find_devices, find_replicas
+from bilm.training.replicated_step import divide
+from bilm.training.team import Team
+from tests.small_runs import small_options, write_corpus
+
+# Which worker this is
+
+
+def config(cluster, task):
+    return {"TF_CONFIG": json.dumps({"cluster": cluster, "task": task})}
+
+
+@pytest.mark.parametrize(
+    ("environment", "worker"),
+    [
+        ({}, ALONE),
+        ({"TF_CONFIG": " "}, ALONE),
+        ({"TF_CONFIG": "{}"}, ALONE),
+        (config({"worker": ["a:1"]}, {"type": "worker", "index": 0}), Worker(0, 1)),
+        (config({"worker": ["a:1", "b:1"]}, {"type": "worker", "index": 1}), Worker(1, 2)),
+        (config({"chief": ["a:1"], "worker": ["b:1"]}, {"type": "worker", "index": 0}),
+         Worker(1, 2)),
+        (config({"chief": ["a:1"], "worker": ["b:1"]}, {"type": "chief", "index": 0}),
+         Worker(0, 2)),
+    ],
+)  # fmt: skip
+def test_the_worker_that_tf_config_names(environment, worker):
+    assert find_worker(environment) == worker
+    assert worker.is_chief == (worker.index == 0) and worker.is_alone == (worker.count == 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "TF_CONFIG: not JSON: .* is expected"),
+        ("[]", r'TF_CONFIG: {"cluster": .* is expected, not \[\]'),
+        ('{"cluster": 5}', 'is expected, not {"cluster": 5}'),
+        ('{"cluster": {"worker": "a:1"}}', 'is expected, not the cluster {"worker": "a:1"}'),
+        ('{"cluster": {"ps": ["a:1"]}}', 'is expected, not the cluster {"ps"'),
+        ('{"cluster": {"worker": ["a:1"]}}', "its cluster has no task {}"),
+        (config({"worker": ["a:1"]}, {"type": "worker", "index": 1})["TF_CONFIG"],
+         'its cluster has no task {"type": "worker", "index": 1}'),
+        (config({"worker": ["a:1"]}, {"type": "evaluator", "index": 0})["TF_CONFIG"],
+         'its cluster has no task {"type": "evaluator"'),
+    ],
+)  # fmt: skip
+def test_a_tf_config_that_is_not_right(text, message):
+    with pytest.raises(InputError, match=message):
+        find_worker({"TF_CONFIG": text})
+
+
+def test_workers_that_join_too_late(monkeypatch):
+    """TensorFlow must not be in use yet."""
+    tf.constant(1) + tf.constant(1)
+    here = config({"worker": ["127.0.0.1:1", "127.0.0.1:2"]}, {"type": "worker", "index": 0})
+    monkeypatch.setenv("TF_CONFIG", here["TF_CONFIG"])
+    with pytest.raises(InputError, match="the workers join before TensorFlow is used: call bilm"):
+        find_replicas()
+    with pytest.raises(InputError, match="n_gpus: a number from 1 to 1, the GPUs of this machine"):
+        find_replicas(2)
+
+
+def test_one_device_has_nothing_around_it():
+    replicas = find_replicas()
+    assert replicas.strategy is None and (replicas.n, replicas.n_local, replicas.first) == (1, 1, 0)
+    assert find_devices(1) == [None]
+
+
+def test_the_share_of_another_worker_is_refused(tmp_path):
+    options = small_options()
+    data = write_corpus(tmp_path).data(options, worker=(1, 2))
+    message = "the share of worker 1 of 2; this process is worker 0 of 1: make it with worker=.0, 1"
+    with pytest.raises(InputError, match=message):
+        bilm.train(options, data, 1, tmp_path / "run", None)
+
+
+# What workers tell each other
+
+
+def team_of_two(index, other):
+    """A worker that hears what the other one says: JSON, or a function of what it says itself."""
+
+    def gather(values):
+        said = np.frombuffer(f"{json.dumps(other)}\n".encode(), np.uint8).astype(np.float32)
+        return np.concatenate([values, said] if index == 0 else [said, values])
+
+    return Team(Worker(index, 2), gather)
+
+
+def test_what_is_exchanged():
+    other = {"value": ["Größe", 0.1], "failed": False}
+    assert team_of_two(0, other).exchange({"a": 1}) == [{"a": 1}, ["Größe", 0.1]]
+    assert team_of_two(1, other).exchange() == [["Größe", 0.1], None]
+    assert Team().exchange(5) == [5]
+
+
+def test_an_error_of_a_worker_is_raised_when_all_know():
+    fine, failed = ({"value": None, "failed": failed} for failed in (False, True))
+    team = team_of_two(0, fine)
+    with team.own_work():
+        raise OSError("the disk is full")
+    with team.own_work():
+        raise InputError("a second one")
+    with pytest.raises(OSError, match="the disk is full"):
+        team.exchange()
+    assert team.exchange() == [None, None]
+    with pytest.raises(WorkersError, match="Worker 1 was stopped, and says why itself"):
+        team_of_two(0, failed).exchange()
+    with pytest.raises(InputError, match="at once"), Team().own_work():
+        raise InputError("at once")
+
+
+def test_workers_that_were_given_something_else():
+    team = team_of_two(0, {"value": {"seed": 1, "n_epochs": 2}, "failed": False})
+    message = "the same command, files and folder: n_epochs is 3 for worker 0 and 2 for worker 1"
+    with pytest.raises(InputError, match=message):
+        team.require_same({"seed": 1, "n_epochs": 3})
+    team.require_same({"seed": 1, "n_epochs": 2})
+
+
+def test_a_worker_that_is_lost_is_told_in_our_words():
+    class Strategy:
+        num_replicas_in_sync = 2
+
+    reason = "Collective ops is aborted by: Socket closed\nAdditional GRPC error information"
+    error = tf.errors.UnavailableError(None, None, reason)
+    message = "^Another worker cannot be reached any more: Socket closed.$"
+    replicas = Replicas(Strategy(), Worker(1, 2))
+    with pytest.raises(WorkerLostError, match=message), replicas.reachable():
+        raise error
+    with pytest.raises(tf.errors.UnavailableError), Replicas().reachable():
+        raise error
+
+
+# The rows of a batch
+
+
+def test_the_rows_of_a_batch_are_divided_with_their_words():
+    random = np.random.default_rng(1)
+    inputs = random.integers(1, 261, (9, 5), np.int32)
+    words = random.integers(0, 9, (2, 3, 4), np.int32)
+    targets = random.integers(0, 50, (2, 3, 4), np.int32)
+    feed = Feed(inputs, words, targets)
+    assert divide(feed, 1) == [feed]
+    for k, part in enumerate(divide(feed, 2)):
+        rows = slice(2 * k, 2 * k + 2)
+        np.testing.assert_array_equal(part.inputs[part.words], inputs[words[:, :, rows]])
+        np.testing.assert_array_equal(part.targets, targets[:, :, rows])
+        assert len(part.inputs) == len(np.unique(words[:, :, rows])) and part.words.dtype == "int32"
+
+
+def test_a_row_is_dropped_alike_wherever_it_is():
+    lstm = Options.from_dict(small_options(), training=True).lstm
+    stack = LSTMStack(lstm, dropout=0.5, seed=1)
+    seed = tf.constant([3, 7], tf.int64)
+    random = np.random.default_rng(2)
+    inputs = random.normal(size=(5, 6, lstm.projection_dim)).astype(np.float32)
+    whole, _ = stack(inputs, states=stack.zero_states(6), dropout_seed=seed)
+    for first in (0, 2, 4):
+        part, _ = stack(
+            inputs[:, first : first + 2],
+            states=stack.zero_states(2),
+            dropout_seed=seed,
+            dropout_rows=Rows(first, 6),
+        )
+        np.testing.assert_allclose(part[-1], whole[-1][:, first : first + 2], 1e-5, 1e-6)
+
+
+def test_the_place_of_another_number_of_workers_is_the_begin_of_the_shard():
+    settings = Settings(9, 1, True, False, 0, 2, 2, 20)
+    place = Place(settings, 7, 30, (RowPlace(6, 3, 1), None))
+    now = place.with_worker(2, 3).with_batches(4, 20)
+    assert now == Place(settings._replace(worker=2, n_workers=3, batch_size=4), 7, 0, (None,) * 4)
