@@ -84,7 +84,7 @@ def product(model, sentence, place, directions, prior):
 
 
 @pytest.mark.parametrize(
-    ("directions", "prior"), [(None, 0.0), (None, 1.0), ("forward", 0.0), ("backward", 0.5)]
+    ("directions", "prior"), [(None, 0.0), (None, None), ("forward", None), ("backward", 0.5)]
 )
 def test_words_of_each_place(model, predictor, directions, prior):
     if directions == "backward" and model.n_directions == 1:
@@ -92,13 +92,15 @@ def test_words_of_each_place(model, predictor, directions, prior):
             predictor.substitutes(SENTENCES, "all", directions=directions)
         return
     counted = {None: range(model.n_directions), "forward": [0], "backward": [1]}[directions]
+    # By default p(word) is counted once.
+    used = len(counted) - 1 if prior is None else prior
     sentences = [SENTENCES[0], SENTENCES[3], SENTENCES[2], SENTENCES[7]]
     found = predictor.substitutes(sentences, "all", n=5, directions=directions, prior=prior)
     assert [len(places) for places in found] == [len(sentence) for sentence in sentences]
     for sentence, places in zip(sentences, found, strict=True):
         for number, place in enumerate(places):
             assert (place.place, place.token) == (number, sentence[number])
-            expected = product(model, sentence, number, counted, prior)
+            expected = product(model, sentence, number, counted, used)
             order = np.argsort(-expected, kind="stable")
             assert place.words == [VOCABULARY[k] for k in order[:5]]
             np.testing.assert_allclose(place.log_probabilities, expected[order[:5]], 1e-5, 1e-5)

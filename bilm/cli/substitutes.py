@@ -3,8 +3,8 @@
 IN is UTF-8 text (plain, .gz, .xz), one sentence a line, tokens parted by white space; - is
 standard input. A token ___ is a place; --place and --every name others. The forward direction has
 read what is before the place, the backward direction what is after it, and neither the place
-itself; their distributions are multiplied and normalised over the vocabulary. Log-probabilities
-are natural logarithms (nats).
+itself; their distributions are multiplied, divided by p(word) and normalised over the vocabulary.
+Log-probabilities are natural logarithms (nats).
 
   bilm substitutes --text "They ___ it ." --model training-folder
   bilm substitutes text.txt --model elmo --every --n 5 --format tsv
@@ -53,9 +53,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--prior",
         type=_share,
         metavar="X",
-        default=0.0,
-        help="divide by p(word) to the power of X, 0 to 1, against words that are frequent "
-        "everywhere; p is taken from the rank in the vocabulary (default: 0)",
+        help="divide by p(word) to the power of X, 0 to 1; p is taken from the rank in the "
+        "vocabulary (default: 1 for both directions, which have each counted it, 0 for one)",
     )
     prediction_job.add_job(parser)
 

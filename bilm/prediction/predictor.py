@@ -107,7 +107,7 @@ class Predictor:
         *,
         n: int = 10,
         directions: str | None = None,
-        prior: float = 0.0,
+        prior: float | None = None,
         batch_size: int | None = None,
     ) -> list[list[Substitutes]]:
         """The likeliest words in places of sentences.
@@ -119,8 +119,8 @@ class Predictor:
             n: how many words.
             directions: "forward" or "backward" takes one direction alone; None takes all that the
                 model has, as a product (see `bilm.prediction.substitutes`).
-            prior: 0 to 1: divide by p(word) to this power, against words that are frequent
-                everywhere.
+            prior: 0 to 1: divide by p(word) to this power. None is 1 for two directions, which
+                both have counted it, and 0 for one.
             batch_size: as for `score`.
 
         Returns:
@@ -141,7 +141,7 @@ class Predictor:
         *,
         n: int = 10,
         directions: str | None = None,
-        prior: float = 0.0,
+        prior: float | None = None,
         batch_size: int | None = None,
         with_ids: bool = False,
     ) -> Iterator[Any]:
@@ -153,15 +153,16 @@ class Predictor:
         parts = self._parts(sentences, batch_size)
         if n < 1:
             raise InputError(f"n: a whole number from 1 is expected, not {n!r}.")
-        if not 0 <= prior <= 1:
+        if prior is not None and not 0 <= prior <= 1:
             raise InputError(f"prior: a number from 0 to 1 is expected, not {prior!r}.")
         if isinstance(places, str) and places not in ("gaps", "all"):
             raise InputError(
                 f"places: 'gaps', 'all' or numbers of tokens are expected, not {places!r}."
             )
-        words = LikeliestWords(
-            self._softmax, self.vocabulary, n, self._directions(directions), prior
-        )
+        counted = self._directions(directions)
+        if prior is None:
+            prior = float(len(counted) - 1)
+        words = LikeliestWords(self._softmax, self.vocabulary, n, counted, prior)
         requests = (
             (name, Request(tokens, find_places(tokens, places, f"sentence {number}")))
             for number, (name, tokens) in enumerate(_named(sentences, with_ids))

@@ -8,9 +8,9 @@ text after are independent given the word, Bayes' rule has
 
     p(word | before, after) = p(word | before) p(word | after) / p(word) / normaliser,
 
-so a product counts p(word) twice; `prior` = 1 divides by it once, `prior` = 0 does not. p(word) is
-taken from the word's rank in the vocabulary, which stands by falling count: the log-uniform
-distribution, the one that the sampled softmax draws from.
+so a product alone counts p(word) twice. `prior` is the power of p(word) that is divided by: 1 is
+this rule, 0 the product alone. p(word) is taken from the word's rank in the vocabulary, which
+stands by falling count: the log-uniform distribution, the one that the sampled softmax draws from.
 """
 
 from __future__ import annotations
