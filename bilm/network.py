@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from bilm.errors import InputError
 from bilm.layers import CharacterEncoder, DictionaryEncoder, LSTMStack, WordEmbedding
+from bilm.layers.token_encoder import N_GROUPS
 from bilm.options import Options
 from bilm.weights import Encoder, Weight, weight_table
 
@@ -31,7 +32,7 @@ def build_network(
     seed: int | None = None,
     precision: str = "float32",
     compiled: bool = False,
-    own_gradient: bool = True,
+    for_corpus: bool = False,
 ) -> Network:
     """Build the layers.
 
@@ -42,7 +43,8 @@ def build_network(
         seed: of the initial values; None leaves zeros, for weights that are about to be loaded.
         precision: "float32", or "bfloat16" for products in bfloat16.
         compiled: compile the LSTMs with XLA, for shapes that are fixed or few.
-        own_gradient: keep what the LSTMs' own gradient needs; False where none is wanted.
+        for_corpus: for a `CorpusEncoder`, which wants no gradients and gives words of like length
+            to the encoder: keep nothing for a gradient, and do not group the words again.
 
     Raises:
         InputError: characters are asked for, and the options have no `char_cnn`.
@@ -55,7 +57,14 @@ def build_network(
         raise InputError("The options have no char_cnn: the model takes words, not characters.")
     else:
         kind = CharacterEncoder if options.char_cnn.dictionary is None else DictionaryEncoder
-        encoder = kind(options.char_cnn, size, seed=seed, precision=precision, name="encoder")
+        encoder = kind(
+            options.char_cnn,
+            size,
+            n_groups=1 if for_corpus else N_GROUPS,
+            seed=seed,
+            precision=precision,
+            name="encoder",
+        )
     stacks = tuple(
         LSTMStack(
             options.lstm,
@@ -63,7 +72,7 @@ def build_network(
             seed=seed,
             precision=precision,
             compiled=compiled,
-            own_gradient=own_gradient,
+            own_gradient=not for_corpus,
             name=name,
         )
         for name in ("forward", "backward")[: options.n_directions]

@@ -25,7 +25,8 @@ Sentence = Sequence[str]
 # Words to the ids that the encoder takes, without the mask's + 1: (n, characters) or (n,).
 WordIds = Callable[[Sequence[str]], np.ndarray]
 
-_ENCODED_AT_ONCE = 1024
+# Words at a time: what lies between two products of the encoder stays in the cache.
+_ENCODED_AT_ONCE = 256
 _KEPT_BYTES = 128 * 2**20
 # Rows of a batch, or 64, 32 ... 1 of them, so that shapes are few: enough for fast products.
 _MOST_ROWS = 128

@@ -285,9 +285,7 @@ def _matrices(weights: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
 
 def _over_all_steps(a: tf.Tensor, b: tf.Tensor) -> tf.Tensor:
     """The sum over steps of a times b transposed, as one product: (a's features, b's)."""
-    left, right = tf.transpose(a, (1, 0, 2)), _transposed(b)
-    left = tf.reshape(left, [left.shape[0], -1])
-    return tf.cast(left @ tf.reshape(right, [-1, right.shape[-1]]), tf.float32)
+    return tf.cast(tf.einsum("tib,tob->io", a, b), tf.float32)
 
 
 def _transposed(x: tf.Tensor) -> tf.Tensor:

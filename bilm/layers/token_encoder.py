@@ -19,8 +19,8 @@ from bilm.layers.initial_values import glorot, normal, uniform
 from bilm.layers.products import check_precision, product
 from bilm.options import N_CHARACTERS, CharCNNOptions
 
-# Groups of words of like length: enough to leave little padding and to stay in a cache.
-_N_PARTS = 8
+# Enough to leave little padding, and to stay in a cache; each one takes time to trace.
+N_GROUPS = 8
 
 
 def lookup(table: tf.Tensor | tf.Variable, ids: tf.Tensor) -> tf.Tensor:
@@ -73,7 +73,8 @@ class CharacterEncoder(keras.layers.Layer):
 
     Output shape: (n, projection_dim), float32.
 
-    The convolutions work on words of like length together, and on the characters that are there.
+    The convolutions work on `n_groups` groups of words of like length, and on the characters that
+    are there.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class CharacterEncoder(keras.layers.Layer):
         options: CharCNNOptions,
         projection_dim: int,
         *,
+        n_groups: int = N_GROUPS,
         seed: int | None = None,
         precision: str = "float32",
         **kwargs: Any,
@@ -88,6 +90,7 @@ class CharacterEncoder(keras.layers.Layer):
         super().__init__(autocast=False, dtype="float32", **kwargs)
         self.options = options
         self.projection_dim = projection_dim
+        self.n_groups = n_groups
         self.precision = check_precision(precision)
         self._seed = seed
         self.char_embed = self.add_weight(
@@ -155,7 +158,7 @@ class CharacterEncoder(keras.layers.Layer):
         lengths = word_lengths(characters, self.options.n_characters)
         order = tf.argsort(lengths)
         n = tf.shape(order)[0]
-        bounds = [n * k // _N_PARTS for k in range(_N_PARTS + 1)]
+        bounds = [n * k // self.n_groups for k in range(self.n_groups + 1)]
         parts = []
         for start, stop in itertools.pairwise(bounds):
             part = order[start:stop]

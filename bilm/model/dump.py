@@ -104,7 +104,7 @@ def load_corpus_encoder(
     """A `CorpusEncoder` for a model's files, with character or word input as the options say."""
     vocabulary = Vocabulary(vocab_file)
     if options.max_word_length is not None:
-        network = build_network(options, precision=precision, own_gradient=False)
+        network = build_network(options, precision=precision, for_corpus=True)
         word_ids = character_ids(options, weight_file)
     else:
         n_tokens = count_embedded_tokens(weight_file)
@@ -113,7 +113,7 @@ def load_corpus_encoder(
                 f"{vocab_file}: {n_tokens} words are expected, as many as the rows of 'embedding' "
                 f"in {weight_file}, not {vocabulary.size}."
             )
-        network = build_network(options, n_tokens, precision=precision, own_gradient=False)
+        network = build_network(options, n_tokens, precision=precision, for_corpus=True)
         word_ids = vocabulary.word_ids
     load_network(network, weight_file)
     return CorpusEncoder(network, word_ids)

@@ -91,7 +91,7 @@ def load_words(
     vocab_file = vocab_file or files.vocabulary
     max_word_length = options.max_word_length
     if max_word_length is not None and embedding_weight_file is None:
-        network = build_network(options, precision=precision, own_gradient=False)
+        network = build_network(options, precision=precision, for_corpus=True)
         load_network(network, files.weights)
         return WordInput(network, character_ids(options, files.weights))
     if vocab_file is None:
@@ -103,11 +103,11 @@ def load_words(
     table_file = embedding_weight_file or files.weights
     vocabulary = read_table_words(vocab_file, table_file)
     if max_word_length is not None and holds_characters(files.weights):
-        network = build_network(options, precision=precision, own_gradient=False)
+        network = build_network(options, precision=precision, for_corpus=True)
         load_network(network, files.weights)
         characters = character_ids(options, files.weights)
         return _with_cache(network, characters, vocabulary, table_file)
-    network = build_network(options, vocabulary.size, precision=precision, own_gradient=False)
+    network = build_network(options, vocabulary.size, precision=precision, for_corpus=True)
     load_network(network, files.weights, embedding_weight_file)
     if max_word_length is None:
         # A model of words was trained with a vector for <UNK>.
