@@ -14,7 +14,7 @@ import tensorflow as tf
 from bilm.errors import InputError
 from bilm.layers.initial_values import glorot
 from bilm.layers.products import product
-from bilm.layers.token_encoder import CharacterEncoder, lookup
+from bilm.layers.token_encoder import N_GROUPS, CharacterEncoder, lookup
 from bilm.options import CharCNNOptions
 
 
@@ -36,6 +36,7 @@ class DictionaryEncoder(keras.layers.Layer):
         options: CharCNNOptions,
         projection_dim: int,
         *,
+        n_groups: int = N_GROUPS,
         seed: int | None = None,
         precision: str = "float32",
         **kwargs: Any,
@@ -44,7 +45,12 @@ class DictionaryEncoder(keras.layers.Layer):
         if options.dictionary is None:
             raise InputError("char_cnn.dictionary: the options have none.")
         self.characters = CharacterEncoder(
-            options, projection_dim, seed=seed, precision=precision, name="characters"
+            options,
+            projection_dim,
+            n_groups=n_groups,
+            seed=seed,
+            precision=precision,
+            name="characters",
         )
         self.projection_dim = projection_dim
         self.word_embed = self.W_word = None
