@@ -277,6 +277,53 @@ def test_plot_draws_runs(ending, tmp_path, capsys):
     assert beginning == (b"\x89PNG\r" if ending == "png" else b"<?xml")
 
 
+def labels_of(tmp_path, **runs):
+    """The entries of the legend of a picture of runs."""
+    from bilm.cli.plot import draw
+
+    figure_class = pytest.importorskip("matplotlib.figure").Figure
+    folders = {name: write_run(tmp_path / name, **run) for name, run in runs.items()}
+    figure = draw(figure_class, {path: read_log(path) for path in folders.values()})
+    return [text.get_text() for text in figure.legends[0].get_texts()], figure.axes[0]
+
+
+def test_the_legend_of_a_run(tmp_path):
+    labels, axes = labels_of(tmp_path, only={})
+    assert labels == [
+        "training, sampled softmax, smoothed",
+        "held-out",
+        "held-out, forward",
+        "held-out, backward",
+        "best: 156.7 at step 300",
+    ]
+    assert axes.get_title() == "only" and axes.get_ylabel() == "perplexity"
+    assert axes.get_xlabel() == "training tokens seen"
+
+
+def test_the_legend_of_two_runs(tmp_path):
+    labels, axes = labels_of(tmp_path, a={}, b={"sampled": False, "heldout": False})
+    assert labels == [
+        "a: training, sampled softmax, smoothed",
+        "a: held-out",
+        "a: best: 156.7 at step 300",
+        "b: training, smoothed",
+    ]
+    assert axes.get_title() == ""
+
+
+def test_the_curve_of_a_short_run_is_that_of_its_points(tmp_path):
+    log = RunLog(tmp_path / "short")
+    for step, perplexity in ((1, 50.0), (10, 40.0), (20, 20.0)):
+        log.write(step=step, train_perplexity=perplexity, sampled=False, tokens=step)
+    from bilm.cli.plot import draw
+
+    figure_class = pytest.importorskip("matplotlib.figure").Figure
+    axes = draw(figure_class, {"short": read_log(tmp_path / "short")}).axes[0]
+    (line,) = axes.lines
+    np.testing.assert_allclose(line.get_ydata(), [50, 40, 20])
+    assert line.get_label() == "training"
+
+
 def test_what_cannot_be_plotted(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     error = input_error(["plot", str(tmp_path), "--out", str(tmp_path / "x.png")], capsys)

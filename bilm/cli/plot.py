@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_SMOOTHED = 9  # points of the log
+_SMOOTHED = 4  # points of the log on either side, in runs that are long enough
 _FORMATS = (".png", ".pdf", ".svg")
 
 
@@ -95,8 +95,12 @@ def _draw_run(
         kind = "training, sampled softmax" if trained[-1].get("sampled") else "training"
         x = [_tokens(line) for line in trained]
         y = [line["train_perplexity"] for line in trained]
-        axes.plot(x, y, color=color, alpha=0.2, linewidth=0.6)
-        axes.plot(x, _smooth(y), color=color, alpha=0.7, linewidth=1, label=f"{prefix}{kind}")
+        half = min(_SMOOTHED, len(y) // 10)
+        if half:  # the points themselves, behind the curve
+            axes.plot(x, y, color=color, alpha=0.2, linewidth=0.6)
+            kind += ", smoothed"
+        curve = _smooth(y, half)
+        axes.plot(x, curve, color=color, alpha=0.7, linewidth=1, label=f"{prefix}{kind}")
     measured = [line for line in lines if "heldout_perplexity" in line]
     if not measured:
         return
@@ -125,10 +129,9 @@ def _tokens(line: dict[str, Any]) -> float:
     return line["tokens"]
 
 
-def _smooth(values: list[float]) -> list[float]:
-    """Geometric means over the points around each: perplexities jump from batch to batch."""
+def _smooth(values: list[float], half: int) -> list[float]:
+    """Geometric means over `half` points on either side: perplexities jump from batch to batch."""
     logs = [math.log(value) for value in values]
-    half = _SMOOTHED // 2
     windows = (logs[max(0, k - half) : k + half + 1] for k in range(len(logs)))
     return [math.exp(sum(window) / len(window)) for window in windows]
 
