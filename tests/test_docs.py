@@ -9,8 +9,8 @@ block changes what is done with it:
   <!-- prints -->            it is what the block before printed, where ... stands for anything
   <!-- fails -->             it is run and raises InputError, whose text can be said to be printed
 
-The folder has the text files that the pages name; `<!-- starts with: MODEL ... -->` anywhere in a
-page puts models into it.
+The folder has the text files that the pages name. `<!-- starts with: MODEL ... -->` anywhere in a
+page puts models into it, and `<!-- files of PAGE: NAME ... -->` files that another page prints.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import contextlib
 import doctest
 import importlib
 import io
+import itertools
 import json
 import re
 import runpy
@@ -39,7 +40,13 @@ ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "fixtures" / "golden"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LANGUAGES = {"bash", "python", "json", "text"}
-REASONS = ("needs a new environment", "needs a GPU", "needs a download", "needs minutes")
+REASONS = (
+    "needs a new environment",
+    "needs a GPU",
+    "needs two machines",
+    "needs a download",
+    "needs minutes",
+)
 # A path of the machine that a page was written on.
 MACHINE_PATH = re.compile(r"(?<![\w.~>])/(?:home|mnt|opt|root|tmp|usr|var|work|Users)/\w")
 OUTPUT_FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
@@ -76,6 +83,12 @@ def blocks_of(page: Path) -> list[Block]:
     return blocks
 
 
+def files_of(page: Path) -> dict[str, str]:
+    """The files that a page prints."""
+    kinds = ((block.comment.partition(": "), block.text) for block in blocks_of(page))
+    return {name: text for (kind, _, name), text in kinds if kind == "file"}
+
+
 def prose_of(page: Path) -> str:
     """A page without its fenced blocks."""
     return re.sub(r"^```.*?^```$", "", page.read_text("utf-8"), flags=re.DOTALL | re.MULTILINE)
@@ -86,13 +99,19 @@ def runnable(page: Path) -> bool:
 
 
 def write_text_files(folder: Path) -> None:
-    """corpus/train-*.txt, heldout.txt and sentences.txt."""
+    """corpus/train-*.txt, heldout.txt and sentences.txt; novel.txt and news.txt, not tokenised."""
     lines = (GOLDEN / "corpus" / "shard-00.txt").read_text("utf-8").splitlines(keepends=True)
     (folder / "corpus").mkdir()
     for number, part in enumerate((lines[::2], lines[1::2])):
         (folder / "corpus" / f"train-{number:02}.txt").write_text("".join(part * 4), "utf-8")
     (folder / "heldout.txt").write_text("".join(lines[:12]), "utf-8")
     (folder / "sentences.txt").write_text("".join(lines[5:9]), "utf-8")
+    said = itertools.product(("cat", "old dog", "bird"), ("sees", "hears"), ("tree", "house"))
+    english = [f'"The {who} {does} it," she said. Near the {what}!\n' for who, does, what in said]
+    (folder / "novel.txt").write_text("\n".join(english * 20), "utf-8")
+    said = itertools.product(("我们", "老师", "他"), ("坐火车", "走路"), ("北京", "学校", "上海"))
+    chinese = [f"{who}{does}去{where}。{who}来了吗？\n" for who, does, where in said]
+    (folder / "news.txt").write_text("".join(chinese * 20), "utf-8")
 
 
 def run_shell_line(line: str) -> None:
@@ -181,6 +200,10 @@ def test_page_runs_as_printed(page: Path, models: Path, tmp_path: Path, monkeypa
                 shutil.copytree(models / name, tmp_path / name)
             else:
                 shutil.copy(models / name, tmp_path)
+    for other, names in re.findall(r"<!-- files of (\S+): (.+) -->", page.read_text("utf-8")):
+        files = files_of(page.parent / other)
+        for name in names.split():
+            (tmp_path / name).write_text(files[name], "utf-8")
     monkeypatch.chdir(tmp_path)
     run_page(page)
 
