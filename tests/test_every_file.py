@@ -1,0 +1,133 @@
+"""Every kind of model in every container that people have, through the commands that use it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import zipfile
+
+import h5py
+import numpy as np
+import pytest
+
+from bilm import ELMo
+from bilm.cli import main
+from tests import oracle
+
+SENTENCES = [["w1", "w0", "w33"], ["w7"], [], ["w2"] * 9]
+WORDS = ["<S>", "</S>", "<UNK>", *(f"w{n}" for n in range(34))]
+# What stands in the options of models that others trained and published as they were.
+OF_A_TRAINING = {
+    "bidirectional": True, "dropout": 0.1, "all_clip_norm_val": 10.0, "n_epochs": 3,
+    "n_train_tokens": 768648884, "batch_size": 192, "unroll_steps": 20,
+    "n_negative_samples_batch": 4096, "n_tokens_vocab": 100000,
+}  # fmt: skip
+
+
+def gzipped(path, text):
+    with gzip.open(path, "wt", encoding="utf-8") as file:
+        file.write(text)
+
+
+def allennlp_pair(folder, options, weights, text):
+    """..._options.json and ..._weights.hdf5; the flags name them one by one."""
+    oracle.write_model(folder, options, weights)
+    pair = [folder / f"elmo_2x20_{name}" for name in ("options.json", "weights.hdf5")]
+    for old, new in zip(("options.json", "weights.hdf5"), pair, strict=True):
+        os.rename(folder / old, new)
+    (folder / "words.txt").write_text(text, encoding="utf-8")
+    flags = ["--options-file", str(pair[0]), "--weight-file", str(pair[1])]
+    words = [] if "char_cnn" in options else ["--vocab-file", str(folder / "words.txt")]
+    return flags, words
+
+
+def nlpl_folder(folder, options, weights, text):
+    """model.hdf5, options.json with the training's keys, vocab.txt.gz, and papers beside them."""
+    unlike = {} if "char_cnn" in options else {"n_tokens_vocab": len(WORDS)}
+    if options.get("bidirectional", True):
+        options = OF_A_TRAINING | unlike | options
+    oracle.write_model(folder, options, weights)
+    os.rename(folder / "weights.hdf5", folder / "model.hdf5")
+    gzipped(folder / "vocab.txt.gz", text)
+    (folder / "meta.json").write_text("{}", encoding="utf-8")
+    (folder / "README").write_text("A model.", encoding="utf-8")
+    return ["--model", str(folder)], []
+
+
+def nlpl_zip(folder, options, weights, text):
+    """The same in a ZIP file, with vocab.txt."""
+    nlpl_folder(folder, options, weights, text)
+    os.remove(folder / "vocab.txt.gz")
+    (folder / "vocab.txt").write_text(text, encoding="utf-8")
+    archive = folder.parent / "171.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in folder.iterdir():
+            file.write(path, path.name)
+    return ["--model", str(archive)], []
+
+
+CONTAINERS = (allennlp_pair, nlpl_folder, nlpl_zip)
+QUICK = {("one_direction_one_layer_words", nlpl_folder), ("short_words_261", allennlp_pair)}
+
+
+def expected_layers(options, weights):
+    """All layers of each sentence, without padding."""
+    width = options.get("char_cnn", {}).get("max_characters_per_token", 50)
+    if "char_cnn" in options:
+        ids = oracle.character_ids(SENTENCES, width)
+    else:
+        number = {word: k + 1 for k, word in enumerate(WORDS)}
+        ids = np.zeros((len(SENTENCES), max(map(len, SENTENCES)) + 2), np.int32)
+        for row, sentence in enumerate(SENTENCES):
+            framed = [number[word] for word in ("<S>", *sentence, "</S>")]
+            ids[row, : len(framed)] = framed
+    layers = oracle.embed(weights, options, ids).lm_embeddings
+    return [x[:, : len(sentence)] for x, sentence in zip(layers, SENTENCES, strict=True)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "container"),
+    [
+        pytest.param(
+            kind,
+            container,
+            marks=() if (kind, container) in QUICK else pytest.mark.slow,
+            id=f"{kind}-{container.__name__}",
+        )
+        for kind in oracle.MODELS
+        for container in CONTAINERS
+    ],
+)
+def test_vectors_and_facts_of_every_model(kind, container, tmp_path, capsys):
+    options = oracle.MODELS[kind]
+    weights = oracle.random_weights(options, seed=11)
+    model, words = container(tmp_path / "model", options, weights, "\n".join(WORDS) + "\n")
+    (tmp_path / "text.txt").write_text("\n".join(map(" ".join, SENTENCES)) + "\n", "utf-8")
+    text, out = str(tmp_path / "text.txt"), str(tmp_path / "out.hdf5")
+    assert main(["embed", text, out, *model, *words, "--all"]) == 0
+    expected = expected_layers(options, weights)
+    with h5py.File(out) as file:
+        for key, wanted in enumerate(expected):
+            np.testing.assert_allclose(file[str(key)][...], wanted, rtol=1e-5, atol=1e-5)
+    capsys.readouterr()
+    # `bilm info` takes a container's name without a flag.
+    named = model[1:] if model[0] == "--model" else model
+    assert main(["info", "--json", *named]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    lstm = options["lstm"]
+    assert facts["lstm"]["layers"] == lstm.get("n_layers", 1)
+    assert facts["lstm"]["skip_connections"] is lstm.get("use_skip_connections", False)
+    assert facts["parameters"]["total"] == sum(value.size for value in weights.values())
+    assert facts["input"]["kind"] == ("characters" if "char_cnn" in options else "words")
+
+
+@pytest.mark.parametrize("n_characters", [261, 262])
+def test_either_number_of_characters(tmp_path, n_characters):
+    options = dict(oracle.MODELS["short_words_261"])
+    options["char_cnn"] = options["char_cnn"] | {"n_characters": n_characters}
+    weights = oracle.random_weights(options, seed=11)
+    oracle.write_model(tmp_path, options, weights)
+    vectors = ELMo.from_pretrained(tmp_path).encode(SENTENCES[:2], "all")
+    for found, wanted in zip(vectors, expected_layers(options, weights), strict=False):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
