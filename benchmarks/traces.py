@@ -74,9 +74,12 @@ def counted_functions() -> Iterator[Counter[str]]:
         if code is None:
             return lambda later: function(later, *args, **settings)
 
+        body = code.func if isinstance(code, functools.partial) else code
+        name = getattr(body, "__qualname__", type(body).__name__)
+
         @functools.wraps(code)
         def traced(*inputs: Any, **named: Any) -> Any:
-            traces[getattr(code, "__qualname__", type(code).__name__)] += 1
+            traces[name] += 1
             return code(*inputs, **named)
 
         return original(traced, *args, **settings)
