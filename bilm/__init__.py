@@ -26,6 +26,7 @@ if TYPE_CHECKING:
         load_vocab,
     )
     from bilm.elmo import weight_layers
+    from bilm.embedding import PackedVectors
     from bilm.errors import InputError
     from bilm.layers import CharacterIds, ScalarMix, WordIds
     from bilm.model import (
@@ -57,6 +58,7 @@ _HOME = {
     "LMDataset": "data",
     "LanguageModel": "training",
     "Options": "options",
+    "PackedVectors": "embedding",
     "Predictor": "prediction",
     "ScalarMix": "layers",
     "TokenBatcher": "data",
@@ -95,6 +97,7 @@ __all__ = [
     "LMDataset",
     "LanguageModel",
     "Options",
+    "PackedVectors",
     "Predictor",
     "ScalarMix",
     "TokenBatcher",

@@ -28,8 +28,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -114,13 +116,27 @@ def write_text_files(folder: Path) -> None:
     (folder / "news.txt").write_text("".join(chinese * 20), "utf-8")
 
 
+@contextlib.contextmanager
+def redirected(words: list[str]) -> Iterator[None]:
+    """Take `< FILE` and `> FILE` out of a command, and do what they say."""
+    with contextlib.ExitStack() as stack:
+        for mark, name, mode in (("<", "stdin", "r"), (">", "stdout", "w")):
+            if mark in words:
+                place = words.index(mark)
+                file = stack.enter_context(open(words[place + 1], mode, encoding="utf-8"))
+                del words[place : place + 2]
+                stack.enter_context(mock.patch.object(sys, name, file))
+        yield
+
+
 def run_shell_line(line: str) -> None:
     """Run `bilm` and Python programs within this process, which has TensorFlow already."""
     words = shlex.split(line, comments=True)
     if not words:
         return
     if words[0] == "bilm":
-        assert main(words[1:]) == 0, line
+        with redirected(words):
+            assert main(words[1:]) == 0, line
     elif words[0] == "python" and words[1].endswith(".py"):
         before = sys.argv
         sys.argv = words[1:]
@@ -184,6 +200,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert main(["dump", *model, "--model_dir", str(folder / "elmo")]) == 0
     shutil.copytree(GOLDEN / "training" / "characters" / "end", folder / "old-model")
     shutil.copy(GOLDEN / "vocab.txt", folder / "old-vocab.txt")
+    shutil.copytree(GOLDEN.parent / "many_langs" / "words_legacy", folder / "many-langs")
     published = GOLDEN / "inference" / "base"
     for name in ("options.json", "weights.hdf5"):
         shutil.copy(published / name, folder)
