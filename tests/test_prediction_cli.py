@@ -162,6 +162,24 @@ def test_substitutes_of_named_places_and_of_all(place, capsys):
     assert [line["words"] for line in found] == [places[0].words for places in expected]
 
 
+def test_a_model_of_one_direction(tmp_path, capsys):
+    kind, changes = KINDS["one_direction"]
+    folder = str(Model(tmp_path / "model", kind, **changes).folder)
+    text = str(tmp_path / "text.txt")
+    Path(text).write_text("the cat\n", encoding="utf-8")
+    printed = run(capsys, "score", text, "--model", folder, "--format", "tsv")
+    rows = rows_of(printed.out)
+    assert [row["token"] for row in rows] == ["the", "cat", "</S>"]
+    assert {row["backward"] + row["joint"] for row in rows} == {""}
+    assert "perplexity: forward " in printed.err and "both" not in printed.err
+    (line,) = run(capsys, "score", text, "--model", folder).out.splitlines()
+    assert json.loads(line)["backward"] is json.loads(line)["total"]["joint"] is None
+    arguments = ["substitutes", text, "--model", folder, "--place", "0"]
+    assert json.loads(run(capsys, *arguments).out)["token"] == "the"
+    error = input_error([*arguments, "--direction", "backward"], capsys)
+    assert "directions: the model has the forward direction only." in error
+
+
 def test_errors_name_the_line(place, capsys):
     arguments = ["substitutes", "text.txt", "--model", "model"]
     assert "text.txt, line 1: no token is ___" in input_error(arguments, capsys)

@@ -37,13 +37,19 @@ def run(args: argparse.Namespace) -> int:
     import_tensorflow()
     from bilm.conversion import convert_many_langs
 
+    existed = os.path.isdir(args.model_dir)
     os.makedirs(args.model_dir, exist_ok=True)
-    # Both are written before the first gets its place.
-    with tempfile.TemporaryDirectory(dir=args.model_dir, prefix=".convert-") as folder:
-        made = [os.path.join(folder, name) for name in FILES]
-        convert_many_langs(args.source, *made)
-        for path, target in zip(made, written, strict=True):
-            os.replace(path, target)
+    try:
+        # Both are written before the first gets its place.
+        with tempfile.TemporaryDirectory(dir=args.model_dir, prefix=".convert-") as folder:
+            made = [os.path.join(folder, name) for name in FILES]
+            convert_many_langs(args.source, *made)
+            for path, target in zip(made, written, strict=True):
+                os.replace(path, target)
+    except (InputError, OSError):
+        if not existed:
+            os.rmdir(args.model_dir)
+        raise
     for path in written:
         print(path)
     return 0
