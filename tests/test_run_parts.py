@@ -18,7 +18,7 @@ from bilm.training.best import keep_best
 from bilm.training.checkpoint import save_checkpoint
 from bilm.training.clock import Clock
 from bilm.training.evaluation import Perplexity, exp_of_loss
-from bilm.training.interrupts import interrupts
+from bilm.training.interrupts import interrupts, killable
 from bilm.training.monitor import Interval, Monitor, Standing
 from bilm.training.run_log import RunLog, read_log
 from tests.command_line import input_error, make_text
@@ -229,6 +229,15 @@ def test_a_second_interrupt_does_not_wait_and_is_told():
         os.kill(os.getpid(), signal.SIGINT)
         done.append("not this")
     assert done == ["the first"] and signals.is_torn
+
+
+def test_while_others_are_waited_for_ctrl_c_ends_the_process():
+    before = signal.getsignal(signal.SIGINT)
+    with killable():
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) is before
+    with interrupts(), killable():  # ours or an application's stays
+        assert signal.getsignal(signal.SIGINT) is not signal.SIG_DFL
 
 
 # Places in a corpus, for people

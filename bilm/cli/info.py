@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 from typing import Any
 
@@ -77,7 +78,9 @@ def describe_training(save_dir: str) -> dict[str, Any]:
         "training": {
             "checkpoint": os.path.basename(checkpoint),
             "step": read_step(checkpoint),
-            "tokens_per_step": options.batch_size * options.unroll_steps,
+            "tokens_per_step": math.prod(
+                record.get("batch_shape", (options.batch_size, options.unroll_steps))
+            ),
             "batch_size": options.batch_size,
             "unroll_steps": options.unroll_steps,
             "n_train_tokens": options.n_train_tokens,

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from bilm.errors import InputError, WorkerLostError
 from bilm.training.cluster import ALONE, VARIABLE, Worker, find_worker
+from bilm.training.interrupts import killable
 from bilm.training.team import Team
 
 # What a collective operation raises when a worker has gone.
@@ -141,7 +142,8 @@ def _join(n_gpus: int, worker: Worker) -> Replicas:
         )
     try:
         tf.config.set_visible_devices(gpus[:n_gpus], "GPU")
-        strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        with killable():
+            strategy = tf.distribute.MultiWorkerMirroredStrategy()
     except RuntimeError as error:
         raise InputError(
             f"{VARIABLE}: the workers join before TensorFlow is used: call "
