@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shutil
 import signal
 import socket
@@ -215,28 +216,33 @@ def test_workers_with_other_commands_are_refused(whole, tmp_path):
 
 
 def test_a_full_disk_of_the_chief_stops_both(whole, tmp_path):
+    """A bound on the size of files stands for the disk: the checkpoint does not fit any more."""
     text, _ = whole
-    shutil.copytree(text.folder / "whole", tmp_path / "run")
-    # Nobody can write a checkpoint where a folder has its name.
-    (tmp_path / "run" / "model.ckpt-15.index").mkdir()
-    (tmp_path / "run" / "model.ckpt-15.index" / "x").touch()
+    run = tmp_path / "run"
+    shutil.copytree(text.folder / "whole", run)
+    before = {path: path.read_bytes() for path in run.glob("model.ckpt-*")}
+
+    def bound():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))
+
     ports = free_ports(2)
-    codes, said = ends(restart(text, tmp_path / "run", ports))
+    processes = [restart(text, run, 0, ports, preexec_fn=bound), restart(text, run, 1, ports)]
+    codes, said = ends(processes)
     assert codes == [1, 1], said
-    assert "Training stopped after step" in said[0]
+    assert "cannot be written" in said[0] and "model.ckpt-10" in said[0]
     assert "error: Worker 0 was stopped, and says why itself." in said[1]
+    assert {path: path.read_bytes() for path in run.glob("model.ckpt-*")} == before
 
 
-def restart(text, save_dir, ports):
+def restart(text, save_dir, worker, ports, **settings):
     arguments = ["restart", "--save_dir", str(save_dir), "--train_prefix", text.training,
                  "--n_epochs", "2", "--save_minutes", "1e-6"]  # fmt: skip
-    return [
-        subprocess.Popen(
-            [sys.executable, "-m", "bilm", *arguments],
-            env=dict(os.environ, CUDA_VISIBLE_DEVICES="-1") | {"TF_CONFIG": tf_config(k, ports)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for k in range(2)
-    ]
+    environment = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CONFIG": tf_config(worker, ports)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "bilm", *arguments],
+        env=os.environ | environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **settings,
+    )
