@@ -27,7 +27,7 @@ FIXTURES = Path(__file__).parent / "fixtures" / "many_langs"
 KINDS = ("words_legacy", "characters_zip")
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=[KINDS[0], pytest.param(KINDS[1], marks=pytest.mark.slow)])
 def converted(request, tmp_path_factory):
     """(the original's folder, the folder that was made of it)."""
     target = tmp_path_factory.mktemp("converted") / "elmo"
@@ -81,6 +81,7 @@ def test_long_words_are_cut_by_characters(converted):
     np.testing.assert_array_equal(long, short)
 
 
+@pytest.mark.slow
 def test_a_token_cache_of_a_converted_model(converted, tmp_path):
     _, target = converted
     words = ["<S>", "</S>", "<UNK>", "the", "cat", "猫"]
