@@ -21,11 +21,11 @@ from bilm.training.monitor import Interval, Monitor
 from bilm.training.record import TrainingRecord
 from bilm.training.replicas import find_replicas
 from bilm.training.run import Run, RunSettings
-from bilm.training.run_log import RunLog
+from bilm.training.run_log import Log, RunLog
 from bilm.training.schedule import Schedule
 from bilm.training.sole_use import sole_use
 from bilm.training.tensorboard import TensorBoardLog
-from bilm.training.trainer import Log, Progress, Saver, Trainer
+from bilm.training.trainer import Progress, Saver, Trainer
 
 
 def train(
@@ -112,20 +112,12 @@ def train(
             _check_shares(replicas.worker, data, heldout)
             options = _with_train_tokens(options, data)
             logs = _open_logs(tf_log_dir, tensorboard) if is_chief else []
-        team.require_same(
-            options.training_dict()
-            | settings.to_dict()
-            | {"seed": seed, "heldout": heldout is not None and (heldout_every, patience)}
-            | {"checkpoint": os.path.basename(restart_ckpt_file or "")}
-        )
+        told = {"heldout": heldout is not None and (heldout_every, patience), "seed": seed,
+                "checkpoint": os.path.basename(restart_ckpt_file or "")}  # fmt: skip
+        team.require_same(options.training_dict() | settings.to_dict() | told)
         run = Run(options, replicas, settings)
         with team.own_work():
-            monitor = None
-            if heldout is not None:
-                # One scan, so that text that cannot be read is found before the first step.
-                _ = getattr(heldout, "n_train_tokens", None)
-                every = Interval.parse(heldout_every)
-                monitor = Monitor(run.model, heldout, every, patience, team=team)
+            monitor = _make_monitor(run, heldout, heldout_every, patience)
             saver = Saver(os.fspath(tf_save_dir), save_minutes * 60, keep_checkpoints)
             trainer = Trainer(run, saver, logs, monitor, progress)
             if restart_ckpt_file is not None:
@@ -178,6 +170,14 @@ def _with_train_tokens(options: Options, data: Any) -> Options:
     if counted is None:
         raise InputError("options: n_train_tokens is missing, and the data cannot count them.")
     return Options.from_dict(options.training_dict() | {"n_train_tokens": counted}, training=True)
+
+
+def _make_monitor(run: Run, heldout: Any, every: str, patience: int | None) -> Monitor | None:
+    if heldout is None:
+        return None
+    # One scan, so that text that cannot be read is found before the first step.
+    _ = getattr(heldout, "n_train_tokens", None)
+    return Monitor(run.model, heldout, Interval.parse(every), patience, team=run.replicas.team)
 
 
 def _open_logs(folder: PathLike | None, tensorboard: bool) -> list[Log]:

@@ -6,13 +6,23 @@ import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write, read_lines
 
 LOG_FILE = "train_log.jsonl"
 _PREVIOUS = "train_log.previous.jsonl"
+
+
+class Log(Protocol):
+    """What takes the facts of a run."""
+
+    def go_back(self, step: int) -> None:
+        """Forget what is known of later steps."""
+
+    def write(self, *, step: int, **facts: Any) -> None:
+        """Take facts of a step."""
 
 
 class RunLog:

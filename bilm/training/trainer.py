@@ -7,7 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from bilm.data import Vocabulary, prefetch
 from bilm.errors import InputError, NotFiniteError, TrainingError, WorkerLostError, WorkersError
@@ -21,6 +21,7 @@ from bilm.training.interrupts import Interrupts, interrupts
 from bilm.training.monitor import Monitor
 from bilm.training.record import TrainingProgress, TrainingRecord
 from bilm.training.run import Run
+from bilm.training.run_log import Log
 
 logger = logging.getLogger(__name__)
 
@@ -28,16 +29,6 @@ Progress = Callable[[TrainingProgress], bool | None]
 
 _LOG_EVERY = 10  # steps
 _READ_AHEAD = 4  # batches
-
-
-class Log(Protocol):
-    """What takes the facts of a run."""
-
-    def go_back(self, step: int) -> None:
-        """Forget what is known of later steps."""
-
-    def write(self, *, step: int, **facts: Any) -> None:
-        """Take facts of a step."""
 
 
 @dataclass
@@ -125,6 +116,7 @@ class Trainer:
                 if self._monitor is not None and run.standing.measured_at != run.global_step:
                     self._measure(self._monitor)
                 self._save()
+                self._team.exchange()
             except KeyboardInterrupt:
                 if not signals.is_torn:
                     self._rescue()
