@@ -201,6 +201,9 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(GOLDEN / "training" / "characters" / "end", folder / "old-model")
     shutil.copy(GOLDEN / "vocab.txt", folder / "old-vocab.txt")
     shutil.copytree(GOLDEN.parent / "many_langs" / "words_legacy", folder / "many-langs")
+    shutil.copytree(ROOT / "usage_examples", folder / "usage_examples")
+    for path in (ROOT / "tests" / "fixtures" / "conllu").iterdir():
+        shutil.copy(path, folder)
     published = GOLDEN / "inference" / "base"
     for name in ("options.json", "weights.hdf5"):
         shutil.copy(published / name, folder)

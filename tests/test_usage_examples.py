@@ -7,10 +7,9 @@ from pathlib import Path
 from types import ModuleType
 
 import h5py
+import keras
 import numpy as np
 import pytest
-
-from bilm import Batcher
 
 ROOT = Path(__file__).parent.parent
 CONLLU = Path(__file__).parent / "fixtures" / "conllu"
@@ -89,40 +88,124 @@ def test_read_conllu_without_a_last_blank_line(tmp_path: Path):
     assert list(program.read_conllu(path)) == [(["Hello"], ["INTJ"])]
 
 
-def test_tagged_sentences_as_arrays():
+def test_tagged_sentences_as_tensors():
     program = example("pos_tagging")
     short, long = [["a"], ["b", "c"]], [["DET"], ["NOUN", "_"]]
     sentences = [program.TaggedSentence(*pair) for pair in zip(short, long, strict=True)]
-    ids, tags, weights = program.encode(Batcher(None, 12), sentences)
-    assert ids.shape == (2, 4, 12)
+    words, tags = program.encode(sentences)
+    assert words.numpy().tolist() == [[b"a", b""], [b"b", b"c"]]
     assert [program.TAGS[tag] for tag in (tags[0, 0], *tags[1])] == ["DET", "NOUN", "_"]
-    assert weights.tolist() == [[1, 0], [1, 1]]
 
 
 def test_dataset_holds_every_sentence_once():
     program = example("pos_tagging")
     sentences = list(program.read_conllu(CONLLU / "train.conllu"))
-    batches = list(program.make_dataset(sentences, max_word_length=50, batch_size=5))
-    assert sorted(batch[0].shape[0] for batch in batches) == [2, 5, 5]
-    assert sum(float(batch[2].numpy().sum()) for batch in batches) == 78
+    batches = list(program.make_dataset(sentences, batch_size=5))
+    assert sorted(words.shape[0] for words, _ in batches) == [2, 5, 5]
+    assert sum(int((words != b"").sum()) for words, _ in map(as_arrays, batches)) == 78
     # Sentences of like length stand together: of 4 to 6 words, 6 to 7, and 9.
-    assert sorted(batch[1].shape[1] for batch in batches) == [6, 7, 9]
+    assert sorted(tags.shape[1] for _, tags in batches) == [6, 7, 9]
+
+
+def as_arrays(batch):
+    return [tensor.numpy() for tensor in batch]
+
+
+def pair_of(golden: Path) -> list[str]:
+    base = golden / "inference" / "base"
+    return ["--model", str(base / "options.json"), str(base / "weights.hdf5")]
+
+
+def accuracies(capsys: pytest.CaptureFixture[str]) -> dict[str, float]:
+    lines = (line.rpartition(" ") for line in capsys.readouterr().out.splitlines())
+    return {
+        what: float(value) for what, _, value in lines if "accuracy" in what and ":" not in value
+    }
 
 
 @pytest.mark.slow
 def test_pos_tagging_learns_saves_and_loads(tmp_path: Path, capsys, golden: Path):
-    program = example("pos_tagging")
-    model = golden / "inference" / "base"
     saved = tmp_path / "tagger.keras"
-    program.main(
-        ["--options_file", str(model / "options.json"),
-         "--weight_file", str(model / "weights.hdf5"),
-         "--train", str(CONLLU / "train.conllu"), "--dev", str(CONLLU / "dev.conllu"),
-         "--save", str(saved), "--epochs", "60", "--batch_size", "4",
-         "--learning_rate", "0.03"]
+    example("pos_tagging").main(
+        [*pair_of(golden), "--train", str(CONLLU / "train.conllu"),
+         "--dev", str(CONLLU / "dev.conllu"), "--save", str(saved),
+         "--epochs", "60", "--batch_size", "4", "--learning_rate", "0.03"]
     )  # fmt: skip
-    lines = [line for line in capsys.readouterr().out.splitlines() if "accuracy " in line[:15]]
-    train, dev = (float(line.split()[-1]) for line in lines[:2])
-    assert train > 0.8 and dev > 0.3
-    assert lines[2].startswith("dev accuracy of ") and float(lines[2].split()[-1]) == dev
+    found = accuracies(capsys)
+    assert found["train accuracy"] > 0.8 and found["dev accuracy"] > 0.3
+    assert found[f"dev accuracy of {saved}, loaded again:"] == found["dev accuracy"]
     assert saved.exists()
+
+
+@pytest.mark.parametrize(
+    "flags, n_trained",
+    [
+        (["--layers", "none", "--probe"], 3),  # the table; kernel and bias
+        pytest.param(["--layers", "1", "--words"], 9, marks=pytest.mark.slow),  # and the LSTMs
+    ],
+)
+def test_pos_tagging_with_other_vectors(tmp_path: Path, capsys, golden: Path, flags, n_trained):
+    saved = tmp_path / "tagger.keras"
+    model = [] if "none" in flags else pair_of(golden)
+    example("pos_tagging").main(
+        [*model, *flags, "--train", str(CONLLU / "train.conllu"),
+         "--dev", str(CONLLU / "dev.conllu"), "--save", str(saved),
+         "--max_sentences", "8", "--epochs", "1"]
+    )  # fmt: skip
+    found = accuracies(capsys)
+    assert found[f"dev accuracy of {saved}, loaded again:"] == found["dev accuracy"]
+    assert len(keras.saving.load_model(saved).trainable_variables) == n_trained
+
+
+def write_genres(path: Path, n: int) -> Path:
+    """Sentences of two genres that differ in their words."""
+    words = {"email": "dear friends we write".split(), "reviews": "bad food here again".split()}
+    blocks = []
+    for number in range(n):
+        genre = ("email", "reviews")[number % 2]
+        rows = [f"{k}\t{word}" + "\t_" * 8 for k, word in enumerate(words[genre][number % 3 :], 1)]
+        blocks.append("\n".join([f"# sent_id = {genre}-x-{number}", *rows]) + "\n\n")
+    path.write_text("".join(blocks), encoding="utf-8")
+    return path
+
+
+def test_read_genres(tmp_path: Path):
+    program = example("sentence_classification")
+    examples = list(program.read_genres(write_genres(tmp_path / "a.conllu", 4)))
+    assert examples[0] == ("dear friends we write", "email")
+    assert examples[3] == ("bad food here again", "reviews")
+    batches = [
+        as_arrays(batch) for batch in program.make_dataset(examples, ["email", "reviews"], 3)
+    ]
+    assert sorted(len(sentences) for sentences, _ in batches) == [1, 3]
+    genres = {line: n for batch in batches for line, n in zip(*batch, strict=True)}
+    assert genres[b"we write"] == 0 and genres[b"food here again"] == 1
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ["--layers", "none"],
+        pytest.param(["--words"], marks=pytest.mark.slow),
+        pytest.param(["--probe"], marks=pytest.mark.slow),
+    ],
+)
+def test_sentence_classification_learns_saves_and_loads(tmp_path, capsys, golden: Path, flags):
+    train = write_genres(tmp_path / "train.conllu", 24)
+    dev, saved = write_genres(tmp_path / "dev.conllu", 5), tmp_path / "classifier.keras"
+    model = [] if "none" in flags else pair_of(golden)
+    example("sentence_classification").main(
+        [*model, *flags, "--train", str(train), "--dev", str(dev), "--save", str(saved),
+         "--epochs", "20", "--batch_size", "4", "--learning_rate", "0.03"]
+    )  # fmt: skip
+    printed = capsys.readouterr()
+    assert "the commonest of 2 genres: 0.6000 of the dev sentences\n" in printed.out
+    assert "\ndev accuracy 1.0000\n" in printed.out
+    assert printed.out.endswith(f"dev accuracy of {saved}, loaded again: 1.0000\n")
+
+
+@pytest.mark.parametrize("name", ["pos_tagging", "sentence_classification"])
+def test_a_model_is_needed_for_its_layers(name: str, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        example(name).main(["--train", "a", "--dev", "b"])
+    assert "--model is needed, unless --layers is none" in capsys.readouterr().err

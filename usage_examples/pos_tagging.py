@@ -1,24 +1,30 @@
 """A part-of-speech tagger with ELMo at its input, trained by Keras on CoNLL-U files.
 
-  python pos_tagging.py --options_file options.json --weight_file weights.hdf5 \\
+  python pos_tagging.py --model elmo \\
       --train en_ewt-ud-train.conllu --dev en_ewt-ud-dev.conllu --save tagger.keras
 
 The language model stays as it is; the mix of its layers trains with the tagger, is saved with it,
 and is loaded with it. The tags are those of the fourth column (UPOS).
+
+--layers says what stands at the input: `mix`, `average`, `top`, the number of a layer, or `none`:
+then there are only word vectors that the tagger learns by itself. --words puts those beside ELMo's,
+as section 3.3 of Peters et al. (2018) does. --probe leaves the tagger's LSTMs out: what a layer
+knows of itself, as in section 5.3.
 """
 
 from __future__ import annotations
 
 import argparse
+import random
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import keras
-import numpy as np
 import tensorflow as tf
 
-from bilm import Batcher, BidirectionalLanguageModel, weight_layers
+from bilm import ELMoEmbedding
 
 # The tags of Universal Dependencies; "_" stands where a file gives none.
 TAGS = "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X _".split()
@@ -46,58 +52,64 @@ def read_conllu(path: Path) -> Iterator[TaggedSentence]:
                 words, tags = [], []
 
 
-def encode(
-    batcher: Batcher, batch: Sequence[TaggedSentence]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Arrays of a batch, padded with zeros to its longest sentence.
+def encode(batch: Sequence[TaggedSentence]) -> tuple[tf.Tensor, tf.Tensor]:
+    """Tensors of a batch, padded to its longest sentence.
 
     Returns:
-        character ids int32 (batch, time + 2, characters), tags int32 (batch, time), and weights
-        float32 (batch, time): 1 where there is a word.
+        words string (batch, time), "" past a sentence's end, and tags int32 (batch, time).
     """
-    ids = batcher.batch_sentences([sentence.words for sentence in batch])
-    shape = (len(batch), ids.shape[1] - 2)
-    tags, weights = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
-    for row, sentence in enumerate(batch):
-        tags[row, : len(sentence.tags)] = [TAGS.index(tag) for tag in sentence.tags]
-        weights[row, : len(sentence.tags)] = 1
-    return ids, tags, weights
+    numbers = [[TAGS.index(tag) for tag in sentence.tags] for sentence in batch]
+    words = tf.ragged.constant([sentence.words for sentence in batch])
+    return words.to_tensor(""), tf.ragged.constant(numbers, tf.int32).to_tensor(0)
 
 
-def make_dataset(
-    sentences: Sequence[TaggedSentence], max_word_length: int, batch_size: int
-) -> tf.data.Dataset:
+def make_dataset(sentences: Sequence[TaggedSentence], batch_size: int) -> tf.data.Dataset:
     """Batches of sentences of like length, in another order each time: see `encode`."""
     ordered = sorted(sentences, key=lambda sentence: len(sentence.words))
-    batcher = Batcher(None, max_word_length)
     starts = range(0, len(ordered), batch_size)
 
-    def generate() -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    def generate() -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
         for start in starts:
-            yield encode(batcher, ordered[start : start + batch_size])
+            yield encode(ordered[start : start + batch_size])
 
-    signature = (
-        tf.TensorSpec((None, None, max_word_length), tf.int32),
-        tf.TensorSpec((None, None), tf.int32),
-        tf.TensorSpec((None, None), tf.float32),
-    )
+    signature = (tf.TensorSpec((None, None), tf.string), tf.TensorSpec((None, None), tf.int32))
     dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
     counted = dataset.apply(tf.data.experimental.assert_cardinality(len(starts)))
     return counted.cache().shuffle(len(starts)).prefetch(2)
 
 
-def build_tagger(options_file: Path, weight_file: Path, learning_rate: float) -> keras.Model:
-    """Character ids -> language model -> mix of its layers -> LSTMs -> tags."""
-    bilm = BidirectionalLanguageModel(options_file, weight_file)
-    ids = keras.Input((None, bilm.options.max_word_length), dtype="int32")
-    elmo = weight_layers("elmo", bilm(ids), l2_coef=0.001)["weighted_op"]
-    hidden = keras.layers.Dropout(0.3)(elmo)
-    hidden = keras.layers.Bidirectional(keras.layers.LSTM(64, return_sequences=True))(hidden)
-    tagger = keras.Model(ids, keras.layers.Dense(len(TAGS), activation="softmax")(hidden))
+def elmo_vectors(model: Sequence[str], layers: str) -> keras.layers.Layer:
+    """The language model of a folder, a ZIP file, or a pair of options and weights."""
+    source = model[0] if len(model) == 1 else tuple(model)
+    chosen = int(layers) if layers.lstrip("-").isdecimal() else layers
+    l2_coef = 0.001 if chosen == "mix" else None
+    return ELMoEmbedding.from_pretrained(source, layers=chosen, l2_coef=l2_coef)
+
+
+def learned_vectors(sentences: Sequence[TaggedSentence], dim: int = 128) -> keras.layers.Layer:
+    """Vectors of the words that occur twice or more, which the tagger learns; the others share
+    one."""
+    counts = Counter(word for sentence in sentences for word in sentence.words)
+    words = [word for word, count in counts.items() if count > 1]
+    ids = keras.layers.StringLookup(vocabulary=words, mask_token="")
+    return keras.Sequential([ids, keras.layers.Embedding(len(words) + 2, dim, mask_zero=True)])
+
+
+def build_tagger(
+    vectors: Sequence[keras.layers.Layer], learning_rate: float, probe: bool = False
+) -> keras.Model:
+    """Words -> vectors -> LSTMs -> tags. Vectors bring a mask: only words count in the loss."""
+    words = keras.Input((None,), dtype="string")
+    found = [layer(words) for layer in vectors]
+    hidden = keras.layers.concatenate(found) if len(found) > 1 else found[0]
+    hidden = keras.layers.Dropout(0.2)(hidden)
+    if not probe:
+        hidden = keras.layers.Bidirectional(keras.layers.LSTM(64, return_sequences=True))(hidden)
+    tagger = keras.Model(words, keras.layers.Dense(len(TAGS), activation="softmax")(hidden))
     tagger.compile(
         optimizer=keras.optimizers.Adam(learning_rate),
         loss="sparse_categorical_crossentropy",
-        weighted_metrics=["accuracy"],
+        metrics=["accuracy"],
     )
     return tagger
 
@@ -112,28 +124,38 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--options_file", type=Path, required=True)
-    parser.add_argument("--weight_file", type=Path, required=True)
+    parser.add_argument("--model", nargs="+", metavar="FOLDER_OR_ZIP",
+                        help="the language model; or options.json and weights.hdf5")  # fmt: skip
+    parser.add_argument("--layers", default="mix", help="mix, average, top, a number, or none")
+    parser.add_argument("--words", action="store_true", help="learned vectors beside ELMo's")
+    parser.add_argument("--probe", action="store_true", help="no LSTMs in the tagger")
     parser.add_argument("--train", type=Path, required=True, help="CoNLL-U file to train on")
     parser.add_argument("--dev", type=Path, required=True, help="CoNLL-U file to measure on")
     parser.add_argument("--save", type=Path, default=Path("tagger.keras"), help="file to write")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch_size", type=int, default=32, help="sentences of a batch")
     parser.add_argument("--learning_rate", type=float, default=0.003, help="Adam's")
-    parser.add_argument("--max_sentences", type=int, help="use only the first of the training file")
+    parser.add_argument("--max_sentences", type=int, help="train on so many, drawn at random")
     parser.add_argument("--seed", type=int, default=0)
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    if args.model is None and args.layers != "none":
+        parser.error("--model is needed, unless --layers is none")
+    return args
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Train a tagger, print its accuracy, save it, and measure it again as it was loaded."""
     args = parse_arguments(argv)
     keras.utils.set_random_seed(args.seed)
-    training = list(read_conllu(args.train))[: args.max_sentences]
-    tagger = build_tagger(args.options_file, args.weight_file, args.learning_rate)
-    max_word_length = tagger.input_shape[-1]
-    train = make_dataset(training, max_word_length, args.batch_size)
-    dev = make_dataset(list(read_conllu(args.dev)), max_word_length, args.batch_size)
+    training = list(read_conllu(args.train))
+    random.Random(args.seed).shuffle(training)
+    training = training[: args.max_sentences]
+    vectors = [] if args.layers == "none" else [elmo_vectors(args.model, args.layers)]
+    if args.words or not vectors:
+        vectors.append(learned_vectors(training))
+    tagger = build_tagger(vectors, args.learning_rate, args.probe)
+    train = make_dataset(training, args.batch_size)
+    dev = make_dataset(list(read_conllu(args.dev)), args.batch_size)
 
     tagger.fit(train, epochs=args.epochs, shuffle=False, verbose=2)  # the data set shuffles itself
     print(f"train accuracy {accuracy(tagger, train):.4f}")

@@ -93,12 +93,10 @@ class ELMoEmbedding(keras.layers.Layer):
         self.supports_masking = True
         self.supports_jit = False  # there are no strings in XLA
         options = read_options(options_file)
-        if weight_file is not None:
-            source = find_words(options, weight_file, vocab_file, embedding_weight_file)
-        elif words is not None:
+        if weight_file is None:
             source = from_config(words)
         else:
-            raise InputError("words: what a saved layer says is needed without weight_file.")
+            source = find_words(options, weight_file, vocab_file, embedding_weight_file)
         if train_language_model and source.kind in (CACHE, CACHE_AND_CHARACTERS):
             raise InputError("train_language_model: a token cache stays as it is.")
         beside = source.kind == CACHE_AND_CHARACTERS

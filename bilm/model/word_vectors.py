@@ -160,6 +160,12 @@ def as_config(words: WordVectors, n_rows: int | None) -> dict[str, Any]:
     return {"kind": words.kind, "vocabulary": words.vocabulary, "n_rows": n_rows}
 
 
-def from_config(config: Mapping[str, Any]) -> WordSource:
-    """The inverse of `as_config`."""
+def from_config(config: Mapping[str, Any] | None) -> WordSource:
+    """The inverse of `as_config`.
+
+    Raises:
+        InputError: there is nothing.
+    """
+    if config is None:
+        raise InputError("words: what a saved layer says is needed without weight_file.")
     return WordSource(config["kind"], config["vocabulary"])
