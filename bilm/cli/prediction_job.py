@@ -88,14 +88,14 @@ def opened(args: argparse.Namespace) -> Iterator[TextIO]:
     print(args.out)
 
 
-def shown(results: Iterable[Any], unit: str) -> Iterator[Any]:
-    """The results, and on standard error how many there have been."""
+def shown(results: Iterable[Any]) -> Iterator[Any]:
+    """The results, one a sentence, and on standard error how many there have been."""
     line = ProgressLine(sys.stderr)
     count = 0
     try:
         for count, result in enumerate(results, start=1):
             yield result
-            line.show(f"{count:,} {unit}")
+            line.show(f"{count:,} sentence{'s' if count > 1 else ''}")
     finally:
         line.close()
 

@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     with prediction_job.opened(args) as out:
         if args.format == "tsv":
             _write_header(out, args.totals)
-        for number, score in prediction_job.shown(scores, "sentences"):
+        for number, score in prediction_job.shown(scores):
             sums.add(score)
             write = _write_tsv if args.format == "tsv" else _write_json
             write(out, number, score, args.totals)

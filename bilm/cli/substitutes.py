@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     with prediction_job.opened(args) as out:
         if args.format == "tsv":
             out.write(tabbed(_FIELDS))
-        for number, result in prediction_job.shown(found, "sentences"):
+        for number, result in prediction_job.shown(found):
             for substitutes in result:
                 write = _write_tsv if args.format == "tsv" else _write_json
                 write(out, number, substitutes)
