@@ -35,9 +35,12 @@ KINDS = {
 
 @pytest.fixture(params=KINDS)
 def job(request, tmp_path):
+    return make_job(tmp_path, *KINDS[request.param])
+
+
+def make_job(tmp_path, kind, changes):
     """Six steps of two rows on each of two replicas."""
     write_corpus(tmp_path)
-    kind, changes = KINDS[request.param]
     options = small_options(kind, batch_size=2, n_train_tokens=6 * 4 * STEPS, n_epochs=1, **changes)
     return {"corpus": str(tmp_path), "options": options}
 
@@ -113,6 +116,30 @@ def test_two_processes_are_one_with_the_rows_of_both(job, tmp_path):
     assert [(place["worker"], place["n_workers"]) for place in places] == [(0, 2), (1, 2)]
     again = [result(p) for p in start_two(pieces | {"checkpoint": stopped[0][0]})]
     assert_same(again[0][0], two[0][0])
+
+
+def test_a_model_to_begin_with_and_a_schedule_on_two_devices(tmp_path):
+    job = make_job(tmp_path, "words", {"sample_softmax": True})
+    first = start(job | {"save_dir": str(tmp_path / "first"), "stop": 1})
+    result(first)
+    job |= {"init_from": str(tmp_path / "first"), "init_vocab": str(tmp_path / "vocab.txt"),
+            "schedule": "cosine", "patience": 5}  # fmt: skip
+    one = as_one(job, tmp_path / "one")
+    two = start(job | {"save_dir": str(tmp_path / "two"), "n_gpus": 2})
+    assert_close(result(two), result(one))
+
+
+def test_another_number_of_workers_goes_on_with_the_shard(tmp_path):
+    job = make_job(tmp_path, *KINDS["words, sampled"])
+    two = [result(p) for p in start_two(job | {"save_dir": str(tmp_path / "two"), "stop": 2})]
+    load = min(place["load"] for place in read_record(two[0][0])["place"])
+    more = {"checkpoint": two[0][0], "stop": 3}
+    one = as_one(job, tmp_path / "one", **more)
+    said = one.communicate(timeout=300)[1]
+    assert "now 4 by 4, workers were 2 and are now 1; the LSTM states start at zero" in said
+    record = read_record(str(tmp_path / "one" / "model.ckpt-3"))
+    assert record["done"] == 3 and record["place"]["load"] >= load
+    assert (record["place"]["worker"], record["place"]["n_workers"]) == (0, 1)
 
 
 # The command
