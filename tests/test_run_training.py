@@ -230,6 +230,12 @@ def test_rows_of_known_words_are_carried_over(kind, tmp_path):
     for name, value in values_of(model).items():
         expected = initial if name.startswith("lm/softmax") else after
         np.testing.assert_array_equal(value, expected[name])
+    whole = tmp_path / "whole.hdf5"
+    dump_weights(tmp_path / "run", whole, with_softmax=True, vocab_file=text.vocabulary)
+    model = LanguageModel(new_options, seed=5)
+    assert load_source(whole, None, model, vocabulary) == (7, 8)  # the words are in the file
+    for name, value in values_of(model).items():
+        np.testing.assert_array_equal(value, after[name])
 
 
 @pytest.mark.slow

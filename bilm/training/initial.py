@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from bilm.data import Vocabulary
+from bilm.data.vocabulary import vocab_of_words
 from bilm.errors import InputError
 from bilm.files import PathLike, require_file
 from bilm.options import Options
@@ -26,7 +27,16 @@ from bilm.training.checkpoint import (
 )
 from bilm.training.checkpoint_reader import read_checkpoint
 from bilm.training.language_model import LanguageModel
-from bilm.weights import Weight, dataset_shapes, load_hdf5, open_hdf5
+from bilm.weights import (
+    SOFTMAX_B,
+    VOCABULARY,
+    Weight,
+    dataset_shapes,
+    load_hdf5,
+    load_vocabulary_words,
+    open_hdf5,
+    with_softmax_datasets,
+)
 
 VOCABULARY_FILE = "vocab.txt"
 _WORD_ROWS = ("lm/embedding", "lm/softmax/W", "lm/softmax/b")
@@ -38,10 +48,10 @@ class Source:
 
     Attributes:
         path: prefix of a checkpoint, or a weights file.
-        is_checkpoint: which of them; a checkpoint has a softmax.
+        is_checkpoint: which of them; a checkpoint has a softmax, weights may have one.
         options: its options; of a weights file only the network is known.
         options_file: where they are from.
-        vocab_file: its vocabulary; None if none stands beside it.
+        vocab_file: its vocabulary; None if none stands beside it, but in the weights perhaps.
     """
 
     path: str
@@ -157,6 +167,8 @@ def load_source(
     source = find_source(path, vocab_file)
     require_same_network(model.options, source)
     table = model.weight_table()
+    if not source.is_checkpoint and SOFTMAX_B in dataset_shapes(source.path):
+        table = with_softmax_datasets(table)
     rows = [weight for weight in table if weight.checkpoint in _WORD_ROWS]
     if not source.is_checkpoint:
         rows = [weight for weight in rows if weight.dataset is not None]
@@ -168,7 +180,7 @@ def load_source(
     if source.is_checkpoint:
         _load_checkpoint(source, others, rows, words)
     else:
-        _load_hdf5(source, others, rows[0], words)
+        _load_hdf5(source, others, rows, words)
     return len(words.ours), words.n_ours
 
 
@@ -185,18 +197,24 @@ class _Matches:
 def _matches(source: Source, vocabulary: Vocabulary | None) -> _Matches:
     if vocabulary is None:
         raise InputError("init_from: rows of words are carried over; the data has no vocabulary.")
-    if source.vocab_file is None:
-        raise InputError(
-            f"init_vocab: name the vocabulary that {source.path} was trained with; its rows of "
-            "words are carried over."
-        )
-    theirs = Vocabulary(source.vocab_file)
+    theirs = _vocabulary_of(source)
     ids = {theirs.id_to_word(k): k for k in range(theirs.size)}
     pairs = [
         (k, ids[word]) for k in range(vocabulary.size) if (word := vocabulary.id_to_word(k)) in ids
     ]
     array = np.array(pairs, np.int64).reshape(-1, 2)
     return _Matches(array[:, 0], array[:, 1], vocabulary.size, theirs.size)
+
+
+def _vocabulary_of(source: Source) -> Vocabulary:
+    if source.vocab_file is not None:
+        return Vocabulary(source.vocab_file)
+    if not source.is_checkpoint and VOCABULARY in dataset_shapes(source.path):
+        return vocab_of_words(load_vocabulary_words(source.path), source.path, None)
+    raise InputError(
+        f"init_vocab: name the vocabulary that {source.path} was trained with; its rows of words "
+        "are carried over."
+    )
 
 
 def _load_checkpoint(
@@ -219,19 +237,21 @@ def _load_checkpoint(
         _carry(weight, values[weight.checkpoint], words)
 
 
-def _load_hdf5(source: Source, others: list[Weight], rows: Weight, words: _Matches) -> None:
-    name = rows.dataset or ""
-    expected = (words.n_theirs, *rows.variable.shape[1:])
-    stored = dataset_shapes(source.path).get(name)
-    if stored != expected:
-        raise InputError(
-            f"{source.path}: {name}: shape {expected} is expected for the {words.n_theirs} words "
-            f"of {source.vocab_file}, not {stored}."
-        )
-    load_hdf5(source.path, others, also=(name,))
+def _load_hdf5(source: Source, others: list[Weight], rows: list[Weight], words: _Matches) -> None:
+    stored = dataset_shapes(source.path)
+    names = [weight.dataset or "" for weight in rows]
+    for weight, name in zip(rows, names, strict=True):
+        expected = (words.n_theirs, *weight.variable.shape[1:])
+        if stored.get(name) != expected:
+            raise InputError(
+                f"{source.path}: {name}: shape {expected} is expected for the {words.n_theirs} "
+                f"words of {source.vocab_file or VOCABULARY}, not {stored.get(name)}."
+            )
+    load_hdf5(source.path, others, also=names)
     with open_hdf5(source.path) as file:
-        values = file[name][...].astype(np.float32)
-    _carry(rows, values, words)
+        values = [file[name][...].astype(np.float32) for name in names]
+    for weight, of_weight in zip(rows, values, strict=True):
+        _carry(weight, of_weight, words)
 
 
 def _carry(weight: Weight, values: np.ndarray, words: _Matches) -> None:
