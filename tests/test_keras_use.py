@@ -125,6 +125,21 @@ def test_the_regularisation_is_among_the_losses_once(words, examples, n_uses):
     np.testing.assert_allclose(total, float(expected) + L2 * 5.0, 1e-5)
 
 
+def test_the_mix_brings_the_mask_of_keras(words, examples):
+    """What comes after it, a pooling layer here, sees the tokens alone."""
+    model, bilm, _ = build_tagger(words[1])
+    ids, _ = examples
+    mask = bilm(ids)["mask"].numpy()
+    mixed = weight_layers("tagger", bilm(ids))["weighted_op"]
+    np.testing.assert_array_equal(mixed._keras_mask, mask)
+    np.testing.assert_array_equal(model(ids)._keras_mask, mask)
+    pooled = keras.layers.GlobalAveragePooling1D()(mixed)
+    expected = mixed.numpy().sum(axis=1) / mask.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(pooled, expected, 1e-5, 1e-6)
+    # `fit` on a GPU asks it before it compiles with XLA, which cannot be.
+    assert not bilm.supports_jit
+
+
 def test_a_mix_without_regularisation_adds_no_loss(words):
     assert build_tagger(words[1])[0].losses == []
 
