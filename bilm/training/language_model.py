@@ -59,6 +59,8 @@ class LanguageModel(keras.Model):
             compiled=compiled,
         )
         self.encoder, self.stacks = network
+        for stack in self.stacks:
+            stack.own_gradient = is_training  # otherwise nothing is kept for one
         tied = self.encoder.embedding if options.share_embedding_softmax else None
         self.softmax = Softmax(
             n_tokens,
