@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 # Read when TensorFlow is first imported, so set before any test module is.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -32,6 +33,13 @@ TRAINING_CASES = (
     "words",
     "words_tied_softmax",
 )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def interruptible() -> None:
+    """A process that a shell starts in the background ignores SIGINT, and so do its children;
+    tests send it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

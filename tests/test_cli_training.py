@@ -38,6 +38,7 @@ def test_train_leaves_a_model_and_its_vocabulary(trained):
     assert options["n_train_tokens"] == 432
 
 
+@pytest.mark.slow
 def test_train_prints_the_model_and_shows_progress(text, capsys):
     save_dir = str(text.folder / "new")
     arguments = train_arguments(text, save_dir, "--n_train_tokens=40", "--n-epochs", "2")
@@ -48,6 +49,7 @@ def test_train_prints_the_model_and_shows_progress(text, capsys):
     assert f"bilm test --save_dir {save_dir}" in captured.err
 
 
+@pytest.mark.slow
 def test_flags_stand_above_the_options_file(text):
     save_dir = str(text.folder / "new")
     more = ("--n_train_tokens", "12", "--batch-size", "2", "--learning_rate", "0.05")
@@ -76,6 +78,7 @@ def test_train_refuses_another_vocabulary_beside_it(text, capsys):
     assert "differs from" in error and str(save_dir / "vocab.txt") in error
 
 
+@pytest.mark.slow
 def test_train_with_few_words_uses_the_full_softmax_and_says_so(text, capsys):
     Path(text.options).write_text(
         json.dumps(OPTIONS | {"n_negative_samples_batch": 14}), encoding="utf-8"

@@ -304,6 +304,7 @@ def sentence_model(elmo):
     return keras.Model(text, keras.layers.LSTM(3)(elmo(text)))
 
 
+@pytest.mark.slow
 def test_saved_and_loaded_in_a_process_that_imported_bilm_alone(tmp_path, elmo):
     model = sentence_model(elmo)
     close(in_another_process(tmp_path, model), model(tf.constant(TEXT)))

@@ -23,7 +23,16 @@ class Run(NamedTuple):
     folder: Path  # checkpoints of the run
 
 
-@pytest.fixture(scope="module", params=TRAINING_CASES)
+QUICK = ("characters", "words", "words_tied_softmax")
+
+
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(case, marks=() if case in QUICK else pytest.mark.slow)
+        for case in TRAINING_CASES
+    ],
+)
 def run(golden, request, tmp_path_factory):
     """The recorded batches, trained on by the program."""
     recorded = golden / "training" / request.param
