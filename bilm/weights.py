@@ -257,15 +257,6 @@ def load_vocabulary_words(path: PathLike) -> list[str]:
     return words
 
 
-def hdf5_values(table: Sequence[Weight]) -> dict[str, np.ndarray]:
-    """What a weights file holds of `table`: dataset name to float32 array."""
-    return {
-        weight.dataset: weight.variable.value.numpy()
-        for weight in table
-        if weight.dataset is not None
-    }
-
-
 def raise_all(path: PathLike, problems: list[str]) -> None:
     """Raise an InputError that names every one of the problems, if there are any."""
     if problems:

@@ -13,7 +13,6 @@ from bilm.network import build_network
 from bilm.options import Options
 from bilm.weights import (
     dataset_shapes,
-    hdf5_values,
     load_hdf5,
     save_hdf5,
     weight_table,
@@ -30,7 +29,8 @@ def network_of(options, seed=None):
 
 
 def values_of(network):
-    return hdf5_values(network.weight_table())
+    table = network.weight_table()
+    return {weight.dataset: weight.variable.value.numpy() for weight in table if weight.dataset}
 
 
 def assert_same(actual, expected):

@@ -14,7 +14,6 @@ def contextual_layers(
     tokens: tf.Tensor,
     lengths: tf.Tensor,
     states: Sequence[States],
-    compiled: bool | None = None,
 ) -> tuple[list[tf.Tensor], tuple[States, ...]]:
     """The layers [forward; backward] of sentences, the token layer first.
 
@@ -26,7 +25,6 @@ def contextual_layers(
         tokens: float32 (time, batch, projection_dim), zeros past the end of a sentence.
         lengths: int32 (batch,).
         states: the states of each direction before the sentences.
-        compiled: see `LSTMStack`.
 
     Returns:
         n_layers + 1 tensors float32 (time, batch, n_directions * projection_dim), zeros past the
@@ -35,9 +33,7 @@ def contextual_layers(
     mask = tf.transpose(tf.sequence_mask(lengths, tf.shape(tokens)[0]))
     layers_of, new_states = [], []
     for d, (stack, state) in enumerate(zip(stacks, states, strict=True)):
-        outputs, new_state = stack(
-            turned(tokens, lengths, d), states=state, present=mask, compiled=compiled
-        )
+        outputs, new_state = stack(turned(tokens, lengths, d), states=state, present=mask)
         layers_of.append([tokens, *(turned(x, lengths, d) for x in outputs)])
         new_states.append(new_state)
     mixed = [tf.concat(halves, axis=-1) for halves in zip(*layers_of, strict=True)]
