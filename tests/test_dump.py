@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from bilm import BidirectionalLanguageModel, dump_bilm_embeddings, dump_token_embeddings
-from bilm.embedding import corpus
+from bilm.embedding import corpus, encoded_words
 from bilm.errors import InputError
 from bilm.model import dump
 from bilm.model.dump import load_corpus_encoder
@@ -131,8 +131,8 @@ def test_windows_and_forgotten_words_change_nothing(characters, monkeypatch, win
     expected = oracle.embed(
         characters.weights, characters.options, characters.ids(sentences)
     ).lm_embeddings
-    monkeypatch.setattr(corpus, "_KEPT_BYTES", 100)
-    monkeypatch.setattr(corpus, "_ENCODED_AT_ONCE", 4)
+    monkeypatch.setattr(encoded_words, "_KEPT_BYTES", 100)
+    monkeypatch.setattr(encoded_words, "_ENCODED_AT_ONCE", 4)
     monkeypatch.setattr(corpus, "_LONG", 7)
     monkeypatch.setattr(corpus, "_COMPILED_ROWS", 2)
     encoder = load_corpus_encoder(characters.vocab_file, options, characters.weight_file)

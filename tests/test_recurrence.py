@@ -59,6 +59,7 @@ def sigmoid(x):
 def oracle(x, kernel, bias, projection, c, h, mask=None, ends=None, cell_clip=None, proj_clip=None):
     """One step after the other, as formats describe it, in float64."""
     dim = kernel.shape[1] // 4
+    first = c, h
     outputs = []
     for t in range(len(x)):
         z = np.concatenate([x[t], h], axis=1).astype(np.float64) @ kernel + bias
@@ -76,7 +77,7 @@ def oracle(x, kernel, bias, projection, c, h, mask=None, ends=None, cell_clip=No
         c = np.where(here[:, np.newaxis], new_c, c)
         h = np.where(here[:, np.newaxis], new_h, h)
         if ends is not None:
-            c, h = (x * ~ends[t][:, np.newaxis] for x in (c, h))
+            c, h = (np.where(ends[t][:, np.newaxis], *x) for x in zip(first, (c, h), strict=True))
     return np.stack(outputs), c, h
 
 
@@ -84,7 +85,7 @@ def plain_loop(
     x, kernel, bias, projection, c, h, mask=None, ends=None, cell_clip=None, proj_clip=None
 ):
     """The same with TensorFlow's own gradients."""
-    outputs = []
+    outputs, first = [], (c, h)
     for t in range(x.shape[0]):
         z = tf.concat([x[t], h], axis=1) @ kernel + bias
         i, j, f, o = tf.split(z, 4, axis=1)
@@ -100,7 +101,7 @@ def plain_loop(
         outputs.append(tf.where(here, new_h, 0.0))
         c, h = tf.where(here, new_c, c), tf.where(here, new_h, h)
         if ends is not None:
-            c, h = (tf.where(ends[t][:, np.newaxis], 0.0, x) for x in (c, h))
+            c, h = (tf.where(ends[t][:, np.newaxis], *x) for x in zip(first, (c, h), strict=True))
     return tf.stack(outputs), c, h
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from bilm.embedding.corpus import Sentence
+from bilm.embedding.encoded_words import Sentence
 from bilm.errors import InputError
 
 Item = TypeVar("Item")

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data.encoding import BOS, EOS
-from bilm.embedding.corpus import Sentence, WordIds, WordVectors
+from bilm.embedding.encoded_words import EncodedWords, Sentence, WordIds
 from bilm.layers import LSTMStack
 from bilm.network import Network
 
@@ -50,7 +50,7 @@ class StretchEncoder:
         self._dim = network.stacks[0].options.projection_dim
         self._stretch = stretch
         encode = tf.function(network.encoder, reduce_retracing=True, autograph=False)
-        self._words = WordVectors(encode, word_ids, self._dim)
+        self._words = EncodedWords(encode, word_ids, self._dim)
         self._run = [_runner(stack, self._dim) for stack in network.stacks]
 
     def blocks(self, sentence: Sentence) -> Iterator[Block]:

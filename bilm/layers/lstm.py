@@ -46,11 +46,12 @@ class LSTMStack(keras.layers.Layer):
 
     Call arguments:
         inputs: float32 (time, batch, projection_dim).
-        states: a state per layer: c (batch, dim) and h (batch, projection_dim).
+        states: a state per layer: c (batch, dim) and h (batch, projection_dim); a batch of 1 is
+            for all rows alike.
         present: bool (time, batch); where False a layer's output is zeros and its state is
             handed on unchanged. None: every place counts.
-        ends: bool (time, batch); where True a text ends and the states start at zero for the next
-            one in the row. None: a row is one text.
+        ends: bool (time, batch); where True a text ends, and the next one in the row begins from
+            `states`, as the first one did. None: a row is one text.
         dropout_seed: int32 (2,); None is no dropout. It applies to the input of each layer and
             to the last layer's output, not to the recurrence (Zaremba et al. 2014).
         dropout_rows: which rows of a larger batch `inputs` are, so that a row is dropped alike

@@ -23,7 +23,8 @@ import tensorflow as tf
 class LSTMState(NamedTuple):
     """What an LSTM layer hands from one step to the next; zeros at the start of a text.
 
-    c: float32 (batch, dim), the cell state. h: float32 (batch, hidden_dim), the output.
+    c: float32 (batch, dim), the cell state. h: float32 (batch, hidden_dim), the output. A batch of
+    1 stands for all rows alike.
     """
 
     c: tf.Tensor
@@ -57,8 +58,8 @@ def projected_lstm(
         state: state before the first step.
         mask: bool (time, batch); where False the output is zeros and the state stays. None: all
             True.
-        ends: bool (time, batch); where True a text ends and the state after it is zeros, for the
-            next one in the same row. None: all False.
+        ends: bool (time, batch); where True a text ends, and the next one in the same row begins
+            from `state`, as the first one did. None: all False.
         cell_clip, proj_clip: bounds of the cell state and of the projection; None: no bound.
             Without a projection `proj_clip` has no effect.
         compiled: compile what lies between the products with XLA: once, quickly, for each batch
@@ -67,7 +68,8 @@ def projected_lstm(
             accumulate in float32 and round their result; gates, cell state and clipping stay
             float32.
         own_gradient: keep what the gradient written here needs. False saves that memory where no
-            gradient is wanted; TensorFlow's own, which is slower, is there all the same.
+            gradient is wanted; TensorFlow's own, which is slower, is there all the same, and it is
+            what `ends` goes with.
 
     Returns:
         outputs: float32 (time, batch, hidden_dim), and the state after the last step.
@@ -75,13 +77,16 @@ def projected_lstm(
     Gradients reach `inputs`, the weights and `state`, once (no gradients of gradients).
     """
     weights = [kernel, bias] if projection is None else [kernel, bias, projection]
+    first = LSTMState(*(tf.transpose(x) for x in state))
     layer = _Layer(
         _step_functions(cell_clip, None if projection is None else proj_clip, compiled),
         tf.as_dtype(precision),
-        _Places(_of_steps(mask), _of_steps(ends)),
+        _Places(_of_steps(mask), _of_steps(ends), None if ends is None else first),
     )
+    n_rows = tf.shape(inputs)[1] if inputs.shape[1] is None else inputs.shape[1]
+    state = LSTMState(*(tf.broadcast_to(x, (n_rows, x.shape[1])) for x in state))
 
-    if not own_gradient:
+    if ends is not None or not own_gradient:
         (outputs, c, h), _ = layer.forward(inputs, state.c, state.h, tuple(weights), keep=False)
         return outputs, LSTMState(c, h)
 
@@ -102,18 +107,26 @@ class _Places(NamedTuple):
     """What is special about places: bool (time, 1, batch), of a step (1, batch); or None."""
 
     here: tf.Tensor | None  # where False the place does not count
-    ends: tf.Tensor | None  # where True the state after it is zeros
+    ends: tf.Tensor | None  # where True the state after it is the first one again
+    first: LSTMState | None  # (features, batch or 1), if there are ends
 
     def at(self, t: tf.Tensor) -> _Places:
-        return _Places(*(None if x is None else x[t] for x in self))
+        here, ends = (None if x is None else x[t] for x in self[:2])
+        return _Places(here, ends, self.first)
 
     def output(self, new: tf.Tensor) -> tf.Tensor:
         return new if self.here is None else tf.where(self.here, new, tf.zeros_like(new))
 
-    def state(self, old: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
+    def c(self, old: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
+        return self._state(old, new, self.first and self.first.c)
+
+    def h(self, old: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
+        return self._state(old, new, self.first and self.first.h)
+
+    def _state(self, old: tf.Tensor, new: tf.Tensor, first: tf.Tensor | None) -> tf.Tensor:
         if self.here is not None:
             new = tf.where(self.here, new, old)
-        return new if self.ends is None else tf.where(self.ends, tf.zeros_like(new), new)
+        return new if self.ends is None else tf.where(self.ends, first, new)
 
 
 def _of_steps(places: tf.Tensor | None) -> tf.Tensor | None:
@@ -131,7 +144,7 @@ def _cell(
     if clip is not None:
         new_c = tf.clip_by_value(new_c, -clip, clip)
     m = tf.sigmoid(o) * tf.tanh(new_c)
-    return place.state(c, new_c), tf.cast(m, z.dtype)
+    return place.c(c, new_c), tf.cast(m, z.dtype)
 
 
 def _output(
@@ -141,7 +154,7 @@ def _output(
     new_h = tf.cast(p, tf.float32)
     if clip is not None:
         new_h = tf.clip_by_value(new_h, -clip, clip)
-    return place.output(new_h), place.state(h, new_h)
+    return place.output(new_h), place.h(h, new_h)
 
 
 def _cell_gradient(

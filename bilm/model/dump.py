@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-
 import h5py
 import numpy as np
 import tensorflow as tf
 
-from bilm.data import Vocabulary, prefetch
+from bilm.data import Vocabulary
 from bilm.embedding.corpus import CorpusEncoder
 from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write, read_lines
@@ -17,7 +15,6 @@ from bilm.network import build_network
 from bilm.options import Options
 
 _WORDS_AT_ONCE = 2048
-_SENTENCES_AHEAD = 256
 
 
 def dump_token_embeddings(
@@ -87,14 +84,8 @@ def dump_bilm_embeddings(
     options = read_options(options_file)
     encoder = load_corpus_encoder(vocab_file, options, weight_file, precision)
     sentences = (line.split() for line in read_lines(dataset_file))
-    # The next sentences are computed while these are written.
-    computed = contextlib.closing(prefetch(encoder.layers(sentences), _SENTENCES_AHEAD))
-    with (
-        computed as all_layers,
-        atomic_write(outfile) as temporary,
-        h5py.File(temporary, "w") as file,
-    ):
-        for number, layers in enumerate(all_layers):
+    with atomic_write(outfile) as temporary, h5py.File(temporary, "w") as file:
+        for number, layers in enumerate(encoder.layers(sentences)):
             file.create_dataset(str(number), data=layers)
 
 

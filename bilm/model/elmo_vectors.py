@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bilm.data import Vocabulary
-from bilm.embedding.corpus import CorpusEncoder, Sentence
+from bilm.embedding.corpus import CorpusEncoder
+from bilm.embedding.encoded_words import Sentence
 from bilm.embedding.layer_choice import LayerChoice, Layers, Pool, check_pooling
 from bilm.embedding.sentence_forms import as_tokens, id_and_sentence, padded, ragged, windows
 from bilm.embedding.show_progress import Progress, ShowProgress, progress_for

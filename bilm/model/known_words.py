@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from bilm.data import Vocabulary
 from bilm.data.encoding import UNK
-from bilm.embedding.corpus import Sentence, WordIds
+from bilm.embedding.encoded_words import Sentence, WordIds
 from bilm.errors import InputError
 from bilm.files import PathLike
 from bilm.layers import WordEmbedding

@@ -8,7 +8,7 @@ from typing import Any
 
 from bilm.data import Vocabulary, encode_words
 from bilm.data.dictionary import DictionaryIds
-from bilm.embedding.corpus import WordIds
+from bilm.embedding.encoded_words import WordIds
 from bilm.errors import InputError
 from bilm.files import PathLike
 from bilm.layers import WordEmbedding
