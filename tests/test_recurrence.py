@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from bilm.layers import recurrence
-from bilm.layers.recurrence import LSTMState, projected_lstm
+from bilm.layers.cell import LSTMState
+from bilm.layers.recurrence import projected_lstm
 
 N_STEPS, BATCH, INPUT_DIM, DIM, HIDDEN_DIM = 6, 4, 5, 7, 3
 

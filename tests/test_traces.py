@@ -9,8 +9,9 @@ import pytest
 
 import bilm
 from benchmarks.traces import counted_functions
-from bilm.embedding import corpus
+from bilm.embedding import network_run
 from bilm.embedding.corpus import CorpusEncoder
+from bilm.layers import whole_loop
 from bilm.layers.recurrence import _step_functions
 from bilm.network import build_network
 from tests.small_runs import ROWS, STEPS, small_options, write_corpus
@@ -43,15 +44,22 @@ def word_ids(words):
     return np.array([sum(word.encode()) % 50 for word in words])
 
 
-def test_embedding(traces, monkeypatch):
+@pytest.mark.parametrize("in_whole_loop", [False, True])
+def test_embedding(traces, monkeypatch, in_whole_loop):
     """Windows of ever other shapes are traced twice, in full and at the end of the text."""
-    monkeypatch.setattr(corpus, "_COMPILED_ROWS", 4)
+    whole_loop.whole_loop.cache_clear()
+    monkeypatch.setattr(whole_loop, "_KERNEL_BYTES", 2**20 * in_whole_loop)
+    monkeypatch.setattr(network_run, "_COMPILED_ROWS", 4)
     options = bilm.Options.from_dict(small_options(), training=True)
     network = build_network(options, 50, seed=1, for_corpus=True)
     encoder = CorpusEncoder(network, word_ids, window_tokens=100)
     draw = random.Random(4)
     sentences = [[str(draw.randrange(50)) for _ in range(draw.randint(1, 20))] for _ in range(300)]
     assert len(list(encoder.layers(sentences))) == 300
-    assert traces["CorpusEncoder._run"] == 2
-    assert 1 <= traces["_cell"] == traces["_output"] <= 3  # 4, 8 and 16 rows
+    if in_whole_loop:
+        assert traces["NetworkRun._whole"] == traces["NetworkRun._stepwise"] == 1
+        assert traces["_layers"] == 1
+    else:
+        assert traces["NetworkRun._stepwise"] == 2
+        assert 1 <= traces["_cell"] == traces["_output"] <= 3  # 4, 8 and 16 rows
     assert max(traces.values()) <= 3

@@ -10,26 +10,18 @@ windows and of the kept words, however long the stream is.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from bilm.embedding.encoded_words import EncodedWords, Sentence, WordIds
+from bilm.embedding.network_run import NetworkRun
 from bilm.embedding.one_ahead import one_ahead
 from bilm.embedding.sentences_in_rows import SentencesInRows
 from bilm.errors import InputError
-from bilm.layers.lstm import States
 from bilm.network import Network
-
-# Rows of a batch, or 64, 32 ... 1 of them, so that shapes are few: enough for fast products.
-_MOST_ROWS = 128
-# With fewer, what is compiled is not worth its compilation.
-_COMPILED_ROWS = 64
-# Words of a sentence that would leave too few rows to those beside it.
-_LONG = 256
 
 
 class CorpusEncoder:
@@ -39,35 +31,18 @@ class CorpusEncoder:
         network: the layers.
         word_ids: gives the encoder's ids of words.
         window_tokens: tokens that are computed, and whose vectors are in memory, at a time; a
-            longer sentence is a window of its own.
+            longer sentence is a window of its own. None: as many as are fast.
     """
 
-    def __init__(self, network: Network, word_ids: WordIds, *, window_tokens: int = 32768) -> None:
-        self.window_tokens = window_tokens
+    def __init__(
+        self, network: Network, word_ids: WordIds, *, window_tokens: int | None = None
+    ) -> None:
         self._stacks = network.stacks
-        dim = network.stacks[0].options.projection_dim
         encode = tf.function(network.encoder, reduce_retracing=True, autograph=False)
+        dim = network.stacks[0].options.projection_dim
         self._words = EncodedWords(encode, word_ids, dim)
-        n_directions = len(self._stacks)
-        signature = [
-            tf.TensorSpec((None, dim), tf.float32),
-            tf.TensorSpec((n_directions, None, None), tf.int32),
-            tf.TensorSpec((None, None), tf.bool),
-            tf.nest.map_structure(
-                lambda x: tf.TensorSpec(x.shape, x.dtype),
-                tuple(stack.zero_states(1) for stack in self._stacks),
-            ),
-        ]
-        # Full windows, of which a large corpus consists, are compiled.
-        self._plain, self._compiled = (
-            tf.function(
-                functools.partial(self._run, compiled=compiled),
-                autograph=False,
-                input_signature=signature,
-            )
-            for compiled in (False, True)
-        )
-        self._compiled_rows: set[int] = set()
+        self._network = NetworkRun(network.stacks)
+        self.window_tokens = window_tokens or self._network.window_tokens
 
     def layers(self, sentences: Iterable[Sentence]) -> Iterator[np.ndarray]:
         """All layers of each sentence, in the order of the input.
@@ -101,7 +76,7 @@ class CorpusEncoder:
         """Run the network; the iterator copies each sentence's vectors out when it comes to it."""
         numbers = self._words.numbers(window.sentences)
         lengths = np.array([len(sentence) for sentence in window.sentences], np.int64)
-        parts = np.where(lengths >= _LONG, 2, np.minimum(lengths, 1))
+        parts = np.where(lengths > self._network.longest, 2, np.minimum(lengths, 1))
         results = [self._without_words(int((parts == 0).sum()))]
         for part in (1, 2):
             of_part = numbers[np.repeat(parts == part, lengths)]
@@ -119,50 +94,17 @@ class CorpusEncoder:
         """Sentences that share a batch; `numbers` are their words', one after the other."""
         if not len(lengths):
             return iter(())
-        fitting = int(lengths.sum()) // int(lengths.max())
-        n_rows = min(_MOST_ROWS, 1 << fitting.bit_length() - 1)
-        used, words = np.unique(numbers, return_inverse=True)
-        rows = SentencesInRows.lay(lengths, n_rows)
+        # `<S>` and `</S>` are the words 0 and 1.
+        used, words = np.unique(np.append([0, 1], numbers), return_inverse=True)
+        words = words[2:].astype(np.int32)
         vectors = self._words.vectors[used]
-        inputs = rows.inputs(words.astype(np.int32), len(self._stacks))
-        computed = self._run_for(n_rows, is_full)(
-            vectors, inputs, rows.ends(), self._states_after_marks
-        )
-        outputs = [[np.asarray(layer) for layer in layers] for layers in computed]
+        rows = SentencesInRows.lay(lengths, self._network.n_rows(lengths))
+        outputs = self._network(vectors, words, rows, is_full)
         stops = np.cumsum(lengths)
         return (
             rows.layers(number, vectors[words[start:stop]], outputs)
             for number, (start, stop) in enumerate(zip(stops - lengths, stops, strict=True))
         )
-
-    def _run_for(self, n_rows: int, is_full: bool) -> Any:
-        if is_full and n_rows >= _COMPILED_ROWS:
-            self._compiled_rows.add(n_rows)
-        return self._compiled if n_rows in self._compiled_rows else self._plain
-
-    @functools.cached_property
-    def _states_after_marks(self) -> tuple[States, ...]:
-        """The states of each direction after `<S>` or `</S>`, for one row."""
-        self._words.numbers([])
-        marks = tf.constant(self._words.vectors[: len(self._stacks), np.newaxis, np.newaxis])
-        return tuple(
-            stack(mark, states=stack.zero_states(1))[1]
-            for stack, mark in zip(self._stacks, marks, strict=True)
-        )
-
-    def _run(
-        self,
-        vectors: tf.Tensor,
-        inputs: tf.Tensor,
-        ends: tf.Tensor,
-        states: tuple[States, ...],
-        compiled: bool,
-    ) -> list[list[tf.Tensor]]:
-        """The layers of each direction, (steps, rows, projection_dim)."""
-        return [
-            stack(tf.gather(vectors, inputs[d]), states=states[d], ends=ends, compiled=compiled)[0]
-            for d, stack in enumerate(self._stacks)
-        ]
 
 
 class _Window(NamedTuple):

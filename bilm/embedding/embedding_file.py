@@ -25,6 +25,7 @@ import h5py
 import numpy as np
 
 from bilm.embedding.disk_array import DiskArray
+from bilm.embedding.hdf5_arrays import write_array
 from bilm.embedding.partial_file import EmbeddedSentence, PartialFile
 from bilm.errors import InputError
 from bilm.files import PathLike, require_file
@@ -61,7 +62,7 @@ def write_hdf5(
 
 def _write_dataset(file: h5py.File, key: str, vectors: Any) -> None:
     if not isinstance(vectors, DiskArray):
-        file.create_dataset(key, data=vectors)
+        write_array(file, key, vectors)
         return
     dataset = file.create_dataset(key, vectors.shape, vectors.dtype)
     for start, stop, part in vectors.parts():

@@ -15,7 +15,7 @@ Sentence = Sequence[str]
 WordIds = Callable[[Sequence[str]], np.ndarray]
 
 # Words at a time: what lies between two products of the encoder stays in the cache.
-_ENCODED_AT_ONCE = 256
+_ENCODED_AT_ONCE = 512
 _KEPT_BYTES = 128 * 2**20
 
 

@@ -1,8 +1,8 @@
 """Ids to tensors: the Keras layers that the language model is made of."""
 
+from bilm.layers.cell import LSTMState
 from bilm.layers.dictionary_encoder import DictionaryEncoder
 from bilm.layers.lstm import LSTMStack, Rows, States
-from bilm.layers.recurrence import LSTMState
 from bilm.layers.sampled_softmax import Negatives
 from bilm.layers.scalar_mix import ScalarMix
 from bilm.layers.softmax import Softmax

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from bilm.layers.cell import LSTMState
 from bilm.layers.initial_values import glorot
 from bilm.layers.products import check_precision
-from bilm.layers.recurrence import LSTMState, projected_lstm
+from bilm.layers.recurrence import projected_lstm
 from bilm.options import LSTMOptions
 
 States = tuple[LSTMState, ...]

@@ -1,7 +1,6 @@
 """The recurrence of one direction, one layer of the projected, clipped LSTM.
 
-Source: Peters et al. (2018), section 3.4; the cell is that of Sak et al. (2014), "Long short-term
-memory recurrent neural network architectures for large scale acoustic modeling".
+Source: Peters et al. (2018), section 3.4.
 
 How it is computed. Inside the loop everything lies as (features, batch): the weights are then the
 large left factor of every product, which is where matrix products of few rows are fastest, and
@@ -19,16 +18,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-
-class LSTMState(NamedTuple):
-    """What an LSTM layer hands from one step to the next; zeros at the start of a text.
-
-    c: float32 (batch, dim), the cell state. h: float32 (batch, hidden_dim), the output. A batch of
-    1 stands for all rows alike.
-    """
-
-    c: tf.Tensor
-    h: tf.Tensor
+from bilm.layers.cell import LSTMState, cell, clipped
 
 
 def projected_lstm(
@@ -139,11 +129,7 @@ def _cell(
     z: tf.Tensor, bias: tf.Tensor, c: tf.Tensor, place: _Places, clip: float | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The new cell state, and what is projected; z (4 * dim, batch), bias (4 * dim, 1)."""
-    i, j, f, o = tf.split(tf.cast(z, tf.float32) + bias, 4, axis=0)
-    new_c = tf.sigmoid(f + 1.0) * c + tf.sigmoid(i) * tf.tanh(j)
-    if clip is not None:
-        new_c = tf.clip_by_value(new_c, -clip, clip)
-    m = tf.sigmoid(o) * tf.tanh(new_c)
+    new_c, m = cell(tf.split(tf.cast(z, tf.float32) + bias, 4, axis=0), c, clip)
     return place.c(c, new_c), tf.cast(m, z.dtype)
 
 
@@ -151,9 +137,7 @@ def _output(
     p: tf.Tensor, h: tf.Tensor, place: _Places, clip: float | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The output and the new recurrent state from the projection; both (hidden_dim, batch)."""
-    new_h = tf.cast(p, tf.float32)
-    if clip is not None:
-        new_h = tf.clip_by_value(new_h, -clip, clip)
+    new_h = clipped(tf.cast(p, tf.float32), clip)
     return place.output(new_h), place.h(h, new_h)
 
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from bilm.data import Vocabulary
 from bilm.embedding.corpus import CorpusEncoder
+from bilm.embedding.hdf5_arrays import write_array
 from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write, read_lines
 from bilm.model.loading import character_ids, count_embedded_tokens, load_network, read_options
@@ -86,7 +87,7 @@ def dump_bilm_embeddings(
     sentences = (line.split() for line in read_lines(dataset_file))
     with atomic_write(outfile) as temporary, h5py.File(temporary, "w") as file:
         for number, layers in enumerate(encoder.layers(sentences)):
-            file.create_dataset(str(number), data=layers)
+            write_array(file, str(number), layers)
 
 
 def load_corpus_encoder(
