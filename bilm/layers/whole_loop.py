@@ -65,52 +65,77 @@ def _layers(
     options: LSTMOptions,
 ) -> list[tf.Tensor]:
     outputs: list[tf.Tensor] = []
-    for (kernel, bias, projection), first in zip(weights, states, strict=True):
+    for (kernel, bias, projection), state in zip(weights, states, strict=True):
         if outputs:
-            sums = _sums_of_outputs(outputs[-1], kernel, bias)
+            layer = _layer_of_outputs(outputs[-1], kernel, bias, projection)
         else:
-            sums = _sums_of_words(rows, kernel, bias)
-        x = _layer(sums, projection, first, rows, options)
+            layer = _layer_of_words(rows, kernel, bias, projection)
+        x = _run(layer, state, rows, options)
         if outputs and options.use_skip_connections:
             x += outputs[-1]
         outputs.append(x)
     return outputs
 
 
-# The sums under the gates, (batch, 4 * dim), from the number of the step and h.
-_Sums = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+class _Layer(NamedTuple):
+    """The products of a layer.
+
+    Attributes:
+        sums: what is under the gates, from the number of the step and h.
+        project: the projection of the cell's output.
+        features: the axis of the features; the other one is the batch.
+    """
+
+    sums: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+    project: Callable[[tf.Tensor], tf.Tensor] | None
+    features: int
+
+    def turned(self, x: tf.Tensor) -> tf.Tensor:
+        """From (batch, features) as the layer has it, and back."""
+        return x if self.features == 1 else tf.transpose(x)
 
 
-def _sums_of_words(rows: WordRows, kernel: tf.Tensor, bias: tf.Tensor) -> _Sums:
+def _layer_of_words(
+    rows: WordRows, kernel: tf.Tensor, bias: tf.Tensor, projection: tf.Tensor | None
+) -> _Layer:
+    """As (batch, features), so that a word's products are looked up as they lie."""
     input_dim = rows.vectors.shape[1]
     of_words = rows.vectors @ kernel[:input_dim] + bias
     recurrent = kernel[input_dim:]
-    return lambda t, h: h @ recurrent + tf.gather(of_words, rows.words[t])
+    return _Layer(
+        lambda t, h: h @ recurrent + tf.gather(of_words, rows.words[t]),
+        None if projection is None else lambda m: m @ projection,
+        features=1,
+    )
 
 
-def _sums_of_outputs(x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor) -> _Sums:
-    return lambda t, h: tf.concat([x[t], h], axis=1) @ kernel + bias
+def _layer_of_outputs(
+    x: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, projection: tf.Tensor | None
+) -> _Layer:
+    """As (features, batch), in which products of few rows are faster."""
+    kernel, bias = tf.transpose(kernel), bias[:, tf.newaxis]
+    projection = None if projection is None else tf.transpose(projection)
+    return _Layer(
+        lambda t, h: kernel @ tf.concat([tf.transpose(x[t]), h], axis=0) + bias,
+        None if projection is None else lambda m: projection @ m,
+        features=0,
+    )
 
 
-def _layer(
-    sums: _Sums,
-    projection: tf.Tensor | None,
-    first: LSTMState,
-    rows: WordRows,
-    options: LSTMOptions,
-) -> tf.Tensor:
+def _run(layer: _Layer, state: LSTMState, rows: WordRows, options: LSTMOptions) -> tf.Tensor:
     n_steps, n_rows = tf.unstack(tf.shape(rows.words))  # constants to XLA
+    first = LSTMState(*map(layer.turned, state))
 
     def step(t: tf.Tensor, c: tf.Tensor, h: tf.Tensor, outputs: tf.TensorArray) -> tuple[Any, ...]:
-        gates = tf.split(sums(t, h), 4, axis=1)
+        gates = tf.split(layer.sums(t, h), 4, axis=layer.features)
         c, h = cell(gates, c, options.cell_clip)
-        if projection is not None:
-            h = clipped(h @ projection, options.proj_clip)
-        ended = rows.ends[t][:, tf.newaxis]
-        state = tf.where(ended, first.c, c), tf.where(ended, first.h, h)
-        return t + 1, *state, outputs.write(t, h)
+        if layer.project is not None:
+            h = clipped(layer.project(h), options.proj_clip)
+        ended = tf.expand_dims(rows.ends[t], layer.features)
+        after = tf.where(ended, first.c, c), tf.where(ended, first.h, h)
+        return t + 1, *after, outputs.write(t, layer.turned(h))
 
     outputs = tf.TensorArray(tf.float32, n_steps, element_shape=(None, options.projection_dim))
-    c, h = (tf.broadcast_to(x, (n_rows, x.shape[1])) for x in first)
+    c, h = (layer.turned(tf.broadcast_to(x, (n_rows, x.shape[1]))) for x in state)
     loop = tf.while_loop(lambda t, *_: t < rows.n_steps, step, (0, c, h, outputs))
     return loop[3].stack()
