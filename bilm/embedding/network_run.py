@@ -17,13 +17,14 @@ from bilm.embedding.sentences_in_rows import SentencesInRows
 from bilm.layers import whole_loop
 from bilm.layers.lstm import LSTMStack, States
 
-# Rows of a batch, step by step and in a whole loop: enough for fast products.
-_ROWS, _ROWS_IN_WHOLE_LOOP = 128, 64
+# Rows of a batch, enough for fast products, and places of a row: step by step, and in a whole loop,
+# which has the products of a window's words in memory besides.
+_STEPWISE, _IN_WHOLE_LOOP = (128, 256), (64, 320)
 # With fewer, what is compiled is not worth its compilation.
 _COMPILED_ROWS = 64
 # Words of the longest sentence that shares a batch: a longer one would leave too few rows.
 _LONGEST = 255
-# Steps that a whole loop may take beyond those that a window needs.
+# Steps that a whole loop may take beyond those of a full row.
 _MORE_STEPS = 32
 
 
@@ -43,9 +44,10 @@ class NetworkRun:
         options = stacks[0].options
         # XLA has no fast products of bfloat16 on a CPU.
         self._in_whole_loop = whole_loop.pays_for(options) and stacks[0].precision == "float32"
-        self._most_rows = _ROWS_IN_WHOLE_LOOP if self._in_whole_loop else _ROWS
+        self._most_rows, n_steps = _IN_WHOLE_LOOP if self._in_whole_loop else _STEPWISE
+        self._most_steps = n_steps + _MORE_STEPS
         self.longest = _LONGEST
-        self.window_tokens = 128 * (self.longest + 1)
+        self.window_tokens = self._most_rows * n_steps
         self._plain = self._function(functools.partial(self._stepwise, compiled=False))
         of_much = self._whole if self._in_whole_loop else self._stepwise
         self._compiled = self._function(functools.partial(of_much, compiled=True))
@@ -105,10 +107,6 @@ class NetworkRun:
         if is_full:
             self._compiled_rows.add(n_rows)
         return n_rows in self._compiled_rows
-
-    @property
-    def _most_steps(self) -> int:
-        return self.window_tokens // self._most_rows + _MORE_STEPS
 
     def _in_one_shape(self, rows: whole_loop.WordRows) -> whole_loop.WordRows:
         """Filled up with zeros: to one number of steps, and seldom to another one of words."""
