@@ -144,12 +144,26 @@ def test_values(case, compiled, graph):
 
 @pytest.mark.parametrize("compiled", [False, True])
 @pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
-def test_gradients(case, compiled, graph):
+@pytest.mark.parametrize("can_be_saved", [False, True])
+def test_gradients(case, compiled, graph, can_be_saved):
     arrays, keywords = case
     expected = gradients(lambda a, **k: plain_loop(*a, **k), arrays, **keywords)
     function = tf.function(run, autograph=False) if graph else run
-    received = gradients(function, arrays, compiled=compiled, **keywords)
+    keywords |= {"compiled": compiled, "can_be_saved": can_be_saved}
+    received = gradients(function, arrays, **keywords)
     assert_close(received, expected, 1e-5)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_state_for_all_rows(case, compiled):
+    arrays, keywords = case
+    one = [*arrays[:4], arrays[4][:1], arrays[5][:1]]
+    alike = [*arrays[:4], *(np.repeat(array, BATCH, axis=0) for array in one[4:])]
+    results = run(tensors(one), compiled=compiled, **keywords)
+    assert_close(results, oracle(*alike, **keywords), 2e-6)
+    expected = gradients(lambda a, **k: plain_loop(*a, **k), alike, **keywords)
+    expected = [*expected[:-2], *(tf.reduce_sum(x, 0, keepdims=True) for x in expected[-2:])]
+    assert_close(gradients(run, one, compiled=compiled, **keywords), expected, 1e-5)
 
 
 def random_layer(n_steps, batch, dim=32, hidden_dim=16, seed=3):

@@ -147,7 +147,7 @@ class NetworkRun:
         return [
             run(
                 rows._replace(words=rows.words[d]),
-                [tf.nest.map_structure(tf.convert_to_tensor, w) for w in stack.layer_weights],
+                [weights.tensors() for weights in stack.layer_weights],
                 states[d],
             )
             for d, stack in enumerate(self._stacks)

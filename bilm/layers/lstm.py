@@ -41,6 +41,10 @@ class LSTMWeights(NamedTuple):
     bias: Any  # (4 * dim,)
     projection: Any  # (dim, projection_dim), or None when the two are equal
 
+    def tensors(self) -> LSTMWeights:
+        """Their values."""
+        return LSTMWeights(*(None if w is None else tf.convert_to_tensor(w) for w in self))
+
 
 class LSTMStack(keras.layers.Layer):
     """The layers of one direction.
@@ -82,6 +86,7 @@ class LSTMStack(keras.layers.Layer):
         self.precision = check_precision(precision)
         self.compiled = compiled
         self.own_gradient = own_gradient
+        self.can_be_saved = True  # with its gradient, in a SavedModel; who trains may do without
         self.layer_weights = [self._add_layer(i, seed) for i in range(options.n_layers)]
         self.built = True
 
@@ -139,12 +144,9 @@ class LSTMStack(keras.layers.Layer):
         places: tuple[tf.Tensor | None, tf.Tensor | None],
         compiled: bool | None,
     ) -> tuple[tf.Tensor, LSTMState]:
-        projection = weights.projection
         return projected_lstm(
             x,
-            tf.convert_to_tensor(weights.kernel),
-            tf.convert_to_tensor(weights.bias),
-            None if projection is None else tf.convert_to_tensor(projection),
+            *weights.tensors(),
             state,
             mask=places[0],
             ends=places[1],
@@ -153,6 +155,7 @@ class LSTMStack(keras.layers.Layer):
             compiled=self.compiled if compiled is None else compiled,
             precision=self.precision,
             own_gradient=self.own_gradient,
+            can_be_saved=self.can_be_saved,
         )
 
     def _drop(

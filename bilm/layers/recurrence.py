@@ -35,6 +35,7 @@ def projected_lstm(
     compiled: bool = False,
     precision: str = "float32",
     own_gradient: bool = True,
+    can_be_saved: bool = True,
 ) -> tuple[tf.Tensor, LSTMState]:
     """Run the cell over all steps of `inputs`.
 
@@ -60,6 +61,7 @@ def projected_lstm(
         own_gradient: keep what the gradient written here needs. False saves that memory where no
             gradient is wanted; TensorFlow's own, which is slower, is there all the same, and it is
             what `ends` goes with.
+        can_be_saved: keep it so that a SavedModel can hold the gradient: two per cent slower.
 
     Returns:
         outputs: float32 (time, batch, hidden_dim), and the state after the last step.
@@ -72,6 +74,7 @@ def projected_lstm(
         _step_functions(cell_clip, None if projection is None else proj_clip, compiled),
         tf.as_dtype(precision),
         _Places(_of_steps(mask), _of_steps(ends), None if ends is None else first),
+        can_be_saved,
     )
     n_rows = tf.shape(inputs)[1] if inputs.shape[1] is None else inputs.shape[1]
     state = LSTMState(*(tf.broadcast_to(x, (n_rows, x.shape[1])) for x in state))
@@ -194,7 +197,7 @@ def _step_functions(cell_clip: float | None, proj_clip: float | None, compiled: 
 
 
 class _Kept(NamedTuple):
-    """What the backward loop needs: (time, features, batch); while they are made, tensor arrays."""
+    """What the backward loop needs: (time, features, batch), or tensor arrays of its steps."""
 
     xh: Any  # [x; h], the right factor of the step's product
     z: Any  # the product
@@ -206,6 +209,7 @@ class _Layer(NamedTuple):
     steps: _Steps
     dtype: tf.DType  # of the products
     places: _Places
+    can_be_saved: bool
 
     def forward(
         self,
@@ -239,9 +243,10 @@ class _Layer(NamedTuple):
             kept = _Kept(*(_array(n_steps, dtype) for dtype in dtypes))
         loop = (0, tf.transpose(c), tf.transpose(h), _array(n_steps, tf.float32), kept)
         _, c, h, outputs, kept = tf.while_loop(lambda t, *_: t < n_steps, step, loop)
-        # Stacked, because no SavedModel can hold a gradient that reads tensor arrays of its forward
-        # pass.
-        kept = _Kept(*(a.stack() for a in kept)) if keep else ()
+        if keep:
+            # No SavedModel can hold a gradient that reads tensor arrays of its forward pass.
+            others = (a.stack() if self.can_be_saved else a for a in kept[1:])
+            kept = _Kept(kept.xh.stack(), *others)
         return (_transposed(outputs.stack()), tf.transpose(c), tf.transpose(h)), kept
 
     def backward(
@@ -256,10 +261,10 @@ class _Layer(NamedTuple):
 
         def step(t: tf.Tensor, d_c: tf.Tensor, d_h: tf.Tensor, d_bias: tf.Tensor, made: Any) -> Any:
             place = self.places.at(t)
-            d_p, d_h = self.steps.output_gradient(kept.p[t], d_h, place, d_outputs[t], d_h)
+            d_p, d_h = self.steps.output_gradient(_at(kept.p, t), d_h, place, d_outputs[t], d_h)
             d_m = projection[0] @ d_p if projection else d_p
             d_z, d_bias_t, d_c, m = self.steps.cell_gradient(
-                kept.z[t], bias, kept.c[t], place, d_c, d_m
+                _at(kept.z, t), bias, _at(kept.c, t), place, d_c, d_m
             )
             d_xh = tf.cast(kernel @ d_z, tf.float32)
             values = (d_xh[:input_dim], d_z, m, d_p)
@@ -293,6 +298,11 @@ def _transposed(x: tf.Tensor) -> tf.Tensor:
 def _length(x: tf.Tensor) -> Any:
     """Of the first axis; a number where it is known, as XLA must have it."""
     return tf.shape(x)[0] if x.shape[0] is None else x.shape[0]
+
+
+def _at(values: tf.Tensor | tf.TensorArray, t: tf.Tensor) -> tf.Tensor:
+    """What was kept of a step."""
+    return values.read(t) if isinstance(values, tf.TensorArray) else values[t]
 
 
 def _array(n_steps: Any, dtype: tf.DType) -> tf.TensorArray:

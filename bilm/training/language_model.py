@@ -61,6 +61,7 @@ class LanguageModel(keras.Model):
         self.encoder, self.stacks = network
         for stack in self.stacks:
             stack.own_gradient = is_training  # otherwise nothing is kept for one
+            stack.can_be_saved = False
         tied = self.encoder.embedding if options.share_embedding_softmax else None
         self.softmax = Softmax(
             n_tokens,

@@ -1,0 +1,63 @@
+"""The compiled loop against the recurrence, which is tested against an oracle in NumPy."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm.layers import LSTMStack
+from bilm.layers.whole_loop import WordRows, pays_for, whole_loop
+from bilm.options import LSTMOptions, Options, preset
+
+CASES = {
+    "clipped": {"cell_clip": 0.3, "proj_clip": 0.2},
+    "not_clipped": {},
+    "not_projected": {"dim": 4, "cell_clip": 0.3, "proj_clip": 0.2},
+    "three_layers_skipped": {"n_layers": 3, "use_skip_connections": True},
+    "one_layer": {"n_layers": 1, "proj_clip": 0.2},
+}
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
+def test_layers_are_those_of_the_recurrence(case):
+    options = LSTMOptions(**({"dim": 7, "projection_dim": 4, "n_layers": 2} | case))
+    draw = np.random.default_rng(2)
+    stack = LSTMStack(options, seed=1)
+    for weights in stack.layer_weights:
+        weights.bias.assign(draw.normal(size=weights.bias.shape))
+    vectors = draw.normal(size=(6, 4)).astype(np.float32)
+    words = draw.integers(0, 6, (9, 3)).astype(np.int32)
+    ends = draw.random((9, 3)) < 0.4
+    states = tuple(
+        type(state)(*(tf.constant(draw.normal(size=x.shape) * 0.2, tf.float32) for x in state))
+        for state in stack.zero_states(1)
+    )
+    weights = [weights.tensors() for weights in stack.layer_weights]
+
+    received = whole_loop(options)(WordRows(vectors, words, ends, 7), weights, states)
+
+    expected, _ = stack(tf.gather(vectors, words[:7]), states=states, ends=tf.constant(ends[:7]))
+    assert len(received) == options.n_layers
+    for one, other in zip(received, expected, strict=True):
+        assert one.shape == (9, 3, 4)
+        np.testing.assert_allclose(one[:7], other, 2e-6, 2e-6)
+
+
+def test_steps_that_do_not_count_are_zeros():
+    options = LSTMOptions(dim=5, projection_dim=4, n_layers=1)
+    stack = LSTMStack(options, seed=1)
+    weights = [weights.tensors() for weights in stack.layer_weights]
+    rows = WordRows(np.ones((1, 4), "f"), np.zeros((5, 2), "i"), np.zeros((5, 2), bool), 3)
+    (layer,) = whole_loop(options)(rows, weights, stack.zero_states(1))
+    assert np.all(layer[:3] != 0) and not np.any(layer[3:])
+
+
+def test_small_layers_alone_are_computed_so():
+    sizes = {
+        name: Options.from_dict(preset(name), training=True).lstm for name in ("small", "original")
+    }
+    assert pays_for(sizes["small"]) and not pays_for(sizes["original"])
+    assert not pays_for(dataclasses.replace(sizes["small"], dim=2048))
