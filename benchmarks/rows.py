@@ -34,7 +34,7 @@ _TRAINING = (
     TrainingRow("original", "float32", wanted=1.65, original=82),
     TrainingRow("original", "bfloat16", wanted=2.5, original=82),
 )
-_SMALL, _ORIGINAL = (2_000_000, 200_000), (50_000, 15_000)
+_SMALL, _ORIGINAL = (2_000_000, 200_000), (150_000, 15_000)
 _EMBEDDING = (
     EmbeddingRow("small", "float32", wanted=75, original=1003, n_tokens=_SMALL),
     EmbeddingRow("small", "bfloat16", wanted=None, original=1003, n_tokens=_SMALL),

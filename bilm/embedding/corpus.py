@@ -1,11 +1,9 @@
 """Vectors of a whole corpus: every distinct word encoded once, sentences in rows without gaps.
 
 The token encoder knows no context, so a word's vector is kept from its first use on. Sentences
-are taken from the stream a window at a time and laid end to end in the rows of a batch. What a
-direction reads first, `<S>` or `</S>`, is the same for all sentences: it is computed once, and
-where a sentence begins, the states are those after it. While a window is computed, the vectors of
-the one before it are handed on, in the order in which the sentences came. Memory is that of two
-windows and of the kept words, however long the stream is.
+are taken from the stream a window at a time and laid end to end in the rows of a batch. While a
+window is computed, the vectors of the one before it are handed on, in the order in which the
+sentences came. Memory is that of two windows and of the kept words, however long the stream is.
 """
 
 from __future__ import annotations

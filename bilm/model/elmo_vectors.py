@@ -152,8 +152,8 @@ class ELMo:
     ) -> Iterator[Any]:
         """The vectors of a stream of sentences, in bounded memory.
 
-        Sentences are read some thousands of tokens ahead. A sentence may be of any length: a long
-        one is computed a stretch at a time, and its result alone is in memory.
+        Sentences are read some tens of thousands of tokens ahead. A sentence may be of any length:
+        a long one is computed a stretch at a time, and its result alone is in memory.
 
         Args:
             sentences: as for `encode`; with `with_ids` pairs (id, sentence).
