@@ -45,9 +45,7 @@ class EmbeddingRow:
         files.embed(one_sentence)  # imports, threads
         start = files.embed(one_sentence)
         seconds = files.embed(text.path)
-        operations = embedding_operations(
-            files.options, text.n_tokens, text.n_sentences, text.lengths
-        )
+        operations = embedding_operations(files.options, text.n_tokens, text.lengths)
         return Measured(
             Speed(
                 text.n_tokens / seconds,

@@ -6,7 +6,8 @@ done element by element is left out. The counts follow Peters et al. (2018), sec
 - every distinct word goes through the token encoder once, since the encoder knows no context;
 - a convolution has to see the windows that touch a character, not those wholly in padding, which
   are all alike;
-- every input goes through each LSTM layer of each direction;
+- every input goes through each LSTM layer of each direction, but for the products of the first
+  layer with a word's own vector, which in use are the same wherever the word stands;
 - every prediction in training needs the logits of its target and of the sampled words;
 - training is three times the forward pass: one product forward is two backward, for the gradient
   of its input and of its weights.
@@ -66,17 +67,17 @@ def training_operations(options: Options, lengths: np.ndarray) -> int:
     return 3 * (forward + encoder_operations(options, lengths))
 
 
-def embedding_operations(
-    options: Options, n_tokens: int, n_sentences: int, lengths: np.ndarray
-) -> int:
+def embedding_operations(options: Options, n_tokens: int, lengths: np.ndarray) -> int:
     """Of the vectors of a text.
 
     Args:
         options: of the model.
-        n_tokens: words of the text, without begin and end of sentence.
-        n_sentences: sentences; each costs one input more in either direction, the mark that the
-            direction begins with.
+        n_tokens: words of the text. The marks for begin and end of sentence are left out: the
+            states after them are the same for all sentences.
         lengths: characters of the text's distinct words, the two marks among them.
     """
-    inputs = (n_tokens + n_sentences) * options.n_directions
-    return inputs * lstm_operations(options) + encoder_operations(options, lengths)
+    # What a word gives to the sums of the first layer is the same wherever it stands.
+    repeated = max(n_tokens - len(lengths), 0)
+    of_repeated = 2 * options.lstm.projection_dim * 4 * options.lstm.dim
+    lstm = n_tokens * lstm_operations(options) - repeated * of_repeated
+    return options.n_directions * lstm + encoder_operations(options, lengths)

@@ -76,8 +76,12 @@ def test_operations_of_a_step_and_of_a_text():
     forward = 20 * (lstm_operations(OPTIONS) + softmax_operations(OPTIONS))
     words = encoder_operations(OPTIONS, LENGTHS)
     assert training_operations(OPTIONS, LENGTHS) == 3 * (forward + words)
-    # Ten words and two begins of sentence, in two directions.
-    assert embedding_operations(OPTIONS, 10, 2, LENGTHS) == 24 * lstm_operations(OPTIONS) + words
+    # Ten words in two directions, eight of them seen before: 4 x (4 * 8) of the first layer.
+    of_eight = 16 * 2 * 4 * 32
+    assert (
+        embedding_operations(OPTIONS, 10, LENGTHS)
+        == 20 * lstm_operations(OPTIONS) - of_eight + words
+    )
 
 
 @pytest.mark.parametrize(("name", "parameters"), [("small", 13_593_296), ("original", 93_600_848)])

@@ -49,8 +49,8 @@ class NetworkRun:
         self.longest = _LONGEST
         self.window_tokens = self._most_rows * n_steps
         self._plain = self._function(functools.partial(self._stepwise, compiled=False))
-        of_much = self._whole if self._in_whole_loop else self._stepwise
-        self._compiled = self._function(functools.partial(of_much, compiled=True))
+        of_much = functools.partial(self._stepwise, compiled=True)
+        self._compiled = self._function(self._whole if self._in_whole_loop else of_much)
         self._compiled_rows: set[int] = set()
         self._most_words = 2048
         self._states: tuple[States, ...] = ()
@@ -141,7 +141,7 @@ class NetworkRun:
         ]
 
     def _whole(
-        self, rows: whole_loop.WordRows, states: tuple[States, ...], compiled: bool
+        self, rows: whole_loop.WordRows, states: tuple[States, ...]
     ) -> list[list[tf.Tensor]]:
         run = whole_loop.whole_loop(self._stacks[0].options)
         return [
