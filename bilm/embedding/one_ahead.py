@@ -14,8 +14,9 @@ Result = TypeVar("Result")
 def one_ahead(function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
     """`function` of each item, in order; a thread computes the next one while one is used.
 
-    Items are taken in the caller's thread. Where taking one fails, the results of those before it
-    come first. When the consumer stops early, what is being computed is waited for.
+    Items are taken in the caller's thread, unlike those of `bilm.data.prefetch`: they may come from
+    a caller's own iterator, which not every thread may use. Where taking one fails, the results of
+    those before it come first. When the consumer stops early, what is being computed is waited for.
     """
     fault: Exception | None = None
     computing: deque[Future[Result]] = deque()

@@ -61,7 +61,7 @@ def projected_lstm(
         own_gradient: keep what the gradient written here needs. False saves that memory where no
             gradient is wanted; TensorFlow's own, which is slower, is there all the same, and it is
             what `ends` goes with.
-        can_be_saved: keep it so that a SavedModel can hold the gradient: two per cent slower.
+        can_be_saved: keep it so that a SavedModel can hold the gradient, which takes a copy.
 
     Returns:
         outputs: float32 (time, batch, hidden_dim), and the state after the last step.
@@ -69,11 +69,11 @@ def projected_lstm(
     Gradients reach `inputs`, the weights and `state`, once (no gradients of gradients).
     """
     weights = [kernel, bias] if projection is None else [kernel, bias, projection]
-    first = LSTMState(*(tf.transpose(x) for x in state))
+    first = None if ends is None else LSTMState(*(tf.transpose(x) for x in state))
     layer = _Layer(
         _step_functions(cell_clip, None if projection is None else proj_clip, compiled),
         tf.as_dtype(precision),
-        _Places(_of_steps(mask), _of_steps(ends), None if ends is None else first),
+        _Places(_of_steps(mask), _of_steps(ends), first),
         can_be_saved,
     )
     n_rows = tf.shape(inputs)[1] if inputs.shape[1] is None else inputs.shape[1]

@@ -1,9 +1,9 @@
 """All layers of one direction as one compiled program, for much text and small layers.
 
 The arithmetic is that of `recurrence`, for inference in float32. The order of work is another one,
-which is faster while a layer's weights stay in a cache: everything lies as (batch, features), the
-loop over the steps is compiled with what it does, and what the first layer reads are words of a
-table, whose products with the kernel are computed once for each word, not at each place.
+which is faster while a layer's weights stay in a cache: the loop over the steps is compiled with
+what it does, and what the first layer reads are words of a table, whose products with the kernel
+are computed once for each word, not at each place.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import tensorflow as tf
 from bilm.layers.cell import LSTMState, cell, clipped
 from bilm.options import LSTMOptions
 
-# Kernels that stay in a cache; beyond it the products of (batch, features) are slower.
+# Bytes of a kernel that stays in a cache; with a larger one the first layer's products, as
+# (batch, features), are slower than those of `recurrence`.
 _KERNEL_BYTES = 4 * 2**20
 
 
@@ -39,7 +40,8 @@ class WordRows(NamedTuple):
 
 def pays_for(options: LSTMOptions) -> bool:
     """Whether layers of this size are faster in one program than step by step."""
-    return 4 * 2 * options.projection_dim * 4 * options.dim <= _KERNEL_BYTES
+    kernel = 2 * options.projection_dim * 4 * options.dim
+    return tf.float32.size * kernel <= _KERNEL_BYTES
 
 
 @functools.cache
