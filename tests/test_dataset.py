@@ -151,7 +151,7 @@ def test_a_batch_larger_than_the_corpus(vocab, corpus):
 def test_empty_lines_are_no_sentences(vocab, corpus):
     data = LMDataset(corpus([["a"], [], [" ", "\t"], ["b"]]), vocab, test=True)
     assert [vocab.decode(ids) for ids, _ in data.get_sentence()] == ["<S> a </S>", "<S> b </S>"]
-    assert data.n_train_tokens == 2
+    assert data.n_train_tokens == 4  # two words and two ends
 
 
 def test_get_sentence(vocab, corpus):

@@ -49,20 +49,24 @@ def case(request):
     ]
     lengths = np.array([N_STEPS, 2, 0, 5])
     mask = np.arange(N_STEPS)[:, np.newaxis] < lengths if masked else None
-    ends = rng.random((N_STEPS, BATCH)) < 0.4 if several else None
-    return arrays, dict(switches, mask=mask, ends=ends)
+    resets = rng.random((N_STEPS, BATCH)) < 0.4 if several else None
+    return arrays, dict(switches, mask=mask, resets=resets)
 
 
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def oracle(x, kernel, bias, projection, c, h, mask=None, ends=None, cell_clip=None, proj_clip=None):
+def oracle(
+    x, kernel, bias, projection, c, h, mask=None, resets=None, cell_clip=None, proj_clip=None
+):
     """One step after the other, as formats describe it, in float64."""
     dim = kernel.shape[1] // 4
     first = c, h
     outputs = []
     for t in range(len(x)):
+        if resets is not None:
+            c, h = (np.where(resets[t][:, np.newaxis], *x) for x in zip(first, (c, h), strict=True))
         z = np.concatenate([x[t], h], axis=1).astype(np.float64) @ kernel + bias
         i, j, f, o = (z[:, n * dim : (n + 1) * dim] for n in range(4))
         new_c = sigmoid(f + 1) * c + sigmoid(i) * np.tanh(j)
@@ -77,17 +81,17 @@ def oracle(x, kernel, bias, projection, c, h, mask=None, ends=None, cell_clip=No
         outputs.append(new_h * here[:, np.newaxis])
         c = np.where(here[:, np.newaxis], new_c, c)
         h = np.where(here[:, np.newaxis], new_h, h)
-        if ends is not None:
-            c, h = (np.where(ends[t][:, np.newaxis], *x) for x in zip(first, (c, h), strict=True))
     return np.stack(outputs), c, h
 
 
 def plain_loop(
-    x, kernel, bias, projection, c, h, mask=None, ends=None, cell_clip=None, proj_clip=None
+    x, kernel, bias, projection, c, h, mask=None, resets=None, cell_clip=None, proj_clip=None
 ):
-    """The same with TensorFlow's own gradients."""
-    outputs, first = [], (c, h)
+    """The same with TensorFlow's own gradients; none reaches the state that texts begin in."""
+    outputs, first = [], (tf.stop_gradient(c), tf.stop_gradient(h))
     for t in range(x.shape[0]):
+        if resets is not None and t > 0:
+            c, h = (tf.where(resets[t][:, np.newaxis], *x) for x in zip(first, (c, h), strict=True))
         z = tf.concat([x[t], h], axis=1) @ kernel + bias
         i, j, f, o = tf.split(z, 4, axis=1)
         new_c = tf.sigmoid(f + 1.0) * c + tf.sigmoid(i) * tf.tanh(j)
@@ -101,8 +105,6 @@ def plain_loop(
         here = tf.ones([c.shape[0], 1], bool) if mask is None else mask[t][:, np.newaxis]
         outputs.append(tf.where(here, new_h, 0.0))
         c, h = tf.where(here, new_c, c), tf.where(here, new_h, h)
-        if ends is not None:
-            c, h = (tf.where(ends[t][:, np.newaxis], *x) for x in zip(first, (c, h), strict=True))
     return tf.stack(outputs), c, h
 
 
@@ -211,34 +213,40 @@ def test_gradient_of_projection_clip_passes_at_the_border():
 @pytest.mark.parametrize("compiled", [False, True])
 def test_unknown_numbers_of_steps_and_rows(case, compiled):
     arrays, switches = case
-    mask, ends = switches.pop("mask"), switches.pop("ends")
+    mask, resets = switches.pop("mask"), switches.pop("resets")
     hidden_dim = arrays[5].shape[1]
     shapes = [(None, None, INPUT_DIM), (None, DIM), (None, hidden_dim), *[(None, None)] * 2]
     dtypes = [tf.float32, tf.float32, tf.float32, tf.bool, tf.bool]
     weights = tensors(arrays[1:4])
 
     @tf.function(input_signature=[tf.TensorSpec(*s) for s in zip(shapes, dtypes, strict=True)])
-    def outputs_and_gradients(x, c, h, here, ends):
+    def outputs_and_gradients(x, c, h, here, resets):
         with tf.GradientTape() as tape:
             tape.watch((x, weights[0]))
             outputs, state = projected_lstm(
-                x, *weights, LSTMState(c, h), mask=here, ends=ends, compiled=compiled, **switches
+                x,
+                *weights,
+                LSTMState(c, h),
+                mask=here,
+                resets=resets,
+                compiled=compiled,
+                **switches,
             )
             loss = tf.reduce_sum(outputs) + tf.reduce_sum(state.c)
         return outputs, *tape.gradient(loss, (x, weights[0]))
 
     mask = np.ones((N_STEPS, BATCH), bool) if mask is None else mask
-    ends = np.zeros((N_STEPS, BATCH), bool) if ends is None else ends
+    resets = np.zeros((N_STEPS, BATCH), bool) if resets is None else resets
     for n_steps, batch in [(N_STEPS, BATCH), (2, 3)]:
         x = tf.constant(arrays[0][:n_steps, :batch])
         c, h = (tf.constant(array[:batch]) for array in arrays[4:])
-        here, ended = mask[:n_steps, :batch], ends[:n_steps, :batch]
+        here, begun = mask[:n_steps, :batch], resets[:n_steps, :batch]
         with tf.GradientTape() as tape:
             tape.watch((x, weights[0]))
-            expected = plain_loop(x, *weights, c, h, here, ended, **switches)
+            expected = plain_loop(x, *weights, c, h, here, begun, **switches)
             loss = tf.reduce_sum(expected[0]) + tf.reduce_sum(expected[1])
         expected = expected[0], *tape.gradient(loss, (x, weights[0]))
-        assert_close(outputs_and_gradients(x, c, h, here, ended), expected, 1e-5)
+        assert_close(outputs_and_gradients(x, c, h, here, begun), expected, 1e-5)
 
 
 @pytest.mark.parametrize("masked", [False, True])

@@ -13,15 +13,15 @@ def test_what_each_direction_reads(n_rows):
     lengths = np.array([3, 1, 4, 2])
     places = SentencesInRows.lay(lengths, n_rows)
     words = np.arange(1, 11, dtype=np.int32)
-    inputs, ends = places.inputs(words, 2), places.ends()
-    assert inputs.shape == (2, *places.shape) and ends.shape == places.shape
+    inputs, resets = places.inputs(words, 2), places.resets()
+    assert inputs.shape == (2, *places.shape) and resets.shape == places.shape
     for number, own in enumerate(np.split(words, np.cumsum(lengths)[:-1])):
         start, row = places.packing.starts[number], places.packing.rows[number]
         here = slice(start, start + len(own))
         assert inputs[0, here, row].tolist() == own.tolist()
         assert inputs[1, here, row].tolist() == own[::-1].tolist()
-        assert ends[here, row].tolist() == [False] * (len(own) - 1) + [True]
-    assert ends.sum() == 4 and (inputs > 0).sum() == 20
+        assert resets[here, row].tolist() == [True] + [False] * (len(own) - 1)
+    assert resets.sum() == 4 and (inputs > 0).sum() == 20
 
 
 def test_layers_of_a_sentence():

@@ -30,16 +30,17 @@ def test_layers_are_those_of_the_recurrence(case):
         weights.bias.assign(draw.normal(size=weights.bias.shape))
     vectors = draw.normal(size=(6, 4)).astype(np.float32)
     words = draw.integers(0, 6, (9, 3)).astype(np.int32)
-    ends = draw.random((9, 3)) < 0.4
+    resets = draw.random((9, 3)) < 0.4
     states = tuple(
         type(state)(*(tf.constant(draw.normal(size=x.shape) * 0.2, tf.float32) for x in state))
         for state in stack.zero_states(1)
     )
     weights = [weights.tensors() for weights in stack.layer_weights]
 
-    received = whole_loop(options)(WordRows(vectors, words, ends, 7), weights, states)
+    received = whole_loop(options)(WordRows(vectors, words, resets, 7), weights, states)
 
-    expected, _ = stack(tf.gather(vectors, words[:7]), states=states, ends=tf.constant(ends[:7]))
+    inputs = tf.gather(vectors, words[:7])
+    expected, _ = stack(inputs, states=states, resets=tf.constant(resets[:7]))
     assert len(received) == options.n_layers
     for one, other in zip(received, expected, strict=True):
         assert one.shape == (9, 3, 4)

@@ -75,6 +75,17 @@ def positive_number(text: str) -> float:
     return number
 
 
+def probability(text: str) -> float:
+    """A type for flags: numbers from 0 to 1."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number <= 1:
+        raise argparse.ArgumentTypeError(f"a number from 0 to 1 is expected, not {text!r}")
+    return number
+
+
 def add_save_dir(parser: argparse.ArgumentParser, what: str) -> None:
     """--save_dir, required."""
     parser.add_argument("--save_dir", metavar="FOLDER", required=True, help=what)
@@ -130,7 +141,14 @@ def add_run_options(parser: argparse.ArgumentParser) -> None:
         "--n_train_tokens",
         type=whole_number(1),
         metavar="N",
-        help="words of one epoch (default: the corpus is counted)",
+        help="words and sentence ends of one epoch (default: the corpus is counted)",
+    )
+    group.add_argument(
+        "--reset_rate",
+        type=probability,
+        metavar="P",
+        help="probability that a sentence begins from LSTM states of zero, as every text does in "
+        "use; 0 trains as the original program did (default: that of the preset)",
     )
     group.add_argument(
         "--n_gpus",

@@ -11,7 +11,7 @@ from bilm.options import Options, preset
 if TYPE_CHECKING:
     from bilm.training.run import RunSettings
 
-_OVERRIDES = ("n_epochs", "batch_size", "learning_rate", "n_train_tokens")
+_OVERRIDES = ("n_epochs", "batch_size", "learning_rate", "n_train_tokens", "reset_rate")
 
 
 def chosen_options(args: argparse.Namespace) -> Options:

@@ -76,9 +76,10 @@ class Corpus:
         return int.from_bytes(digest.digest(), "big")
 
     @functools.cached_property
-    def n_words(self) -> int:
-        """Words of all shards and all workers, without `<S>` and `</S>`: one scan, then kept."""
-        return sum(len(line.split()) for path in self.files for line in read_lines(path))
+    def n_predictions(self) -> int:
+        """Words and sentence ends of all shards and all workers: one scan, then kept."""
+        lengths = (len(line.split()) for path in self.files for line in read_lines(path))
+        return sum(length + 1 for length in lengths if length)
 
     def sentences(self, path: str) -> Iterator[list[str]]:
         """This worker's sentences of a shard, in the order of the file."""

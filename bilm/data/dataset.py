@@ -49,11 +49,12 @@ class _Dataset:
 
     @property
     def n_train_tokens(self) -> int:
-        """Words of the whole corpus, all workers' shares, without `<S>` and `</S>`.
+        """Predictions of a direction in one pass over the whole corpus, all workers' shares.
 
-        They are counted in one scan when first asked for.
+        Each word is predicted, and the end of each sentence: so many tokens of batches make an
+        epoch. They are counted in one scan when first asked for.
         """
-        return self._corpus.n_words
+        return self._corpus.n_predictions
 
     def iter_batches(
         self, batch_size: int, num_steps: int

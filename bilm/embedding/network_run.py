@@ -92,7 +92,7 @@ class NetworkRun:
         if not self._states:
             self._states = self._states_after(vectors[:2])
         inputs = places.inputs(words, len(self._stacks))
-        rows = whole_loop.WordRows(vectors, inputs, places.ends(), places.shape[0])
+        rows = whole_loop.WordRows(vectors, inputs, places.resets(), places.shape[0])
         run = self._plain
         if self._is_compiled(places.shape, is_full):
             run = self._compiled
@@ -112,11 +112,11 @@ class NetworkRun:
         """Filled up with zeros: to one number of steps, and seldom to another one of words."""
         while len(rows.vectors) > self._most_words:
             self._most_words += self._most_words // 4
-        more = self._most_steps - len(rows.ends)
+        more = self._most_steps - len(rows.resets)
         return whole_loop.WordRows(
             np.pad(rows.vectors, [(0, self._most_words - len(rows.vectors)), (0, 0)]),
             np.pad(rows.words, [(0, 0), (0, more), (0, 0)]),
-            np.pad(rows.ends, [(0, more), (0, 0)]),
+            np.pad(rows.resets, [(0, more), (0, 0)]),
             rows.n_steps,
         )
 
@@ -134,7 +134,7 @@ class NetworkRun:
             stack(
                 tf.gather(rows.vectors, rows.words[d]),
                 states=states[d],
-                ends=rows.ends,
+                resets=rows.resets,
                 compiled=compiled,
             )[0]
             for d, stack in enumerate(self._stacks)

@@ -52,11 +52,11 @@ class SentencesInRows(NamedTuple):
             inputs[d, places[d]] = words
         return inputs.reshape(n_directions, *self.shape)
 
-    def ends(self) -> np.ndarray:
-        """Where the last word of a sentence is: bool (steps, rows)."""
-        ends = np.zeros(self.shape, bool)
-        ends[self.packing.starts + self.lengths - 1, self.packing.rows] = True
-        return ends
+    def resets(self) -> np.ndarray:
+        """Where the first word of a sentence is: bool (steps, rows)."""
+        resets = np.zeros(self.shape, bool)
+        resets[self.packing.starts, self.packing.rows] = True
+        return resets
 
     def layers(
         self, number: int, tokens: np.ndarray, outputs: Sequence[Sequence[np.ndarray]]

@@ -55,8 +55,9 @@ class LSTMStack(keras.layers.Layer):
             for all rows alike.
         present: bool (time, batch); where False a layer's output is zeros and its state is
             handed on unchanged. None: every place counts.
-        ends: bool (time, batch); where True a text ends, and the next one in the row begins from
-            `states`, as the first one did. None: a row is one text.
+        resets: bool (time, batch); where True a text begins: each layer's state before the step
+            is that of `initial`. None: a row is one text.
+        initial: a state per layer in which texts begin; None: `states`.
         dropout_seed: int32 (2,); None is no dropout. It applies to the input of each layer and
             to the last layer's output, not to the recurrence (Zaremba et al. 2014).
         dropout_rows: which rows of a larger batch `inputs` are, so that a row is dropped alike
@@ -121,15 +122,18 @@ class LSTMStack(keras.layers.Layer):
         present: tf.Tensor | None = None,
         dropout_seed: tf.Tensor | None = None,
         compiled: bool | None = None,
-        ends: tf.Tensor | None = None,
+        resets: tf.Tensor | None = None,
+        initial: Sequence[LSTMState] | None = None,
         dropout_rows: Rows | None = None,
     ) -> tuple[list[tf.Tensor], States]:
         """Run the layers over the time axis."""
         outputs, new_states = [], []
         x = inputs
-        for i, (weights, state) in enumerate(zip(self.layer_weights, states, strict=True)):
+        begin = states if initial is None else initial
+        layers = zip(self.layer_weights, states, begin, strict=True)
+        for i, (weights, state, first) in enumerate(layers):
             x = self._drop(x, dropout_seed, i, dropout_rows)
-            h, new_state = self._run_layer(x, weights, state, (present, ends), compiled)
+            h, new_state = self._run_layer(x, weights, state, (present, resets, first), compiled)
             x = h + x if i > 0 and self.options.use_skip_connections else h
             outputs.append(x)
             new_states.append(new_state)
@@ -141,7 +145,7 @@ class LSTMStack(keras.layers.Layer):
         x: tf.Tensor,
         weights: LSTMWeights,
         state: LSTMState,
-        places: tuple[tf.Tensor | None, tf.Tensor | None],
+        places: tuple[tf.Tensor | None, tf.Tensor | None, LSTMState],
         compiled: bool | None,
     ) -> tuple[tf.Tensor, LSTMState]:
         return projected_lstm(
@@ -149,7 +153,8 @@ class LSTMStack(keras.layers.Layer):
             *weights.tensors(),
             state,
             mask=places[0],
-            ends=places[1],
+            resets=places[1],
+            initial=places[2],
             cell_clip=self.options.cell_clip,
             proj_clip=self.options.proj_clip,
             compiled=self.compiled if compiled is None else compiled,

@@ -29,7 +29,8 @@ def projected_lstm(
     state: LSTMState,
     *,
     mask: tf.Tensor | None = None,
-    ends: tf.Tensor | None = None,
+    resets: tf.Tensor | None = None,
+    initial: LSTMState | None = None,
     cell_clip: float | None = None,
     proj_clip: float | None = None,
     compiled: bool = False,
@@ -49,8 +50,9 @@ def projected_lstm(
         state: state before the first step.
         mask: bool (time, batch); where False the output is zeros and the state stays. None: all
             True.
-        ends: bool (time, batch); where True a text ends, and the next one in the same row begins
-            from `state`, as the first one did. None: all False.
+        resets: bool (time, batch); where True a text begins: the state before the step is
+            `initial`, whatever came before. None: all False.
+        initial: state in which texts begin, (batch, ...) or (1, ...); None: `state`.
         cell_clip, proj_clip: bounds of the cell state and of the projection; None: no bound.
             Without a projection `proj_clip` has no effect.
         compiled: compile what lies between the products with XLA: once, quickly, for each batch
@@ -59,27 +61,36 @@ def projected_lstm(
             accumulate in float32 and round their result; gates, cell state and clipping stay
             float32.
         own_gradient: keep what the gradient written here needs. False saves that memory where no
-            gradient is wanted; TensorFlow's own, which is slower, is there all the same, and it is
-            what `ends` goes with.
+            gradient is wanted; TensorFlow's own, which is slower, is there all the same.
         can_be_saved: keep it so that a SavedModel can hold the gradient, which takes a copy.
 
     Returns:
         outputs: float32 (time, batch, hidden_dim), and the state after the last step.
 
-    Gradients reach `inputs`, the weights and `state`, once (no gradients of gradients).
+    Gradients reach `inputs`, the weights and `state`, once (no gradients of gradients); none
+    reach `initial`.
     """
     weights = [kernel, bias] if projection is None else [kernel, bias, projection]
-    first = None if ends is None else LSTMState(*(tf.transpose(x) for x in state))
+    n_rows = tf.shape(inputs)[1] if inputs.shape[1] is None else inputs.shape[1]
+    begin = state if initial is None else initial
+    state = LSTMState(*(tf.broadcast_to(x, (n_rows, x.shape[1])) for x in state))
+    ends, first = None, None
+    if resets is not None:
+        # In the loop a state is reset at the end of the step before, which the compiled cell does
+        # at no cost; so the first step's resets come before the loop.
+        resets = tf.convert_to_tensor(resets)
+        at_once = resets[0, :, tf.newaxis]
+        state = LSTMState(*(tf.where(at_once, *x) for x in zip(begin, state, strict=True)))
+        ends = tf.concat([resets[1:], tf.zeros_like(resets[:1])], axis=0)
+        first = LSTMState(*(tf.transpose(tf.stop_gradient(x)) for x in begin))
     layer = _Layer(
         _step_functions(cell_clip, None if projection is None else proj_clip, compiled),
         tf.as_dtype(precision),
         _Places(_of_steps(mask), _of_steps(ends), first),
         can_be_saved,
     )
-    n_rows = tf.shape(inputs)[1] if inputs.shape[1] is None else inputs.shape[1]
-    state = LSTMState(*(tf.broadcast_to(x, (n_rows, x.shape[1])) for x in state))
 
-    if ends is not None or not own_gradient:
+    if not own_gradient:
         (outputs, c, h), _ = layer.forward(inputs, state.c, state.h, tuple(weights), keep=False)
         return outputs, LSTMState(c, h)
 

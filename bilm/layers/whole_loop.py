@@ -28,13 +28,13 @@ class WordRows(NamedTuple):
     Attributes:
         vectors: float32 (n, input_dim), of the words.
         words: int32 (steps, rows), the row in `vectors` of each place's word.
-        ends: bool (steps, rows), True where a text ends; the next one begins from the first state.
+        resets: bool (steps, rows), True where a text begins, from the first state.
         n_steps: int32 (), how many steps are computed; the others, at the end, are left out.
     """
 
     vectors: Any
     words: Any
-    ends: Any
+    resets: Any
     n_steps: Any
 
 
@@ -129,13 +129,13 @@ def _run(layer: _Layer, state: LSTMState, rows: WordRows, options: LSTMOptions) 
     first = LSTMState(*map(layer.turned, state))
 
     def step(t: tf.Tensor, c: tf.Tensor, h: tf.Tensor, outputs: tf.TensorArray) -> tuple[Any, ...]:
+        begins = tf.expand_dims(rows.resets[t], layer.features)
+        c, h = tf.where(begins, first.c, c), tf.where(begins, first.h, h)
         gates = tf.split(layer.sums(t, h), 4, axis=layer.features)
         c, h = cell(gates, c, options.cell_clip)
         if layer.project is not None:
             h = clipped(layer.project(h), options.proj_clip)
-        ended = tf.expand_dims(rows.ends[t], layer.features)
-        after = tf.where(ended, first.c, c), tf.where(ended, first.h, h)
-        return t + 1, *after, outputs.write(t, layer.turned(h))
+        return t + 1, c, h, outputs.write(t, layer.turned(h))
 
     outputs = tf.TensorArray(tf.float32, n_steps, element_shape=(None, options.projection_dim))
     c, h = (layer.turned(tf.broadcast_to(x, (n_rows, x.shape[1]))) for x in state)

@@ -36,6 +36,10 @@ class Options:
 
     Sizes are counts, `learning_rate` is Adagrad's, `all_clip_norm_val` bounds the gradient's
     global norm (None: no bound), `batch_size` is rows per device, `unroll_steps` tokens of a row.
+    `n_train_tokens` counts the predictions of a direction in one pass over the text: the words and
+    the end of each sentence. `reset_rate` is the probability with which a sentence begins, in
+    training, from LSTM states of zero; otherwise it begins from the states after the sentence
+    before it in the same row, as in the original, whose rate is 0.
     """
 
     lstm: LSTMOptions
@@ -52,6 +56,7 @@ class Options:
     learning_rate: float = 0.2
     sample_softmax: bool = True
     share_embedding_softmax: bool = False
+    reset_rate: float = 0.0
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "unroll_steps", "n_epochs", "n_negative_samples_batch"):
@@ -68,6 +73,8 @@ class Options:
             "from 0 to below 1",
             self.dropout,
         )
+        rate = self.reset_rate
+        require(is_number(rate) and 0 <= rate <= 1, "reset_rate", "from 0 to 1", rate)
         require(is_positive(self.learning_rate), "learning_rate", POSITIVE, self.learning_rate)
         clip = self.all_clip_norm_val
         require(clip is None or is_positive(clip), "all_clip_norm_val", POSITIVE, clip)

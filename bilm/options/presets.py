@@ -8,6 +8,9 @@ from bilm.errors import InputError
 from bilm.options.network import CharCNNOptions, LSTMOptions
 from bilm.options.options import Options
 
+# Found by training: see docs/states.md.
+RESET_RATE = 0.05
+
 PRESETS = ("tiny", "small", "medium", "original")
 
 
@@ -43,5 +46,6 @@ def preset(name: str) -> dict[str, Any]:
         char_cnn=CharCNNOptions(filters, "relu", embedding_dim=16, n_highway=n_highway),
         batch_size=64 if name == "tiny" else 128,
         n_negative_samples_batch=2048 if name == "tiny" else 8192,
+        reset_rate=RESET_RATE,
     )
     return options.training_dict()

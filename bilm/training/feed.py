@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bilm.data import Batch
+from bilm.data.encoding import BOS_CHAR, EOS_CHAR
 from bilm.errors import InputError
 from bilm.options import N_CHARACTERS, Options
 
@@ -25,6 +26,31 @@ class Feed(NamedTuple):
     inputs: Any
     words: Any
     targets: Any
+
+
+class Marks(NamedTuple):
+    """The inputs with which sentences begin: word ids of `<S>` and, backwards, of `</S>`.
+
+    Neither is an input elsewhere, whichever way a stream reads. None where inputs are characters,
+    in which both have a byte of their own.
+    """
+
+    bos: int
+    eos: int
+
+
+def sentence_starts(feed: Feed, marks: Marks | None) -> np.ndarray:
+    """Where sentences begin: bool (D, time, batch).
+
+    Args:
+        feed: the batch.
+        marks: of word input; None for characters.
+    """
+    if marks is None:
+        begins = np.isin(feed.inputs[:, 1], (BOS_CHAR + 1, EOS_CHAR + 1))
+    else:
+        begins = np.isin(feed.inputs, (marks.bos + 1, marks.eos + 1))
+    return begins[feed.words]
 
 
 def make_feed(

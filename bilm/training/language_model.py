@@ -98,6 +98,7 @@ class LanguageModel(keras.Model):
         negatives: Sequence[Negatives] = (),
         dropout_seed: tf.Tensor | None = None,
         *,
+        resets: Sequence[tf.Tensor] = (),
         dropout_rows: Rows | None = None,
         compiled: bool | None = None,
     ) -> tuple[tuple[tf.Tensor, ...], tuple[States, ...]]:
@@ -109,6 +110,8 @@ class LanguageModel(keras.Model):
             states: of each direction, before the batch.
             negatives: of each direction, when the softmax is sampled.
             dropout_seed: int64 (2,); None is no dropout.
+            resets: of each direction bool (time, batch), True where the state before the input is
+                zero; empty for none.
             dropout_rows: which rows of a larger batch these are; None is the whole batch.
             compiled: False for batches of many shapes; None as the model was made.
 
@@ -117,7 +120,13 @@ class LanguageModel(keras.Model):
             No gradient goes from them to the batch before.
         """
         hidden, after = self.hidden(
-            vectors, feed, states, dropout_seed, dropout_rows=dropout_rows, compiled=compiled
+            vectors,
+            feed,
+            states,
+            dropout_seed,
+            resets=resets,
+            dropout_rows=dropout_rows,
+            compiled=compiled,
         )
         flat = [tf.reshape(h, (-1, self.options.lstm.projection_dim)) for h in hidden]
         targets = [tf.reshape(feed.targets[d], (-1,)) for d in range(len(self.stacks))]
@@ -130,6 +139,7 @@ class LanguageModel(keras.Model):
         states: Sequence[States],
         dropout_seed: tf.Tensor | None = None,
         *,
+        resets: Sequence[tf.Tensor] = (),
         dropout_rows: Rows | None = None,
         compiled: bool | None = None,
     ) -> tuple[list[tf.Tensor], tuple[States, ...]]:
@@ -149,6 +159,8 @@ class LanguageModel(keras.Model):
             outputs, new_state = stack(
                 tokens,
                 states=state,
+                resets=resets[d] if resets else None,
+                initial=stack.zero_states(1),
                 dropout_seed=seed,
                 dropout_rows=dropout_rows,
                 compiled=compiled,

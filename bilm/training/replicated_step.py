@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.layers import Rows, States
-from bilm.training.feed import Feed
+from bilm.training.feed import Feed, Marks
 from bilm.training.language_model import LanguageModel
 from bilm.training.optimizer import Adagrad
 from bilm.training.replicas import Replicas
@@ -38,11 +38,19 @@ class ReplicatedStep:
         signature = [(of_one,) * replicas.n_local for of_one in self._one.signature()]
         self._step = tf.function(self._run, input_signature=signature, autograph=False)
 
-    def inputs(self, feed: Feed, step: int, seed: int) -> tuple[StepInputs, ...]:
+    def inputs(
+        self, feed: Feed, step: int, seed: int, marks: Marks | None
+    ) -> tuple[StepInputs, ...]:
         """The inputs of each local replica; `feed` holds the rows of all of them."""
-        whole = self._one.inputs(feed, step, seed)
-        parts = divide(feed, self._replicas.n_local)
-        return tuple(whole._replace(feed=part) for part in parts)
+        replicas, size = self._replicas, self._one.batch_size
+        rows = Rows(replicas.first * size, replicas.n * size)
+        whole = self._one.inputs(feed, step, seed, marks, rows)
+        parts = divide(feed, replicas.n_local)
+        of_parts = [np.split(resets, len(parts), axis=1) for resets in whole.resets]
+        return tuple(
+            whole._replace(feed=part, resets=tuple(resets[k] for resets in of_parts))
+            for k, part in enumerate(parts)
+        )
 
     def __call__(
         self, inputs: tuple[StepInputs, ...], states: AllStates

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data import Batch, Place
-from bilm.errors import NotFiniteError
+from bilm.errors import InputError, NotFiniteError
 from bilm.options import Options
 from bilm.training.checkpoint import (
     accumulator_name,
@@ -25,7 +25,7 @@ from bilm.training.checkpoint import (
     save_checkpoint,
 )
 from bilm.training.evaluation import exp_of_loss
-from bilm.training.feed import make_feed
+from bilm.training.feed import Marks, make_feed
 from bilm.training.language_model import LanguageModel
 from bilm.training.monitor import Standing
 from bilm.training.optimizer import Adagrad
@@ -196,7 +196,7 @@ class Run:
         Raises:
             InputError: a batch does not fit the options.
         """
-        shape = self.feed_shape
+        shape, marks = self.feed_shape, self._marks(data)
         if hasattr(data, "iter_distinct"):
             batches = data.iter_distinct(*shape, place=self.place)
         else:
@@ -207,7 +207,19 @@ class Run:
                 return  # the text has ended within this batch, which the original left out as well
             feed = make_feed(batch, self.options, shape)
             place = getattr(batch, "place", None)
-            yield self.step.inputs(feed, step, self.settings.seed), place
+            yield self.step.inputs(feed, step, self.settings.seed, marks), place
+
+    def _marks(self, data: Any) -> Marks | None:
+        """By which inputs the begin of a sentence is known."""
+        if self.options.char_cnn is not None or not self.options.reset_rate:
+            return None
+        vocabulary = getattr(data, "vocab", None)
+        if vocabulary is None:
+            raise InputError(
+                f"reset_rate = {self.options.reset_rate}: the data has no vocab, whose ids of <S> "
+                "and </S> tell where a sentence begins; give it one, or train with reset_rate = 0."
+            )
+        return Marks(vocabulary.bos, vocabulary.eos)
 
     def advance(self, inputs: StepInputs, place: Place | None) -> None:
         """Do a step.

@@ -9,10 +9,11 @@ import tensorflow as tf
 
 from bilm.layers import Negatives, Rows, States
 from bilm.layers.sampled_softmax import log_uniform_log_expected
-from bilm.training.feed import Feed
+from bilm.training.feed import Feed, Marks
 from bilm.training.language_model import LanguageModel
 from bilm.training.negatives import Draw, draw_log_uniform
 from bilm.training.optimizer import Adagrad
+from bilm.training.resets import draw_resets
 
 
 class StepInputs(NamedTuple):
@@ -22,11 +23,14 @@ class StepInputs(NamedTuple):
         feed: the batch.
         draws: the negative samples of each direction; empty for the full softmax.
         dropout_seed: int64 (2,).
+        resets: of each direction bool (time, batch), True where a sentence begins from states of
+            zero; empty when `reset_rate` is 0.
     """
 
     feed: Feed
     draws: tuple[Draw, ...]
     dropout_seed: Any
+    resets: tuple[Any, ...] = ()
 
 
 class TrainingStep:
@@ -44,8 +48,17 @@ class TrainingStep:
         self.batch_size = batch_size
         self._step = tf.function(self._run, input_signature=self.signature(), autograph=False)
 
-    def inputs(self, feed: Feed, step: int, seed: int) -> StepInputs:
-        """Add the random numbers of a step, which follow from `seed` and `step` alone."""
+    def inputs(
+        self, feed: Feed, step: int, seed: int, marks: Marks | None, rows: Rows | None = None
+    ) -> StepInputs:
+        """Add the random numbers of a step, which follow from `seed` and `step` alone.
+
+        Args:
+            feed: the batch.
+            step, seed: whole numbers from 0.
+            marks: the inputs by which the first one of a sentence is known.
+            rows: which rows of a larger batch `feed` holds; None is the whole batch.
+        """
         options = self.model.options
         draws: tuple[Draw, ...] = ()
         if self.model.samples:
@@ -54,7 +67,10 @@ class TrainingStep:
                 draw_log_uniform(n_tokens, n_samples, (seed, step, d))
                 for d in range(options.n_directions)
             )
-        return StepInputs(feed, draws, (seed, step))
+        resets: tuple[Any, ...] = ()
+        if options.reset_rate:
+            resets = draw_resets(feed, marks, options.reset_rate, (seed, step), rows)
+        return StepInputs(feed, draws, (seed, step), resets)
 
     def __call__(
         self, inputs: StepInputs, states: Sequence[States]
@@ -85,6 +101,7 @@ class TrainingStep:
         width = () if options.max_word_length is None else (options.max_word_length,)
         places = (options.n_directions, options.unroll_steps, self.batch_size)
         draw = Draw(tf.TensorSpec((None,), tf.int32), tf.TensorSpec((), tf.int32))
+        resets = tf.TensorSpec(places[1:], tf.bool)
         inputs = StepInputs(
             Feed(
                 tf.TensorSpec((None, *width), tf.int32),
@@ -93,6 +110,7 @@ class TrainingStep:
             ),
             (draw,) * options.n_directions if self.model.samples else (),
             (tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.int64)),
+            (resets,) * (options.n_directions if options.reset_rate else 0),
         )
         states = tf.nest.map_structure(
             lambda x: tf.TensorSpec(x.shape, x.dtype), self.model.zero_states(self.batch_size)
@@ -122,7 +140,13 @@ class TrainingStep:
         with tf.GradientTape() as tape:
             vectors = self.model.encode(inputs.feed)
             of_places, after = self.model.losses(
-                vectors, inputs.feed, states, negatives, seed, dropout_rows=rows
+                vectors,
+                inputs.feed,
+                states,
+                negatives,
+                seed,
+                resets=inputs.resets,
+                dropout_rows=rows,
             )
             losses = tf.stack([tf.reduce_mean(of_direction) for of_direction in of_places])
             # The original trained on the sum over time and the mean over rows.
