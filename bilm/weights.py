@@ -8,6 +8,7 @@ TF1 checkpoints hold the softmax and Adagrad's accumulators as well.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,8 @@ LSTM_GROUPS = ("RNN_", "rnn")
 SOFTMAX_W, SOFTMAX_B, VOCABULARY = "softmax/W", "softmax/b", "vocabulary/words"
 # The tokens of a dictionary by rows, as UTF-8 bytes, one a line.
 DICTIONARY_CHARACTERS, DICTIONARY_WORDS = "tokens/characters", "tokens/words"
+# An attribute of the file: how the model was trained, a JSON object.
+TRAINING = "training"
 
 
 @dataclass(frozen=True)
@@ -207,6 +210,7 @@ def save_hdf5(
     values: Mapping[str, np.ndarray],
     words: Sequence[str] | None = None,
     texts: Mapping[str, np.ndarray] | None = None,
+    training: Mapping[str, Any] | None = None,
 ) -> None:
     """Write an HDF5 file, whole or not at all.
 
@@ -214,6 +218,7 @@ def save_hdf5(
         values: float32 datasets.
         words: a vocabulary.
         texts: uint8 datasets.
+        training: how the model was trained, see `read_training`.
     """
     with atomic_write(path) as temporary, h5py.File(temporary, "w") as file:
         for name, value in values.items():
@@ -222,6 +227,26 @@ def save_hdf5(
             file.create_dataset(name, data=value)
         if words is not None:
             file.create_dataset(VOCABULARY, data=list(words), dtype=h5py.string_dtype("utf-8"))
+        if training is not None:
+            file.attrs[TRAINING] = json.dumps(training)
+
+
+def read_training(path: PathLike) -> dict[str, Any] | None:
+    """How the model of a weights file was trained; None if the file does not say.
+
+    Files that `dump_weights` wrote say "steps", "tokens" (predictions of each direction),
+    "n_train_tokens" (of one epoch), "n_tokens_vocab" and "reset_rate".
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: the file is not HDF5, or what it says is not a JSON object.
+    """
+    with open_hdf5(path) as file:
+        text = file.attrs.get(TRAINING)
+        value = None if text is None else json.loads(text)
+        if text is not None and not isinstance(value, dict):
+            raise ValueError(f"attribute {TRAINING}: a JSON object is expected")
+    return value
 
 
 def load_dictionaries(path: PathLike, sizes: Mapping[str, int]) -> dict[str, list[str]]:

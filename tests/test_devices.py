@@ -24,8 +24,11 @@ from tests.small_runs import STEPS, checkpoint_tensors, small_options, write_cor
 pytestmark = pytest.mark.slow
 
 KINDS = {
-    "characters, sampled, dropout": ("short_words_261", {"sample_softmax": True, "dropout": 0.3}),
-    "words, sampled": ("words", {"sample_softmax": True}),
+    "characters, sampled, dropout": (
+        "short_words_261",
+        {"sample_softmax": True, "dropout": 0.3, "reset_rate": 0.5},
+    ),
+    "words, sampled": ("words", {"sample_softmax": True, "reset_rate": 0.5}),
     "words, tied, one direction": (
         "one_direction_one_layer_words",
         {"sample_softmax": True, "share_embedding_softmax": True, "all_clip_norm_val": 0.5},

@@ -81,7 +81,7 @@ def measured(monkeypatch, values, patience=None, n_predictions=(5, 5, 5, 5)):
             for v, n in zip(values, n_predictions, strict=False)
         ]
     )
-    monkeypatch.setattr("bilm.training.monitor.evaluate", lambda *_: next(results))
+    monkeypatch.setattr("bilm.training.monitor.evaluate", lambda *_, **__: next(results))
     monkeypatch.setattr("bilm.training.monitor.Scorer", lambda model: model)
     monitor, standing = Monitor(None, None, Interval.parse("step"), patience), Standing()
     for step in range(1, len(values) + 1):

@@ -125,6 +125,7 @@ def run(args: argparse.Namespace) -> int:
         vocab_file=args.vocab_file,
         embedding_weight_file=args.embedding_weight_file,
         precision=args.precision,
+        warm_up=args.warm_up,
     )
     text.look_through(model.refuse_unknown)
     settings: dict[str, Any] = {

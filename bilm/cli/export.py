@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("output", metavar="OUT", help="folder to write")
     model_arguments.add_pair(parser.add_argument_group("in place of MODEL"))
     model_arguments.add_words(parser.add_argument_group("words"))
+    model_arguments.add_warm_up(parser)
     group = parser.add_argument_group("the mix of layers that `elmo` is (default: their average)")
     choice = group.add_mutually_exclusive_group()
     choice.add_argument(
@@ -72,6 +73,7 @@ def run(args: argparse.Namespace) -> int:
         vocab_file=args.vocab_file,
         embedding_weight_file=args.embedding_weight_file,
         precision=args.precision,
+        warm_up=args.warm_up,
         overwrite=args.force,
     )
     print(written)

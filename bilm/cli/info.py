@@ -86,6 +86,7 @@ def describe_training(save_dir: str) -> dict[str, Any]:
             "n_train_tokens": options.n_train_tokens,
             "n_epochs": options.n_epochs,
             "n_tokens_vocab": options.n_tokens_vocab,
+            "reset_rate": options.reset_rate,
             "dropout": options.dropout,
             "learning_rate": options.learning_rate,
             "sampled_softmax": options.sample_softmax,
@@ -131,6 +132,9 @@ def human_text(facts: dict[str, Any]) -> list[tuple[str, str]]:
     rows.append(("vocabulary", words))
     if "training" in facts:
         rows += _training_text(facts["training"])
+        rows.append(("begin", _begin_text(facts["training"]["reset_rate"])))
+    else:
+        rows += _trained_text(facts["trained"])
     return rows
 
 
@@ -173,6 +177,27 @@ def _parameters_text(counts: dict[str, int]) -> str:
     if "softmax" in counts:
         parts += f"; the softmax has {counts['softmax']:,} more"
     return f"{counts['total']:,} ({parts})"
+
+
+def _trained_text(trained: dict[str, Any] | None) -> list[tuple[str, str]]:
+    """How the model of a weights file was trained."""
+    if trained is None:
+        return [("training", "not known"), ("begin", _begin_text(None))]
+    text = f"{trained.get('steps') or 0:,} steps"
+    if trained.get("tokens"):
+        text += f", {trained['tokens']:,} tokens"
+    if trained.get("tokens") and trained.get("n_train_tokens"):
+        text += f", {trained['tokens'] / trained['n_train_tokens']:.2f} passes"
+    return [("training", text), ("begin", _begin_text(trained.get("reset_rate")))]
+
+
+def _begin_text(reset_rate: float | None) -> str:
+    """How well the model knows the state in which texts begin."""
+    if reset_rate:
+        return f"sentences begin from zeros, which training visited (reset rate {reset_rate:g})"
+    if reset_rate is None:
+        return "sentences begin from zeros; whether training visited them is not known"
+    return "sentences begin from zeros, which training did not visit: a --warm_up may help"
 
 
 def _training_text(training: dict[str, Any]) -> list[tuple[str, str]]:

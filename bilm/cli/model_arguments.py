@@ -18,6 +18,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     )
     add_pair(group)
     add_words(group)
+    add_warm_up(group)
 
 
 def add_words(group: argparse._ArgumentGroup) -> None:
@@ -33,6 +34,16 @@ def add_words(group: argparse._ArgumentGroup) -> None:
         metavar="FILE",
         help="token cache (dump_token_embeddings); words that it does not have are encoded from "
         "their characters, and without the weights for that they are an error",
+    )
+
+
+def add_warm_up(parser: argparse.ArgumentParser | argparse._ArgumentGroup) -> None:
+    """--warm_up."""
+    parser.add_argument(
+        "--warm_up",
+        metavar="FILE",
+        help="text, a sentence a line, after which each sentence begins in place of LSTM states of "
+        "zero; for models that were trained without resets (published ones, for instance)",
     )
 
 

@@ -38,6 +38,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
         help="vocabulary of the softmax (default: the one in the weights, or vocab.txt beside the "
         "weights or checkpoints)",
     )
+    model_arguments.add_warm_up(group)
 
 
 def add_job(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +72,9 @@ def load(args: argparse.Namespace) -> Predictor:
     import_tensorflow()
     from bilm.prediction import Predictor
 
-    return Predictor.from_pretrained(source, vocab_file=args.vocab_file, precision=args.precision)
+    return Predictor.from_pretrained(
+        source, vocab_file=args.vocab_file, precision=args.precision, warm_up=args.warm_up
+    )
 
 
 @contextlib.contextmanager

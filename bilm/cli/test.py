@@ -1,7 +1,9 @@
 """Measure a model's perplexity on held-out text.
 
-Every token of the text is predicted once, by the full softmax; a word outside the vocabulary
-counts as <UNK>. Prints the perplexity of each direction and of both together.
+Every token of the text is predicted by the full softmax; a word outside the vocabulary counts as
+<UNK>. Prints the perplexity of each direction and of both together, each sentence alone, as it is
+when vectors are computed. Where it differs by more than 3 % from that of the text read in its
+order, with the LSTM states carried from sentence to sentence, that one is printed as well.
 
   bilm test --save_dir model --test_prefix heldout.txt
 """
@@ -13,13 +15,16 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from bilm.cli import arguments, training_run
+from bilm.cli import arguments, model_arguments, training_run
 from bilm.cli.tensorflow_import import import_tensorflow
 from bilm.files import atomic_write
 from bilm.options import Options
 
 if TYPE_CHECKING:
-    from bilm.training import SentenceScores
+    from bilm.training import Perplexity, SentenceScores
+
+# Figures that differ by less than this factor are alike.
+_ALIKE = 1.03
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write the score of every sentence, separated by tabs, in the order of the text",
     )
+    model_arguments.add_warm_up(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -71,15 +77,55 @@ def run(args: argparse.Namespace) -> int:
         batch_size=args.batch_size,
         carry_state=args.carry_state,
         per_sentence=args.per_sentence is not None,
+        compare=not args.carry_state,
+        warm_up=args.warm_up,
     )
     if perplexity.sentences is not None:
         _write_scores(args.per_sentence, perplexity.sentences)
-    print(f"forward perplexity   {perplexity.forward:.4f}")
-    if perplexity.backward is not None:
-        print(f"backward perplexity  {perplexity.backward:.4f}")
-        print(f"perplexity           {float(perplexity):.4f}")
+    _print(perplexity, ("forward perplexity", "backward perplexity", "perplexity"))
+    carried = perplexity.carried
+    if carried is not None and _differ(perplexity, carried):
+        _print(carried, ("carried, forward", "carried, backward", "carried"))
+        training_run.note(_explanation(perplexity, carried, options.reset_rate))
     print(f"predictions          {perplexity.n_predictions}")
     return 0
+
+
+def _print(perplexity: Perplexity, names: tuple[str, str, str]) -> None:
+    """The perplexity of each direction and of both, under these names."""
+    figures = [perplexity.forward]
+    if perplexity.backward is not None:
+        figures += [perplexity.backward, float(perplexity)]
+    for name, figure in zip(names, figures, strict=False):
+        print(f"{name:<21}{figure:.4f}")
+
+
+def _differ(alone: Perplexity, carried: Perplexity) -> bool:
+    pairs = [(alone.forward, carried.forward), (alone.backward or 1.0, carried.backward or 1.0)]
+    return any(not 1 / _ALIKE <= one / other <= _ALIKE for one, other in pairs)
+
+
+def _explanation(alone: Perplexity, carried: Perplexity, reset_rate: float) -> str:
+    """What two figures that differ mean."""
+    if alone < carried:
+        return (
+            "Without `carried` each sentence stands alone; carried, it continues from the states "
+            "after the sentence before it, which does not help this model here: do the sentences "
+            "of the text follow one another?"
+        )
+    text = (
+        "Without `carried` each sentence stands alone and begins from the LSTM states in which "
+        "texts begin (zeros); carried, it continues from the states after the sentence before it. "
+        "A sentence's vectors are computed as if it stood alone, so the first figures are those "
+        "that hold for them. Some gain from the text before is natural; a large one says that the "
+        "model does badly from zeros"
+    )
+    if reset_rate:
+        return f"{text}. It was trained with reset_rate = {reset_rate:g}; a higher one may help."
+    return (
+        f"{text}, which it saw only at the start of its training (reset_rate = 0). Training with "
+        "--reset_rate, or warming the model up (--warm_up FILE), may help."
+    )
 
 
 def _write_scores(path: str, scores: SentenceScores) -> None:

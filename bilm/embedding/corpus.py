@@ -8,7 +8,7 @@ sentences came. Memory is that of two windows and of the kept words, however lon
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +20,7 @@ from bilm.embedding.one_ahead import one_ahead
 from bilm.embedding.sentences_in_rows import SentencesInRows
 from bilm.errors import InputError
 from bilm.network import Network
+from bilm.warm_up import warm_up
 
 
 class CorpusEncoder:
@@ -41,6 +42,14 @@ class CorpusEncoder:
         self._words = EncodedWords(encode, word_ids, dim)
         self._network = NetworkRun(network.stacks)
         self.window_tokens = window_tokens or self._network.window_tokens
+
+    def warm_up(self, sentences: Sequence[Sentence]) -> None:
+        """Let sentences begin from the states after a text, see `bilm.warm_up`."""
+        numbers = self._words.numbers(sentences)
+        stops = np.cumsum([len(sentence) for sentence in sentences])
+        # `<S>` and `</S>` are the words 0 and 1.
+        framed = [np.r_[0, words, 1] for words in np.split(numbers, stops[:-1])]
+        warm_up(self._stacks, tf.constant(self._words.vectors), framed)
 
     def layers(self, sentences: Iterable[Sentence]) -> Iterator[np.ndarray]:
         """All layers of each sentence, in the order of the input.

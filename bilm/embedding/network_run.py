@@ -123,7 +123,7 @@ class NetworkRun:
     def _states_after(self, marks: np.ndarray) -> tuple[States, ...]:
         """The states of each direction after what it reads first, for one row."""
         return tuple(
-            stack(tf.constant(mark[np.newaxis, np.newaxis]), states=stack.zero_states(1))[1]
+            stack(tf.constant(mark[np.newaxis, np.newaxis]), states=stack.initial_states())[1]
             for stack, mark in zip(self._stacks, marks, strict=False)
         )
 

@@ -63,7 +63,7 @@ class StretchEncoder:
         for d, (stack, run) in enumerate(zip(self._stacks, self._run, strict=True)):
             columns = slice(d * self._dim, (d + 1) * self._dim)
             # Where a direction begins it reads <S>, or </S>, whose own vectors nobody wants.
-            states = run(self._tokens([BOS if d == 0 else EOS]), stack.zero_states(1))[1]
+            states = run(self._tokens([BOS if d == 0 else EOS]), stack.initial_states())[1]
             for start in starts if d == 0 else reversed(starts):
                 words = sentence[start : start + self._stretch]
                 turn = slice(None) if d == 0 else slice(None, None, -1)

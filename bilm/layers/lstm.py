@@ -89,6 +89,7 @@ class LSTMStack(keras.layers.Layer):
         self.own_gradient = own_gradient
         self.can_be_saved = True  # with its gradient, in a SavedModel; who trains may do without
         self.layer_weights = [self._add_layer(i, seed) for i in range(options.n_layers)]
+        self.initial = tuple(self._add_initial(i) for i in range(options.n_layers))
         self.built = True
 
     def _add_layer(self, i: int, seed: int | None) -> LSTMWeights:
@@ -109,8 +110,27 @@ class LSTMStack(keras.layers.Layer):
         )
         return LSTMWeights(kernel, bias, projection)
 
+    def _add_initial(self, i: int) -> LSTMState:
+        sizes = self.options.dim, self.options.projection_dim
+        return LSTMState(
+            *(
+                self.add_weight(
+                    name=f"layer_{i}_initial_{name}",
+                    shape=(1, size),
+                    initializer="zeros",
+                    trainable=False,
+                )
+                for name, size in zip(LSTMState._fields, sizes, strict=True)
+            )
+        )
+
+    def initial_states(self) -> States:
+        """The states in which texts begin, (1, ...) for all rows: zeros, unless `warm_up` set
+        others."""
+        return tuple(LSTMState(*map(tf.convert_to_tensor, state)) for state in self.initial)
+
     def zero_states(self, batch_size: Any) -> States:
-        """The states before any text: zeros for `batch_size` rows."""
+        """Zeros for `batch_size` rows."""
         c = tf.zeros((batch_size, self.options.dim))
         h = tf.zeros((batch_size, self.options.projection_dim))
         return tuple(LSTMState(c, h) for _ in range(self.options.n_layers))

@@ -16,6 +16,7 @@ from bilm.layers.directions import contextual_layers
 from bilm.model.loading import count_embedded_tokens, load_network, read_options
 from bilm.network import build_network
 from bilm.options import N_CHARACTERS, Options
+from bilm.warm_up import warm_up
 
 
 @keras.saving.register_keras_serializable(package="bilm")
@@ -127,21 +128,54 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         )
 
     def reset_states(self) -> None:
-        """Forget the text before: set the kept states to zero.
+        """Forget the text before: set the kept states to those in which texts begin.
 
         Raises:
             InputError: the model is not `stateful`.
         """
         if self._kept_states is None:
             raise InputError("reset_states: the model keeps no states; it is not stateful.")
-        for variable in tf.nest.flatten(self._kept_states):
-            variable.assign(tf.zeros(variable.shape))
+        initial = tuple(stack.initial for stack in self.stacks)
+        pairs = zip(tf.nest.flatten(self._kept_states), tf.nest.flatten(initial), strict=True)
+        for variable, value in pairs:
+            variable.assign(tf.broadcast_to(value, variable.shape))
+
+    def warm_up(self, ids: Any) -> None:
+        """Let texts begin from the states in which the model is after reading some sentences.
+
+        For models that were trained without resets, see `bilm.warm_up`. The states are saved with
+        a Keras model that holds this one.
+
+        Args:
+            ids: sentences, as for a call; some thousand words of them.
+
+        Raises:
+            InputError: ids of the wrong type, shape or range, or no sentence among them.
+        """
+        ids = ids if hasattr(ids, "dtype") else _as_array(ids)
+        self.check(ids)
+        array = np.asarray(ids)
+        mask = (array > 0).any(axis=-1) if self.use_character_inputs else array > 0
+        lengths = mask.sum(axis=1)
+        if not (lengths > 2).any():
+            raise InputError("warm_up: ids: no sentence with a token.")
+        distinct, index = np.unique(array[mask], axis=0, return_inverse=True)
+        vectors = self.encoder(tf.constant(distinct, tf.int32))
+        sentences = np.split(index.reshape(-1), np.cumsum(lengths)[:-1])
+        warm_up(self.stacks, vectors, [s for s in sentences if len(s) > 2])
+        if self._kept_states is not None:
+            self.reset_states()
 
     def __call__(self, ids: Any, *args: Any, **kwargs: Any) -> Any:
         """Check the ids, then call as any Keras layer is called."""
         if not hasattr(ids, "dtype"):
             ids = _as_array(ids)
         self.check(ids)
+        if self.stateful and ids.shape[0] is not None and ids.shape[0] > self.max_batch_size:
+            raise InputError(
+                f"ids: {ids.shape[0]} sentences in a batch; states are kept for max_batch_size = "
+                f"{self.max_batch_size}."
+            )
         return super().__call__(ids, *args, **kwargs)
 
     def call(self, ids: tf.Tensor) -> dict[str, tf.Tensor]:
@@ -191,7 +225,7 @@ class BidirectionalLanguageModel(keras.layers.Layer):
 
     def _states_before(self, batch_size: tf.Tensor) -> tuple[States, ...]:
         if self._kept_states is None:
-            return tuple(stack.zero_states(batch_size) for stack in self.stacks)
+            return tuple(stack.initial_states() for stack in self.stacks)
         # A batch of unknown size is known only now.
         fits = tf.debugging.assert_less_equal(
             batch_size,
@@ -238,11 +272,6 @@ class BidirectionalLanguageModel(keras.layers.Layer):
             raise InputError(
                 f"ids: each sentence stands between its begin and end tokens, so the time axis "
                 f"is at least 2, not {shape[1]}."
-            )
-        if self.stateful and shape[0] is not None and shape[0] > self.max_batch_size:
-            raise InputError(
-                f"ids: {shape[0]} sentences in a batch; states are kept for max_batch_size = "
-                f"{self.max_batch_size}."
             )
         if isinstance(ids, np.ndarray) or (tf.is_tensor(ids) and hasattr(ids, "numpy")):
             self._check_range(np.asarray(ids))

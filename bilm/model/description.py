@@ -20,6 +20,7 @@ from bilm.weights import (
     SOFTMAX_W,
     VOCABULARY,
     dataset_shapes,
+    read_training,
 )
 
 _SOFTMAX = "softmax/"
@@ -32,7 +33,8 @@ def describe_model(source: ModelSource) -> dict[str, Any]:
     Returns a JSON-able dict: "model", "kind" ("weights"), what `describe_options` gives,
     "parameters" (the numbers of the token encoder, of the LSTMs and in total, and of a softmax),
     "predicts" (the words of the softmax, or None), "weights" (file, bytes, and the names of
-    datasets that are not used), and "vocabulary" (file and words), or None.
+    datasets that are not used), "trained" (how, see `bilm.weights.read_training`; None if the file
+    does not say), and "vocabulary" (file and words), or None.
 
     Raises:
         FileNotFoundError, InputError: as for `ELMo.from_pretrained`.
@@ -60,6 +62,7 @@ def describe_model(source: ModelSource) -> dict[str, Any]:
             "bytes": os.path.getsize(files.weights),
             "other_datasets": sorted(set(shapes) - used - set(softmax) - _TEXTS),
         }
+        facts["trained"] = read_training(files.weights)
         facts["vocabulary"] = describe_vocabulary(files.vocabulary)
     return facts
 

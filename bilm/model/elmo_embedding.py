@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bilm.data.encoding import BOS, EOS
 from bilm.embedding.layer_choice import LayerChoice
 from bilm.errors import InputError
 from bilm.files import PathLike
@@ -26,6 +28,7 @@ from bilm.model.word_vectors import (
     from_config,
 )
 from bilm.options import Options
+from bilm.warm_up import WarmUpText, read_text, warm_up
 
 MIX = "mix"
 
@@ -50,6 +53,9 @@ class ELMoEmbedding(keras.layers.Layer):
         do_layer_norm: normalise each layer before the sum, over the batch; of the mix.
         train_language_model: let gradients into the language model too.
         precision: "float32", or "bfloat16" for products in bfloat16.
+        warm_up: a text file, or sentences, after which each sentence begins in place of zero
+            states; for models that were trained without resets, see `bilm.warm_up`. The states
+            are saved with the layer.
         words: for loaders: where words get their vectors when there are no files to see it in.
 
     Call arguments:
@@ -86,6 +92,7 @@ class ELMoEmbedding(keras.layers.Layer):
         train_language_model: bool = False,
         precision: str = "float32",
         words: Mapping[str, Any] | None = None,
+        warm_up: WarmUpText | None = None,
         name: str = "elmo",
         **kwargs: Any,
     ) -> None:
@@ -117,6 +124,8 @@ class ELMoEmbedding(keras.layers.Layer):
         self.mix = self._make_mix(layers, l2_coef, do_layer_norm)
         self.language_model.trainable = train_language_model
         self.built = True
+        if warm_up is not None:
+            self._warm_up(read_text(warm_up))
 
     @classmethod
     def from_pretrained(cls, source: ModelSource, **settings: Any) -> ELMoEmbedding:
@@ -133,6 +142,14 @@ class ELMoEmbedding(keras.layers.Layer):
         with open_container(source) as files:
             vocab_file = settings.pop("vocab_file", None) or files.vocabulary
             return cls(files.options, files.weights, vocab_file=vocab_file, **settings)
+
+    def _warm_up(self, sentences: Sequence[Sequence[str]]) -> None:
+        self.word_vectors.require_words()
+        words = list(dict.fromkeys([BOS, EOS, *itertools.chain.from_iterable(sentences)]))
+        number = {word: n for n, word in enumerate(words)}
+        vectors = self.word_vectors(tf.constant(words), encoder=self.language_model.encoder)
+        index = [np.array([number[word] for word in (BOS, *s, EOS)]) for s in sentences]
+        warm_up(self.language_model.stacks, vectors, index)
 
     def _make_mix(
         self, layers: Any, l2_coef: float | None, do_layer_norm: bool

@@ -28,6 +28,7 @@ from bilm.model.container import ModelSource, open_container
 from bilm.model.known_words import WordInput, load_words
 from bilm.model.loading import read_options
 from bilm.options import Options
+from bilm.warm_up import WarmUpText, read_text
 
 # An array of a given shape to write into: in memory, or on a disk.
 NewArray = Callable[[tuple[int, ...]], Any]
@@ -61,6 +62,7 @@ class ELMo:
         vocab_file: PathLike | None = None,
         embedding_weight_file: PathLike | None = None,
         precision: str = "float32",
+        warm_up: WarmUpText | None = None,
     ) -> ELMo:
         """Load a model.
 
@@ -72,6 +74,8 @@ class ELMo:
             embedding_weight_file: a token cache, as `dump_token_embeddings` writes it. Words that
                 it does not have are encoded from their characters.
             precision: "float32", or "bfloat16" for products in bfloat16.
+            warm_up: a text file, or sentences, after which each sentence begins in place of zero
+                states; for models that were trained without resets, see `bilm.warm_up`.
 
         Raises:
             FileNotFoundError: a file does not exist.
@@ -80,7 +84,10 @@ class ELMo:
         with open_container(source) as files:
             options = read_options(files.options)
             words = load_words(options, files, vocab_file, embedding_weight_file, precision)
-        return cls(options, words)
+        elmo = cls(options, words)
+        if warm_up is not None:
+            elmo._corpus.warm_up(read_text(warm_up))
+        return elmo
 
     @property
     def vocabulary(self) -> Vocabulary | None:

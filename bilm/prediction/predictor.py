@@ -26,6 +26,7 @@ from bilm.prediction.substitutes import (
 from bilm.prediction.text import SentenceParts
 from bilm.training.evaluation import Scorer
 from bilm.training.language_model import LanguageModel
+from bilm.warm_up import WarmUpText, read_text
 
 GAP = "___"
 _DIRECTIONS = {"forward": (0,), "backward": (1,)}
@@ -59,9 +60,18 @@ class Predictor:
         *,
         vocab_file: PathLike | None = None,
         precision: str = "float32",
+        warm_up: WarmUpText | None = None,
     ) -> Predictor:
-        """Load a model; arguments and errors as for `bilm.prediction.loading`."""
-        return cls(*load_language_model(source, vocab_file, precision))
+        """Load a model; arguments and errors as for `bilm.prediction.loading`.
+
+        Args:
+            warm_up: a text file, or sentences, after which each sentence begins in place of zero
+                states; for models that were trained without resets, see `bilm.warm_up`.
+        """
+        model, vocabulary = load_language_model(source, vocab_file, precision)
+        if warm_up is not None:
+            model.warm_up(read_text(warm_up), vocabulary)
+        return cls(model, vocabulary)
 
     def score(
         self, sentences: Iterable[str | Sequence[str]], *, batch_size: int | None = None

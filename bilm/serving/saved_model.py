@@ -10,6 +10,7 @@ from bilm.files import PathLike, folder_in_place
 from bilm.model import ELMoEmbedding
 from bilm.model.container import ModelSource
 from bilm.serving.signatures import Mix, ServedELMo
+from bilm.warm_up import WarmUpText
 
 # By this file a folder is known as a SavedModel.
 SAVED_MODEL = "saved_model.pb"
@@ -23,6 +24,7 @@ def export_saved_model(
     vocab_file: PathLike | None = None,
     embedding_weight_file: PathLike | None = None,
     precision: str = "float32",
+    warm_up: WarmUpText | None = None,
     overwrite: bool = False,
 ) -> str:
     """Write a model that takes strings and needs no Python, as TF-Hub's ELMo is.
@@ -44,7 +46,7 @@ def export_saved_model(
         mix: of the layers: a trained `ScalarMix`, a weight for each layer that is used as it is,
             or None for layers that weigh alike. A mix that normalises does so within each
             sentence, so that its vectors do not depend on the batch.
-        vocab_file, embedding_weight_file, precision: as for `ELMoEmbedding`.
+        vocab_file, embedding_weight_file, precision, warm_up: as for `ELMoEmbedding`.
         overwrite: replace `folder` if it holds a SavedModel. Other folders are never replaced.
 
     Returns:
@@ -60,6 +62,7 @@ def export_saved_model(
             vocab_file=vocab_file,
             embedding_weight_file=embedding_weight_file,
             precision=precision,
+            warm_up=warm_up,
             layers="average",
         )
         elmo.word_vectors.require_words()

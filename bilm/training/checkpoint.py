@@ -13,7 +13,7 @@ import math
 import os
 import re
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -251,6 +251,26 @@ def load_variables(
     else:
         ignored += [accumulator_name(weight) for weight in table]
     load_checkpoint(ckpt_file, targets, ignored)
+
+
+def load_mean_states(ckpt_file: str, zero_states: Callable[[int], Any]) -> Any:
+    """The LSTM states of a checkpoint of ours, averaged over the rows: (1, ...) of each direction.
+
+    Args:
+        zero_states: gives states for a number of rows.
+
+    Returns:
+        None for a checkpoint that holds none, as one of the original program.
+    """
+    shape = (read_record(ckpt_file) or {}).get("batch_shape")
+    if shape is None:
+        return None
+    return mean_over_rows(load_states(ckpt_file, zero_states(shape[0])))
+
+
+def mean_over_rows(states: Any) -> Any:
+    """States (batch, ...) averaged to one row, (1, ...)."""
+    return tf.nest.map_structure(lambda x: tf.reduce_mean(x, axis=0, keepdims=True), states)
 
 
 def load_states(ckpt_file: str, zero_states: Any) -> Any:

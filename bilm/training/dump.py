@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import os
+from typing import Any
 
 from bilm.data import Vocabulary
 from bilm.errors import InputError
@@ -14,6 +16,8 @@ from bilm.training.checkpoint import (
     OPTIONS_FILE,
     accumulator_name,
     load_options_latest_checkpoint,
+    read_record,
+    read_step,
 )
 from bilm.training.checkpoint_reader import read_checkpoint
 from bilm.training.language_model import LanguageModel
@@ -65,8 +69,24 @@ def dump_weights(
     ignored = [*IGNORED, "lm/softmax/"]
     ignored += [accumulator_name(weight) for weight in table]
     values = read_checkpoint(ckpt_file, shapes, ignored)
-    save_hdf5(outfile, {w.dataset: values[w.checkpoint] for w in table if w.dataset}, words)
+    datasets = {w.dataset: values[w.checkpoint] for w in table if w.dataset}
+    save_hdf5(outfile, datasets, words, training=_how_trained(options, ckpt_file))
     write_json(options_file, options.inference_dict())
+
+
+def _how_trained(options: Options, ckpt_file: str) -> dict[str, Any]:
+    """What `bilm.weights.read_training` gives of the weights."""
+    steps = read_step(ckpt_file)
+    # The original program did not write down how many devices there were.
+    shape = (read_record(ckpt_file) or {}).get("batch_shape")
+    tokens = None if shape is None else steps * math.prod(shape)
+    return {
+        "steps": steps,
+        "tokens": tokens,
+        "n_train_tokens": options.n_train_tokens,
+        "n_tokens_vocab": options.n_tokens_vocab,
+        "reset_rate": options.reset_rate,
+    }
 
 
 def _softmax_words(

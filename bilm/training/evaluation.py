@@ -1,8 +1,10 @@
 """Perplexity of a text: every prediction scored, by the full softmax.
 
-By default each sentence is scored alone, from zero states, so that the figure depends on nothing
-but the model and the text. The original carried the LSTM states along the rows of its batches;
-`carry_state` does so, and then the figure depends on the batch size as well.
+By default each sentence is scored alone, from the states in which texts begin, so that the figure
+depends on nothing but the model and the text. The original carried the LSTM states along the rows
+of its batches; `carry_state` does so, and then the figure depends on the batch size as well. Where
+the two figures differ by much, the model does badly from the states in which texts begin: see
+docs/states.md.
 """
 
 from __future__ import annotations
@@ -17,9 +19,14 @@ import tensorflow as tf
 from bilm.data import Batch, prefetch
 from bilm.errors import InputError
 from bilm.options import Options
-from bilm.training.checkpoint import load_variables
+from bilm.training.checkpoint import load_mean_states, load_variables
 from bilm.training.feed import Feed, make_feed
 from bilm.training.language_model import LanguageModel
+from bilm.warm_up import WarmUpText, read_text
+
+# Of the batches of sentences, every so many are scored from the states of training as well.
+_COMPARED_EVERY = 8
+_PREDICTIONS_OF_A_ROW = 1000
 
 
 class SentenceScores(NamedTuple):
@@ -43,6 +50,11 @@ class Perplexity(float):
         n_predictions: predictions of each direction: the words and an end for every sentence.
         losses: float64 (n_directions,), summed over the predictions, in nats.
         sentences: the score of each sentence, if it was asked for.
+        carried: of the same text read in its order, each sentence continuing from the states after
+            the one before it in its row, if it was asked for.
+        start_ratio: for each direction, how many times higher the perplexity of sentences is from
+            the states in which texts begin than from those of training; None if it was not
+            measured.
     """
 
     forward: float
@@ -50,6 +62,8 @@ class Perplexity(float):
     n_predictions: int
     losses: np.ndarray
     sentences: SentenceScores | None = None
+    carried: Perplexity | None = None
+    start_ratio: tuple[float, ...] | None = None
 
     @classmethod
     def of_losses(cls, total: np.ndarray, n_predictions: int) -> Perplexity:
@@ -94,6 +108,8 @@ def test(
     *,
     carry_state: bool = False,
     per_sentence: bool = False,
+    compare: bool = False,
+    warm_up: WarmUpText | None = None,
 ) -> Perplexity:
     """Score a held-out text with a checkpoint.
 
@@ -105,6 +121,10 @@ def test(
         batch_size: rows at a time.
         carry_state: let each row go on with the state of the row before it, as the original did.
         per_sentence: give the score of every sentence as well.
+        compare: score the text a second time, with carried states, as the result's `carried`. Its
+            rows begin from the mean of the states of training, if the checkpoint holds them.
+        warm_up: a text file, or sentences, after which each sentence begins in place of zero
+            states; `data` needs a `vocab`. See `bilm.warm_up`.
 
     Returns:
         the perplexity, see `Perplexity`.
@@ -119,9 +139,16 @@ def test(
         raise InputError(f"batch_size: a whole number from 1 is expected, not {batch_size!r}.")
     model = LanguageModel(options, is_training=False, seed=None)
     load_variables(ckpt_file, model.weight_table())
-    return evaluate(
-        Scorer(model), data, batch_size, carry_state=carry_state, per_sentence=per_sentence
-    )
+    if warm_up is not None:
+        model.warm_up(read_text(warm_up), data.vocab)
+    scorer = Scorer(model)
+    result = evaluate(scorer, data, batch_size, carry_state=carry_state, per_sentence=per_sentence)
+    if compare:
+        begin = load_mean_states(ckpt_file, model.zero_states)
+        # Rows long enough that how they begin matters little.
+        n_rows = max(1, min(batch_size, result.n_predictions // _PREDICTIONS_OF_A_ROW))
+        result.carried = evaluate(scorer, data, n_rows, carry_state=True, begin=begin)
+    return result
 
 
 def evaluate(
@@ -131,13 +158,27 @@ def evaluate(
     *,
     carry_state: bool = False,
     per_sentence: bool = False,
+    begin: Any = None,
+    training_states: Any = None,
 ) -> Perplexity:
-    """Score a held-out text with a model as it stands. Arguments and errors as for `test`."""
+    """Score a held-out text with a model as it stands. Arguments and errors as for `test`.
+
+    Args:
+        begin: of each direction the states, (1, ...), in which texts begin; None: the model's own.
+        training_states: such states too: a part of the sentences is scored from them as well, for
+            the result's `start_ratio`.
+    """
     options = scorer.options
     total, count = np.zeros(options.n_directions), 0
+    excess, n_compared = np.zeros(options.n_directions), 0
     rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    for part in prefetch(_parts(data, options, batch_size, carry_state), 4):
-        losses = scorer.summed_losses(part.feed, part.mask, part.goes_on)
+    for number, part in enumerate(prefetch(_parts(data, options, batch_size, carry_state), 4)):
+        is_compared = training_states is not None and number % _COMPARED_EVERY == 0
+        if is_compared and part.sentences is not None and not part.goes_on:
+            excess -= scorer.summed_losses(part.feed, part.mask, False, training_states).sum(axis=1)
+            excess += scorer.summed_losses(part.feed, part.mask, False).sum(axis=1)
+            n_compared += int(part.mask.sum())
+        losses = scorer.summed_losses(part.feed, part.mask, part.goes_on, begin)
         total += losses.sum(axis=1)
         count += int(part.mask.sum())
         if per_sentence:
@@ -151,6 +192,8 @@ def evaluate(
         raise InputError("The data holds no prediction to score.")
     result = Perplexity.of_losses(total, count)
     result.sentences = _by_sentence(rows) if per_sentence else None
+    if n_compared:
+        result.start_ratio = tuple(exp_of_loss(loss) for loss in (excess / n_compared).tolist())
     return result
 
 
@@ -170,7 +213,8 @@ class Scorer:
     """Runs a model over stretches of text, without dropout and with the full softmax.
 
     The model may be one that is in training: its variables are read as they are. Each call goes
-    on from the one before it if `goes_on` says so, and otherwise begins from zero states.
+    on from the one before it if `goes_on` says so, and otherwise begins from the states `begin`,
+    (1, ...) of each direction; None: those in which the model's texts begin.
     """
 
     def __init__(self, model: LanguageModel) -> None:
@@ -182,25 +226,27 @@ class Scorer:
         self._losses = tf.function(self._run, autograph=False, input_signature=signature)
         self._hidden = tf.function(self._run_hidden, autograph=False, input_signature=signature)
 
-    def losses(self, feed: Feed, goes_on: bool) -> np.ndarray:
+    def losses(self, feed: Feed, goes_on: bool, begin: Any = None) -> np.ndarray:
         """The loss of every place: float32 (n_directions, time, batch), nats."""
-        losses, self._states = self._losses(feed, self._states_before(feed, goes_on))
+        losses, self._states = self._losses(feed, self._states_before(goes_on, begin))
         return losses.numpy()
 
-    def summed_losses(self, feed: Feed, mask: np.ndarray, goes_on: bool) -> np.ndarray:
+    def summed_losses(
+        self, feed: Feed, mask: np.ndarray, goes_on: bool, begin: Any = None
+    ) -> np.ndarray:
         """Losses summed over time where `mask` is True: float64 (n_directions, batch), nats."""
-        losses = self.losses(feed, goes_on)
+        losses = self.losses(feed, goes_on, begin)
         return np.where(mask, losses, 0.0).sum(axis=1, dtype=np.float64)
 
     def hidden(self, feed: Feed, goes_on: bool) -> np.ndarray:
         """The top layer: float32 (n_directions, time, batch, projection_dim)."""
-        hidden, self._states = self._hidden(feed, self._states_before(feed, goes_on))
+        hidden, self._states = self._hidden(feed, self._states_before(goes_on, None))
         return hidden.numpy()
 
-    def _states_before(self, feed: Feed, goes_on: bool) -> Any:
+    def _states_before(self, goes_on: bool, begin: Any) -> Any:
         if goes_on and self._states is not None:
             return self._states
-        return self._model.zero_states(feed.targets.shape[2])
+        return self._model.initial_states() if begin is None else begin
 
     def _run(self, feed: Feed, states: Any) -> tuple[tf.Tensor, Any]:
         # The shapes of sentences vary too much to compile each of them.

@@ -10,13 +10,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
+from bilm.data import Vocabulary
+from bilm.data.shard import Shard
 from bilm.errors import InputError
 from bilm.layers import Negatives, Rows, Softmax, States
 from bilm.network import build_network
 from bilm.options import Options
 from bilm.training.feed import Feed
+from bilm.warm_up import warm_up
 from bilm.weights import Weight, weight_table
 
 
@@ -85,6 +89,22 @@ class LanguageModel(keras.Model):
     def zero_states(self, batch_size: Any) -> tuple[States, ...]:
         """The states of each direction before any text."""
         return tuple(stack.zero_states(batch_size) for stack in self.stacks)
+
+    def initial_states(self) -> tuple[States, ...]:
+        """The states of each direction in which texts begin, (1, ...) for all rows."""
+        return tuple(stack.initial_states() for stack in self.stacks)
+
+    def warm_up(self, sentences: Sequence[Sequence[str]], vocabulary: Vocabulary) -> None:
+        """Let texts begin from the states after some sentences, see `bilm.warm_up`.
+
+        Args:
+            sentences: lists of words.
+            vocabulary: of the model, with characters if it reads them.
+        """
+        shard = Shard.from_sentences(sentences, vocabulary)
+        ids = shard.vocabulary_ids if shard.characters is None else shard.characters
+        vectors = self.encoder(tf.constant(ids.astype(np.int32) + 1))
+        warm_up(self.stacks, vectors, [shard.sentence(number) for number in range(len(shard))])
 
     def encode(self, feed: Feed) -> tf.Tensor:
         """Vectors of the batch's distinct words, float32 (distinct, projection_dim)."""

@@ -20,6 +20,8 @@ from bilm.training.team import Team
 
 logger = logging.getLogger(__name__)
 
+# Times by which a perplexity may be higher from the states in which texts begin.
+_LOST = 1.1
 _UNITS = {"epoch": "epochs", "step": "steps", "min": "minutes"}
 _FORM = re.compile(r"\s*(\d+(?:\.\d+)?)?\s*(epoch|step|min)(?:s|utes?)?\s*")
 
@@ -132,15 +134,20 @@ class Monitor:
         """Whether patience is at its end."""
         return self._patience is not None and standing.since_best >= self._patience
 
-    def measure(self, standing: Standing, global_step: int) -> tuple[Perplexity, Standing]:
+    def measure(
+        self, standing: Standing, global_step: int, training_states: Any = None
+    ) -> tuple[Perplexity, Standing]:
         """Score the text; return its perplexity and the new standing.
+
+        A warning is logged when the model does much better from `training_states`, (1, ...) of
+        each direction, than from the states in which texts begin.
 
         Raises:
             NotFiniteError: the perplexity is not a number.
             InputError: the data holds nothing to score, or does not fit the model.
             WorkersError: another worker has gone, or had an error.
         """
-        perplexity = self._score()
+        perplexity = self._score(training_states)
         self._last = time.monotonic()
         if math.isnan(perplexity):
             raise NotFiniteError(f"Step {global_step}: the held-out loss is not a number.")
@@ -150,15 +157,35 @@ class Monitor:
             best = None
         if best is None or perplexity < best:
             best, best_step, since = float(perplexity), global_step, 0
+        self._warn_if_lost(perplexity)
         return perplexity, Standing(best, best_step, since, global_step, perplexity.n_predictions)
 
-    def _score(self) -> Perplexity:
+    def _warn_if_lost(self, perplexity: Perplexity) -> None:
+        names = ("forward", "backward")
+        ratios = perplexity.start_ratio or ()
+        lost = [(name, x) for name, x in zip(names, ratios, strict=False) if x > _LOST]
+        if lost and self._team.worker.is_chief:
+            listed = " and ".join(f"{name} perplexity is {x:.3g} times" for name, x in lost)
+            logger.warning(
+                "sentences begin from LSTM states of zero, where this model does badly: its "
+                "held-out %s what it is from the states of training. Vectors suffer alike. A "
+                "reset_rate (it is %g) lets training visit zeros; warm_up gives a trained model "
+                "other states.",
+                listed,
+                self._scorer.options.reset_rate,
+            )
+
+    def _score(self, training_states: Any) -> Perplexity:
         """The perplexity of the whole text, of which each worker scores its share."""
         share = None
         with self._team.own_work():
-            share = evaluate(self._scorer, self._data, self._batch_size)
+            share = evaluate(
+                self._scorer, self._data, self._batch_size, training_states=training_states
+            )
         if share is not None and self._team.worker.is_alone:
             return share
         said = None if share is None else (share.losses.tolist(), share.n_predictions)
         losses, counts = zip(*self._team.exchange(said), strict=True)
-        return Perplexity.of_losses(np.sum(losses, axis=0), sum(counts))
+        whole = Perplexity.of_losses(np.sum(losses, axis=0), sum(counts))
+        whole.start_ratio = None if share is None else share.start_ratio
+        return whole

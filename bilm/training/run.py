@@ -13,12 +13,14 @@ import tensorflow as tf
 
 from bilm.data import Batch, Place
 from bilm.errors import InputError, NotFiniteError
+from bilm.layers import States
 from bilm.options import Options
 from bilm.training.checkpoint import (
     accumulator_name,
     checkpoint_prefix,
     load_states,
     load_variables,
+    mean_over_rows,
     named_states,
     read_record,
     read_step,
@@ -243,6 +245,11 @@ class Run:
         self.done += 1
         self.global_step += 1
         self.perplexity = exp_of_loss(loss)
+
+    def mean_states(self) -> tuple[States, ...]:
+        """This worker's LSTM states averaged over its rows: (1, ...) of each direction."""
+        local = self.states if self.replicas.strategy is None else self.states[0]
+        return mean_over_rows(local)
 
     def save(self, folder: str, keep: int, seconds: float) -> str:
         """Write a checkpoint, which the chief does for all; return its prefix.

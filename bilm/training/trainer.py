@@ -233,13 +233,16 @@ class Trainer:
         """Measure the held-out text; keep the model if it is the best."""
         run = self._run
         with self._clock.stopped(), self._not_finite():
-            perplexity, run.standing = monitor.measure(run.standing, run.global_step)
+            perplexity, run.standing = monitor.measure(
+                run.standing, run.global_step, run.mean_states()
+            )
             is_best = run.standing.best_step == run.global_step
             self._log(
                 heldout_perplexity=float(perplexity),
                 heldout_forward=perplexity.forward,
                 heldout_backward=perplexity.backward,
                 best=is_best,
+                **_start_ratios(perplexity),
             )
             self.record.heldout.append((run.global_step, perplexity))
             if is_best:
@@ -304,3 +307,10 @@ class Trainer:
             tokens_per_second=None if rate is None else rate * run.tokens_per_step,
             seconds_left=None if rate is None else (run.n_steps - run.done) / rate,
         )
+
+
+def _start_ratios(perplexity: Perplexity) -> dict[str, float]:
+    """What the log says of the states in which texts begin."""
+    names = ("start_ratio_forward", "start_ratio_backward")
+    ratios = perplexity.start_ratio or ()
+    return {name: x for name, x in zip(names, ratios, strict=False) if math.isfinite(x)}

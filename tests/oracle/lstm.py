@@ -93,17 +93,24 @@ def step_gradient(
 
 
 def run_layer(
-    layer: Layer, x: np.ndarray, state: State, lengths: np.ndarray | None = None
+    layer: Layer,
+    x: np.ndarray,
+    state: State,
+    lengths: np.ndarray | None = None,
+    resets: np.ndarray | None = None,
 ) -> tuple[np.ndarray, State, list[Step]]:
     """Outputs (batch, time, projection_dim), the state after the last step, and the steps.
 
-    Past a row's length the output is zero and the state stays.
+    Past a row's length the output is zero and the state stays. Where `resets` (batch, time) is
+    True, the state before the step is zero.
     """
     if lengths is None:
         lengths = np.full(len(x), x.shape[1])
     outputs, steps = np.zeros_like(x), []
     for t in range(x.shape[1]):
         alive = (t < lengths)[:, None]
+        if resets is not None:
+            state = (state[0] * ~resets[:, t, None], state[1] * ~resets[:, t, None])
         new, trace = step(layer, x[:, t], state)
         state = (np.where(alive, new[0], state[0]), np.where(alive, new[1], state[1]))
         outputs[:, t] = np.where(alive, new[1] + (x[:, t] if layer.skip else 0), 0)
@@ -112,12 +119,16 @@ def run_layer(
 
 
 def run_direction(
-    layers: list[Layer], x: np.ndarray, states: list[State], lengths: np.ndarray | None = None
+    layers: list[Layer],
+    x: np.ndarray,
+    states: list[State],
+    lengths: np.ndarray | None = None,
+    resets: np.ndarray | None = None,
 ) -> tuple[list[np.ndarray], list[State], list[list[Step]]]:
     """Every layer's outputs, states and steps; layer l reads what layer l - 1 gives."""
     outputs, new_states, traces = [], [], []
     for layer, state in zip(layers, states, strict=True):
-        x, state, steps = run_layer(layer, x, state, lengths)
+        x, state, steps = run_layer(layer, x, state, lengths, resets)
         outputs.append(x)
         new_states.append(state)
         traces.append(steps)
@@ -125,7 +136,10 @@ def run_direction(
 
 
 def run_direction_gradient(
-    layers: list[Layer], traces: list[list[Step]], d: np.ndarray
+    layers: list[Layer],
+    traces: list[list[Step]],
+    d: np.ndarray,
+    resets: np.ndarray | None = None,
 ) -> tuple[np.ndarray, Weights]:
     """Gradients of the input and of the weights, given that of the last layer's outputs.
 
@@ -139,6 +153,8 @@ def run_direction_gradient(
         for t in reversed(range(len(steps))):
             d_inputs, dc, inner = step_gradient(layer, steps[t], d[:, t] + dh, dc)
             dx[:, t], dh = d_inputs[:, :size], d_inputs[:, size:]
+            if resets is not None:
+                dh, dc = dh * ~resets[:, t, None], dc * ~resets[:, t, None]
             for name, value in inner.items():
                 gradients[layer.prefix + name] = gradients.get(layer.prefix + name, 0) + value
         d = dx + d if layer.skip else dx

@@ -39,6 +39,7 @@ def loss_and_gradients(
     batch: Batch,
     states: States,
     samples: list[Samples] | None = None,
+    resets: np.ndarray | None = None,
 ) -> tuple[float, Weights, States]:
     """Loss, gradients of unroll_steps * loss (dense), and the states after the batch.
 
@@ -47,6 +48,7 @@ def loss_and_gradients(
         batch: the original's dict; characters as training has them, nothing added.
         states: of both directions before the batch; they get no gradient.
         samples: one triple a direction for the sampled softmax; None is the full softmax.
+        resets: bool (batch, time), where the state before the input is zero; None: nowhere.
     """
     weights = _float64(weights)
     names = (
@@ -61,7 +63,7 @@ def loss_and_gradients(
         ids = batch[names[1] + suffix]
         layers = layers_of(weights, options, direction)
         tokens = encode(weights, options, table, ids)
-        outputs, state, traces = run_direction(layers, tokens, states[direction])
+        outputs, state, traces = run_direction(layers, tokens, states[direction], resets=resets)
         places = batch["next_token_id" + suffix].reshape(-1)
         hidden = outputs[-1].reshape(len(places), -1)
         arguments = (hidden, places, weights[softmax_name], weights["softmax/b"])
@@ -74,7 +76,9 @@ def loss_and_gradients(
         after.append(state)
         factor = ids.shape[1] / len(states)
         _add(gradients, {softmax_name: d[1], "softmax/b": d[2]}, factor)
-        d_tokens, inner = run_direction_gradient(layers, traces, d[0].reshape(outputs[-1].shape))
+        d_tokens, inner = run_direction_gradient(
+            layers, traces, d[0].reshape(outputs[-1].shape), resets
+        )
         _add(gradients, inner, factor)
         _add(gradients, encode_gradient(weights, options, table, ids, d_tokens), factor)
     return float(np.mean(losses)), gradients, after

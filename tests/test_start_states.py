@@ -1,0 +1,457 @@
+"""The states in which texts begin: resets in training, warming up, and the figures that tell."""
+
+from __future__ import annotations
+
+import json
+import logging
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import bilm
+from bilm.cli import main
+from bilm.errors import InputError
+from bilm.options import Options, preset
+from bilm.training import LanguageModel, train
+from bilm.training.evaluation import Scorer, evaluate
+from bilm.training.feed import Feed, Marks, make_feed, sentence_starts
+from bilm.training.monitor import Interval, Monitor, Standing
+from bilm.training.optimizer import Adagrad
+from bilm.training.resets import draw_resets
+from bilm.training.step import TrainingStep
+from bilm.warm_up import N_ROWS, N_WORDS, read_text
+from bilm.weights import read_training
+from tests import oracle
+from tests.command_line import input_error
+from tests.oracle.embeddings import zero_states
+from tests.oracle.files import hdf5_name
+from tests.oracle.lstm import layers_of, run_direction
+from tests.oracle.training import loss_and_gradients
+from tests.scored_models import KINDS, Model
+from tests.small_runs import ROWS, STEPS, Batches, random_batch, small_options, write_corpus
+
+# Resets: which sentences
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+def feeds_of(corpus, kind, n=6):
+    """Some batches of a model's data as dicts and as feeds, and by which inputs they begin."""
+    options = small_options(kind)
+    data = corpus.data(options)
+    read = Options.from_dict(options, training=True)
+    batches = [batch for batch, _ in zip(data.iter_batches(ROWS, STEPS), range(n), strict=False)]
+    assert len(batches) == n
+    marks = None if "char_cnn" in options else Marks(data.vocab.bos, data.vocab.eos)
+    return batches, [make_feed(batch, read) for batch in batches], marks
+
+
+@pytest.mark.parametrize("kind", ["short_words_261", "words"])
+def test_sentences_start_where_a_mark_is_read(corpus, kind):
+    batches, feeds, marks = feeds_of(corpus, kind)
+    n_starts = 0
+    for batch, feed in zip(batches, feeds, strict=True):
+        starts = sentence_starts(feed, marks)
+        np.testing.assert_array_equal(starts[0], (batch["token_ids"] == 0).T)
+        np.testing.assert_array_equal(starts[1], (batch["token_ids_reverse"] == 1).T)
+        np.testing.assert_array_equal(starts[0], starts[1])
+        n_starts += starts[0].sum()
+    assert n_starts > 5
+
+
+def begins_everywhere(n_rows=40, n_steps=30):
+    """A feed in which every input is `<S>`."""
+    zeros = np.zeros((2, n_steps, n_rows), np.int32)
+    return Feed(np.array([1], np.int32), zeros, zeros)
+
+
+def test_the_draw_follows_from_seed_step_and_row():
+    feed, marks = begins_everywhere(), Marks(0, 1)
+    drawn = draw_resets(feed, marks, 0.2, (3, 7))
+    assert len(drawn) == 2 and drawn[0].shape == (30, 40)
+    np.testing.assert_array_equal(*drawn)
+    assert 0.15 < drawn[0].mean() < 0.25
+    np.testing.assert_array_equal(drawn[0], draw_resets(feed, marks, 0.2, (3, 7))[0])
+    for other in ((4, 7), (3, 8)):
+        assert np.any(drawn[0] != draw_resets(feed, marks, 0.2, other)[0])
+    half = draw_resets(begins_everywhere(10), marks, 0.2, (3, 7), bilm.layers.Rows(20, 40))
+    np.testing.assert_array_equal(half[0], drawn[0][:, 20:30])
+    assert draw_resets(feed, marks, 1.0, (3, 7))[0].all()
+
+
+def test_nothing_is_drawn_within_a_sentence(corpus):
+    _, feeds, marks = feeds_of(corpus, "words")
+    n_drawn = 0
+    for step, feed in enumerate(feeds):
+        drawn = draw_resets(feed, marks, 0.5, (0, step))
+        starts = sentence_starts(feed, marks)
+        for of_direction, allowed in zip(drawn, starts, strict=True):
+            assert not np.any(of_direction & ~allowed)
+            n_drawn += of_direction.sum()
+    assert n_drawn > 0
+
+
+# Resets: what a step computes
+
+
+@pytest.mark.parametrize("kind", ["short_words_261", "words", "one_direction_one_layer_words"])
+def test_a_step_is_that_of_the_formulas(corpus, kind):
+    """Losses, gradients and states after a batch, whose rows come with states of their own."""
+    batches, feeds, marks = feeds_of(corpus, kind)
+    fullest = int(np.argmax([sentence_starts(feed, marks).sum() for feed in feeds]))
+    options = small_options(kind, reset_rate=0.5)
+    weights = oracle.random_weights(options, 3) | oracle.random_softmax(options, 4)
+    model = LanguageModel(options, seed=None)
+    table = model.weight_table()
+    for weight in table:
+        weight.variable.assign(weights[hdf5_name(weight.checkpoint)])
+    step = TrainingStep(model, Adagrad(model.trainable_variables, 0.2, None), ROWS)
+    draw = np.random.default_rng(1)
+    states = tf.nest.map_structure(
+        lambda x: tf.constant(draw.normal(size=x.shape) * 0.3, tf.float32), model.zero_states(ROWS)
+    )
+    inputs = step.inputs(feeds[fullest], 5, 9, marks)
+    resets = inputs.resets[0]
+    assert 0 < resets.sum() < resets.size
+    losses, after, gradients = step.gradients(inputs, states)
+    before = [[tuple(x.numpy() for x in state) for state in one] for one in states]
+    expected, of_weights, expected_after = loss_and_gradients(
+        weights, options, batches[fullest], before, resets=resets.T
+    )
+    np.testing.assert_allclose(np.mean(losses), expected, 1e-5)
+    assert len(gradients) == len(table)
+    names = {id(weight.variable): hdf5_name(weight.checkpoint) for weight in table}
+    for variable, gradient in zip(model.trainable_variables, gradients, strict=True):
+        of_variable = of_weights[names[id(variable)]]
+        np.testing.assert_allclose(tf.convert_to_tensor(gradient), of_variable, 1e-4, 1e-5)
+    for one, other in zip(tf.nest.flatten(after), tf.nest.flatten(expected_after), strict=True):
+        np.testing.assert_allclose(one, other, 1e-4, 1e-5)
+
+
+def test_without_resets_the_step_takes_none(corpus):
+    _, feeds, _ = feeds_of(corpus, "words", n=1)
+    model = LanguageModel(small_options("words"), seed=1)
+    step = TrainingStep(model, Adagrad(model.trainable_variables, 0.2, None), ROWS)
+    assert step.inputs(feeds[0], 0, 0, None).resets == ()
+
+
+# Resets: the option
+
+
+def test_the_presets_reset_and_options_files_of_the_original_do_not():
+    for name in ("tiny", "small", "medium", "original"):
+        assert 0 < preset(name)["reset_rate"] < 0.5
+    values = {"lstm": {"dim": 4, "projection_dim": 2}}
+    assert Options.from_dict(values, training=True).reset_rate == 0
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.5, "often", True])
+def test_rates_that_are_none(value):
+    values = {"lstm": {"dim": 4, "projection_dim": 2}, "reset_rate": value}
+    with pytest.raises(InputError, match="reset_rate: from 0 to 1 is expected, not"):
+        Options.from_dict(values, training=True)
+
+
+def test_words_without_a_vocabulary_are_refused(tmp_path):
+    options = small_options(reset_rate=0.1)
+    with pytest.raises(InputError, match=r"reset_rate = 0\.1: the data has no vocab, whose ids of"):
+        train(options, Batches([random_batch()]), 1, tmp_path, None)
+
+
+def test_characters_need_no_vocabulary(corpus, tmp_path):
+    batches, _, _ = feeds_of(corpus, "short_words_261", n=2)
+    options = small_options("short_words_261", reset_rate=1.0, n_epochs=1)
+    record = train(options, Batches(batches), 1, tmp_path, None)
+    # Both batches are of sentences that begin in them or in the batch before.
+    assert record.n_steps == 2
+    again = train(options | {"reset_rate": 0.0}, Batches(batches), 1, tmp_path / "2", None)
+    assert record.train_perplexity != again.train_perplexity
+
+
+def test_the_flag(tmp_path, capsys):
+    text = tmp_path / "text"
+    text.write_text("a b\nb\n" * 20, encoding="utf-8")
+    (tmp_path / "vocab").write_text("<S>\n</S>\n<UNK>\na\nb\n", encoding="utf-8")
+    options = small_options("one_direction_one_layer_words", n_tokens_vocab=5)
+    del options["n_train_tokens"]
+    (tmp_path / "options").write_text(json.dumps(options | {"n_epochs": 1}), encoding="utf-8")
+    arguments = [
+        "train", "--save_dir", str(tmp_path / "run"), "--vocab_file", str(tmp_path / "vocab"),
+        "--train_prefix", str(text), "--options_file", str(tmp_path / "options"),
+    ]  # fmt: skip
+    with pytest.raises(SystemExit):
+        main([*arguments, "--reset_rate", "2"])
+    assert "a number from 0 to 1 is expected, not '2'" in capsys.readouterr().err
+    assert main([*arguments, "--reset_rate", "0.25"]) == 0
+    made = json.loads((tmp_path / "run" / "options.json").read_text(encoding="utf-8"))
+    assert made["reset_rate"] == 0.25
+    assert made["n_train_tokens"] == 3 * 20 + 2 * 20  # words and sentence ends
+    capsys.readouterr()
+    assert main(["info", str(tmp_path / "run")]) == 0
+    assert "which training visited (reset rate 0.25)" in capsys.readouterr().out
+    bilm.dump_weights(tmp_path / "run", tmp_path / "weights.hdf5")
+    facts = read_training(tmp_path / "weights.hdf5")
+    assert facts["reset_rate"] == 0.25 and facts["steps"] == 100 // (ROWS * STEPS)
+    assert facts["tokens"] == facts["steps"] * ROWS * STEPS
+    assert facts["n_train_tokens"] == 100 and facts["n_tokens_vocab"] == 5
+
+
+# Warming up: the states
+
+
+TEXT = ["the cat sees a dog", "", ["tree", "runs", "unheard-of"], "a"]
+SENTENCES = [["cat", "runs"], ["the"], ["a", "dog", "sees", "the", "house"]]
+MODEL = "as_published"
+
+
+def oracle_states(weights, options):
+    """The mean over rows of the states after a text, one step after the other."""
+    sentences = read_text(TEXT)
+    rows = np.array_split(np.arange(len(sentences)), N_ROWS)
+    result = []
+    for d in range(2):
+        layers = layers_of(weights, options, d)
+        of_rows = []
+        for row in rows:
+            words = []
+            for number in row:
+                framed = ["<S>", *sentences[number], "</S>"]
+                words += framed[:-1] if d == 0 else framed[:0:-1]
+            ids = np.stack([oracle.word_characters(word, 50) for word in words])[np.newaxis]
+            tokens = oracle.encode(weights, options, weights["char_embed"], ids)
+            _, states, _ = run_direction(layers, tokens, zero_states(options, 1)[d])
+            of_rows.append(states)
+        result.append(
+            [
+                tuple(np.mean([states[i][k] for states in of_rows], axis=0) for k in range(2))
+                for i in range(len(layers))
+            ]
+        )
+    return result
+
+
+@pytest.fixture(scope="module")
+def warm(tmp_path_factory):
+    """A model folder, a file to warm up by, and the vectors that are expected."""
+    folder = tmp_path_factory.mktemp("warm")
+    options = oracle.MODELS[MODEL]
+    weights = oracle.random_weights(options, seed=7)
+    oracle.write_model(folder / "elmo", options, weights)
+    lines = [line if isinstance(line, str) else " ".join(line) for line in TEXT]
+    (folder / "text.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    expected = []
+    for sentence in SENTENCES:
+        ids = oracle.character_ids([sentence], 50)
+        states = oracle_states(weights, options)
+        expected.append(oracle.embed(weights, options, ids, states).lm_embeddings[0])
+    return folder, expected
+
+
+def assert_vectors(received, expected):
+    assert len(received) == len(expected) > 0
+    for one, other in zip(received, expected, strict=True):
+        np.testing.assert_allclose(one, other, 2e-5, 2e-5)
+
+
+def test_vectors_after_a_warm_up(warm):
+    folder, expected = warm
+    for text in (TEXT, folder / "text.txt"):
+        elmo = bilm.ELMo.from_pretrained(folder / "elmo", warm_up=text)
+        assert_vectors(elmo.encode(SENTENCES, "all"), expected)
+    cold = bilm.ELMo.from_pretrained(folder / "elmo")
+    assert np.abs(cold.encode(SENTENCES, "all")[0] - expected[0]).max() > 0.01
+    assert cold.fingerprint() != elmo.fingerprint()
+
+
+def test_a_long_sentence_after_a_warm_up(warm):
+    """The way of sentences that are computed in parts begins from the same states."""
+    folder, expected = warm
+    elmo = bilm.ELMo.from_pretrained(folder / "elmo", warm_up=TEXT)
+    long = SENTENCES[0] * 20000
+    first = elmo.encode([long], "all")[0]
+    forward = expected[0].shape[-1] // 2
+    np.testing.assert_allclose(first[:, :2, :forward], expected[0][..., :forward], 2e-5, 2e-5)
+
+
+@pytest.mark.parametrize("stateful", [False, True])
+def test_the_layer_after_a_warm_up(warm, stateful):
+    folder, expected = warm
+    files = folder / "elmo" / "options.json", folder / "elmo" / "weights.hdf5"
+    model = bilm.BidirectionalLanguageModel(*files, stateful=stateful)
+    batcher = bilm.Batcher(None, 50)
+    model.warm_up(batcher.batch_sentences(read_text(TEXT)))
+    found = model(batcher.batch_sentences(SENTENCES))["lm_embeddings"].numpy()
+    assert_vectors([v[:, : len(s)] for v, s in zip(found, SENTENCES, strict=True)], expected)
+    if stateful:
+        again = model(batcher.batch_sentences(SENTENCES))["lm_embeddings"].numpy()
+        assert np.abs(again - found).max() > 0.001
+        model.reset_states()
+        np.testing.assert_allclose(
+            model(batcher.batch_sentences(SENTENCES))["lm_embeddings"], found, 1e-5, 1e-6
+        )
+
+
+def test_a_keras_model_is_saved_with_the_states(warm):
+    folder, expected = warm
+    text = keras.Input((), dtype="string")
+    layer = bilm.ELMoEmbedding.from_pretrained(
+        folder / "elmo", layers=1, warm_up=folder / "text.txt"
+    )
+    model = keras.Model(text, layer(text))
+    lines = tf.constant([" ".join(sentence) for sentence in SENTENCES])
+    model.save(folder / "model.keras")
+    for each in (model, keras.saving.load_model(folder / "model.keras")):
+        found = each(lines).numpy()
+        rows = [v[: len(s)] for v, s in zip(found, SENTENCES, strict=True)]
+        assert_vectors(rows, [layers[1] for layers in expected])
+
+
+@pytest.mark.slow
+def test_an_exported_model_has_the_states(warm):
+    folder, expected = warm
+    arguments = [str(folder / "elmo"), str(folder / "served")]
+    assert main(["export", *arguments, "--warm_up", str(folder / "text.txt")]) == 0
+    served = tf.saved_model.load(str(folder / "served")).signatures["default"]
+    found = served(strings=tf.constant([" ".join(sentence) for sentence in SENTENCES]))
+    top = found["lstm_outputs2"].numpy()
+    rows = [v[: len(s)] for v, s in zip(top, SENTENCES, strict=True)]
+    assert_vectors(rows, [layers[2] for layers in expected])
+
+
+def test_embedding_at_the_shell_after_a_warm_up(warm):
+    folder, expected = warm
+    lines = "\n".join(" ".join(sentence) for sentence in SENTENCES)
+    (folder / "lines.txt").write_text(lines + "\n", encoding="utf-8")
+    out = folder / "vectors.npz"
+    arguments = ["embed", str(folder / "lines.txt"), str(out), "--model", str(folder / "elmo")]
+    assert main([*arguments, "--all", "--warm_up", str(folder / "text.txt")]) == 0
+    with np.load(out) as arrays:
+        assert_vectors([arrays[str(k)] for k in range(3)], expected)
+
+
+@pytest.fixture(scope="module")
+def scored(tmp_path_factory):
+    kind, changes = KINDS["one_layer_tied"]
+    return Model(tmp_path_factory.mktemp("scored"), kind, **changes)
+
+
+def test_scores_and_evaluation_after_a_warm_up(scored, corpus, tmp_path):
+    """`Predictor` and `test` begin from the same states, which are not zeros."""
+    data = corpus.data(scored.options, "heldout.txt", test=True)
+    text = tmp_path / "text"
+    text.write_text("the cat sees\na dog\n", encoding="utf-8")
+    predictor = bilm.Predictor.from_pretrained(scored.folder, warm_up=text)
+    scores = predictor.score([" ".join(s) for s in corpus.heldout])
+    total = -sum(score.forward_total for score in scores)
+    warm, cold = scored.test(data, warm_up=text), scored.test(data)
+    np.testing.assert_allclose(warm.losses[0], total, 1e-5)
+    assert abs(cold.forward / warm.forward - 1) > 1e-3
+
+
+def test_texts_of_any_length():
+    assert read_text(["a b"]) == [["a", "b"]] * (N_WORDS // 2)
+    assert read_text(["a"] * (N_WORDS + 5)) == [["a"]] * N_WORDS
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ([], "warm_up: the sentences: no word to read"),
+        (["", []], "warm_up: the sentences: no word to read"),
+        (["a", ["b", 3]], "warm_up: sentence 1: text or tokens are expected"),
+        ([7], "warm_up: sentence 0: text or tokens are expected"),
+    ],
+)
+def test_texts_that_warm_nothing_up(text, message):
+    with pytest.raises(InputError, match=message):
+        read_text(text)
+
+
+def test_files_that_warm_nothing_up(warm, tmp_path, capsys):
+    folder, _ = warm
+    (tmp_path / "empty").write_text("\n", encoding="utf-8")
+    (tmp_path / "latin1").write_bytes(b"a\nf\xfcr\n")
+    arguments = ["embed", str(folder / "text.txt"), "-", "--model", str(folder / "elmo")]
+    for name, message in (
+        ("empty", "no word to read"), ("latin1", "line 2: not UTF-8"), ("none", "does not exist"),
+    ):  # fmt: skip
+        assert message in input_error([*arguments, "--warm_up", str(tmp_path / name)], capsys)
+    model = bilm.BidirectionalLanguageModel(
+        folder / "elmo" / "options.json", folder / "elmo" / "weights.hdf5"
+    )
+    with pytest.raises(InputError, match="warm_up: ids: no sentence with a token"):
+        model.warm_up(bilm.Batcher(None, 50).batch_sentences([[], []]))
+
+
+# Figures that tell
+
+
+def far_from(model, scale):
+    """States of a direction each, far from zeros."""
+    draw = np.random.default_rng(0)
+    return tf.nest.map_structure(
+        lambda x: tf.constant(draw.normal(size=x.shape) * scale, tf.float32), model.zero_states(1)
+    )
+
+
+def test_both_figures(scored, corpus):
+    data = corpus.data(scored.options, "heldout.txt", test=True)
+    result = scored.test(data, compare=True)
+    assert float(result) == float(scored.test(data)) and result.carried is not None
+    assert float(result.carried) == float(scored.test(data, 1, carry_state=True))
+    assert scored.test(data).carried is None
+
+
+def test_carried_rows_begin_from_the_states_of_training(corpus, tmp_path):
+    options = small_options("short_words_261", n_epochs=1)
+    record = train(options, corpus.data(options), 1, tmp_path, None)
+    data = corpus.data(options, "heldout.txt", test=True)
+    result = bilm.test(options, record.checkpoint, data, compare=True)
+    from_zeros = bilm.test(options, record.checkpoint, data, 1, carry_state=True)
+    assert result.carried.n_predictions == from_zeros.n_predictions
+    assert result.carried.forward != from_zeros.forward
+
+
+def test_the_ratio_of_training_states_and_its_warning(scored, corpus, caplog):
+    model = LanguageModel(scored.options, is_training=False, seed=None)
+    for weight in model.weight_table():
+        weight.variable.assign(scored.weights[hdf5_name(weight.checkpoint)])
+    data = corpus.data(scored.options, "heldout.txt", test=True)
+    states = far_from(model, 3.0)
+    whole = evaluate(Scorer(model), data, training_states=states)
+    other = evaluate(Scorer(model), data, begin=states)
+    # All sentences fit into one batch, so that the ratio is that of the two figures.
+    np.testing.assert_allclose(
+        whole.start_ratio, [whole.forward / other.forward, whole.backward / other.backward], 1e-4
+    )
+    assert other.start_ratio is None
+    monitor = Monitor(model, data, Interval.parse("step"))
+    with caplog.at_level(logging.WARNING):
+        monitor.measure(Standing(), 1, states)
+    assert "does badly" not in caplog.text  # zeros are the better place
+    for variable, value in zip(
+        tf.nest.flatten([stack.initial for stack in model.stacks]),
+        tf.nest.flatten(states),
+        strict=True,
+    ):
+        variable.assign(value)
+    monitor.measure(Standing(), 1, model.zero_states(1))
+    assert "where this model does badly: its held-out forward perplexity is" in caplog.text
+
+
+def test_the_shell_says_what_two_figures_mean(scored, corpus, capsys):
+    arguments = ["test", "--save_dir", str(scored.folder), "--test_prefix"]
+    assert main([*arguments, str(corpus.folder / "heldout.txt")]) == 0
+    said = capsys.readouterr()
+    figures = dict(line.rsplit(maxsplit=1) for line in said.out.splitlines())
+    names = ["forward perplexity", "backward perplexity", "perplexity", "carried, forward",
+             "carried, backward", "carried", "predictions"]  # fmt: skip
+    assert list(figures) == names
+    assert "each sentence stands alone" in said.err
+    assert main([*arguments, str(corpus.folder / "heldout.txt"), "--carry_state"]) == 0
+    assert "carried," not in capsys.readouterr().out
