@@ -9,7 +9,7 @@ from bilm.options.network import CharCNNOptions, LSTMOptions
 from bilm.options.options import Options
 
 # Found by training: see docs/states.md.
-RESET_RATE = 0.05
+RESET_RATE = 0.1
 
 PRESETS = ("tiny", "small", "medium", "original")
 
