@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bilm.layers import Rows
+from bilm.layers import BatchSlice
 from bilm.training.feed import Feed, Marks, sentence_starts
 
 # Beside the numbers of the directions, by which the negative samples are drawn.
@@ -21,7 +21,7 @@ def draw_resets(
     marks: Marks | None,
     rate: float,
     seed: tuple[int, int],
-    rows: Rows | None = None,
+    rows: BatchSlice | None = None,
 ) -> tuple[np.ndarray, ...]:
     """Draw the sentences that begin from states of zero.
 

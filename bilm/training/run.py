@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from bilm.data import Batch, Place
 from bilm.errors import InputError, NotFiniteError
-from bilm.layers import States
+from bilm.layers import Mode, States
 from bilm.options import Options
 from bilm.training.checkpoint import (
     accumulator_name,
@@ -118,7 +118,7 @@ class Run:
     def _make_variables(self) -> None:
         options, settings = self.options, self.settings
         self.model = LanguageModel(
-            options, seed=settings.seed, precision=settings.precision, compiled=True
+            options, seed=settings.seed, precision=settings.precision, mode=Mode.TRAINING
         )
         self.table = self.model.weight_table()
         by_id = {id(weight.variable): weight for weight in self.table}
@@ -170,7 +170,7 @@ class Run:
         worker = self.replicas.worker
         if ((n_rows, n_steps), len(places)) == (self.batch_shape, worker.count):
             self.done, self.place = record["done"], places[worker.index]
-            zeros = self.model.zero_states(n_rows)
+            zeros = self.model.network.zero_states(n_rows)
             self.states = self.step.own_states(load_states(ckpt_file, zeros))
             return
         # No row goes on in a row of another batch: its sentence is left, its state is zero.
