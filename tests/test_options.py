@@ -117,13 +117,14 @@ def test_a_count_of_tokens_that_is_null_is_absent():
 
 
 def test_keys_without_a_meaning_are_told(caplog):
-    values = {"lstm": LSTM | {"forget_bias": 1}, "char_cnn": CHAR_CNN | {"widths": 3}, "lr": 0.1}
+    char_cnn = CHAR_CNN | {"widths": 3, "embedding_dim": 4}
+    values = {"lstm": LSTM | {"forget_bias": 1}, "char_cnn": char_cnn, "lr": 0.1}
     with caplog.at_level(logging.WARNING):
         Options.from_dict(values, training=True, source="a.json")
     assert [record.getMessage() for record in caplog.records] == [
         "a.json: keys without a meaning here: lr",
         "a.json: lstm: keys without a meaning here: forget_bias",
-        "a.json: char_cnn: keys without a meaning here: widths",
+        "a.json: char_cnn: keys without a meaning here: embedding_dim, widths",
     ]
 
 
