@@ -179,7 +179,14 @@ def test_files_that_are_missing(copy, tmp_path, capsys):
 def test_errors_in_a_zip_file_name_the_zip_file(copy, tmp_path):
     (copy / "char.dic").write_text("a\t0\n", encoding="utf-8")
     archive = shutil.make_archive(tmp_path / "m", "zip", copy)
-    with pytest.raises(InputError, match=r"m.zip: char.dic: <pad> is missing|m.zip: char.dic: <"):
+    with pytest.raises(InputError, match=r"m.zip: char.dic: <bos> is missing"):
+        convert_many_langs(archive, tmp_path / "a", tmp_path / "b")
+    damaged = bytearray(Path(archive).read_bytes())
+    with zipfile.ZipFile(archive) as file:
+        start = file.getinfo("encoder.pkl").header_offset
+    damaged[start + 60 : start + 70] = bytes(10)
+    Path(archive).write_bytes(damaged)
+    with pytest.raises(InputError, match=r"m.zip: a ZIP file that is damaged or locked: "):
         convert_many_langs(archive, tmp_path / "a", tmp_path / "b")
 
 
