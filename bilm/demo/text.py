@@ -99,7 +99,7 @@ def _source_files(folder: Path) -> list[Path]:
     return sorted(
         path
         for path in folder.rglob("*.py")
-        if _SKIPPED_FOLDERS.isdisjoint(path.relative_to(folder).parts[:-1])
+        if path.is_file() and _SKIPPED_FOLDERS.isdisjoint(path.relative_to(folder).parts[:-1])
     )
 
 
