@@ -74,8 +74,8 @@ class LSTMStack(keras.layers.Layer):
         inputs: float32 (time, batch, projection_dim), or a `WordLookup`.
         states: a state per layer before the first step: c (batch, dim) and h (batch,
             projection_dim); a batch of 1 is for all rows alike.
-        padding_mask: bool (time, batch); where False a layer's output is zeros and its state is handed on
-            unchanged. None: every position counts.
+        padding_mask: bool (time, batch); where False a layer's output is zeros and its state is
+            handed on unchanged. None: every position counts.
         resets: bool (time, batch); where True a text begins: each layer's state before the step
             is that of `initial`. None: a row is one text.
         initial: a state per layer in which texts begin; None: `states`.

@@ -40,5 +40,6 @@ def draw_resets(
     starts = sentence_starts(feed, marks)
     n_steps, n_rows = starts.shape[1:]
     first, total = (0, n_rows) if rows is None else rows
-    drawn = np.random.default_rng((*seed, _PURPOSE)).random((n_steps, total)) < rate
+    random = np.random.default_rng((*seed, _PURPOSE))
+    drawn = random.random((n_steps, total)) < rate
     return tuple(starts & drawn[:, first : first + n_rows])
