@@ -26,13 +26,12 @@ if TYPE_CHECKING:
         Vocabulary,
         load_vocab,
     )
-    from bilm.elmo import weight_layers
+    from bilm.elmo import ELMo, weight_layers
     from bilm.embedding import PackedVectors
     from bilm.errors import InputError
     from bilm.layers import CharacterIds, ScalarMix, WordIds
     from bilm.model import (
         BidirectionalLanguageModel,
-        ELMo,
         ELMoEmbedding,
         dump_bilm_embeddings,
         dump_token_embeddings,
@@ -53,7 +52,7 @@ _HOME = {
     "BidirectionalLMDataset": "data",
     "BidirectionalLanguageModel": "model",
     "CharacterIds": "layers",
-    "ELMo": "model",
+    "ELMo": "elmo",
     "ELMoEmbedding": "model",
     "InputError": "errors",
     "LMDataset": "data",

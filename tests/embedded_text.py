@@ -26,7 +26,7 @@ def make_model(folder):
 def make_place(made, tmp_path, monkeypatch):
     """A folder with a text, a model that does not load again, and what `encode` gives."""
     folder, model = made
-    monkeypatch.setattr("bilm.model.ELMo.from_pretrained", lambda *_, **__: model)
+    monkeypatch.setattr("bilm.elmo.ELMo.from_pretrained", lambda *_, **__: model)
     monkeypatch.chdir(tmp_path)
     Path("text.txt").write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
     shutil.copytree(folder, "elmo")

@@ -14,9 +14,7 @@ from bilm.embedding.corpus import CorpusEncoder
 from bilm.embedding.packed_batch import PackedRunner
 from bilm.errors import InputError
 from bilm.layers import Mode
-from bilm.model import dump
-from bilm.model.dump import load_corpus_encoder
-from bilm.model.loading import character_ids, load_network
+from bilm.model.words import character_ids, find_words, load_network
 from bilm.network import build_network
 from bilm.options import Options
 from tests import oracle
@@ -154,7 +152,8 @@ def test_windows_and_forgotten_words_change_nothing(characters, window_tokens, m
 
 def test_sentences_that_are_no_lists_of_words(words):
     options = Options.from_dict(words.options, training=False)
-    encoder = load_corpus_encoder(words.vocab_file, options, words.weight_file)
+    source = find_words(options, words.weight_file, words.vocab_file)
+    encoder = CorpusEncoder(*source.load())
     with pytest.raises(InputError, match="A sentence is a list of words, not 'the model'"):
         list(encoder.layers(["the model"]))
     with pytest.raises(InputError, match=r"A sentence is a list of words, not \['the', 3\]"):
@@ -194,12 +193,11 @@ def test_files_that_are_not_there_or_do_not_fit(words, characters, tmp_path):
     assert not out.exists()
 
 
-def test_vectors_of_a_vocabulary(characters, tmp_path, monkeypatch):
+def test_vectors_of_a_vocabulary(characters, tmp_path):
     """One row a word, in the order of the vocabulary, whatever number is encoded at a time."""
     out = tmp_path / "cache.hdf5"
     arguments = (characters.vocab_file, characters.options_file, characters.weight_file, str(out))
-    monkeypatch.setattr(dump, "_WORDS_AT_ONCE", 5)
-    dump_token_embeddings(*arguments)
+    dump_token_embeddings(*arguments, words_at_once=5)
     dumped = oracle.read_hdf5(out)
     assert list(dumped) == ["embedding"]
     assert dumped["embedding"].shape == (13, 8) and dumped["embedding"].dtype == np.float32

@@ -16,8 +16,7 @@ import pytest
 
 from bilm import InputError, dump_token_embeddings
 from bilm.cli import main
-from bilm.embedding.embedding_file import PackedVectors
-from bilm.embedding.sentence_keys import SentenceKeys
+from bilm.embedding.vector_files import PackedVectors, SentenceKeys
 from tests import oracle
 from tests.command_line import input_error, usage_error
 from tests.embedded_text import LINES, embed, make_model, make_place, read

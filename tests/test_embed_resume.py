@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -14,9 +15,8 @@ import pytest
 from bilm import ELMo, InputError
 from bilm.cli import main
 from bilm.embedding import partial_file
-from bilm.embedding.disk_array import DiskArray
-from bilm.embedding.embedding_file import PackedVectors
-from bilm.embedding.partial_file import PartialFile
+from bilm.embedding.partial_file import DiskArray, PartialFile
+from bilm.embedding.vector_files import PackedVectors
 from tests.command_line import input_error
 from tests.embedded_text import LINES, embed, make_model, make_place, read
 
@@ -133,8 +133,9 @@ def test_resume_after_kill_9(made, tmp_path):
     lines = [f"{LINES[0]} {n}" for n in range(20000)]
     (tmp_path / "text.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     program = (
-        "import bilm.embedding.partial_file as p, sys; p._SECONDS = 0.2; p._BYTES = 1e6; "
-        "from bilm.cli import main; sys.exit(main(sys.argv[1:]))"
+        "import functools, sys; from bilm.cli import main; from bilm.embedding import partial_file; "
+        "often = functools.partial(partial_file.PartialFile, save_seconds=0.2, save_bytes=1e6); "
+        "partial_file.PartialFile = often; sys.exit(main(sys.argv[1:]))"
     )
     # fmt: off
     command = [sys.executable, "-c", program, "embed", str(tmp_path / "text.txt"),
@@ -170,8 +171,8 @@ def test_a_long_sentence_stays_on_the_disk(place, monkeypatch, flags):
     Path("text.txt").write_text(f"bird\n{sentence}\na dog\n", encoding="utf-8")
     monkeypatch.setattr(place.model.corpus, "window_tokens", 20)
     monkeypatch.setattr(place.model.corpus, "chunk_tokens", 8)
-    monkeypatch.setattr(partial_file, "_IN_MEMORY", 1000)
-    monkeypatch.setattr("bilm.embedding.disk_array._PART_BYTES", 500)
+    in_parts = functools.partial(PartialFile, memory_bytes=1000, part_bytes=500)
+    monkeypatch.setattr(partial_file, "PartialFile", in_parts)
     created = []
     create = DiskArray.create
     monkeypatch.setattr(DiskArray, "create", lambda *a: created.append(a) or create(*a))

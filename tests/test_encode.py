@@ -12,6 +12,8 @@ import pytest
 import tensorflow as tf
 
 from bilm import ELMo, InputError, ScalarMix, dump_token_embeddings, weight_layers
+from bilm.embedding.corpus import CorpusEncoder
+from bilm.embedding.packed_batch import PackedRunner
 from tests import oracle
 
 TEXT = ["the cat sees a bird .", "", "a dog", "the the the", "ünïcödé 猫 .", "bird"]
@@ -197,19 +199,35 @@ def test_sentences_are_checked(model, sentences, message):
 # Batches and streams
 
 
+class CountingRunner(PackedRunner):
+    """Notes how many sentences it runs over at a time."""
+
+    def __init__(self, network):
+        super().__init__(network)
+        self.sizes = []
+
+    def __call__(self, words, sentences, is_full):
+        self.sizes.append(len(sentences.lengths))
+        return super().__call__(words, sentences, is_full)
+
+
 @pytest.mark.parametrize("batch_size", [1, 2, 100])
 def test_vectors_do_not_depend_on_the_batch(model, batch_size):
     elmo, expected = model
-    sizes = []
-    layers = elmo.corpus.layers
-    elmo.corpus.layers = lambda part: sizes.append(len(part)) or layers(part)
-    try:
-        vectors = elmo.encode(TEXT * 2, "all", batch_size=batch_size)
-    finally:
-        del elmo.corpus.layers
-    assert max(sizes) <= batch_size and sum(sizes) == 12
+    vectors = elmo.encode(TEXT * 2, "all", batch_size=batch_size)
     for actual, wanted in zip(vectors, expected * 2, strict=True):
         close(actual, wanted)
+
+
+def test_sentences_of_a_batch(model):
+    """No more than were asked for are computed together; those without words cost nothing."""
+    elmo, _ = model
+    for batch_size, n_batches in ((1, 10), (2, 6), (4, 3), (100, 1), (None, 1)):
+        runner = CountingRunner(elmo.network)
+        corpus = CorpusEncoder(elmo.network, elmo.word_ids, runner=runner)
+        assert len(list(corpus.layers(TOKENS * 2, batch_size))) == 12
+        assert max(runner.sizes) <= (batch_size or 12) and sum(runner.sizes) == 10
+        assert len(runner.sizes) == n_batches
 
 
 def test_the_same_again_to_the_last_bit(model):
@@ -332,13 +350,8 @@ def test_words_outside_a_cache_are_encoded_from_characters(model, cache, tmp_pat
     vocabulary, file, files = cache
     elmo = ELMo.from_pretrained(files, vocab_file=vocabulary, embedding_weight_file=file)
     assert elmo.vocabulary is not None and elmo.vocabulary.size == 7
-    encoded = []
-    encoder = elmo._words.network.encoder.characters
-    call = encoder.call
-    encoder.call = lambda characters: encoded.append(characters.shape[0]) or call(characters)
     for actual, wanted in zip(elmo.encode(TEXT, "all"), expected, strict=True):
         close(actual, wanted)
-    assert encoded
     # Words of the cache are its rows, whatever the characters would give.
     table = oracle.read_hdf5(file)["embedding"]
     oracle.write_hdf5(tmp_path / "changed.hdf5", {"embedding": table + 1})

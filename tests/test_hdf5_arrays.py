@@ -6,13 +6,13 @@ import h5py
 import numpy as np
 import pytest
 
-from bilm.embedding.hdf5_arrays import write_array
+from bilm.embedding.vector_files import write_array
 
 ARRAYS = {
     "0": np.arange(24, dtype=np.float32).reshape(2, 3, 4),
     "a group/with ä": np.float16([[1.5, 2.5]]),
     "1": np.zeros((3, 0, 4), np.float32),
-    "turned": np.arange(6.0, dtype=np.float32).reshape(2, 3).T,
+    "reversed": np.arange(6.0, dtype=np.float32).reshape(2, 3).T,
 }
 
 

@@ -10,11 +10,11 @@ import shutil
 import h5py
 import numpy as np
 import pytest
+import tensorflow as tf
 
 import bilm
 from bilm import InputError, Predictor
-from bilm.layers import full_softmax
-from bilm.prediction import text as prediction_text
+from bilm.layers.full_softmax import NEVER, likeliest_words
 from tests import oracle
 from tests.scored_models import KINDS, Model
 from tests.small_runs import UNKNOWN, VOCABULARY, WORDS
@@ -136,7 +136,7 @@ def test_batches_change_nothing(small, monkeypatch):
     expected = predictor.score(sentences)
     places = predictor.substitutes(sentences, "all", n=3)
     for batch_size, budget in ((1, 4096), (2, 4096), (None, 7), (3, 16)):
-        monkeypatch.setattr(prediction_text, "_PLACES", budget)
+        monkeypatch.setattr(predictor.scorer, "batch_tokens", budget)
         scores = predictor.score(sentences, batch_size=batch_size)
         for score, wanted in zip(scores, expected, strict=True):
             assert score.tokens == wanted.tokens
@@ -151,19 +151,28 @@ def test_batches_change_nothing(small, monkeypatch):
             np.testing.assert_allclose(one.log_probabilities, other.log_probabilities, 1e-4, 1e-5)
 
 
-def test_blocks_of_the_vocabulary_change_nothing(small, monkeypatch):
-    _, predictor = small
-    expected = predictor.substitutes(["the ___ of a dog"], n=9)[0][0]
-    monkeypatch.setattr(full_softmax, "_BLOCK_BYTES", 0)
-    monkeypatch.setattr("bilm.layers.likeliest.n_classes_at_once", lambda hidden: 4)
-    found = predictor.substitutes(["the ___ of a dog"], n=9)[0][0]
-    assert found.words == expected.words
-    np.testing.assert_allclose(found.log_probabilities, expected.log_probabilities, 1e-5, 1e-6)
+@pytest.mark.parametrize("block", [None, 4, 7, 18])
+def test_blocks_of_the_vocabulary_change_nothing(block):
+    random = np.random.default_rng(3)
+    hidden, W = (random.normal(size=(n, 5)).astype(np.float32) for n in (6, 18))
+    bias = random.normal(size=18).astype(np.float32)
+    bias[:3] = NEVER
+    targets = np.array([3, 17, 8, 1, 5, 5], np.int32)
+    logits = hidden @ W.T + bias
+    log_p = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
+    found = likeliest_words(*map(tf.constant, (hidden, W, bias, targets)), k=9, block=block)
+    order = np.argsort(-log_p, axis=1, kind="stable")
+    np.testing.assert_array_equal(found.ids, order[:, :9])
+    np.testing.assert_allclose(
+        found.log_probabilities, np.take_along_axis(log_p, order[:, :9], 1), 1e-5, 1e-5
+    )
+    np.testing.assert_allclose(found.of_targets, log_p[np.arange(6), targets], 1e-5, 1e-5)
+    np.testing.assert_array_equal(found.ranks, np.argmax(order == targets[:, np.newaxis], axis=1))
 
 
 def test_streams_are_read_a_window_at_a_time(small, monkeypatch):
-    monkeypatch.setattr("bilm.prediction.predictor._WINDOW_TOKENS", 40)
     _, predictor = small
+    monkeypatch.setattr(predictor, "window_tokens", 40)
     taken = []
 
     def stream():

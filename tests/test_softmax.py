@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from bilm.errors import InputError
-from bilm.layers import Negatives, Softmax, full_softmax, sampled_softmax
+from bilm.layers import Negatives, Softmax
 from bilm.layers.full_softmax import full_cross_entropy
-from bilm.layers.sampled_softmax import is_member, log_uniform_log_expected
+from bilm.layers.softmax import is_member, log_uniform_log_expected
 from tests import oracle
 
 N_TOKENS, DIM, ROWS, N_SAMPLES = 60, 5, 50, 24
@@ -38,8 +40,8 @@ class Case:
             for ids in (self.targets[d], self.samples[d])
         ]
 
-    def layer(self, precision="float32"):
-        layer = Softmax(N_TOKENS, DIM, precision=precision)
+    def layer(self, **options):
+        layer = Softmax(N_TOKENS, DIM, **options)
         layer.W.assign(self.W)
         layer.b.assign(self.b)
         return layer
@@ -85,10 +87,9 @@ def sampled_losses_and_gradients(case, layer):
 
 @pytest.mark.parametrize("rows_at_once", [320, 13])
 @pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
-def test_sampled_softmax_is_tensorflows(monkeypatch, rows_at_once, graph):
-    monkeypatch.setattr(sampled_softmax, "_ROWS_AT_ONCE", rows_at_once)
+def test_sampled_softmax_is_tensorflows(rows_at_once, graph):
     case = Case()
-    layer = case.layer()
+    layer = case.layer(rows_at_once=rows_at_once)
     run = tf.function(lambda: sampled_losses_and_gradients(case, layer), autograph=False)
     losses, gradients = run() if graph else sampled_losses_and_gradients(case, layer)
     expected_of = [tf.constant(x) for x in (case.hidden, case.W, case.b)]
@@ -120,10 +121,9 @@ def test_sampled_softmax_is_that_of_the_formulas():
         np.testing.assert_allclose(losses[d], expected, 2e-5, 1e-5)
 
 
-def test_sampled_softmax_of_unknown_numbers_of_rows(monkeypatch):
-    monkeypatch.setattr(sampled_softmax, "_ROWS_AT_ONCE", 7)
+def test_sampled_softmax_of_unknown_numbers_of_rows():
     case = Case(8)
-    layer = case.layer()
+    layer = case.layer(rows_at_once=7)
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec((None, DIM))] * 2)
     def run(*hidden):
@@ -168,7 +168,7 @@ def test_very_large_logits_stay_finite():
 
 def test_products_in_bfloat16_are_near():
     case = Case(5)
-    losses, gradients = sampled_losses_and_gradients(case, case.layer("bfloat16"))
+    losses, gradients = sampled_losses_and_gradients(case, case.layer(precision="bfloat16"))
     exact, exact_gradients = sampled_losses_and_gradients(case, case.layer())
     np.testing.assert_allclose(losses, exact, 0.05, 0.05)
     assert not np.array_equal(losses, exact)
@@ -212,13 +212,13 @@ def losses_and_gradients(function, tensors, targets, factors):
 
 @pytest.mark.parametrize("block", [128, 200, 250, 499, 100_000])
 @pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
-def test_full_softmax_in_blocks_is_the_dense_one(monkeypatch, block, graph):
+def test_full_softmax_in_blocks_is_the_dense_one(block, graph):
     rows = 9
-    monkeypatch.setattr(full_softmax, "_BLOCK_BYTES", 4 * rows * block)
     arguments = full_arguments(rows)
+    in_blocks = functools.partial(full_cross_entropy, block_bytes=4 * rows * block)
 
     def ours():
-        return losses_and_gradients(full_cross_entropy, *arguments)
+        return losses_and_gradients(in_blocks, *arguments)
 
     losses, gradients = tf.function(ours, autograph=False)() if graph else ours()
     expected, expected_gradients = losses_and_gradients(dense_losses, *arguments)
@@ -228,10 +228,10 @@ def test_full_softmax_in_blocks_is_the_dense_one(monkeypatch, block, graph):
 
 
 @pytest.mark.parametrize("scale", [30.0, 1e4])
-def test_full_softmax_of_large_logits(monkeypatch, scale):
-    monkeypatch.setattr(full_softmax, "_BLOCK_BYTES", 1)
+def test_full_softmax_of_large_logits(scale):
     arguments = full_arguments(6, scale)
-    losses, gradients = losses_and_gradients(full_cross_entropy, *arguments)
+    in_blocks = functools.partial(full_cross_entropy, block_bytes=1)
+    losses, gradients = losses_and_gradients(in_blocks, *arguments)
     expected, _ = losses_and_gradients(dense_losses, *arguments)
     np.testing.assert_allclose(losses, expected, 1e-4, 1e-3)
     for gradient in gradients:

@@ -25,7 +25,7 @@ from bilm.cli.tensorflow_import import import_tensorflow
 from bilm.errors import InputError
 
 if TYPE_CHECKING:
-    from bilm.model import ELMo
+    from bilm.elmo import ELMo
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -118,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
         return 0
     text = EmbeddingInput(args.input, args.shard, _distinct(args, kind))
     import_tensorflow()
-    from bilm.model import ELMo
+    from bilm.elmo import ELMo
 
     model = ELMo.from_pretrained(
         source,

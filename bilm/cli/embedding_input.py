@@ -61,7 +61,7 @@ class EmbeddingInput:
         """(number of the line from 0, line without white space around it) of each sentence."""
         keys = None
         if self._distinct is not None:
-            from bilm.embedding.sentence_keys import SentenceKeys
+            from bilm.embedding.vector_files import SentenceKeys
 
             keys = SentenceKeys(paths=self._distinct == "paths")
         self.n_repeated = self.n_empty = 0

@@ -17,8 +17,8 @@ from bilm.errors import InputError
 from bilm.files import atomic_write
 
 if TYPE_CHECKING:
+    from bilm.elmo import ELMo
     from bilm.embedding.partial_file import EmbeddedSentence, PartialFile
-    from bilm.model import ELMo
 
 FORMATS = ("hdf5", "npz", "jsonl")
 _TOKENS_AHEAD = 4096
@@ -120,7 +120,7 @@ def _write_standard(
 ) -> None:
     import numpy as np
 
-    from bilm.embedding import embedding_file
+    from bilm.embedding import vector_files
     from bilm.embedding.partial_file import EmbeddedSentence, as_dtype
 
     shown = _Shown(line, text, 0, 0)
@@ -131,9 +131,9 @@ def _write_standard(
             shown.add(sentence)
 
     if kind == "jsonl":
-        embedding_file.write_json_lines(sys.stdout.buffer, embedded())
+        vector_files.write_json_lines(sys.stdout.buffer, embedded())
     else:
-        embedding_file.write_npz(sys.stdout.buffer, embedded(), **_keys(args))
+        vector_files.write_npz(sys.stdout.buffer, embedded(), **_keys(args))
     sys.stdout.buffer.flush()
     shown.end()
 
@@ -220,21 +220,21 @@ def _keys(args: argparse.Namespace) -> dict[str, bool]:
 
 def _convert(args: argparse.Namespace, kind: str, partial: PartialFile, path: str) -> None:
     """Write the file that was asked for from the partial one."""
-    from bilm.embedding import embedding_file
+    from bilm.embedding import vector_files
 
     if kind == "hdf5":
         if args.packed:
-            embedding_file.write_packed_hdf5(path, partial, with_text=not args.forget_sentences)
+            vector_files.write_packed_hdf5(path, partial, with_text=not args.forget_sentences)
         else:
-            embedding_file.write_hdf5(path, partial.sentences(), **_keys(args))
+            vector_files.write_hdf5(path, partial.sentences(), **_keys(args))
         return
     with open(path, "wb") as file:
         if kind == "jsonl":
-            embedding_file.write_json_lines(file, partial.sentences())
+            vector_files.write_json_lines(file, partial.sentences())
         elif args.packed:
-            embedding_file.write_packed_npz(file, partial, with_text=not args.forget_sentences)
+            vector_files.write_packed_npz(file, partial, with_text=not args.forget_sentences)
         else:
-            embedding_file.write_npz(file, partial.sentences(), **_keys(args))
+            vector_files.write_npz(file, partial.sentences(), **_keys(args))
 
 
 class _Shown:

@@ -94,6 +94,11 @@ class Vocabulary:
         found = (self._word_to_id.get(word, unk) for word in words)
         return np.fromiter(found, np.int32, len(words))
 
+    def known_ids(self, words: Sequence[str]) -> np.ndarray:
+        """The ids of words, -1 for those outside the vocabulary: (len(words),) int32."""
+        found = (self._word_to_id.get(word, -1) for word in words)
+        return np.fromiter(found, np.int32, len(words))
+
     def id_to_word(self, cur_id: int) -> str:
         """The word of an id.
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bilm.data import BidirectionalLMDataset, load_vocab, write_vocabulary
 from bilm.demo.text import SplitText, Tokens, count_tokens, write_sentences
+from bilm.elmo import ELMo
 from bilm.files import read_lines
-from bilm.model import ELMo
 from bilm.options import Options, preset
 from bilm.training import dump_weights, load_options_latest_checkpoint, test, train
 

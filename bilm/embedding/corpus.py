@@ -88,11 +88,14 @@ class CorpusEncoder:
         framed = [np.r_[0, words, 1] for words in np.split(numbers, stops[:-1])]
         self._runner.warm_up(tf.constant(self._words.vectors), framed)
 
-    def layers(self, sentences: Iterable[Tokens]) -> Iterator[np.ndarray]:
+    def layers(
+        self, sentences: Iterable[Tokens], batch_size: int | None = None
+    ) -> Iterator[np.ndarray]:
         """All layers of each sentence, in the order of the input.
 
         Args:
             sentences: lists of words; an empty one gives no rows.
+            batch_size: sentences of a window, at most; None sets no bound.
 
         Yields:
             float32 (n_layers + 1, words, n_directions * projection_dim).
@@ -100,16 +103,17 @@ class CorpusEncoder:
         Raises:
             InputError: a sentence is a string, or holds what is not a string.
         """
-        for window in one_ahead(self._compute, self._windows(sentences)):
+        for window in one_ahead(self._compute, self._windows(sentences, batch_size)):
             yield from window
 
-    def _windows(self, sentences: Iterable[Tokens]) -> Iterator[_Window]:
+    def _windows(self, sentences: Iterable[Tokens], batch_size: int | None) -> Iterator[_Window]:
         window: list[Tokens] = []
         n_tokens = 0
         for sentence in sentences:
             if isinstance(sentence, str) or not all(isinstance(word, str) for word in sentence):
                 raise InputError(f"A sentence is a list of words, not {sentence!r}.")
-            if window and n_tokens + len(sentence) > self.window_tokens:
+            is_full = n_tokens + len(sentence) > self.window_tokens or len(window) == batch_size
+            if window and is_full:
                 yield _Window(window, is_full=True)
                 window, n_tokens = [], 0
             window.append(sentence)

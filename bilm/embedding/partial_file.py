@@ -2,9 +2,9 @@
 
 HDF5 files that are cut off while they are written are lost as a whole, so vectors are first laid
 end to end in a plain file, with an index beside it. The index names a sentence only when its
-vectors are on the disk; what stands beyond the index is cut off when the run goes on.
+vectors are on the disk; what is beyond the index is cut off when the run is resumed.
 
-    run.json    what is computed, so that a run goes on only with the same
+    run.json    what is computed: only the same run is resumed
     vectors     the arrays, one after the other
     index       a line a sentence: number of its line, tokens, checksum of all so far, text
 """
@@ -12,16 +12,16 @@ vectors are on the disk; what stands beyond the index is cut off when the run go
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import time
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 
-from bilm.embedding.disk_array import DiskArray
 from bilm.errors import InputError
 from bilm.files import PathLike, read_json_object, write_json
 
@@ -30,23 +30,87 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-_SECONDS = 5.0
-_BYTES = 256 * 2**20
-_IN_MEMORY = 32 * 2**20
+_PART_BYTES = 16 * 2**20
 
 
-class Sentence(NamedTuple):
-    """A sentence of the index.
+class IndexEntry(NamedTuple):
+    """A line of the index.
 
     Attributes:
-        line: number of its line, from 0.
-        text: the line without white space around it.
+        line: number of the sentence's line in the text, from 0.
+        text: the sentence, without white space around it.
         n_tokens: its tokens.
     """
 
     line: int
     text: str
     n_tokens: int
+
+
+class DiskArray:
+    """An array within a file, in C order; no part of it stays in memory.
+
+    Args:
+        path: the file.
+        dtype, shape: of the array; (..., tokens, dim).
+        offset: bytes before it in the file.
+        part_bytes: of the parts in which it is read.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        dtype: np.dtype,
+        shape: tuple[int, ...],
+        offset: int = 0,
+        part_bytes: int = _PART_BYTES,
+    ) -> None:
+        self.path = path
+        self.dtype = dtype
+        self.shape = shape
+        self.offset = offset
+        self.part_bytes = part_bytes
+        self.n_bytes = dtype.itemsize * math.prod(shape)
+
+    @classmethod
+    def create(
+        cls, path: str, dtype: np.dtype, shape: tuple[int, ...], part_bytes: int = _PART_BYTES
+    ) -> DiskArray:
+        """A new file of zeros."""
+        array = cls(path, dtype, shape, part_bytes=part_bytes)
+        with open(path, "wb") as file:
+            file.truncate(array.n_bytes)
+        return array
+
+    def _mapped(self, mode: Any) -> np.memmap:
+        # A mapping that goes away at once: its pages then do not count as the program's memory.
+        return np.memmap(self.path, self.dtype, mode, self.offset, self.shape)
+
+    def __setitem__(self, index: Any, value: np.ndarray) -> None:
+        self._mapped("r+")[index] = value
+
+    def read(self, file: IO[bytes] | None = None) -> np.ndarray:
+        """The whole array; `file` is the open file, if there is one."""
+        if file is None:
+            n = math.prod(self.shape)
+            return np.fromfile(self.path, self.dtype, n, offset=self.offset).reshape(self.shape)
+        content = os.pread(file.fileno(), self.n_bytes, self.offset)
+        return np.frombuffer(content, self.dtype).reshape(self.shape)
+
+    def parts(self) -> Iterator[tuple[int, int, np.ndarray]]:
+        """(start, stop, array[..., start:stop, :]), from the first token to the last."""
+        n_tokens = self.shape[-2]
+        step = max(1, self.part_bytes * n_tokens // max(self.n_bytes, 1))
+        for start in range(0, n_tokens, step):
+            stop = min(start + step, n_tokens)
+            yield start, stop, np.array(self._mapped("r")[..., start:stop, :])
+
+    def content(self) -> Iterator[bytes]:
+        """The bytes of the array, part by part."""
+        with open(self.path, "rb") as file:
+            for start in range(0, self.n_bytes, self.part_bytes):
+                n = min(self.part_bytes, self.n_bytes - start)
+                yield os.pread(file.fileno(), n, self.offset + start)
 
 
 class EmbeddedSentence(NamedTuple):
@@ -63,9 +127,12 @@ class PartialFile:
     """Vectors that are written for as long as a run lasts; a context manager.
 
     Args:
-        folder: where they are; it is made, or gone on with if it is there.
+        folder: where they are; it is made, or resumed if it is there.
         run: what is computed, JSON-able; "shape" is that of a sentence's array, with None for the
             number of tokens, and "dtype" its type.
+        save_seconds, save_bytes: what was added is saved so often.
+        memory_bytes: larger arrays are read and written in parts.
+        part_bytes: of such a part.
 
     Attributes:
         n_sentences, n_tokens: how many there are.
@@ -74,11 +141,22 @@ class PartialFile:
         InputError: the folder is from a run of another kind, or another process writes to it.
     """
 
-    def __init__(self, folder: PathLike, run: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        folder: PathLike,
+        run: Mapping[str, Any],
+        *,
+        save_seconds: float = 5.0,
+        save_bytes: int = 256 * 2**20,
+        memory_bytes: int = 32 * 2**20,
+        part_bytes: int = _PART_BYTES,
+    ) -> None:
         self.folder = os.fspath(folder)
         self.shape = tuple(run["shape"])
         self.dtype = np.dtype(run["dtype"])
         self.n_sentences = self.n_tokens = 0
+        self._save_seconds, self._save_bytes = save_seconds, save_bytes
+        self._memory_bytes, self._part_bytes = memory_bytes, part_bytes
         self._size = self._checksum = 0
         self._pending: list[bytes] = []
         self._n_long = 0
@@ -134,15 +212,12 @@ class PartialFile:
         return tuple(n_tokens if n is None else n for n in self.shape)
 
     def _n_bytes(self, n_tokens: int) -> int:
-        n = self.dtype.itemsize
-        for size in self._shape_of(n_tokens):
-            n *= size
-        return n
+        return self.dtype.itemsize * math.prod(self._shape_of(n_tokens))
 
-    def _count(self, sentence: Sentence, checksum: int) -> None:
+    def _count(self, entry: IndexEntry, checksum: int) -> None:
         self.n_sentences += 1
-        self.n_tokens += sentence.n_tokens
-        self._size += self._n_bytes(sentence.n_tokens)
+        self.n_tokens += entry.n_tokens
+        self._size += self._n_bytes(entry.n_tokens)
         self._checksum = checksum
 
     def after_those_done(
@@ -168,7 +243,7 @@ class PartialFile:
         """An array on the disk for one long sentence, until it is added."""
         self._n_long += 1
         path = self._path(f"long-{self._n_long}")
-        return DiskArray.create(path, np.dtype(np.float32), shape)
+        return DiskArray.create(path, np.dtype(np.float32), shape, self._part_bytes)
 
     def add(self, line: int, text: str, n_tokens: int, vectors: Any) -> None:
         """Write the vectors of a sentence.
@@ -182,9 +257,9 @@ class PartialFile:
             self._vectors.write(as_dtype(vectors, self.dtype).tobytes())
         checksum = _add(self._checksum, line, text)
         self._pending.append(f"{line}\t{n_tokens}\t{checksum:08x}\t{text}\n".encode())
-        self._count(Sentence(line, text, n_tokens), checksum)
+        self._count(IndexEntry(line, text, n_tokens), checksum)
         when, size = self._saved
-        if self._size - size > _BYTES or time.monotonic() - when > _SECONDS:
+        if self._size - size > self._save_bytes or time.monotonic() - when > self._save_seconds:
             self.save()
 
     def _copy(self, source: DiskArray) -> None:
@@ -205,8 +280,8 @@ class PartialFile:
         self._pending = []
         self._saved = (time.monotonic(), self._size)
 
-    def index(self) -> Iterator[Sentence]:
-        """The sentences in their order."""
+    def index(self) -> Iterator[IndexEntry]:
+        """What is in the index, in its order."""
         with open(self._path("index"), "rb") as index:
             for line in index:
                 found = _parse(line)
@@ -216,11 +291,11 @@ class PartialFile:
     def sentences(self) -> Iterator[EmbeddedSentence]:
         """The sentences with their vectors; those of a long one stay on the disk."""
         offset = 0
-        for sentence in self.index():
-            shape = self._shape_of(sentence.n_tokens)
-            array = DiskArray(self._path("vectors"), self.dtype, shape, offset)
-            vectors = array if array.n_bytes > _IN_MEMORY else array.read(self._vectors)
-            yield EmbeddedSentence(sentence.line, sentence.text, vectors)
+        for entry in self.index():
+            shape = self._shape_of(entry.n_tokens)
+            array = DiskArray(self._path("vectors"), self.dtype, shape, offset, self._part_bytes)
+            vectors = array if array.n_bytes > self._memory_bytes else array.read(self._vectors)
+            yield EmbeddedSentence(entry.line, entry.text, vectors)
             offset += array.n_bytes
 
     def close(self) -> None:
@@ -260,13 +335,13 @@ def as_dtype(vectors: np.ndarray, dtype: np.dtype) -> np.ndarray:
         ) from error
 
 
-def _parse(line: bytes) -> tuple[Sentence, int] | None:
+def _parse(line: bytes) -> tuple[IndexEntry, int] | None:
     """A line of the index and its checksum; None if it is cut off."""
     fields = line.rstrip(b"\n").split(b"\t", 3)
     if not line.endswith(b"\n") or len(fields) != 4:
         return None
     number, n_tokens, checksum, text = fields
-    return Sentence(int(number), text.decode(), int(n_tokens)), int(checksum, 16)
+    return IndexEntry(int(number), text.decode(), int(n_tokens)), int(checksum, 16)
 
 
 def _add(checksum: int, line: int, text: str) -> int:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -11,7 +11,53 @@ import tensorflow as tf
 from bilm.embedding.corpus import Tokens
 from bilm.errors import InputError
 
-Item = TypeVar("Item")
+
+def check_stream(sentences: Any, batch_size: int | None) -> None:
+    """Check the arguments of a call that takes many sentences.
+
+    Raises:
+        InputError: `sentences` is one text, or `batch_size` is below 1.
+    """
+    if isinstance(sentences, str):
+        raise InputError(f"a list of sentences is expected, not the text {sentences!r}.")
+    if batch_size is not None and batch_size < 1:
+        raise InputError(f"batch_size: a whole number from 1 is expected, not {batch_size!r}.")
+
+
+def read_stream(items: Iterable[Any], with_ids: bool) -> Iterator[tuple[Any, Tokens]]:
+    """Pairs (id, tokens) of a stream of sentences: text that is split on white space, or tokens.
+
+    Args:
+        items: sentences; `with_ids` pairs (id, sentence).
+        with_ids: without it the ids are the sentences' numbers, from 0.
+
+    Raises:
+        InputError: an item is no pair, or a sentence is neither text nor a list of tokens.
+    """
+    for number, item in enumerate(items):
+        if not with_ids:
+            yield number, _as_tokens(item, number)
+        elif isinstance(item, tuple | list) and len(item) == 2:
+            yield item[0], _as_tokens(item[1], number)
+        else:
+            raise InputError(f"sentence {number}: a pair (id, sentence) is expected, not {item!r}.")
+
+
+def _as_tokens(sentence: Any, number: int) -> Tokens:
+    if isinstance(sentence, str):
+        return sentence.split()
+    if isinstance(sentence, bytes) or not isinstance(sentence, Iterable):
+        raise InputError(
+            f"sentence {number}: text or a list of tokens is expected, not {sentence!r}."
+        )
+    listed = list(sentence)
+    for position, token in enumerate(listed):
+        if not isinstance(token, str):
+            kind = type(token).__name__
+            raise InputError(
+                f"sentence {number}, token {position}: text is expected, not {kind} {token!r}."
+            )
+    return listed
 
 
 class PaddedVectors(NamedTuple):
@@ -25,55 +71,6 @@ class PaddedVectors(NamedTuple):
 
     vectors: np.ndarray
     mask: np.ndarray
-
-
-def id_and_sentence(item: Any, number: int) -> tuple[Any, Any]:
-    """A pair of a stream that carries ids along.
-
-    Raises:
-        InputError: it is not a pair; `number` says which one.
-    """
-    if not isinstance(item, tuple | list) or len(item) != 2:
-        raise InputError(f"sentence {number}: a pair (id, sentence) is expected, not {item!r}.")
-    return item[0], item[1]
-
-
-def as_tokens(sentence: Any, number: int) -> Tokens:
-    """The tokens of text, which is split on white space, or of a list of tokens.
-
-    Raises:
-        InputError: it is neither; `number` says which sentence it is.
-    """
-    if isinstance(sentence, str):
-        return sentence.split()
-    if isinstance(sentence, bytes) or not isinstance(sentence, Iterable):
-        raise InputError(
-            f"sentence {number}: text or a list of tokens is expected, not {sentence!r}."
-        )
-    listed = list(sentence)
-    for place, token in enumerate(listed):
-        if not isinstance(token, str):
-            kind = type(token).__name__
-            raise InputError(
-                f"sentence {number}, token {place}: text is expected, not {kind} {token!r}."
-            )
-    return listed
-
-
-def windows(
-    sentences: Iterable[Item], n_tokens: int, size: Callable[[Any], int] = len
-) -> Iterator[list[Item]]:
-    """A stream of sentences in lists of about `n_tokens` tokens; `size` counts those of one."""
-    window: list[Item] = []
-    total = 0
-    for sentence in sentences:
-        window.append(sentence)
-        total += size(sentence) + 2
-        if total >= n_tokens:
-            yield window
-            window, total = [], 0
-    if window:
-        yield window
 
 
 def padded(results: list[np.ndarray], dim: int, n_layers: int | None) -> PaddedVectors:
@@ -91,7 +88,8 @@ def ragged(results: list[np.ndarray], dim: int, n_layers: int | None) -> tf.Ragg
     """Sentences in a ragged tensor (sentences, tokens, ..., dim)."""
     lengths = [vectors.shape[-2] for vectors in results]
     middle = () if n_layers is None else (n_layers,)
-    # The ragged axis comes first, so that a sentence's tokens lie together.
+    # The ragged axis comes first, so that a sentence's tokens lie together:
+    # (n_layers, tokens, dim) -> (tokens, n_layers, dim)
     rows = [np.moveaxis(vectors, -2, 0) for vectors in results]
     values = np.concatenate([np.zeros((0, *middle, dim), np.float32), *rows])
     return tf.RaggedTensor.from_row_lengths(values, lengths)

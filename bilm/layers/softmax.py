@@ -2,25 +2,53 @@
 
 The model is p(word | hidden) = softmax(hidden . W^T + b), and one W and b serve both directions.
 Losses are in nats, one for each prediction.
+
+The sampled cross-entropy is over the target and a sample of the vocabulary: Jean et al. (2015),
+"On using very large target vocabulary for neural machine translation", section 3, in the form of
+tf.nn.sampled_softmax_loss: log-uniform samples, logits corrected by the logarithm of their
+expected count, accidental hits left out.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
 from bilm.layers.full_softmax import full_cross_entropy
 from bilm.layers.initial_values import normal
-from bilm.layers.products import check_precision
-from bilm.layers.sampled_softmax import (
-    Negatives,
-    is_member,
-    log_uniform_log_expected,
-    sampled_cross_entropy,
-)
+from bilm.layers.products import check_precision, product
+
+# Rows of logits that are worked on at a time: few enough to stay in a processor's cache.
+_ROWS_AT_ONCE = 320
+
+
+class Negatives(NamedTuple):
+    """The sampled classes of one direction and step.
+
+    Attributes:
+        ids: int32 (n_samples,), distinct, in rising order.
+        log_expected: float32 (n_samples,), logarithm of each one's expected count in the sample.
+        n_tries: float32 scalar, draws that it took to find so many distinct ones.
+    """
+
+    ids: tf.Tensor
+    log_expected: tf.Tensor
+    n_tries: tf.Tensor
+
+
+class _Classes(NamedTuple):
+    """Some rows of the softmax.
+
+    Attributes:
+        W: float32 (classes, projection_dim).
+        b: float32 (classes,), corrected by the logarithm of the expected counts.
+    """
+
+    W: tf.Tensor
+    b: tf.Tensor
 
 
 class Softmax(keras.layers.Layer):
@@ -28,6 +56,7 @@ class Softmax(keras.layers.Layer):
 
     Args:
         tied: the embedding table of a word-input model to use as W; None makes a W of its own.
+        rows_at_once: of logits that the sampled losses work on at a time.
     """
 
     def __init__(
@@ -38,12 +67,14 @@ class Softmax(keras.layers.Layer):
         tied: Any = None,
         seed: int | None = None,
         precision: str = "float32",
+        rows_at_once: int = _ROWS_AT_ONCE,
         **kwargs: Any,
     ) -> None:
         super().__init__(autocast=False, dtype="float32", **kwargs)
         self.n_tokens = n_tokens
         self.precision = check_precision(precision)
         self.is_tied = tied is not None
+        self._rows_at_once = rows_at_once
         if self.is_tied:
             self.W = tied
         else:
@@ -65,13 +96,8 @@ class Softmax(keras.layers.Layer):
         Returns:
             float32 (n,), nats.
         """
-        return full_cross_entropy(
-            hidden,
-            tf.convert_to_tensor(self.W),
-            tf.convert_to_tensor(self.b),
-            targets,
-            self.precision,
-        )
+        W, b = tf.convert_to_tensor(self.W), tf.convert_to_tensor(self.b)
+        return full_cross_entropy(hidden, W, b, targets, self.precision)
 
     def sampled_losses(
         self,
@@ -93,26 +119,110 @@ class Softmax(keras.layers.Layer):
             of each direction float32 (n,), nats.
         """
         needed = [*targets, *(sample.ids for sample in negatives)]
-        rows, places = tf.unique(tf.concat(needed, axis=0))
+        ids, index = tf.unique(tf.concat(needed, axis=0))
         # From the variables themselves: reading them whole would cost a copy of each a step.
-        W = tf.gather(self.W.value, rows)
-        b = tf.gather(self.b.value, rows)
-        sizes = [tf.shape(ids)[0] for ids in needed]
-        parts = tf.split(places, sizes, num=len(needed))
+        W = tf.gather(self.W.value, ids)  # (distinct, projection_dim)
+        b = tf.gather(self.b.value, ids)  # (distinct,)
+        parts = tf.split(index, [tf.shape(of)[0] for of in needed], num=len(needed))
         losses = []
         for d, sample in enumerate(negatives):
-            true, drawn = parts[d], parts[len(targets) + d]
-            true_b = tf.gather(b, true) - log_uniform_log_expected(
-                targets[d], sample.n_tries, self.n_tokens
+            true, drawn = parts[d], parts[len(targets) + d]  # (n,), (n_samples,): rows of W and b
+            log_expected = log_uniform_log_expected(targets[d], sample.n_tries, self.n_tokens)
+            loss = self._sampled_cross_entropy(
+                hidden[d],
+                _Classes(tf.gather(W, true), tf.gather(b, true) - log_expected),
+                _Classes(tf.gather(W, drawn), tf.gather(b, drawn) - sample.log_expected),
+                is_member(targets[d], sample.ids),
             )
-            sampled_b = tf.gather(b, drawn) - sample.log_expected
-            losses.append(
-                sampled_cross_entropy(
-                    hidden[d],
-                    (tf.gather(W, true), true_b),
-                    (tf.gather(W, drawn), sampled_b),
-                    is_member(targets[d], sample.ids),
-                    self.precision,
-                )
-            )
+            losses.append(loss)
         return tuple(losses)
+
+    def _sampled_cross_entropy(
+        self, hidden: tf.Tensor, true: _Classes, sampled: _Classes, hit: tf.Tensor
+    ) -> tf.Tensor:
+        """log sum of exp(logit) over the target and the samples, less the target's logit.
+
+        An accidental hit is a target that is itself among the samples. It counts once; since its
+        two logits are the same number, leaving the target out of the sum of a row with a hit does
+        what masking the hit would do, and no mask over all logits is needed.
+
+        Args:
+            hidden: (n, projection_dim).
+            true: the targets, one for each of the n rows.
+            sampled: the samples.
+            hit: bool (n,).
+
+        Returns:
+            float32 (n,), nats.
+        """
+        true_logit = tf.reduce_sum(hidden * true.W, axis=1) + true.b  # (n,)
+        counted = tf.where(hit, tf.constant(-math.inf), true_logit)
+        sizes = self._part_sizes(hidden.shape[0])
+        parts = zip(tf.split(hidden, sizes), tf.split(counted, sizes), strict=True)
+        log_sums = [_log_sum(rows, other, sampled, self.precision) for rows, other in parts]
+        return tf.concat(log_sums, axis=0) - true_logit
+
+    def _part_sizes(self, n_rows: int | None) -> list[int] | int:
+        """The rows in parts, the last one with what is left over; 1 is all of them in one."""
+        n_parts = (n_rows or 0) // self._rows_at_once
+        if n_rows is None or n_parts < 2:
+            return 1
+        size = n_rows // n_parts
+        return [size] * (n_parts - 1) + [n_rows - size * (n_parts - 1)]
+
+
+def log_uniform_log_expected(ids: tf.Tensor, n_tries: tf.Tensor, n_classes: int) -> tf.Tensor:
+    """Logarithm of how often a class is expected in a log-uniform sample of distinct classes.
+
+    P(k) = log((k + 2) / (k + 1)) / log(n_classes + 1), and in n tries a class turns up with
+    probability 1 - (1 - P)^n.
+
+    Returns:
+        float32, shape of `ids`.
+    """
+    k = tf.cast(ids, tf.float32)
+    p = tf.math.log1p(1 / (k + 1)) / math.log(n_classes + 1)
+    return tf.math.log(-tf.math.expm1(n_tries * tf.math.log1p(-p)))
+
+
+def is_member(ids: tf.Tensor, ordered: tf.Tensor) -> tf.Tensor:
+    """Whether each of `ids` occurs in `ordered`, which rises; bool, shape of `ids`."""
+    index = tf.searchsorted(ordered, ids)
+    return tf.gather(ordered, tf.minimum(index, tf.shape(ordered)[0] - 1)) == ids
+
+
+def _log_sum(hidden: tf.Tensor, other: tf.Tensor, sampled: _Classes, precision: str) -> tf.Tensor:
+    """log(exp(other) + sum over samples of exp(hidden . W^T + b)), float32 (n,).
+
+    The exponentials are kept for the gradient, in the precision of the products, and are scaled
+    by row on the narrow side of each product.
+
+    Args:
+        hidden: float32 (n, dim).
+        other: float32 (n,), a logit that counts besides.
+        sampled: W (s, dim) and b (s,).
+    """
+    dtype = tf.as_dtype(precision)
+
+    @tf.custom_gradient
+    def log_sum(
+        hidden: tf.Tensor, other: tf.Tensor, W: tf.Tensor, b: tf.Tensor
+    ) -> tuple[tf.Tensor, Any]:
+        logits = product(hidden, W, precision, transpose_b=True) + b  # (n, s)
+        highest = tf.stop_gradient(tf.maximum(tf.reduce_max(logits, axis=1), other))
+        e = tf.exp(logits - highest[:, tf.newaxis])
+        total = tf.reduce_sum(e, axis=1) + tf.exp(other - highest)  # (n,)
+        e = tf.cast(e, dtype)
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            scale = upstream / total
+            d_hidden = product(e, W, precision) * scale[:, tf.newaxis]
+            # A column of the scale beside the hidden vectors gives the gradient of b as well:
+            # (n, s)^T (n, dim + 1) -> (s, dim + 1)
+            scaled = tf.concat([hidden * scale[:, tf.newaxis], scale[:, tf.newaxis]], axis=1)
+            d_both = product(e, scaled, precision, transpose_a=True)
+            return d_hidden, tf.exp(other - highest) * scale, d_both[:, :-1], d_both[:, -1]
+
+        return highest + tf.math.log(total), gradient
+
+    return log_sum(hidden, other, sampled.W, sampled.b)

@@ -1,7 +1,8 @@
-"""Text in TensorFlow: from strings to the words of framed sentences, without leaving the graph.
+"""Text in TensorFlow: from strings to framed sentences and to ids, without leaving the graph.
 
 What `ELMo.encode` and the batchers do with Python's strings is done here with tensors of strings,
-to the same result: no Python is needed to run a graph of it.
+to the same result: no Python is needed to run a graph of it. `CharacterIds` and `WordIds` do it as
+Keras layers.
 """
 
 from __future__ import annotations
@@ -9,10 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
-from bilm.data.encoding import BOS, BOS_CHAR, BOW_CHAR, EOS, EOS_CHAR, EOW_CHAR, PAD_CHAR
+from bilm.data.encoding import (
+    BOS,
+    BOS_CHAR,
+    BOW_CHAR,
+    EOS,
+    EOS_CHAR,
+    EOW_CHAR,
+    PAD_CHAR,
+    UNK,
+    require_max_word_length,
+)
 from bilm.errors import InputError
 
 # What str.split splits on. TensorFlow's own split knows ASCII only.
@@ -24,12 +36,12 @@ class FramedWords(NamedTuple):
 
     Attributes:
         words: string (batch, time + 2): `<S>`, the tokens, `</S>`, then `<S>` for no word.
-        present: bool (batch, time + 2), True from `<S>` to `</S>`.
+        mask: bool (batch, time + 2), True from `<S>` to `</S>`.
         lengths: int32 (batch,), tokens of each sentence.
     """
 
     words: tf.Tensor
-    present: tf.Tensor
+    mask: tf.Tensor
     lengths: tf.Tensor
 
 
@@ -95,11 +107,11 @@ def _padded(text: Any) -> np.ndarray:
     return padded
 
 
-def _utf8(token: Any, place: tuple[int, ...]) -> bytes:
+def _utf8(token: Any, position: tuple[int, ...]) -> bytes:
     if isinstance(token, bytes):
         return token
     if not isinstance(token, str):
-        where = ", ".join(f"{a} {n}" for a, n in zip(("sentence", "token"), place, strict=False))
+        where = ", ".join(f"{a} {n}" for a, n in zip(("sentence", "token"), position, strict=False))
         raise InputError(f"{where}: text is expected, not {type(token).__name__} {token!r}.")
     # Lone surrogates have no UTF-8 form.
     return token.encode("utf-8", "ignore")
@@ -124,12 +136,12 @@ def framed_words(tokens: tf.Tensor, lengths: tf.Tensor | None = None) -> FramedW
     if lengths is None:
         last = tf.where(tf.not_equal(tokens, ""), tf.range(1, n_tokens + 1), 0)
         lengths = tf.maximum(tf.reduce_max(last, axis=1), 0)  # of no tokens: the lowest integer
-    end = lengths[:, tf.newaxis] + 1
-    places = tf.range(n_tokens + 2)
+    end = lengths[:, tf.newaxis] + 1  # (batch, 1), the position of `</S>`
+    positions = tf.range(n_tokens + 2)
     mark = tf.fill((n_rows, 1), BOS)
-    words = tf.where(places == end, EOS, tf.concat([mark, tokens, mark], axis=1))
-    present = places <= end
-    return FramedWords(tf.where(present, words, BOS), present, lengths)
+    words = tf.where(positions == end, EOS, tf.concat([mark, tokens, mark], axis=1))
+    mask = positions <= end  # (batch, time + 2)
+    return FramedWords(tf.where(mask, words, BOS), mask, lengths)
 
 
 def characters_of(words: tf.Tensor, max_characters_per_token: int) -> tf.Tensor:
@@ -148,9 +160,143 @@ def characters_of(words: tf.Tensor, max_characters_per_token: int) -> tf.Tensor:
         is_mark = tf.equal(words, mark)
         content = tf.where(is_mark[..., tf.newaxis], of_mark, content)
         lengths = tf.where(is_mark, 1, lengths)
-    lengths = lengths[..., tf.newaxis]
-    places = tf.range(max_characters_per_token)
+    lengths = lengths[..., tf.newaxis]  # (..., 1)
+    positions = tf.range(max_characters_per_token)
     edge = tf.zeros_like(lengths)
-    ids = tf.concat([edge + BOW_CHAR, content, edge + PAD_CHAR], axis=-1)
-    ids = tf.where(places == lengths + 1, EOW_CHAR, ids)
-    return 1 + tf.where(places > lengths + 1, PAD_CHAR, ids)
+    ids = tf.concat([edge + BOW_CHAR, content, edge + PAD_CHAR], axis=-1)  # (..., characters)
+    ids = tf.where(positions == lengths + 1, EOW_CHAR, ids)
+    return 1 + tf.where(positions > lengths + 1, PAD_CHAR, ids)
+
+
+class _TextToIds(keras.layers.Layer):
+    """What both layers share: the forms of text, the frame of a sentence, the mask."""
+
+    def __init__(self, name: str, **kwargs: Any) -> None:
+        super().__init__(name=name, autocast=False, **({"dtype": "int32"} | kwargs))
+        self.supports_masking = True
+        self.supports_jit = False  # there are no strings in XLA
+        self.built = True
+
+    def __call__(self, text: Any, *args: Any, **kwargs: Any) -> Any:
+        """Check the text, then call as any Keras layer is called."""
+        return super().__call__(as_text(text), *args, **kwargs)
+
+    def call(self, text: tf.Tensor) -> tf.Tensor:
+        """Give the ids of a batch of sentences."""
+        words, mask, _ = framed_words(tokens_of(text))
+        ids = self.ids_of(words)
+        if ids.shape.rank == 3:
+            mask = mask[..., tf.newaxis]  # (batch, time + 2, 1), beside the axis of characters
+        return ids * tf.cast(mask, ids.dtype)
+
+    def ids_of(self, words: tf.Tensor) -> tf.Tensor:
+        """The ids of words, of which all are there."""
+        raise NotImplementedError
+
+    def _last_axes(self) -> tuple[int, ...]:
+        return ()
+
+    def compute_output_spec(self, text: Any) -> keras.KerasTensor:
+        """int32 (batch, time + 2, ...); the time of sentences is not known before they are."""
+        time = text.shape[1] if len(text.shape) == 2 else None
+        axes = (text.shape[0], None if time is None else time + 2, *self._last_axes())
+        return keras.KerasTensor(axes, "int32")
+
+    def compute_mask(self, text: Any, previous_mask: Any = None) -> Any:
+        """bool (batch, time + 2), False past the end of a sentence."""
+        if isinstance(text, keras.KerasTensor):
+            return None  # there is one when there is text
+        return framed_words(tokens_of(as_text(text))).mask
+
+
+@keras.saving.register_keras_serializable(package="bilm")
+class CharacterIds(_TextToIds):
+    """Text to character ids: `Batcher` as a Keras layer.
+
+    Args:
+        max_characters_per_token: of the model's options.
+
+    Call arguments:
+        text: strings. Sentences (batch,), which are split on white space, or tokens (batch, time),
+            filled up with "". A tensor, a `keras.Input` with dtype="string", an array or lists.
+
+    Output: int32 (batch, time + 2, max_characters_per_token), the characters of `<S>`, the tokens
+    and `</S>`: a word's UTF-8 bytes, cut to max_characters_per_token - 2, between the marks of its
+    begin and end; ids + 1, 0 past a sentence's end. `<S>` and `</S>` as tokens are the marks of
+    the sentence, as they are for `Batcher`. The Keras mask is (batch, time + 2).
+
+    Raises:
+        InputError: `max_characters_per_token` is below 3; what is not text, or has other axes.
+
+    Example:
+
+        ids = CharacterIds(50)(keras.Input((), dtype="string"))
+        layers = BidirectionalLanguageModel("options.json", "weights.hdf5")(ids)
+    """
+
+    def __init__(
+        self, max_characters_per_token: int = 50, *, name: str = "character_ids", **kwargs: Any
+    ) -> None:
+        super().__init__(name, **kwargs)
+        self.max_characters_per_token = require_max_word_length(max_characters_per_token)
+
+    def ids_of(self, words: tf.Tensor) -> tf.Tensor:
+        """The character ids + 1 of words of any shape: int32, a last axis more."""
+        return characters_of(words, self.max_characters_per_token)
+
+    def _last_axes(self) -> tuple[int, ...]:
+        return (self.max_characters_per_token,)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return super().get_config() | {"max_characters_per_token": self.max_characters_per_token}
+
+
+@keras.saving.register_keras_serializable(package="bilm")
+class WordIds(_TextToIds):
+    """Text to word ids: `TokenBatcher` as a Keras layer.
+
+    Args:
+        vocabulary: the words in the order of their ids, `<S>`, `</S>` and `<UNK>` among them. Of a
+            word that occurs twice the last id holds. It is saved with the layer.
+
+    Call arguments:
+        text: as for `CharacterIds`.
+
+    Output: int32 (batch, time + 2), the ids of `<S>`, the tokens and `</S>`, + 1; 0 past a
+    sentence's end. A word that is not in the vocabulary has the id of `<UNK>`. The Keras mask is
+    (batch, time + 2).
+
+    Raises:
+        InputError: the vocabulary lacks a special word; what is not text, or has other axes.
+
+    Example: `WordIds(["<S>", "</S>", "<UNK>", "word"])(["a word"])`.
+    """
+
+    def __init__(self, vocabulary: Sequence[str], *, name: str = "word_ids", **kwargs: Any) -> None:
+        super().__init__(name, **kwargs)
+        self.vocabulary = tuple(vocabulary)
+        ids = {word: number for number, word in enumerate(self.vocabulary, start=1)}
+        missing = [word for word in (BOS, EOS, UNK) if word not in ids]
+        if missing:
+            raise InputError(f"vocabulary: it lacks {', '.join(missing)}.")
+        self.unk = ids[UNK]
+        words = [word.encode("utf-8", "ignore") for word in ids]
+        with tf.init_scope():
+            contents = tf.lookup.KeyValueTensorInitializer(
+                tf.constant(words, tf.string), tf.constant(list(ids.values()), tf.int32)
+            )
+            self.table = tf.lookup.StaticHashTable(contents, default_value=0)
+
+    def known_ids_of(self, words: tf.Tensor) -> tf.Tensor:
+        """The ids + 1 of words of any shape, 0 for one that is not in the vocabulary: int32."""
+        return self.table.lookup(words)
+
+    def ids_of(self, words: tf.Tensor) -> tf.Tensor:
+        """The ids + 1 of words of any shape: int32."""
+        ids = self.known_ids_of(words)
+        return tf.where(ids == 0, self.unk, ids)
+
+    def get_config(self) -> dict[str, Any]:
+        """The arguments of the constructor."""
+        return super().get_config() | {"vocabulary": list(self.vocabulary)}

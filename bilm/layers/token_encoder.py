@@ -3,6 +3,8 @@
 A character model reads a word's characters (Kim et al. 2016; Jozefowicz et al. 2016): an embedding
 lookup, convolutions over characters, the maximum over positions, highway layers, a projection.
 A word model looks its vector up in a table. Both leave id 0 free for "nothing here".
+
+`DictionaryEncoder` is that of ELMoForManyLangs (Che et al. 2018).
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from bilm.layers.convolution import max_convolution
+from bilm.errors import InputError
 from bilm.layers.initial_values import glorot, normal, uniform
 from bilm.layers.products import check_precision, product
 from bilm.options import N_CHARACTERS, CharCNNOptions
@@ -33,8 +35,8 @@ def lookup(table: tf.Tensor | tf.Variable, ids: tf.Tensor) -> tf.Tensor:
     Returns:
         shape of `ids` + (dim,).
     """
-    present = tf.cast(ids > 0, table.dtype)[..., tf.newaxis]
-    return tf.gather(table, tf.maximum(ids - 1, 0)) * present
+    mask = tf.cast(ids > 0, table.dtype)[..., tf.newaxis]
+    return tf.gather(table, tf.maximum(ids - 1, 0)) * mask
 
 
 class WordEmbedding(keras.layers.Layer):
@@ -165,6 +167,7 @@ class CharacterEncoder(keras.layers.Layer):
             # The maximum over no words is the lowest integer.
             longest = tf.maximum(tf.reduce_max(tf.gather(lengths, part)), 0)
             parts.append(self._convolve_part(tf.gather(characters, part), longest))
+        # (n, n_filters), back in the order of the words
         return tf.gather(tf.concat(parts, axis=0), tf.math.invert_permutation(order))
 
     def _convolve_part(self, characters: tf.Tensor, longest: tf.Tensor) -> tf.Tensor:
@@ -173,21 +176,21 @@ class CharacterEncoder(keras.layers.Layer):
         Windows that lie wholly in padding are all alike: one of them is enough for the same
         maximum, so that each filter needs no column beyond `longest` and its own width.
         """
-        widest = max(width for width, _ in self.options.filters)
+        filters = self.options.filters
+        widest = max(width for width, _ in filters)
         table = tf.convert_to_tensor(self.char_embed)
-        embedded = lookup(table, characters[:, : longest + widest])
-        activation = self.options.activation
-        return tf.concat(
-            [
-                max_convolution(
-                    embedded[:, : longest + width], kernel[0], bias, activation, self.precision
-                )
-                for (width, _), (kernel, bias) in zip(
-                    self.options.filters, self.convolutions, strict=True
-                )
-            ],
-            axis=-1,
-        )
+        embedded = lookup(table, characters[:, : longest + widest])  # (n, characters, dim)
+        parts = [
+            _max_convolution(
+                embedded[:, : longest + width],
+                kernel[0],  # (1, width, dim, number) -> (width, dim, number)
+                bias,
+                self.options.activation,
+                self.precision,
+            )
+            for (width, _), (kernel, bias) in zip(filters, self.convolutions, strict=True)
+        ]
+        return tf.concat(parts, axis=-1)  # (n, n_filters)
 
     def _highway(self, x: tf.Tensor, weights: dict[str, Any]) -> tf.Tensor:
         """Srivastava et al. (2015). The files' names are the wrong way round: the gate that is
@@ -202,9 +205,126 @@ class CharacterEncoder(keras.layers.Layer):
 def word_lengths(characters: tf.Tensor, n_characters: int = N_CHARACTERS) -> tf.Tensor:
     """How many characters of each word are there, its marks included: int32 (n,).
 
-    A place is taken as part of the word when something stands there or after it. The last of
+    A position is part of the word when there is something there or after it. The last of
     `n_characters` is padding.
     """
-    here = (characters != 0) & (characters != n_characters)
+    mask = (characters != 0) & (characters != n_characters)  # (n, max_characters_per_token)
     columns = tf.range(1, tf.shape(characters)[1] + 1)
-    return tf.reduce_max(tf.where(here, columns, 0), axis=1)
+    return tf.reduce_max(tf.where(mask, columns, 0), axis=1)
+
+
+def _max_convolution(
+    embedded: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, activation: str, precision: str
+) -> tf.Tensor:
+    """One filter width: activation(max over positions of (window . kernel) + bias).
+
+    Args:
+        embedded: float32 (n, characters, char_dim).
+        kernel: float32 (width, char_dim, n_filters).
+        bias: float32 (n_filters,).
+        activation: "relu" or "tanh".
+        precision: "float32" or "bfloat16".
+
+    Returns:
+        float32 (n, n_filters).
+    """
+    # The maximum commutes with the bias and with both activations, which do not fall.
+    strongest = _max_product(embedded, kernel, precision) + bias
+    return tf.nn.relu(strongest) if activation == "relu" else tf.tanh(strongest)
+
+
+def _max_product(embedded: tf.Tensor, kernel: tf.Tensor, precision: str) -> tf.Tensor:
+    """max over positions of (window . kernel), as one product over all windows.
+
+    The gradient of a maximum goes to the window that gave it, in equal parts where several did.
+    """
+    width, dim, n_filters = kernel.shape
+    positions = tf.shape(embedded)[1] - width + 1
+
+    @tf.custom_gradient
+    def strongest(embedded: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        # (n, characters, dim) -> (n, positions, width * dim) -> (n * positions, width * dim)
+        windows = tf.concat([embedded[:, k : k + positions] for k in range(width)], axis=-1)
+        windows = tf.reshape(windows, (-1, width * dim))
+        flat = tf.reshape(kernel, (width * dim, n_filters))
+        values = tf.reshape(product(windows, flat, precision), (-1, positions, n_filters))
+        highest = tf.reduce_max(values, axis=1)  # (n, n_filters)
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            # (n, positions, n_filters): each position's share of the gradient
+            share = tf.cast(values == highest[:, tf.newaxis], tf.float32)
+            share *= (upstream / tf.reduce_sum(share, axis=1))[:, tf.newaxis]
+            share = tf.reshape(share, (-1, n_filters))
+            d_kernel = product(windows, share, precision, transpose_a=True)
+            d_windows = product(share, flat, precision, transpose_b=True)
+            d_windows = tf.reshape(d_windows, (-1, positions, width, dim))
+            # (n, positions, dim) of each k in the window -> (n, characters, dim)
+            d_embedded = tf.add_n(
+                [
+                    tf.pad(d_windows[:, :, k], [[0, 0], [k, width - 1 - k], [0, 0]])
+                    for k in range(width)
+                ]
+            )
+            return d_embedded, tf.reshape(d_kernel, (width, dim, n_filters))
+
+        return highest, gradient
+
+    return strongest(embedded, kernel)
+
+
+class DictionaryEncoder(keras.layers.Layer):
+    """Convolutions over a dictionary of characters, plus a projected table of words.
+
+    The projection of [word; characters] in Che et al. (2018) is the sum of a projection of each.
+
+    Call arguments:
+        ids: int32 (n, 1 + max_characters_per_token), rows of the dictionaries + 1, 0 for nothing:
+            the word, then its characters.
+
+    Output shape: (n, projection_dim), float32.
+
+    Raises:
+        InputError: the options have no dictionary.
+    """
+
+    def __init__(
+        self,
+        options: CharCNNOptions,
+        projection_dim: int,
+        *,
+        n_groups: int = N_GROUPS,
+        seed: int | None = None,
+        precision: str = "float32",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(autocast=False, dtype="float32", **kwargs)
+        if options.dictionary is None:
+            raise InputError("char_cnn.dictionary: the options have none.")
+        self.characters = CharacterEncoder(
+            options,
+            projection_dim,
+            n_groups=n_groups,
+            seed=seed,
+            precision=precision,
+            name="characters",
+        )
+        self.projection_dim = projection_dim
+        self.word_embed = self.W_word = None
+        n_words, dim = options.dictionary.n_words, options.dictionary.word_dim
+        if dim:
+            initial = glorot(seed, "word_embed")
+            self.word_embed = self.add_weight(
+                name="word_embed", shape=(n_words, dim), initializer=initial
+            )
+            self.W_word = self.add_weight(
+                name="W_word", shape=(dim, projection_dim), initializer=glorot(seed, "W_word")
+            )
+        self.built = True
+
+    def call(self, ids: tf.Tensor) -> tf.Tensor:
+        """Encode words."""
+        vectors = self.characters(ids[:, 1:])
+        if self.word_embed is None:
+            return vectors
+        words = lookup(tf.convert_to_tensor(self.word_embed), ids[:, 0])
+        return vectors + product(words, self.W_word, self.characters.precision)

@@ -12,7 +12,8 @@ import tensorflow as tf
 from bilm.errors import InputError
 from bilm.files import PathLike
 from bilm.layers import LSTMState, Mode, States
-from bilm.model.loading import count_embedded_tokens, load_network, read_options
+from bilm.model.container import read_options
+from bilm.model.words import count_embedded_tokens, load_network
 from bilm.network import build_network
 from bilm.options import N_CHARACTERS, Options
 
@@ -179,20 +180,20 @@ class BidirectionalLanguageModel(keras.layers.Layer):
     def call(self, ids: tf.Tensor) -> dict[str, tf.Tensor]:
         """Compute all layers of a batch of sentences."""
         ids = tf.cast(ids, tf.int32)
-        present = tf.reduce_any(ids > 0, axis=-1) if self.use_character_inputs else ids > 0
-        return self.read(self._encode(ids), present)
+        mask = tf.reduce_any(ids > 0, axis=-1) if self.use_character_inputs else ids > 0
+        return self.read(self._encode(ids), mask)
 
-    def read(self, tokens: tf.Tensor, present: tf.Tensor) -> dict[str, tf.Tensor]:
+    def read(self, tokens: tf.Tensor, token_mask: tf.Tensor) -> dict[str, tf.Tensor]:
         """Compute all layers of sentences whose words are encoded already.
 
         Args:
             tokens: float32 (batch, time + 2, projection_dim), the token encoder's output.
-            present: bool (batch, time + 2), True from a sentence's begin to its end.
+            token_mask: bool (batch, time + 2), True from a sentence's begin to its end.
 
         Returns the dict of a call.
         """
-        lengths = tf.reduce_sum(tf.cast(present, tf.int32), axis=1)
-        tokens *= tf.cast(present, tf.float32)[..., tf.newaxis]
+        lengths = tf.reduce_sum(tf.cast(token_mask, tf.int32), axis=1)
+        tokens *= tf.cast(token_mask, tf.float32)[..., tf.newaxis]
         states = self._states_before(tf.shape(tokens)[0])
         layers, after = self.network.sentence_layers(
             tf.transpose(tokens, (1, 0, 2)),  # (time + 2, batch, projection_dim)
@@ -219,11 +220,11 @@ class BidirectionalLanguageModel(keras.layers.Layer):
     def _encode(self, ids: tf.Tensor) -> tf.Tensor:
         if not self.use_character_inputs:
             return self.encoder(ids)
+        # (batch, time + 2, characters) -> (words, characters) -> (words, projection_dim)
         words = self.encoder(tf.reshape(ids, (-1, ids.shape[-1])))
-        shape = tf.concat([tf.shape(ids)[:2], [self.options.lstm.projection_dim]], 0)
-        return tf.ensure_shape(
-            tf.reshape(words, shape), (*ids.shape[:2], self.options.lstm.projection_dim)
-        )
+        dim = self.options.lstm.projection_dim
+        tokens = tf.reshape(words, tf.concat([tf.shape(ids)[:2], [dim]], 0))
+        return tf.ensure_shape(tokens, (*ids.shape[:2], dim))
 
     def _states_before(self, batch_size: tf.Tensor) -> tuple[States, ...]:
         if self._kept_states is None:

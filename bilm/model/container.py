@@ -45,6 +45,15 @@ class ModelFiles(NamedTuple):
     source: str
 
 
+def read_options(options: OptionsSource) -> Options:
+    """Options for inference, from a file, from its contents, or as they are."""
+    if isinstance(options, Options):
+        return options
+    if isinstance(options, Mapping):
+        return Options.from_dict(options, training=False)
+    return Options.from_file(options, training=False)
+
+
 @contextlib.contextmanager
 def open_container(source: ModelSource) -> Iterator[ModelFiles]:
     """The files of a model; those of a ZIP file are there while the block runs, then no more.

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bilm.data import Vocabulary
-from bilm.model.container import ModelSource, open_container
-from bilm.model.loading import count_embedded_tokens, load_network, read_options
+from bilm.model.container import ModelSource, open_container, read_options
+from bilm.model.words import count_embedded_tokens, load_network
 from bilm.network import build_network
 from bilm.options import Options
 from bilm.weights import (

@@ -8,19 +8,21 @@ import tensorflow as tf
 
 from bilm.data import Vocabulary
 from bilm.embedding.corpus import CorpusEncoder
-from bilm.embedding.hdf5_arrays import write_array
+from bilm.embedding.vector_files import write_array
 from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write, read_lines
-from bilm.layers import Mode
-from bilm.model.loading import character_ids, count_embedded_tokens, load_network, read_options
+from bilm.model.container import read_options
+from bilm.model.words import character_ids, find_words, load_network
 from bilm.network import build_network
-from bilm.options import Options
-
-_WORDS_AT_ONCE = 2048
 
 
 def dump_token_embeddings(
-    vocab_file: PathLike, options_file: PathLike, weight_file: PathLike, outfile: PathLike
+    vocab_file: PathLike,
+    options_file: PathLike,
+    weight_file: PathLike,
+    outfile: PathLike,
+    *,
+    words_at_once: int = 2048,
 ) -> None:
     """Encode every word of a vocabulary from its characters and write the vectors.
 
@@ -33,6 +35,7 @@ def dump_token_embeddings(
         weight_file: its HDF5 weights.
         outfile: the HDF5 file to write, dataset `embedding` float32 (words, projection_dim) in
             the order of the vocabulary.
+        words_at_once: words that are encoded, and whose vectors are in memory, at a time.
 
     Raises:
         FileNotFoundError: a file does not exist.
@@ -49,8 +52,8 @@ def dump_token_embeddings(
     with atomic_write(outfile) as temporary, h5py.File(temporary, "w") as file:
         shape = (vocabulary.size, options.lstm.projection_dim)
         embedding = file.create_dataset("embedding", shape, np.float32)
-        for start in range(0, vocabulary.size, _WORDS_AT_ONCE):
-            stop = min(start + _WORDS_AT_ONCE, vocabulary.size)
+        for start in range(0, vocabulary.size, words_at_once):
+            stop = min(start + words_at_once, vocabulary.size)
             words = [vocabulary.id_to_word(number) for number in range(start, stop)]
             characters = word_ids(words).astype(np.int32) + 1
             embedding[start:stop] = encode(tf.constant(characters)).numpy()
@@ -83,32 +86,10 @@ def dump_bilm_embeddings(
         FileNotFoundError: a file does not exist.
         InputError: a file is not what it should be.
     """
-    options = read_options(options_file)
-    encoder = load_corpus_encoder(vocab_file, options, weight_file, precision)
+    Vocabulary(vocab_file)  # refused if it is not one, also where it is not needed
+    source = find_words(read_options(options_file), weight_file, vocab_file)
+    encoder = CorpusEncoder(*source.load(precision))
     sentences = (line.split() for line in read_lines(dataset_file))
     with atomic_write(outfile) as temporary, h5py.File(temporary, "w") as file:
         for number, layers in enumerate(encoder.layers(sentences)):
             write_array(file, str(number), layers)
-
-
-def load_corpus_encoder(
-    vocab_file: PathLike, options: Options, weight_file: PathLike, precision: str = "float32"
-) -> CorpusEncoder:
-    """A `CorpusEncoder` for a model's files, with character or word input as the options say."""
-    vocabulary = Vocabulary(vocab_file)
-    if options.max_word_length is not None:
-        network = build_network(options, precision=precision, mode=Mode.INFERENCE, n_groups=1)
-        word_ids = character_ids(options, weight_file)
-    else:
-        n_tokens = count_embedded_tokens(weight_file)
-        if n_tokens != vocabulary.size:
-            raise InputError(
-                f"{vocab_file}: {n_tokens} words are expected, as many as the rows of 'embedding' "
-                f"in {weight_file}, not {vocabulary.size}."
-            )
-        network = build_network(
-            options, n_tokens, precision=precision, mode=Mode.INFERENCE, n_groups=1
-        )
-        word_ids = vocabulary.word_ids
-    load_network(network, weight_file)
-    return CorpusEncoder(network, word_ids)

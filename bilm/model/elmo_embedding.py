@@ -17,16 +17,8 @@ from bilm.files import PathLike
 from bilm.layers import ScalarMix
 from bilm.layers.text import FramedWords, as_text, framed_words, tokens_of
 from bilm.model.bidirectional import BidirectionalLanguageModel
-from bilm.model.container import ModelSource, open_container
-from bilm.model.loading import read_options
-from bilm.model.word_vectors import (
-    CACHE,
-    CACHE_AND_CHARACTERS,
-    WordVectors,
-    as_config,
-    find_words,
-    from_config,
-)
+from bilm.model.container import ModelSource, open_container, read_options
+from bilm.model.words import CACHE, CACHE_AND_CHARACTERS, CHARACTERS, WordVectors, find_words
 from bilm.options import Options
 from bilm.warm_up import WarmUpText, read_text
 
@@ -100,23 +92,24 @@ class ELMoEmbedding(keras.layers.Layer):
         self.supports_masking = True
         self.supports_jit = False  # there are no strings in XLA
         options = read_options(options_file)
-        if weight_file is None:
-            source = from_config(words)
-        else:
-            source = find_words(options, weight_file, vocab_file, embedding_weight_file)
-        if train_language_model and source.kind in (CACHE, CACHE_AND_CHARACTERS):
+        if weight_file is not None:
+            words = _as_config(options, weight_file, vocab_file, embedding_weight_file)
+        if words is None:
+            raise InputError("words: what a saved layer says is needed without weight_file.")
+        kind = words["kind"]
+        if train_language_model and kind in (CACHE, CACHE_AND_CHARACTERS):
             raise InputError("train_language_model: a token cache stays as it is.")
-        beside = source.kind == CACHE_AND_CHARACTERS
+        cache_file = embedding_weight_file if kind == CACHE_AND_CHARACTERS else None
         self.language_model = BidirectionalLanguageModel(
             options,
             weight_file,
-            source.network_reads_characters,
-            None if beside else embedding_weight_file,
-            n_tokens=None if words is None else words["n_rows"],
+            use_character_inputs=kind in (CHARACTERS, CACHE_AND_CHARACTERS),
+            embedding_weight_file=None if cache_file else embedding_weight_file,
+            n_tokens=words["n_rows"],
             precision=precision,
         )
         self.word_vectors = WordVectors(
-            source, options, embedding_weight_file if beside else None, name="word_vectors"
+            kind, words["vocabulary"], options, cache_file, name="word_vectors"
         )
         self.n_layers = options.lstm.n_layers + 1
         self.dim = options.n_directions * options.lstm.projection_dim
@@ -198,13 +191,14 @@ class ELMoEmbedding(keras.layers.Layer):
         return vectors
 
     def all_layers(self, sentences: FramedWords) -> dict[str, tf.Tensor]:
-        """What `BidirectionalLanguageModel` returns, for sentences of words."""
+        """What `BidirectionalLanguageModel` returns, for sentences of words (batch, time + 2)."""
         tokens = self.word_vectors(sentences.words, encoder=self.language_model.encoder)
-        return self.language_model.read(tokens, sentences.present)
+        return self.language_model.read(tokens, sentences.mask)
 
     def _one_of_all(self, found: Mapping[str, tf.Tensor]) -> tf.Tensor:
         if self.mix is not None:
             return self.mix(found["lm_embeddings"], found["mask"])
+        # (layers,) x (batch, layers, time, dim) -> (batch, time, dim)
         return tf.einsum("k,bktd->btd", tf.constant(self._factors), found["lm_embeddings"])
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
@@ -237,8 +231,26 @@ class ELMoEmbedding(keras.layers.Layer):
             "do_layer_norm": mix is not None and mix.do_layer_norm,
             "train_language_model": model.trainable,
             "precision": model.precision,
-            "words": as_config(self.word_vectors, model.n_tokens),
+            "words": {
+                "kind": self.word_vectors.kind,
+                "vocabulary": self.word_vectors.vocabulary,
+                "n_rows": model.n_tokens,
+            },
         }
+
+
+def _as_config(
+    options: Options,
+    weight_file: PathLike,
+    vocab_file: PathLike | None,
+    embedding_weight_file: PathLike | None,
+) -> dict[str, Any]:
+    """Where words get their vectors, in the form of the argument `words`."""
+    source = find_words(options, weight_file, vocab_file, embedding_weight_file)
+    kind, char_cnn = source.kind, options.char_cnn
+    if kind == CACHE_AND_CHARACTERS and char_cnn is not None and char_cnn.dictionary is not None:
+        kind = CACHE  # characters of a dictionary have no ids in a graph
+    return {"kind": kind, "vocabulary": source.words, "n_rows": None}
 
 
 def _as_array(inputs: Any) -> Any:

@@ -8,8 +8,7 @@ import os
 from bilm.data import Vocabulary, load_vocab, vocab_of_words
 from bilm.errors import InputError
 from bilm.files import PathLike
-from bilm.model.container import ModelFiles, ModelSource, open_container
-from bilm.model.loading import read_options
+from bilm.model.container import ModelFiles, ModelSource, open_container, read_options
 from bilm.options import Options
 from bilm.training.checkpoint import (
     OPTIONS_FILE,
@@ -39,7 +38,7 @@ def load_language_model(
     Args:
         source: a folder of checkpoints, ours or the original's; or a folder, a ZIP file or a pair
             (options, weights) whose weights hold the softmax (`bilm dump --with_softmax`).
-        vocab_file: stands above the vocabulary that is with the model.
+        vocab_file: overrides the vocabulary that is with the model.
         precision: "float32", or "bfloat16" for products in bfloat16.
 
     Raises:

@@ -1,4 +1,4 @@
-"""A trained language model that scores text and fills places in it.
+"""A trained language model that scores text and finds words for places in it.
 
 predictor = Predictor.from_pretrained("model")
 scores = predictor.score(["They saw it ."])
@@ -7,32 +7,30 @@ words = predictor.substitutes(["They ___ it ."])
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from bilm.data import Vocabulary
-from bilm.embedding.sentence_forms import as_tokens, id_and_sentence, windows
+from bilm.embedding.corpus import Tokens
+from bilm.embedding.sentence_forms import check_stream, read_stream
 from bilm.errors import InputError
 from bilm.files import PathLike
 from bilm.model.container import ModelSource
 from bilm.prediction.loading import load_language_model
-from bilm.prediction.scores import SentenceScore, score_window
-from bilm.prediction.substitutes import (
+from bilm.prediction.scoring import (
     LikeliestWords,
     Request,
+    SentenceScore,
+    SentenceScorer,
     Substitutes,
-    window_substitutes,
 )
-from bilm.prediction.text import SentenceParts
-from bilm.training.evaluation import Scorer
 from bilm.training.language_model import LanguageModel
 from bilm.warm_up import WarmUpText, read_text
 
 GAP = "___"
 _DIRECTIONS = {"forward": (0,), "backward": (1,)}
-_WINDOW_TOKENS = 32768
 
-# Numbers of tokens from 0, "gaps" (tokens that are `GAP`) or "all".
+# Positions of tokens from 0, "gaps" (tokens that are `GAP`) or "all".
 Places = str | Sequence[int]
 
 
@@ -45,13 +43,16 @@ class Predictor:
     Attributes:
         options: the model's options.
         vocabulary: the words that it predicts.
+        scorer: runs the model; how many tokens are computed at a time can be set.
+        window_tokens: tokens of a stream that are read ahead; can be set.
     """
 
     def __init__(self, model: LanguageModel, vocabulary: Vocabulary) -> None:
         self.options = model.options
         self.vocabulary = vocabulary
         self._softmax = model.softmax
-        self._scorer = Scorer(model)
+        self.scorer = SentenceScorer(model, vocabulary)
+        self.window_tokens = 32768
 
     @classmethod
     def from_pretrained(
@@ -98,17 +99,37 @@ class Predictor:
             sentences, batch_size: as for `score`; with `with_ids` pairs (id, sentence).
             with_ids: yield pairs (id, `SentenceScore`), the ids as they came.
         """
-        parts = self._parts(sentences, batch_size)
-        named = _named(sentences, with_ids)
-        return self._score(named, parts, with_ids)
+        check_stream(sentences, batch_size)
+        requests = ((name, Request(s, ())) for name, s in read_stream(sentences, with_ids))
+        return self._by_window(
+            requests,
+            lambda window: self.scorer.scores([r.tokens for r in window], batch_size),
+            with_ids,
+        )
 
-    def _score(
-        self, named: Iterator[tuple[Any, list[str]]], parts: SentenceParts, with_ids: bool
+    def _by_window(
+        self,
+        requests: Iterable[tuple[Any, Request]],
+        compute: Callable[[list[Request]], Iterator[Any]],
+        with_ids: bool,
     ) -> Iterator[Any]:
-        for window in windows(named, _WINDOW_TOKENS, size=lambda item: len(item[1])):
-            scores = score_window(self._scorer, [tokens for _, tokens in window], parts)
-            for (name, _), score in zip(window, scores, strict=True):
-                yield (name, score) if with_ids else score
+        """The results of a stream of pairs (id, request), computed a window at a time."""
+
+        def results(window: list[tuple[Any, Request]]) -> Iterator[Any]:
+            computed = compute([request for _, request in window])
+            for (name, _), result in zip(window, computed, strict=True):
+                yield (name, result) if with_ids else result
+
+        window: list[tuple[Any, Request]] = []
+        n_tokens = 0
+        for item in requests:
+            window.append(item)
+            n_tokens += len(item[1].tokens) + 2
+            if n_tokens >= self.window_tokens:
+                yield from results(window)
+                window, n_tokens = [], 0
+        if window:
+            yield from results(window)
 
     def substitutes(
         self,
@@ -124,8 +145,8 @@ class Predictor:
 
         Args:
             sentences: lists of tokens, or text that is split on white space.
-            places: "gaps", the tokens that are `___`; "all" tokens; or numbers of tokens from 0,
-                the same for each sentence. What stands in a place is not read for it.
+            places: "gaps", the tokens that are `___`; "all" tokens; or positions of tokens from
+                0, the same for each sentence. The token in a place is not read for it.
             n: how many words.
             directions: "forward" or "backward" takes one direction alone; None takes all that the
                 model has, as a product (see `bilm.prediction.substitutes`).
@@ -160,7 +181,7 @@ class Predictor:
         Args:
             with_ids: take pairs (id, sentence) and yield pairs (id, list), the ids as they came.
         """
-        parts = self._parts(sentences, batch_size)
+        check_stream(sentences, batch_size)
         if n < 1:
             raise InputError(f"n: a whole number from 1 is expected, not {n!r}.")
         if prior is not None and not 0 <= prior <= 1:
@@ -175,50 +196,27 @@ class Predictor:
         words = LikeliestWords(self._softmax, self.vocabulary, n, counted, prior)
         requests = (
             (name, Request(tokens, find_places(tokens, places, f"sentence {number}")))
-            for number, (name, tokens) in enumerate(_named(sentences, with_ids))
+            for number, (name, tokens) in enumerate(read_stream(sentences, with_ids))
         )
-        return self._substitutes(requests, parts, words, with_ids)
-
-    def _substitutes(
-        self,
-        requests: Iterator[tuple[Any, Request]],
-        parts: SentenceParts,
-        words: LikeliestWords,
-        with_ids: bool,
-    ) -> Iterator[Any]:
-        for window in windows(requests, _WINDOW_TOKENS, size=lambda item: len(item[1].tokens)):
-            found = window_substitutes(self._scorer, [r for _, r in window], parts, words)
-            for (name, _), result in zip(window, found, strict=True):
-                yield (name, result) if with_ids else result
-
-    def _parts(self, sentences: Any, batch_size: int | None) -> SentenceParts:
-        if isinstance(sentences, str):
-            raise InputError(f"a list of sentences is expected, not the text {sentences!r}.")
-        if batch_size is not None and batch_size < 1:
-            raise InputError(f"batch_size: a whole number from 1 is expected, not {batch_size!r}.")
-        return SentenceParts(self.options, self.vocabulary, batch_size)
+        return self._by_window(
+            requests, lambda window: self.scorer.substitutes(window, words, batch_size), with_ids
+        )
 
     def _directions(self, wanted: str | None) -> tuple[int, ...]:
-        there = tuple(range(self.options.n_directions))
+        of_model = tuple(range(self.options.n_directions))
         if wanted is None:
-            return there
+            return of_model
         if wanted not in _DIRECTIONS:
             raise InputError(
                 f"directions: 'forward', 'backward' or None is expected, not {wanted!r}."
             )
-        if not set(_DIRECTIONS[wanted]) <= set(there):
+        if not set(_DIRECTIONS[wanted]) <= set(of_model):
             raise InputError("directions: the model has the forward direction only.")
         return _DIRECTIONS[wanted]
 
 
-def _named(sentences: Iterable[Any], with_ids: bool) -> Iterator[tuple[Any, list[str]]]:
-    for number, item in enumerate(sentences):
-        name, sentence = id_and_sentence(item, number) if with_ids else (number, item)
-        yield name, list(as_tokens(sentence, number))
-
-
-def find_places(tokens: Sequence[str], places: Places, where: str) -> Sequence[int]:
-    """The numbers of the tokens that are places; arguments as for `Predictor.substitutes`.
+def find_places(tokens: Tokens, places: Places, where: str) -> Sequence[int]:
+    """The positions of the tokens that are places; arguments as for `Predictor.substitutes`.
 
     Raises:
         InputError: the sentence does not have them; `where` says which one it is.
@@ -226,13 +224,13 @@ def find_places(tokens: Sequence[str], places: Places, where: str) -> Sequence[i
     if places == "all":
         return range(len(tokens))
     if places == "gaps":
-        gaps = [place for place, token in enumerate(tokens) if token == GAP]
+        gaps = [position for position, token in enumerate(tokens) if token == GAP]
         if not gaps:
             raise InputError(f"{where}: no token is {GAP}, which stands for a place to fill.")
         return gaps
-    for place in places:
-        if not 0 <= int(place) < len(tokens):
+    for position in places:
+        if not 0 <= int(position) < len(tokens):
             raise InputError(
-                f"{where}: there is no token {place!r}; it has {len(tokens)}, counted from 0."
+                f"{where}: there is no token {position!r}; it has {len(tokens)}, counted from 0."
             )
-    return [int(place) for place in places]
+    return [int(position) for position in places]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bilm.layers import BatchSlice, Dropout, Negatives, States
-from bilm.layers.sampled_softmax import log_uniform_log_expected
+from bilm.layers.softmax import log_uniform_log_expected
 from bilm.training.feed import Feed, Marks
 from bilm.training.language_model import LanguageModel
 from bilm.training.negatives import Draw, draw_log_uniform

@@ -23,15 +23,39 @@ from typing import IO, Any
 
 import h5py
 import numpy as np
+from h5py import h5d, h5p, h5s, h5t
 
-from bilm.embedding.disk_array import DiskArray
-from bilm.embedding.hdf5_arrays import write_array
-from bilm.embedding.partial_file import EmbeddedSentence, PartialFile
+from bilm.embedding.partial_file import DiskArray, EmbeddedSentence, PartialFile
 from bilm.errors import InputError
 from bilm.files import PathLike, require_file
 
 SENTENCE_INDEX = "sentence_to_index"
 _CHUNK_BYTES = 8 * 2**20
+_LONGEST_KEY = 65000  # bytes; HDF5 and ZIP files have names of up to 64 KB
+
+_NAMES = h5p.create(h5p.LINK_CREATE)
+_NAMES.set_char_encoding(h5t.CSET_UTF8)
+_NAMES.set_create_intermediate_group(True)
+_DATASETS = h5p.create(h5p.DATASET_CREATE)
+_DATASETS.set_obj_track_times(False)  # the same vectors give the same file
+
+
+def write_array(file: h5py.File, name: str, array: np.ndarray) -> None:
+    """Write a dataset, as `file.create_dataset(name, data=array)` does, but at less cost.
+
+    Args:
+        file: open for writing.
+        name: of the dataset; "/" stands between the names of groups.
+        array: of numbers; its type is the dataset's.
+
+    Raises:
+        ValueError: there is a dataset of that name.
+    """
+    array = np.ascontiguousarray(array)
+    space = h5s.create_simple(array.shape)
+    kind = h5t.py_create(array.dtype)
+    dataset = h5d.create(file.id, name.encode(), kind, space, _DATASETS, _NAMES)
+    dataset.write(h5s.ALL, h5s.ALL, array)
 
 
 def write_hdf5(
@@ -247,3 +271,61 @@ class PackedVectors:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
+
+
+class SentenceKeys:
+    """Tells which sentences of a text are new, and refuses those that a file cannot name.
+
+    In HDF5 a "/" in a name opens a group, so that "a / b" is found under its own name, as readers
+    of `allennlp elmo`'s files expect, but cannot stand beside a sentence "a ". Empty steps and
+    steps of one full stop are passed over, so that "." alone names the file itself.
+
+    Args:
+        paths: True for HDF5, where "/" opens a group.
+    """
+
+    def __init__(self, paths: bool) -> None:
+        self._paths = paths
+        self._taken: dict[str, str] = {}  # names as HDF5 reads them, and the sentences
+        self._groups: set[str] = set()
+
+    def is_new(self, sentence: str, where: str) -> bool:
+        """Whether a sentence comes for the first time.
+
+        Args:
+            where: the file and line, for messages.
+
+        Raises:
+            InputError: the sentence cannot be a name, or not beside another one's.
+        """
+        if self._taken.get(sentence) == sentence:
+            return False
+        if "\0" in sentence or len(sentence.encode()) > _LONGEST_KEY:
+            raise self._refusal(
+                sentence, where, f"names have at most {_LONGEST_KEY} bytes, none of 0"
+            )
+        if not self._paths:
+            self._taken[sentence] = sentence
+            return True
+        steps = [step for step in sentence.split("/") if step not in ("", ".")]
+        name = "/".join(steps)
+        if not steps:
+            raise self._refusal(sentence, where, "in HDF5 it names the file itself")
+        groups = {"/".join(steps[:n]) for n in range(1, len(steps))}
+        other = self._taken.get(name)
+        if other == sentence:
+            return False
+        if other is not None or name in self._groups:
+            raise self._refusal(sentence, where, "in HDF5 another sentence has this name or group")
+        if not groups.isdisjoint(self._taken):
+            raise self._refusal(sentence, where, "in HDF5 another sentence has the name before a /")
+        self._taken[name] = sentence
+        self._groups |= groups
+        return True
+
+    def _refusal(self, sentence: str, where: str, reason: str) -> InputError:
+        shown = sentence if len(sentence) < 80 else f"{sentence[:77]}..."
+        return InputError(
+            f"{where}: {shown!r} cannot be a key: {reason}. Keys that are line numbers (the "
+            "default) are always possible."
+        )

@@ -1,0 +1,202 @@
+"""Models for programs that have TensorFlow and nothing of ours: SavedModels.
+
+`export_saved_model` writes a pretrained model with the signatures and names of TF-Hub's ELMo.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bilm.embedding.layer_choice import LayerChoice
+from bilm.errors import InputError
+from bilm.files import PathLike, folder_in_place, require_file
+from bilm.layers import ScalarMix
+from bilm.layers.text import FramedWords, framed_words, tokens_of
+from bilm.model import ELMoEmbedding
+from bilm.model.container import ModelSource
+from bilm.warm_up import WarmUpText
+
+# By this file a folder is known as a SavedModel.
+SAVED_MODEL = "saved_model.pb"
+
+Mix = ScalarMix | Sequence[float] | np.ndarray | None
+
+
+def export_saved_model(
+    source: ModelSource,
+    folder: PathLike,
+    *,
+    mix: Mix = None,
+    vocab_file: PathLike | None = None,
+    embedding_weight_file: PathLike | None = None,
+    precision: str = "float32",
+    warm_up: WarmUpText | None = None,
+    overwrite: bool = False,
+) -> str:
+    """Write a model that takes strings and needs no Python, as TF-Hub's ELMo is.
+
+    Signatures:
+        default: strings (batch,), sentences that are split on white space.
+        tokens: tokens (batch, time) string and sequence_len (batch,) int32; what comes after
+            sequence_len is not read.
+
+    Outputs, float32, zeros past a sentence's end; dim is n_directions * projection_dim:
+        word_emb (batch, time, projection_dim): the token encoder's.
+        lstm_outputs1 .. lstm_outputsN (batch, time, dim): those of the N LSTM layers.
+        elmo (batch, time, dim): the mix of all layers.
+        default (batch, dim): the mean of `elmo` over a sentence's tokens; zeros without any.
+
+    Args:
+        source: a folder or a ZIP file with weights and options, or a pair (options, weights).
+        folder: the folder to write; it gets its name when it is whole.
+        mix: of the layers: a trained `ScalarMix`, a weight for each layer that is used as it is,
+            or None for layers that weigh alike. A mix that normalises does so within each
+            sentence, so that its vectors do not depend on the batch.
+        vocab_file, embedding_weight_file, precision, warm_up: as for `ELMoEmbedding`.
+        overwrite: replace `folder` if it holds a SavedModel. Other folders are never replaced.
+
+    Returns:
+        `folder`.
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        InputError: a file is not what it should be, the mix does not fit, or `folder` is there.
+    """
+    with folder_in_place(folder, SAVED_MODEL if overwrite else None) as temporary:
+        elmo = ELMoEmbedding.from_pretrained(
+            source,
+            vocab_file=vocab_file,
+            embedding_weight_file=embedding_weight_file,
+            precision=precision,
+            warm_up=warm_up,
+            layers="average",
+        )
+        elmo.word_vectors.require_words()
+        served = ServedELMo(elmo, mix)
+        signatures = {"default": served.default, "tokens": served.tokens}
+        options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+        tf.saved_model.save(served, temporary, signatures=signatures, options=options)
+    return os.fspath(folder)
+
+
+class ServedELMo(tf.Module):
+    """Strings to vectors, with everything that it needs and no state.
+
+    Args:
+        elmo: the model; its own choice of layers is not used.
+        mix: makes the output `elmo`: a trained `ScalarMix`, a weight for each layer, or None for
+            layers that weigh alike. A mix that normalises does so within each sentence.
+
+    Raises:
+        InputError: the mix does not fit the model.
+    """
+
+    def __init__(self, elmo: ELMoEmbedding, mix: Mix = None) -> None:
+        super().__init__()
+        if isinstance(mix, str | int):
+            raise InputError(f"mix: a ScalarMix or a weight for each layer is expected: {mix!r}.")
+        choice = LayerChoice("average" if mix is None else mix, elmo.n_layers)
+        self._elmo = _Untracked(elmo)
+        self._factors = choice.weights
+        self._mix = _Untracked(mix if self._factors is None else None)
+        # What the functions hold on to, and nothing of Keras, whose layers would be saved as such.
+        layers: list[Any] = [elmo.language_model, elmo.word_vectors]
+        layers += [self._mix.value] if self._factors is None else []
+        self._variables = [weight.value for layer in layers for weight in layer.weights]
+        words = elmo.word_vectors.words
+        self._tables = [] if words is None else [words.table]
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec((None,), tf.string, "strings")])
+    def default(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The vectors of sentences (batch,), which are split on white space."""
+        return self._vectors(framed_words(tokens_of(strings)))
+
+    @tf.function(
+        autograph=False,
+        input_signature=[
+            tf.TensorSpec((None, None), tf.string, "tokens"),
+            tf.TensorSpec((None,), tf.int32, "sequence_len"),
+        ],
+    )
+    def tokens(self, tokens: tf.Tensor, sequence_len: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The vectors of sentences of tokens (batch, time), sequence_len (batch,) of them each."""
+        checks = [
+            tf.debugging.Assert(good, [f"sequence_len: {rule} is expected, not", sequence_len])
+            for good, rule in (
+                (tf.size(sequence_len) == tf.shape(tokens)[0], "a length for each row of tokens"),
+                (tf.reduce_all(sequence_len >= 0), "0 or more"),
+                (tf.reduce_all(sequence_len <= tf.shape(tokens)[1]), "at most the axis of tokens"),
+            )
+        ]
+        with tf.control_dependencies(checks):
+            return self._vectors(framed_words(tokens, tf.identity(sequence_len)))
+
+    def _vectors(self, sentences: FramedWords) -> dict[str, tf.Tensor]:
+        found = self._elmo.value.all_layers(sentences)
+        layers = found["lm_embeddings"]
+        mask = tf.cast(found["mask"], tf.float32)[..., tf.newaxis]  # (batch, time, 1)
+        mixed = self._mixed(found) * mask
+        n_tokens = tf.cast(tf.maximum(found["lengths"], 1), tf.float32)[:, tf.newaxis]
+        outputs = {
+            "word_emb": found["token_embeddings"][:, 1:-1] * mask,
+            "elmo": mixed,
+            "default": tf.reduce_sum(mixed, axis=1) / n_tokens,
+        }
+        for k in range(1, layers.shape[1]):
+            outputs[f"lstm_outputs{k}"] = layers[:, k]
+        return outputs
+
+    def _mixed(self, found: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        layers, mask = found["lm_embeddings"], found["mask"]
+        if self._factors is not None:
+            # (layers,) x (batch, layers, time, dim) -> (batch, time, dim)
+            return tf.einsum("k,bktd->btd", tf.constant(self._factors), layers)
+
+        def of_one(sentence: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+            mixed = self._mix.value(*(x[tf.newaxis] for x in sentence))
+            return (mixed[0] if self._mix.value.return_regularization else mixed)[0]
+
+        signature = tf.TensorSpec((None, layers.shape[-1]), tf.float32)
+        return tf.map_fn(of_one, (layers, mask), fn_output_signature=signature)
+
+
+class _Untracked:
+    """A value that is not saved with the module."""
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+
+def read_mix(keras_file: PathLike, name: str | None = None) -> ScalarMix:
+    """The trained mix of a model that Keras saved.
+
+    Args:
+        keras_file: a `.keras` file.
+        name: of the mix, when there are several: that of the `ELMoEmbedding`, or what
+            `weight_layers` was called with.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: Keras cannot load it, or it does not hold one mix of that name.
+    """
+    path = require_file(keras_file, "Keras model")
+    try:
+        model = keras.saving.load_model(path, compile=False)
+    except (ValueError, TypeError, KeyError, OSError) as error:
+        first = str(error).strip().partition("\n")[0]
+        raise InputError(f"{path}: Keras cannot load it: {first}") from error
+    mixes = [layer for layer in model._flatten_layers() if isinstance(layer, ScalarMix)]
+    found = [mix for mix in mixes if name in (None, mix.name)]
+    if len(found) != 1:
+        wanted = (
+            "is expected, or the name of one" if name is None else f"called {name!r} is expected"
+        )
+        names = ", ".join(repr(mix.name) for mix in mixes) or "none"
+        raise InputError(f"mix: one mix of layers {wanted}; {path} has {names}.")
+    return found[0]
