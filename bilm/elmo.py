@@ -40,7 +40,7 @@ NewArray = Callable[[tuple[int, ...]], Any]
 class ELMo:
     """A pretrained language model that turns sentences into vectors.
 
-    Made by `ELMo.from_pretrained`. Each sentence stands alone: its vectors do not depend on the
+    Made by `ELMo.from_pretrained`. Each sentence is read alone: its vectors do not depend on the
     others, nor on how they are batched.
 
     Attributes:

@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from bilm import Batcher, ELMo, ELMoEmbedding, InputError, TokenBatcher, dump_token_embeddings
 from tests import oracle
+from tests.small_models import write_small_model
 
 TEXT = ["the cat sees a bird .", "", "a dog", "the the </S> the", "ünïcödé 猫 ."]
 TOKENS = [line.split() for line in TEXT]
@@ -24,42 +25,33 @@ def close(actual, expected):
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-6)
 
 
-def write(folder, kind, **changes):
-    """A model folder with a vocabulary; returns options, weights and the folder."""
-    options = oracle.MODELS[kind] | changes
-    weights = oracle.random_weights(options, seed=7)
-    oracle.write_model(folder, options, weights)
-    n_words = options.get("n_tokens_vocab", len(WORDS))
-    words = [*WORDS, *(f"w{n}" for n in range(n_words - len(WORDS)))]
-    (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
-    return options, weights, folder
-
-
 @pytest.fixture(scope="module")
 def characters(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("characters"), "as_published")
+    return write_small_model(tmp_path_factory.mktemp("characters"), "as_published", WORDS)
 
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("words"), "one_direction_one_layer_words")
+    return write_small_model(
+        tmp_path_factory.mktemp("words"), "one_direction_one_layer_words", WORDS
+    )
 
 
 @pytest.fixture(scope="module")
 def cached(characters, tmp_path_factory):
     """The files of a token cache: of another model, so that one sees whose vectors are taken."""
     folder = tmp_path_factory.mktemp("cached")
-    _, other, _ = write(folder, "as_published")
+    other = write_small_model(folder, "as_published", WORDS).weights
     other = {name: value * 1.5 for name, value in other.items()}
     oracle.write_model(folder, oracle.MODELS["as_published"], other)
     files = (folder / "vocab.txt", folder / "options.json", folder / "weights.hdf5")
     dump_token_embeddings(*files, folder / "tokens.hdf5")
-    return characters[2], folder / "tokens.hdf5"
+    return characters.folder, folder / "tokens.hdf5"
 
 
 @pytest.fixture(scope="module")
 def elmo(characters):
-    layer = ELMoEmbedding.from_pretrained(characters[2], l2_coef=0.1)
+    layer = ELMoEmbedding.from_pretrained(characters.folder, l2_coef=0.1)
     layer.mix.W.assign([0.3, -0.5, 0.1])
     layer.mix.gamma.assign([1.5])
     return layer
@@ -119,8 +111,8 @@ LAYERS = {
 @pytest.mark.parametrize("kind", LAYERS)
 def test_layers_that_stay_as_they_are(words, kind):
     layers, factors = LAYERS[kind]
-    layer = ELMoEmbedding.from_pretrained(words[2], layers=layers)
-    every = ELMo.from_pretrained(words[2]).encode(TEXT, "all", output="padded").vectors
+    layer = ELMoEmbedding.from_pretrained(words.folder, layers=layers)
+    every = ELMo.from_pretrained(words.folder).encode(TEXT, "all", output="padded").vectors
     wanted = np.einsum("k,bktd->btd", factors, every)
     close(layer(TEXT), wanted)
     assert layer.trainable_variables == []
@@ -141,18 +133,18 @@ def test_a_mix_that_normalises_is_zero_at_padding(characters):
 
 def test_a_model_of_words(words):
     """A word without an id has the trained vector of <UNK>."""
-    layer = ELMoEmbedding.from_pretrained(words[2], layers="top")
-    ids = TokenBatcher(words[2] / "vocab.txt").batch_sentences(TOKENS)
-    wanted = ELMo.from_pretrained(words[2]).encode(TEXT, "top", output="padded").vectors
+    layer = ELMoEmbedding.from_pretrained(words.folder, layers="top")
+    ids = TokenBatcher(words.vocab_file).batch_sentences(TOKENS)
+    wanted = ELMo.from_pretrained(words.folder).encode(TEXT, "top", output="padded").vectors
     for text in (TEXT, TOKENS, ids):
         close(layer(text), wanted)
 
 
 def test_a_model_of_words_without_its_vocabulary_takes_ids(words):
-    pair = (words[2] / "options.json", words[2] / "weights.hdf5")
+    pair = words.files
     layer = ELMoEmbedding(*pair, layers="top")
-    ids = TokenBatcher(words[2] / "vocab.txt").batch_sentences(TOKENS)
-    close(layer(ids), ELMoEmbedding.from_pretrained(words[2], layers="top")(TEXT))
+    ids = TokenBatcher(words.vocab_file).batch_sentences(TOKENS)
+    close(layer(ids), ELMoEmbedding.from_pretrained(words.folder, layers="top")(TEXT))
     for text in (TEXT, keras.Input((), dtype="string")):
         with pytest.raises(InputError, match="a model of words takes text with the vocabulary"):
             layer(text)
@@ -180,7 +172,7 @@ def test_a_cache_with_the_characters_beside_it(cached):
 def lstms_alone(cached, tmp_path_factory):
     """A model whose weights have no character encoder, and its cache."""
     folder, cache = tmp_path_factory.mktemp("lstms"), cached[1]
-    options, weights, _ = write(folder, "as_published")
+    options, weights, _ = write_small_model(folder, "as_published", WORDS)
     kept = {name: value for name, value in weights.items() if name.startswith("RNN")}
     oracle.write_model(folder, options, kept)
     return folder, cache
@@ -227,7 +219,7 @@ def build_tagger(elmo, axes):
 
 
 def test_the_loss_counts_tokens_only(words):
-    elmo = ELMoEmbedding.from_pretrained(words[2], l2_coef=0.1)
+    elmo = ELMoEmbedding.from_pretrained(words.folder, l2_coef=0.1)
     elmo.mix.W.assign([0.3, -0.5])
     model = build_tagger(elmo, (None,))
     tokens = tf.ragged.constant(TOKENS).to_tensor("")
@@ -249,7 +241,7 @@ def test_the_loss_counts_tokens_only(words):
     ],
 )
 def test_fit_trains_the_mix_and_the_model_if_wanted(words, axes, trained):
-    elmo = ELMoEmbedding.from_pretrained(words[2], train_language_model=trained)
+    elmo = ELMoEmbedding.from_pretrained(words.folder, train_language_model=trained)
     model = build_tagger(elmo, axes)
     before = [variable.numpy().copy() for variable in elmo.weights]
     assert len(elmo.trainable_variables) == (len(before) if trained else 2)
@@ -262,11 +254,11 @@ def test_fit_trains_the_mix_and_the_model_if_wanted(words, axes, trained):
 
 
 def test_it_stays_float32_in_a_model_of_mixed_precision(words):
-    wanted = ELMoEmbedding.from_pretrained(words[2])(TEXT)
+    wanted = ELMoEmbedding.from_pretrained(words.folder)(TEXT)
     keras.mixed_precision.set_global_policy("mixed_bfloat16")
     try:
         text = keras.Input((), dtype="string")
-        elmo = ELMoEmbedding.from_pretrained(words[2])
+        elmo = ELMoEmbedding.from_pretrained(words.folder)
         model = keras.Model(text, [elmo(text), keras.layers.LSTM(2)(elmo(text))])
         vectors, hidden = model(tf.constant(TEXT))
     finally:
@@ -321,7 +313,7 @@ def test_each_layer_is_found_by_its_name(tmp_path, characters):
     from bilm import BidirectionalLanguageModel, CharacterIds, WordIds, weight_layers
 
     text = keras.Input((), dtype="string")
-    pair = (characters[2] / "options.json", characters[2] / "weights.hdf5")
+    pair = characters.files
     layers = BidirectionalLanguageModel(*pair)(CharacterIds(50)(text))
     mixed = weight_layers("parts", layers)["weighted_op"]
     known = keras.layers.Embedding(20, 4, mask_zero=True)(WordIds(WORDS)(text))
@@ -350,7 +342,7 @@ def test_all_kinds_of_words_are_saved_whole(request, tmp_path, kind):
 
 @pytest.mark.slow
 def test_a_model_of_keras_exports_with_its_words(tmp_path, words):
-    model = sentence_model(ELMoEmbedding.from_pretrained(words[2]))
+    model = sentence_model(ELMoEmbedding.from_pretrained(words.folder))
     model.export(tmp_path / "exported", verbose=False)
     loaded = tf.saved_model.load(str(tmp_path / "exported"))
     close(loaded.serve(tf.constant(TEXT)), model(tf.constant(TEXT)))
@@ -390,21 +382,21 @@ def test_inputs_that_are_refused(elmo, inputs, message):
 )
 def test_arguments_that_are_refused(characters, settings, message):
     with pytest.raises(InputError, match=message):
-        ELMoEmbedding.from_pretrained(characters[2], **settings)
+        ELMoEmbedding.from_pretrained(characters.folder, **settings)
 
 
 def test_files_that_are_refused(characters, words, cached):
-    options = characters[2] / "options.json"
+    options = characters.folder / "options.json"
     with pytest.raises(InputError, match="words: what a saved layer says is needed without weig"):
         ELMoEmbedding(options, None)
-    weights, cache = characters[2] / "weights.hdf5", cached[1]
+    weights, cache = characters.folder / "weights.hdf5", cached[1]
     with pytest.raises(InputError, match=r"tokens.hdf5: a token cache needs the vocabulary"):
         ELMoEmbedding(options, weights, embedding_weight_file=cache)
     with pytest.raises(InputError, match="train_language_model: a token cache stays as it is"):
         ELMoEmbedding.from_pretrained(
-            characters[2], embedding_weight_file=cache, train_language_model=True
+            characters.folder, embedding_weight_file=cache, train_language_model=True
         )
     with pytest.raises(InputError, match="8 words are expected, as many as the rows of 'embed"):
         ELMoEmbedding.from_pretrained(
-            characters[2], embedding_weight_file=cache, vocab_file=words[2] / "vocab.txt"
+            characters.folder, embedding_weight_file=cache, vocab_file=words.vocab_file
         )

@@ -133,7 +133,8 @@ def test_resume_after_kill_9(made, tmp_path):
     lines = [f"{LINES[0]} {n}" for n in range(20000)]
     (tmp_path / "text.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
     program = (
-        "import functools, sys; from bilm.cli import main; from bilm.embedding import partial_file; "
+        "import functools, sys; from bilm.cli import main; "
+        "from bilm.embedding import partial_file; "
         "often = functools.partial(partial_file.PartialFile, save_seconds=0.2, save_bytes=1e6); "
         "partial_file.PartialFile = often; sys.exit(main(sys.argv[1:]))"
     )
@@ -171,7 +172,7 @@ def test_a_long_sentence_stays_on_the_disk(place, monkeypatch, flags):
     Path("text.txt").write_text(f"bird\n{sentence}\na dog\n", encoding="utf-8")
     monkeypatch.setattr(place.model.corpus, "window_tokens", 20)
     monkeypatch.setattr(place.model.corpus, "chunk_tokens", 8)
-    in_parts = functools.partial(PartialFile, memory_bytes=1000, part_bytes=500)
+    in_parts = functools.partial(PartialFile, memory_bytes=1000)
     monkeypatch.setattr(partial_file, "PartialFile", in_parts)
     created = []
     create = DiskArray.create

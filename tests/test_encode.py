@@ -15,6 +15,7 @@ from bilm import ELMo, InputError, ScalarMix, dump_token_embeddings, weight_laye
 from bilm.embedding.corpus import CorpusEncoder
 from bilm.embedding.packed_batch import PackedRunner
 from tests import oracle
+from tests.small_models import write_small_model
 
 TEXT = ["the cat sees a bird .", "", "a dog", "the the the", "ünïcödé 猫 .", "bird"]
 TOKENS = [line.split() for line in TEXT]
@@ -33,17 +34,11 @@ def all_layers(options, weights, sentences):
     ]
 
 
-def write_model(folder, kind="as_published", seed=7):
-    options = oracle.MODELS[kind]
-    weights = oracle.random_weights(options, seed)
-    return options, weights, oracle.write_model(folder, options, weights)
-
-
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     """A loaded model, and what the formulas give for TOKENS."""
-    options, weights, files = write_model(tmp_path_factory.mktemp("model"))
-    return ELMo.from_pretrained(files), all_layers(options, weights, TOKENS)
+    made = write_small_model(tmp_path_factory.mktemp("model"), "as_published")
+    return ELMo.from_pretrained(made.files), all_layers(made.options, made.weights, TOKENS)
 
 
 @pytest.fixture(scope="module")
@@ -53,8 +48,8 @@ def chunked(tmp_path_factory):
 
 
 def small_chunks(folder, kind):
-    options, weights, files = write_model(folder, kind)
-    elmo = ELMo.from_pretrained(files)
+    options, weights, _ = write_small_model(folder, kind)
+    elmo = ELMo.from_pretrained(folder)
     elmo.corpus.window_tokens, elmo.corpus.chunk_tokens = 20, 8
     return elmo, options, weights
 
@@ -338,7 +333,7 @@ WORDS = ["<S>", "</S>", "<UNK>", "the", "a", "cat", "."]
 def cache(tmp_path_factory):
     """Paths of a vocabulary and of its token cache, made by the model of `model`."""
     folder = tmp_path_factory.mktemp("cache")
-    _, _, files = write_model(folder)
+    files = write_small_model(folder, "as_published").files
     vocabulary = folder / "words.txt"
     vocabulary.write_text("\n".join(WORDS) + "\n", encoding="utf-8")
     dump_token_embeddings(vocabulary, *files, folder / "cache.hdf5")
@@ -390,7 +385,8 @@ def test_a_cache_needs_its_vocabulary(cache, tmp_path):
 
 
 def test_a_model_of_words(tmp_path):
-    options, weights, files = write_model(tmp_path, "words")
+    made = write_small_model(tmp_path, "words")
+    files = made.files
     with pytest.raises(InputError, match="a model of words needs the vocabulary"):
         ELMo.from_pretrained(files)
     words = ["<S>", "</S>", "<UNK>", *(f"w{n}" for n in range(34))]
@@ -398,7 +394,7 @@ def test_a_model_of_words(tmp_path):
     elmo = ELMo.from_pretrained(files, vocab_file=tmp_path / "words.txt")
     vectors = elmo.encode(["w0 w33 unheard-of", "w5"], "all")
     ids = np.array([[1, 4, 37, 3, 2], [1, 9, 2, 0, 0]])
-    expected = oracle.embed(weights, options, ids).lm_embeddings
+    expected = oracle.embed(made.weights, made.options, ids).lm_embeddings
     close(vectors[0], expected[0])
     close(vectors[1], expected[1, :, :1])
 

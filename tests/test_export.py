@@ -24,8 +24,8 @@ from bilm import (
 )
 from bilm.cli import main
 from bilm.serving import read_mix
-from tests import oracle
 from tests.command_line import input_error, usage_error
+from tests.small_models import write_small_model
 
 TEXT = ["the cat sees a bird .", "", "a dog", "the the </S> the", "ünïcödé\u3000猫 ."]
 TOKENS = [line.split() for line in TEXT]
@@ -37,21 +37,11 @@ def close(actual, expected):
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-6)
 
 
-def write(folder, kind):
-    """A model folder with a vocabulary."""
-    options = oracle.MODELS[kind]
-    weights = oracle.random_weights(options, seed=8)
-    oracle.write_model(folder, options, weights)
-    n_words = options.get("n_tokens_vocab", len(WORDS))
-    words = [*WORDS, *(f"w{n}" for n in range(n_words - len(WORDS)))]
-    (folder / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
-    return folder
-
-
 @pytest.fixture(scope="module")
 def small(tmp_path_factory):
     """The folder of the model that is exported soonest: words, one direction, one layer."""
-    return write(tmp_path_factory.mktemp("small"), "one_direction_one_layer_words")
+    folder = tmp_path_factory.mktemp("small")
+    return write_small_model(folder, "one_direction_one_layer_words", WORDS, seed=8).folder
 
 
 @pytest.fixture(scope="module")
@@ -197,7 +187,7 @@ def in_a_process_without_bilm(tmp_path, folder):
 )
 def test_in_a_process_that_cannot_import_bilm(tmp_path, kind):
     """Any kind of model, by the command; its own files are gone."""
-    folder = write(tmp_path / "model", kind)
+    folder = write_small_model(tmp_path / "model", kind, WORDS, seed=8).folder
     elmo = ELMo.from_pretrained(folder)
     expected = expected_outputs(elmo, [1 / elmo.n_layers] * elmo.n_layers)
     assert main(["export", str(folder), str(tmp_path / "served")]) == 0
@@ -222,7 +212,8 @@ def cache(small, tmp_path_factory):
     """A model of characters and a token cache of its words, doubled to be told apart."""
     import h5py
 
-    folder = write(tmp_path_factory.mktemp("cached"), "short_words_261")
+    folder = tmp_path_factory.mktemp("cached")
+    write_small_model(folder, "short_words_261", WORDS, seed=8)
     files = (folder / "vocab.txt", folder / "options.json", folder / "weights.hdf5")
     dump_token_embeddings(*files, folder / "tokens.cache")
     with h5py.File(folder / "tokens.cache", "r+") as file:

@@ -16,7 +16,7 @@ ROOT = Path(bilm.__file__).parent
 LINES = (
     ("errors",),
     ("files",),
-    ("options",),
+    ("options", "warm_up"),
     ("data",),
     ("layers",),
     ("weights",),

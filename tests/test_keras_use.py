@@ -14,19 +14,16 @@ import tensorflow as tf
 
 from bilm import BidirectionalLanguageModel, weight_layers
 from tests import oracle
+from tests.small_models import write_small_model
 
 N_TAGS, L2 = 3, 0.05
 
 
-def write(folder, kind, **lstm):
-    options = oracle.MODELS[kind]
-    options = options | {"lstm": options["lstm"] | lstm}
-    return options, oracle.write_model(folder, options, oracle.random_weights(options, seed=6))
-
-
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("words"), "words", n_layers=1)
+    return write_small_model(
+        tmp_path_factory.mktemp("words"), "words", seed=6, lstm={"n_layers": 1}
+    )
 
 
 def build_tagger(files, trainable=False, n_uses=1, **mix_options):
@@ -57,7 +54,7 @@ def compiled(model, **settings):
 
 @pytest.fixture(scope="module")
 def examples(words):
-    ids = oracle.random_characters(words[0], [3, 5, 1, 4, 2, 5, 5, 3], seed=1)
+    ids = oracle.random_characters(words.options, [3, 5, 1, 4, 2, 5, 5, 3], seed=1)
     return ids, ids[:, 1:-1] % N_TAGS
 
 
@@ -72,7 +69,7 @@ def differ(variables, before):
 @pytest.fixture(scope="module")
 def fitted(words, examples):
     """A tagger that was trained, with the values of its parts from before."""
-    model, bilm, mix = build_tagger(words[1], l2_coef=L2, do_layer_norm=True)
+    model, bilm, mix = build_tagger(words.files, l2_coef=L2, do_layer_norm=True)
     before = copies(bilm.weights), copies(mix.trainable_variables)
     history = compiled(model).fit(*examples, batch_size=4, epochs=3, verbose=0)
     return model, bilm, mix, before, history.history["loss"]
@@ -92,7 +89,7 @@ def test_fit_trains_the_mix_and_leaves_the_language_model(fitted):
 
 
 def test_fit_trains_a_language_model_that_is_trainable(words, examples):
-    model, bilm, mix = build_tagger(words[1], trainable=True)
+    model, bilm, mix = build_tagger(words.files, trainable=True)
     before, of_mix = copies(bilm.weights), copies(mix.trainable_variables)
     assert len(bilm.trainable_variables) == len(before) == 7
     compiled(model).fit(*examples, batch_size=4, epochs=1, verbose=0)
@@ -101,7 +98,7 @@ def test_fit_trains_a_language_model_that_is_trainable(words, examples):
 
 
 def test_training_can_be_switched_on_and_off(words, examples):
-    model, bilm, _ = build_tagger(words[1])
+    model, bilm, _ = build_tagger(words.files)
     ids, _ = examples
     for trainable in (True, False):
         bilm.trainable = trainable
@@ -115,7 +112,7 @@ def test_training_can_be_switched_on_and_off(words, examples):
 
 @pytest.mark.parametrize("n_uses", [1, 2])
 def test_the_regularisation_is_among_the_losses_once(words, examples, n_uses):
-    model, _, mix = build_tagger(words[1], l2_coef=L2, n_uses=n_uses)
+    model, _, mix = build_tagger(words.files, l2_coef=L2, n_uses=n_uses)
     mix.W.assign([1.0, -2.0])
     assert len(model.losses) == 1
     np.testing.assert_allclose(model.losses[0], L2 * 5.0, 1e-6)
@@ -127,7 +124,7 @@ def test_the_regularisation_is_among_the_losses_once(words, examples, n_uses):
 
 def test_the_mix_brings_the_mask_of_keras(words, examples):
     """What comes after it, a pooling layer here, sees the tokens alone."""
-    model, bilm, _ = build_tagger(words[1])
+    model, bilm, _ = build_tagger(words.files)
     ids, _ = examples
     mask = bilm(ids)["mask"].numpy()
     mixed = weight_layers("tagger", bilm(ids))["weighted_op"]
@@ -141,18 +138,18 @@ def test_the_mix_brings_the_mask_of_keras(words, examples):
 
 
 def test_a_mix_without_regularisation_adds_no_loss(words):
-    assert build_tagger(words[1])[0].losses == []
+    assert build_tagger(words.files)[0].losses == []
 
 
 def test_two_uses_share_one_mix(words):
-    model, _, mix = build_tagger(words[1], n_uses=2)
+    model, _, mix = build_tagger(words.files, n_uses=2)
     assert len(model.trainable_variables) == 4
     assert [layer for layer in model.layers if layer.name == "tagger"] == [mix]
 
 
 def test_two_mixes_over_one_language_model(words, examples):
     ids = keras.Input((None,), dtype="int32")
-    ops = BidirectionalLanguageModel(*words[1], use_character_inputs=False)(ids)
+    ops = BidirectionalLanguageModel(*words.files, use_character_inputs=False)(ids)
     mixed = [weight_layers(name, ops) for name in ("input", "output")]
     model = keras.Model(ids, [m["weighted_op"] for m in mixed])
     assert sorted(variable.name for variable in model.trainable_variables) == [
@@ -187,14 +184,14 @@ def test_saved_and_loaded_gives_the_same_and_trains_on(fitted, examples, tmp_pat
 def test_weights_alone_are_saved_and_loaded(fitted, words, examples, tmp_path):
     model = fitted[0]
     model.save_weights(tmp_path / "tagger.weights.h5")
-    other, _, _ = build_tagger(words[1], l2_coef=L2, do_layer_norm=True)
+    other, _, _ = build_tagger(words.files, l2_coef=L2, do_layer_norm=True)
     other.load_weights(tmp_path / "tagger.weights.h5")
     np.testing.assert_array_equal(other(examples[0]), model(examples[0]))
 
 
 def test_eager_graph_and_keras_give_the_same(words, examples):
     """The same mix over arrays, inside tf.function, and in a functional model."""
-    model, bilm, mix = build_tagger(words[1])
+    model, bilm, mix = build_tagger(words.files)
     mix.W.assign([0.3, -0.4])
     ids, _ = examples
     vectors = keras.Model(model.input, model.get_layer("tagger").output[0])
@@ -211,10 +208,10 @@ def test_eager_graph_and_keras_give_the_same(words, examples):
 def test_a_model_of_mixed_precision(words, examples):
     """The language model and the mix stay float32 whatever the rest of the model computes in."""
     ids, tags = examples
-    expected = BidirectionalLanguageModel(*words[1], use_character_inputs=False)(ids)
+    expected = BidirectionalLanguageModel(*words.files, use_character_inputs=False)(ids)
     keras.mixed_precision.set_global_policy("mixed_bfloat16")
     try:
-        model, bilm, mix = build_tagger(words[1])
+        model, bilm, mix = build_tagger(words.files)
         ours = bilm(ids)["lm_embeddings"]
         compiled(model).fit(ids, tags, batch_size=8, epochs=1, verbose=0)
     finally:
@@ -238,7 +235,8 @@ np.save(sys.argv[3], model.predict(np.load(sys.argv[2]), verbose=0))
 @pytest.mark.parametrize("kind", ["words", "short_words_261", "one_direction"])
 def test_loaded_in_another_process(tmp_path, kind):
     """The files of the model are not needed any more."""
-    options, files = write(tmp_path / "model", kind)
+    made = write_small_model(tmp_path / "model", kind, seed=6)
+    options, files = made.options, made.files
     ids = oracle.random_characters(options, [3, 5, 1], seed=1)
     model, _, mix = build_tagger(files)
     mix.W.assign([0.3, 0.1, -0.4])

@@ -12,33 +12,27 @@ import tensorflow as tf
 from bilm import BidirectionalLanguageModel, Options
 from bilm.errors import InputError
 from tests import oracle
-
-
-def write(folder, kind, **changes):
-    """Options and weights of a kind of model: (options, weights, their files)."""
-    options = oracle.MODELS[kind] | changes
-    weights = oracle.random_weights(options, seed=6)
-    return options, weights, oracle.write_model(folder, options, weights)
+from tests.small_models import write_small_model
 
 
 @pytest.fixture(scope="module")
 def characters(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("characters"), "short_words_261")
+    return write_small_model(tmp_path_factory.mktemp("characters"), "short_words_261", seed=6)
 
 
 @pytest.fixture(scope="module")
 def words(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("words"), "words")
+    return write_small_model(tmp_path_factory.mktemp("words"), "words", seed=6)
 
 
 @pytest.fixture(scope="module")
 def of_characters(characters):
-    return BidirectionalLanguageModel(*characters[2])
+    return BidirectionalLanguageModel(*characters.files)
 
 
 @pytest.fixture(scope="module")
 def of_words(words):
-    return BidirectionalLanguageModel(*words[2], use_character_inputs=False)
+    return BidirectionalLanguageModel(*words.files, use_character_inputs=False)
 
 
 WIDTH = 7
@@ -105,14 +99,14 @@ def test_ids_out_of_range_within_a_graph_are_an_error_too(of_words):
 
 @pytest.mark.parametrize("dtype", ["uint8", "int16", "uint16", "int32", "int64", "uint64"])
 def test_integers_of_every_size(of_words, words, dtype):
-    ids = oracle.random_characters(words[0], [3, 1], seed=1)
+    ids = oracle.random_characters(words.options, [3, 1], seed=1)
     np.testing.assert_array_equal(
         of_words(ids.astype(dtype))["lm_embeddings"], of_words(ids)["lm_embeddings"]
     )
 
 
 def test_lists_are_taken_as_they_are(of_words, words):
-    ids = oracle.random_characters(words[0], [3, 1], seed=1)
+    ids = oracle.random_characters(words.options, [3, 1], seed=1)
     np.testing.assert_array_equal(
         of_words(ids.tolist())["lm_embeddings"], of_words(ids)["lm_embeddings"]
     )
@@ -138,7 +132,7 @@ def test_rows_without_any_token(of_characters):
 
 
 def test_files_that_are_not_what_they_should_be(tmp_path, characters, words):
-    options_file, weight_file = characters[2]
+    options_file, weight_file = characters.files
     model = BidirectionalLanguageModel
     with pytest.raises(FileNotFoundError, match=r"The options file '.*none' does not exist\."):
         model(tmp_path / "none", weight_file)
@@ -159,19 +153,19 @@ def test_files_that_are_not_what_they_should_be(tmp_path, characters, words):
     with pytest.raises(InputError, match=message):
         model(options_file, weight_file, use_character_inputs=False)
     with pytest.raises(InputError, match="no char_cnn: the model takes words, not characters"):
-        model(*words[2])
+        model(*words.files)
 
 
 def test_arguments_that_do_not_go_together(characters, words):
     model = BidirectionalLanguageModel
     with pytest.raises(InputError, match="embedding_weight_file is for word ids: use_character"):
-        model(*characters[2], embedding_weight_file=words[2][1])
+        model(*characters.files, embedding_weight_file=words.files[1])
     with pytest.raises(InputError, match="max_batch_size: a whole number from 1 is expected, not"):
-        model(*characters[2], max_batch_size=0, stateful=True)
+        model(*characters.files, max_batch_size=0, stateful=True)
     with pytest.raises(InputError, match="n_tokens: the rows of the word table are needed"):
-        model(words[2][0], None, use_character_inputs=False)
+        model(words.files[0], None, use_character_inputs=False)
     with pytest.raises(InputError, match="precision: one of float32, bfloat16 is expected"):
-        model(*words[2], use_character_inputs=False, precision="float64")
+        model(*words.files, use_character_inputs=False, precision="float64")
 
 
 def test_options_as_a_dict_or_read(characters, of_characters):
@@ -186,7 +180,8 @@ def test_options_as_a_dict_or_read(characters, of_characters):
 @pytest.mark.parametrize("kind", ["one_direction", "one_direction_one_layer_words"])
 def test_one_direction(tmp_path, kind):
     """The last axis holds the forward direction alone; reading does not go back."""
-    options, weights, files = write(tmp_path, kind)
+    made = write_small_model(tmp_path, kind, seed=6)
+    options, weights, files = made.options, made.weights, made.files
     is_words = "char_cnn" not in options
     model = BidirectionalLanguageModel(*files, use_character_inputs=not is_words)
     ids = oracle.random_characters(options, [4, 0, 6, 1], seed=2)
@@ -198,8 +193,10 @@ def test_one_direction(tmp_path, kind):
 
 
 def test_products_in_bfloat16_are_near(words, of_words):
-    ids = oracle.random_characters(words[0], [5, 3, 4], seed=1)
-    near = BidirectionalLanguageModel(*words[2], False, precision="bfloat16")(ids)["lm_embeddings"]
+    ids = oracle.random_characters(words.options, [5, 3, 4], seed=1)
+    near = BidirectionalLanguageModel(*words.files, False, precision="bfloat16")(ids)[
+        "lm_embeddings"
+    ]
     exact = of_words(ids)["lm_embeddings"]
     assert near.dtype == tf.float32
     assert 0 < np.linalg.norm(near - exact) < 0.03 * np.linalg.norm(exact)
@@ -207,7 +204,7 @@ def test_products_in_bfloat16_are_near(words, of_words):
 
 @pytest.fixture
 def stateful(words):
-    return BidirectionalLanguageModel(*words[2], False, max_batch_size=3, stateful=True)
+    return BidirectionalLanguageModel(*words.files, False, max_batch_size=3, stateful=True)
 
 
 def test_kept_states_go_on_row_by_row(stateful, words):
@@ -223,7 +220,7 @@ def test_kept_states_go_on_row_by_row(stateful, words):
 
 
 def test_reset_states(stateful, words):
-    ids = oracle.random_characters(words[0], [2, 5], seed=1)
+    ids = oracle.random_characters(words.options, [2, 5], seed=1)
     first = stateful(ids)["lm_embeddings"]
     assert np.abs(stateful(ids)["lm_embeddings"] - first).max() > 1e-3
     stateful.reset_states()
@@ -231,7 +228,7 @@ def test_reset_states(stateful, words):
 
 
 def test_a_batch_over_max_batch_size(stateful, words):
-    ids = oracle.random_characters(words[0], [2, 5, 1, 1], seed=1)
+    ids = oracle.random_characters(words.options, [2, 5, 1, 1], seed=1)
     message = "ids: 4 sentences in a batch; states are kept for max_batch_size = 3"
     with pytest.raises(InputError, match=message):
         stateful(ids)
@@ -239,7 +236,7 @@ def test_a_batch_over_max_batch_size(stateful, words):
 
 def test_a_batch_over_max_batch_size_within_a_graph(stateful, words):
     traced = tf.function(stateful, input_signature=[tf.TensorSpec((None, None), tf.int32)])
-    ids = oracle.random_characters(words[0], [2, 5, 1, 1], seed=1)
+    ids = oracle.random_characters(words.options, [2, 5, 1, 1], seed=1)
     traced(tf.constant(ids[:2]))
     before = [variable.numpy() for variable in stateful.weights]
     message = "too many sentences in a batch; states are kept for max_batch_size = 3"
@@ -263,5 +260,5 @@ def test_a_model_from_its_configuration(words, of_words):
     assert copy.get_config() == config
     assert [v.shape for v in copy.weights] == [v.shape for v in of_words.weights]
     copy.set_weights(of_words.get_weights())
-    ids = oracle.random_characters(words[0], [2, 5], seed=1)
+    ids = oracle.random_characters(words.options, [2, 5], seed=1)
     np.testing.assert_array_equal(copy(ids)["lm_embeddings"], of_words(ids)["lm_embeddings"])

@@ -47,7 +47,7 @@ class LayerChoice:
 
     @property
     def needs_whole_sentence(self) -> bool:
-        """Whether a place's vector depends on the other places: the mix normalises layers."""
+        """Whether a token's vector depends on the other tokens: the mix normalises layers."""
         return self._mix is not None
 
     @property
@@ -76,7 +76,7 @@ class LayerChoice:
             mixed = self._mix(tf.constant(layers[np.newaxis]), tf.constant(mask))
             mixed = mixed[0] if self._mix.return_regularization else mixed
             return mixed[0].numpy()
-        # One layer after the other: each value depends on its own place only, to the last bit.
+        # One layer after the other: each value depends on its own token only, to the last bit.
         result = layers[0] * self._weights[0]  # type: ignore[index]
         for layer, weight in zip(layers[1:], self._weights[1:], strict=True):  # type: ignore[index]
             result += weight * layer
@@ -141,7 +141,7 @@ def check_pooling(pooling: str | None) -> str | None:
 
 
 class Pool:
-    """One vector of many, given a stretch of them at a time.
+    """One vector of many, which are given in parts.
 
     Args:
         pooling: "mean" or "max", over the tokens.

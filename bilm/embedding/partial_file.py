@@ -40,11 +40,26 @@ class IndexEntry(NamedTuple):
         line: number of the sentence's line in the text, from 0.
         text: the sentence, without white space around it.
         n_tokens: its tokens.
+        checksum: of the lines and texts so far, this one included.
     """
 
     line: int
     text: str
     n_tokens: int
+    checksum: int
+
+    def encoded(self) -> bytes:
+        """The line of the file."""
+        return f"{self.line}\t{self.n_tokens}\t{self.checksum:08x}\t{self.text}\n".encode()
+
+    @classmethod
+    def parsed(cls, line: bytes) -> IndexEntry | None:
+        """The inverse of `encoded`; None if the line is cut off."""
+        fields = line.rstrip(b"\n").split(b"\t", 3)
+        if not line.endswith(b"\n") or len(fields) != 4:
+            return None
+        number, n_tokens, checksum, text = fields
+        return cls(int(number), text.decode(), int(n_tokens), int(checksum, 16))
 
 
 class DiskArray:
@@ -131,8 +146,7 @@ class PartialFile:
         run: what is computed, JSON-able; "shape" is that of a sentence's array, with None for the
             number of tokens, and "dtype" its type.
         save_seconds, save_bytes: what was added is saved so often.
-        memory_bytes: larger arrays are read and written in parts.
-        part_bytes: of such a part.
+        memory_bytes: larger arrays are read and written in parts of half of that.
 
     Attributes:
         n_sentences, n_tokens: how many there are.
@@ -149,14 +163,13 @@ class PartialFile:
         save_seconds: float = 5.0,
         save_bytes: int = 256 * 2**20,
         memory_bytes: int = 32 * 2**20,
-        part_bytes: int = _PART_BYTES,
     ) -> None:
         self.folder = os.fspath(folder)
         self.shape = tuple(run["shape"])
         self.dtype = np.dtype(run["dtype"])
         self.n_sentences = self.n_tokens = 0
         self._save_seconds, self._save_bytes = save_seconds, save_bytes
-        self._memory_bytes, self._part_bytes = memory_bytes, part_bytes
+        self._memory_bytes, self._part_bytes = memory_bytes, memory_bytes // 2
         self._size = self._checksum = 0
         self._pending: list[bytes] = []
         self._n_long = 0
@@ -183,7 +196,7 @@ class PartialFile:
             raise InputError(f"{self.folder}: another process is writing there.") from error
 
     def _recover(self, run: Mapping[str, Any]) -> None:
-        """Take up what is whole, and cut off what is not."""
+        """Keep what is whole, and cut off what is not."""
         if os.path.exists(self._path("run.json")):
             before = read_json_object(self._path("run.json"))
             names = sorted(set(before) | set(run))
@@ -197,10 +210,10 @@ class PartialFile:
         written, end = os.path.getsize(self._path("vectors")), 0
         self._index.seek(0)
         for line in self._index:
-            found = _parse(line)
-            if found is None or self._size + self._n_bytes(found[0].n_tokens) > written:
+            entry = IndexEntry.parsed(line)
+            if entry is None or self._size + self._n_bytes(entry.n_tokens) > written:
                 break
-            self._count(found[0], found[1])
+            self._count(entry)
             end += len(line)
         self._index.truncate(end)
         self._vectors.truncate(self._size)
@@ -214,11 +227,11 @@ class PartialFile:
     def _n_bytes(self, n_tokens: int) -> int:
         return self.dtype.itemsize * math.prod(self._shape_of(n_tokens))
 
-    def _count(self, entry: IndexEntry, checksum: int) -> None:
+    def _count(self, entry: IndexEntry) -> None:
         self.n_sentences += 1
         self.n_tokens += entry.n_tokens
         self._size += self._n_bytes(entry.n_tokens)
-        self._checksum = checksum
+        self._checksum = entry.checksum
 
     def after_those_done(
         self, sentences: Iterable[tuple[int, str]], source: str
@@ -255,9 +268,9 @@ class PartialFile:
             self._copy(vectors)
         else:
             self._vectors.write(as_dtype(vectors, self.dtype).tobytes())
-        checksum = _add(self._checksum, line, text)
-        self._pending.append(f"{line}\t{n_tokens}\t{checksum:08x}\t{text}\n".encode())
-        self._count(IndexEntry(line, text, n_tokens), checksum)
+        entry = IndexEntry(line, text, n_tokens, _add(self._checksum, line, text))
+        self._pending.append(entry.encoded())
+        self._count(entry)
         when, size = self._saved
         if self._size - size > self._save_bytes or time.monotonic() - when > self._save_seconds:
             self.save()
@@ -284,9 +297,9 @@ class PartialFile:
         """What is in the index, in its order."""
         with open(self._path("index"), "rb") as index:
             for line in index:
-                found = _parse(line)
-                if found is not None:
-                    yield found[0]
+                entry = IndexEntry.parsed(line)
+                if entry is not None:
+                    yield entry
 
     def sentences(self) -> Iterator[EmbeddedSentence]:
         """The sentences with their vectors; those of a long one stay on the disk."""
@@ -333,15 +346,6 @@ def as_dtype(vectors: np.ndarray, dtype: np.dtype) -> np.ndarray:
         raise InputError(
             f"dtype: {dtype} holds values up to 65504, and a vector has {largest:g}."
         ) from error
-
-
-def _parse(line: bytes) -> tuple[IndexEntry, int] | None:
-    """A line of the index and its checksum; None if it is cut off."""
-    fields = line.rstrip(b"\n").split(b"\t", 3)
-    if not line.endswith(b"\n") or len(fields) != 4:
-        return None
-    number, n_tokens, checksum, text = fields
-    return IndexEntry(int(number), text.decode(), int(n_tokens)), int(checksum, 16)
 
 
 def _add(checksum: int, line: int, text: str) -> int:

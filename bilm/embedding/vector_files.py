@@ -2,7 +2,7 @@
 
 A sentence's key is the number of its line from 0, or the sentence itself. HDF5 lists keys in the
 order of text: sort numbers as numbers. `sentence_to_index`, shape (1,), is a JSON object from
-sentence to key; of a sentence that stands on several lines it names the last.
+sentence to key; of a sentence that is on several lines it names the last.
 
 The packed layout, for very many sentences, has few arrays, in HDF5 or .npz:
 
@@ -45,7 +45,7 @@ def write_array(file: h5py.File, name: str, array: np.ndarray) -> None:
 
     Args:
         file: open for writing.
-        name: of the dataset; "/" stands between the names of groups.
+        name: of the dataset; "/" separates the names of groups.
         array: of numbers; its type is the dataset's.
 
     Raises:
@@ -260,7 +260,7 @@ class PackedVectors:
         return int(self._lines[k])
 
     def text(self, k: int) -> str:
-        """The sentence as it stood in the text."""
+        """The sentence as it was in the text."""
         if "text" not in self._file:
             raise InputError(f"{self._path}: holds no text; it was left out when it was written.")
         start, stop = self._file["text_offsets"][k : k + 2]
@@ -277,7 +277,7 @@ class SentenceKeys:
     """Tells which sentences of a text are new, and refuses those that a file cannot name.
 
     In HDF5 a "/" in a name opens a group, so that "a / b" is found under its own name, as readers
-    of `allennlp elmo`'s files expect, but cannot stand beside a sentence "a ". Empty steps and
+    of `allennlp elmo`'s files expect, but cannot be beside a sentence "a ". Empty steps and
     steps of one full stop are passed over, so that "." alone names the file itself.
 
     Args:

@@ -83,6 +83,7 @@ class ScalarMix(keras.layers.Layer):
         if self.use_top_only:
             return gamma * lm_embeddings[:, -1]
         weights = tf.nn.softmax(tf.convert_to_tensor(self.W))
+        # (layers,) x (batch, layers, time, dim) -> (batch, time, dim)
         return gamma * tf.einsum("k,bktd->btd", weights, self._normed(lm_embeddings, mask))
 
     def compute_mask(self, lm_embeddings: Any, previous_mask: Any = None) -> None:
@@ -98,11 +99,12 @@ class ScalarMix(keras.layers.Layer):
         """(layer - mean) / sqrt(variance + 1e-12), over the unmasked values of each layer."""
         if not self.do_layer_norm:
             return layers
-        here = tf.cast(mask, layers.dtype)[:, tf.newaxis, :, tf.newaxis]
-        count = tf.maximum(tf.reduce_sum(here), 1) * layers.shape[-1]
+        # (batch, time) -> (batch, 1, time, 1), as layers (batch, n_layers, time, dim)
+        mask = tf.cast(mask, layers.dtype)[:, tf.newaxis, :, tf.newaxis]
+        count = tf.maximum(tf.reduce_sum(mask), 1) * layers.shape[-1]
         axes = [0, 2, 3]
-        mean = tf.reduce_sum(layers * here, axes, keepdims=True) / count
-        variance = tf.reduce_sum(tf.square((layers - mean) * here), axes, keepdims=True) / count
+        mean = tf.reduce_sum(layers * mask, axes, keepdims=True) / count
+        variance = tf.reduce_sum(tf.square((layers - mean) * mask), axes, keepdims=True) / count
         return (layers - mean) * tf.math.rsqrt(variance + 1e-12)
 
     def get_config(self) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class BidirectionalLanguageModel(keras.layers.Layer):
     Call arguments:
         ids: integers, 0 is padding. Characters (batch, time + 2, max_characters_per_token) as
             `Batcher` gives them, or words (batch, time + 2) as `TokenBatcher` does; each sentence
-            stands between its begin and end tokens. A tensor, a NumPy array or a `keras.Input`.
+            is between its begin and end tokens. A tensor, a NumPy array or a `keras.Input`.
 
     Returns a dict of
         lm_embeddings: float32 (batch, n_layers + 1, time, 2 * projection_dim), the token layer
@@ -107,8 +107,8 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         if weight_file is not None:
             load_network(self.network, weight_file, embedding_weight_file)
         self._kept_states = self._add_states() if stateful else None
-        # Now that the layers are there, and not before: it is handed on to every variable, which
-        # a model that holds this one, and its optimizer, will ask.
+        # Once the layers exist: Keras sets it on every variable, where a model that holds this
+        # one, and its optimizer, look for it.
         self.trainable = trainable
         self.built = True
 
@@ -151,7 +151,7 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         Raises:
             InputError: ids of the wrong type, shape or range, or no sentence among them.
         """
-        ids = ids if hasattr(ids, "dtype") else _as_array(ids)
+        ids = ids if hasattr(ids, "dtype") else ids_as_array(ids)
         self.check(ids)
         array = np.asarray(ids)
         mask = (array > 0).any(axis=-1) if self.use_character_inputs else array > 0
@@ -168,7 +168,7 @@ class BidirectionalLanguageModel(keras.layers.Layer):
     def __call__(self, ids: Any, *args: Any, **kwargs: Any) -> Any:
         """Check the ids, then call as any Keras layer is called."""
         if not hasattr(ids, "dtype"):
-            ids = _as_array(ids)
+            ids = ids_as_array(ids)
         self.check(ids)
         if self.stateful and ids.shape[0] is not None and ids.shape[0] > self.max_batch_size:
             raise InputError(
@@ -301,7 +301,7 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         }
 
 
-def _as_array(ids: Any) -> np.ndarray:
+def ids_as_array(ids: Any) -> np.ndarray:
     """Lists as an array.
 
     Raises:

@@ -16,7 +16,7 @@ from bilm.errors import InputError
 from bilm.files import PathLike
 from bilm.layers import ScalarMix
 from bilm.layers.text import FramedWords, as_text, framed_words, tokens_of
-from bilm.model.bidirectional import BidirectionalLanguageModel
+from bilm.model.bidirectional import BidirectionalLanguageModel, ids_as_array
 from bilm.model.container import ModelSource, open_container, read_options
 from bilm.model.words import CACHE, CACHE_AND_CHARACTERS, CHARACTERS, WordVectors, find_words
 from bilm.options import Options
@@ -259,11 +259,5 @@ def _as_array(inputs: Any) -> Any:
     while isinstance(first, list | tuple) and first:
         first = next((item for item in first if not isinstance(item, list | tuple) or item), None)
     if isinstance(first, int | np.integer) and not isinstance(first, bool):
-        try:
-            return np.asarray(inputs)
-        except ValueError:
-            raise InputError(
-                "ids: the sentences are not of one length; fill them up with 0, as Batcher and "
-                "TokenBatcher do."
-            ) from None
+        return ids_as_array(inputs)
     return as_text(inputs)

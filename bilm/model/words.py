@@ -343,7 +343,7 @@ def load_network(
     if embedding_file is None:
         load_hdf5(weight_file, network.weight_table())
         return
-    # The weights of the encoder that made the cache may stand beside the LSTMs.
+    # The weights of the encoder that made the cache may be beside the LSTMs.
     load_hdf5(weight_file, weight_table(None, network.stacks), also=ENCODER_GROUPS)
     _load_table(network.encoder, embedding_file)
 

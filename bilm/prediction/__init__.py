@@ -1,4 +1,4 @@
-"""The language model as such: what it thinks of a text, and of a place in it."""
+"""The language model as such: how likely it finds text, and words in a place of a text."""
 
 from bilm.prediction.predictor import Predictor
 from bilm.prediction.scoring import SentenceScore, Substitutes

@@ -37,8 +37,8 @@ Places = str | Sequence[int]
 class Predictor:
     """A language model with its softmax, which tells how likely words are.
 
-    Made by `Predictor.from_pretrained`. Each sentence stands alone: it is read from zero states,
-    and what is said of it depends neither on the others nor on how they are batched.
+    Made by `Predictor.from_pretrained`. Each sentence is read alone, from the states in which texts
+    begin: its results depend neither on the others nor on how they are batched.
 
     Attributes:
         options: the model's options.
