@@ -169,7 +169,7 @@ def test_arguments_that_do_not_go_together(characters, words):
 
 
 def test_options_as_a_dict_or_read(characters, of_characters):
-    options, _, (_, weight_file) = characters
+    options, weight_file = characters.options, characters.files[1]
     ids = oracle.random_characters(options, [2], seed=1)
     expected = of_characters(ids)["lm_embeddings"]
     for given in (options, Options.from_dict(options, training=False)):
