@@ -16,7 +16,7 @@ from bilm.options import Options
 from bilm.training.cluster import ALONE, Worker, find_worker
 from bilm.training.feed import Feed
 from bilm.training.replicas import Replicas, find_devices, find_replicas
-from bilm.training.replicated_step import divide
+from bilm.training.step import divide
 from bilm.training.team import Team
 from tests.small_runs import small_options, write_corpus
 

@@ -32,9 +32,8 @@ from bilm.training.language_model import LanguageModel
 from bilm.training.monitor import Standing
 from bilm.training.optimizer import Adagrad
 from bilm.training.replicas import Replicas
-from bilm.training.replicated_step import ReplicatedStep
 from bilm.training.schedule import Schedule
-from bilm.training.step import StepInputs, TrainingStep
+from bilm.training.step import ReplicatedStep, StepInputs, TrainingStep
 
 logger = logging.getLogger(__name__)
 
