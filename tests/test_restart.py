@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bilm
-from bilm.data import Place
+from bilm.data import IteratorState
 from bilm.errors import InputError
 from bilm.training.checkpoint import read_record
 from tests.small_runs import ROWS, STEPS, checkpoint_tensors, small_options, write_corpus
@@ -123,7 +123,7 @@ def test_more_epochs_take_a_run_further(whole, corpus, tmp_path):
 
 
 def test_a_corpus_or_a_way_to_read_it_that_is_another(whole, corpus, tmp_path):
-    message = "cannot go on from this place in the corpus: shuffle_on_load was True and is now Fal"
+    message = "cannot resume reading the corpus: shuffle_on_load was True and is now False"
     with pytest.raises(InputError, match=message):
         train(corpus, tmp_path, whole.checkpoint, options=run_options(n_epochs=4), shuffle=False)
     options = run_options(n_epochs=4)
@@ -147,9 +147,9 @@ def test_a_batch_size_that_is_another(stopped, corpus, tmp_path, caplog):
 def test_the_text_goes_on_in_batches_of_another_shape(stopped, corpus):
     _, first = stopped
     data = corpus.data(run_options(), shuffle_on_load=True, seed=5)
-    place = Place.from_dict(read_record(first.checkpoint)["place"])
-    two = next(data.iter_distinct(2, STEPS, place=place.with_batches(2, STEPS))).streams[0]
-    one = next(data.iter_distinct(1, 1, place=place.with_batches(1, 1))).streams[0]
+    state = IteratorState.from_dict(read_record(first.checkpoint)["iterator_state"])
+    two = next(data.iter_distinct(2, STEPS, state=state.with_batches(2, STEPS))).streams[0]
+    one = next(data.iter_distinct(1, 1, state=state.with_batches(1, 1))).streams[0]
     begin = data.vocab.bos
     assert two.token_ids[:, 0].tolist() == [begin, begin]
     assert one.next_token_id[0, 0] == two.next_token_id[0, 0]

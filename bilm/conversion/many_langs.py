@@ -38,7 +38,7 @@ from bilm.conversion.many_langs_files import (
 )
 from bilm.conversion.many_langs_options import options_of, read_config
 from bilm.conversion.torch_file import read_tensors
-from bilm.data.dictionary import (
+from bilm.data.encoding import (
     BEGIN,
     END,
     PADDING,

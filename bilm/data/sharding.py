@@ -1,22 +1,46 @@
-"""Splitting a corpus of any size into shuffled shards, with a part of it held out."""
+"""Splitting a corpus of any size into shuffled shards, with a part of it held out.
+
+The sentences are dealt to bucket files at random, and each bucket is small enough to be shuffled in
+memory. A shard is made of one bucket, or of several if it is large: sentences that were dealt at
+random and then shuffled bucket by bucket are shuffled.
+"""
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import glob
+import gzip
+import itertools
+import lzma
 import os
-from collections.abc import Iterable
+import random
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import IO, TypeVar
 
-from bilm.data.scattering import COMPRESSIONS, Plan, TextSize, measure, scatter, write_files
-from bilm.data.text_files import ShowStage, corpus_files, quiet, work_folder
 from bilm.errors import InputError
-from bilm.files import PathLike
+from bilm.files import (
+    PathLike,
+    ShowStage,
+    Stage,
+    bytes_read,
+    find_all_files,
+    folder_in_place,
+    quiet,
+    reading_text,
+    size_of,
+)
 
 SHARD_BYTES = 50_000_000
 """Size of a shard, uncompressed, if nothing else is asked for."""
 
-_NAMES = ("train", "heldout")
+# Text that is shuffled in memory at once; characters that wait there to be written to buckets.
+_BUCKET_BYTES = 64_000_000
+_WAITING_CHARACTERS = 16_000_000
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -59,6 +83,7 @@ def shard_corpus(
     shuffle: bool = True,
     compress: str | None = None,
     progress: ShowStage = quiet,
+    bucket_bytes: int = _BUCKET_BYTES,
 ) -> ShardedCorpus:
     """Split text files into `train-*.txt` and `heldout-*.txt`, every sentence in one of them.
 
@@ -80,6 +105,7 @@ def shard_corpus(
             Otherwise they keep their order, and the shards follow one another.
         compress: "gz" or "xz"; None writes plain text.
         progress: is called now and then with a `Stage`.
+        bucket_bytes: text that is shuffled in memory at once; another value gives another order.
 
     Raises:
         FileNotFoundError: a pattern matches nothing.
@@ -87,21 +113,22 @@ def shard_corpus(
             `out_dir` has shards; there are too few sentences; a number is out of its range.
     """
     _check(n_shards, shard_bytes, heldout, seed, compress)
-    files = corpus_files(patterns)
+    files = find_all_files(patterns)
     _require_no_shards(out_dir)
-    size = measure(files, progress)
-    plans = _plan(size, n_shards, shard_bytes, heldout)
+    size = _measure(files, progress)
+    parts = _plan(size, n_shards, shard_bytes, heldout, bucket_bytes)
     suffix = f".txt.{compress}" if compress else ".txt"
-    with _folder_beside(out_dir) as folder:
-        buckets, made = os.path.join(folder, "buckets"), os.path.join(folder, "made")
+    with folder_in_place(out_dir, adds=True) as folder:
+        buckets = os.path.join(folder, "buckets")
         os.mkdir(buckets)
-        os.mkdir(made)
-        scatter(files, size, plans, buckets, seed, shuffle, progress)
-        write_files(plans, buckets, made, suffix, seed, shuffle, progress)
-        _publish(made, out_dir)
+        dealer = _Dealer(seed, shuffle, buckets)
+        dealer.scatter(_read_lines(files, "scattering", progress), parts)
+        dealer.write(parts, folder, suffix, progress)
+        shutil.rmtree(buckets)
+        _require_no_shards(out_dir)
     training, *aside = [
-        ShardedPart(os.path.join(out_dir, f"{plan.name}-*{suffix}"), plan.n_files, plan.n_sentences)
-        for plan in plans
+        ShardedPart(os.path.join(out_dir, f"{part.name}-*{suffix}"), part.n_files, part.n_sentences)
+        for part in parts
     ]
     return ShardedCorpus(training, aside[0] if aside else None, size.n_empty_lines)
 
@@ -119,15 +146,15 @@ def _check(
         )
     if seed < 0:
         raise InputError(f"seed must be 0 or more, not {seed}.")
-    if compress is not None and compress not in COMPRESSIONS:
-        raise InputError(f"compress must be one of {', '.join(COMPRESSIONS)}, not {compress!r}.")
+    if compress not in (None, "gz", "xz"):
+        raise InputError(f"compress must be one of gz, xz, not {compress!r}.")
 
 
 def _require_no_shards(out_dir: PathLike) -> None:
     folder = os.fspath(out_dir)
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise InputError(f"{folder!r} is a file; a folder for shards is expected.")
-    for name in _NAMES:
+    for name in ("train", "heldout"):
         found = sorted(glob.glob(os.path.join(glob.escape(folder), f"{name}-*.txt*")))
         if found:
             raise InputError(
@@ -136,9 +163,63 @@ def _require_no_shards(out_dir: PathLike) -> None:
             )
 
 
+@dataclass(frozen=True)
+class _TextSize:
+    """What text files hold: `n_bytes` are those of the sentences as UTF-8, line ends included."""
+
+    n_sentences: int
+    n_empty_lines: int
+    n_bytes: int
+
+
+def _measure(files: Sequence[str], progress: ShowStage) -> _TextSize:
+    """Read the text once; whatever is wrong with it is found here."""
+    n_lines = n_sentences = n_bytes = 0
+    for line in _read_lines(files, "measuring", progress):
+        n_lines += 1
+        if not line.isspace():
+            n_sentences += 1
+            n_bytes += len(line.encode("utf-8"))
+    if not n_sentences:
+        raise InputError(f"{files[0]}{' ...' if len(files) > 1 else ''}: no sentence.")
+    return _TextSize(n_sentences, n_lines - n_sentences, n_bytes)
+
+
+def _read_lines(files: Sequence[str], doing: str, progress: ShowStage) -> Iterator[str]:
+    """The lines of files one after the other, each with a newline at its end."""
+    before, total = 0, size_of(files)
+    for path in files:
+        with reading_text(path) as text:
+            for number, line in enumerate(text):
+                if number % 4096 == 0:
+                    progress(Stage(doing, before + bytes_read(text), total, "bytes"))
+                yield line if line.endswith("\n") else f"{line}\n"
+        before += os.path.getsize(path)
+    progress(Stage(doing, total, total, "bytes"))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """How a part of the corpus is made: its files, and the buckets that make each of them."""
+
+    name: str
+    n_sentences: int
+    n_files: int
+    buckets_per_file: int
+
+    @property
+    def n_buckets(self) -> int:
+        """Buckets of all files; the first file is made of the first ones."""
+        return self.n_files * self.buckets_per_file
+
+
 def _plan(
-    size: TextSize, n_shards: int | None, shard_bytes: int, heldout: int | float
-) -> list[Plan]:
+    size: _TextSize,
+    n_shards: int | None,
+    shard_bytes: int,
+    heldout: int | float,
+    bucket_bytes: int,
+) -> list[_Part]:
     """The training part and, if there is one, the held-out part, in files of like size."""
     n_heldout = int(heldout)
     if 0 < heldout < 1:
@@ -154,34 +235,124 @@ def _plan(
         n_shards = max(1, min(-(-n_bytes // shard_bytes), n_training))
     if n_shards > n_training:
         raise InputError(f"{n_shards} shards cannot be made of {n_training} sentences.")
-    plans = [Plan.of("train", n_training, n_shards, size)]
+
+    def part(name: str, n_sentences: int, n_files: int) -> _Part:
+        bytes_per_file = size.n_bytes * n_sentences // size.n_sentences // n_files
+        needed = -(-bytes_per_file // bucket_bytes)
+        # No bucket is to be empty.
+        return _Part(name, n_sentences, n_files, max(1, min(needed, n_sentences // n_files)))
+
+    parts = [part("train", n_training, n_shards)]
     if n_heldout:
         n_files = -(-n_heldout * n_shards // n_training)
-        plans.append(Plan.of("heldout", n_heldout, min(n_files, n_heldout), size))
-    return plans
+        parts.append(part("heldout", n_heldout, min(n_files, n_heldout)))
+    return parts
 
 
-def _folder_beside(out_dir: PathLike) -> contextlib.AbstractContextManager[str]:
-    """A folder to work in, on the disk of `out_dir`."""
-    home = os.path.abspath(out_dir)
-    if not os.path.isdir(home):
-        home = os.path.dirname(home)
-        os.makedirs(home, exist_ok=True)
-    return work_folder(home, ".shards-")
+class _Dealer:
+    """Deals sentences to buckets, and makes files of the buckets.
+
+    Of the standard library's generator only `random()` is promised to stay the same in every
+    version, and NumPy's generators make no such promise: all is drawn by `random()`.
+
+    Args:
+        seed, shuffle: of the whole; without `shuffle` sentences keep their order.
+        folder: of the buckets.
+    """
+
+    def __init__(self, seed: int, shuffle: bool, folder: str) -> None:
+        self._seed = seed
+        self._shuffle = shuffle
+        self._folder = folder
+
+    def scatter(self, lines: Iterable[str], parts: Sequence[_Part]) -> None:
+        """Write every sentence to one bucket.
+
+        The held-out sentences, `parts[1]` if there is one, are a random sample of exactly the
+        planned size (Knuth, The Art of Computer Programming, 3.4.2, algorithm S).
+
+        Raises:
+            InputError: the text is another one than was measured.
+        """
+        draw = self._generator("sample")
+        buckets = [map(functools.partial(self._bucket, part), self._deal(part)) for part in parts]
+        waiting: dict[str, list[str]] = defaultdict(list)
+        n_waiting = 0
+        left, wanted = (sum(part.n_sentences for part in some) for some in (parts, parts[1:]))
+        for line in lines:
+            if line.isspace():
+                continue
+            aside = bool(wanted) and draw() * left < wanted
+            left -= 1
+            if left < 0:
+                break
+            waiting[next(buckets[aside])].append(line)
+            wanted -= aside
+            n_waiting += len(line)
+            if n_waiting > _WAITING_CHARACTERS:
+                _append(waiting)
+                n_waiting = 0
+        if left:
+            raise InputError("The text was changed while it was read.")
+        _append(waiting)
+
+    def write(self, parts: Sequence[_Part], folder: str, suffix: str, progress: ShowStage) -> None:
+        """Make the files of each part of their buckets, which are removed as they are used up.
+
+        Args:
+            folder: where the files go.
+            suffix: of the files' names; how they are compressed follows from it.
+        """
+        done, total = 0, sum(entry.stat().st_size for entry in os.scandir(self._folder))
+        for part in parts:
+            draw = self._generator(f"{part.name} order")
+            digits = max(2, len(str(part.n_files - 1)))
+            for number in range(part.n_files):
+                path = os.path.join(folder, f"{part.name}-{number:0{digits}}{suffix}")
+                first = number * part.buckets_per_file
+                with _open_for_writing(path) as file:
+                    for k in range(first, first + part.buckets_per_file):
+                        bucket = self._bucket(part, k)
+                        with open(bucket, "rb") as sentences:
+                            lines = sentences.readlines()
+                        file.writelines(shuffled(lines, draw) if self._shuffle else lines)
+                        done += os.path.getsize(bucket)
+                        os.remove(bucket)
+                        progress(Stage("writing", done, total, "bytes"))
+
+    def _deal(self, part: _Part) -> Iterator[int]:
+        """The bucket of each sentence of a part: evenly and at random, or one after the other."""
+        if not self._shuffle:
+            return (n * part.n_buckets // part.n_sentences for n in range(part.n_sentences))
+        draw = self._generator(f"{part.name} buckets")
+        rounds = (shuffled([*range(part.n_buckets)], draw) for _ in itertools.count())
+        return itertools.chain.from_iterable(rounds)
+
+    def _bucket(self, part: _Part, number: int) -> str:
+        return os.path.join(self._folder, f"{part.name}-{number}")
+
+    def _generator(self, purpose: str) -> Callable[[], float]:
+        return random.Random(f"{self._seed} {purpose}").random
 
 
-def _publish(made: str, out_dir: PathLike) -> None:
-    """Give all files their names: those of a new folder at once, others one after the other."""
-    if not os.path.exists(out_dir):
-        os.rename(made, out_dir)
-        return
-    _require_no_shards(out_dir)
-    moved: list[str] = []
-    try:
-        for name in sorted(os.listdir(made)):
-            os.rename(os.path.join(made, name), os.path.join(out_dir, name))
-            moved.append(name)
-    except BaseException:
-        for name in moved:
-            os.remove(os.path.join(out_dir, name))
-        raise
+def _append(waiting: dict[str, list[str]]) -> None:
+    """Append lines to their files, which are open one at a time: there may be thousands."""
+    for path, lines in waiting.items():
+        with open(path, "a", encoding="utf-8", newline="\n") as file:
+            file.writelines(lines)
+    waiting.clear()
+
+
+def _open_for_writing(path: str) -> IO[bytes]:
+    if path.endswith(".gz"):
+        # Without the time of day the same text gives the same bytes.
+        return gzip.GzipFile(path, "wb", mtime=0)  # type: ignore[return-value]
+    return lzma.open(path, "wb") if path.endswith(".xz") else open(path, "wb")
+
+
+def shuffled(items: list[Item], draw: Callable[[], float]) -> list[Item]:
+    """`items`, shuffled in place; `draw` gives numbers from 0 to below 1."""
+    for end in range(len(items), 1, -1):
+        chosen = int(draw() * end)
+        items[end - 1], items[chosen] = items[chosen], items[end - 1]
+    return items

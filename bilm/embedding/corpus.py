@@ -14,9 +14,9 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bilm.data import compute_ahead
 from bilm.embedding.encoded_words import EncodedWords, Sentence, WordIds
 from bilm.embedding.network_run import NetworkRun
-from bilm.embedding.one_ahead import one_ahead
 from bilm.embedding.sentences_in_rows import SentencesInRows
 from bilm.errors import InputError
 from bilm.network import Network
@@ -54,7 +54,7 @@ class CorpusEncoder:
         Raises:
             InputError: a sentence is a string, or holds what is not a string.
         """
-        for window in one_ahead(self._compute, self._windows(sentences)):
+        for window in compute_ahead(self._compute, self._windows(sentences)):
             yield from window
 
     def _windows(self, sentences: Iterable[Sentence]) -> Iterator[_Window]:

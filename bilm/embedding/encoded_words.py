@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 import tensorflow as tf
 
-from bilm.data.encoding import DistinctWords
+from bilm.data.encoding import DistinctWords, network_ids
 
 Sentence = Sequence[str]
 # Words to the ids that the encoder takes, without the mask's + 1: (n, characters) or (n,).
@@ -64,5 +64,5 @@ class EncodedWords:
         for start in range(0, len(new), _ENCODED_AT_ONCE):
             part = order[start : start + _ENCODED_AT_ONCE]
             ids = self._word_ids([new[k] for k in part]).astype(np.int32)
-            self.vectors[done + part] = self._encode(tf.constant(ids + 1)).numpy()
+            self.vectors[done + part] = self._encode(tf.constant(network_ids(ids))).numpy()
         self._n_encoded = size
