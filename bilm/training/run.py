@@ -73,11 +73,14 @@ def recorded_settings(record: dict[str, Any]) -> RunSettings:
     )
 
 
-def _recorded_states(record: dict[str, Any]) -> list[IteratorState | None]:
+def _recorded_states(record: dict[str, Any], source: str) -> list[IteratorState | None]:
     """The state of each worker's data; "place" is what earlier versions called it."""
     recorded = record["iterator_state"] if "iterator_state" in record else record.get("place")
     states = recorded if isinstance(recorded, list) else [recorded]
-    return [None if state is None else IteratorState.from_dict(state) for state in states]
+    try:
+        return [None if state is None else IteratorState.from_dict(state) for state in states]
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
 
 
 def _change(before: int, now: int) -> str:
@@ -169,7 +172,7 @@ class Run:
         self.seconds = record.get("seconds", 0.0)
         self.perplexity = record["train_perplexity"]
         self.standing = Standing.from_dict(record.get("heldout", {}))
-        places = _recorded_states(record)
+        places = _recorded_states(record, ckpt_file)
         n_rows, n_steps = record["batch_shape"]
         worker = self.replicas.worker
         if ((n_rows, n_steps), len(places)) == (self.batch_shape, worker.count):
