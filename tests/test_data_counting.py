@@ -190,10 +190,11 @@ def test_parts_hold_the_text_once_and_no_word_is_cut(tmp_path):
     for path, text in zip(paths, texts, strict=True):
         path.write_bytes(text.encode("utf-8"))
     for n_parts in (1, 2, 7, 50):
-        parts = cut_into_parts([str(path) for path in paths], n_parts, least_part=1)
+        size = sum(path.stat().st_size for path in paths)
+        parts = cut_into_parts([str(path) for path in paths], -(-size // n_parts))
         assert (n_parts + 1) // 2 <= len(parts) <= n_parts
         spans = [span for part in parts for span in part]
-        read = [text for span in spans for text in read_blocks(span, lambda n: None, block=11)]
+        read = [text for span in spans for text, _ in read_blocks(span, block=11)]
         assert "".join(read) == "".join(texts)
         assert [w for text in read for w in text.split()] == "\n".join(texts).split()
 
@@ -203,10 +204,10 @@ def test_a_byte_order_mark_is_not_counted_with_the_first_word(tmp_path, opened):
     path = tmp_path / ("text.txt" if opened is open else "text.txt.gz")
     with opened(path, "wb") as file:
         file.write("\ufeffone two\none two one\n".encode())
-    for n_parts in (1, 3):
-        parts = cut_into_parts([str(path)], n_parts, least_part=1)
+    for part_bytes in (100, 9):
+        parts = cut_into_parts([str(path)], part_bytes)
         spans = [span for part in parts for span in part]
-        text = "".join(text for span in spans for text in read_blocks(span, lambda n: None))
+        text = "".join(text for span in spans for text, _ in read_blocks(span))
         assert text == "one two\none two one\n"
     assert count_words(path) == {"one": 3, "two": 2}
 

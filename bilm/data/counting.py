@@ -12,10 +12,10 @@ import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, NamedTuple, cast
 
 from bilm.data.encoding import BOS, EOS, UNK
 from bilm.data.vocabulary import NOT_A_TOKEN
@@ -39,12 +39,9 @@ logger = logging.getLogger(__name__)
 _SPECIAL = (BOS, EOS, UNK)
 _NO_WORDS = frozenset((*_SPECIAL, NOT_A_TOKEN))
 
-# Parts of the corpus a process: the last ones end at about the same time. Less than so many bytes
-# are not worth a process of their own.
-_PARTS_PER_JOB = 8
-_LEAST_PART = 4 << 20
+# Bytes of the text that a process counts at a time, and that are read at a time.
+_LEAST_PART, _MOST_PART = 4 << 20, 64 << 20
 _BLOCK = 1 << 20
-_SECONDS_BETWEEN_LOOKS = 0.2
 _SEPARATORS = (b"\n", b" ", b"\t", b"\r")
 
 
@@ -209,9 +206,6 @@ def _require_apart(targets: Sequence[str], files: Sequence[str]) -> None:
         taken.add(os.path.realpath(path))
 
 
-# Counting in processes.
-
-
 class Span(NamedTuple):
     """Bytes `start` to `stop` of a file as it lies on the disk; of a compressed file, all."""
 
@@ -239,9 +233,8 @@ def count_files(
         InputError: a file is not UTF-8 (file and line) or damaged, no file holds a word, or a
             process was killed.
     """
-    parts = cut_into_parts(files, 1 if jobs == 1 else jobs * _PARTS_PER_JOB, least_part)
-    jobs = max(1, min(jobs, len(parts)))
     total, done = size_of(files), 0
+    parts = cut_into_parts(files, min(_MOST_PART, max(least_part, total // (4 * jobs))))
 
     def show(n_bytes: int) -> None:
         nonlocal done
@@ -249,53 +242,48 @@ def count_files(
         progress(Stage("counting", done, total, "bytes"))
 
     show(0)
-    if jobs == 1:
+    if min(jobs, len(parts)) < 2:
         counts = _count([span for part in parts for span in part], show)
     else:
-        counts = _count_side_by_side(parts, jobs, show)
-    progress(Stage("counting", total, total, "bytes"))
+        counts = _count_in_processes(parts, jobs, show)
     if not counts:
         raise InputError(f"{files[0]}{' ...' if len(files) > 1 else ''}: no word in these files.")
     return counts
 
 
-def _count(spans: Iterable[Span], report: Callable[[int], None]) -> Counter[str]:
+def _count(spans: Iterable[Span], report: Callable[[int], None] | None = None) -> Counter[str]:
     counts: Counter[str] = Counter()
     for span in spans:
-        for text in read_blocks(span, report):
+        for text, n_bytes in read_blocks(span):
             counts.update(text.split())
+            if report is not None:
+                report(n_bytes)
     return counts
 
 
-def _count_side_by_side(
+def _count_in_processes(
     parts: Sequence[Sequence[Span]], jobs: int, show: Callable[[int], None]
 ) -> Counter[str]:
-    """Count each part in one of `jobs` processes."""
+    counts: Counter[str] = Counter()
+    others = set(multiprocessing.active_children())
     # A fork of a process with threads, such as TensorFlow's, may hang.
     context = multiprocessing.get_context("spawn")
-    read, stop = context.Value("q", 0), context.Event()
-    counts: Counter[str] = Counter()
-    seen = 0
-    with ProcessPoolExecutor(jobs, context, _enter_process, (read, stop)) as pool:
+    with ProcessPoolExecutor(min(jobs, len(parts)), context, _watch_parent) as pool:
         try:
             with _interrupts_held_back():
-                waiting = {pool.submit(_count_in_process, part) for part in parts}
-            while waiting:
-                ended, waiting = wait(waiting, _SECONDS_BETWEEN_LOOKS, FIRST_COMPLETED)
-                for future in ended:
-                    counts.update(future.result())
-                now = read.value
-                show(now - seen)
-                seen = now
+                waiting = {pool.submit(_count, part): part for part in parts}
+            for future in as_completed(list(waiting)):
+                counts.update(future.result())
+                show(sum(span.stop - span.start for span in waiting.pop(future)))
         except BrokenProcessPool:
             raise InputError(
                 "A process that counted was killed, perhaps for want of memory: fewer jobs need "
                 "less."
             ) from None
-        finally:
-            # After an error the others end at their next block.
-            stop.set()
-            pool.shutdown(cancel_futures=True)
+        except BaseException:
+            for process in set(multiprocessing.active_children()) - others:
+                process.terminate()
+            raise
     return counts
 
 
@@ -303,7 +291,7 @@ def _count_side_by_side(
 def _interrupts_held_back() -> Iterator[None]:
     """Ctrl-C reaches every process of the terminal: those started here never see it.
 
-    The one that starts them sees it at the end of the block, and then tells the others.
+    The one that starts them sees it at the end of the block, and then ends the others.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -315,46 +303,28 @@ def _interrupts_held_back() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-# What a counting process shares with the one that started it: set at its start, and only there.
-_shared: list[Any] = []
+def _watch_parent() -> None:
+    """End with the process that started this one: if it is killed, it cannot tell."""
+
+    def watch() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            signal.raise_signal(signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
-def _enter_process(read: Any, stop: Any) -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-    _shared[:] = read, stop
-
-
-def _end_with_parent() -> None:
-    """A process that was killed cannot tell the others, which would wait for it for ever."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        signal.raise_signal(signal.SIGTERM)
-
-
-def _count_in_process(spans: Sequence[Span]) -> Counter[str]:
-    read, stop = _shared
-
-    def report(n_bytes: int) -> None:
-        if stop.is_set():
-            raise InterruptedError("Counting was given up.")
-        with read.get_lock():
-            read.value += n_bytes
-
-    return _count(spans, report)
-
-
-# Cutting files between words.
-
-
-def read_blocks(span: Span, report: Callable[[int], None], block: int = _BLOCK) -> Iterator[str]:
+def read_blocks(span: Span, block: int = _BLOCK) -> Iterator[tuple[str, int]]:
     """The text of a span in blocks of about a megabyte, none of which ends within a word.
 
     So a file of one line that goes on for gigabytes needs no more memory than any other.
 
     Args:
-        report: is told after each block how many bytes on the disk were read for it.
         block: bytes to read at a time.
+
+    Yields:
+        A block, and how many bytes on the disk were read for it.
 
     Raises:
         InputError: the text is not UTF-8 (file and line), or its compressed data is damaged.
@@ -372,23 +342,19 @@ def read_blocks(span: Span, report: Callable[[int], None], block: int = _BLOCK) 
             data = rest + data
             end = 1 + max(map(data.rfind, _SEPARATORS))
             rest = data[end:]
-            yield data[:end].decode("utf-8")
             before, position = position, min(bytes_read(file), span.stop)
-            report(position - before)
-        yield rest.decode("utf-8")
+            yield data[:end].decode("utf-8"), position - before
+        yield rest.decode("utf-8"), 0
 
 
-def cut_into_parts(
-    files: Sequence[str], n_parts: int, least_part: int = _LEAST_PART
-) -> list[list[Span]]:
-    """Divide files among about `n_parts` parts of like size on the disk.
+def cut_into_parts(files: Sequence[str], part_bytes: int) -> list[list[Span]]:
+    """Divide files among parts of about `part_bytes` on the disk.
 
-    Plain files are cut between words; compressed ones cannot be cut. A small corpus has fewer
-    parts, for each has `least_part` bytes. Files without a byte are in none.
+    Plain files are cut between words; compressed ones cannot be cut. Files without a byte are in
+    no part.
     """
-    share = max(least_part, -(-size_of(files) // n_parts))
     parts: list[list[Span]] = [[]]
-    room = share
+    room = part_bytes
     for path in files:
         start, size = 0, os.path.getsize(path)
         while start < size:
@@ -399,7 +365,7 @@ def cut_into_parts(
             start = stop
             if room <= 0:
                 parts.append([])
-                room = share
+                room = part_bytes
     return [part for part in parts if part]
 
 

@@ -7,14 +7,12 @@ random and then shuffled bucket by bucket are shuffled.
 
 from __future__ import annotations
 
-import functools
 import glob
 import gzip
 import itertools
 import lzma
 import os
 import random
-import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -115,22 +113,46 @@ def shard_corpus(
     _check(n_shards, shard_bytes, heldout, seed, compress)
     files = find_all_files(patterns)
     _require_no_shards(out_dir)
-    size = _measure(files, progress)
-    parts = _plan(size, n_shards, shard_bytes, heldout, bucket_bytes)
+    n_sentences, n_empty_lines, n_bytes = _measure(files, progress)
+    n_heldout = max(1, round(heldout * n_sentences)) if 0 < heldout < 1 else int(heldout)
+    n_training = n_sentences - n_heldout
+    if n_training < 1:
+        raise InputError(
+            f"heldout = {heldout} leaves nothing to train on: the text has {n_sentences} sentences."
+        )
+    if n_shards is None:
+        n_shards = -(-(n_bytes * n_training // n_sentences) // shard_bytes)
+        n_shards = max(1, min(n_shards, n_training))
+    if n_shards > n_training:
+        raise InputError(f"{n_shards} shards cannot be made of {n_training} sentences.")
     suffix = f".txt.{compress}" if compress else ".txt"
     with folder_in_place(out_dir, adds=True) as folder:
-        buckets = os.path.join(folder, "buckets")
-        os.mkdir(buckets)
-        dealer = _Dealer(seed, shuffle, buckets)
-        dealer.scatter(_read_lines(files, "scattering", progress), parts)
-        dealer.write(parts, folder, suffix, progress)
-        shutil.rmtree(buckets)
+
+        def part(name: str, n_of_part: int, n_files: int) -> _Part:
+            needed = -(-(n_bytes * n_of_part // n_sentences // n_files) // bucket_bytes)
+            n_buckets = max(1, min(needed, n_of_part // n_files))  # none of them empty
+            start = os.path.join(folder, name)
+            return _Part(start, suffix, n_of_part, n_files, n_buckets, f"{seed} {name}", shuffle)
+
+        parts = [part("train", n_training, n_shards)]
+        if n_heldout:
+            n_files = min(n_heldout, -(-n_heldout * n_shards // n_training))
+            parts.append(part("heldout", n_heldout, n_files))
+        _scatter(_read_lines(files, "scattering", progress), parts, seed)
+        done, total = 0, sum(size_of(part.buckets) for part in parts)
+        for n_written in itertools.chain.from_iterable(part.write() for part in parts):
+            done += n_written
+            progress(Stage("writing", done, total, "bytes"))
         _require_no_shards(out_dir)
     training, *aside = [
-        ShardedPart(os.path.join(out_dir, f"{part.name}-*{suffix}"), part.n_files, part.n_sentences)
+        ShardedPart(
+            os.path.join(out_dir, f"{os.path.basename(part.start)}-*{suffix}"),
+            part.n_files,
+            part.n_sentences,
+        )
         for part in parts
     ]
-    return ShardedCorpus(training, aside[0] if aside else None, size.n_empty_lines)
+    return ShardedCorpus(training, aside[0] if aside else None, n_empty_lines)
 
 
 def _check(
@@ -163,17 +185,12 @@ def _require_no_shards(out_dir: PathLike) -> None:
             )
 
 
-@dataclass(frozen=True)
-class _TextSize:
-    """What text files hold: `n_bytes` are those of the sentences as UTF-8, line ends included."""
+def _measure(files: Sequence[str], progress: ShowStage) -> tuple[int, int, int]:
+    """Read the text once; whatever is wrong with it is found here.
 
-    n_sentences: int
-    n_empty_lines: int
-    n_bytes: int
-
-
-def _measure(files: Sequence[str], progress: ShowStage) -> _TextSize:
-    """Read the text once; whatever is wrong with it is found here."""
+    Returns:
+        Sentences, empty lines, and the bytes of the sentences as UTF-8, line ends included.
+    """
     n_lines = n_sentences = n_bytes = 0
     for line in _read_lines(files, "measuring", progress):
         n_lines += 1
@@ -182,7 +199,7 @@ def _measure(files: Sequence[str], progress: ShowStage) -> _TextSize:
             n_bytes += len(line.encode("utf-8"))
     if not n_sentences:
         raise InputError(f"{files[0]}{' ...' if len(files) > 1 else ''}: no sentence.")
-    return _TextSize(n_sentences, n_lines - n_sentences, n_bytes)
+    return n_sentences, n_lines - n_sentences, n_bytes
 
 
 def _read_lines(files: Sequence[str], doing: str, progress: ShowStage) -> Iterator[str]:
@@ -198,149 +215,95 @@ def _read_lines(files: Sequence[str], doing: str, progress: ShowStage) -> Iterat
     progress(Stage(doing, total, total, "bytes"))
 
 
+def _scatter(lines: Iterable[str], parts: Sequence[_Part], seed: int) -> None:
+    """Write every sentence to a bucket of one of the parts.
+
+    The held-out sentences, those of `parts[1]` if there is one, are a random sample of exactly the
+    planned size (drawn one by one: Knuth, The Art of Computer Programming, 3.4.2, algorithm S).
+
+    Raises:
+        InputError: the text is another one than was measured.
+    """
+    draw = _generator(f"{seed} sample")
+    buckets = [part.deal() for part in parts]
+    waiting: dict[str, list[str]] = defaultdict(list)
+    n_waiting = 0
+    left, wanted = (sum(part.n_sentences for part in some) for some in (parts, parts[1:]))
+    for line in itertools.chain(lines, [None]):
+        if line is None or n_waiting > _WAITING_CHARACTERS:
+            for path, sentences in waiting.items():  # one open at a time: there may be thousands
+                with open(path, "a", encoding="utf-8", newline="\n") as file:
+                    file.writelines(sentences)
+            waiting.clear()
+            n_waiting = 0
+        if line is None or line.isspace():
+            continue
+        aside = bool(wanted) and draw() * left < wanted
+        left -= 1
+        wanted -= aside
+        if left < 0:
+            break
+        waiting[next(buckets[aside])].append(line)
+        n_waiting += len(line)
+    if left:
+        raise InputError("The text was changed while it was read.")
+
+
 @dataclass(frozen=True)
 class _Part:
-    """How a part of the corpus is made: its files, and the buckets that make each of them."""
+    """A part of the corpus, and the buckets that make each of its files.
 
-    name: str
+    Attributes:
+        start: how the names of its files begin, folder included.
+        suffix: how they end; how the files are compressed follows from it.
+        n_sentences, n_files, buckets_per_file: its size.
+        seed: of all that is drawn for it.
+        shuffle: otherwise sentences keep their order.
+    """
+
+    start: str
+    suffix: str
     n_sentences: int
     n_files: int
     buckets_per_file: int
+    seed: str
+    shuffle: bool
 
     @property
-    def n_buckets(self) -> int:
+    def buckets(self) -> list[str]:
         """Buckets of all files; the first file is made of the first ones."""
-        return self.n_files * self.buckets_per_file
+        return [f"{self.start}-{k}" for k in range(self.n_files * self.buckets_per_file)]
+
+    def deal(self) -> Iterator[str]:
+        """The bucket of each sentence: evenly and at random, or one after the other."""
+        buckets = self.buckets
+        if not self.shuffle:
+            return (buckets[n * len(buckets) // self.n_sentences] for n in range(self.n_sentences))
+        draw = _generator(f"{self.seed} buckets")
+        rounds = (shuffled([*range(len(buckets))], draw) for _ in itertools.count())
+        return map(buckets.__getitem__, itertools.chain.from_iterable(rounds))
+
+    def write(self) -> Iterator[int]:
+        """Make the files of their buckets, which are removed; gives the size of each bucket."""
+        draw, buckets = _generator(f"{self.seed} order"), iter(self.buckets)
+        digits = max(2, len(str(self.n_files - 1)))
+        for number in range(self.n_files):
+            with _open_for_writing(f"{self.start}-{number:0{digits}}{self.suffix}") as file:
+                for bucket in itertools.islice(buckets, self.buckets_per_file):
+                    with open(bucket, "rb") as sentences:
+                        lines = sentences.readlines()
+                    os.remove(bucket)
+                    file.writelines(shuffled(lines, draw) if self.shuffle else lines)
+                    yield sum(map(len, lines))
 
 
-def _plan(
-    size: _TextSize,
-    n_shards: int | None,
-    shard_bytes: int,
-    heldout: int | float,
-    bucket_bytes: int,
-) -> list[_Part]:
-    """The training part and, if there is one, the held-out part, in files of like size."""
-    n_heldout = int(heldout)
-    if 0 < heldout < 1:
-        n_heldout = max(1, round(heldout * size.n_sentences))
-    n_training = size.n_sentences - n_heldout
-    if n_training < 1:
-        raise InputError(
-            f"heldout = {heldout} leaves nothing to train on: the text has {size.n_sentences} "
-            "sentences."
-        )
-    if n_shards is None:
-        n_bytes = size.n_bytes * n_training // size.n_sentences
-        n_shards = max(1, min(-(-n_bytes // shard_bytes), n_training))
-    if n_shards > n_training:
-        raise InputError(f"{n_shards} shards cannot be made of {n_training} sentences.")
-
-    def part(name: str, n_sentences: int, n_files: int) -> _Part:
-        bytes_per_file = size.n_bytes * n_sentences // size.n_sentences // n_files
-        needed = -(-bytes_per_file // bucket_bytes)
-        # No bucket is to be empty.
-        return _Part(name, n_sentences, n_files, max(1, min(needed, n_sentences // n_files)))
-
-    parts = [part("train", n_training, n_shards)]
-    if n_heldout:
-        n_files = -(-n_heldout * n_shards // n_training)
-        parts.append(part("heldout", n_heldout, min(n_files, n_heldout)))
-    return parts
-
-
-class _Dealer:
-    """Deals sentences to buckets, and makes files of the buckets.
+def _generator(seed: str) -> Callable[[], float]:
+    """Draws numbers from 0 to below 1.
 
     Of the standard library's generator only `random()` is promised to stay the same in every
-    version, and NumPy's generators make no such promise: all is drawn by `random()`.
-
-    Args:
-        seed, shuffle: of the whole; without `shuffle` sentences keep their order.
-        folder: of the buckets.
+    version; NumPy's generators make no such promise.
     """
-
-    def __init__(self, seed: int, shuffle: bool, folder: str) -> None:
-        self._seed = seed
-        self._shuffle = shuffle
-        self._folder = folder
-
-    def scatter(self, lines: Iterable[str], parts: Sequence[_Part]) -> None:
-        """Write every sentence to one bucket.
-
-        The held-out sentences, `parts[1]` if there is one, are a random sample of exactly the
-        planned size (Knuth, The Art of Computer Programming, 3.4.2, algorithm S).
-
-        Raises:
-            InputError: the text is another one than was measured.
-        """
-        draw = self._generator("sample")
-        buckets = [map(functools.partial(self._bucket, part), self._deal(part)) for part in parts]
-        waiting: dict[str, list[str]] = defaultdict(list)
-        n_waiting = 0
-        left, wanted = (sum(part.n_sentences for part in some) for some in (parts, parts[1:]))
-        for line in lines:
-            if line.isspace():
-                continue
-            aside = bool(wanted) and draw() * left < wanted
-            left -= 1
-            if left < 0:
-                break
-            waiting[next(buckets[aside])].append(line)
-            wanted -= aside
-            n_waiting += len(line)
-            if n_waiting > _WAITING_CHARACTERS:
-                _append(waiting)
-                n_waiting = 0
-        if left:
-            raise InputError("The text was changed while it was read.")
-        _append(waiting)
-
-    def write(self, parts: Sequence[_Part], folder: str, suffix: str, progress: ShowStage) -> None:
-        """Make the files of each part of their buckets, which are removed as they are used up.
-
-        Args:
-            folder: where the files go.
-            suffix: of the files' names; how they are compressed follows from it.
-        """
-        done, total = 0, sum(entry.stat().st_size for entry in os.scandir(self._folder))
-        for part in parts:
-            draw = self._generator(f"{part.name} order")
-            digits = max(2, len(str(part.n_files - 1)))
-            for number in range(part.n_files):
-                path = os.path.join(folder, f"{part.name}-{number:0{digits}}{suffix}")
-                first = number * part.buckets_per_file
-                with _open_for_writing(path) as file:
-                    for k in range(first, first + part.buckets_per_file):
-                        bucket = self._bucket(part, k)
-                        with open(bucket, "rb") as sentences:
-                            lines = sentences.readlines()
-                        file.writelines(shuffled(lines, draw) if self._shuffle else lines)
-                        done += os.path.getsize(bucket)
-                        os.remove(bucket)
-                        progress(Stage("writing", done, total, "bytes"))
-
-    def _deal(self, part: _Part) -> Iterator[int]:
-        """The bucket of each sentence of a part: evenly and at random, or one after the other."""
-        if not self._shuffle:
-            return (n * part.n_buckets // part.n_sentences for n in range(part.n_sentences))
-        draw = self._generator(f"{part.name} buckets")
-        rounds = (shuffled([*range(part.n_buckets)], draw) for _ in itertools.count())
-        return itertools.chain.from_iterable(rounds)
-
-    def _bucket(self, part: _Part, number: int) -> str:
-        return os.path.join(self._folder, f"{part.name}-{number}")
-
-    def _generator(self, purpose: str) -> Callable[[], float]:
-        return random.Random(f"{self._seed} {purpose}").random
-
-
-def _append(waiting: dict[str, list[str]]) -> None:
-    """Append lines to their files, which are open one at a time: there may be thousands."""
-    for path, lines in waiting.items():
-        with open(path, "a", encoding="utf-8", newline="\n") as file:
-            file.writelines(lines)
-    waiting.clear()
+    return random.Random(seed).random
 
 
 def _open_for_writing(path: str) -> IO[bytes]:
