@@ -145,11 +145,14 @@ def test_what_the_two_directions_of_the_original_were_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("sentence", "message"),
     [
-        ((np.zeros((2, 2), int), np.zeros((2, 3), int)), r"sentence 1: ids \(n,\) of an integer"),
-        ((np.zeros(3), np.zeros((3, 3), int)), r"sentence 1: ids .* expected, not float64 of"),
-        ((np.arange(3), None), r"sentence 1: character ids \(3, 3\) of an integer type are expec"),
-        ((np.arange(3), np.zeros((2, 3), int)), r"expected, not int64 of shape \(2, 3\)\."),
-        ((np.arange(3), np.zeros((3, 3))), r"expected, not float64 of shape \(3, 3\)\."),
+        (
+            (np.zeros((2, 2), int), np.zeros((2, 3), int)),
+            r"sentence 1: integers are expected, ids \(n,\) and",
+        ),
+        ((np.zeros(3), np.zeros((3, 3), int)), r"sentence 1: .* not float64 \(3,\) and int64"),
+        ((np.arange(3), None), r"\(n, 3\), not int64 \(3,\) and object \(\)\."),
+        ((np.arange(3), np.zeros((2, 3), int)), r"not int64 \(3,\) and int64 \(2, 3\)\."),
+        ((np.arange(3), np.zeros((3, 3))), r"not int64 \(3,\) and float64 \(3, 3\)\."),
         ((np.arange(3), np.full((3, 3), 261)), r"ids from 0 to 260 .* not from 261 to 261\."),
         ((np.arange(3), np.full((3, 3), -1)), r"ids from 0 to 260 .* not from -1 to -1\."),
     ],

@@ -66,11 +66,22 @@ class _Dataset:
     """
 
     _bidirectional = False
+    _reverse = False
 
-    def __init__(self, corpus: Corpus, reverse: bool = False) -> None:
-        corpus.vocab.require_unk()
-        self._corpus = corpus
-        self._reverse = reverse
+    def __init__(
+        self,
+        filepattern: PathLike,
+        vocab: Vocabulary,
+        test: bool = False,
+        shuffle_on_load: bool = False,
+        *,
+        seed: int = 0,
+        worker: tuple[int, int] = (0, 1),
+    ) -> None:
+        vocab.require_unk()
+        self._corpus = Corpus(
+            filepattern, vocab, shuffle=shuffle_on_load, one_pass=test, seed=seed, worker=worker
+        )
 
     @property
     def vocab(self) -> Vocabulary:
@@ -237,10 +248,8 @@ class LMDataset(_Dataset):
         seed: int = 0,
         worker: tuple[int, int] = (0, 1),
     ) -> None:
-        corpus = Corpus(
-            filepattern, vocab, shuffle=shuffle_on_load, one_pass=test, seed=seed, worker=worker
-        )
-        super().__init__(corpus, reverse)
+        super().__init__(filepattern, vocab, test, shuffle_on_load, seed=seed, worker=worker)
+        self._reverse = reverse
 
 
 class BidirectionalLMDataset(_Dataset):
@@ -250,21 +259,6 @@ class BidirectionalLMDataset(_Dataset):
     """
 
     _bidirectional = True
-
-    def __init__(
-        self,
-        filepattern: PathLike,
-        vocab: Vocabulary,
-        test: bool = False,
-        shuffle_on_load: bool = False,
-        *,
-        seed: int = 0,
-        worker: tuple[int, int] = (0, 1),
-    ) -> None:
-        corpus = Corpus(
-            filepattern, vocab, shuffle=shuffle_on_load, one_pass=test, seed=seed, worker=worker
-        )
-        super().__init__(corpus)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("_data_forward", "_data_reverse"):

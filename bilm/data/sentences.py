@@ -234,30 +234,25 @@ class SentenceStream(SentenceSource):
 
     def _check(self, sentences: Iterable[SentenceIds]) -> Iterator[SentenceIds]:
         for number, (word_ids, char_ids) in enumerate(sentences):
-            ids = np.asarray(word_ids)
+            ids, characters = np.asarray(word_ids), np.asarray(char_ids)
             if ids.ndim == 1 and len(ids) < 2:
                 continue
-            if ids.ndim != 1 or ids.dtype.kind not in "iu":
+            width = self.max_word_length
+            fit = ids.ndim == 1 and ids.dtype.kind in "iu"
+            if width is not None:
+                fit &= characters.shape == (len(ids), width) and characters.dtype.kind in "iu"
+            if not fit:
                 raise InputError(
-                    f"sentence {number}: ids (n,) of an integer type are expected, not "
-                    f"{ids.dtype} of shape {ids.shape}."
+                    f"sentence {number}: integers are expected, ids (n,) and character ids "
+                    f"(n, {width}), not {ids.dtype} {ids.shape} and {characters.dtype} "
+                    f"{characters.shape}."
                 )
-            if self.max_word_length is None:
-                yield ids, None
-                continue
-            characters = np.asarray(char_ids)
-            shape = (len(ids), self.max_word_length)
-            if characters.shape != shape or characters.dtype.kind not in "iu":
-                raise InputError(
-                    f"sentence {number}: character ids {shape} of an integer type are expected, "
-                    f"not {characters.dtype} of shape {characters.shape}."
-                )
-            if characters.min() < 0 or characters.max() > PAD_CHAR:
+            if width is not None and not 0 <= characters.min() <= characters.max() <= PAD_CHAR:
                 raise InputError(
                     f"sentence {number}: character ids from 0 to {PAD_CHAR} are expected, not "
                     f"from {characters.min()} to {characters.max()}."
                 )
-            yield ids, characters
+            yield ids, None if width is None else characters
 
 
 class _Carried(NamedTuple):
