@@ -138,3 +138,22 @@ def test_a_fault_of_the_function_comes_in_its_place():
     assert next(results) == 1
     with pytest.raises(ZeroDivisionError):
         next(results)
+
+
+def test_more_than_one_ahead():
+    taken = []
+    results = compute_ahead(lambda x: x, (taken.append(n) or n for n in range(9)), 3)
+    assert [next(results), len(taken)] == [0, 4]
+    assert list(results) == list(range(1, 9))
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_what_is_closed_is_closed_in_the_thread(early):
+    closed = []
+    results = compute_ahead(
+        lambda x: x, range(9), close=lambda: closed.append(threading.current_thread().name)
+    )
+    next(results)
+    results.close() if early else list(results)
+    assert [name.startswith("prefetch") for name in closed] == [True]
+    assert not threads()
