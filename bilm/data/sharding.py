@@ -114,17 +114,7 @@ def shard_corpus(
     files = find_all_files(patterns)
     _require_no_shards(out_dir)
     n_sentences, n_empty_lines, n_bytes = _measure(files, progress)
-    n_heldout = max(1, round(heldout * n_sentences)) if 0 < heldout < 1 else int(heldout)
-    n_training = n_sentences - n_heldout
-    if n_training < 1:
-        raise InputError(
-            f"heldout = {heldout} leaves nothing to train on: the text has {n_sentences} sentences."
-        )
-    if n_shards is None:
-        n_shards = -(-(n_bytes * n_training // n_sentences) // shard_bytes)
-        n_shards = max(1, min(n_shards, n_training))
-    if n_shards > n_training:
-        raise InputError(f"{n_shards} shards cannot be made of {n_training} sentences.")
+    sizes = _divide(n_sentences, n_bytes, n_shards, shard_bytes, heldout)
     suffix = f".txt.{compress}" if compress else ".txt"
     with folder_in_place(out_dir, adds=True) as folder:
 
@@ -134,10 +124,7 @@ def shard_corpus(
             start = os.path.join(folder, name)
             return _Part(start, suffix, n_of_part, n_files, n_buckets, f"{seed} {name}", shuffle)
 
-        parts = [part("train", n_training, n_shards)]
-        if n_heldout:
-            n_files = min(n_heldout, -(-n_heldout * n_shards // n_training))
-            parts.append(part("heldout", n_heldout, n_files))
+        parts = [part(*size) for size in sizes]
         _scatter(_read_lines(files, "scattering", progress), parts, seed)
         done, total = 0, sum(size_of(part.buckets) for part in parts)
         for n_written in itertools.chain.from_iterable(part.write() for part in parts):
@@ -183,6 +170,28 @@ def _require_no_shards(out_dir: PathLike) -> None:
                 f"{folder} has shards already ({os.path.basename(found[0])}), which are never "
                 "overwritten: name another folder, or remove them."
             )
+
+
+def _divide(
+    n_sentences: int, n_bytes: int, n_shards: int | None, shard_bytes: int, heldout: int | float
+) -> list[tuple[str, int, int]]:
+    """(name, sentences, files) of the training part and, if there is one, of the held-out part."""
+    n_heldout = max(1, round(heldout * n_sentences)) if 0 < heldout < 1 else int(heldout)
+    n_training = n_sentences - n_heldout
+    if n_training < 1:
+        raise InputError(
+            f"heldout = {heldout} leaves nothing to train on: the text has {n_sentences} sentences."
+        )
+    if n_shards is None:
+        n_shards = -(-(n_bytes * n_training // n_sentences) // shard_bytes)
+        n_shards = max(1, min(n_shards, n_training))
+    if n_shards > n_training:
+        raise InputError(f"{n_shards} shards cannot be made of {n_training} sentences.")
+    sizes = [("train", n_training, n_shards)]
+    if n_heldout:
+        n_files = min(n_heldout, -(-n_heldout * n_shards // n_training))
+        sizes.append(("heldout", n_heldout, n_files))
+    return sizes
 
 
 def _measure(files: Sequence[str], progress: ShowStage) -> tuple[int, int, int]:
