@@ -8,6 +8,8 @@ import multiprocessing
 import os
 import random
 import signal
+import threading
+import time
 from collections import Counter
 
 import pytest
@@ -269,12 +271,16 @@ def test_a_killed_process_is_told(tmp_path):
     path = tmp_path / "large.txt"
     path.write_text("".join(f"w{n} " for n in range(2_000_000)), encoding="utf-8")
 
-    def kill(stage):
-        for process in multiprocessing.active_children():
-            os.kill(process.pid, signal.SIGKILL)
+    def kill():
+        while not (children := multiprocessing.active_children()):
+            time.sleep(0.01)
+        os.kill(children[0].pid, signal.SIGKILL)
 
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
     with pytest.raises(InputError, match="A process that counted was killed, perhaps for want of"):
-        count_files([str(path)], jobs=2, least_part=1000, progress=kill)
+        count_files([str(path)], jobs=2, least_part=1000)
+    killer.join(10)
 
 
 def test_an_error_in_the_caller_ends_the_processes(tmp_path):

@@ -6,10 +6,13 @@ import codecs
 import contextlib
 import functools
 import logging
+import marshal
 import multiprocessing
 import os
 import signal
+import tempfile
 import threading
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -268,12 +271,15 @@ def _count_in_processes(
     others = set(multiprocessing.active_children())
     # A fork of a process with threads, such as TensorFlow's, may hang.
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(min(jobs, len(parts)), context, _watch_parent) as pool:
+    with (
+        tempfile.TemporaryDirectory(prefix="counts-") as folder,
+        ProcessPoolExecutor(min(jobs, len(parts)), context, _watch_parent) as pool,
+    ):
         try:
             with _interrupts_held_back():
-                waiting = {pool.submit(_count, part): part for part in parts}
+                waiting = {pool.submit(_count_to_file, part, folder): part for part in parts}
             for future in as_completed(list(waiting)):
-                counts.update(future.result())
+                counts.update(_read_counts(future.result()))
                 show(sum(span.stop - span.start for span in waiting.pop(future)))
         except BrokenProcessPool:
             raise InputError(
@@ -284,6 +290,22 @@ def _count_in_processes(
             for process in set(multiprocessing.active_children()) - others:
                 process.terminate()
             raise
+    return counts
+
+
+def _count_to_file(spans: Iterable[Span], folder: str) -> str:
+    """Count into a file: whoever waits for a large message of a process that is killed while it
+    sends it waits for ever."""
+    path = os.path.join(folder, uuid.uuid4().hex)
+    with open(path, "wb") as file:
+        marshal.dump(dict(_count(spans)), file)
+    return path
+
+
+def _read_counts(path: str) -> dict[str, int]:
+    with open(path, "rb") as file:
+        counts = marshal.load(file)
+    os.remove(path)
     return counts
 
 
