@@ -17,7 +17,7 @@ LINES = (
     ("errors",),
     ("files",),
     ("options",),
-    ("data",),
+    ("data", "warm_up"),
     ("layers",),
     ("weights",),
     ("network",),
