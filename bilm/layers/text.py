@@ -23,6 +23,7 @@ from bilm.data.encoding import (
     EOW_CHAR,
     PAD_CHAR,
     UNK,
+    network_ids,
     require_max_word_length,
 )
 from bilm.errors import InputError
@@ -165,7 +166,7 @@ def characters_of(words: tf.Tensor, max_characters_per_token: int) -> tf.Tensor:
     edge = tf.zeros_like(lengths)
     ids = tf.concat([edge + BOW_CHAR, content, edge + PAD_CHAR], axis=-1)  # (..., characters)
     ids = tf.where(positions == lengths + 1, EOW_CHAR, ids)
-    return 1 + tf.where(positions > lengths + 1, PAD_CHAR, ids)
+    return network_ids(tf.where(positions > lengths + 1, PAD_CHAR, ids))
 
 
 class _TextToIds(keras.layers.Layer):

@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data import Vocabulary, encode_words
-from bilm.data.dictionary import DictionaryIds
+from bilm.data.encoding import DictionaryIds
 from bilm.embedding.corpus import Tokens, WordIds
 from bilm.errors import InputError
 from bilm.files import PathLike

@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from bilm.data import Vocabulary
 from bilm.data.batch import sentence_batches
-from bilm.data.shard import Shard
+from bilm.data.corpus import IndexedText
 from bilm.embedding.corpus import Tokens
 from bilm.layers.full_softmax import NEVER, likeliest_words
 from bilm.layers.softmax import Softmax
@@ -132,9 +132,9 @@ class SentenceScorer:
 
     def _parts(self, sentences: Sequence[Tokens], batch_size: int | None) -> Iterator[Part]:
         """Batches of sentences of like length, and the parts of long ones in their order."""
-        shard = Shard.from_sentences(sentences, self._vocabulary)
+        text = IndexedText.from_sentences(sentences, self._vocabulary)
         reverses = (False, True)[: self._options.n_directions]
-        for batch in sentence_batches(shard, reverses, self.batch_tokens, max_rows=batch_size):
+        for batch in sentence_batches(text, reverses, self.batch_tokens, max_rows=batch_size):
             yield from stretches(batch, self._options, self.batch_tokens)
 
     def scores(
