@@ -100,7 +100,7 @@ class Predictor:
             with_ids: yield pairs (id, `SentenceScore`), the ids as they came.
         """
         check_stream(sentences, batch_size)
-        requests = ((name, Request(s, ())) for name, s in read_stream(sentences, with_ids))
+        requests = ((name, Request(s)) for name, s in read_stream(sentences, with_ids))
         return self._by_window(
             requests,
             lambda window: self.scorer.scores([r.tokens for r in window], batch_size),

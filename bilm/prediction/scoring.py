@@ -107,10 +107,10 @@ class Substitutes(NamedTuple):
 
 
 class Request(NamedTuple):
-    """A sentence, and the positions of the tokens that substitutes are wanted for."""
+    """A sentence, and the positions of the tokens that substitutes are wanted for, if any."""
 
     tokens: Tokens
-    positions: Sequence[int]
+    positions: Sequence[int] = ()
 
 
 class SentenceScorer:
