@@ -35,6 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     target.add_argument("--model_dir", metavar="FOLDER", help="model folder to write")
     arguments.add_vocab_file(parser)
     parser.add_argument(
+        "--with_states",
+        action="store_true",
+        help="also write the mean of the LSTM states of training, from which sentences then begin "
+        "in place of zeros; for a model that was trained without resets (--reset_rate 0)",
+    )
+    parser.add_argument(
         "--with_softmax",
         action="store_true",
         help="also write the softmax and its vocabulary into the weights file",
@@ -63,7 +69,13 @@ def _dump_file(args: argparse.Namespace) -> list[str]:
     written = [args.outfile, f"{stem}.options.json"]
     _require_free(written, args.force)
     vocab_file = training_run.find_vocabulary(args) if args.with_softmax else None
-    dump_weights(args.save_dir, args.outfile, with_softmax=args.with_softmax, vocab_file=vocab_file)
+    dump_weights(
+        args.save_dir,
+        args.outfile,
+        with_softmax=args.with_softmax,
+        with_states=args.with_states,
+        vocab_file=vocab_file,
+    )
     return written
 
 
@@ -80,6 +92,7 @@ def _dump_folder(args: argparse.Namespace) -> list[str]:
             args.save_dir,
             os.path.join(folder, "model.hdf5"),
             with_softmax=args.with_softmax,
+            with_states=args.with_states,
             vocab_file=vocab_file if args.with_softmax else None,
         )
         shutil.copyfile(vocab_file, os.path.join(folder, training_run.VOCABULARY_NAME))

@@ -135,6 +135,8 @@ def human_text(facts: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("begin", _begin_text(facts["training"]["reset_rate"])))
     else:
         rows += _trained_text(facts["trained"])
+        if facts["initial_states"] == "own":
+            rows[-1] = ("begin", "sentences begin from the mean states of training, in the file")
     return rows
 
 

@@ -18,6 +18,7 @@ from bilm.weights import (
     DICTIONARY_WORDS,
     SOFTMAX_B,
     SOFTMAX_W,
+    STATES,
     VOCABULARY,
     dataset_shapes,
     read_training,
@@ -34,7 +35,8 @@ def describe_model(source: ModelSource) -> dict[str, Any]:
     "parameters" (the numbers of the token encoder, of the LSTMs and in total, and of a softmax),
     "predicts" (the words of the softmax, or None), "weights" (file, bytes, and the names of
     datasets that are not used), "trained" (how, see `bilm.weights.read_training`; None if the file
-    does not say), and "vocabulary" (file and words), or None.
+    does not say), "initial_states" ("zeros", or "own" if the file holds some), and "vocabulary"
+    (file and words), or None.
 
     Raises:
         FileNotFoundError, InputError: as for `ELMo.from_pretrained`.
@@ -60,9 +62,14 @@ def describe_model(source: ModelSource) -> dict[str, Any]:
         facts["weights"] = {
             "file": os.path.basename(files.weights),
             "bytes": os.path.getsize(files.weights),
-            "other_datasets": sorted(set(shapes) - used - set(softmax) - _TEXTS),
+            "other_datasets": sorted(
+                name
+                for name in set(shapes) - used - set(softmax) - _TEXTS
+                if not name.startswith(STATES)
+            ),
         }
         facts["trained"] = read_training(files.weights)
+        facts["initial_states"] = "own" if any(n.startswith(STATES) for n in shapes) else "zeros"
         facts["vocabulary"] = describe_vocabulary(files.vocabulary)
     return facts
 

@@ -24,6 +24,7 @@ from bilm.weights import (
     VOCABULARY,
     dataset_shapes,
     load_hdf5,
+    load_initial_states,
     load_vocabulary_words,
     with_softmax_datasets,
 )
@@ -99,6 +100,7 @@ def _from_weights(
     model = LanguageModel(options, is_training=False, seed=None, precision=precision)
     _require_size(vocabulary, model.softmax.n_tokens, vocab_file or VOCABULARY, files.source)
     load_hdf5(files.weights, with_softmax_datasets(model.weight_table()))
+    load_initial_states(files.weights, model.stacks)
     return model, vocabulary
 
 
