@@ -20,6 +20,9 @@ from bilm.errors import InputError
 
 PathLike = str | os.PathLike[str]
 
+# The files of a model folder; a training folder has the last two as well.
+WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE = "model.hdf5", "options.json", "vocab.txt"
+
 # What the readers of compressed files raise when the data is cut off or changed.
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
 

@@ -163,7 +163,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(tmp_path):
     with pytest.raises(TrainingError, match=r"Step \d+: the loss is (nan|inf)") as caught:
         train(options, data, tmp_path)
     assert "learning_rate" in str(caught.value)
-    assert not bilm.training.checkpoint.holds_model(tmp_path / "model")
+    assert not bilm.checkpoints.holds_checkpoint(tmp_path / "model")
 
 
 def test_values_that_are_not_finite_are_not_saved(tmp_path):

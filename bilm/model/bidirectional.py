@@ -13,7 +13,8 @@ from bilm.errors import InputError
 from bilm.files import PathLike
 from bilm.layers import LSTMState, States
 from bilm.layers.directions import contextual_layers
-from bilm.model.loading import count_embedded_tokens, load_network, read_options
+from bilm.model.loading import count_embedded_tokens, load_network
+from bilm.model_files import read_options
 from bilm.network import build_network
 from bilm.options import N_CHARACTERS, Options
 from bilm.warm_up import warm_up

@@ -15,7 +15,6 @@ from bilm.embedding.encoded_words import Sentence, WordIds
 from bilm.errors import InputError
 from bilm.files import PathLike
 from bilm.layers import WordEmbedding
-from bilm.model.container import ModelFiles
 from bilm.model.loading import (
     character_ids,
     holds_characters,
@@ -23,6 +22,7 @@ from bilm.model.loading import (
     load_network,
     read_table_words,
 )
+from bilm.model_files import ModelFiles
 from bilm.network import Network, build_network
 from bilm.options import Options
 from bilm.weights import Encoder

@@ -1,4 +1,4 @@
-"""The containers that models come in: folders, ZIP files, pairs; and what is not one."""
+"""The files that models come in: folders, ZIP files, pairs, checkpoints; and what is not one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bilm import ELMo, InputError
-from bilm.model.container import choose_files, open_container
+from bilm.model_files import choose_files, open_model
 from tests import oracle
 
 SENTENCES = ["the cat sees a bird .", "a dog"]
@@ -221,7 +221,7 @@ def test_the_files_of_a_zip_file_are_there_within_the_block(tmp_path):
     write(tmp_path / "m")
     shutil.copy(tmp_path / "m" / "options.json", tmp_path / "m" / "vocab.txt")
     target = zipped(tmp_path / "m", tmp_path / "m.zip")
-    with open_container(target) as files:
+    with open_model(target) as files:
         assert all(os.path.isfile(path) for path in files[:3])
         assert files.source == str(target)
     assert not any(os.path.exists(path) for path in files[:3])
