@@ -168,7 +168,7 @@ def _unzipped(path: str) -> Iterator[ModelFiles]:
         try:
             yield ModelFiles(paths[0] or "", paths[1] or "", paths[2], path)
         except InputError as error:
-            # The user knows the archive, not the place where it lay for a moment.
+            # The user knows the archive, not the folder it was unpacked into.
             text = str(error).replace(folder + os.sep, f"{path}: ")
             raise InputError(text) from error
 
@@ -214,11 +214,11 @@ def choose_files(names: Iterable[str], source: str) -> Chosen:
     return _beside(folders[folder], folder, name, f"{source}/{folder}".rstrip("/"))
 
 
-def _beside(bases: list[str], folder: str, weights: str, place: str) -> Chosen:
+def _beside(bases: list[str], folder: str, weights: str, where: str) -> Chosen:
     """The files that go with weights in the same folder."""
     vocabulary = next((base for base in _VOCABULARIES if base in bases), None)
     return (
-        posixpath.join(folder, _options(bases, weights, place)),
+        posixpath.join(folder, _options(bases, weights, where)),
         posixpath.join(folder, weights),
         None if vocabulary is None else posixpath.join(folder, vocabulary),
     )
@@ -244,7 +244,7 @@ def _option_names(weights: str) -> tuple[str, ...]:
     return f"{stem}.options.json", f"{stem.removesuffix('weights')}options.json", OPTIONS_FILE
 
 
-def _options(bases: list[str], weights: str, place: str) -> str:
+def _options(bases: list[str], weights: str, where: str) -> str:
     for known in _option_names(weights):
         if known in bases:
             return known
@@ -252,7 +252,7 @@ def _options(bases: list[str], weights: str, place: str) -> str:
     if len(others) == 1:
         return others[0]
     found = f"several: {', '.join(others)}" if others else "none"
-    raise InputError(f"{place}: options.json is expected beside {weights}; there is {found}.")
+    raise InputError(f"{where}: {OPTIONS_FILE} is expected beside {weights}; there is {found}.")
 
 
 def _no_weights(source: str, folders: Mapping[str, list[str]]) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import bilm
 from bilm.cli import main
 from bilm.data import BidirectionalLMDataset, load_vocab
 from bilm.errors import InputError, TrainingError
@@ -28,6 +30,7 @@ from bilm.training.checkpoint import load_variables
 from bilm.training.fine_tuning import load_pretrained, require_same_network
 from bilm.training.log import read_log
 from tests.command_line import OPTIONS, Text, input_error, make_text, usage_error
+from tests.scored_models import ONE_LAYER, Model
 
 WORD_OPTIONS = {key: value for key, value in OPTIONS.items() if key != "char_cnn"}
 
@@ -266,6 +269,26 @@ def test_a_model_of_the_original_is_a_source(golden):
     reader = tf.train.load_checkpoint(source.weights)
     for name, value in values_of(model).items():
         np.testing.assert_array_equal(value, reader.get_tensor(name))
+
+
+def test_weights_in_a_zip_file_are_a_source(tmp_path):
+    made = Model(tmp_path / "run", ONE_LAYER)
+    bilm.dump_weights(made.folder, tmp_path / "model.hdf5")
+    with zipfile.ZipFile(tmp_path / "m.zip", "w") as archive:
+        archive.write(tmp_path / "model.hdf5", "model.hdf5")
+        archive.write(tmp_path / "model.options.json", "options.json")
+        archive.write(made.folder / "vocab.txt", "vocab.txt")
+    model = LanguageModel(made.options, seed=1)
+    vocabulary = load_vocab(made.folder / "vocab.txt", None)
+    n = vocabulary.size
+    assert load_pretrained(tmp_path / "m.zip", None, model, vocabulary) == (n, n)
+    compared = 0
+    for name, value in values_of(model).items():
+        if not name.startswith("lm/softmax"):
+            expected = tf.train.load_checkpoint(made.prefix).get_tensor(name)
+            np.testing.assert_array_equal(value, expected)
+            compared += 1
+    assert compared > 1
 
 
 def test_what_does_not_go_with_a_source(golden, tmp_path):

@@ -29,7 +29,7 @@ _FORM = re.compile(r"\s*(\d+(?:\.\d+)?)?\s*(epoch|step|min)(?:s|utes?)?\s*")
 class Interval:
     """How often: every `number` epochs, steps or minutes.
 
-    What happens by steps or epochs happens at the same places however often a run is
+    What happens by steps or epochs happens after the same steps however often a run is
     interrupted; what happens by minutes does not.
     """
 

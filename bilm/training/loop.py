@@ -302,7 +302,7 @@ class Trainer:
         return record
 
     def _until_all_know(self, signals: Interrupts) -> contextlib.AbstractContextManager[None]:
-        """One of several workers is interrupted at places where the others hear of it."""
+        """One of several workers is interrupted where the others hear of it."""
         return contextlib.nullcontext() if self._group.worker.is_alone else signals.held()
 
     def _steps(self, batches: Generator[Any, None, None], signals: Interrupts, data: Any) -> None:
@@ -324,7 +324,7 @@ class Trainer:
     ) -> tuple[Any, Due]:
         """The next batch, None if the run is to end, and what is due after its step.
 
-        Several workers go on together, or not at all; the time is that of the chief's clock.
+        Several workers continue together, or not at all; the time is that of the chief's clock.
         """
         item, run, monitor = None, self._run, self._monitor
         with self._group.deferred_errors():
@@ -376,11 +376,11 @@ class Trainer:
         try:
             yield
         except NotFiniteError as error:
-            place = ""
+            where = ""
             if data is not None and hasattr(data, "describe_place"):
-                place = f" Its batch begins at {data.describe_place(self._run.iterator_state)}."
+                where = f" Its batch begins at {data.describe_place(self._run.iterator_state)}."
             raise TrainingError(
-                f"{error}{place} Training stops; {self._last_checkpoint()}. "
+                f"{error}{where} Training stops; {self._last_checkpoint()}. "
                 "A lower learning_rate may help."
             ) from error
 
@@ -446,7 +446,7 @@ class Trainer:
         return True
 
     def _with_state(self, error: Exception) -> str:
-        """The message of an error, and what there is to go on from."""
+        """The message of an error, and what there is to resume from."""
         n = self._run.global_step
         if self._rescue():
             state = f"Training stopped after step {n}, which is saved as {self.record.checkpoint}."

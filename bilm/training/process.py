@@ -34,7 +34,7 @@ _OURS_TO_CHANGE = (signal.SIG_DFL, signal.default_int_handler)
 
 
 class Interrupts:
-    """SIGINT and SIGTERM as `KeyboardInterrupt`, at the places where it does no harm.
+    """SIGINT and SIGTERM as `KeyboardInterrupt`, where it does no harm.
 
     Attributes:
         interrupted_within_step: an interrupt came through while it was held back, because it was
