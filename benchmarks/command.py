@@ -137,10 +137,10 @@ def _docstring_corpus(work: Path) -> Path:
     """The demo's text, for a machine without a corpus."""
     path = work / "docstrings.txt"
     if not path.exists():
-        from bilm.demo.corpus import gather_docstrings, write_sentences
+        from bilm.demo.text import gather_docstrings, write_sentences
 
         _say("no --corpus: gathering docstrings")
-        documents = gather_docstrings(os.cpu_count() or 1)
+        documents = gather_docstrings()
         write_sentences(path, (sentence for document in documents for sentence in document))
     return path
 

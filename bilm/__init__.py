@@ -9,9 +9,10 @@ do not wait for TensorFlow.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bilm.keras_names import name_layers
+import wrapt
 
 __version__ = "0.1.0"
 
@@ -77,7 +78,7 @@ _HOME = {
     "weight_layers": "elmo",
 }
 
-# Keras finds these in a saved model by their names, once `import bilm` was done.
+# What saved models may hold.
 _KERAS_LAYERS = (
     "BidirectionalLanguageModel",
     "CharacterIds",
@@ -127,4 +128,23 @@ def __dir__() -> list[str]:
     return sorted([*globals(), *__all__])
 
 
-name_layers({name: f"bilm.{_HOME[name]}" for name in _KERAS_LAYERS})
+class _RegisteredLayer(NamedTuple):
+    """In Keras's register, takes the place of a layer whose module is not imported yet."""
+
+    name: str
+
+    def from_config(self, config: dict[str, Any]) -> Any:
+        """Import the class, which then registers itself, and build the layer."""
+        return __getattr__(self.name).from_config(config)
+
+
+@wrapt.when_imported("keras")
+def _register_layers(keras: ModuleType) -> None:
+    """Let `load_model` find our layers after `import bilm` alone, before or after `import keras`.
+
+    Keras finds the classes of a saved model in its register only: of the modules that the file
+    names it imports none but its own.
+    """
+    register = keras.saving.get_custom_objects()
+    for name in _KERAS_LAYERS:
+        register.setdefault(f"bilm>{name}", _RegisteredLayer(name))

@@ -1,4 +1,4 @@
-"""The one exception of the package that is meant for the person at the keyboard."""
+"""The exceptions of the package: what the user can mend, and a training run that must stop."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class InputError(ValueError):
 
 
 class TrainingError(RuntimeError):
-    """A training run that cannot go on; what it had saved stays."""
+    """A training run that cannot continue; the checkpoints that it has written stay."""
 
 
 class NotFiniteError(TrainingError):

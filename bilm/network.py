@@ -1,19 +1,56 @@
-"""The network of a language model, built from its options: a token encoder, LSTMs for each
-direction. Training and use stand on the same one.
+"""The biLM: a token encoder, and LSTM layers for each direction. Peters et al. (2018), section 3.
+
+Training, use, whole corpora, long sentences and exported models run this one network. What
+differs is where inputs come from, how the layers are executed (`Mode`), and what is made of the
+outputs.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
+import tensorflow as tf
+
 from bilm.errors import InputError
-from bilm.layers import CharacterEncoder, DictionaryEncoder, LSTMStack, WordEmbedding
+from bilm.layers import (
+    CharacterEncoder,
+    DictionaryEncoder,
+    Dropout,
+    LSTMStack,
+    Mode,
+    States,
+    WordEmbedding,
+    WordLookup,
+)
 from bilm.layers.token_encoder import N_GROUPS
 from bilm.options import Options
+from bilm.warm_up import rows_of
 from bilm.weights import Encoder, Weight, weight_table
 
 
-class Network(NamedTuple):
+class Texts(NamedTuple):
+    """What the directions read, each in its own order, and where texts are in the rows.
+
+    Attributes:
+        inputs: of each direction float32 (time, batch, projection_dim), or a `WordLookup`.
+        states: of each direction, before the first step.
+        mask: bool (time, batch), False at padding; None: every position counts.
+        resets: of each direction bool (time, batch), True where a text begins; None: nowhere.
+        initial: of each direction the states in which texts begin; None: `states`.
+        n_steps: int32 (); of `Mode.COMPILED_LOOP`: the steps that count.
+    """
+
+    inputs: Sequence[tf.Tensor | WordLookup]
+    states: Sequence[States]
+    mask: tf.Tensor | None = None
+    resets: Sequence[tf.Tensor] | None = None
+    initial: Sequence[States] | None = None
+    n_steps: tf.Tensor | None = None
+
+
+class BiLM(NamedTuple):
     """The layers: a token encoder, and a forward and perhaps a backward stack of LSTMs."""
 
     encoder: Encoder
@@ -23,6 +60,96 @@ class Network(NamedTuple):
         """All variables with their names in files."""
         return weight_table(self.encoder, self.stacks)
 
+    def zero_states(self, batch_size: int) -> tuple[States, ...]:
+        """States of zero of each direction, for `batch_size` rows."""
+        return tuple(stack.zero_states(batch_size) for stack in self.stacks)
+
+    def initial_states(self) -> tuple[States, ...]:
+        """The states of each direction in which texts begin, (1, ...) for all rows."""
+        return tuple(stack.initial_states() for stack in self.stacks)
+
+    def run(
+        self, texts: Texts, *, dropout: Dropout | None = None, mode: Mode | None = None
+    ) -> tuple[list[list[tf.Tensor]], tuple[States, ...]]:
+        """Run both directions.
+
+        Args:
+            texts: what they read.
+            dropout: None is no dropout.
+            mode: how the layers are executed; None: as the network was built.
+
+        Returns:
+            of each direction the outputs of its layers, float32 (time, batch, projection_dim), in
+            the order of its reading; and its states after the last step.
+        """
+        outputs, after = [], []
+        for d, stack in enumerate(self.stacks):
+            layers, states = stack(
+                texts.inputs[d],
+                states=texts.states[d],
+                padding_mask=texts.mask,
+                resets=texts.resets[d] if texts.resets else None,
+                initial=texts.initial[d] if texts.initial else None,
+                dropout=None if dropout is None else self._dropout_of(dropout, d),
+                mode=mode,
+                n_steps=texts.n_steps,
+            )
+            outputs.append(layers)
+            after.append(states)
+        return outputs, tuple(after)
+
+    def _dropout_of(self, dropout: Dropout, d: int) -> Dropout:
+        # Every layer has a seed of its own: n_layers + 1 in a direction.
+        n_places = self.stacks[0].options.n_layers + 1
+        seed = tf.stack([dropout.seed[0], (dropout.seed[1] * 2 + d) * n_places])
+        return Dropout(seed, dropout.rows)
+
+    def sentence_layers(
+        self,
+        tokens: tf.Tensor,
+        lengths: tf.Tensor,
+        states: Sequence[States],
+        mode: Mode | None = None,
+    ) -> tuple[list[tf.Tensor], tuple[States, ...]]:
+        """All layers [forward; backward] of sentences, the token layer first (equation of R_k).
+
+        The backward direction reads a sentence reversed by its own length; its outputs are reversed
+        again, so that position t is the same token in both halves.
+
+        Args:
+            tokens: float32 (time, batch, projection_dim), zeros past the end of a sentence.
+            lengths: int32 (batch,).
+            states: of each direction, before the sentences.
+            mode: how the layers are executed; None: as the network was built.
+
+        Returns:
+            n_layers + 1 tensors float32 (time, batch, n_directions * projection_dim), zeros past
+            the end, and the states after each sentence's last position.
+        """
+        mask = tf.transpose(tf.sequence_mask(lengths, tf.shape(tokens)[0]))  # (time, batch)
+        read = [_as_read(tokens, lengths, d) for d in range(len(self.stacks))]
+        outputs, after = self.run(Texts(read, states, mask), mode=mode)
+        halves = [
+            [tokens, *(_as_read(x, lengths, d) for x in layers)] for d, layers in enumerate(outputs)
+        ]
+        both = [tf.concat(layer, axis=-1) for layer in zip(*halves, strict=True)]
+        return [x * tf.cast(mask, x.dtype)[..., tf.newaxis] for x in both], after
+
+    def warm_up(self, vectors: tf.Tensor, sentences: Sequence[np.ndarray]) -> None:
+        """Let texts begin from the mean of the states after a text, see `bilm.warm_up`.
+
+        Args:
+            vectors: float32 (n, projection_dim), the token encoder's output for distinct words.
+            sentences: of each the rows of `vectors`: `<S>`, its words and `</S>`.
+        """
+        index, mask = rows_of(sentences, len(self.stacks))
+        read = [tf.gather(vectors, of_direction) for of_direction in index]
+        texts = Texts(read, self.zero_states(mask.shape[1]), tf.constant(mask))
+        _, after = self.run(texts, mode=Mode.INFERENCE)
+        variables = tf.nest.flatten([stack.initial for stack in self.stacks])
+        for variable, value in zip(variables, tf.nest.flatten(after), strict=True):
+            variable.assign(tf.reduce_mean(value, axis=0, keepdims=True))
+
 
 def build_network(
     options: Options,
@@ -31,20 +158,20 @@ def build_network(
     dropout: float = 0.0,
     seed: int | None = None,
     precision: str = "float32",
-    compiled: bool = False,
-    for_corpus: bool = False,
-) -> Network:
+    mode: Mode = Mode.KERAS,
+    n_groups: int = N_GROUPS,
+) -> BiLM:
     """Build the layers.
 
     Args:
         options: the sizes.
         n_tokens: rows of a word table; None encodes characters.
-        dropout: rate of dropout of the LSTMs, when they are given a seed for it.
+        dropout: rate of dropout of the LSTMs, where they are called with one.
         seed: of the initial values; None leaves zeros, for weights that are about to be loaded.
         precision: "float32", or "bfloat16" for products in bfloat16.
-        compiled: compile the LSTMs with XLA, for shapes that are fixed or few.
-        for_corpus: for a `CorpusEncoder`, which wants no gradients and gives words of like length
-            to the encoder: keep nothing for a gradient, and do not group the words again.
+        mode: how the LSTMs are executed, when a call does not say.
+        n_groups: groups of words of like length that the token encoder makes; 1 for whoever gives
+            it such words.
 
     Raises:
         InputError: characters are asked for, and the options have no `char_cnn`.
@@ -60,21 +187,22 @@ def build_network(
         encoder = kind(
             options.char_cnn,
             size,
-            n_groups=1 if for_corpus else N_GROUPS,
+            n_groups=n_groups,
             seed=seed,
             precision=precision,
             name="encoder",
         )
     stacks = tuple(
         LSTMStack(
-            options.lstm,
-            dropout=dropout,
-            seed=seed,
-            precision=precision,
-            compiled=compiled,
-            own_gradient=not for_corpus,
-            name=name,
+            options.lstm, dropout=dropout, seed=seed, precision=precision, mode=mode, name=name
         )
         for name in ("forward", "backward")[: options.n_directions]
     )
-    return Network(encoder, stacks)
+    return BiLM(encoder, stacks)
+
+
+def _as_read(x: tf.Tensor, lengths: tf.Tensor, direction: int) -> tf.Tensor:
+    """`x` (time, batch, ...) as a direction reads it: 0 as it is, 1 each row reversed."""
+    if direction == 0:
+        return x
+    return tf.reverse_sequence(x, lengths, seq_axis=0, batch_axis=1)

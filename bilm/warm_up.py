@@ -13,11 +13,9 @@ import os
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import tensorflow as tf
 
 from bilm.errors import InputError
 from bilm.files import PathLike, read_lines
-from bilm.layers import LSTMStack
 
 # A file with a sentence a line, or sentences: text that is split on white space, or tokens.
 WarmUpText = PathLike | Iterable[str | Sequence[str]]
@@ -58,27 +56,22 @@ def read_text(text: WarmUpText) -> list[list[str]]:
     return list(itertools.chain.from_iterable([sentences] * times))
 
 
-def warm_up(
-    stacks: Sequence[LSTMStack], vectors: tf.Tensor, sentences: Sequence[np.ndarray]
-) -> None:
-    """Let texts begin from the mean of the states after the rows of a text.
+def rows_of(sentences: Sequence[np.ndarray], n_directions: int) -> tuple[np.ndarray, np.ndarray]:
+    """Sentences laid into `N_ROWS` rows, the first ones in the first row.
 
     Args:
-        stacks: the forward stack, and the backward stack of a bidirectional model.
-        vectors: float32 (n, projection_dim), the token encoder's output for distinct words.
-        sentences: of each the rows of `vectors`: `<S>`, its words and `</S>`.
+        sentences: of each the numbers of `<S>`, its words and `</S>`.
+
+    Returns:
+        index: int32 (n_directions, time, rows), the numbers that each direction reads: all of a
+            sentence but the last, which it would predict.
+        mask: bool (time, rows), False past a row's end; the same for both directions.
     """
     rows = np.array_split(np.arange(len(sentences)), min(N_ROWS, len(sentences)))
-    for d, stack in enumerate(stacks):
-        # A direction reads all tokens of a sentence but the last, which it would predict.
+    lengths = np.array([sum(len(sentences[number]) - 1 for number in row) for row in rows])
+    mask = np.arange(lengths.max())[:, np.newaxis] < lengths  # (time, rows)
+    index = np.zeros((n_directions, *mask.shape), np.int32)
+    for d in range(n_directions):
         read = [sentence[:: -1 if d else 1][:-1] for sentence in sentences]
-        streams = [np.concatenate([read[number] for number in row]) for row in rows]
-        lengths = np.array([len(stream) for stream in streams])
-        mask = np.arange(lengths.max())[:, np.newaxis] < lengths  # (time, rows)
-        index = np.zeros(mask.shape, np.int32)
-        index.T[mask.T] = np.concatenate(streams)
-        tokens = tf.gather(vectors, index)  # (time, rows, projection_dim)
-        _, states = stack(tokens, states=stack.zero_states(len(rows)), present=tf.constant(mask))
-        pairs = zip(tf.nest.flatten(stack.initial), tf.nest.flatten(states), strict=True)
-        for variable, value in pairs:
-            variable.assign(tf.reduce_mean(value, axis=0, keepdims=True))
+        index[d].T[mask.T] = np.concatenate(read)  # row after row
+    return index, mask

@@ -50,7 +50,7 @@ def test_help_names_every_verb(capsys):
                    "--precision"]),
         ("export", ["--options_file", "--weight_file", "--vocab_file", "--embedding_weight_file",
                     "--mix", "--layer_weights", "--mix_name", "--precision", "--force"]),
-        ("demo", ["--out", "--minutes", "--corpus", "--tokenized", "--words", "--seed"]),
+        ("demo", ["--out", "--minutes", "--corpus", "--tokenized", "--words"]),
     ],
 )  # fmt: skip
 def test_help_of_a_verb_names_its_flags(verb, flags, capsys):

@@ -150,37 +150,54 @@ def test_the_programs_own_sizes_need_no_file(copy):
 # Files that do not fit
 
 
-def test_files_that_are_missing(copy, tmp_path, capsys):
+def test_files_that_are_missing(copy, tmp_path):
     (copy / "word.dic").unlink()
     with pytest.raises(FileNotFoundError, match=r"The dictionary '.*word.dic' does not exist"):
         convert(copy)
+    shutil.copy(copy / "encoder.pkl", copy / "token_embedder.pkl")
+    assert "token_embedder.pkl: char_emb_layer.embedding.weight is missing" in message_of(copy)
     (copy / "encoder.pkl").unlink()
     assert "a model of ELMoForManyLangs is expected, with encoder.pkl in it" in message_of(copy)
     with pytest.raises(FileNotFoundError, match=r"The model '.*nowhere' does not exist"):
         convert(tmp_path / "nowhere")
-    other = tmp_path / "text.txt"
-    other.write_text("text", encoding="utf-8")
+
+
+def test_files_that_hold_no_model(tmp_path):
+    made = (tmp_path / "out.hdf5", tmp_path / "out.json")
+    (tmp_path / "text.txt").write_text("text", encoding="utf-8")
     with pytest.raises(InputError, match=r"text.txt: a folder or a ZIP file is expected"):
-        convert_many_langs(other, tmp_path / "a", tmp_path / "b")
+        convert_many_langs(tmp_path / "text.txt", *made)
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("a.txt", "a")
     with pytest.raises(InputError, match=r"x.zip: a model of ELMoForManyLangs is expected"):
-        convert_many_langs(tmp_path / "x.zip", tmp_path / "a", tmp_path / "b")
-    target = tmp_path / "target"
-    target.mkdir()
-    (target / "model.hdf5").write_bytes(b"precious")
-    arguments = ["convert", str(FIXTURES / KINDS[0]), str(target)]
-    assert "model.hdf5 would be overwritten: --force allows it" in input_error(arguments, capsys)
-    assert main([*arguments, "--force"]) == 0
+        convert_many_langs(tmp_path / "x.zip", *made)
     with pytest.raises(InputError, match=r"`bilm convert .*words_legacy FOLDER` makes a model of"):
         ELMo.from_pretrained(FIXTURES / "words_legacy")
 
 
+def test_a_model_is_overwritten_only_by_force(tmp_path, capsys):
+    (tmp_path / "model.hdf5").write_bytes(b"precious")
+    arguments = ["convert", str(FIXTURES / KINDS[0]), str(tmp_path)]
+    assert "model.hdf5 would be overwritten: --force allows it" in input_error(arguments, capsys)
+    assert (tmp_path / "model.hdf5").read_bytes() == b"precious"
+    assert main([*arguments, "--force"]) == 0
+    assert sorted(os.listdir(tmp_path)) == ["model.hdf5", "options.json"]
+    ELMo.from_pretrained(tmp_path)
+
+
 def test_errors_in_a_zip_file_name_the_zip_file(copy, tmp_path):
     (copy / "char.dic").write_text("a\t0\n", encoding="utf-8")
-    archive = shutil.make_archive(tmp_path / "m", "zip", copy)
-    with pytest.raises(InputError, match=r"m.zip: char.dic: <pad> is missing|m.zip: char.dic: <"):
-        convert_many_langs(archive, tmp_path / "a", tmp_path / "b")
+    archive = Path(shutil.make_archive(tmp_path / "m", "zip", copy))
+    made = (tmp_path / "out.hdf5", tmp_path / "out.json")
+    with pytest.raises(InputError, match=r"m.zip: char.dic: <bos> is missing"):
+        convert_many_langs(archive, *made)
+    with zipfile.ZipFile(archive) as file:
+        start = file.getinfo("encoder.pkl").header_offset + 60
+    damaged = bytearray(archive.read_bytes())
+    damaged[start : start + 10] = bytes(10)
+    archive.write_bytes(damaged)
+    with pytest.raises(InputError, match=r"m.zip: a ZIP file that is damaged or locked: "):
+        convert_many_langs(archive, *made)
 
 
 @pytest.mark.parametrize(

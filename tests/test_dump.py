@@ -10,11 +10,14 @@ import numpy as np
 import pytest
 
 from bilm import BidirectionalLanguageModel, dump_bilm_embeddings, dump_token_embeddings
-from bilm.embedding import encoded_words, network_run
+from bilm.embedding.corpus import CorpusEncoder
+from bilm.embedding.packed_batch import PackedRunner
 from bilm.errors import InputError
-from bilm.layers import whole_loop
+from bilm.layers import Mode
 from bilm.model import dump
 from bilm.model.dump import load_corpus_encoder
+from bilm.model.loading import character_ids, load_network
+from bilm.network import build_network
 from bilm.options import Options
 from tests import oracle
 
@@ -124,24 +127,24 @@ def test_a_file_without_a_line_gives_a_file_without_a_dataset(words, tmp_path):
     assert oracle.read_hdf5(tmp_path / "out.hdf5") == {}
 
 
-@pytest.mark.parametrize("in_whole_loop", [False, True])
+@pytest.mark.parametrize("mode", [Mode.COMPILED_STEPS, Mode.COMPILED_LOOP])
 @pytest.mark.parametrize("window_tokens", [1, 12, 40, 1000])
-def test_windows_and_forgotten_words_change_nothing(
-    characters, monkeypatch, window_tokens, in_whole_loop
-):
+def test_windows_and_forgotten_words_change_nothing(characters, window_tokens, mode):
     """Sentences come out in the order of the text, however they share the rows of a batch."""
     sentences = random_sentences(30, seed=3, longest=8)
     options = Options.from_dict(characters.options, training=False)
     expected = oracle.embed(
         characters.weights, characters.options, characters.ids(sentences)
     ).lm_embeddings
-    monkeypatch.setattr(whole_loop, "_KERNEL_BYTES", 2**20 * in_whole_loop)
-    monkeypatch.setattr(encoded_words, "_KEPT_BYTES", 100)
-    monkeypatch.setattr(encoded_words, "_ENCODED_AT_ONCE", 4)
-    monkeypatch.setattr(network_run, "_LONGEST", 6)
-    monkeypatch.setattr(network_run, "_COMPILED_ROWS", 2)
-    encoder = load_corpus_encoder(characters.vocab_file, options, characters.weight_file)
-    encoder.window_tokens = window_tokens
+    network = build_network(options)
+    load_network(network, characters.weight_file)
+    encoder = CorpusEncoder(
+        network,
+        character_ids(options, characters.weight_file),
+        window_tokens=window_tokens,
+        runner=PackedRunner(network, mode=mode, compiled_rows=2, longest=6),
+        kept_bytes=100,
+    )
     for _ in range(2):
         results = list(encoder.layers(iter(sentences)))
         assert len(results) == 30

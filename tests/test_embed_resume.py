@@ -168,8 +168,8 @@ def test_resume_after_kill_9(made, tmp_path):
 def test_a_long_sentence_stays_on_the_disk(place, monkeypatch, flags):
     sentence = " ".join(f"w{n % 7}" for n in range(50))
     Path("text.txt").write_text(f"bird\n{sentence}\na dog\n", encoding="utf-8")
-    monkeypatch.setattr(place.model._corpus, "window_tokens", 20)
-    monkeypatch.setattr(place.model._stretches, "_stretch", 8)
+    monkeypatch.setattr(place.model.corpus, "window_tokens", 20)
+    monkeypatch.setattr(place.model.corpus, "chunk_tokens", 8)
     monkeypatch.setattr(partial_file, "_IN_MEMORY", 1000)
     monkeypatch.setattr("bilm.embedding.disk_array._PART_BYTES", 500)
     created = []

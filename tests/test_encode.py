@@ -45,16 +45,15 @@ def model(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def stretched(tmp_path_factory):
+def chunked(tmp_path_factory):
     """A model for which more than 20 words are many; 8 of them are computed at a time."""
-    return small_stretches(tmp_path_factory.mktemp("stretched"), "as_published")
+    return small_chunks(tmp_path_factory.mktemp("chunked"), "as_published")
 
 
-def small_stretches(folder, kind):
+def small_chunks(folder, kind):
     options, weights, files = write_model(folder, kind)
     elmo = ELMo.from_pretrained(files)
-    elmo._corpus.window_tokens = 20
-    elmo._stretches._stretch = 8
+    elmo.corpus.window_tokens, elmo.corpus.chunk_tokens = 20, 8
     return elmo, options, weights
 
 
@@ -202,12 +201,12 @@ def test_sentences_are_checked(model, sentences, message):
 def test_vectors_do_not_depend_on_the_batch(model, batch_size):
     elmo, expected = model
     sizes = []
-    layers = elmo._corpus.layers
-    elmo._corpus.layers = lambda part: sizes.append(len(part)) or layers(part)
+    layers = elmo.corpus.layers
+    elmo.corpus.layers = lambda part: sizes.append(len(part)) or layers(part)
     try:
         vectors = elmo.encode(TEXT * 2, "all", batch_size=batch_size)
     finally:
-        del elmo._corpus.layers
+        del elmo.corpus.layers
     assert max(sizes) <= batch_size and sum(sizes) == 12
     for actual, wanted in zip(vectors, expected * 2, strict=True):
         close(actual, wanted)
@@ -274,15 +273,11 @@ def long_sentence(n):
 
 @pytest.mark.parametrize("layers", ["all", "average", "top", 0])
 @pytest.mark.parametrize("pooling", [None, "mean", "max"])
-def test_a_long_sentence_in_stretches(stretched, monkeypatch, layers, pooling):
-    elmo, options, weights = stretched
+def test_a_long_sentence_in_chunks(chunked, layers, pooling):
+    elmo, options, weights = chunked
     sentences = [TOKENS[0], long_sentence(21), long_sentence(61), [], long_sentence(40), TOKENS[2]]
-    blocks = elmo._stretches.blocks
-    counted = []
-    kept = lambda sentence: [counted.append(block) or block for block in blocks(sentence)]  # noqa: E731
-    monkeypatch.setattr(elmo._stretches, "blocks", kept)
+    assert {block.stop - block.start for block in elmo.corpus.blocks(sentences[1])} == {8, 5}
     vectors = elmo.encode(sentences, layers, pooling)
-    assert {block.stop - block.start for block in counted} == {8, 5}
     function = {"mean": np.mean, "max": np.max}.get(pooling)
     for actual, wanted in zip(vectors, all_layers(options, weights, sentences), strict=True):
         if layers != "all":
@@ -297,19 +292,19 @@ def test_a_long_sentence_in_stretches(stretched, monkeypatch, layers, pooling):
         close(actual, wanted)
 
 
-def test_a_long_sentence_with_a_mix_that_normalises(stretched, monkeypatch):
-    elmo, _, _ = stretched
+def test_a_long_sentence_with_a_mix_that_normalises(chunked, monkeypatch):
+    elmo, _, _ = chunked
     mix = ScalarMix(3, do_layer_norm=True)
     sentence = long_sentence(50)
-    in_stretches = elmo.encode([sentence], mix)[0]
-    monkeypatch.setattr(elmo._corpus, "window_tokens", 4096)
-    close(in_stretches, elmo.encode([sentence], mix)[0])
+    in_chunks = elmo.encode([sentence], mix)[0]
+    monkeypatch.setattr(elmo.corpus, "window_tokens", 4096)
+    close(in_chunks, elmo.encode([sentence], mix)[0])
 
 
 @pytest.mark.slow
 def test_a_long_sentence_with_one_direction_and_no_projection(tmp_path):
     for kind in ("one_direction", "no_lstm_projection_tight_clips"):
-        elmo, options, weights = small_stretches(tmp_path / kind, kind)
+        elmo, options, weights = small_chunks(tmp_path / kind, kind)
         sentence = long_sentence(43)
         close(elmo.encode([sentence], "all")[0], all_layers(options, weights, [sentence])[0])
         pooled = elmo.encode([sentence], "all", "max")[0]

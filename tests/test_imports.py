@@ -14,7 +14,7 @@ import bilm
 ROOT = Path(bilm.__file__).parent
 # A part imports from parts above it only, and never from another one of its own line.
 LINES = (
-    ("errors", "keras_names"),
+    ("errors",),
     ("files",),
     ("options",),
     ("data",),

@@ -228,7 +228,7 @@ LOADER = """
 import sys
 import numpy as np
 import keras
-import bilm.model, bilm.layers
+import bilm
 model = keras.models.load_model(sys.argv[1])
 np.save(sys.argv[3], model.predict(np.load(sys.argv[2]), verbose=0))
 """

@@ -117,13 +117,14 @@ def test_a_count_of_tokens_that_is_null_is_absent():
 
 
 def test_keys_without_a_meaning_are_told(caplog):
-    values = {"lstm": LSTM | {"forget_bias": 1}, "char_cnn": CHAR_CNN | {"widths": 3}, "lr": 0.1}
+    char_cnn = CHAR_CNN | {"widths": 3, "embedding_dim": 4}
+    values = {"lstm": LSTM | {"forget_bias": 1}, "char_cnn": char_cnn, "lr": 0.1}
     with caplog.at_level(logging.WARNING):
         Options.from_dict(values, training=True, source="a.json")
     assert [record.getMessage() for record in caplog.records] == [
         "a.json: keys without a meaning here: lr",
         "a.json: lstm: keys without a meaning here: forget_bias",
-        "a.json: char_cnn: keys without a meaning here: widths",
+        "a.json: char_cnn: keys without a meaning here: embedding_dim, widths",
     ]
 
 
@@ -207,6 +208,19 @@ BAD = [
     ({"lstm": LSTM, "learning_rate": 0}, f"learning_rate: {NUMBER} 0"),
     ({"lstm": LSTM, "learning_rate": float("nan")}, f"learning_rate: {NUMBER} nan"),
     ({"lstm": LSTM, "all_clip_norm_val": 0}, f"all_clip_norm_val: {NUMBER} 0"),
+    ({"lstm": LSTM, "reset_rate": 1.5}, "reset_rate: from 0 to 1 is expected, not 1.5"),
+    ({"lstm": LSTM, "reset_rate": True}, "reset_rate: from 0 to 1 is expected, not True"),
+    (with_cnn(dictionary=[1]), r"char_cnn.dictionary: a JSON object is expected, not \[1\]"),
+    (with_cnn(dictionary={"n_words": 1}), "char_cnn.dictionary.n_characters: .*; it is missing"),
+    (with_cnn(dictionary={"n_characters": 0}), f"char_cnn.dictionary.n_characters: {WHOLE} 0"),
+    (
+        with_cnn(dictionary={"n_characters": 9, "word_dim": -1}),
+        "char_cnn.dictionary.word_dim: a whole number from 0 is expected, not -1",
+    ),
+    (
+        with_cnn(dictionary={"n_characters": 9}, n_characters=261),
+        "char_cnn.n_characters: 9 or 10 is expected, not 261",
+    ),
     (with_cnn() | {"share_embedding_softmax": True}, "share_embedding_softmax: true is for word"),
 ]
 

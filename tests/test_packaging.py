@@ -34,7 +34,8 @@ def test_setup_says_what_the_package_needs():
     keywords = setup_keywords()
     assert keywords["name"] == "bilm-keras"
     assert keywords["python_requires"] == ">=3.10"
-    assert keywords["install_requires"] == ["tensorflow>=2.18", "keras>=3.12,<4", "numpy", "h5py"]
+    needed = ["tensorflow>=2.18", "keras>=3.12,<4", "numpy", "h5py", "wrapt>=1.11"]
+    assert keywords["install_requires"] == needed
     assert keywords["entry_points"] == {"console_scripts": ["bilm=bilm.cli:main"]}
 
 

@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.layers import recurrence
-from bilm.layers.cell import LSTMState
+from benchmarks.traces import counted_functions
+from bilm.layers.cell import Boundaries, Clips, LSTMState, LSTMWeights, Mode
 from bilm.layers.recurrence import projected_lstm
+from tests.oracle.lstm import Layer, step
 
 N_STEPS, BATCH, INPUT_DIM, DIM, HIDDEN_DIM = 6, 4, 5, 7, 3
 
@@ -53,35 +54,23 @@ def case(request):
     return arrays, dict(switches, mask=mask, resets=resets)
 
 
-def sigmoid(x):
-    return 1 / (1 + np.exp(-x))
-
-
-def oracle(
+def oracle_loop(
     x, kernel, bias, projection, c, h, mask=None, resets=None, cell_clip=None, proj_clip=None
 ):
-    """One step after the other, as formats describe it, in float64."""
-    dim = kernel.shape[1] // 4
-    first = c, h
-    outputs = []
+    """One step after the other by the formulas, in float64."""
+    clips = (np.inf if clip is None else clip for clip in (cell_clip, proj_clip))
+    layer = Layer("", kernel.astype(float), bias, projection, *clips, skip=False)
+    state, initial, outputs = (c, h), (c, h), []
     for t in range(len(x)):
         if resets is not None:
-            c, h = (np.where(resets[t][:, np.newaxis], *x) for x in zip(first, (c, h), strict=True))
-        z = np.concatenate([x[t], h], axis=1).astype(np.float64) @ kernel + bias
-        i, j, f, o = (z[:, n * dim : (n + 1) * dim] for n in range(4))
-        new_c = sigmoid(f + 1) * c + sigmoid(i) * np.tanh(j)
-        if cell_clip is not None:
-            new_c = np.clip(new_c, -cell_clip, cell_clip)
-        new_h = sigmoid(o) * np.tanh(new_c)
-        if projection is not None:
-            new_h = new_h @ projection
-            if proj_clip is not None:
-                new_h = np.clip(new_h, -proj_clip, proj_clip)
-        here = np.ones(len(c), bool) if mask is None else mask[t]
-        outputs.append(new_h * here[:, np.newaxis])
-        c = np.where(here[:, np.newaxis], new_c, c)
-        h = np.where(here[:, np.newaxis], new_h, h)
-    return np.stack(outputs), c, h
+            state = [
+                np.where(resets[t][:, np.newaxis], *z) for z in zip(initial, state, strict=True)
+            ]
+        new, _ = step(layer, x[t], tuple(state))
+        alive = (np.ones(len(c), bool) if mask is None else mask[t])[:, np.newaxis]
+        outputs.append(new[1] * alive)
+        state = [np.where(alive, *z) for z in zip(new, state, strict=True)]
+    return np.stack(outputs), *state
 
 
 def plain_loop(
@@ -112,9 +101,16 @@ def tensors(arrays):
     return [None if array is None else tf.constant(array) for array in arrays]
 
 
-def run(arrays, **keywords):
+def run(arrays, mask=None, resets=None, cell_clip=None, proj_clip=None, **settings):
     x, kernel, bias, projection, c, h = arrays
-    outputs, state = projected_lstm(x, kernel, bias, projection, LSTMState(c, h), **keywords)
+    outputs, state = projected_lstm(
+        x,
+        LSTMWeights(kernel, bias, projection),
+        LSTMState(c, h),
+        Boundaries(mask, resets),
+        clips=Clips(cell_clip, proj_clip),
+        **settings,
+    )
     return outputs, state.c, state.h
 
 
@@ -135,37 +131,39 @@ def assert_close(received, expected, tolerance):
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+STEPWISE = [Mode.TRAINING, Mode.KERAS, Mode.INFERENCE, Mode.COMPILED_STEPS]
+WITH_GRADIENT = [Mode.TRAINING, Mode.KERAS]
+
+
+@pytest.mark.parametrize("mode", STEPWISE)
 @pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
-def test_values(case, compiled, graph):
+def test_values(case, mode, graph):
     arrays, keywords = case
     function = tf.function(run, autograph=False) if graph else run
-    results = function(tensors(arrays), compiled=compiled, **keywords)
-    assert_close(results, oracle(*arrays, **keywords), 2e-6)
+    results = function(tensors(arrays), mode=mode, **keywords)
+    assert_close(results, oracle_loop(*arrays, **keywords), 2e-6)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("mode", WITH_GRADIENT)
 @pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
-@pytest.mark.parametrize("can_be_saved", [False, True])
-def test_gradients(case, compiled, graph, can_be_saved):
+def test_gradients(case, mode, graph):
     arrays, keywords = case
     expected = gradients(lambda a, **k: plain_loop(*a, **k), arrays, **keywords)
     function = tf.function(run, autograph=False) if graph else run
-    keywords |= {"compiled": compiled, "can_be_saved": can_be_saved}
-    received = gradients(function, arrays, **keywords)
+    received = gradients(function, arrays, mode=mode, **keywords)
     assert_close(received, expected, 1e-5)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_a_state_for_all_rows(case, compiled):
+@pytest.mark.parametrize("mode", WITH_GRADIENT)
+def test_a_state_for_all_rows(case, mode):
     arrays, keywords = case
     one = [*arrays[:4], arrays[4][:1], arrays[5][:1]]
     alike = [*arrays[:4], *(np.repeat(array, BATCH, axis=0) for array in one[4:])]
-    results = run(tensors(one), compiled=compiled, **keywords)
-    assert_close(results, oracle(*alike, **keywords), 2e-6)
+    results = run(tensors(one), mode=mode, **keywords)
+    assert_close(results, oracle_loop(*alike, **keywords), 2e-6)
     expected = gradients(lambda a, **k: plain_loop(*a, **k), alike, **keywords)
     expected = [*expected[:-2], *(tf.reduce_sum(x, 0, keepdims=True) for x in expected[-2:])]
-    assert_close(gradients(run, one, compiled=compiled, **keywords), expected, 1e-5)
+    assert_close(gradients(run, one, mode=mode, **keywords), expected, 1e-5)
 
 
 def random_layer(n_steps, batch, dim=32, hidden_dim=16, seed=3):
@@ -191,7 +189,8 @@ def test_gradient_of_cell_clip_passes_at_the_border():
         tape.watch(c)
         state = LSTMState(c, tf.zeros((5, 1)))
         zeros = tf.zeros((1, 5, 1)), tf.zeros((2, 4))
-        _, final = projected_lstm(*zeros, bias, None, state, cell_clip=0.25)
+        weights = LSTMWeights(zeros[1], bias, None)
+        _, final = projected_lstm(zeros[0], weights, state, clips=Clips(cell=0.25))
     np.testing.assert_array_equal(final.c[:, 0], np.float32([-0.25, -0.25, 0.1, 0.25, 0.25]))
     np.testing.assert_array_equal(tape.gradient(final.c, c)[:, 0], [0.0, 1.0, 1.0, 1.0, 0.0])
 
@@ -204,14 +203,15 @@ def test_gradient_of_projection_clip_passes_at_the_border():
         tape.watch(projection)
         state = LSTMState(tf.zeros((1, 1)), tf.zeros((1, 5)))
         zeros = tf.zeros((1, 1, 1)), tf.zeros((6, 4))
-        outputs, _ = projected_lstm(*zeros, bias, projection, state, proj_clip=0.3)
+        weights = LSTMWeights(zeros[1], bias, projection)
+        outputs, _ = projected_lstm(zeros[0], weights, state, clips=Clips(projection=0.3))
     np.testing.assert_allclose(outputs[0, 0], [-0.3, -0.25, 0.1, 0.25, 0.3], rtol=1e-6)
     gradient = tape.gradient(outputs, projection)[0]
     np.testing.assert_allclose(gradient, [0.0, scale, scale, scale, 0.0], rtol=1e-6)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_unknown_numbers_of_steps_and_rows(case, compiled):
+@pytest.mark.parametrize("mode", WITH_GRADIENT)
+def test_unknown_numbers_of_steps_and_rows(case, mode):
     arrays, switches = case
     mask, resets = switches.pop("mask"), switches.pop("resets")
     hidden_dim = arrays[5].shape[1]
@@ -223,16 +223,10 @@ def test_unknown_numbers_of_steps_and_rows(case, compiled):
     def outputs_and_gradients(x, c, h, here, resets):
         with tf.GradientTape() as tape:
             tape.watch((x, weights[0]))
-            outputs, state = projected_lstm(
-                x,
-                *weights,
-                LSTMState(c, h),
-                mask=here,
-                resets=resets,
-                compiled=compiled,
-                **switches,
+            outputs, c, _ = run(
+                [x, *weights, c, h], mask=here, resets=resets, mode=mode, **switches
             )
-            loss = tf.reduce_sum(outputs) + tf.reduce_sum(state.c)
+            loss = tf.reduce_sum(outputs) + tf.reduce_sum(c)
         return outputs, *tape.gradient(loss, (x, weights[0]))
 
     mask = np.ones((N_STEPS, BATCH), bool) if mask is None else mask
@@ -264,7 +258,7 @@ def test_inside_a_function_that_is_compiled(masked):
         return results, tape.gradient(loss, arrays)
 
     results, received = compiled(*tensors(arrays))
-    assert_close(results, oracle(*arrays, **keywords), 2e-6)
+    assert_close(results, oracle_loop(*arrays, **keywords), 2e-6)
     arrays = tensors(arrays)
     with tf.GradientTape() as tape:
         tape.watch(arrays)
@@ -285,7 +279,7 @@ class OneLayer(keras.layers.Layer):
         batch = tf.shape(inputs)[0]
         state = LSTMState(tf.zeros((batch, 32)), tf.zeros((batch, inputs.shape[-1])))
         weights = [tf.convert_to_tensor(w) for w in self.all_weights]
-        outputs, _ = projected_lstm(tf.transpose(inputs, (1, 0, 2)), *weights, state)
+        outputs, _ = projected_lstm(tf.transpose(inputs, (1, 0, 2)), LSTMWeights(*weights), state)
         return tf.transpose(outputs, (1, 0, 2))
 
 
@@ -294,7 +288,7 @@ def test_in_a_keras_model_and_exported(tmp_path):
     layer = OneLayer()
     model = keras.Model(ids, layer(ids))
     x, *weights, _, _ = random_layer(4, 3)
-    expected, _, _ = oracle(x, *weights, np.zeros((3, 32)), np.zeros((3, 16)))
+    expected, _, _ = oracle_loop(x, *weights, np.zeros((3, 32)), np.zeros((3, 16)))
     batch_first = expected.transpose(1, 0, 2)
     inputs = x.transpose(1, 0, 2)
     np.testing.assert_allclose(model.predict(inputs, verbose=0), batch_first, atol=2e-6)
@@ -317,19 +311,19 @@ def test_two_calls_with_the_state_handed_on_are_one_call():
     assert_close([tf.concat([first, second], 0), *state], [outputs, c, h], 1e-6)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_a_row_does_not_depend_on_the_others(compiled):
+@pytest.mark.parametrize("mode", WITH_GRADIENT)
+def test_a_row_does_not_depend_on_the_others(mode):
     arrays = tensors(random_layer(9, 37, dim=256, hidden_dim=64))
-    outputs, _, _ = run(arrays, compiled=compiled)
+    outputs, _, _ = run(arrays, mode=mode)
     x, *weights, c, h = arrays
-    alone, _, _ = run([x[:, 5:6], *weights, c[5:6], h[5:6]], compiled=compiled)
+    alone, _, _ = run([x[:, 5:6], *weights, c[5:6], h[5:6]], mode=mode)
     np.testing.assert_allclose(alone, outputs[:, 5:6], rtol=0, atol=2e-6)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_bfloat16_products_stay_near_float32(compiled):
+@pytest.mark.parametrize("mode", WITH_GRADIENT)
+def test_bfloat16_products_stay_near_float32(mode):
     arrays = random_layer(10, 8, dim=256, hidden_dim=64)
-    keywords = {"cell_clip": 3.0, "proj_clip": 3.0, "compiled": compiled}
+    keywords = {"cell_clip": 3.0, "proj_clip": 3.0, "mode": mode}
     results = run(tensors(arrays), precision="bfloat16", **keywords)
     assert {r.dtype for r in results} == {tf.float32}
     expected = run(tensors(arrays), **keywords)
@@ -344,17 +338,16 @@ def test_bfloat16_products_stay_near_float32(compiled):
 
 
 def test_steps_are_traced_once_for_all_lengths_and_batch_sizes():
-    keywords = {"cell_clip": 2.5, "proj_clip": 1.5, "compiled": True}
     signature = [tf.TensorSpec((None, None, 16))]
     _, *weights, _, _ = tensors(random_layer(1, 1))
 
-    @tf.function(input_signature=signature)
     def layer(x):
         batch = tf.shape(x)[1]
-        return run([x, *weights, tf.zeros((batch, 32)), tf.zeros((batch, 16))], **keywords)
+        states = tf.zeros((batch, 32)), tf.zeros((batch, 16))
+        return run([x, *weights, *states], cell_clip=2.5, proj_clip=1.5, mode=Mode.TRAINING)
 
-    for n_steps, batch in [(3, 2), (5, 2), (4, 7)]:
-        layer(tf.zeros((n_steps, batch, 16)))
-    steps = recurrence._step_functions(2.5, 1.5, True)
-    assert steps.cell.experimental_get_tracing_count() == 1
-    assert steps.output.experimental_get_tracing_count() == 1
+    with counted_functions() as traces:  # these clips are of this test alone
+        function = tf.function(layer, input_signature=signature)
+        for n_steps, batch in [(3, 2), (5, 2), (4, 7)]:
+            function(tf.zeros((n_steps, batch, 16)))
+    assert traces["_cell"] == traces["_output"] == 1

@@ -11,7 +11,7 @@ import tensorflow as tf
 import bilm
 from bilm.data.place import Place, RowPlace, Settings
 from bilm.errors import InputError, WorkerLostError, WorkersError
-from bilm.layers import LSTMStack, Rows
+from bilm.layers import BatchSlice, Dropout, LSTMStack
 from bilm.options import Options
 from bilm.training.feed import Feed
 from bilm.training.replicas import (
@@ -178,13 +178,12 @@ def test_a_row_is_dropped_alike_wherever_it_is():
     seed = tf.constant([3, 7], tf.int64)
     random = np.random.default_rng(2)
     inputs = random.normal(size=(5, 6, lstm.projection_dim)).astype(np.float32)
-    whole, _ = stack(inputs, states=stack.zero_states(6), dropout_seed=seed)
+    whole, _ = stack(inputs, states=stack.zero_states(6), dropout=Dropout(seed))
     for first in (0, 2, 4):
         part, _ = stack(
             inputs[:, first : first + 2],
             states=stack.zero_states(2),
-            dropout_seed=seed,
-            dropout_rows=Rows(first, 6),
+            dropout=Dropout(seed, BatchSlice(first, 6)),
         )
         np.testing.assert_allclose(part[-1], whole[-1][:, first : first + 2], 1e-5, 1e-6)
 

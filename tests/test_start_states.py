@@ -80,7 +80,7 @@ def test_the_draw_follows_from_seed_step_and_row():
     np.testing.assert_array_equal(drawn[0], draw_resets(feed, marks, 0.2, (3, 7))[0])
     for other in ((4, 7), (3, 8)):
         assert np.any(drawn[0] != draw_resets(feed, marks, 0.2, other)[0])
-    half = draw_resets(begins_everywhere(10), marks, 0.2, (3, 7), bilm.layers.Rows(20, 40))
+    half = draw_resets(begins_everywhere(10), marks, 0.2, (3, 7), bilm.layers.BatchSlice(20, 40))
     np.testing.assert_array_equal(half[0], drawn[0][:, 20:30])
     assert draw_resets(feed, marks, 1.0, (3, 7))[0].all()
 
@@ -114,7 +114,8 @@ def test_a_step_is_that_of_the_formulas(corpus, kind):
     step = TrainingStep(model, Adagrad(model.trainable_variables, 0.2, None), ROWS)
     draw = np.random.default_rng(1)
     states = tf.nest.map_structure(
-        lambda x: tf.constant(draw.normal(size=x.shape) * 0.3, tf.float32), model.zero_states(ROWS)
+        lambda x: tf.constant(draw.normal(size=x.shape) * 0.3, tf.float32),
+        model.network.zero_states(ROWS),
     )
     inputs = step.inputs(feeds[fullest], 5, 9, marks)
     resets = inputs.resets[0]
@@ -396,7 +397,8 @@ def far_from(model, scale):
     """States of a direction each, far from zeros."""
     draw = np.random.default_rng(0)
     return tf.nest.map_structure(
-        lambda x: tf.constant(draw.normal(size=x.shape) * scale, tf.float32), model.zero_states(1)
+        lambda x: tf.constant(draw.normal(size=x.shape) * scale, tf.float32),
+        model.network.zero_states(1),
     )
 
 
@@ -444,7 +446,7 @@ def test_the_ratio_of_training_states_and_its_warning(scored, corpus, caplog):
         strict=True,
     ):
         variable.assign(value)
-    monitor.measure(HeldoutState(), 1, model.zero_states(1))
+    monitor.measure(HeldoutState(), 1, model.network.zero_states(1))
     assert "where this model does badly: its held-out forward perplexity is" in caplog.text
 
 

@@ -95,7 +95,7 @@ def assert_steps_agree(options, weights, n_steps=3, **settings):
     program = Program(options, weights, **settings)
     accumulators = {name: np.ones(value.shape) for name, value in weights.items()}
     states = oracle.zero_states(options, ROWS)
-    program_states = program.model.zero_states(ROWS)
+    program_states = program.model.network.zero_states(ROWS)
     norms = []
     for k in range(n_steps):
         batch = random_batch(options, seed=k)

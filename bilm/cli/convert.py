@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import tempfile
 
 from bilm.cli.tensorflow_import import import_tensorflow
 from bilm.errors import InputError
+from bilm.files import atomic_write
 
 FILES = ("model.hdf5", "options.json")
 
@@ -40,12 +40,9 @@ def run(args: argparse.Namespace) -> int:
     existed = os.path.isdir(args.model_dir)
     os.makedirs(args.model_dir, exist_ok=True)
     try:
-        # Both are written before the first gets its place.
-        with tempfile.TemporaryDirectory(dir=args.model_dir, prefix=".convert-") as folder:
-            made = [os.path.join(folder, name) for name in FILES]
-            convert_many_langs(args.source, *made)
-            for path, target in zip(made, written, strict=True):
-                os.replace(path, target)
+        # Both are written before the first gets its name.
+        with atomic_write(written[0]) as weights, atomic_write(written[1]) as options:
+            convert_many_langs(args.source, weights, options)
     except (InputError, OSError):
         if not existed:
             os.rmdir(args.model_dir)

@@ -9,8 +9,8 @@ context with their nearest neighbours in other contexts.
   bilm demo --corpus my-text.txt --out my-demo
 
 Text given by --corpus is raw prose: it is split into sentences, and words from punctuation, by
-simple rules for English. Text that has one sentence a line and its tokens parted by white space
-is taken as it is with --tokenized.
+simple rules for English. Text that has one sentence a line and its tokens separated by white
+space is taken as it is with --tokenized. The first three million tokens are used.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-import textwrap
 from typing import TYPE_CHECKING
 
-from bilm.cli.arguments import positive_number, usage_error, whole_number
-from bilm.cli.progress import ProgressLine, TrainingLine, duration
+from bilm.cli.arguments import positive_number, usage_error
+from bilm.cli.progress import ProgressLine, duration
 from bilm.cli.tensorflow_import import import_tensorflow
 from bilm.cli.training_run import note
 from bilm.errors import InputError
 
 if TYPE_CHECKING:
-    from bilm.demo.corpus import Corpus
-    from bilm.demo.job import DemoFolder
-    from bilm.demo.neighbours import Neighbours
+    from bilm.demo.job import DemoFiles
+    from bilm.demo.neighbours import Occurrences
+    from bilm.demo.text import SplitText
+    from bilm.training import TrainingProgress
 
 # Words of docstrings that mean more than one thing.
 _WORDS = ("left", "call", "set", "like", "run", "order")
+_MAX_TOKENS = 3_000_000
 _HELDOUT_SHARE = 0.03
 _MAX_HELDOUT_TOKENS = 50_000
 _POOL_SENTENCES = 6_000
-_MIN_OCCURRENCES = 8
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,20 +61,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tokenized",
         action="store_true",
-        help="--corpus has one sentence a line, tokens parted by white space",
-    )
-    parser.add_argument(
-        "--max_tokens",
-        type=whole_number(1),
-        metavar="N",
-        default=3_000_000,
-        help="read no more of --corpus than this many tokens (default: 3,000,000)",
+        help="--corpus has one sentence a line, tokens separated by white space",
     )
     parser.add_argument(
         "--words", nargs="+", metavar="WORD", help="words to show in context (default: chosen)"
-    )
-    parser.add_argument(
-        "--seed", type=whole_number(0), metavar="N", default=0, help="random seed (default: 0)"
     )
 
 
@@ -87,111 +77,99 @@ def run(args: argparse.Namespace) -> int:
             f"{args.out} exists, perhaps from an earlier demo, and is never overwritten: name "
             "another folder by --out, or remove it."
         )
-    corpus = _gather(args)
+    text = _read_text(args)
     note("loading TensorFlow ...")
     import_tensorflow()
-    from bilm.demo.job import DemoFolder, write_text
+    from bilm.demo.job import DemoFiles, write_text
 
-    folder = DemoFolder(args.out)
-    words = write_text(folder, corpus, _min_count(corpus))
-    _print_text(corpus, words)
-    _train(args, folder, len(words))
-    _measure(folder, corpus, words)
-    _show_contexts(args, folder, corpus)
-    print(f"\nAll files are in {folder.path}; `bilm train --help` tells how to train your own.")
+    files = DemoFiles.in_folder(args.out)
+    words = write_text(files, text)
+    print(f"vocabulary {len(words):>9,} words")
+    _train(args, files)
+    _measure(files, text, words)
+    _show_contexts(args, files, text)
+    print(f"\nAll files are in {args.out}; `bilm train --help` tells how to train your own.")
     return 0
 
 
-def _gather(args: argparse.Namespace) -> Corpus:
-    from bilm.demo import corpus
+def _read_text(args: argparse.Namespace) -> SplitText:
+    from bilm.demo.text import count_tokens, gather_docstrings, read_texts, set_aside
 
     if args.corpus:
-        source = ", ".join(args.corpus)
-        documents = corpus.read_texts(args.corpus, args.tokenized, args.max_tokens)
+        _title(f"Text: {', '.join(args.corpus)}")
+        documents = read_texts(args.corpus, args.tokenized, _MAX_TOKENS)
     else:
-        source = "the docstrings of Python, NumPy, Keras and TensorFlow"
-        line = ProgressLine(sys.stderr)
-        documents = corpus.gather_docstrings(
-            os.cpu_count() or 1,
-            lambda n, total: line.show(f"reading {n:,} of {total:,} files", last=n == total),
-        )
-    _title(f"Text: {source}")
-    return corpus.part(documents, _HELDOUT_SHARE, _MAX_HELDOUT_TOKENS, args.seed)
-
-
-def _min_count(corpus: Corpus) -> int:
-    """Rare words stay out of the vocabulary, so that <UNK> is trained too."""
-    from bilm.demo.corpus import count_tokens
-
-    return 3 if count_tokens(corpus.training) >= 100_000 else 2
-
-
-def _print_text(corpus: Corpus, words: list[str]) -> None:
-    from bilm.demo.corpus import count_tokens
-
-    for name, sentences in (("training", corpus.training), ("held-out", corpus.heldout)):
+        _title("Text: the docstrings of Python, NumPy, Keras and TensorFlow")
+        note("reading the source files ...")
+        documents = gather_docstrings()
+    text = set_aside(documents, _HELDOUT_SHARE, _MAX_HELDOUT_TOKENS)
+    for name, sentences in (("training", text.training), ("held-out", text.heldout)):
         print(f"{name:<11}{len(sentences):>9,} sentences {count_tokens(sentences):>10,} tokens")
-    known = frozenset(words)
-    n_known = sum(token in known for sentence in corpus.heldout for token in sentence)
-    covered = n_known / max(1, count_tokens(corpus.heldout))
-    print(f"vocabulary {len(words):>9,} words, {covered:.1%} of the held-out tokens")
+    return text
 
 
-def _train(args: argparse.Namespace, folder: DemoFolder, n_words: int) -> None:
-    from bilm.demo.job import demo_options, train_for
+def _train(args: argparse.Namespace, files: DemoFiles) -> None:
+    from bilm.demo.job import train_for
 
     _title(f"Training: the tiny preset, for {args.minutes:g} minutes")
     note("compiling ...")
+    seconds = 60 * args.minutes
     line = ProgressLine(sys.stderr)
-    show = TrainingLine(line, demo_options(n_words).sample_softmax)
+
+    def show(event: TrainingProgress) -> None:
+        left = max(0.0, seconds - event.seconds)
+        # As the training sees it: with dropout, and perhaps of the sampled softmax.
+        text = f"step {event.step:,}  perplexity {event.perplexity:,.1f}  {duration(left)} left"
+        line.show(text, last=left == 0)
+
     try:
-        record = train_for(folder, n_words, 60 * args.minutes, args.seed, show)
+        record = train_for(files, seconds, show)
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"What there is lies in {folder.path}.") from None
+        raise KeyboardInterrupt(f"What has been written is in {args.out}.") from None
     finally:
         line.close()
     print(f"{record.n_steps:,} steps, {record.n_tokens:,} tokens in {duration(record.seconds)}")
 
 
-def _measure(folder: DemoFolder, corpus: Corpus, words: list[str]) -> None:
-    from bilm.demo.job import heldout_perplexity
-    from bilm.demo.unigram import UnigramModel
+def _measure(files: DemoFiles, text: SplitText, words: list[str]) -> None:
+    from bilm.demo.job import heldout_perplexity, unigram_perplexity
 
     _title("Held-out perplexity (lower is better)")
-    unigram = UnigramModel(corpus.training, words).perplexity(corpus.heldout)
+    unigram = unigram_perplexity(text.training, text.heldout, words)
     print(f"unigram model           {unigram:8.1f}", flush=True)
-    perplexity = heldout_perplexity(folder)
+    perplexity = heldout_perplexity(files)
     print(f"forward language model  {perplexity.forward:8.1f}")
     print(f"backward language model {perplexity.backward:8.1f}")
     print(f"both                    {float(perplexity):8.1f}")
 
 
-def _show_contexts(args: argparse.Namespace, folder: DemoFolder, corpus: Corpus) -> None:
-    from bilm.demo.job import load_embedder
-    from bilm.demo.neighbours import Contexts, sample_with, telling_words
+def _show_contexts(args: argparse.Namespace, files: DemoFiles, text: SplitText) -> None:
+    from bilm.demo.job import load_model
+    from bilm.demo.neighbours import Occurrences, frequent_words, sample_with
 
-    chosen = args.words or (telling_words(corpus.training, len(_WORDS)) if args.corpus else _WORDS)
-    sentences = corpus.heldout + corpus.training
-    pool = sample_with(sentences, chosen, _POOL_SENTENCES, args.seed)
-    embed = load_embedder(folder, layer=2)
+    words, minimum = args.words, 3
+    if words is None:
+        words, minimum = frequent_words(text.training, len(_WORDS)) if args.corpus else _WORDS, 8
+    pool = sample_with(text.heldout + text.training, words, _POOL_SENTENCES)
+    vectors = load_model(files).encode(pool, "top")
     _title(f"Words in context, and the contexts nearest to them in {len(pool):,} sentences")
-    print(f"two contexts of each word; cosines of the top layer's vectors; {folder.weights}")
-    contexts = Contexts(pool, embed)
-    shown = contexts.frequent_words(chosen, 3 if args.words else _MIN_OCCURRENCES)
-    for word in chosen:
-        if word in shown:
-            for query in contexts.apart(word):
-                _print_neighbours(contexts.neighbours(query))
+    print(f"two contexts of each word; cosines of the top layer's vectors; {files.weights}")
+    occurrences = Occurrences.of_words(pool, vectors)
+    for word in words:
+        if len(occurrences.of(word)) >= minimum:
+            for occurrence in occurrences.contrasting_pair(word):
+                _print_neighbours(occurrences, occurrence)
         elif args.words:
             note(f"{word!r} does not occur three times in the text.")
 
 
-def _print_neighbours(found: Neighbours) -> None:
-    print(f"\n{found.query.in_context()}")
-    for title, neighbours in (("same word", found.same_word), ("other words", found.other_words)):
-        for number, (cosine, place) in enumerate(neighbours):
+def _print_neighbours(occurrences: Occurrences, occurrence: int) -> None:
+    found = occurrences.neighbours(occurrence)
+    print(f"\n{occurrences.in_context(occurrence)}")
+    for title, nearest in (("same word", found.same_word), ("other words", found.other_words)):
+        for number, (cosine, other) in enumerate(nearest):
             label = title if number == 0 else ""
-            print(textwrap.indent(f"{label:<12}{cosine:5.2f}  {place.in_context()}", "  "))
+            print(f"  {label:<12}{cosine:5.2f}  {occurrences.in_context(other)}")
 
 
 def _title(text: str) -> None:

@@ -7,12 +7,12 @@ Known from that program's source (version 0.0.4 on PyPI) and checked against wha
 - `char.dic` and `word.dic`: a token, a tab and its id a line. A line without a token (white space
   that stripping took) is that of U+3000. Special tokens: <bos>, <eos>, <oov>, <pad>, and for
   characters <bow> and <eow>.
-- A word is cut to max_characters_per_token - 2 characters (not bytes). Its characters stand
+- A word is cut to max_characters_per_token - 2 characters (not bytes). Its characters come
   between the marks, and the program takes <eow> for the first mark and <bow> for the last one.
 - `token_embedder.pkl`: the vectors of characters and words; convolutions, maximum, activation,
   highway layers over the characters; and a projection of [word; characters]. The highway gate
-  lets the input through, ours what is new: the sign of its weights is turned. The projection is
-  a sum of two, of the word's vector and of the characters'.
+  lets the input through, ours what is new, so the sign of its weights is changed. The projection
+  is a sum of two, of the word's vector and of the characters'.
 - `encoder.pkl`: for each direction and layer input_linearity, state_linearity and
   state_projection. The gates' order is i, f, j, o, ours i, j, f, o; the forget gate's 1.0 is in
   its bias, ours is added when the network runs. Skip connections from the second layer on.
@@ -23,9 +23,9 @@ The program carries the LSTM states from batch to batch; bilm computes each sent
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, cast
 
 import numpy as np
 
@@ -35,8 +35,8 @@ from bilm.conversion.many_langs_files import (
     TOKEN_EMBEDDER,
     WORDS,
     opened_folder,
+    read_config,
 )
-from bilm.conversion.many_langs_options import options_of, read_config
 from bilm.conversion.torch_file import read_tensors
 from bilm.data.dictionary import (
     BEGIN,
@@ -49,25 +49,12 @@ from bilm.data.dictionary import (
 )
 from bilm.errors import InputError
 from bilm.files import PathLike, require_file, write_json
-from bilm.options import Options
+from bilm.layers import DictionaryEncoder, LSTMStack
+from bilm.network import build_network
 from bilm.weights import DICTIONARY_CHARACTERS, DICTIONARY_WORDS, save_hdf5
 
-
-class Dictionary(NamedTuple):
-    """Tokens by their rows; "" for a row that has no token."""
-
-    rows: list[str]
-    path: str
-
-    def row(self, token: str) -> int:
-        """The row of a special token.
-
-        Raises:
-            InputError: it is not there.
-        """
-        if token not in self.rows:
-            raise InputError(f"{self.path}: {token} is missing.")
-        return self.rows.index(token)
+_CHARACTER_TABLE = "char_emb_layer.embedding.weight"
+_WORD_TABLE = "word_emb_layer.embedding.weight"
 
 
 def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: PathLike) -> None:
@@ -91,41 +78,92 @@ def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: Pa
             of a kind that bilm does not have.
     """
     with opened_folder(source) as folder:
-        _convert(folder, weight_file, options_file)
-
-
-def _convert(folder: str, weight_file: PathLike, options_file: PathLike) -> None:
-    config, config_file = read_config(folder)
-    embedder = read_tensors(os.path.join(folder, TOKEN_EMBEDDER))
-    characters = _read_dictionary(folder, CHARACTERS, embedder, "char_emb_layer.embedding.weight")
-    words = None
-    if config["token_embedder"].get("word_dim"):
-        words = _read_dictionary(folder, WORDS, embedder, "word_emb_layer.embedding.weight")
-    options = options_of(config, len(characters.rows), len(words.rows) if words else 0, config_file)
-    weights = _token_weights(
-        _Tensors(embedder, os.path.join(folder, TOKEN_EMBEDDER)), options, characters
-    )
-    encoder = os.path.join(folder, ENCODER)
-    weights |= _lstm_weights(_Tensors(read_tensors(encoder), encoder), options)
-    texts = {DICTIONARY_CHARACTERS: as_bytes(_padding_last(characters.rows, characters))}
-    if words is not None:
-        for token in (BEGIN, END, UNKNOWN):
-            words.row(token)
-        texts[DICTIONARY_WORDS] = as_bytes(words.rows)
-    save_hdf5(weight_file, weights, texts=texts)
+        config = read_config(folder)
+        embedder = _Tensors(os.path.join(folder, TOKEN_EMBEDDER))
+        special = (BEGIN, END, UNKNOWN)
+        characters = _read_dictionary(
+            os.path.join(folder, CHARACTERS),
+            embedder.n_rows(_CHARACTER_TABLE),
+            (*special, PADDING, WORD_BEGIN, WORD_END),
+        )
+        words = []
+        if config.token_embedder.get("word_dim"):
+            n_words = embedder.n_rows(_WORD_TABLE)
+            words = _read_dictionary(os.path.join(folder, WORDS), n_words, special)
+        options = config.options(len(characters), len(words))
+        network = build_network(options)
+        # Our encoder has the row of padding at the end.
+        pad = characters.index(PADDING)
+        order = [row for row in range(len(characters)) if row != pad] + [pad]
+        _fill_encoder(cast(DictionaryEncoder, network.encoder), embedder, order)
+        lstms = _Tensors(os.path.join(folder, ENCODER))
+        for direction, stack in zip(("forward", "backward"), network.stacks, strict=True):
+            _fill_stack(stack, lstms, direction)
+        lstms.require_all_taken()
+    texts = {DICTIONARY_CHARACTERS: as_bytes([characters[row] for row in order])}
+    if words:
+        texts[DICTIONARY_WORDS] = as_bytes(words)
+    values = {w.dataset: w.variable.numpy() for w in network.weight_table() if w.dataset}
+    save_hdf5(weight_file, values, texts=texts)
     write_json(options_file, options.inference_dict())
 
 
-def _read_dictionary(
-    folder: str, name: str, tensors: Mapping[str, np.ndarray], table: str
-) -> Dictionary:
-    """A dictionary as the program reads it, with as many rows as its table."""
-    path = os.path.join(folder, name)
-    if table not in tensors:
-        raise InputError(f"{os.path.join(folder, TOKEN_EMBEDDER)}: {table} is missing.")
-    n_rows = len(tensors[table])
+class _Tensors:
+    """The tensors of a file, all of which are to be taken, in the shapes that are expected."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._left = read_tensors(path)
+
+    def n_rows(self, name: str) -> int:
+        """Rows of a tensor that is there.
+
+        Raises:
+            InputError: it is missing.
+        """
+        if name not in self._left:
+            raise InputError(f"{self._path}: {name} is missing.")
+        return len(self._left[name])
+
+    def take(self, name: str, shape: Sequence[int]) -> np.ndarray:
+        """A tensor.
+
+        Raises:
+            InputError: it is missing or of another shape.
+        """
+        if name not in self._left:
+            raise InputError(f"{self._path}: {name} is missing, shape {tuple(shape)} is expected.")
+        value = self._left.pop(name)
+        if value.shape != tuple(shape):
+            raise InputError(
+                f"{self._path}: {name}: shape {tuple(shape)} is expected, not {value.shape}."
+            )
+        return value
+
+    def require_all_taken(self) -> None:
+        """Check that the file holds nothing else.
+
+        Raises:
+            InputError: it does, so that it is of another kind of model.
+        """
+        if self._left:
+            raise InputError(f"{self._path}: superfluous: {', '.join(sorted(self._left))}.")
+
+
+def _read_dictionary(path: str, n_rows: int, special: Sequence[str]) -> list[str]:
+    """The tokens by their rows, as the program reads them; "" for a row without one.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: it is not UTF-8, a line is not right, or a special token is missing.
+    """
+    try:
+        # Not as text files are read: a byte order mark may be a character of the dictionary.
+        text = Path(require_file(path, "dictionary")).read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8: {error}") from None
     ids: dict[str, int] = {}
-    for number, line in enumerate(_text_of(path).split("\n"), start=1):
+    for number, line in enumerate(text.split("\n"), start=1):
         fields = line.strip().split("\t")
         if fields == [""]:
             continue
@@ -139,110 +177,60 @@ def _read_dictionary(
     rows = [""] * n_rows
     for token, row in ids.items():
         rows[row] = token
-    return Dictionary(rows, path)
+    for token in special:
+        if token not in rows:
+            raise InputError(f"{path}: {token} is missing.")
+    return rows
 
 
-def _text_of(path: str) -> str:
-    """A file as text. A mark at its begin may be a character of the dictionary."""
-    try:
-        return Path(require_file(path, "dictionary")).read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8: {error}") from None
-
-
-class _Tensors:
-    """The tensors of a file, all of which are to be taken, in the shapes that are expected."""
-
-    def __init__(self, tensors: Mapping[str, np.ndarray], path: str) -> None:
-        self._tensors = tensors
-        self._path = path
-        self._left = set(tensors)
-
-    def require_all_taken(self) -> None:
-        """Check that the file holds nothing else.
-
-        Raises:
-            InputError: it does, so that it is of another kind of model.
-        """
-        if self._left:
-            raise InputError(f"{self._path}: superfluous: {', '.join(sorted(self._left))}.")
-
-    def take(self, name: str, shape: Sequence[int]) -> np.ndarray:
-        """A tensor.
-
-        Raises:
-            InputError: it is missing or of another shape.
-        """
-        if name not in self._tensors:
-            raise InputError(f"{self._path}: {name} is missing, shape {tuple(shape)} is expected.")
-        self._left.discard(name)
-        value = self._tensors[name]
-        if value.shape != tuple(shape):
-            raise InputError(
-                f"{self._path}: {name}: shape {tuple(shape)} is expected, not {value.shape}."
-            )
-        return value
-
-
-def _padding_last(rows: Any, characters: Dictionary) -> Any:
-    """Rows with that of padding at the end, where our encoder expects it."""
-    pad = characters.row(PADDING)
-    return [*rows[:pad], *rows[pad + 1 :], rows[pad]]
-
-
-def _token_weights(
-    tensors: _Tensors, options: Options, characters: Dictionary
-) -> dict[str, np.ndarray]:
-    for token in (BEGIN, END, UNKNOWN, WORD_BEGIN, WORD_END):
-        characters.row(token)
-    cnn, size = options.char_cnn, options.lstm.projection_dim
-    if cnn is None or cnn.dictionary is None:
-        raise InputError("A dictionary of characters is expected.")
-    n, words = cnn.n_filters, cnn.dictionary
-    table = tensors.take("char_emb_layer.embedding.weight", (words.n_characters, cnn.embedding_dim))
-    weights = {"dictionary/char_embed": np.stack(_padding_last(table, characters))}
-    for i, (width, number) in enumerate(cnn.filters):
-        kernel = tensors.take(f"convolutions.{i}.weight", (number, cnn.embedding_dim, width))
-        weights[f"CNN/W_cnn_{i}"] = kernel.transpose(2, 1, 0)[np.newaxis]
-        weights[f"CNN/b_cnn_{i}"] = tensors.take(f"convolutions.{i}.bias", (number,))
-    for k in range(cnn.n_highway):
-        kernel = tensors.take(f"highways._layers.{k}.weight", (2 * n, n))
-        bias = tensors.take(f"highways._layers.{k}.bias", (2 * n,))
-        weights[f"CNN_high_{k}/W_transform"] = kernel[:n].T
-        weights[f"CNN_high_{k}/b_transform"] = bias[:n]
+def _fill_encoder(encoder: DictionaryEncoder, tensors: _Tensors, order: list[int]) -> None:
+    """Set the encoder's variables; `order` is that of the characters' rows."""
+    characters = encoder.characters
+    table = tensors.take(_CHARACTER_TABLE, characters.char_embed.shape)
+    characters.char_embed.assign(table[order])
+    for i, (kernel, bias) in enumerate(characters.convolutions):
+        _, width, dim, number = kernel.shape
+        values = tensors.take(f"convolutions.{i}.weight", (number, dim, width))
+        kernel.assign(values.transpose(2, 1, 0)[np.newaxis])  # (1, width, dim, number)
+        bias.assign(tensors.take(f"convolutions.{i}.bias", (number,)))
+    n = characters.options.n_filters
+    for k, highway in enumerate(characters.highways):
+        # Rows: n of the transformed part, n of the gate.
+        values = tensors.take(f"highways._layers.{k}.weight", (2 * n, n))
+        biases = tensors.take(f"highways._layers.{k}.bias", (2 * n,))
+        highway["W_transform"].assign(values[:n].T)
+        highway["b_transform"].assign(biases[:n])
         # 1 - sigmoid(x) = sigmoid(-x)
-        weights[f"CNN_high_{k}/W_carry"] = -kernel[n:].T
-        weights[f"CNN_high_{k}/b_carry"] = -bias[n:]
-    projection = tensors.take("projection.weight", (size, words.word_dim + n)).T
-    weights["CNN_proj/W_proj"] = projection[words.word_dim :]
-    weights["CNN_proj/b_proj"] = tensors.take("projection.bias", (size,))
-    if words.word_dim:
-        shape = (words.n_words, words.word_dim)
-        weights["dictionary/word_embed"] = tensors.take("word_emb_layer.embedding.weight", shape)
-        weights["dictionary/W_word"] = projection[: words.word_dim]
+        highway["W_carry"].assign(-values[n:].T)
+        highway["b_carry"].assign(-biases[n:])
+    word_dim, size = 0, encoder.projection_dim
+    if encoder.word_embed is not None:
+        word_dim = encoder.word_embed.shape[1]
+        encoder.word_embed.assign(tensors.take(_WORD_TABLE, encoder.word_embed.shape))
+    # (size, word_dim + n), of [word; characters]
+    projection = tensors.take("projection.weight", (size, word_dim + n)).T
+    if encoder.W_word is not None:
+        encoder.W_word.assign(projection[:word_dim])
+    # With a dictionary there is always a projection.
+    kernel, bias = cast(tuple[Any, Any], characters.projection)
+    kernel.assign(projection[word_dim:])
+    bias.assign(tensors.take("projection.bias", (size,)))
     tensors.require_all_taken()
-    return weights
 
 
-def _lstm_weights(tensors: _Tensors, options: Options) -> dict[str, np.ndarray]:
-    lstm = options.lstm
-    dim, size = lstm.dim, lstm.projection_dim
-    weights = {}
-    for d, direction in enumerate(("forward", "backward")):
-        for layer in range(lstm.n_layers):
-            source = f"{direction}_layer_{layer}"
-            target = f"RNN_{d}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
-            inputs = tensors.take(f"{source}.input_linearity.weight", (4 * dim, size))
-            states = tensors.take(f"{source}.state_linearity.weight", (4 * dim, size))
-            bias = tensors.take(f"{source}.state_linearity.bias", (4 * dim,)).copy()
-            bias[dim : 2 * dim] -= 1
-            kernel = np.concatenate([inputs.T, states.T])
-            weights[f"{target}/W_0"] = _our_gates(kernel)
-            weights[f"{target}/B"] = _our_gates(bias)
-            projection = tensors.take(f"{source}.state_projection.weight", (size, dim))
-            weights[f"{target}/W_P_0"] = projection.T
-    tensors.require_all_taken()
-    return weights
+def _fill_stack(stack: LSTMStack, tensors: _Tensors, direction: str) -> None:
+    dim, size = stack.options.dim, stack.options.projection_dim
+    for layer, weights in enumerate(stack.layer_weights):
+        source = f"{direction}_layer_{layer}"
+        inputs = tensors.take(f"{source}.input_linearity.weight", (4 * dim, size))
+        states = tensors.take(f"{source}.state_linearity.weight", (4 * dim, size))
+        bias = tensors.take(f"{source}.state_linearity.bias", (4 * dim,))
+        bias[dim : 2 * dim] -= 1  # of the forget gate
+        # Rows [input; state], columns the gates: (2 * size, 4 * dim).
+        weights.kernel.assign(_our_gates(np.concatenate([inputs.T, states.T])))
+        weights.bias.assign(_our_gates(bias))
+        projection = tensors.take(f"{source}.state_projection.weight", (size, dim))
+        weights.projection.assign(projection.T)
 
 
 def _our_gates(values: np.ndarray) -> np.ndarray:

@@ -109,17 +109,17 @@ def _read_legacy(path: str) -> dict[str, np.ndarray]:
             raise InputError(f"{path}: the numbers are big-endian; little-endian is expected.")
         named = _tensors_of(path, file)
         storages = {tensor.storage.key: tensor.storage for tensor in named.values()}
-        places = {}
+        starts = {}
         for key in _load(path, file):
             (length,) = struct.unpack("<q", _exactly(file, 8))
             storage = storages.get(key)
             if storage is None or length != storage.length:
                 raise InputError(f"{path}: storage {key!r}: its length or its type is not known.")
-            places[key] = file.tell()
+            starts[key] = file.tell()
             file.seek(length * np.dtype(storage.dtype).itemsize, os.SEEK_CUR)
 
         def numbers(storage: _Storage) -> np.ndarray:
-            file.seek(places[storage.key])
+            file.seek(starts[storage.key])
             return np.fromfile(file, storage.dtype, storage.length)
 
         return {name: _array(path, name, tensor, numbers) for name, tensor in named.items()}
@@ -174,7 +174,7 @@ class _Unpickler(pickle.Unpickler):
         self._path = path
 
     def find_class(self, module: str, name: str) -> Any:
-        """What stands for a name in a pickle: never the thing itself."""
+        """What replaces a name in a pickle: never the thing itself."""
         if module == "torch" and name in _TYPES:
             return _StorageType(_TYPES[name])
         if (module, name) in _ADMITTED:

@@ -3,125 +3,135 @@
 from __future__ import annotations
 
 import random
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
-from bilm.demo.sentences import Sentence
+from bilm.errors import InputError
 
-Embed = Callable[[Sequence[Sentence]], list[np.ndarray]]
-"""Sentences to one float32 array (tokens, dimension) each."""
-
-
-class Occurrence(NamedTuple):
-    """A token of a sentence; `position` counts from 0."""
-
-    sentence: Sentence
-    position: int
-
-    @property
-    def word(self) -> str:
-        """The token itself."""
-        return self.sentence[self.position]
-
-    def in_context(self, width: int = 6) -> str:
-        """The token in brackets among `width` tokens on each side."""
-        left = self.sentence[max(0, self.position - width) : self.position]
-        right = self.sentence[self.position + 1 : self.position + 1 + width]
-        before = "... " if self.position > width else ""
-        after = " ..." if self.position + 1 + width < len(self.sentence) else ""
-        return f"{before}{' '.join([*left, f'[{self.word}]', *right])}{after}"
+Sentences = Sequence[Sequence[str]]
 
 
-@dataclass(frozen=True)
-class Neighbours:
+class Neighbours(NamedTuple):
     """What is nearest to an occurrence: pairs of a cosine and an occurrence, nearest first."""
 
-    query: Occurrence
-    same_word: list[tuple[float, Occurrence]]
-    other_words: list[tuple[float, Occurrence]]
+    same_word: list[tuple[float, int]]
+    other_words: list[tuple[float, int]]
 
 
-class Contexts:
-    """Occurrences of words with their vectors, to be searched for neighbours.
+@dataclass(frozen=True, eq=False)
+class Occurrences:
+    """The words of sentences, where they occur, with their vectors.
 
-    The mean of all vectors is taken off before the cosine: what every place shares would
-    otherwise make all places alike.
+    An occurrence is a number from 0, the index into these arrays:
 
-    Args:
-        sentences: the pool.
-        embed: gives their vectors.
+    Attributes:
+        sentences: the sentences, which hold other tokens too.
+        positions: (n, 2) integers: the number of the sentence, and of the token in it.
+        vectors: (n, dim) float32.
     """
 
-    def __init__(self, sentences: Sequence[Sentence], embed: Embed) -> None:
-        places, vectors = [], []
-        for sentence, rows in zip(sentences, embed(sentences), strict=True):
-            for position, row in enumerate(rows):
-                if is_word(sentence[position]):
-                    places.append(Occurrence(sentence, position))
-                    vectors.append(row)
-        self._places = places
-        centred = np.stack(vectors) - np.mean(vectors, axis=0)
-        norms = np.linalg.norm(centred, axis=1, keepdims=True)
-        self._vectors = centred / np.maximum(norms, 1e-12)
-        of_word: dict[str, list[int]] = defaultdict(list)
-        for index, place in enumerate(places):
-            of_word[place.word.lower()].append(index)
-        self._of_word = dict(of_word)
+    sentences: Sentences
+    positions: np.ndarray
+    vectors: np.ndarray
 
-    def frequent_words(self, words: Iterable[str], minimum: int) -> list[str]:
-        """Those of `words` that occur `minimum` times or more."""
-        return [word for word in words if len(self._of_word.get(word.lower(), ())) >= minimum]
+    @classmethod
+    def of_words(cls, sentences: Sentences, vectors: Sequence[np.ndarray]) -> Occurrences:
+        """All words of sentences, without numbers, punctuation marks and names in code.
 
-    def apart(self, word: str) -> tuple[Occurrence, Occurrence]:
+        Args:
+            vectors: for each sentence float32 (tokens, dim), as `ELMo.encode` gives them.
+
+        Raises:
+            InputError: there is no word in the sentences.
+        """
+        positions = [
+            (number, position)
+            for number, sentence in enumerate(sentences)
+            for position, token in enumerate(sentence)
+            if is_word(token)
+        ]
+        if not positions:
+            raise InputError("the text has no words, only numbers and marks.")
+        rows = [vectors[number][position] for number, position in positions]
+        return cls(sentences, np.array(positions), np.stack(rows))
+
+    def word(self, occurrence: int) -> str:
+        """The token itself."""
+        number, position = self.positions[occurrence]
+        return self.sentences[number][position]
+
+    def in_context(self, occurrence: int, width: int = 6) -> str:
+        """The token in brackets among `width` tokens on each side."""
+        number, position = self.positions[occurrence]
+        sentence = self.sentences[number]
+        left = sentence[max(0, position - width) : position]
+        right = sentence[position + 1 : position + 1 + width]
+        before = "... " if position > width else ""
+        after = " ..." if position + 1 + width < len(sentence) else ""
+        return f"{before}{' '.join([*left, f'[{sentence[position]}]', *right])}{after}"
+
+    def of(self, word: str) -> np.ndarray:
+        """The occurrences of a word, however it is capitalised: integers, ascending."""
+        return np.flatnonzero(self._words == word.lower())
+
+    def contrasting_pair(self, word: str) -> tuple[int, int]:
         """Two occurrences of `word` in contexts as different as most of its contexts allow.
 
-        They stand a tenth of the way from either end of the line along which the word's vectors
+        They are a tenth of the way from either end of the line along which the word's vectors
         differ most (their first principal component); the ends themselves are oddities.
 
         Raises:
             KeyError: the word does not occur.
         """
-        own = self._indices(word)
-        vectors = self._vectors[own]
+        own = self.of(word)
+        if not len(own):
+            raise KeyError(word)
+        vectors = self._directions[own]
         _, _, components = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
         order = np.argsort(vectors @ components[0], kind="stable")
         tenth = len(own) // 10
-        return self._places[own[order[tenth]]], self._places[own[order[-1 - tenth]]]
+        return int(own[order[tenth]]), int(own[order[-1 - tenth]])
 
-    def neighbours(self, query: Occurrence, n: int = 3) -> Neighbours:
-        """The contexts nearest to an occurrence, in sentences other than its own.
+    def neighbours(self, occurrence: int, n: int = 3) -> Neighbours:
+        """The `n` nearest contexts of the same word and of other words, in other sentences.
 
-        Raises:
-            KeyError: it is not one of the pool's occurrences.
+        Much text is repeated with few changes: of contexts that have the word before and after
+        them in common, one is taken.
         """
-        index = next((k for k in self._indices(query.word) if self._places[k] is query), None)
-        if index is None:
-            raise KeyError(query)
-        cosines = self._vectors @ self._vectors[index]
-        same: list[tuple[float, Occurrence]] = []
-        other: list[tuple[float, Occurrence]] = []
-        # Much text is written again with few changes: one place for each pair of next words.
-        shown = {query.in_context(1)}
-        for k in np.argsort(-cosines):
-            place = self._places[k]
-            found = same if place.word.lower() == query.word.lower() else other
-            if (
-                len(found) < n
-                and place.sentence is not query.sentence
-                and place.in_context(1) not in shown
-            ):
-                found.append((float(cosines[k]), place))
-                shown.add(place.in_context(1))
-            if len(same) == len(other) == n:
+        cosines = self._directions @ self._directions[occurrence]
+        found = Neighbours([], [])
+        seen = {self.in_context(occurrence, 1)}
+        for other in map(int, np.argsort(-cosines)):
+            is_same = self._words[other] == self._words[occurrence]
+            nearest = found.same_word if is_same else found.other_words
+            is_elsewhere = self.positions[other, 0] != self.positions[occurrence, 0]
+            context = self.in_context(other, 1)
+            if len(nearest) < n and is_elsewhere and context not in seen:
+                nearest.append((float(cosines[other]), other))
+                seen.add(context)
+            if len(found.same_word) == len(found.other_words) == n:
                 break
-        return Neighbours(query, same, other)
+        return found
 
-    def _indices(self, word: str) -> list[int]:
-        return self._of_word[word.lower()]
+    @cached_property
+    def _words(self) -> np.ndarray:
+        """The words in small letters."""
+        return np.array([self.word(k).lower() for k in range(len(self.positions))])
+
+    @cached_property
+    def _directions(self) -> np.ndarray:
+        """The vectors without their mean, at length 1: (n, dim) float32.
+
+        What all vectors share would otherwise make all contexts alike.
+        """
+        centred = self.vectors - self.vectors.mean(axis=0)
+        norms = np.linalg.norm(centred, axis=1, keepdims=True)
+        return centred / np.maximum(norms, 1e-12)
 
 
 def is_word(token: str) -> bool:
@@ -130,23 +140,20 @@ def is_word(token: str) -> bool:
 
 
 def sample_with(
-    sentences: Sequence[Sentence], words: Iterable[str], n_sentences: int, seed: int
-) -> list[Sentence]:
+    sentences: Iterable[Sequence[str]], words: Iterable[str], n_sentences: int, seed: int = 0
+) -> list[Sequence[str]]:
     """Up to `n_sentences` sentences, drawn by `seed`; those with one of `words` come first."""
     wanted = {word.lower() for word in words}
     order = list(sentences)
     random.Random(seed).shuffle(order)
-    order.sort(key=lambda sentence: wanted.isdisjoint(token.lower() for token in sentence))
+    order.sort(key=lambda sentence: wanted.isdisjoint(map(str.lower, sentence)))
     return order[:n_sentences]
 
 
-def telling_words(sentences: Iterable[Sentence], n: int) -> list[str]:
+def frequent_words(sentences: Iterable[Sequence[str]], n: int) -> list[str]:
     """Frequent longer words, which have contexts to compare; the most frequent are left out."""
-    counts: dict[str, int] = defaultdict(int)
-    for sentence in sentences:
-        for token in sentence:
-            if is_word(token) and token.islower():
-                counts[token] += 1
+    tokens = (token for sentence in sentences for token in sentence)
+    counts = Counter(token for token in tokens if is_word(token) and token.islower())
     ranked = sorted(counts, key=lambda word: (-counts[word], word))
     skipped = min(100, len(ranked) // 4)
     return [word for word in ranked[skipped:] if len(word) > 3][:n]

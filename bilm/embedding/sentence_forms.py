@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import tensorflow as tf
 
-from bilm.embedding.encoded_words import Sentence
+from bilm.embedding.corpus import Tokens
 from bilm.errors import InputError
 
 Item = TypeVar("Item")
@@ -38,7 +38,7 @@ def id_and_sentence(item: Any, number: int) -> tuple[Any, Any]:
     return item[0], item[1]
 
 
-def as_tokens(sentence: Any, number: int) -> Sentence:
+def as_tokens(sentence: Any, number: int) -> Tokens:
     """The tokens of text, which is split on white space, or of a list of tokens.
 
     Raises:

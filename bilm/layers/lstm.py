@@ -1,28 +1,30 @@
 """One direction of the language model: a stack of projected, clipped LSTM layers.
 
-Peters et al. (2018), section 3.4; the cell is that of Sak et al. (2014), "Long short-term memory
-recurrent neural network architectures for large scale acoustic modeling". A state goes in and a
-state comes out; whoever calls decides whether to keep it.
+Peters et al. (2018), section 3.4. A state goes in and a state comes out; whoever calls decides
+whether to keep it. How the layers are executed is chosen by a `Mode`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
 
-from bilm.layers.cell import LSTMState
+from bilm.layers.cell import Boundaries, Clips, LSTMState, LSTMWeights, Mode
 from bilm.layers.initial_values import glorot
 from bilm.layers.products import check_precision
 from bilm.layers.recurrence import projected_lstm
+from bilm.layers.xla_lstm import WordLookup, xla_lstm
 from bilm.options import LSTMOptions
 
 States = tuple[LSTMState, ...]
 
 
-class Rows(NamedTuple):
+class BatchSlice(NamedTuple):
     """Some of the rows of a batch that is divided among devices.
 
     Attributes:
@@ -34,35 +36,54 @@ class Rows(NamedTuple):
     total: int
 
 
-class LSTMWeights(NamedTuple):
-    """The variables of one layer; the columns of kernel and bias are the gates i, j, f, o."""
+@dataclass(frozen=True)
+class Dropout:
+    """The random numbers of dropout.
 
-    kernel: Any  # (2 * projection_dim, 4 * dim), rows are [input; recurrent output]
-    bias: Any  # (4 * dim,)
-    projection: Any  # (dim, projection_dim), or None when the two are equal
+    Attributes:
+        seed: int64 (2,). It determines, with the place in the network, what is dropped.
+        rows: which rows of a larger batch the inputs are, so that a row is dropped alike
+            wherever it is; None: the whole batch.
+    """
 
-    def tensors(self) -> LSTMWeights:
-        """Their values."""
-        return LSTMWeights(*(None if w is None else tf.convert_to_tensor(w) for w in self))
+    seed: Any
+    rows: BatchSlice | None = None
+
+    def apply(self, x: tf.Tensor, rate: float, layer: int) -> tf.Tensor:
+        """Drop values of x (time, batch, features) before layer number `layer`."""
+        seed = tf.stack([self.seed[0], self.seed[1] + layer])
+        if self.rows is None:
+            return tf.nn.experimental.stateless_dropout(x, rate, seed)
+        whole = tf.ones((tf.shape(x)[0], self.rows.total, x.shape[2]))
+        factors = tf.nn.experimental.stateless_dropout(whole, rate, seed)
+        # (time, total, features) -> (time, batch, features)
+        return x * factors[:, self.rows.first : self.rows.first + x.shape[1]]
 
 
 class LSTMStack(keras.layers.Layer):
     """The layers of one direction.
 
+    Args:
+        options: sizes, clips, skip connections.
+        dropout: rate of dropout.
+        seed: of the initial values; None leaves zeros, for weights that are about to be loaded.
+        precision: "float32", or "bfloat16" for products in bfloat16.
+        mode: how the layers are executed when a call does not say.
+
     Call arguments:
-        inputs: float32 (time, batch, projection_dim).
-        states: a state per layer: c (batch, dim) and h (batch, projection_dim); a batch of 1 is
-            for all rows alike.
-        present: bool (time, batch); where False a layer's output is zeros and its state is
-            handed on unchanged. None: every place counts.
+        inputs: float32 (time, batch, projection_dim), or a `WordLookup`.
+        states: a state per layer before the first step: c (batch, dim) and h (batch,
+            projection_dim); a batch of 1 is for all rows alike.
+        padding_mask: bool (time, batch); where False a layer's output is zeros and its state is
+            handed on unchanged. None: every position counts.
         resets: bool (time, batch); where True a text begins: each layer's state before the step
             is that of `initial`. None: a row is one text.
         initial: a state per layer in which texts begin; None: `states`.
-        dropout_seed: int32 (2,); None is no dropout. It applies to the input of each layer and
-            to the last layer's output, not to the recurrence (Zaremba et al. 2014).
-        dropout_rows: which rows of a larger batch `inputs` are, so that a row is dropped alike
-            wherever it is; None: the whole batch.
-        compiled: in place of the layer's own setting.
+        dropout: None is no dropout. It applies to the input of each layer and to the last layer's
+            output, not to the recurrence (Zaremba et al. 2014).
+        mode: in place of the stack's own. `Mode.COMPILED_LOOP` takes float32, needs resets and a
+            `WordLookup`, and has neither a mask nor dropout.
+        n_steps: int32 (); of `Mode.COMPILED_LOOP`: steps that count, the others at the end do not.
 
     Returns:
         the layers' outputs, each float32 (time, batch, projection_dim), and the new states.
@@ -77,38 +98,32 @@ class LSTMStack(keras.layers.Layer):
         dropout: float = 0.0,
         seed: int | None = None,
         precision: str = "float32",
-        compiled: bool = False,
-        own_gradient: bool = True,
+        mode: Mode = Mode.KERAS,
         **kwargs: Any,
     ) -> None:
         super().__init__(autocast=False, dtype="float32", **kwargs)
         self.options = options
         self.dropout = dropout
         self.precision = check_precision(precision)
-        self.compiled = compiled
-        self.own_gradient = own_gradient
-        self.can_be_saved = True  # with its gradient, in a SavedModel; who trains may do without
+        self.mode = mode
         self.layer_weights = [self._add_layer(i, seed) for i in range(options.n_layers)]
         self.initial = tuple(self._add_initial(i) for i in range(options.n_layers))
         self.built = True
 
     def _add_layer(self, i: int, seed: int | None) -> LSTMWeights:
         size, dim = self.options.projection_dim, self.options.dim
-        named = f"{self.name}_{i}"
-        kernel = self.add_weight(
-            name=f"layer_{i}_kernel",
-            shape=(2 * size, 4 * dim),
-            initializer=glorot(seed, f"{named}_kernel"),
-        )
-        bias = self.add_weight(name=f"layer_{i}_bias", shape=(4 * dim,), initializer="zeros")
+        shapes = {"kernel": (2 * size, 4 * dim), "bias": (4 * dim,), "projection": (dim, size)}
         if not self.options.has_projection:
-            return LSTMWeights(kernel, bias, None)
-        projection = self.add_weight(
-            name=f"layer_{i}_projection",
-            shape=(dim, size),
-            initializer=glorot(seed, f"{named}_projection"),
-        )
-        return LSTMWeights(kernel, bias, projection)
+            del shapes["projection"]
+        added = {
+            name: self.add_weight(
+                name=f"layer_{i}_{name}",
+                shape=shape,
+                initializer="zeros" if name == "bias" else glorot(seed, f"{self.name}_{i}_{name}"),
+            )
+            for name, shape in shapes.items()
+        }
+        return LSTMWeights(**({"projection": None} | added))
 
     def _add_initial(self, i: int) -> LSTMState:
         sizes = self.options.dim, self.options.projection_dim
@@ -125,7 +140,7 @@ class LSTMStack(keras.layers.Layer):
         )
 
     def initial_states(self) -> States:
-        """The states in which texts begin, (1, ...) for all rows: zeros, unless `warm_up` set
+        """The states in which texts begin, (1, ...) for all rows: zeros, unless a warm-up set
         others."""
         return tuple(LSTMState(*map(tf.convert_to_tensor, state)) for state in self.initial)
 
@@ -137,60 +152,80 @@ class LSTMStack(keras.layers.Layer):
 
     def call(
         self,
-        inputs: tf.Tensor,
+        inputs: tf.Tensor | WordLookup,
         states: Sequence[LSTMState],
-        present: tf.Tensor | None = None,
-        dropout_seed: tf.Tensor | None = None,
-        compiled: bool | None = None,
+        padding_mask: tf.Tensor | None = None,
         resets: tf.Tensor | None = None,
         initial: Sequence[LSTMState] | None = None,
-        dropout_rows: Rows | None = None,
+        dropout: Dropout | None = None,
+        mode: Mode | None = None,
+        n_steps: tf.Tensor | None = None,
     ) -> tuple[list[tf.Tensor], States]:
         """Run the layers over the time axis."""
-        outputs, new_states = [], []
-        x = inputs
-        begin = states if initial is None else initial
-        layers = zip(self.layer_weights, states, begin, strict=True)
-        for i, (weights, state, first) in enumerate(layers):
-            x = self._drop(x, dropout_seed, i, dropout_rows)
-            h, new_state = self._run_layer(x, weights, state, (present, resets, first), compiled)
-            x = h + x if i > 0 and self.options.use_skip_connections else h
-            outputs.append(x)
-            new_states.append(new_state)
-        outputs[-1] = self._drop(x, dropout_seed, self.options.n_layers, dropout_rows)
-        return outputs, tuple(new_states)
-
-    def _run_layer(
-        self,
-        x: tf.Tensor,
-        weights: LSTMWeights,
-        state: LSTMState,
-        places: tuple[tf.Tensor | None, tf.Tensor | None, LSTMState],
-        compiled: bool | None,
-    ) -> tuple[tf.Tensor, LSTMState]:
-        return projected_lstm(
-            x,
-            *weights.tensors(),
-            state,
-            mask=places[0],
-            resets=places[1],
-            initial=places[2],
-            cell_clip=self.options.cell_clip,
-            proj_clip=self.options.proj_clip,
-            compiled=self.compiled if compiled is None else compiled,
-            precision=self.precision,
-            own_gradient=self.own_gradient,
-            can_be_saved=self.can_be_saved,
+        mode, drop = mode or self.mode, None
+        if dropout is not None and self.dropout:
+            drop = functools.partial(dropout.apply, rate=self.dropout)
+        boundaries = [Boundaries(padding_mask, resets, state) for state in initial or states]
+        weights = [weights.tensors() for weights in self.layer_weights]
+        if mode is Mode.COMPILED_LOOP:
+            return _xla_layers(self.options)(inputs, weights, states, boundaries, n_steps)
+        inputs = inputs.looked_up() if isinstance(inputs, WordLookup) else inputs
+        return run_layers(
+            inputs,
+            weights,
+            states,
+            boundaries,
+            functools.partial(
+                projected_lstm, clips=_clips(self.options), mode=mode, precision=self.precision
+            ),
+            self.options,
+            drop,
         )
 
-    def _drop(
-        self, x: tf.Tensor, seed: tf.Tensor | None, place: int, rows: Rows | None
-    ) -> tf.Tensor:
-        if seed is None or not self.dropout:
-            return x
-        seed = tf.stack([seed[0], seed[1] + place])
-        if rows is None:
-            return tf.nn.experimental.stateless_dropout(x, self.dropout, seed)
-        whole = tf.ones((tf.shape(x)[0], rows.total, x.shape[2]))
-        factors = tf.nn.experimental.stateless_dropout(whole, self.dropout, seed)
-        return x * factors[:, rows.first : rows.first + x.shape[1]]
+
+def run_layers(
+    inputs: tf.Tensor | WordLookup,
+    weights: Sequence[LSTMWeights],
+    states: Sequence[LSTMState],
+    boundaries: Sequence[Boundaries],
+    run_layer: Callable[..., tuple[tf.Tensor, LSTMState]],
+    options: LSTMOptions,
+    drop: Callable[..., tf.Tensor] | None = None,
+) -> tuple[list[tf.Tensor], States]:
+    """All layers of a direction, each by `run_layer`; see `LSTMStack`.
+
+    From the second layer on, a skip connection adds a layer's input to its output.
+    """
+    outputs: list[tf.Tensor] = []
+    new_states = []
+    x = inputs
+    for i, of_layer in enumerate(zip(weights, states, boundaries, strict=True)):
+        x = x if drop is None else drop(x, layer=i)
+        h, new_state = run_layer(x, *of_layer)
+        x = h + x if i > 0 and options.use_skip_connections else h
+        outputs.append(x)
+        new_states.append(new_state)
+    if drop is not None:
+        outputs[-1] = drop(x, layer=options.n_layers)
+    return outputs, tuple(new_states)
+
+
+def _clips(options: LSTMOptions) -> Clips:
+    return Clips(options.cell_clip, options.proj_clip)
+
+
+@functools.cache
+def _xla_layers(options: LSTMOptions) -> Callable[..., tuple[list[tf.Tensor], States]]:
+    """All layers of a direction as one program, compiled once for each shape in a process."""
+
+    def run(
+        inputs: WordLookup,
+        weights: Sequence[LSTMWeights],
+        states: Sequence[LSTMState],
+        boundaries: Sequence[Boundaries],
+        n_steps: tf.Tensor,
+    ) -> tuple[list[tf.Tensor], States]:
+        run_layer = functools.partial(xla_lstm, clips=_clips(options), n_steps=n_steps)
+        return run_layers(inputs, weights, states, boundaries, run_layer, options)
+
+    return tf.function(run, jit_compile=True, autograph=False)

@@ -1,13 +1,13 @@
-"""The recurrence of one direction, one layer of the projected, clipped LSTM.
+"""The loop over the steps of one LSTM layer, with a backward pass of its own.
 
-Source: Peters et al. (2018), section 3.4.
+Source: Peters et al. (2018), section 3.4; the cell is in `cell`.
 
 How it is computed. Inside the loop everything lies as (features, batch): the weights are then the
 large left factor of every product, which is where matrix products of few rows are fastest, and
 the gates are whole blocks. A step is one product with [x; h], the cell, one product with the
 projection. The backward loop has the same two products, transposed; each weight's gradient is one
-large product over all steps after it. Between the two the sums z are kept, not the gates: to
-compute the gates again costs less than to write and read them.
+large product over all steps after it. Between the two the pre-activations z are saved, not the
+gates: to compute the gates again costs less than to write and read them.
 """
 
 from __future__ import annotations
@@ -18,148 +18,140 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bilm.layers.cell import LSTMState, cell, clipped
+from bilm.layers.cell import (
+    Boundaries,
+    Clips,
+    LSTMState,
+    LSTMWeights,
+    Mode,
+    cell,
+    clipped,
+    over_rows,
+)
 
 
 def projected_lstm(
     inputs: tf.Tensor,
-    kernel: tf.Tensor,
-    bias: tf.Tensor,
-    projection: tf.Tensor | None,
+    weights: LSTMWeights,
     state: LSTMState,
+    boundaries: Boundaries = Boundaries(),  # noqa: B008 - a value that cannot change
     *,
-    mask: tf.Tensor | None = None,
-    resets: tf.Tensor | None = None,
-    initial: LSTMState | None = None,
-    cell_clip: float | None = None,
-    proj_clip: float | None = None,
-    compiled: bool = False,
+    clips: Clips = Clips(),  # noqa: B008
+    mode: Mode = Mode.KERAS,
     precision: str = "float32",
-    own_gradient: bool = True,
-    can_be_saved: bool = True,
 ) -> tuple[tf.Tensor, LSTMState]:
     """Run the cell over all steps of `inputs`.
 
     Args:
         inputs: float32 (time, batch, input_dim), at least one step.
-        kernel: float32 (input_dim + hidden_dim, 4 * dim); rows are [input; recurrent h], columns
-            the gates in the order i, j, f, o.
-        bias: float32 (4 * dim,).
-        projection: float32 (dim, hidden_dim); None means h' = sigmoid(o) * tanh(c'), and
-            hidden_dim == dim.
-        state: state before the first step.
-        mask: bool (time, batch); where False the output is zeros and the state stays. None: all
-            True.
-        resets: bool (time, batch); where True a text begins: the state before the step is
-            `initial`, whatever came before. None: all False.
-        initial: state in which texts begin, (batch, ...) or (1, ...); None: `state`.
-        cell_clip, proj_clip: bounds of the cell state and of the projection; None: no bound.
-            Without a projection `proj_clip` has no effect.
-        compiled: compile what lies between the products with XLA: once, quickly, for each batch
-            size. The number of steps may vary freely.
+        weights: float32 tensors.
+        state: before the first step, (batch, ...) or (1, ...).
+        boundaries: where texts are in the rows.
+        clips: of the cell state and of the projection.
+        mode: what is compiled, and what is saved for the gradient. Compiled are the operations
+            between the products: once, quickly, for each batch size, whatever the number of steps.
         precision: "float32", or "bfloat16" for products of factors rounded to bfloat16, which
             accumulate in float32 and round their result; gates, cell state and clipping stay
             float32.
-        own_gradient: keep what the gradient written here needs. False saves that memory where no
-            gradient is wanted; TensorFlow's own, which is slower, is there all the same.
-        can_be_saved: keep it so that a SavedModel can hold the gradient, which takes a copy.
 
     Returns:
         outputs: float32 (time, batch, hidden_dim), and the state after the last step.
 
-    Gradients reach `inputs`, the weights and `state`, once (no gradients of gradients); none
-    reach `initial`.
+    Gradients reach `inputs`, the weights and `state`, once (no gradients of gradients).
     """
-    weights = [kernel, bias] if projection is None else [kernel, bias, projection]
+    given = [weight for weight in weights if weight is not None]
     n_rows = tf.shape(inputs)[1] if inputs.shape[1] is None else inputs.shape[1]
-    begin = state if initial is None else initial
-    state = LSTMState(*(tf.broadcast_to(x, (n_rows, x.shape[1])) for x in state))
-    ends, first = None, None
-    if resets is not None:
+    initial = state if boundaries.initial is None else boundaries.initial
+    state = over_rows(state, n_rows)
+    resets_after, transposed_initial = None, None
+    if boundaries.resets is not None:
         # In the loop a state is reset at the end of the step before, which the compiled cell does
         # at no cost; so the first step's resets come before the loop.
-        resets = tf.convert_to_tensor(resets)
-        at_once = resets[0, :, tf.newaxis]
-        state = LSTMState(*(tf.where(at_once, *x) for x in zip(begin, state, strict=True)))
-        ends = tf.concat([resets[1:], tf.zeros_like(resets[:1])], axis=0)
-        first = LSTMState(*(tf.transpose(tf.stop_gradient(x)) for x in begin))
+        resets = tf.convert_to_tensor(boundaries.resets)
+        at_first = resets[0, :, tf.newaxis]  # (batch, 1)
+        state = LSTMState(*(tf.where(at_first, *x) for x in zip(initial, state, strict=True)))
+        resets_after = tf.concat([resets[1:], tf.zeros_like(resets[:1])], axis=0)
+        # (batch, features) -> (features, batch)
+        transposed_initial = LSTMState(*(tf.transpose(tf.stop_gradient(x)) for x in initial))
     layer = _Layer(
-        _step_functions(cell_clip, None if projection is None else proj_clip, compiled),
+        _step_functions(
+            clips.cell, None if weights.projection is None else clips.projection,
+            mode.compiles_steps,
+        ),
         tf.as_dtype(precision),
-        _Places(_of_steps(mask), _of_steps(ends), first),
-        can_be_saved,
-    )
+        _StepMasks(_by_step(boundaries.mask), _by_step(resets_after), transposed_initial),
+        stacks_activations=mode is Mode.KERAS,
+    )  # fmt: skip
 
-    if not own_gradient:
-        (outputs, c, h), _ = layer.forward(inputs, state.c, state.h, tuple(weights), keep=False)
+    if not mode.saves_activations:
+        (outputs, c, h), _ = layer.forward(inputs, state.c, state.h, tuple(given), saves=False)
         return outputs, LSTMState(c, h)
 
     @tf.custom_gradient
     def run(inputs: tf.Tensor, c: tf.Tensor, h: tf.Tensor, *weights: tf.Tensor) -> Any:
-        result, kept = layer.forward(inputs, c, h, weights)
+        result, saved = layer.forward(inputs, c, h, weights)
 
         def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
-            return layer.backward(upstream, kept, weights)
+            return layer.backward(upstream, saved, weights)
 
         return result, gradient
 
-    outputs, c, h = run(inputs, state.c, state.h, *weights)
+    outputs, c, h = run(inputs, state.c, state.h, *given)
     return outputs, LSTMState(c, h)
 
 
-class _Places(NamedTuple):
-    """What is special about places: bool (time, 1, batch), of a step (1, batch); or None."""
+class _StepMasks(NamedTuple):
+    """Padding mask and reset mask: bool (time, 1, batch), of a step (1, batch); or None."""
 
-    here: tf.Tensor | None  # where False the place does not count
-    ends: tf.Tensor | None  # where True the state after it is the first one again
-    first: LSTMState | None  # (features, batch or 1), if there are ends
+    mask: tf.Tensor | None  # where False nothing is computed
+    resets_after: tf.Tensor | None  # where True the state after the step is `initial`
+    initial: LSTMState | None  # (features, batch or 1), if there are resets
 
-    def at(self, t: tf.Tensor) -> _Places:
-        here, ends = (None if x is None else x[t] for x in self[:2])
-        return _Places(here, ends, self.first)
+    def at(self, t: tf.Tensor) -> _StepMasks:
+        mask, resets = (None if x is None else x[t] for x in self[:2])
+        return _StepMasks(mask, resets, self.initial)
 
     def output(self, new: tf.Tensor) -> tf.Tensor:
-        return new if self.here is None else tf.where(self.here, new, tf.zeros_like(new))
+        return new if self.mask is None else tf.where(self.mask, new, tf.zeros_like(new))
 
     def c(self, old: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
-        return self._state(old, new, self.first and self.first.c)
+        return self._state(old, new, self.initial and self.initial.c)
 
     def h(self, old: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
-        return self._state(old, new, self.first and self.first.h)
+        return self._state(old, new, self.initial and self.initial.h)
 
-    def _state(self, old: tf.Tensor, new: tf.Tensor, first: tf.Tensor | None) -> tf.Tensor:
-        if self.here is not None:
-            new = tf.where(self.here, new, old)
-        return new if self.ends is None else tf.where(self.ends, first, new)
+    def _state(self, old: tf.Tensor, new: tf.Tensor, initial: tf.Tensor | None) -> tf.Tensor:
+        if self.mask is not None:
+            new = tf.where(self.mask, new, old)
+        return new if self.resets_after is None else tf.where(self.resets_after, initial, new)
 
 
-def _of_steps(places: tf.Tensor | None) -> tf.Tensor | None:
-    """(time, batch) as `_Places` holds them."""
-    # The time axis comes first as everywhere; in a step, the batch is the second axis.
-    return None if places is None else tf.convert_to_tensor(places)[:, tf.newaxis, :]
+def _by_step(mask: tf.Tensor | None) -> tf.Tensor | None:
+    """(time, batch) -> (time, 1, batch): in a step, the batch is the second axis."""
+    return None if mask is None else tf.convert_to_tensor(mask)[:, tf.newaxis, :]
 
 
 def _cell(
-    z: tf.Tensor, bias: tf.Tensor, c: tf.Tensor, place: _Places, clip: float | None
+    z: tf.Tensor, bias: tf.Tensor, c: tf.Tensor, masks: _StepMasks, clip: float | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The new cell state, and what is projected; z (4 * dim, batch), bias (4 * dim, 1)."""
     new_c, m = cell(tf.split(tf.cast(z, tf.float32) + bias, 4, axis=0), c, clip)
-    return place.c(c, new_c), tf.cast(m, z.dtype)
+    return masks.c(c, new_c), tf.cast(m, z.dtype)
 
 
 def _output(
-    p: tf.Tensor, h: tf.Tensor, place: _Places, clip: float | None
+    p: tf.Tensor, h: tf.Tensor, masks: _StepMasks, clip: float | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The output and the new recurrent state from the projection; both (hidden_dim, batch)."""
     new_h = clipped(tf.cast(p, tf.float32), clip)
-    return place.output(new_h), place.h(h, new_h)
+    return masks.output(new_h), masks.h(h, new_h)
 
 
 def _cell_gradient(
     z: tf.Tensor,
     bias: tf.Tensor,
     c: tf.Tensor,
-    place: _Places,
+    masks: _StepMasks,
     d_c: tf.Tensor,
     d_m: tf.Tensor,
     clip: float | None,
@@ -167,14 +159,14 @@ def _cell_gradient(
     """Gradients of z, bias and c; and the cell's m again, which the projection's gradient needs."""
     with tf.GradientTape() as tape:
         tape.watch((z, bias, c))
-        new_c, m = _cell(z, bias, c, place, clip)
+        new_c, m = _cell(z, bias, c, masks, clip)
     return (*tape.gradient((new_c, m), (z, bias, c), (d_c, d_m)), m)
 
 
 def _output_gradient(
     p: tf.Tensor,
     h: tf.Tensor,
-    place: _Places,
+    masks: _StepMasks,
     d_output: tf.Tensor,
     d_h: tf.Tensor,
     clip: float | None,
@@ -182,7 +174,7 @@ def _output_gradient(
     """Gradients of p, and of h where it was handed on."""
     with tf.GradientTape() as tape:
         tape.watch((p, h))
-        results = _output(p, h, place, clip)
+        results = _output(p, h, masks, clip)
     return tape.gradient(results, (p, h), (d_output, d_h), unconnected_gradients="zero")
 
 
@@ -195,7 +187,7 @@ class _Steps(NamedTuple):
 
 @functools.cache
 def _step_functions(cell_clip: float | None, proj_clip: float | None, compiled: bool) -> _Steps:
-    """The functions of a step; kept, so that nothing is compiled twice in a process."""
+    """The functions of a step; cached, so that nothing is compiled twice in a process."""
     steps = _Steps(
         functools.partial(_cell, clip=cell_clip),
         functools.partial(_output, clip=proj_clip),
@@ -207,8 +199,8 @@ def _step_functions(cell_clip: float | None, proj_clip: float | None, compiled: 
     return _Steps(*(tf.function(s, jit_compile=True, autograph=False) for s in steps))
 
 
-class _Kept(NamedTuple):
-    """What the backward loop needs: (time, features, batch), or tensor arrays of its steps."""
+class _Saved(NamedTuple):
+    """What the backward loop needs: (time, features, batch), or TensorArrays of its steps."""
 
     xh: Any  # [x; h], the right factor of the step's product
     z: Any  # the product
@@ -219,8 +211,8 @@ class _Kept(NamedTuple):
 class _Layer(NamedTuple):
     steps: _Steps
     dtype: tf.DType  # of the products
-    places: _Places
-    can_be_saved: bool
+    masks: _StepMasks
+    stacks_activations: bool  # SavedModel cannot serialise gradients that read TensorArrays
 
     def forward(
         self,
@@ -228,56 +220,57 @@ class _Layer(NamedTuple):
         c: tf.Tensor,
         h: tf.Tensor,
         weights: tuple[tf.Tensor, ...],
-        keep: bool = True,
+        saves: bool = True,
     ) -> tuple[tuple[tf.Tensor, ...], Any]:
-        """Outputs and state as `projected_lstm` returns them; with `keep` what `backward` needs."""
-        # Without transposing first, the products of a step take a third longer.
+        """Outputs and state as `projected_lstm` returns them, and what `backward` needs."""
+        # (input_dim + hidden_dim, 4 * dim) -> (4 * dim, input_dim + hidden_dim), and
+        # (dim, hidden_dim) -> (hidden_dim, dim): without, the products take a third longer.
         kernel, *projection = [tf.transpose(tf.cast(w, self.dtype)) for w in _matrices(weights)]
-        bias = weights[1][:, tf.newaxis]
+        bias = weights[1][:, tf.newaxis]  # (4 * dim, 1)
         n_steps = _length(inputs)
         inputs = tf.cast(_transposed(inputs), self.dtype)
 
-        def step(t: tf.Tensor, c: tf.Tensor, h: tf.Tensor, outputs: Any, kept: Any) -> Any:
-            place = self.places.at(t)
+        def step(t: tf.Tensor, c: tf.Tensor, h: tf.Tensor, outputs: Any, saved: Any) -> Any:
+            masks = self.masks.at(t)
+            # (input_dim + hidden_dim, batch), and the pre-activations (4 * dim, batch)
             xh = tf.concat([inputs[t], tf.cast(h, self.dtype)], axis=0)
             z = kernel @ xh
-            new_c, m = self.steps.cell(z, bias, c, place)
-            p = projection[0] @ m if projection else m
-            output, new_h = self.steps.output(p, h, place)
-            if keep:
-                kept = _Kept(*(a.write(t, v) for a, v in zip(kept, (xh, z, c, p), strict=True)))
-            return t + 1, new_c, new_h, outputs.write(t, output), kept
+            new_c, m = self.steps.cell(z, bias, c, masks)
+            p = projection[0] @ m if projection else m  # (hidden_dim, batch)
+            output, new_h = self.steps.output(p, h, masks)
+            if saves:
+                saved = _Saved(*(a.write(t, v) for a, v in zip(saved, (xh, z, c, p), strict=True)))
+            return t + 1, new_c, new_h, outputs.write(t, output), saved
 
-        kept: Any = ()
-        if keep:
+        saved: Any = ()
+        if saves:
             dtypes = (self.dtype, self.dtype, c.dtype, self.dtype)
-            kept = _Kept(*(_array(n_steps, dtype) for dtype in dtypes))
-        loop = (0, tf.transpose(c), tf.transpose(h), _array(n_steps, tf.float32), kept)
-        _, c, h, outputs, kept = tf.while_loop(lambda t, *_: t < n_steps, step, loop)
-        if keep:
-            # No SavedModel can hold a gradient that reads tensor arrays of its forward pass.
-            others = (a.stack() if self.can_be_saved else a for a in kept[1:])
-            kept = _Kept(kept.xh.stack(), *others)
-        return (_transposed(outputs.stack()), tf.transpose(c), tf.transpose(h)), kept
+            saved = _Saved(*(_array(n_steps, dtype) for dtype in dtypes))
+        loop = (0, tf.transpose(c), tf.transpose(h), _array(n_steps, tf.float32), saved)
+        _, c, h, outputs, saved = tf.while_loop(lambda t, *_: t < n_steps, step, loop)
+        if saves:
+            others = (a.stack() if self.stacks_activations else a for a in saved[1:])
+            saved = _Saved(saved.xh.stack(), *others)
+        return (_transposed(outputs.stack()), tf.transpose(c), tf.transpose(h)), saved
 
     def backward(
-        self, upstream: tuple[tf.Tensor, ...], kept: _Kept, weights: tuple[tf.Tensor, ...]
+        self, upstream: tuple[tf.Tensor, ...], saved: _Saved, weights: tuple[tf.Tensor, ...]
     ) -> list[tf.Tensor]:
         """Gradients of inputs, c, h and the weights, from those of outputs, c and h."""
         d_outputs, d_c, d_h = upstream
         d_outputs = _transposed(d_outputs)
         kernel, *projection = [tf.cast(w, self.dtype) for w in _matrices(weights)]
-        bias = weights[1][:, tf.newaxis]
+        bias = weights[1][:, tf.newaxis]  # (4 * dim, 1)
         n_steps, input_dim = _length(d_outputs), kernel.shape[0] - d_outputs.shape[1]
 
         def step(t: tf.Tensor, d_c: tf.Tensor, d_h: tf.Tensor, d_bias: tf.Tensor, made: Any) -> Any:
-            place = self.places.at(t)
-            d_p, d_h = self.steps.output_gradient(_at(kept.p, t), d_h, place, d_outputs[t], d_h)
+            masks = self.masks.at(t)
+            d_p, d_h = self.steps.output_gradient(_at(saved.p, t), d_h, masks, d_outputs[t], d_h)
             d_m = projection[0] @ d_p if projection else d_p
             d_z, d_bias_t, d_c, m = self.steps.cell_gradient(
-                _at(kept.z, t), bias, _at(kept.c, t), place, d_c, d_m
+                _at(saved.z, t), bias, _at(saved.c, t), masks, d_c, d_m
             )
-            d_xh = tf.cast(kernel @ d_z, tf.float32)
+            d_xh = tf.cast(kernel @ d_z, tf.float32)  # (input_dim + hidden_dim, batch)
             values = (d_xh[:input_dim], d_z, m, d_p)
             made = tuple(a.write(t, v) for a, v in zip(made, values, strict=True))
             return t - 1, d_c, d_h + d_xh[input_dim:], d_bias + d_bias_t, made
@@ -287,7 +280,7 @@ class _Layer(NamedTuple):
         _, d_c, d_h, d_bias, made = tf.while_loop(lambda t, *_: t >= 0, step, loop)
         d_inputs, d_z, m, d_p = (a.stack() for a in made)
         gradients = [_transposed(d_inputs), tf.transpose(d_c), tf.transpose(d_h)]
-        gradients += [_over_all_steps(kept.xh, d_z), d_bias[:, 0]]
+        gradients += [_over_all_steps(saved.xh, d_z), d_bias[:, 0]]
         return [*gradients, _over_all_steps(m, d_p)] if projection else gradients
 
 
@@ -312,7 +305,7 @@ def _length(x: tf.Tensor) -> Any:
 
 
 def _at(values: tf.Tensor | tf.TensorArray, t: tf.Tensor) -> tf.Tensor:
-    """What was kept of a step."""
+    """What was saved of a step."""
     return values.read(t) if isinstance(values, tf.TensorArray) else values[t]
 
 

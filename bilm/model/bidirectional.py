@@ -11,13 +11,11 @@ import tensorflow as tf
 
 from bilm.errors import InputError
 from bilm.files import PathLike
-from bilm.layers import LSTMState, States
-from bilm.layers.directions import contextual_layers
+from bilm.layers import LSTMState, Mode, States
 from bilm.model.loading import count_embedded_tokens, load_network
 from bilm.model_files import read_options
 from bilm.network import build_network
 from bilm.options import N_CHARACTERS, Options
-from bilm.warm_up import warm_up
 
 
 @keras.saving.register_keras_serializable(package="bilm")
@@ -163,7 +161,7 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         distinct, index = np.unique(array[mask], axis=0, return_inverse=True)
         vectors = self.encoder(tf.constant(distinct, tf.int32))
         sentences = np.split(index.reshape(-1), np.cumsum(lengths)[:-1])
-        warm_up(self.stacks, vectors, [s for s in sentences if len(s) > 2])
+        self.network.warm_up(vectors, [s for s in sentences if len(s) > 2])
         if self._kept_states is not None:
             self.reset_states()
 
@@ -197,12 +195,16 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         lengths = tf.reduce_sum(tf.cast(present, tf.int32), axis=1)
         tokens *= tf.cast(present, tf.float32)[..., tf.newaxis]
         states = self._states_before(tf.shape(tokens)[0])
-        layers, after = contextual_layers(
-            self.stacks, tf.transpose(tokens, (1, 0, 2)), lengths, states
+        layers, after = self.network.sentence_layers(
+            tf.transpose(tokens, (1, 0, 2)),  # (time + 2, batch, projection_dim)
+            lengths,
+            states,
+            Mode.KERAS if self.trainable else Mode.INFERENCE,
         )
         self._keep(after)
         n_tokens = tf.maximum(lengths - 2, 0)
         mask = tf.sequence_mask(n_tokens, tf.shape(tokens)[1] - 2)
+        # (n_layers + 1, time + 2, batch, dim) -> (batch, n_layers + 1, time, dim)
         lm_embeddings = tf.transpose(tf.stack(layers), (2, 0, 1, 3))[:, :, 1:-1]
         lm_embeddings *= tf.cast(mask, tf.float32)[:, tf.newaxis, :, tf.newaxis]
         result = {
@@ -226,7 +228,7 @@ class BidirectionalLanguageModel(keras.layers.Layer):
 
     def _states_before(self, batch_size: tf.Tensor) -> tuple[States, ...]:
         if self._kept_states is None:
-            return tuple(stack.initial_states() for stack in self.stacks)
+            return self.network.initial_states()
         # A batch of unknown size is known only now.
         fits = tf.debugging.assert_less_equal(
             batch_size,

@@ -11,6 +11,7 @@ from bilm.embedding.corpus import CorpusEncoder
 from bilm.embedding.hdf5_arrays import write_array
 from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write, read_lines
+from bilm.layers import Mode
 from bilm.model.loading import character_ids, count_embedded_tokens, load_network
 from bilm.model_files import read_options
 from bilm.network import build_network
@@ -97,7 +98,7 @@ def load_corpus_encoder(
     """A `CorpusEncoder` for a model's files, with character or word input as the options say."""
     vocabulary = Vocabulary(vocab_file)
     if options.max_word_length is not None:
-        network = build_network(options, precision=precision, for_corpus=True)
+        network = build_network(options, precision=precision, mode=Mode.INFERENCE, n_groups=1)
         word_ids = character_ids(options, weight_file)
     else:
         n_tokens = count_embedded_tokens(weight_file)
@@ -106,7 +107,9 @@ def load_corpus_encoder(
                 f"{vocab_file}: {n_tokens} words are expected, as many as the rows of 'embedding' "
                 f"in {weight_file}, not {vocabulary.size}."
             )
-        network = build_network(options, n_tokens, precision=precision, for_corpus=True)
+        network = build_network(
+            options, n_tokens, precision=precision, mode=Mode.INFERENCE, n_groups=1
+        )
         word_ids = vocabulary.word_ids
     load_network(network, weight_file)
     return CorpusEncoder(network, word_ids)

@@ -27,7 +27,7 @@ from bilm.model.word_vectors import (
 )
 from bilm.model_files import ModelSource, open_model, read_options
 from bilm.options import Options
-from bilm.warm_up import WarmUpText, read_text, warm_up
+from bilm.warm_up import WarmUpText, read_text
 
 MIX = "mix"
 
@@ -148,7 +148,7 @@ class ELMoEmbedding(keras.layers.Layer):
         number = {word: n for n, word in enumerate(words)}
         vectors = self.word_vectors(tf.constant(words), encoder=self.language_model.encoder)
         index = [np.array([number[word] for word in (BOS, *s, EOS)]) for s in sentences]
-        warm_up(self.language_model.stacks, vectors, index)
+        self.language_model.network.warm_up(vectors, index)
 
     def _make_mix(
         self, layers: Any, l2_coef: float | None, do_layer_norm: bool

@@ -16,12 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bilm.data import Vocabulary
-from bilm.embedding.corpus import CorpusEncoder
-from bilm.embedding.encoded_words import Sentence
+from bilm.embedding.corpus import CorpusEncoder, Tokens
 from bilm.embedding.layer_choice import LayerChoice, Layers, Pool, check_pooling
 from bilm.embedding.sentence_forms import as_tokens, id_and_sentence, padded, ragged, windows
 from bilm.embedding.show_progress import Progress, ShowProgress, progress_for
-from bilm.embedding.stretches import StretchEncoder
 from bilm.errors import InputError
 from bilm.files import PathLike
 from bilm.model.known_words import WordInput, load_words
@@ -43,6 +41,7 @@ class ELMo:
         options: the model's options.
         n_layers: layers that can be had, the token layer (0) among them.
         dim: size of a vector, n_directions * projection_dim.
+        corpus: runs the network over sentences; how many tokens at a time can be set.
     """
 
     def __init__(self, options: Options, words: WordInput) -> None:
@@ -50,8 +49,7 @@ class ELMo:
         self.n_layers = options.lstm.n_layers + 1
         self.dim = options.n_directions * options.lstm.projection_dim
         self._words = words
-        self._corpus = CorpusEncoder(words.network, words.word_ids)
-        self._stretches = StretchEncoder(words.network, words.word_ids)
+        self.corpus = CorpusEncoder(words.network, words.word_ids)
 
     @classmethod
     def from_pretrained(
@@ -86,7 +84,7 @@ class ELMo:
             words = load_words(options, files, vocab_file, embedding_weight_file, precision)
         elmo = cls(options, words)
         if warm_up is not None:
-            elmo._corpus.warm_up(read_text(warm_up))
+            elmo.corpus.warm_up(read_text(warm_up))
         return elmo
 
     @property
@@ -94,13 +92,13 @@ class ELMo:
         """The words of the table or the cache; None for a model of characters alone."""
         return self._words.vocabulary
 
-    def refuse_unknown(self, sentence: Sentence, place: str) -> None:
+    def refuse_unknown(self, sentence: Tokens, place: str) -> None:
         """Check that each word of a sentence has a vector; see `WordInput.refuse_unknown`."""
         self._words.refuse_unknown(sentence, place)
 
     def encode(
         self,
-        sentences: Iterable[str | Sentence],
+        sentences: Iterable[str | Tokens],
         layers: Layers = "average",
         pooling: str | None = None,
         *,
@@ -159,8 +157,8 @@ class ELMo:
     ) -> Iterator[Any]:
         """The vectors of a stream of sentences, in bounded memory.
 
-        Sentences are read some tens of thousands of tokens ahead. A sentence may be of any length:
-        a long one is computed a stretch at a time, and its result alone is in memory.
+        Tokenss are read some tens of thousands of tokens ahead. A sentence may be of any length:
+        a long one is computed a chunk at a time, and its result alone is in memory.
 
         Args:
             sentences: as for `encode`; with `with_ids` pairs (id, sentence).
@@ -185,7 +183,7 @@ class ELMo:
     ) -> Iterator[Any]:
         waiting: deque[tuple[Any, int]] = deque()  # id and tokens of what was read ahead
 
-        def sentences() -> Iterator[Sentence]:
+        def sentences() -> Iterator[Tokens]:
             for number, item in enumerate(items):
                 name, sentence = id_and_sentence(item, number) if with_ids else (number, item)
                 tokens = as_tokens(sentence, number)
@@ -203,9 +201,9 @@ class ELMo:
         finally:
             progress.close()
 
-    def _vectors(self, sentences: Iterator[Sentence], job: _Job) -> Iterator[Any]:
+    def _vectors(self, sentences: Iterator[Tokens], job: _Job) -> Iterator[Any]:
         """The results, with long sentences apart from the others."""
-        long = self._corpus.window_tokens
+        long = self.corpus.window_tokens
         for is_long, group in itertools.groupby(sentences, lambda s: len(s) > long):
             if is_long:
                 for sentence in group:
@@ -214,38 +212,38 @@ class ELMo:
                 for layers in self._layers(group, job.batch_size):
                     yield job.finish(job.choice(layers))
 
-    def _layers(self, sentences: Iterator[Sentence], batch_size: int | None) -> Iterator[Any]:
+    def _layers(self, sentences: Iterator[Tokens], batch_size: int | None) -> Iterator[Any]:
         if batch_size is None:
-            yield from self._corpus.layers(sentences)
+            yield from self.corpus.layers(sentences)
             return
-        for window in windows(sentences, self._corpus.window_tokens):
+        for window in windows(sentences, self.corpus.window_tokens):
             results: list[np.ndarray] = [np.empty(0)] * len(window)
             order = sorted(range(len(window)), key=lambda k: len(window[k]))
             for start in range(0, len(order), batch_size):
                 part = order[start : start + batch_size]
-                computed = self._corpus.layers([window[k] for k in part])
+                computed = self.corpus.layers([window[k] for k in part])
                 for k, layers in zip(part, computed, strict=True):
                     results[k] = layers
             yield from results
 
-    def _long_sentence(self, sentence: Sentence, job: _Job) -> Any:
+    def _long_sentence(self, sentence: Tokens, job: _Job) -> Any:
         shape: tuple[int, ...] = (len(sentence), self.dim)
         if job.choice.keeps_layers or job.choice.needs_whole_sentence:
             shape = (self.n_layers, *shape)
         if job.choice.needs_whole_sentence:
             whole = np.empty(shape, np.float32)
-            for block in self._stretches.blocks(sentence):
+            for block in self.corpus.blocks(sentence):
                 whole[:, block.start : block.stop, block.columns] = block.layers
             return job.finish(job.choice(whole))
         if job.pooling is None:
             result = job.new_array(shape)
-            for block in self._stretches.blocks(sentence):
+            for block in self.corpus.blocks(sentence):
                 vectors = job.choice(block.layers)
                 result[..., block.start : block.stop, block.columns] = vectors
             return result
         half = (*shape[:-2], self.options.lstm.projection_dim)
         pools = [Pool(job.pooling) for _ in range(self.options.n_directions)]
-        for block in self._stretches.blocks(sentence):
+        for block in self.corpus.blocks(sentence):
             pools[block.columns.start // half[-1]].add(job.choice(block.layers))
         return np.concatenate([pool.result(half) for pool in pools], axis=-1)
 

@@ -11,10 +11,10 @@ import tensorflow as tf
 
 from bilm.data import Vocabulary
 from bilm.data.encoding import UNK
-from bilm.embedding.encoded_words import Sentence, WordIds
+from bilm.embedding.corpus import Tokens, WordIds
 from bilm.errors import InputError
 from bilm.files import PathLike
-from bilm.layers import WordEmbedding
+from bilm.layers import Mode, WordEmbedding
 from bilm.model.loading import (
     character_ids,
     holds_characters,
@@ -23,7 +23,7 @@ from bilm.model.loading import (
     read_table_words,
 )
 from bilm.model_files import ModelFiles
-from bilm.network import Network, build_network
+from bilm.network import BiLM, build_network
 from bilm.options import Options
 from bilm.weights import Encoder
 
@@ -40,7 +40,7 @@ class WordInput:
 
     def __init__(
         self,
-        network: Network,
+        network: BiLM,
         word_ids: WordIds,
         vocabulary: Vocabulary | None = None,
         refusal: Callable[[str], str] | None = None,
@@ -50,7 +50,7 @@ class WordInput:
         self.vocabulary = vocabulary
         self.refusal = refusal
 
-    def refuse_unknown(self, sentence: Sentence, place: str) -> None:
+    def refuse_unknown(self, sentence: Tokens, place: str) -> None:
         """Check that each word has a vector.
 
         Args:
@@ -91,7 +91,7 @@ def load_words(
     vocab_file = vocab_file or files.vocabulary
     max_word_length = options.max_word_length
     if max_word_length is not None and embedding_weight_file is None:
-        network = build_network(options, precision=precision, for_corpus=True)
+        network = build_network(options, precision=precision, mode=Mode.INFERENCE, n_groups=1)
         load_network(network, files.weights)
         return WordInput(network, character_ids(options, files.weights))
     if vocab_file is None:
@@ -103,11 +103,13 @@ def load_words(
     table_file = embedding_weight_file or files.weights
     vocabulary = read_table_words(vocab_file, table_file)
     if max_word_length is not None and holds_characters(files.weights):
-        network = build_network(options, precision=precision, for_corpus=True)
+        network = build_network(options, precision=precision, mode=Mode.INFERENCE, n_groups=1)
         load_network(network, files.weights)
         characters = character_ids(options, files.weights)
         return _with_cache(network, characters, vocabulary, table_file)
-    network = build_network(options, vocabulary.size, precision=precision, for_corpus=True)
+    network = build_network(
+        options, vocabulary.size, precision=precision, mode=Mode.INFERENCE, n_groups=1
+    )
     load_network(network, files.weights, embedding_weight_file)
     if max_word_length is None:
         # A model of words was trained with a vector for <UNK>.
@@ -124,7 +126,7 @@ def _refusal(word: str, vocab_file: PathLike, weight_file: PathLike) -> str:
 
 
 def _with_cache(
-    network: Network,
+    network: BiLM,
     characters: WordIds,
     vocabulary: Vocabulary,
     embedding_weight_file: PathLike,

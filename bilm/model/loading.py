@@ -6,11 +6,11 @@ import functools
 
 from bilm.data import Vocabulary, encode_words
 from bilm.data.dictionary import DictionaryIds
-from bilm.embedding.encoded_words import WordIds
+from bilm.embedding.corpus import WordIds
 from bilm.errors import InputError
 from bilm.files import PathLike
 from bilm.layers import WordEmbedding
-from bilm.network import Network
+from bilm.network import BiLM
 from bilm.options import Options
 from bilm.weights import (
     DICTIONARY_CHARACTERS,
@@ -95,7 +95,7 @@ def character_ids(options: Options, weight_file: PathLike) -> WordIds:
 
 
 def load_network(
-    network: Network, weight_file: PathLike, embedding_file: PathLike | None = None
+    network: BiLM, weight_file: PathLike, embedding_file: PathLike | None = None
 ) -> None:
     """Load the layers; the word table from a file of its own, if `embedding_file` names one.
 

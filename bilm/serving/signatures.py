@@ -31,9 +31,6 @@ class ServedELMo(tf.Module):
 
     def __init__(self, elmo: ELMoEmbedding, mix: Mix = None) -> None:
         super().__init__()
-        # Nothing trains here: what the LSTMs keep for their gradient is not computed.
-        for stack in elmo.language_model.stacks:
-            stack.own_gradient = False
         if isinstance(mix, str | int):
             raise InputError(f"mix: a ScalarMix or a weight for each layer is expected: {mix!r}.")
         choice = LayerChoice("average" if mix is None else mix, elmo.n_layers)

@@ -18,6 +18,7 @@ import tensorflow as tf
 
 from bilm.data import Batch, prefetch
 from bilm.errors import InputError
+from bilm.layers import Mode
 from bilm.options import Options
 from bilm.training.checkpoint import load_mean_states, load_variables
 from bilm.training.feed import Feed, make_feed
@@ -152,7 +153,7 @@ def test(
     scorer = Scorer(model)
     result = evaluate(scorer, data, batch_size, carry_state=carry_state, per_sentence=per_sentence)
     if compare:
-        begin = load_mean_states(ckpt_file, model.zero_states)
+        begin = load_mean_states(ckpt_file, model.network.zero_states)
         # Rows long enough that how they begin matters little.
         n_rows = max(1, min(batch_size, result.n_predictions // _PREDICTIONS_OF_A_ROW))
         result.carried = evaluate(scorer, data, n_rows, carry_state=True, begin=begin)
@@ -256,15 +257,19 @@ class Scorer:
     def _states_before(self, goes_on: bool, begin: Any) -> Any:
         if goes_on and self._states is not None:
             return self._states
-        return self._model.initial_states() if begin is None else begin
+        return self._model.network.initial_states() if begin is None else begin
 
     def _run(self, feed: Feed, states: Any) -> tuple[tf.Tensor, Any]:
         # The shapes of sentences vary too much to compile each of them.
-        losses, after = self._model.losses(self._model.encode(feed), feed, states, compiled=False)
+        losses, after = self._model.losses(
+            self._model.encode(feed), feed, states, mode=Mode.INFERENCE
+        )
         return tf.reshape(tf.stack(losses), tf.shape(feed.targets)), after
 
     def _run_hidden(self, feed: Feed, states: Any) -> tuple[tf.Tensor, Any]:
-        hidden, after = self._model.hidden(self._model.encode(feed), feed, states, compiled=False)
+        hidden, after = self._model.hidden(
+            self._model.encode(feed), feed, states, mode=Mode.INFERENCE
+        )
         return tf.stack(hidden), after
 
 
@@ -276,7 +281,8 @@ def _feed_signature(options: Options) -> Feed:
 
 def _states_signature(model: LanguageModel) -> Any:
     return tf.nest.map_structure(
-        lambda state: tf.TensorSpec((None, *state.shape[1:]), state.dtype), model.zero_states(1)
+        lambda state: tf.TensorSpec((None, *state.shape[1:]), state.dtype),
+        model.network.zero_states(1),
     )
 
 

@@ -16,11 +16,10 @@ import tensorflow as tf
 from bilm.data import Vocabulary
 from bilm.data.shard import Shard
 from bilm.errors import InputError
-from bilm.layers import Negatives, Rows, Softmax, States
-from bilm.network import build_network
+from bilm.layers import Dropout, Mode, Negatives, Softmax, States, WordLookup
+from bilm.network import Texts, build_network
 from bilm.options import Options
 from bilm.training.feed import Feed
-from bilm.warm_up import warm_up
 from bilm.weights import Weight, weight_table
 
 
@@ -33,7 +32,8 @@ class LanguageModel(keras.Model):
             dropout, and with the full softmax.
         seed: of the initial values; None leaves zeros, for weights that are about to be loaded.
         precision: "float32", or "bfloat16" for products in bfloat16.
-        compiled: compile the LSTMs with XLA, for one fixed shape of batch.
+        mode: how the LSTMs are executed; None: for use in training outside a run of `train`, or
+            for inference.
 
     Raises:
         InputError: `n_tokens_vocab` is missing, or is too small for the sampled softmax.
@@ -46,7 +46,7 @@ class LanguageModel(keras.Model):
         *,
         seed: int | None = 0,
         precision: str = "float32",
-        compiled: bool = False,
+        mode: Mode | None = None,
     ) -> None:
         super().__init__(name="lm", autocast=False, dtype="float32")
         if not isinstance(options, Options):
@@ -54,18 +54,15 @@ class LanguageModel(keras.Model):
         self.options = options
         self.is_training = is_training
         n_tokens = _checked_vocabulary_size(options, is_training)
-        network = build_network(
+        self.network = build_network(
             options,
             n_tokens if options.char_cnn is None else None,
             dropout=options.dropout if is_training else 0.0,
             seed=seed,
             precision=precision,
-            compiled=compiled,
+            mode=mode or (Mode.KERAS if is_training else Mode.INFERENCE),
         )
-        self.encoder, self.stacks = network
-        for stack in self.stacks:
-            stack.own_gradient = is_training  # otherwise nothing is kept for one
-            stack.can_be_saved = False
+        self.encoder, self.stacks = self.network
         tied = self.encoder.embedding if options.share_embedding_softmax else None
         self.softmax = Softmax(
             n_tokens,
@@ -86,14 +83,6 @@ class LanguageModel(keras.Model):
         """All variables with their names in files, in the order of the network."""
         return weight_table(self.encoder, self.stacks, self.softmax)
 
-    def zero_states(self, batch_size: Any) -> tuple[States, ...]:
-        """The states of each direction before any text."""
-        return tuple(stack.zero_states(batch_size) for stack in self.stacks)
-
-    def initial_states(self) -> tuple[States, ...]:
-        """The states of each direction in which texts begin, (1, ...) for all rows."""
-        return tuple(stack.initial_states() for stack in self.stacks)
-
     def warm_up(self, sentences: Sequence[Sequence[str]], vocabulary: Vocabulary) -> None:
         """Let texts begin from the states after some sentences, see `bilm.warm_up`.
 
@@ -104,7 +93,8 @@ class LanguageModel(keras.Model):
         shard = Shard.from_sentences(sentences, vocabulary)
         ids = shard.vocabulary_ids if shard.characters is None else shard.characters
         vectors = self.encoder(tf.constant(ids.astype(np.int32) + 1))
-        warm_up(self.stacks, vectors, [shard.sentence(number) for number in range(len(shard))])
+        sentences_of = [shard.sentence(number) for number in range(len(shard))]
+        self.network.warm_up(vectors, sentences_of)
 
     def encode(self, feed: Feed) -> tf.Tensor:
         """Vectors of the batch's distinct words, float32 (distinct, projection_dim)."""
@@ -116,11 +106,10 @@ class LanguageModel(keras.Model):
         feed: Feed,
         states: Sequence[States],
         negatives: Sequence[Negatives] = (),
-        dropout_seed: tf.Tensor | None = None,
+        dropout: Dropout | None = None,
         *,
         resets: Sequence[tf.Tensor] = (),
-        dropout_rows: Rows | None = None,
-        compiled: bool | None = None,
+        mode: Mode | None = None,
     ) -> tuple[tuple[tf.Tensor, ...], tuple[States, ...]]:
         """The loss of every prediction.
 
@@ -129,26 +118,19 @@ class LanguageModel(keras.Model):
             feed: the batch.
             states: of each direction, before the batch.
             negatives: of each direction, when the softmax is sampled.
-            dropout_seed: int64 (2,); None is no dropout.
+            dropout: None is no dropout.
             resets: of each direction bool (time, batch), True where the state before the input is
                 zero; empty for none.
-            dropout_rows: which rows of a larger batch these are; None is the whole batch.
-            compiled: False for batches of many shapes; None as the model was made.
+            mode: how the LSTMs are executed; None: as the model was made.
 
         Returns:
             of each direction float32 (time * batch,) in nats, and the states after the batch.
             No gradient goes from them to the batch before.
         """
-        hidden, after = self.hidden(
-            vectors,
-            feed,
-            states,
-            dropout_seed,
-            resets=resets,
-            dropout_rows=dropout_rows,
-            compiled=compiled,
-        )
+        hidden, after = self.hidden(vectors, feed, states, dropout, resets=resets, mode=mode)
+        # (time, batch, projection_dim) -> (time * batch, projection_dim)
         flat = [tf.reshape(h, (-1, self.options.lstm.projection_dim)) for h in hidden]
+        # (time, batch) -> (time * batch,)
         targets = [tf.reshape(feed.targets[d], (-1,)) for d in range(len(self.stacks))]
         return self._softmax_losses(flat, targets, negatives), after
 
@@ -157,37 +139,20 @@ class LanguageModel(keras.Model):
         vectors: tf.Tensor,
         feed: Feed,
         states: Sequence[States],
-        dropout_seed: tf.Tensor | None = None,
+        dropout: Dropout | None = None,
         *,
         resets: Sequence[tf.Tensor] = (),
-        dropout_rows: Rows | None = None,
-        compiled: bool | None = None,
+        mode: Mode | None = None,
     ) -> tuple[list[tf.Tensor], tuple[States, ...]]:
         """The top layer, from which the softmax predicts. Arguments as for `losses`.
 
         Returns:
             of each direction float32 (time, batch, projection_dim), and the states.
         """
-        hidden, after = [], []
-        for d, (stack, state) in enumerate(zip(self.stacks, states, strict=True)):
-            tokens = tf.gather(vectors, feed.words[d])
-            seed = None
-            if dropout_seed is not None:
-                # Every place of dropout has a seed of its own: n_layers + 1 in a direction.
-                n_places = self.options.lstm.n_layers + 1
-                seed = tf.stack([dropout_seed[0], (dropout_seed[1] * 2 + d) * n_places])
-            outputs, new_state = stack(
-                tokens,
-                states=state,
-                resets=resets[d] if resets else None,
-                initial=stack.zero_states(1),
-                dropout_seed=seed,
-                dropout_rows=dropout_rows,
-                compiled=compiled,
-            )
-            hidden.append(outputs[-1])
-            after.append(tf.nest.map_structure(tf.stop_gradient, new_state))
-        return hidden, tuple(after)
+        read = [WordLookup(vectors, feed.words[d]) for d in range(len(self.stacks))]
+        texts = Texts(read, states, resets=resets, initial=self.network.zero_states(1))
+        outputs, after = self.network.run(texts, dropout=dropout, mode=mode)
+        return [layers[-1] for layers in outputs], tf.nest.map_structure(tf.stop_gradient, after)
 
     def _softmax_losses(
         self, hidden: list[tf.Tensor], targets: list[tf.Tensor], negatives: Sequence[Negatives]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.layers import Rows, States
+from bilm.layers import BatchSlice, States
 from bilm.training.feed import Feed, Marks
 from bilm.training.language_model import LanguageModel
 from bilm.training.optimizer import Adagrad
@@ -43,7 +43,7 @@ class ReplicatedStep:
     ) -> tuple[StepInputs, ...]:
         """The inputs of each local replica; `feed` holds the rows of all of them."""
         replicas, size = self._replicas, self._one.batch_size
-        rows = Rows(replicas.first * size, replicas.n * size)
+        rows = BatchSlice(replicas.first * size, replicas.n * size)
         whole = self._one.inputs(feed, step, seed, marks, rows)
         parts = divide(feed, replicas.n_local)
         of_parts = [np.split(resets, len(parts), axis=1) for resets in whole.resets]
@@ -89,7 +89,7 @@ class ReplicatedStep:
         replicas, rows = self._replicas, self._one.batch_size
 
         def of_replica(k: int) -> Any:
-            here = Rows((replicas.first + k) * rows, replicas.n * rows)
+            here = BatchSlice((replicas.first + k) * rows, replicas.n * rows)
             losses, after, gradients = self._one.gradients(inputs[k], states[k], here)
             losses, *gradients = replicas.mean([tf.identity(losses), *gradients])
             self._one.optimizer.apply(gradients)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bilm.layers import Rows
+from bilm.layers import BatchSlice
 from bilm.training.feed import Feed, Marks, sentence_starts
 
 # Beside the numbers of the directions, by which the negative samples are drawn.
@@ -21,7 +21,7 @@ def draw_resets(
     marks: Marks | None,
     rate: float,
     seed: tuple[int, int],
-    rows: Rows | None = None,
+    rows: BatchSlice | None = None,
 ) -> tuple[np.ndarray, ...]:
     """Draw the sentences that begin from states of zero.
 
@@ -40,5 +40,6 @@ def draw_resets(
     starts = sentence_starts(feed, marks)
     n_steps, n_rows = starts.shape[1:]
     first, total = (0, n_rows) if rows is None else rows
-    drawn = np.random.default_rng((*seed, _PURPOSE)).random((n_steps, total)) < rate
+    random = np.random.default_rng((*seed, _PURPOSE))
+    drawn = random.random((n_steps, total)) < rate
     return tuple(starts & drawn[:, first : first + n_rows])

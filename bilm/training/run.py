@@ -14,7 +14,7 @@ import tensorflow as tf
 from bilm.checkpoints import checkpoint_prefix
 from bilm.data import Batch, Place
 from bilm.errors import InputError, NotFiniteError
-from bilm.layers import States
+from bilm.layers import Mode, States
 from bilm.options import Options
 from bilm.training.checkpoint import (
     HeldoutState,
@@ -80,7 +80,7 @@ class Run:
     def _make_variables(self) -> None:
         options, settings = self.options, self.settings
         self.model = LanguageModel(
-            options, seed=settings.seed, precision=settings.precision, compiled=True
+            options, seed=settings.seed, precision=settings.precision, mode=Mode.TRAINING
         )
         self.table = self.model.weight_table()
         by_id = {id(weight.variable): weight for weight in self.table}
@@ -135,7 +135,7 @@ class Run:
         worker = self.replicas.worker
         if (record.batch_shape, len(recorded)) == (self.batch_shape, worker.count):
             self.done, self.iterator_state = record.done, recorded[worker.index]
-            zeros = self.model.zero_states(record.batch_shape[0])
+            zeros = self.model.network.zero_states(record.batch_shape[0])
             self.states = self.step.own_states(load_states(ckpt_file, zeros))
         else:
             self._restart_rows(ckpt_file, record, recorded)

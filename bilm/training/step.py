@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bilm.layers import Negatives, Rows, States
+from bilm.layers import BatchSlice, Dropout, Negatives, States
 from bilm.layers.sampled_softmax import log_uniform_log_expected
 from bilm.training.feed import Feed, Marks
 from bilm.training.language_model import LanguageModel
@@ -49,7 +49,7 @@ class TrainingStep:
         self._step = tf.function(self._run, input_signature=self.signature(), autograph=False)
 
     def inputs(
-        self, feed: Feed, step: int, seed: int, marks: Marks | None, rows: Rows | None = None
+        self, feed: Feed, step: int, seed: int, marks: Marks | None, rows: BatchSlice | None = None
     ) -> StepInputs:
         """Add the random numbers of a step, which follow from `seed` and `step` alone.
 
@@ -85,7 +85,7 @@ class TrainingStep:
 
     def zero_states(self) -> tuple[States, ...]:
         """The states before any text."""
-        return self.model.zero_states(self.batch_size)
+        return self.model.network.zero_states(self.batch_size)
 
     def whole_states(self, states: tuple[States, ...]) -> tuple[States, ...]:
         """The states of all rows, as a checkpoint holds them."""
@@ -113,7 +113,7 @@ class TrainingStep:
             (resets,) * (options.n_directions if options.reset_rate else 0),
         )
         states = tf.nest.map_structure(
-            lambda x: tf.TensorSpec(x.shape, x.dtype), self.model.zero_states(self.batch_size)
+            lambda x: tf.TensorSpec(x.shape, x.dtype), self.zero_states()
         )
         return [inputs, states]
 
@@ -125,7 +125,7 @@ class TrainingStep:
         return losses, after
 
     def gradients(
-        self, inputs: StepInputs, states: tuple[States, ...], rows: Rows | None = None
+        self, inputs: StepInputs, states: tuple[States, ...], rows: BatchSlice | None = None
     ) -> tuple[tf.Tensor, tuple[States, ...], list[Any]]:
         """The losses, the states after the batch, and the gradient of each variable.
 
@@ -135,7 +135,7 @@ class TrainingStep:
         """
         options = self.model.options
         negatives = [self._negatives(draw) for draw in inputs.draws]
-        seed = tf.stack(inputs.dropout_seed) if options.dropout else None
+        dropout = Dropout(tf.stack(inputs.dropout_seed), rows) if options.dropout else None
         variables = self.model.trainable_variables
         with tf.GradientTape() as tape:
             vectors = self.model.encode(inputs.feed)
@@ -144,9 +144,8 @@ class TrainingStep:
                 inputs.feed,
                 states,
                 negatives,
-                seed,
+                dropout,
                 resets=inputs.resets,
-                dropout_rows=rows,
             )
             losses = tf.stack([tf.reduce_mean(of_direction) for of_direction in of_places])
             # The original trained on the sum over time and the mean over rows.

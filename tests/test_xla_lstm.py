@@ -1,4 +1,4 @@
-"""The compiled loop against the recurrence, which is tested against an oracle in NumPy."""
+"""The compiled loop against the loop of steps, which is tested against an oracle in NumPy."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.layers import LSTMStack
-from bilm.layers.whole_loop import WordRows, pays_for, whole_loop
+from bilm.layers import LSTMStack, Mode, WordLookup
+from bilm.layers.xla_lstm import is_faster_for
 from bilm.options import LSTMOptions, Options, preset
 
 CASES = {
@@ -35,12 +35,16 @@ def test_layers_are_those_of_the_recurrence(case):
         type(state)(*(tf.constant(draw.normal(size=x.shape) * 0.2, tf.float32) for x in state))
         for state in stack.zero_states(1)
     )
-    weights = [weights.tensors() for weights in stack.layer_weights]
+    words, resets = tf.constant(words), tf.constant(resets)
 
-    received = whole_loop(options)(WordRows(vectors, words, resets, 7), weights, states)
+    received, after = stack(
+        WordLookup(vectors, words), states, resets=resets, mode=Mode.COMPILED_LOOP, n_steps=7
+    )
 
     inputs = tf.gather(vectors, words[:7])
-    expected, _ = stack(inputs, states=states, resets=tf.constant(resets[:7]))
+    expected, expected_after = stack(inputs, states=states, resets=resets[:7])
+    for one, other in zip(tf.nest.flatten(after), tf.nest.flatten(expected_after), strict=True):
+        np.testing.assert_allclose(one, other, 2e-6, 2e-6)
     assert len(received) == options.n_layers
     for one, other in zip(received, expected, strict=True):
         assert one.shape == (9, 3, 4)
@@ -50,9 +54,11 @@ def test_layers_are_those_of_the_recurrence(case):
 def test_steps_that_do_not_count_are_zeros():
     options = LSTMOptions(dim=5, projection_dim=4, n_layers=1)
     stack = LSTMStack(options, seed=1)
-    weights = [weights.tensors() for weights in stack.layer_weights]
-    rows = WordRows(np.ones((1, 4), "f"), np.zeros((5, 2), "i"), np.zeros((5, 2), bool), 3)
-    (layer,) = whole_loop(options)(rows, weights, stack.zero_states(1))
+    words = WordLookup(np.ones((1, 4), "f"), np.zeros((5, 2), "i"))
+    (layer,), _ = stack(
+        words, stack.zero_states(1), resets=np.zeros((5, 2), bool), mode=Mode.COMPILED_LOOP,
+        n_steps=3,
+    )  # fmt: skip
     assert np.all(layer[:3] != 0) and not np.any(layer[3:])
 
 
@@ -60,5 +66,7 @@ def test_small_layers_alone_are_computed_so():
     sizes = {
         name: Options.from_dict(preset(name), training=True).lstm for name in ("small", "original")
     }
-    assert pays_for(sizes["small"]) and not pays_for(sizes["original"])
-    assert not pays_for(dataclasses.replace(sizes["small"], dim=2048))
+    assert is_faster_for(sizes["small"], "float32")
+    assert not is_faster_for(sizes["small"], "bfloat16")
+    assert not is_faster_for(sizes["original"], "float32")
+    assert not is_faster_for(dataclasses.replace(sizes["small"], dim=2048), "float32")
