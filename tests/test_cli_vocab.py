@@ -16,7 +16,7 @@ import pytest
 from bilm.cli import main
 from bilm.cli.progress import ProgressLine
 from bilm.cli.stages import StageLine
-from bilm.data.text_files import Stage
+from bilm.files import Stage
 from tests.command_line import input_error, make_text, usage_error
 
 ROOT = Path(__file__).parent.parent
@@ -46,7 +46,7 @@ def test_vocab_writes_and_reports(folder, capsys):
 
 
 def test_vocab_of_several_globs_in_processes_with_counts(folder, capsys):
-    flags = ["--out", "v.txt", "--counts", "c.tsv", "--jobs", "2", "--max_distinct", "5"]
+    flags = ["--out", "v.txt", "--counts", "c.tsv", "--jobs", "2"]
     assert main(["vocab", "train-1.txt", "train-*.txt", *flags, "--min-count", "30"]) == 0
     words = Path("v.txt").read_text("utf-8").split()[3:]
     assert words == [".", "cat", "a", "old", "small", "the", "unknown"]

@@ -29,7 +29,7 @@ def test_properties(vocab, corpus):
     data = BidirectionalLMDataset(corpus(*shards), vocab)
     assert data.vocab is vocab
     assert data.max_word_length == 12
-    assert data.n_train_tokens == sum(len(s) for s in itertools.chain(*shards))
+    assert data.n_train_tokens == sum(len(s) + 1 for s in itertools.chain(*shards))
 
 
 def test_iterations_do_not_disturb_each_other(vocab, corpus):
@@ -103,21 +103,21 @@ def test_sizes_out_of_range(vocab, corpus):
         next(data.iter_sentence_batches(0))
 
 
-def test_a_place_is_described_by_file_and_sentence(tmp_path):
+def test_a_state_is_described_by_file_and_sentence(tmp_path):
     text = make_text(tmp_path)
     vocabulary = load_vocab(text.vocabulary, 12)
     plain = BidirectionalLMDataset(text.training, vocabulary)
-    assert plain.describe_place(None) == f"sentence 1 of {tmp_path}/train-0.txt (pass 1)"
+    assert plain.describe_state(None) == f"sentence 1 of {tmp_path}/train-0.txt (pass 1)"
     shuffled = BidirectionalLMDataset(text.training, vocabulary, shuffle_on_load=True, seed=4)
     for batch in shuffled.iter_distinct(4, 5):
-        assert batch.place is not None
-        if batch.place.load == 3 and batch.place.sentence < 36:
+        assert batch.state is not None
+        if batch.state.shard == 3 and batch.state.sentence < 36:
             break
-    description = shuffled.describe_place(batch.place)
+    description = shuffled.describe_state(batch.state)
     assert description.endswith("(pass 2)")
     number, path = description.removeprefix("sentence ").split(" (")[0].split(" of ")
     lines = Path(path).read_text(encoding="utf-8").splitlines()
     # The sentence that is drawn next is the first one of batches that begin anew there.
-    following = next(shuffled.iter_distinct(1, 30, place=batch.place.with_batches(1, 30)))
+    following = next(shuffled.iter_distinct(1, 30, state=batch.state.with_batches(1, 30)))
     expected = vocabulary.encode(lines[int(number) - 1])[:-1]
     assert following.streams[0].token_ids[0, : len(expected)].tolist() == expected.tolist()

@@ -136,13 +136,13 @@ def test_a_model_to_begin_with_and_a_schedule_on_two_devices(tmp_path):
 def test_another_number_of_workers_goes_on_with_the_shard(tmp_path):
     job = make_job(tmp_path, *KINDS["words, sampled"])
     two = [result(p) for p in start_two(job | {"save_dir": str(tmp_path / "two"), "stop": 2})]
-    load = min(place["load"] for place in read_record(two[0][0]).iterator_state)
+    load = min(place["shard"] for place in read_record(two[0][0]).iterator_state)
     more = {"checkpoint": two[0][0], "stop": 3}
     one = as_one(job, tmp_path / "one", **more)
     said = one.communicate(timeout=300)[1]
     assert "now 4 by 4, workers were 2 and are now 1; the LSTM states start at zero" in said
     record = read_record(str(tmp_path / "one" / "model.ckpt-3"))
-    assert record.done == 3 and record.iterator_state[0]["load"] >= load
+    assert record.done == 3 and record.iterator_state[0]["shard"] >= load
     assert tuple(record.iterator_state[0][name] for name in ("worker", "n_workers")) == (0, 1)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bilm.cli.progress import ProgressLine, duration
 
 if TYPE_CHECKING:
-    from bilm.data.text_files import Stage
+    from bilm.files import Stage
 
 _MEGABYTE = 1_000_000
 # A rate of less time than this says nothing.

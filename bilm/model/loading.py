@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 
 from bilm.data import Vocabulary, encode_words
-from bilm.data.dictionary import DictionaryIds
+from bilm.data.encoding import DictionaryIds
 from bilm.embedding.corpus import WordIds
 from bilm.errors import InputError
 from bilm.files import PathLike

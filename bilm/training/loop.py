@@ -377,8 +377,8 @@ class Trainer:
             yield
         except NotFiniteError as error:
             where = ""
-            if data is not None and hasattr(data, "describe_place"):
-                where = f" Its batch begins at {data.describe_place(self._run.iterator_state)}."
+            if data is not None and hasattr(data, "describe_state"):
+                where = f" Its batch begins at {data.describe_state(self._run.iterator_state)}."
             raise TrainingError(
                 f"{error}{where} Training stops; {self._last_checkpoint()}. "
                 "A lower learning_rate may help."

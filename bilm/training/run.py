@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.checkpoints import checkpoint_prefix
-from bilm.data import Batch, Place
+from bilm.data import Batch, IteratorState, deciding_method
 from bilm.errors import InputError, NotFiniteError
 from bilm.layers import Mode, States
 from bilm.options import Options
@@ -70,7 +70,7 @@ class Run:
             else ReplicatedStep(self.model, self.optimizer, options.batch_size, replicas)
         )
         self.states = self.step.zero_states()
-        self.iterator_state: Place | None = None
+        self.iterator_state: IteratorState | None = None
         self.heldout = HeldoutState()
         self.global_step = 0
         self.done = 0
@@ -128,7 +128,8 @@ class Run:
         self.heldout = record.heldout
         try:
             recorded = [
-                None if state is None else Place.from_dict(state) for state in record.iterator_state
+                None if state is None else IteratorState.from_dict(state)
+                for state in record.iterator_state
             ]
         except InputError as error:
             raise InputError(f"{ckpt_file}: iterator_state: {error}") from error
@@ -141,7 +142,7 @@ class Run:
             self._restart_rows(ckpt_file, record, recorded)
 
     def _restart_rows(
-        self, ckpt_file: str, record: RunRecord, recorded: list[Place | None]
+        self, ckpt_file: str, record: RunRecord, recorded: list[IteratorState | None]
     ) -> None:
         """Resume with batches of another shape or of another number of workers.
 
@@ -163,26 +164,29 @@ class Run:
         if len(states) == worker.count:
             state = states[worker.index]
         else:
-            state = min(states, key=lambda state: state.load).with_worker(*worker.share)
+            state = min(states, key=lambda state: state.shard).with_worker(*worker.share)
         self.iterator_state = state.with_batches(*self.feed_shape)
 
-    def inputs(self, data: Any) -> Iterator[tuple[StepInputs, Place | None]]:
+    def inputs(self, data: Any) -> Iterator[tuple[StepInputs, IteratorState | None]]:
         """The inputs of the steps that are left, and the state of the data set after each.
 
         Raises:
             InputError: a batch does not fit the options.
         """
         shape, marks = self.feed_shape, self._marks(data)
-        if hasattr(data, "iter_distinct"):
-            batches = data.iter_distinct(*shape, place=self.iterator_state)
+        if deciding_method(data, "iter_distinct", "iter_batches") == "iter_distinct":
+            resumed = {} if self.iterator_state is None else {"state": self.iterator_state}
+            batches = data.iter_distinct(*shape, **resumed)
         else:
             batches = data.iter_batches(*shape)
+        if self.done and self.iterator_state is None:
+            logger.warning("the data cannot resume where the run was: its text begins anew")
         # The count first: when it ends, no batch is drawn that nobody will use.
         for step, batch in zip(range(self.done, self.n_steps), batches, strict=False):
             if isinstance(batch, Batch) and not batch.mask.all():
                 return  # the text has ended within this batch, which the original left out as well
             feed = make_feed(batch, self.options, shape)
-            state = getattr(batch, "place", None)
+            state = getattr(batch, "state", None)
             yield self.step.inputs(feed, step, self.settings.seed, marks), state
 
     def _marks(self, data: Any) -> Marks | None:
@@ -197,7 +201,7 @@ class Run:
             )
         return Marks(vocabulary.bos, vocabulary.eos)
 
-    def advance(self, inputs: StepInputs, iterator_state: Place | None) -> None:
+    def advance(self, inputs: StepInputs, iterator_state: IteratorState | None) -> None:
         """Do a step.
 
         Args:
