@@ -3,6 +3,7 @@ recorded, what is dumped."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import os
@@ -369,6 +370,9 @@ def written(folder, text):
 def test_a_record_is_read_as_it_was_written(tmp_path):
     prefix = save_checkpoint(tmp_path, 9, {"x": np.ones(3, np.float32)}, RECORD)
     assert read_record(prefix) == RECORD and read_step(prefix) == 9
+    alone = dataclasses.replace(RECORD, iterator_state=[{"shard": 1}])
+    assert alone.to_dict()["iterator_state"] == {"shard": 1}
+    assert RunRecord.from_dict(alone.to_dict() | {"batch_shape": [3, 4]}, "") == alone
     assert np.isinf(tf.train.load_checkpoint(prefix).get_tensor("train_perplexity"))
 
 

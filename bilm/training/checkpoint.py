@@ -107,10 +107,11 @@ class RunRecord:
     iterator_state: list[dict[str, Any] | None]
 
     def to_dict(self) -> dict[str, Any]:
-        """The record as JSON takes it; the seed is beside the step."""
+        """The record as JSON takes it; the seed is beside the step, a lone state is no list."""
         values = asdict(self)
-        run = values.pop("settings")
-        return values | {"seed": run.pop("seed"), "run": run}
+        run, states = values.pop("settings"), values.pop("iterator_state")
+        state = states if len(states) > 1 else states[0]
+        return values | {"seed": run.pop("seed"), "run": run, "iterator_state": state}
 
     @classmethod
     def from_dict(cls, values: Any, source: str) -> RunRecord:
