@@ -16,11 +16,11 @@ from bilm.cli import main
 from bilm.errors import InputError
 from bilm.options import Options, preset
 from bilm.training import LanguageModel, train
-from bilm.training.checkpoint import load_mean_states, load_variables
+from bilm.training.checkpoint import HeldoutState, load_mean_states, load_variables
 from bilm.training.draws import draw_resets
 from bilm.training.evaluation import Scorer, evaluate
 from bilm.training.feed import Feed, Marks, make_feed, sentence_starts
-from bilm.training.monitor import Interval, Monitor, Standing
+from bilm.training.heldout import Interval, Monitor
 from bilm.training.optimizer import Adagrad
 from bilm.training.step import TrainingStep
 from bilm.warm_up import N_ROWS, N_WORDS, read_text
@@ -434,9 +434,12 @@ def test_the_ratio_of_training_states_and_its_warning(scored, corpus, caplog):
         whole.start_ratio, [whole.forward / other.forward, whole.backward / other.backward], 1e-4
     )
     assert other.start_ratio is None
-    monitor = Monitor(model, data, Interval.parse("step"))
+    scorer = Scorer(model)
+    monitor = Monitor(
+        lambda states: evaluate(scorer, data, training_states=states), Interval.parse("step")
+    )
     with caplog.at_level(logging.WARNING):
-        monitor.measure(Standing(), 1, states)
+        monitor.measure(HeldoutState(), 1, states)
     assert "does badly" not in caplog.text  # zeros are the better place
     for variable, value in zip(
         tf.nest.flatten([stack.initial for stack in model.stacks]),
@@ -444,7 +447,7 @@ def test_the_ratio_of_training_states_and_its_warning(scored, corpus, caplog):
         strict=True,
     ):
         variable.assign(value)
-    monitor.measure(Standing(), 1, model.network.zero_states(1))
+    monitor.measure(HeldoutState(), 1, model.network.zero_states(1))
     assert "where this model does badly: its held-out forward perplexity is" in caplog.text
 
 

@@ -22,8 +22,9 @@ import tempfile
 from bilm.cli import arguments, training_run
 from bilm.cli.tensorflow_import import import_tensorflow
 from bilm.errors import InputError
+from bilm.files import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE
 
-MODEL_FILES = ("model.hdf5", "options.json", training_run.VOCABULARY_NAME)
+MODEL_FILES = (WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -90,13 +91,13 @@ def _dump_folder(args: argparse.Namespace) -> list[str]:
     with tempfile.TemporaryDirectory(dir=args.model_dir, prefix=".dump-") as folder:
         dump_weights(
             args.save_dir,
-            os.path.join(folder, "model.hdf5"),
+            os.path.join(folder, WEIGHTS_FILE),
             with_softmax=args.with_softmax,
             with_states=args.with_states,
             vocab_file=vocab_file if args.with_softmax else None,
         )
-        shutil.copyfile(vocab_file, os.path.join(folder, training_run.VOCABULARY_NAME))
-        made = ("model.hdf5", "model.options.json", training_run.VOCABULARY_NAME)
+        shutil.copyfile(vocab_file, os.path.join(folder, VOCABULARY_FILE))
+        made = (WEIGHTS_FILE, "model.options.json", VOCABULARY_FILE)
         for name, target in zip(made, written, strict=True):
             os.replace(os.path.join(folder, name), target)
     return written

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import Any
 
 from bilm.data import Vocabulary, encode_words
 from bilm.data.encoding import DictionaryIds
@@ -25,15 +23,6 @@ from bilm.weights import (
     load_initial_states,
     weight_table,
 )
-
-
-def read_options(options: PathLike | Mapping[str, Any] | Options) -> Options:
-    """Options for inference, from a file, from its contents, or as they are."""
-    if isinstance(options, Options):
-        return options
-    if isinstance(options, Mapping):
-        return Options.from_dict(options, training=False)
-    return Options.from_file(options, training=False)
 
 
 def count_embedded_tokens(file: PathLike) -> int:

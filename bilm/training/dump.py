@@ -6,25 +6,21 @@ import math
 import os
 from typing import Any
 
+from bilm.checkpoints import load_options_latest_checkpoint, read_checkpoint
 from bilm.data import Vocabulary
 from bilm.errors import InputError
-from bilm.files import PathLike, write_json
+from bilm.files import OPTIONS_FILE, VOCABULARY_FILE, PathLike, write_json
 from bilm.network import build_network
 from bilm.options import Options
 from bilm.training.checkpoint import (
     IGNORED,
-    OPTIONS_FILE,
     accumulator_name,
     load_mean_states,
-    load_options_latest_checkpoint,
     read_record,
     read_step,
 )
-from bilm.training.checkpoint_reader import read_checkpoint
 from bilm.training.language_model import LanguageModel
 from bilm.weights import named_states, save_hdf5, with_softmax_datasets
-
-_VOCABULARY_FILE = "vocab.txt"
 
 
 def dump_weights(
@@ -97,8 +93,8 @@ def _how_trained(options: Options, ckpt_file: str) -> dict[str, Any]:
     """What `bilm.weights.read_training` gives of the weights."""
     steps = read_step(ckpt_file)
     # The original program did not write down how many devices there were.
-    shape = (read_record(ckpt_file) or {}).get("batch_shape")
-    tokens = None if shape is None else steps * math.prod(shape)
+    record = read_record(ckpt_file)
+    tokens = None if record is None else steps * math.prod(record.batch_shape)
     return {
         "steps": steps,
         "tokens": tokens,
@@ -118,10 +114,10 @@ def _softmax_words(
             cannot hold it.
     """
     if vocab_file is None:
-        vocab_file = os.path.join(tf_save_dir, _VOCABULARY_FILE)
+        vocab_file = os.path.join(tf_save_dir, VOCABULARY_FILE)
         if not os.path.isfile(vocab_file):
             raise InputError(
-                f"{os.fspath(tf_save_dir)} has no {_VOCABULARY_FILE}: the softmax is written with "
+                f"{os.fspath(tf_save_dir)} has no {VOCABULARY_FILE}: the softmax is written with "
                 "its words; vocab_file names them."
             )
     vocabulary = Vocabulary(vocab_file)
