@@ -29,8 +29,8 @@ from bilm.embedding.show_progress import Progress, ShowProgress, progress_for
 from bilm.errors import InputError
 from bilm.files import PathLike
 from bilm.layers import ScalarMix
-from bilm.model.container import ModelSource, open_container, read_options
 from bilm.model.words import WordSource, find_words
+from bilm.model_files import ModelSource, open_model
 from bilm.warm_up import WarmUpText, read_text
 
 # An array of a given shape to write into: in memory, or on a disk.
@@ -74,7 +74,8 @@ class ELMo:
 
         Args:
             source: a folder or a ZIP file that holds weights and options (NLPL's, or written by
-                `bilm dump --model_dir`), or a pair (options, weights) such as AllenNLP's files.
+                `bilm dump --model_dir`), an HDF5 file with its options beside it, or a pair
+                (options, weights) such as AllenNLP's files; see `bilm.model_files`.
             vocab_file: the vocabulary of a model of words, or of a token cache; by default the
                 container's vocab.txt.
             embedding_weight_file: a token cache, as `dump_token_embeddings` writes it. Words that
@@ -87,8 +88,8 @@ class ELMo:
             FileNotFoundError: a file does not exist.
             InputError: a file is not what it should be, or they do not fit each other.
         """
-        with open_container(source) as files:
-            options, vocab_file = read_options(files.options), vocab_file or files.vocabulary
+        with open_model(source, weights_only=True) as files:
+            options, vocab_file = files.read_options(), vocab_file or files.vocabulary
             words = find_words(options, files.weights, vocab_file, embedding_weight_file)
             elmo = cls(words, precision)
         if warm_up is not None:

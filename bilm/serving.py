@@ -19,7 +19,7 @@ from bilm.files import PathLike, folder_in_place, require_file
 from bilm.layers import ScalarMix
 from bilm.layers.text import FramedWords, framed_words, tokens_of
 from bilm.model import ELMoEmbedding
-from bilm.model.container import ModelSource
+from bilm.model_files import ModelSource
 from bilm.warm_up import WarmUpText
 
 # By this file a folder is known as a SavedModel.

@@ -22,8 +22,9 @@ import tempfile
 from bilm.cli import arguments, training_run
 from bilm.cli.tensorflow_import import import_tensorflow
 from bilm.errors import InputError
+from bilm.files import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE
 
-MODEL_FILES = ("model.hdf5", "options.json", training_run.VOCABULARY_NAME)
+MODEL_FILES = (WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +35,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     target.add_argument("--outfile", metavar="FILE.hdf5", help="weights file to write")
     target.add_argument("--model_dir", metavar="FOLDER", help="model folder to write")
     arguments.add_vocab_file(parser)
+    parser.add_argument(
+        "--with_states",
+        action="store_true",
+        help="also write the mean of the LSTM states of training, from which sentences then begin "
+        "in place of zeros; for a model that was trained without resets (--reset_rate 0)",
+    )
     parser.add_argument(
         "--with_softmax",
         action="store_true",
@@ -63,7 +70,13 @@ def _dump_file(args: argparse.Namespace) -> list[str]:
     written = [args.outfile, f"{stem}.options.json"]
     _require_free(written, args.force)
     vocab_file = training_run.find_vocabulary(args) if args.with_softmax else None
-    dump_weights(args.save_dir, args.outfile, with_softmax=args.with_softmax, vocab_file=vocab_file)
+    dump_weights(
+        args.save_dir,
+        args.outfile,
+        with_softmax=args.with_softmax,
+        with_states=args.with_states,
+        vocab_file=vocab_file,
+    )
     return written
 
 
@@ -78,12 +91,13 @@ def _dump_folder(args: argparse.Namespace) -> list[str]:
     with tempfile.TemporaryDirectory(dir=args.model_dir, prefix=".dump-") as folder:
         dump_weights(
             args.save_dir,
-            os.path.join(folder, "model.hdf5"),
+            os.path.join(folder, WEIGHTS_FILE),
             with_softmax=args.with_softmax,
+            with_states=args.with_states,
             vocab_file=vocab_file if args.with_softmax else None,
         )
-        shutil.copyfile(vocab_file, os.path.join(folder, training_run.VOCABULARY_NAME))
-        made = ("model.hdf5", "model.options.json", training_run.VOCABULARY_NAME)
+        shutil.copyfile(vocab_file, os.path.join(folder, VOCABULARY_FILE))
+        made = (WEIGHTS_FILE, "model.options.json", VOCABULARY_FILE)
         for name, target in zip(made, written, strict=True):
             os.replace(os.path.join(folder, name), target)
     return written

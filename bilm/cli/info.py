@@ -13,10 +13,14 @@ import argparse
 import json
 import math
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bilm.cli import model_arguments
 from bilm.cli.tensorflow_import import import_tensorflow
+from bilm.errors import InputError
+
+if TYPE_CHECKING:
+    from bilm.model_files import ModelFiles
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -31,11 +35,10 @@ def run(args: argparse.Namespace) -> int:
     source = model_arguments.model_source(args)
     import_tensorflow()
     from bilm.model.description import describe_model
+    from bilm.model_files import open_model
 
-    if isinstance(source, str) and _is_training(source):
-        facts = describe_training(source)
-    else:
-        facts = describe_model(source)
+    with open_model(source) as files:
+        facts = describe_training(files) if files.is_checkpoint else describe_model(files)
     if args.json:
         print(json.dumps(facts, ensure_ascii=False, indent=1))
     else:
@@ -44,43 +47,31 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _is_training(source: str) -> bool:
-    """A folder with checkpoints; one that has weights as well is asked for what it was made by."""
-    from bilm.training.checkpoint import holds_model
-
-    return os.path.isdir(source) and holds_model(source)
-
-
-def describe_training(save_dir: str) -> dict[str, Any]:
-    """The facts of a training folder: those of its options, its newest checkpoint and its run."""
+def describe_training(files: ModelFiles) -> dict[str, Any]:
+    """The facts of a training: those of its options, its newest checkpoint and its run."""
+    from bilm.checkpoints import open_checkpoint
     from bilm.model.description import count_parameters, describe_options, describe_vocabulary
-    from bilm.options import Options
-    from bilm.training import load_options_latest_checkpoint
     from bilm.training.checkpoint import read_record, read_step
-    from bilm.training.checkpoint_reader import open_checkpoint
 
-    values, checkpoint = load_options_latest_checkpoint(save_dir)
-    options = Options.from_dict(values, training=True, source=save_dir)
+    options, checkpoint = files.read_options(), os.fspath(files.weights)
     shapes = open_checkpoint(checkpoint).get_variable_to_shape_map()
     weights = {
         name: tuple(shape)
         for name, shape in shapes.items()
         if name.startswith("lm/") and not name.endswith("/Adagrad")
     }
-    record = read_record(checkpoint) or {}
-    vocabulary = os.path.join(save_dir, "vocab.txt")
+    record = read_record(checkpoint)
+    shape = (options.batch_size, options.unroll_steps) if record is None else record.batch_shape
     return {
-        "model": save_dir,
+        "model": files.source,
         "kind": "training",
         **describe_options(options, options.n_tokens_vocab),
         "parameters": count_parameters(weights),
-        "vocabulary": describe_vocabulary(vocabulary if os.path.exists(vocabulary) else None),
+        "vocabulary": describe_vocabulary(files.vocabulary),
         "training": {
             "checkpoint": os.path.basename(checkpoint),
             "step": read_step(checkpoint),
-            "tokens_per_step": math.prod(
-                record.get("batch_shape", (options.batch_size, options.unroll_steps))
-            ),
+            "tokens_per_step": math.prod(shape),
             "batch_size": options.batch_size,
             "unroll_steps": options.unroll_steps,
             "n_train_tokens": options.n_train_tokens,
@@ -90,25 +81,21 @@ def describe_training(save_dir: str) -> dict[str, Any]:
             "dropout": options.dropout,
             "learning_rate": options.learning_rate,
             "sampled_softmax": options.sample_softmax,
-            "train_perplexity": record.get("train_perplexity"),
-            "seed": record.get("seed"),
-            "log": _last_line(os.path.join(save_dir, "train_log.jsonl")),
+            "train_perplexity": record and record.train_perplexity,
+            "seed": record and record.settings.seed,
+            "log": _last_line(os.path.dirname(checkpoint)),
         },
     }
 
 
-def _last_line(path: str) -> dict[str, Any] | None:
-    """The last whole line of a log; None if there is none."""
-    if not os.path.exists(path):
+def _last_line(folder: str) -> dict[str, Any] | None:
+    """The last whole line of a run's log; None if there is none."""
+    from bilm.training.log import read_log
+
+    try:
+        return read_log(folder)[-1]
+    except (FileNotFoundError, InputError):
         return None
-    last = None
-    with open(path, encoding="utf-8", errors="replace") as log:
-        for line in log:
-            try:
-                last = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-    return last if isinstance(last, dict) else None
 
 
 def human_text(facts: dict[str, Any]) -> list[tuple[str, str]]:
@@ -135,6 +122,8 @@ def human_text(facts: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("begin", _begin_text(facts["training"]["reset_rate"])))
     else:
         rows += _trained_text(facts["trained"])
+        if facts["initial_states"] == "own":
+            rows[-1] = ("begin", "sentences begin from the mean states of training, in the file")
     return rows
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from bilm.options import Options, preset
 
 if TYPE_CHECKING:
-    from bilm.training.run import RunSettings
+    from bilm.training.checkpoint import RunSettings
 
 _OVERRIDES = ("n_epochs", "batch_size", "learning_rate", "n_train_tokens", "reset_rate")
 
@@ -22,30 +22,31 @@ def chosen_options(args: argparse.Namespace) -> Options:
         FileNotFoundError, InputError: there are no such options, or they are not right; or those
             of --init_from are of another network.
     """
-    if args.init_from is not None:
-        options = _options_of_source(args)
-    elif args.options_file is not None:
-        options = Options.from_file(args.options_file, training=True)
-    else:
-        name = args.preset or "small"
-        options = Options.from_dict(preset(name), training=True, source=f"preset {name}")
+    options = _named_options(args) if args.init_from is None else _options_of_source(args)
     return override(options, args)
 
 
 def _options_of_source(args: argparse.Namespace) -> Options:
     """The options of the model to begin with, or others for the same network."""
-    from bilm.training.initial import find_source, require_same_network
+    from bilm.model_files import open_model
+    from bilm.training.fine_tuning import require_same_network
 
-    source = find_source(args.init_from, args.init_vocab)
-    if args.options_file is None and args.preset is None:
-        # Vocabulary and corpus are those of the new run.
-        return dataclasses.replace(source.options, n_tokens_vocab=None, n_train_tokens=None)
+    with open_model(args.init_from) as source:
+        if args.options_file is None and args.preset is None:
+            # Vocabulary and corpus are those of the new run.
+            return dataclasses.replace(
+                source.read_options(), n_tokens_vocab=None, n_train_tokens=None
+            )
+        options = _named_options(args)
+        require_same_network(options, source)
+        return options
+
+
+def _named_options(args: argparse.Namespace) -> Options:
     if args.options_file is not None:
-        options = Options.from_file(args.options_file, training=True)
-    else:
-        options = Options.from_dict(preset(args.preset), True, f"preset {args.preset}")
-    require_same_network(options, source)
-    return options
+        return Options.from_file(args.options_file, training=True)
+    name = args.preset or "small"
+    return Options.from_dict(preset(name), training=True, source=f"preset {name}")
 
 
 def override_settings(settings: RunSettings, args: argparse.Namespace) -> RunSettings:

@@ -10,7 +10,7 @@ from bilm.errors import InputError
 from bilm.options import Options
 
 if TYPE_CHECKING:
-    from bilm.training.run import RunSettings
+    from bilm.training.checkpoint import RunSettings
 
 
 def find_same_run(
@@ -25,9 +25,8 @@ def find_same_run(
     Raises:
         InputError: the model in --save_dir is of another run; names what differs.
     """
-    from bilm.training import load_options_latest_checkpoint
+    from bilm.checkpoints import load_options_latest_checkpoint
     from bilm.training.checkpoint import read_record
-    from bilm.training.run import recorded_settings
 
     values, checkpoint = load_options_latest_checkpoint(args.save_dir, verify=True)
     record = read_record(checkpoint)
@@ -38,7 +37,7 @@ def find_same_run(
         # The place in the corpus is good for the same files only, which need no second count.
         options = dataclasses.replace(options, n_train_tokens=there.n_train_tokens)
     asked = _flat(options.training_dict()) | _flat(dataclasses.asdict(settings))
-    stored = _flat(there.training_dict()) | _flat(dataclasses.asdict(recorded_settings(record)))
+    stored = _flat(there.training_dict()) | _flat(dataclasses.asdict(record.settings))
     differing = [
         f"{name} is {stored.get(name)} there, and {asked.get(name)} is asked for"
         for name in sorted(asked | stored)

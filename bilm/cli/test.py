@@ -60,7 +60,8 @@ def run(args: argparse.Namespace) -> int:
     if args.per_sentence and args.carry_state:
         arguments.usage_error(args, "--per_sentence scores each sentence alone, not --carry_state")
     import_tensorflow()
-    from bilm.training import load_options_latest_checkpoint, test
+    from bilm.checkpoints import load_options_latest_checkpoint
+    from bilm.training import test
 
     args.save_dir = training_run.model_folder(args)
     values, checkpoint = load_options_latest_checkpoint(args.save_dir)
@@ -68,10 +69,10 @@ def run(args: argparse.Namespace) -> int:
     vocab_file = training_run.find_vocabulary(args)
     vocabulary = training_run.load_vocabulary(vocab_file, options)
     options = dataclasses.replace(options, sample_softmax=False)
-    training_run.fit_to_vocabulary(options, vocabulary.size, vocab_file, args.save_dir)
+    options = training_run.fit_to_vocabulary(options, vocabulary.size, vocab_file, args.save_dir)
     corpus = training_run.open_corpus(options, args.test_prefix, vocabulary, test=True)
     perplexity = test(
-        values,
+        options,
         checkpoint,
         corpus,
         batch_size=args.batch_size,

@@ -1,7 +1,7 @@
 """Train a model on tokenised text.
 
-The corpus is UTF-8 text, one sentence a line, tokens parted by white space. The vocabulary is one
-word a line: <S>, </S>, <UNK>, then the words by falling count. Tokens are counted, not typed.
+The corpus is UTF-8 text, one sentence a line, tokens separated by white space. The vocabulary is
+one word a line: <S>, </S>, <UNK>, then the words by falling count. Tokens are counted, not typed.
 
   bilm train --save_dir model --vocab_file vocab.txt --train_prefix 'corpus/train-*.txt'
 
@@ -31,7 +31,8 @@ from bilm.cli.tensorflow_import import import_tensorflow
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `bilm train`."""
     arguments.add_save_dir(
-        parser, "where the model goes; a run in it is gone on with, another model is refused"
+        parser,
+        "where the model goes; an unfinished run there is resumed; any other model is an error",
     )
     parser.add_argument("--vocab_file", metavar="FILE", required=True, help="vocabulary")
     arguments.add_corpus(parser, "--train_prefix", "text to train on")
@@ -47,10 +48,10 @@ def run(args: argparse.Namespace) -> int:
     training_flags.require_heldout(args)
     import_tensorflow()
     replicas = training_run.join_workers(args.n_gpus)
-    from bilm.training.checkpoint import holds_model
-    from bilm.training.run import RunSettings
+    from bilm.checkpoints import holds_checkpoint
+    from bilm.training.checkpoint import RunSettings
 
-    goes_on = holds_model(args.save_dir)
+    resumes = holds_checkpoint(args.save_dir)
     training_run.require_same_words(args.vocab_file, args.save_dir)
     options = run_options.chosen_options(args)
     settings = run_options.override_settings(RunSettings(init_from=args.init_from), args)
@@ -58,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     source = args.options_file or args.init_from or "the preset"
     options = training_run.fit_to_vocabulary(options, vocabulary.size, args.vocab_file, source)
     checkpoint = None
-    if goes_on:
+    if resumes:
         options, checkpoint = find_same_run(args, options, settings)
     job = training_run.Job(replicas, options, settings, vocabulary, args.vocab_file, checkpoint)
     return training_run.run_training(args, job)

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 from bilm.cli.progress import ProgressLine, TrainingLine
 from bilm.errors import InputError
-from bilm.files import atomic_write, open_text, read_lines, require_file
+from bilm.files import VOCABULARY_FILE, atomic_write, open_text, read_lines, require_file
 from bilm.options import Options
 
 if TYPE_CHECKING:
     from bilm.data import BidirectionalLMDataset, LMDataset, Vocabulary
     from bilm.training import Replicas, TrainingProgress, TrainingRecord
-    from bilm.training.run import RunSettings
-
-VOCABULARY_NAME = "vocab.txt"
+    from bilm.training.checkpoint import RunSettings
 
 
 def join_workers(n_gpus: int) -> Replicas:
@@ -28,8 +26,7 @@ def join_workers(n_gpus: int) -> Replicas:
     Raises:
         InputError: there are fewer GPUs, or TF_CONFIG is not right.
     """
-    from bilm.training.cluster import find_worker
-    from bilm.training.replicas import find_replicas
+    from bilm.training.replicas import find_replicas, find_worker
 
     worker = find_worker()
     if not worker.is_alone:
@@ -87,7 +84,7 @@ def open_corpus(
 
 def keep_vocabulary(vocab_file: str, save_dir: str) -> None:
     """Copy the vocabulary beside the checkpoints, where every later verb finds it."""
-    kept = os.path.join(save_dir, VOCABULARY_NAME)
+    kept = os.path.join(save_dir, VOCABULARY_FILE)
     if os.path.exists(kept):
         return
     with (
@@ -107,10 +104,10 @@ def find_vocabulary(args: argparse.Namespace) -> str:
     """
     if not os.path.isdir(args.save_dir):
         raise FileNotFoundError(f"The folder {args.save_dir!r} does not exist.")
-    kept = os.path.join(args.save_dir, VOCABULARY_NAME)
+    kept = os.path.join(args.save_dir, VOCABULARY_FILE)
     if args.vocab_file is None:
         if not os.path.exists(kept):
-            raise InputError(f"{args.save_dir} has no {VOCABULARY_NAME}: name it by --vocab_file.")
+            raise InputError(f"{args.save_dir} has no {VOCABULARY_FILE}: name it by --vocab_file.")
         return kept
     require_same_words(args.vocab_file, args.save_dir)
     return args.vocab_file
@@ -123,7 +120,7 @@ def require_same_words(vocab_file: str, save_dir: str) -> None:
         InputError: they differ.
     """
     require_file(vocab_file, "vocabulary file")
-    kept = os.path.join(save_dir, VOCABULARY_NAME)
+    kept = os.path.join(save_dir, VOCABULARY_FILE)
     if not os.path.exists(kept) or os.path.samefile(vocab_file, kept):
         return
     if list(read_lines(vocab_file)) != list(read_lines(kept)):
@@ -189,7 +186,7 @@ def _train(args: argparse.Namespace, job: Job, corpus: Any, heldout: Any) -> Tra
 
     try:
         return train(
-            job.options.training_dict(),
+            job.options,
             corpus,
             args.n_gpus,
             args.save_dir,
@@ -215,7 +212,7 @@ def _train(args: argparse.Namespace, job: Job, corpus: Any, heldout: Any) -> Tra
 
 def _keep_vocabularies(vocab_file: str, save_dir: str) -> None:
     """Beside the checkpoints and beside the best one, so that each folder is whole."""
-    from bilm.training.best import BEST_FOLDER
+    from bilm.training.checkpoint import BEST_FOLDER
 
     keep_vocabulary(vocab_file, save_dir)
     best = os.path.join(save_dir, BEST_FOLDER)
@@ -224,9 +221,9 @@ def _keep_vocabularies(vocab_file: str, save_dir: str) -> None:
 
 
 def _what_is_saved(args: argparse.Namespace) -> str:
-    from bilm.training.checkpoint import holds_model
+    from bilm.checkpoints import holds_checkpoint
 
-    if not holds_model(args.save_dir):
+    if not holds_checkpoint(args.save_dir):
         return "No checkpoint had been written yet."
     command = ["bilm", "restart", "--save_dir", args.save_dir, "--train_prefix", args.train_prefix]
     # The rest of the run's settings is in the folder.
@@ -270,13 +267,13 @@ def model_folder(args: argparse.Namespace) -> str:
     Raises:
         InputError: there is none.
     """
-    from bilm.training.best import BEST_FOLDER
-    from bilm.training.checkpoint import holds_model
+    from bilm.checkpoints import holds_checkpoint
+    from bilm.training.checkpoint import BEST_FOLDER
 
     if not args.best:
         return args.save_dir
     folder = os.path.join(args.save_dir, BEST_FOLDER)
-    if not holds_model(folder):
+    if not holds_checkpoint(folder):
         raise InputError(
             f"{args.save_dir} has no best model: `bilm train --heldout_prefix` keeps one."
         )

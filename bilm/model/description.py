@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from bilm.data import Vocabulary
-from bilm.model.container import ModelSource, open_container, read_options
 from bilm.model.words import count_embedded_tokens, load_network
+from bilm.model_files import ModelFiles
 from bilm.network import build_network
 from bilm.options import Options
 from bilm.weights import (
@@ -18,6 +18,7 @@ from bilm.weights import (
     DICTIONARY_WORDS,
     SOFTMAX_B,
     SOFTMAX_W,
+    STATES,
     VOCABULARY,
     dataset_shapes,
     read_training,
@@ -27,43 +28,47 @@ _SOFTMAX = "softmax/"
 _TEXTS = {VOCABULARY, DICTIONARY_CHARACTERS, DICTIONARY_WORDS}
 
 
-def describe_model(source: ModelSource) -> dict[str, Any]:
+def describe_model(files: ModelFiles) -> dict[str, Any]:
     """The facts of a pretrained model; its weights are loaded, so that what is said is so.
 
     Returns a JSON-able dict: "model", "kind" ("weights"), what `describe_options` gives,
     "parameters" (the numbers of the token encoder, of the LSTMs and in total, and of a softmax),
     "predicts" (the words of the softmax, or None), "weights" (file, bytes, and the names of
     datasets that are not used), "trained" (how, see `bilm.weights.read_training`; None if the file
-    does not say), and "vocabulary" (file and words), or None.
+    does not say), "initial_states" ("zeros", or "own" if the file holds some), and "vocabulary"
+    (file and words), or None.
 
     Raises:
-        FileNotFoundError, InputError: as for `ELMo.from_pretrained`.
+        FileNotFoundError, InputError: a file is not there, or not what it should be; or they do
+            not fit each other.
     """
-    with open_container(source) as files:
-        options = read_options(files.options)
-        n_tokens = None if options.char_cnn else count_embedded_tokens(files.weights)
-        network = build_network(options, n_tokens)
-        table = network.weight_table()
-        load_network(network, files.weights)
-        used = {name for weight in table for name in (weight.dataset, weight.odd_dataset)}
-        facts: dict[str, Any] = {"model": files.source, "kind": "weights"}
-        facts |= describe_options(options, n_tokens)
-        shapes = dataset_shapes(files.weights)
-        softmax = {name: shape for name, shape in shapes.items() if name in (SOFTMAX_W, SOFTMAX_B)}
-        facts["parameters"] = count_parameters(
-            {weight.dataset or "": tuple(weight.variable.shape) for weight in table} | softmax
-        )
-        # With the softmax and its words the file scores text as well.
-        facts["predicts"] = (
-            softmax[SOFTMAX_B][0] if {SOFTMAX_B, VOCABULARY} <= set(shapes) else None
-        )
-        facts["weights"] = {
-            "file": os.path.basename(files.weights),
-            "bytes": os.path.getsize(files.weights),
-            "other_datasets": sorted(set(shapes) - used - set(softmax) - _TEXTS),
-        }
-        facts["trained"] = read_training(files.weights)
-        facts["vocabulary"] = describe_vocabulary(files.vocabulary)
+    options = files.read_options()
+    n_tokens = None if options.char_cnn else count_embedded_tokens(files.weights)
+    network = build_network(options, n_tokens)
+    table = network.weight_table()
+    load_network(network, files.weights)
+    used = {name for weight in table for name in (weight.dataset, weight.odd_dataset)}
+    facts: dict[str, Any] = {"model": files.source, "kind": "weights"}
+    facts |= describe_options(options, n_tokens)
+    shapes = dataset_shapes(files.weights)
+    softmax = {name: shape for name, shape in shapes.items() if name in (SOFTMAX_W, SOFTMAX_B)}
+    facts["parameters"] = count_parameters(
+        {weight.dataset or "": tuple(weight.variable.shape) for weight in table} | softmax
+    )
+    # With the softmax and its words the file scores text as well.
+    facts["predicts"] = softmax[SOFTMAX_B][0] if {SOFTMAX_B, VOCABULARY} <= set(shapes) else None
+    facts["weights"] = {
+        "file": os.path.basename(files.weights),
+        "bytes": os.path.getsize(files.weights),
+        "other_datasets": sorted(
+            name
+            for name in set(shapes) - used - set(softmax) - _TEXTS
+            if not name.startswith(STATES)
+        ),
+    }
+    facts["trained"] = read_training(files.weights)
+    facts["initial_states"] = "own" if any(n.startswith(STATES) for n in shapes) else "zeros"
+    facts["vocabulary"] = describe_vocabulary(files.vocabulary)
     return facts
 
 

@@ -11,8 +11,8 @@ from bilm.embedding.corpus import CorpusEncoder
 from bilm.embedding.vector_files import write_array
 from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write, read_lines
-from bilm.model.container import read_options
 from bilm.model.words import character_ids, find_words, load_network
+from bilm.model_files import read_options
 from bilm.network import build_network
 
 

@@ -33,6 +33,7 @@ from bilm.weights import (
     dataset_shapes,
     load_dictionaries,
     load_hdf5,
+    load_initial_states,
     weight_table,
 )
 
@@ -337,9 +338,12 @@ def load_network(
 ) -> None:
     """Load the layers; the word table from a file of its own, if `embedding_file` names one.
 
+    The states in which texts begin are loaded too, if the weights file holds any.
+
     Raises:
         FileNotFoundError, InputError: see `bilm.weights.load_hdf5`.
     """
+    load_initial_states(weight_file, network.stacks)
     if embedding_file is None:
         load_hdf5(weight_file, network.weight_table())
         return

@@ -15,7 +15,7 @@ from bilm.embedding.corpus import Tokens
 from bilm.embedding.sentence_forms import check_stream, read_stream
 from bilm.errors import InputError
 from bilm.files import PathLike
-from bilm.model.container import ModelSource
+from bilm.model_files import ModelSource
 from bilm.prediction.loading import load_language_model
 from bilm.prediction.scoring import (
     LikeliestWords,

@@ -27,7 +27,7 @@ from bilm.data.corpus import IndexedText
 from bilm.embedding.corpus import Tokens
 from bilm.layers.full_softmax import NEVER, likeliest_words
 from bilm.layers.softmax import Softmax
-from bilm.training.evaluation import Part, Scorer, stretches
+from bilm.training.evaluation import Chunk, Scorer, chunks
 from bilm.training.language_model import LanguageModel
 
 _POSITIONS_AT_ONCE = 256
@@ -121,7 +121,7 @@ class SentenceScorer:
         vocabulary: of the model, with characters if it takes them.
 
     Attributes:
-        batch_tokens: tokens of a batch, padding included; a longer sentence is computed in parts.
+        batch_tokens: tokens of a batch, padding included; a longer sentence is computed in chunks.
     """
 
     def __init__(self, model: LanguageModel, vocabulary: Vocabulary) -> None:
@@ -130,12 +130,12 @@ class SentenceScorer:
         self._vocabulary = vocabulary
         self.batch_tokens = 4096
 
-    def _parts(self, sentences: Sequence[Tokens], batch_size: int | None) -> Iterator[Part]:
-        """Batches of sentences of like length, and the parts of long ones in their order."""
+    def _chunks(self, sentences: Sequence[Tokens], batch_size: int | None) -> Iterator[Chunk]:
+        """Batches of sentences of like length, and the chunks of long ones in their order."""
         text = IndexedText.from_sentences(sentences, self._vocabulary)
         reverses = (False, True)[: self._options.n_directions]
         for batch in sentence_batches(text, reverses, self.batch_tokens, max_rows=batch_size):
-            yield from stretches(batch, self._options, self.batch_tokens)
+            yield from chunks(batch, self._options, self.batch_tokens)
 
     def scores(
         self, sentences: Sequence[Tokens], batch_size: int | None = None
@@ -149,10 +149,10 @@ class SentenceScorer:
         n_directions = self._options.n_directions
         # In the order of each direction's reading: the tokens and an end.
         read = [np.empty((n_directions, len(sentence) + 1), np.float32) for sentence in sentences]
-        for part in self._parts(sentences, batch_size):
-            losses = self._scorer.losses(part.feed, part.goes_on)
-            for row, number, count in part.rows():
-                read[number][:, part.start : part.start + count] = -losses[:, :count, row]
+        for chunk in self._chunks(sentences, batch_size):
+            losses = self._scorer.losses(chunk.feed, chunk.is_continued)
+            for row, number, count in chunk.rows():
+                read[number][:, chunk.start : chunk.start + count] = -losses[:, :count, row]
         for sentence, values in zip(sentences, read, strict=True):
             both = n_directions == 2
             yield SentenceScore(
@@ -187,15 +187,15 @@ class SentenceScorer:
         """
         first = np.cumsum([0, *(len(request.positions) for request in requests)])
         summed = np.zeros((int(first[-1]), self._options.lstm.projection_dim), np.float32)
-        for part in self._parts([request.tokens for request in requests], batch_size):
+        for chunk in self._chunks([request.tokens for request in requests], batch_size):
             # (n_directions, time, batch, projection_dim)
-            hidden = self._scorer.hidden(part.feed, part.goes_on)
-            for row, number, count in part.rows():
+            hidden = self._scorer.hidden(chunk.feed, chunk.is_continued)
+            for row, number, count in chunk.rows():
                 tokens, positions = requests[number].tokens, np.asarray(requests[number].positions)
                 for d in directions:
                     # The input that position k is predicted from is the k-th, <S> being that of
                     # 0; the backward direction counts from the end.
-                    step = (positions if d == 0 else len(tokens) - 1 - positions) - part.start
+                    step = (positions if d == 0 else len(tokens) - 1 - positions) - chunk.start
                     inside = np.flatnonzero((step >= 0) & (step < count))
                     summed[first[number] + inside] += hidden[d, step[inside], row]
         return summed
