@@ -15,8 +15,8 @@ ROOT = Path(bilm.__file__).parent
 # A part imports from parts above it only, and never from another one of its own line.
 LINES = (
     ("errors",),
-    ("files",),
-    ("options",),
+    ("files", "progress"),
+    ("options", "warm_up"),
     ("data",),
     ("layers",),
     ("weights",),
