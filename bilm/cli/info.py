@@ -1,7 +1,8 @@
-"""Say what a model is.
+"""Describe a model.
 
-MODEL is a folder or ZIP file with weights and options, or a folder of a training run; a pair of
-files is named by --options_file and --weight_file. The weights are loaded: what is said is so.
+MODEL is a folder or ZIP file with weights and options, or a folder of a training run;
+--options_file and --weight_file name a pair of files instead. The weights are loaded, so a
+description that is printed is true of them.
 
   bilm info elmo
   bilm info training-folder --json
@@ -15,20 +16,20 @@ import math
 import os
 from typing import Any
 
-from bilm.cli import model_arguments
-from bilm.cli.tensorflow_import import import_tensorflow
+from bilm.cli import flags
+from bilm.cli.terminal import import_tensorflow
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `bilm info`."""
     parser.add_argument("model", metavar="MODEL", nargs="?", help="folder or ZIP file")
-    model_arguments.add_pair(parser.add_argument_group("in place of MODEL"))
-    parser.add_argument("--json", action="store_true", help="the same as a JSON object")
+    flags.add_pair(parser.add_argument_group("instead of MODEL"))
+    parser.add_argument("--json", action="store_true", help="print a JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print what a model is."""
-    source = model_arguments.model_source(args)
+    source = flags.model_source(args)
     import_tensorflow()
     from bilm.model.description import describe_model
 

@@ -3,7 +3,7 @@
 Every token of the text is predicted by the full softmax; a word outside the vocabulary counts as
 <UNK>. Prints the perplexity of each direction and of both together, each sentence alone, as it is
 when vectors are computed. Where it differs by more than 3 % from that of the text read in its
-order, with the LSTM states carried from sentence to sentence, that one is printed as well.
+order, with the LSTM states carried from sentence to sentence, the latter is printed as well.
 
   bilm test --save_dir model --test_prefix heldout.txt
 """
@@ -15,8 +15,8 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from bilm.cli import arguments, model_arguments, training_run
-from bilm.cli.tensorflow_import import import_tensorflow
+from bilm.cli import flags, training_run
+from bilm.cli.terminal import import_tensorflow, note
 from bilm.files import atomic_write
 from bilm.options import Options
 
@@ -29,13 +29,13 @@ _ALIKE = 1.03
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `bilm test`."""
-    arguments.add_save_dir(parser, "folder of the model")
-    training_run.add_best(parser)
-    arguments.add_vocab_file(parser)
-    arguments.add_corpus(parser, "--test_prefix", "held-out text")
+    flags.add_save_dir(parser, "folder of the model")
+    flags.add_best(parser)
+    flags.add_run_vocabulary(parser)
+    flags.add_corpus(parser, "--test_prefix", "held-out text")
     parser.add_argument(
         "--batch_size",
-        type=arguments.whole_number(1),
+        type=flags.whole_number(1),
         metavar="ROWS",
         default=256,
         help="rows of a batch (default: 256); without --carry_state the result is the same "
@@ -52,13 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write the score of every sentence, separated by tabs, in the order of the text",
     )
-    model_arguments.add_warm_up(parser)
+    flags.add_warm_up(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the perplexity of a model."""
     if args.per_sentence and args.carry_state:
-        arguments.usage_error(args, "--per_sentence scores each sentence alone, not --carry_state")
+        flags.usage_error(args, "--per_sentence scores each sentence alone, not --carry_state")
     import_tensorflow()
     from bilm.training import load_options_latest_checkpoint, test
 
@@ -68,10 +68,10 @@ def run(args: argparse.Namespace) -> int:
     vocab_file = training_run.find_vocabulary(args)
     vocabulary = training_run.load_vocabulary(vocab_file, options)
     options = dataclasses.replace(options, sample_softmax=False)
-    training_run.fit_to_vocabulary(options, vocabulary.size, vocab_file, args.save_dir)
+    options = training_run.fit_to_vocabulary(options, vocabulary.size, vocab_file, args.save_dir)
     corpus = training_run.open_corpus(options, args.test_prefix, vocabulary, test=True)
     perplexity = test(
-        values,
+        options,
         checkpoint,
         corpus,
         batch_size=args.batch_size,
@@ -86,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
     carried = perplexity.carried
     if carried is not None and _differ(perplexity, carried):
         _print(carried, ("carried, forward", "carried, backward", "carried"))
-        training_run.note(_explanation(perplexity, carried, options.reset_rate))
+        note(_explanation(perplexity, carried, options.reset_rate))
     print(f"predictions          {perplexity.n_predictions}")
     return 0
 
