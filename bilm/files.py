@@ -7,21 +7,50 @@ import glob
 import gzip
 import io
 import json
+import logging
 import lzma
 import os
 import shutil
 import uuid
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from bilm.errors import InputError
 
+logger = logging.getLogger(__name__)
+
 PathLike = str | os.PathLike[str]
+
+COMPRESSED = (".gz", ".xz")
+"""Endings of text files that are read as compressed."""
 
 # What the readers of compressed files raise when the data is cut off or changed.
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
+
+
+class Stage(NamedTuple):
+    """How far a job over files has come.
+
+    Attributes:
+        doing: the step of the job, such as "counting".
+        done: how much of it is done, in `unit`.
+        total: how much there is to do; None if that is not known.
+        unit: "bytes" (of files as they lie on the disk).
+    """
+
+    doing: str
+    done: int
+    total: int | None
+    unit: str
+
+
+ShowStage = Callable[[Stage], None]
+
+
+def quiet(stage: Stage) -> None:
+    """Shows nothing: the progress of whoever does not ask for it."""
 
 
 def find_files(pattern: PathLike) -> list[str]:
@@ -37,6 +66,30 @@ def find_files(pattern: PathLike) -> list[str]:
     if not files:
         raise FileNotFoundError(f"No file matches {pattern!r}.")
     return files
+
+
+def find_all_files(patterns: PathLike | Iterable[PathLike]) -> list[str]:
+    """The files that one or several globs match, sorted by name, each of them once.
+
+    Raises:
+        FileNotFoundError: a pattern matches nothing.
+        InputError: there is no pattern.
+    """
+    if isinstance(patterns, str | os.PathLike):
+        patterns = [patterns]
+    files: dict[str, str] = {}
+    for path in sorted({path for pattern in patterns for path in find_files(pattern)}):
+        known = files.setdefault(os.path.realpath(path), path)
+        if known != path:
+            logger.warning("%s is the same file as %s: it is read once", path, known)
+    if not files:
+        raise InputError("No file is named.")
+    return list(files.values())
+
+
+def size_of(files: Iterable[PathLike]) -> int:
+    """The bytes of files as they lie on the disk."""
+    return sum(map(os.path.getsize, files))
 
 
 def require_file(path: PathLike, what: str) -> str:
@@ -86,6 +139,23 @@ def read_lines(path: PathLike) -> Iterator[str]:
         raise InputError(_not_utf8(path)) from None
     except _DAMAGED as error:
         raise InputError(f"{path}: damaged after line {number}: {error}") from error
+
+
+@contextlib.contextmanager
+def reading_text(path: PathLike) -> Iterator[io.TextIOWrapper]:
+    """Open a text file as `open_text` does, with errors in the text as `read_lines` raises them."""
+    try:
+        with open_text(path) as text:
+            yield text
+    except (UnicodeDecodeError, *_DAMAGED):
+        for _ in read_lines(path):
+            pass
+        raise
+
+
+def bytes_read(text: io.TextIOWrapper) -> int:
+    """How far an open file has been read on the disk: also of a compressed one."""
+    return os.lseek(text.fileno(), 0, os.SEEK_CUR)
 
 
 def _not_utf8(path: PathLike) -> str:
@@ -153,38 +223,68 @@ def atomic_write(path: PathLike) -> Iterator[str]:
 
 
 @contextlib.contextmanager
-def folder_in_place(path: PathLike, replaces: str | None = None) -> Iterator[str]:
+def folder_in_place(
+    path: PathLike, replaces: str | None = None, *, adds: bool = False
+) -> Iterator[str]:
     """Give a temporary folder beside `path`; rename it to `path` when the block ends well.
 
-    Folders above it are made. When the block fails, the temporary folder is removed.
+    Folders above it are made. When the block fails, the temporary folder is removed. What a killed
+    program has left of an earlier one may be large, so a warning names it.
 
     Args:
         path: the folder to write; one that is empty may be there.
         replaces: a file's name: a folder that is there and holds such a file is replaced.
+        adds: of a folder that is there, keep what it holds, and give it the new files: all of
+            them or none. The temporary folder is then within it.
 
     Raises:
-        InputError: there is a file, or a folder that is not to be replaced.
+        InputError: there is a file, or a folder that is not to be replaced, or a file of the same
+            name in the folder to add to.
     """
     path = os.fspath(path).rstrip(os.sep) or os.sep
-    _require_replaceable(path, replaces)
+    is_added = adds and os.path.isdir(path)
+    if not is_added:
+        _require_replaceable(path, replaces)
     above, name = os.path.split(path)
-    os.makedirs(above or os.curdir, exist_ok=True)
-    temporary, old = (
-        os.path.join(above, f".{name}.{uuid.uuid4().hex[:8]}.{kind}") for kind in ("tmp", "old")
-    )
+    home = path if is_added else above
+    os.makedirs(home or os.curdir, exist_ok=True)
+    begin = os.path.join(home, f".{name}.")
+    for left in glob.glob(f"{glob.escape(begin)}*.tmp{os.sep}"):
+        logger.warning("%s is of a run that was killed, unless one is under way: remove it", left)
+    temporary, old = (f"{begin}{uuid.uuid4().hex[:8]}.{kind}" for kind in ("tmp", "old"))
     os.mkdir(temporary)
     try:
         yield temporary
         for folder, _, files in os.walk(temporary):
             for file in files:
                 flush_to_disk(os.path.join(folder, file))
-        _require_replaceable(path, replaces)
-        if os.path.isdir(path):
-            os.replace(path, old)
-        os.replace(temporary, path)
+        if is_added:
+            _move_into(temporary, path)
+        else:
+            _require_replaceable(path, replaces)
+            if os.path.isdir(path):
+                os.replace(path, old)
+            os.replace(temporary, path)
     finally:
         for folder in (temporary, old):
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _move_into(source: str, target: str) -> None:
+    """Move the files of one folder into another, all or none."""
+    names = sorted(os.listdir(source))
+    for name in names:
+        if os.path.lexists(os.path.join(target, name)):
+            raise InputError(f"{os.path.join(target, name)!r} is there; it would be overwritten.")
+    moved: list[str] = []
+    try:
+        for name in names:
+            os.rename(os.path.join(source, name), os.path.join(target, name))
+            moved.append(name)
+    except BaseException:
+        for name in moved:
+            os.remove(os.path.join(target, name))
+        raise
 
 
 def _require_replaceable(path: str, replaces: str | None) -> None:

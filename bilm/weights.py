@@ -17,7 +17,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from bilm.data.dictionary import from_bytes
+from bilm.data.encoding import from_bytes
 from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write, require_file
 from bilm.layers import CharacterEncoder, DictionaryEncoder, LSTMStack, Softmax, WordEmbedding

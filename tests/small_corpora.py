@@ -97,4 +97,4 @@ def assert_same(batch, other):
             np.testing.assert_array_equal(array, values)
     np.testing.assert_array_equal(batch.characters, other.characters)
     np.testing.assert_array_equal(batch.mask, other.mask)
-    assert batch.place == other.place
+    assert batch.state == other.state

@@ -42,7 +42,7 @@ def test_vocab_writes_and_reports(folder, capsys):
 
 
 def test_vocab_of_several_globs_in_processes_with_counts(folder, capsys):
-    flags = ["--out", "v.txt", "--counts", "c.tsv", "--jobs", "2", "--max_distinct", "5"]
+    flags = ["--out", "v.txt", "--counts", "c.tsv", "--jobs", "2"]
     assert main(["vocab", "train-1.txt", "train-*.txt", *flags, "--min-count", "30"]) == 0
     words = Path("v.txt").read_text("utf-8").split()[3:]
     assert words == [".", "cat", "a", "old", "small", "the", "unknown"]

@@ -27,7 +27,7 @@ def test_properties(vocab, corpus):
     data = BidirectionalLMDataset(corpus(*shards), vocab)
     assert data.vocab is vocab
     assert data.max_word_length == 12
-    assert data.n_train_tokens == sum(len(s) for s in itertools.chain(*shards))
+    assert data.n_train_tokens == sum(len(s) + 1 for s in itertools.chain(*shards))
 
 
 def test_iterations_do_not_disturb_each_other(vocab, corpus):

@@ -4,24 +4,20 @@ from __future__ import annotations
 
 import gzip
 import lzma
+import multiprocessing
+import os
 import random
+import signal
+import threading
+import time
 from collections import Counter
-from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 
-from bilm.data import (
-    Vocabulary,
-    build_vocabulary,
-    count_words,
-    counting_processes,
-    sorted_runs,
-    text_files,
-    write_vocabulary,
-)
-from bilm.data.sorted_runs import SortedRuns, by_count
-from bilm.data.text_files import corpus_files, cut_into_parts, read_all_lines, read_blocks
+from bilm.data import Vocabulary, build_vocabulary, count_words, write_vocabulary
+from bilm.data.counting import count_files, cut_into_parts, read_blocks
 from bilm.errors import InputError
+from bilm.files import find_all_files
 
 # Separators of every length in UTF-8, of which the last ones are none to a splitter of bytes.
 SEPARATORS = (" ", "\n", "\t", "\r\n", "  ", "\n\n", "\u00a0", "\u3000", "\u2028")
@@ -120,20 +116,11 @@ def test_of_nothing_but_empty_files(tmp_path):
 # Counting text of any size
 
 
-@pytest.mark.parametrize(("jobs", "max_distinct"), [(1, 10**6), (1, 1), (1, 30), (2, 40)])
-def test_the_result_is_exact_and_depends_on_the_text_alone(
-    corpus, jobs, max_distinct, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(text_files, "_LEAST_PART", 1000)
-    monkeypatch.setattr(text_files, "_BLOCK", 100)
-    monkeypatch.setattr(sorted_runs, "_FAN_IN", 3)
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_the_result_is_exact_and_depends_on_the_text_alone(corpus, jobs, tmp_path):
     pattern, counts = corpus
     made = build_vocabulary(
-        pattern,
-        tmp_path / "vocab.txt",
-        jobs=jobs,
-        max_distinct=max_distinct,
-        counts_file=tmp_path / "counts.tsv",
+        pattern, tmp_path / "vocab.txt", jobs=jobs, counts_file=tmp_path / "counts.tsv"
     )
     words = ranked(counts)
     written = (tmp_path / "vocab.txt").read_text(encoding="utf-8")
@@ -143,6 +130,18 @@ def test_the_result_is_exact_and_depends_on_the_text_alone(
     assert (made.n_tokens, made.n_types, made.n_words) == (1200, len(counts), len(counts))
     assert made.coverage == 1.0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["counts.tsv", "text", "vocab.txt"]
+
+
+@pytest.mark.parametrize("jobs", [1, 2, 3])
+def test_processes_count_what_one_counts(corpus, jobs):
+    pattern, counts = corpus
+    stages = []
+    found = count_files(find_all_files(pattern), jobs=jobs, least_part=1000, progress=stages.append)
+    assert found == counts
+    assert stages[0].done == 0 and stages[-1].done == stages[-1].total
+    done = [stage.done for stage in stages]
+    assert done == sorted(done)
+    assert multiprocessing.active_children() == []
 
 
 def test_the_order_of_files_and_a_file_named_twice_change_nothing(corpus, tmp_path, caplog):
@@ -187,65 +186,37 @@ def test_progress_ends_with_all_bytes(corpus, tmp_path):
     assert {stage.total for stage in stages} == {total}
 
 
-def test_parts_hold_the_text_once_and_no_word_is_cut(tmp_path, monkeypatch):
-    monkeypatch.setattr(text_files, "_LEAST_PART", 1)
-    monkeypatch.setattr(text_files, "_BLOCK", 11)
+def test_parts_hold_the_text_once_and_no_word_is_cut(tmp_path):
     paths = [tmp_path / name for name in ("a.txt", "b.txt", "c.txt")]
     texts = [random_text(5), "", "one" * 40 + "\n" + random_text(6, 20)]
     for path, text in zip(paths, texts, strict=True):
         path.write_bytes(text.encode("utf-8"))
     for n_parts in (1, 2, 7, 50):
-        parts = cut_into_parts([str(path) for path in paths], n_parts)
+        size = sum(path.stat().st_size for path in paths)
+        parts = cut_into_parts([str(path) for path in paths], -(-size // n_parts))
         assert (n_parts + 1) // 2 <= len(parts) <= n_parts
         spans = [span for part in parts for span in part]
-        read = [text for span in spans for text in read_blocks(span, lambda n: None)]
+        read = [text for span in spans for text, _ in read_blocks(span, block=11)]
         assert "".join(read) == "".join(texts)
         assert [w for text in read for w in text.split()] == "\n".join(texts).split()
 
 
 @pytest.mark.parametrize("opened", [open, gzip.open])
-def test_a_byte_order_mark_is_not_counted_with_the_first_word(tmp_path, monkeypatch, opened):
-    monkeypatch.setattr(text_files, "_LEAST_PART", 1)
+def test_a_byte_order_mark_is_not_counted_with_the_first_word(tmp_path, opened):
     path = tmp_path / ("text.txt" if opened is open else "text.txt.gz")
     with opened(path, "wb") as file:
         file.write("\ufeffone two\none two one\n".encode())
-    for n_parts in (1, 3):
-        spans = [span for part in cut_into_parts([str(path)], n_parts) for span in part]
-        text = "".join(text for span in spans for text in read_blocks(span, lambda n: None))
+    for part_bytes in (100, 9):
+        parts = cut_into_parts([str(path)], part_bytes)
+        spans = [span for part in parts for span in part]
+        text = "".join(text for span in spans for text, _ in read_blocks(span))
         assert text == "one two\none two one\n"
     assert count_words(path) == {"one": 3, "two": 2}
 
 
-def test_lines_of_files_have_an_end_each(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"one\r\ntwo\n\nthree")
-    (tmp_path / "b.txt").write_bytes(b"four")
-    files = corpus_files(tmp_path / "*.txt")
-    stages = []
-    lines = read_all_lines(files, "reading", stages.append)
-    assert list(lines) == ["one\n", "two\n", "\n", "three\n", "four\n"]
-    assert stages[-1] == ("reading", 19, 19, "bytes")
-
-
 def test_no_file_is_named():
     with pytest.raises(InputError, match=r"No file is named\."):
-        corpus_files([])
-
-
-def test_sorted_runs_add_up(tmp_path, monkeypatch):
-    monkeypatch.setattr(sorted_runs, "_FAN_IN", 2)
-    runs, expected = SortedRuns(tmp_path), Counter()
-    assert list(runs) == []
-    for number in range(9):
-        counts = {f"w{number % 4}": number, f"w{number}": 1, "é\u2028": 2}
-        runs.add(counts.items())
-        expected.update(counts)
-    assert len(list(tmp_path.iterdir())) <= 4
-    assert list(runs) == sorted(expected.items())
-    other = SortedRuns(tmp_path, by_count)
-    other.add(expected.items())
-    assert [word for word, _ in other] == ranked(expected)
-    run = runs.collapse()
-    assert run == runs.collapse() and list(runs) == sorted(expected.items())
+        find_all_files([])
 
 
 @pytest.mark.parametrize(
@@ -254,7 +225,6 @@ def test_sorted_runs_add_up(tmp_path, monkeypatch):
         ({"min_count": 10**6}, r"vocab.txt: no word occurs 1000000 times or more\."),
         ({"max_size": 2}, r"max_size must be 3 or more \(the special tokens\), not 2\."),
         ({"jobs": 0}, r"jobs must be 1 or more, not 0\."),
-        ({"max_distinct": 0}, r"max_distinct must be 1 or more, not 0\."),
         ({"counts_file": "{}/text/a.txt"}, r"a.txt is a file of the text, or is to be written tw"),
         ({"counts_file": "{}/vocab.txt"}, r"vocab.txt is a file of the text, or is to be written"),
     ],
@@ -272,11 +242,13 @@ def test_refusals_to_build_leave_what_is_there(corpus, arguments, message, tmp_p
 
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("name", ["a.txt", "b.txt.gz"])
-def test_bad_text_is_named_by_file_and_line(corpus, name, jobs, tmp_path, monkeypatch):
-    monkeypatch.setattr(text_files, "_LEAST_PART", 1000)
+def test_bad_text_is_named_by_file_and_line(corpus, name, jobs, tmp_path):
     with (gzip.open if name.endswith("gz") else open)(tmp_path / "text" / name, "wb") as file:
         file.write(b"fine\n" * 499 + b"wrong \xe9t\xe9\n" + b"fine\n" * 500)
-    with pytest.raises(InputError, match=rf"{name}, line 500: not UTF-8: byte 6 is 0xe9\."):
+    message = rf"{name}, line 500: not UTF-8: byte 6 is 0xe9\."
+    with pytest.raises(InputError, match=message):
+        count_files(find_all_files(corpus[0]), jobs=jobs, least_part=1000)
+    with pytest.raises(InputError, match=message):
         build_vocabulary(corpus[0], tmp_path / "vocab.txt", jobs=jobs)
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
@@ -295,11 +267,30 @@ def test_files_and_folders_that_are_not_there(corpus, tmp_path):
         build_vocabulary(corpus[0], tmp_path / "no" / "v")
 
 
-def test_a_killed_process_is_told(corpus, tmp_path, monkeypatch):
-    def killed(futures, look):
-        raise BrokenProcessPool("a process ended")
+def test_a_killed_process_is_told(tmp_path):
+    path = tmp_path / "large.txt"
+    path.write_text("".join(f"w{n} " for n in range(2_000_000)), encoding="utf-8")
 
-    monkeypatch.setattr(text_files, "_LEAST_PART", 1000)
-    monkeypatch.setattr(counting_processes, "_wait_for", killed)
+    def kill():
+        while not (children := multiprocessing.active_children()):
+            time.sleep(0.01)
+        os.kill(children[0].pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
     with pytest.raises(InputError, match="A process that counted was killed, perhaps for want of"):
-        build_vocabulary(corpus[0], tmp_path / "vocab.txt", jobs=2)
+        count_files([str(path)], jobs=2, least_part=1000)
+    killer.join(10)
+
+
+def test_an_error_in_the_caller_ends_the_processes(tmp_path):
+    path = tmp_path / "large.txt"
+    path.write_text("".join(f"w{n} " for n in range(2_000_000)), encoding="utf-8")
+
+    def interrupted(stage):
+        if multiprocessing.active_children():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        count_files([str(path)], jobs=2, least_part=1000, progress=interrupted)
+    assert multiprocessing.active_children() == []

@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from bilm.data import prefetch
+from bilm.data import compute_ahead, prefetch
 
 
 def threads():
-    return [thread for thread in threading.enumerate() if thread.name == "prefetch"]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("prefetch")]
 
 
 @pytest.mark.parametrize("n", [1, 2, 7, 100])
@@ -71,7 +71,7 @@ def test_a_consumer_that_stops_early_ends_the_thread():
     assert threads()
     ahead.close()
     assert not threads()
-    assert closed == ["prefetch"]
+    assert [name.startswith("prefetch") for name in closed] == [True]
 
 
 def test_nothing_runs_before_the_first_item():
@@ -83,3 +83,77 @@ def test_nothing_runs_before_the_first_item():
 def test_n_below_one():
     with pytest.raises(ValueError, match=r"n must be 1 or more, not 0\."):
         prefetch([], 0)
+
+
+# Results of a function of items
+
+
+def test_results_are_in_order():
+    assert list(compute_ahead(lambda x: x * x, iter([3, 1, 2]))) == [9, 1, 4]
+    assert list(compute_ahead(lambda x: x, [])) == []
+
+
+def test_the_next_one_is_computed_while_one_is_used():
+    second = threading.Event()
+    results = compute_ahead(lambda x: second.set() if x == 2 else None, [1, 2, 3])
+    next(results)
+    assert second.wait(20)
+    results.close()
+
+
+def test_items_are_taken_in_the_callers_thread_two_at_most_ahead():
+    taken, computed = [], []
+
+    def items():
+        for number in range(5):
+            taken.append(threading.current_thread())
+            yield number
+
+    results = compute_ahead(lambda x: computed.append(threading.current_thread()) or x, items())
+    assert [next(results), len(taken)] == [0, 2]
+    assert [next(results), len(taken)] == [1, 3]
+    results.close()
+    assert set(taken) == {threading.current_thread()}
+    assert threading.current_thread() not in computed and len(set(computed)) == 1
+    assert not computed[0].is_alive()
+
+
+def test_results_before_a_fault_of_the_items_come_first():
+    def items():
+        yield 1
+        yield 2
+        raise OSError("lost")
+
+    received = []
+    with pytest.raises(OSError, match="lost"):
+        received.extend(compute_ahead(lambda x: x, items()))
+    results = compute_ahead(lambda x: x, items())
+    assert [next(results), next(results)] == [1, 2]
+    with pytest.raises(OSError, match="lost"):
+        next(results)
+
+
+def test_a_fault_of_the_function_comes_in_its_place():
+    results = compute_ahead(lambda x: 1 // x, [1, 0, 1])
+    assert next(results) == 1
+    with pytest.raises(ZeroDivisionError):
+        next(results)
+
+
+def test_more_than_one_ahead():
+    taken = []
+    results = compute_ahead(lambda x: x, (taken.append(n) or n for n in range(9)), 3)
+    assert [next(results), len(taken)] == [0, 4]
+    assert list(results) == list(range(1, 9))
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_what_is_closed_is_closed_in_the_thread(early):
+    closed = []
+    results = compute_ahead(
+        lambda x: x, range(9), close=lambda: closed.append(threading.current_thread().name)
+    )
+    next(results)
+    results.close() if early else list(results)
+    assert [name.startswith("prefetch") for name in closed] == [True]
+    assert not threads()

@@ -115,8 +115,8 @@ def test_two_processes_are_one_with_the_rows_of_both(job, tmp_path):
     assert [json.loads(line)["step"] for line in log] == [1, 3, 6, 6]
     pieces = job | {"save_dir": str(tmp_path / "pieces")}
     stopped = [result(process) for process in start_two(pieces | {"stop": 2})]
-    places = read_record(stopped[0][0])["place"]
-    assert [(place["worker"], place["n_workers"]) for place in places] == [(0, 2), (1, 2)]
+    states = read_record(stopped[0][0])["iterator_state"]
+    assert [(state["worker"], state["n_workers"]) for state in states] == [(0, 2), (1, 2)]
     again = [result(p) for p in start_two(pieces | {"checkpoint": stopped[0][0]})]
     assert_same(again[0][0], two[0][0])
 

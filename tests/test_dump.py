@@ -235,8 +235,8 @@ def test_vectors_of_a_vocabulary_from_a_model_of_words(words, tmp_path):
 def test_vectors_of_a_vocabulary_that_fail_keep_the_old_file(characters, tmp_path):
     out = tmp_path / "cache.hdf5"
     out.write_bytes(b"old")
-    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"vocab\.txt: the vocabulary lacks <UNK>"):
+    (tmp_path / "vocab.txt").write_text("<S>\n<UNK>\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"vocab\.txt: the vocabulary lacks </S>"):
         dump_token_embeddings(
             str(tmp_path / "vocab.txt"), characters.options_file, characters.weight_file, str(out)
         )

@@ -97,7 +97,7 @@ def carried_losses(model, data, batch_size):
     states = oracle.zero_states(model.options, batch_size)
     total, count = np.zeros(model.n_directions), 0
     for batch in data.iter_distinct(batch_size, STEPS):
-        arrays = batch.to_dict()
+        arrays = dict(batch)
         for d, suffix in enumerate(("", "_reverse")[: model.n_directions]):
             ids = arrays["tokens_characters" + suffix] if characters else None
             ids = arrays["token_ids" + suffix] if ids is None else ids

@@ -13,6 +13,7 @@ from bilm.errors import InputError
 from bilm.files import (
     atomic_write,
     find_files,
+    folder_in_place,
     open_text,
     read_json_object,
     read_lines,
@@ -216,3 +217,73 @@ def test_a_folder_in_the_place_of_the_result(tmp_path):
     message = "is a folder; a file is to be written there"
     with pytest.raises(InputError, match=message), atomic_write(tmp_path):
         pytest.fail("the block is not entered")
+
+
+def fill(folder, **files):
+    for name, text in files.items():
+        write(folder / name, text)
+
+
+def texts(folder):
+    return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("adds", [False, True])
+def test_a_folder_appears_when_it_is_whole(tmp_path, adds):
+    path = tmp_path / "above" / "result"
+    with folder_in_place(path, adds=adds) as temporary:
+        fill(tmp_path / temporary, a="one", b="two")
+        assert not path.exists()
+    assert texts(path) == {"a": "one", "b": "two"}
+    assert os.listdir(tmp_path / "above") == ["result"]
+
+
+@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_a_folder_that_fails_leaves_what_was_there(tmp_path, adds, error):
+    path = tmp_path / "result"
+    path.mkdir()
+    with pytest.raises(error), folder_in_place(path, adds=adds) as temporary:
+        fill(tmp_path / temporary, a="half")
+        raise error
+    assert os.listdir(tmp_path) == ["result"] and not os.listdir(path)
+
+
+def test_files_are_added_to_a_folder_and_its_own_are_kept(tmp_path):
+    fill(tmp_path, mine="mine")
+    with folder_in_place(tmp_path, adds=True) as temporary:
+        fill(tmp_path / temporary, a="one", b="two")
+    assert texts(tmp_path) == {"a": "one", "b": "two", "mine": "mine"}
+
+
+def test_no_file_is_added_where_one_would_be_overwritten(tmp_path):
+    fill(tmp_path, b="mine")
+    message = "b' is there; it would be overwritten"
+    with (
+        pytest.raises(InputError, match=message),
+        folder_in_place(tmp_path, adds=True) as temporary,
+    ):
+        fill(tmp_path / temporary, a="one", b="two")
+    assert texts(tmp_path) == {"b": "mine"}
+
+
+def test_a_folder_is_replaced_only_if_it_is_of_the_kind(tmp_path):
+    path = tmp_path / "result"
+    path.mkdir()
+    fill(path, notes="mine")
+    for replaces, message in ((None, "is there already"), ("model", "holds no model; it is not")):
+        with pytest.raises(InputError, match=message), folder_in_place(path, replaces):
+            pytest.fail("the block is not entered")
+    with folder_in_place(path, "notes") as temporary:
+        fill(tmp_path / temporary, notes="new")
+    assert texts(path) == {"notes": "new"} and os.listdir(tmp_path) == ["result"]
+    message = "is a file; a folder is to be written"
+    with pytest.raises(InputError, match=message), folder_in_place(path / "notes", adds=True):
+        pytest.fail("the block is not entered")
+
+
+def test_a_folder_that_a_killed_program_left_is_named(tmp_path, caplog):
+    (tmp_path / ".result.0a1b2c3d.tmp").mkdir()
+    with folder_in_place(tmp_path / "result"):
+        pass
+    assert ".result.0a1b2c3d.tmp/ is of a run that was killed, unless one is un" in caplog.text

@@ -16,8 +16,8 @@ ROOT = Path(bilm.__file__).parent
 LINES = (
     ("errors",),
     ("files", "progress"),
-    ("options", "warm_up"),
-    ("data",),
+    ("options",),
+    ("data", "warm_up"),
     ("layers",),
     ("weights",),
     ("network",),

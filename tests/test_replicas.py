@@ -9,14 +9,14 @@ import pytest
 import tensorflow as tf
 
 import bilm
-from bilm.data.place import Place, RowPlace, Settings
+from bilm.data.sentences import IteratorState, RowPosition, Settings
 from bilm.errors import InputError, WorkerLostError, WorkersError
 from bilm.layers import BatchSlice, Dropout, LSTMStack
 from bilm.options import Options
 from bilm.training.cluster import ALONE, Worker, find_worker
 from bilm.training.feed import Feed
 from bilm.training.replicas import Replicas, find_devices, find_replicas
-from bilm.training.replicated_step import divide
+from bilm.training.step import divide
 from bilm.training.team import Team
 from tests.small_runs import small_options, write_corpus
 
@@ -182,8 +182,9 @@ def test_a_row_is_dropped_alike_wherever_it_is():
         np.testing.assert_allclose(part[-1], whole[-1][:, first : first + 2], 1e-5, 1e-6)
 
 
-def test_the_place_of_another_number_of_workers_is_the_begin_of_the_shard():
+def test_the_state_of_another_number_of_workers_is_the_begin_of_the_shard():
     settings = Settings(9, 1, True, False, 0, 2, 2, 20)
-    place = Place(settings, 7, 30, (RowPlace(6, 3, 1), None))
-    now = place.with_worker(2, 3).with_batches(4, 20)
-    assert now == Place(settings._replace(worker=2, n_workers=3, batch_size=4), 7, 0, (None,) * 4)
+    state = IteratorState(settings, 7, 30, (RowPosition(6, 3, 1), None))
+    now = state.with_worker(2, 3).with_batches(4, 20)
+    settings = settings._replace(worker=2, n_workers=3, batch_size=4)
+    assert now == IteratorState(settings, 7, 0, (None,) * 4)

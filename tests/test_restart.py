@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import bilm
-from bilm.data import Place
+from bilm.data import IteratorState
 from bilm.errors import InputError
-from bilm.training.checkpoint import read_record
+from bilm.training.checkpoint import read_record, save_checkpoint
 from tests.small_runs import ROWS, STEPS, checkpoint_tensors, small_options, write_corpus
 
 N_STEPS = 12
@@ -123,7 +123,7 @@ def test_more_epochs_take_a_run_further(whole, corpus, tmp_path):
 
 
 def test_a_corpus_or_a_way_to_read_it_that_is_another(whole, corpus, tmp_path):
-    message = "cannot go on from this place in the corpus: shuffle_on_load was True and is now Fal"
+    message = "cannot resume reading the corpus: shuffle_on_load was True and is now False"
     with pytest.raises(InputError, match=message):
         train(corpus, tmp_path, whole.checkpoint, options=run_options(n_epochs=4), shuffle=False)
     options = run_options(n_epochs=4)
@@ -147,12 +147,40 @@ def test_a_batch_size_that_is_another(stopped, corpus, tmp_path, caplog):
 def test_the_text_goes_on_in_batches_of_another_shape(stopped, corpus):
     _, first = stopped
     data = corpus.data(run_options(), shuffle_on_load=True, seed=5)
-    place = Place.from_dict(read_record(first.checkpoint)["place"])
-    two = next(data.iter_distinct(2, STEPS, place=place.with_batches(2, STEPS))).streams[0]
-    one = next(data.iter_distinct(1, 1, place=place.with_batches(1, 1))).streams[0]
+    state = IteratorState.from_dict(read_record(first.checkpoint)["iterator_state"])
+    two = next(data.iter_distinct(2, STEPS, state=state.with_batches(2, STEPS))).streams[0]
+    one = next(data.iter_distinct(1, 1, state=state.with_batches(1, 1))).streams[0]
     begin = data.vocab.bos
     assert two.token_ids[:, 0].tolist() == [begin, begin]
     assert one.next_token_id[0, 0] == two.next_token_id[0, 0]
+
+
+def with_state(first, folder, **changes):
+    """A copy of a checkpoint whose record has another state of the corpus."""
+    tensors = checkpoint_tensors(first.checkpoint)
+    for name in ("global_step", "train_perplexity"):
+        del tensors[name]
+    record = read_record(first.checkpoint)
+    del record["iterator_state"]
+    folder.mkdir()
+    return save_checkpoint(folder, 7, tensors, record | changes, 2)
+
+
+def test_a_state_under_its_earlier_names_is_resumed(stopped, whole, corpus, tmp_path):
+    _, first = stopped
+    state = read_record(first.checkpoint)["iterator_state"]
+    place = {"load": state.pop("shard"), **state}
+    again = train(corpus, tmp_path, with_state(first, tmp_path / "old", place=place))
+    assert_same(again.checkpoint, whole.checkpoint)
+
+
+@pytest.mark.parametrize("state", [{"rows": 3}, 5, ["a"], {}])
+def test_a_state_that_is_damaged_is_refused_with_its_file(stopped, corpus, tmp_path, state):
+    _, first = stopped
+    checkpoint = with_state(first, tmp_path / "bad", iterator_state=state)
+    message = r"bad.model\.ckpt-7: not the state of an iteration over a corpus"
+    with pytest.raises(InputError, match=message):
+        train(corpus, tmp_path, checkpoint)
 
 
 def test_a_model_that_is_another(whole, corpus, tmp_path):

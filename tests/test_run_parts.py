@@ -247,18 +247,20 @@ def test_a_place_is_described_by_file_and_sentence(tmp_path):
     text = make_text(tmp_path)
     vocabulary = load_vocab(text.vocabulary, 12)
     plain = BidirectionalLMDataset(text.training, vocabulary)
-    assert plain.describe_place(None) == f"sentence 1 of {tmp_path}/train-0.txt (pass 1)"
+    assert plain.describe_state(None) == f"sentence 1 of {tmp_path}/train-0.txt (pass 1)"
     shuffled = BidirectionalLMDataset(text.training, vocabulary, shuffle_on_load=True, seed=4)
     for batch in shuffled.iter_distinct(4, 5):
-        assert batch.place is not None
-        if batch.place.load == 3 and batch.place.sentence < 36:
+        assert batch.state is not None
+        if batch.state.shard == 3 and batch.state.sentence < 36:
             break
-    description = shuffled.describe_place(batch.place)
+    description = shuffled.describe_state(batch.state)
     assert description.endswith("(pass 2)")
     number, path = description.removeprefix("sentence ").split(" (")[0].split(" of ")
     lines = Path(path).read_text(encoding="utf-8").splitlines()
-    shard = shuffled._corpus.read(3)
-    assert lines[int(number) - 1].split() == shard.sentence_words(batch.place.sentence)
+    # The sentence that is drawn next is the first one of batches that begin anew there.
+    following = next(shuffled.iter_distinct(1, 30, state=batch.state.with_batches(1, 30)))
+    expected = vocabulary.encode(lines[int(number) - 1])[:-1]
+    assert following.streams[0].token_ids[0, : len(expected)].tolist() == expected.tolist()
 
 
 # Plot

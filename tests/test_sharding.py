@@ -10,7 +10,8 @@ from collections import Counter
 
 import pytest
 
-from bilm.data import scattering, shard_corpus, sharding
+from bilm.data import shard_corpus
+from bilm.data.sharding import shuffled
 from bilm.errors import InputError
 
 SENTENCES = [f"sentence {number} {'苹果 ' * (number % 5)}." for number in range(1000)]
@@ -45,11 +46,11 @@ def bytes_of(folder):
 
 
 @pytest.mark.parametrize("bucket_bytes", [10**6, 900])
-def test_every_sentence_is_in_one_shard(tmp_path, bucket_bytes, monkeypatch):
-    monkeypatch.setattr(scattering, "_BUCKET_BYTES", bucket_bytes)
-    monkeypatch.setattr(scattering, "_WAITING_CHARACTERS", 3000)
+def test_every_sentence_is_in_one_shard(tmp_path, bucket_bytes):
     pattern, n_empty = write_text(tmp_path)
-    made = shard_corpus(pattern, tmp_path / "out", n_shards=7, heldout=150)
+    made = shard_corpus(
+        pattern, tmp_path / "out", n_shards=7, heldout=150, bucket_bytes=bucket_bytes
+    )
     shards = contents(tmp_path / "out")
     assert [*shards] == ["heldout-00.txt", "heldout-01.txt"] + [f"train-0{n}.txt" for n in range(7)]
     assert Counter(line for lines in shards.values() for line in lines) == Counter(SENTENCES)
@@ -85,9 +86,9 @@ def test_shards_are_shuffled_and_each_has_sentences_of_the_whole_corpus(tmp_path
 
 def test_a_shuffle_has_all_orders_alike():
     draw = random.Random(3).random
-    orders = Counter(tuple(scattering._shuffled([0, 1, 2], draw)) for _ in range(6000))
+    orders = Counter(tuple(shuffled([0, 1, 2], draw)) for _ in range(6000))
     assert len(orders) == 6 and all(900 < n < 1100 for n in orders.values())
-    assert scattering._shuffled([], draw) == []
+    assert shuffled([], draw) == []
 
 
 def test_the_same_seed_gives_the_same_bytes(tmp_path):
@@ -119,10 +120,11 @@ def test_the_shuffle_is_that_of_every_version(tmp_path):
     }
 
 
-def test_without_shuffling_the_order_is_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(scattering, "_BUCKET_BYTES", 900)
+def test_without_shuffling_the_order_is_kept(tmp_path):
     pattern, _ = write_text(tmp_path)
-    shard_corpus(pattern, tmp_path / "out", n_shards=3, heldout=100, shuffle=False)
+    shard_corpus(
+        pattern, tmp_path / "out", n_shards=3, heldout=100, shuffle=False, bucket_bytes=900
+    )
     shards = contents(tmp_path / "out")
     training = [line for name, lines in shards.items() if "train" in name for line in lines]
     left = [sentence for sentence in SENTENCES if sentence not in set(shards["heldout-00.txt"])]
@@ -213,38 +215,33 @@ def test_text_that_cannot_be_read(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
-@pytest.mark.parametrize("lines", [["more"], None])
-def test_text_that_changes_while_it_is_read(tmp_path, monkeypatch, lines):
+@pytest.mark.parametrize("more", ["one more\n", None])
+def test_text_that_changes_while_it_is_read(tmp_path, more):
     pattern, _ = write_text(tmp_path)
     path = tmp_path / "text" / "2.txt"
-    measure = scattering.measure
 
-    def measure_then_change(files, progress):
-        size = measure(files, progress)
-        path.write_text(path.read_text("utf-8") + "one more\n" if lines else "", "utf-8")
-        return size
+    def change(stage):
+        if stage.doing == "measuring" and stage.done == stage.total:
+            path.write_text(path.read_text("utf-8") + more if more else "", "utf-8")
 
-    monkeypatch.setattr(sharding, "measure", measure_then_change)
     with pytest.raises(InputError, match=r"The text was changed while it was read\."):
-        shard_corpus(pattern, tmp_path / "out")
+        shard_corpus(pattern, tmp_path / "out", progress=change)
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
 @pytest.mark.parametrize("there", [True, False])
-@pytest.mark.parametrize("broken", ["write_files", "scatter"])
-def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch, broken, there):
+@pytest.mark.parametrize("doing", ["writing", "scattering"])
+def test_a_full_disk_leaves_nothing_behind(tmp_path, doing, there):
     pattern, _ = write_text(tmp_path)
     if there:
         (tmp_path / "out").mkdir()
-    work = getattr(sharding, broken)
 
-    def full(*arguments):
-        work(*arguments)
-        raise OSError(28, "No space left on device")
+    def full(stage):
+        if stage.doing == doing and stage.done == stage.total:
+            raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(sharding, broken, full)
     with pytest.raises(OSError, match="No space left"):
-        shard_corpus(pattern, tmp_path / "out")
+        shard_corpus(pattern, tmp_path / "out", progress=full)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "text"][not there :]
     assert not there or not contents(tmp_path / "out")
 
@@ -265,11 +262,26 @@ def test_names_that_were_given_are_taken_back(tmp_path, monkeypatch):
     assert not contents(tmp_path / "out")
 
 
-def test_what_a_killed_run_left_is_named(tmp_path, caplog):
+@pytest.mark.parametrize("there", [True, False])
+def test_what_a_killed_run_left_is_named(tmp_path, caplog, there):
     pattern, _ = write_text(tmp_path)
-    (tmp_path / ".shards-old").mkdir()
+    home = tmp_path / "out" if there else tmp_path
+    (home / ".out.0a1b2c3d.tmp").mkdir(parents=True)
     shard_corpus(pattern, tmp_path / "out")
-    assert ".shards-old is of a run that was cut off, unless one is under way" in caplog.text
+    assert ".out.0a1b2c3d.tmp/ is of a run that was killed, unless one is under way" in caplog.text
+
+
+def test_shards_that_appear_in_the_meantime_are_not_overwritten(tmp_path):
+    pattern, _ = write_text(tmp_path)
+    (tmp_path / "out").mkdir()
+
+    def other(stage):
+        if stage.doing == "writing":
+            (tmp_path / "out" / "train-00.txt").write_text("mine", encoding="utf-8")
+
+    with pytest.raises(InputError, match=r"out has shards already \(train-00.txt\)"):
+        shard_corpus(pattern, tmp_path / "out", progress=other)
+    assert bytes_of(tmp_path / "out") == {"train-00.txt": b"mine"}
 
 
 def test_progress_of_each_step_ends_with_all_bytes(tmp_path):

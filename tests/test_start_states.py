@@ -15,11 +15,11 @@ from bilm.cli import main
 from bilm.errors import InputError
 from bilm.options import Options, preset
 from bilm.training import LanguageModel, train
+from bilm.training.draws import draw_resets
 from bilm.training.evaluation import Scorer, evaluate
 from bilm.training.feed import Feed, Marks, make_feed, sentence_starts
 from bilm.training.monitor import Interval, Monitor, Standing
 from bilm.training.optimizer import Adagrad
-from bilm.training.resets import draw_resets
 from bilm.training.step import TrainingStep
 from bilm.warm_up import N_ROWS, N_WORDS, read_text
 from bilm.weights import read_training

@@ -109,7 +109,7 @@ def test_the_same_seed_is_the_same_run(run, corpus, tmp_path):
 def test_tokens_are_counted_when_the_options_do_not_say(corpus, tmp_path):
     options = small_options(n_epochs=2)
     del options["n_train_tokens"]
-    n_words = sum(len(sentence) + 1 for sentence in corpus.sentences)
+    n_words = sum(len(sentence) + 1 for sentence in corpus.sentences)  # and sentence ends
     data = corpus.data(options)
     assert data.n_train_tokens == n_words
     events = []

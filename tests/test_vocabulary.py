@@ -164,8 +164,33 @@ def test_vocabularies_can_be_pickled(golden):
 
 
 def test_missing_special_tokens_are_named(write):
-    with pytest.raises(InputError, match=r"vocab.txt: the vocabulary lacks </S>, <UNK>; each of"):
+    with pytest.raises(InputError, match=r"vocab.txt: the vocabulary lacks </S>; each of <S> and"):
         Vocabulary(write("<S>", "the", "</s>"))
+
+
+@pytest.mark.parametrize("characters", [None, 50])
+def test_a_vocabulary_without_unk_is_for_its_own_words(write, characters):
+    """As the original's: its own fixture has none."""
+    vocab = load_vocab(write("the", "<S>", "</S>", "cat"), characters)
+    assert vocab.encode("the cat").tolist() == [1, 0, 3, 2]
+    assert vocab.word_to_id("cat") == 3 and vocab.word_ids([]).shape == (0,)
+    assert vocab.known_ids(["cat", "dog", "<UNK>"]).tolist() == [3, -1, -1]
+    message = r"'dog' is not in the vocabulary .*vocab.txt, which has no <UNK> for such words\."
+    for needs_it in (
+        lambda: vocab.word_to_id("dog"),
+        lambda: vocab.word_ids(["cat", "dog", "bird"]),
+        lambda: vocab.encode("the dog"),
+    ):
+        with pytest.raises(InputError, match=message):
+            needs_it()
+    with pytest.raises(InputError, match=r"vocab.txt: the vocabulary lacks <UNK>, which must"):
+        _ = vocab.unk
+
+
+def test_known_ids(write):
+    vocab = Vocabulary(write("<S>", "</S>", "<UNK>", "the"))
+    ids = vocab.known_ids(["the", "cat", "<UNK>"])
+    assert (ids.tolist(), ids.dtype) == ([3, -1, 2], np.int32)
 
 
 def test_an_empty_file(write):

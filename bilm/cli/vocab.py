@@ -2,9 +2,9 @@
 
 The corpus is UTF-8 text (plain, .gz, .xz), its tokens separated by white space; quote globs or not.
 The vocabulary is <S>, </S>, <UNK>, then the words by falling count, words of one count in the
-order of their characters. Counts are exact, however large the corpus: what memory does not hold
-is sorted on the disk. Prints the tokens and types of the text, the words kept, and how many of
-the tokens they cover.
+order of their characters. Counts are exact, and memory grows with the different words, not with
+the text. Prints the tokens and types of the text, the words kept, and how many of the tokens they
+cover.
 
   bilm vocab 'corpus/train-*.txt' --out vocab.txt --min_count 3
 """
@@ -47,18 +47,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="processes that count (default: one for each processor); the result does not depend "
         "on it",
     )
-    parser.add_argument(
-        "--max_distinct",
-        type=whole_number(1),
-        metavar="N",
-        help="different words held in memory, in all processes together (default: 2,000,000, "
-        "about 0.5 GB); more are sorted on the disk, and the result is the same",
-    )
 
 
 def run(args: argparse.Namespace) -> int:
     """Write a vocabulary."""
-    from bilm.data.counting import MAX_DISTINCT, build_vocabulary
+    from bilm.data.counting import build_vocabulary
 
     flags.require_free(args, args.out, args.counts)
     with ProgressDisplay() as display:
@@ -68,7 +61,6 @@ def run(args: argparse.Namespace) -> int:
             min_count=args.min_count,
             max_size=args.max_size,
             jobs=args.jobs or _processors(),
-            max_distinct=args.max_distinct or MAX_DISTINCT,
             counts_file=args.counts,
             progress=lambda stage: display.update(*stage),
         )

@@ -38,7 +38,7 @@ from bilm.conversion.many_langs_files import (
     read_config,
 )
 from bilm.conversion.torch_file import read_tensors
-from bilm.data.dictionary import (
+from bilm.data.encoding import (
     BEGIN,
     END,
     PADDING,

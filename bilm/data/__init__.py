@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from bilm.data.batch import Batch, Stream
+from bilm.data.batch import Batch, Stream, _get_batch
 from bilm.data.batching import Batcher, TokenBatcher, index_words
 from bilm.data.counting import build_vocabulary, count_words, write_vocabulary
-from bilm.data.dataset import BidirectionalLMDataset, LMDataset
-from bilm.data.encoding import encode_words
-from bilm.data.place import Place
-from bilm.data.prefetch import prefetch
-from bilm.data.rows import _get_batch
+from bilm.data.dataset import BidirectionalLMDataset, LMDataset, deciding_method
+from bilm.data.encoding import encode_words, network_ids
+from bilm.data.prefetch import compute_ahead, prefetch
+from bilm.data.sentences import IteratorState
 from bilm.data.sharding import shard_corpus
 from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocab, vocab_of_words
 from bilm.errors import InputError
@@ -22,18 +21,21 @@ __all__ = [
     "Batcher",
     "BidirectionalLMDataset",
     "InvalidNumberOfCharacters",
+    "IteratorState",
     "LMDataset",
-    "Place",
     "Stream",
     "TokenBatcher",
     "UnicodeCharsVocabulary",
     "Vocabulary",
     "_get_batch",
     "build_vocabulary",
+    "compute_ahead",
     "count_words",
+    "deciding_method",
     "encode_words",
     "index_words",
     "load_vocab",
+    "network_ids",
     "prefetch",
     "shard_corpus",
     "vocab_of_words",

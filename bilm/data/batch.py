@@ -1,14 +1,23 @@
-"""A batch: ids and targets of one or two directions, and the distinct words' characters."""
+"""Sentences become batches: how they fill rows, and what a batch is.
+
+Each row takes whole sentences, one after the other, as they come from their source, and is cut
+after `num_steps` inputs; what is left of its last sentence opens the same row of the next batch.
+The rows draw in turn: the first fills up before the second draws.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from bilm.data.place import Place
-from bilm.data.shard import Shard
+from bilm.data.corpus import IndexedText, SentenceIds
+from bilm.data.sentences import Held, IteratorState, SentenceSource, SentenceStream
+from bilm.errors import InputError
+
+_KEYS = ("token_ids", "tokens_characters", "next_token_id")
 
 
 class Stream(NamedTuple):
@@ -26,17 +35,23 @@ class Stream(NamedTuple):
     next_token_id: np.ndarray
 
 
-class Batch(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Batch(Mapping[str, "np.ndarray | None"]):
     """B rows of T inputs, with each distinct word's characters once.
+
+    As a mapping it is a batch of the original program, whose arrays are made when asked for:
+    `token_ids` and `next_token_id` (B, T) int32; `tokens_characters` (B, T, max_word_length) int32,
+    or None without characters; of the second stream the same names with `_reverse` after them.
 
     Attributes:
         streams: one for `LMDataset`, (forward, reverse) for `BidirectionalLMDataset`. A row's
             segments are of the same sentences in both.
         characters: (distinct, max_word_length) uint16, ids 0..260 without a mask id, 260 is
-            padding; the distinct inputs in the order of their first occurrence. None if the
-            vocabulary has no characters.
+            padding; the distinct inputs in the order of their first occurrence. None without
+            characters.
         mask: (B, T) bool, False where there is no text; the same for both streams.
-        place: where the corpus goes on after this batch; None in batches of sentences.
+        state: where the corpus continues after this batch; None if the text is no corpus of ours,
+            and in batches of sentences.
         sentences: (B,) int64, each row's sentence by its number in reading order; None unless
             every row is one sentence.
     """
@@ -44,80 +59,180 @@ class Batch(NamedTuple):
     streams: tuple[Stream, ...]
     characters: np.ndarray | None
     mask: np.ndarray
-    place: Place | None = None
+    state: IteratorState | None = None
     sentences: np.ndarray | None = None
 
-    def to_dict(self) -> dict[str, np.ndarray | None]:
-        """The form of the original program.
+    def __iter__(self) -> Iterator[str]:
+        suffixes = ("", "_reverse")[: len(self.streams)]
+        return (key + suffix for suffix in suffixes for key in _KEYS)
 
-        Returns:
-            token_ids, next_token_id: (B, T) int32; tokens_characters: (B, T, max_word_length)
-            int32, or None without characters; of the second stream under the same names with
-            `_reverse` after them.
-        """
-        result: dict[str, np.ndarray | None] = {}
-        for stream, suffix in zip(self.streams, ("", "_reverse"), strict=False):
-            characters = None
-            if self.characters is not None:
-                characters = self.characters.astype(np.int32)[stream.words]
-            result["token_ids" + suffix] = stream.token_ids
-            result["tokens_characters" + suffix] = characters
-            result["next_token_id" + suffix] = stream.next_token_id
-        return result
+    def __len__(self) -> int:
+        return len(_KEYS) * len(self.streams)
+
+    def __getitem__(self, name: str) -> np.ndarray | None:
+        if name not in list(self):
+            raise KeyError(name)
+        key = name.removesuffix("_reverse")
+        stream = self.streams[key != name]
+        if key != "tokens_characters":
+            return getattr(stream, key)
+        # (distinct, max_word_length) by (B, T) -> (B, T, max_word_length)
+        return None if self.characters is None else self.characters.astype(np.int32)[stream.words]
+
+
+class Segment(NamedTuple):
+    """A run of one sentence's inputs in a batch.
+
+    Attributes:
+        row, column: where the run begins in the batch.
+        sentence: its number in the source's text.
+        offset: the sentence's first input in the run, counted from 0.
+        length: inputs in the run, 1 or more.
+    """
+
+    row: int
+    column: int
+    sentence: int
+    offset: int
+    length: int
+
+
+def _get_batch(
+    generator: Iterable[SentenceIds],
+    batch_size: int,
+    num_steps: int,
+    max_word_length: int | None,
+    *,
+    bidirectional: bool = False,
+    incomplete: bool = False,
+) -> Iterator[Batch]:
+    """Batches of sentences; all batches whose rows continue from one to the next are made here.
+
+    Args:
+        generator: the sentences, as `get_sentence` of a data set gives them: (ids, char_ids) of
+            each, `<S>` and `</S>` included, (n,) and (n, max_word_length) integers; `char_ids` may
+            be None if `max_word_length` is. A little more is taken from it than a batch needs.
+        batch_size: rows.
+        num_steps: inputs of a row.
+        max_word_length: characters a word; None for word input.
+        bidirectional: give a second stream, which reads each sentence the other way.
+        incomplete: also give the last batches, which the sentences do not fill. The original left
+            them out.
+
+    Yields:
+        `Batch`: the original's dict, and the same in a compact form.
+
+    Raises:
+        InputError: a size is below 1; a sentence's arrays have other shapes, or are not integers.
+    """
+    for name, value in (("batch_size", batch_size), ("num_steps", num_steps)):
+        if value < 1:
+            raise InputError(f"{name} must be 1 or more, not {value}.")
+    if isinstance(generator, SentenceSource) and generator.max_word_length == max_word_length:
+        source: SentenceSource = generator
+    else:
+        source = SentenceStream(generator, max_word_length, batch_size * num_steps)
+    shape, reverses = (batch_size, num_steps), source.directions(bidirectional)
+    held = source.begin(batch_size, num_steps)
+    while True:
+        filled, after = fill_rows(held, source.unread(), num_steps)
+        segments = np.array(filled, np.int64).reshape(-1, len(Segment._fields))
+        is_full = segments[:, -1].sum() == batch_size * num_steps
+        # A batch is of one table of words: with more sentences in memory it is filled anew.
+        if not is_full and (carried := source.load_more(held)) is not None:
+            held = carried
+            continue
+        if not filled or not (is_full or incomplete):
+            return
+        held = after
+        source.draw(int(segments[:, 2].max()))
+        yield make_batch(source.text, segments, shape, reverses, state=source.state(held))
+
+
+def fill_rows(
+    held: Sequence[Held | None], sentences: Iterator[tuple[int, int]], num_steps: int
+) -> tuple[list[Segment], list[Held | None]]:
+    """Fill one batch.
+
+    Args:
+        held: for each row the sentence that it continues; None if it takes a new one.
+        sentences: (number, inputs) of the next ones. If they end, rows stay unfilled.
+        num_steps: inputs of a row.
+
+    Returns:
+        The batch's segments, row by row from left to right, and what its rows hold after it.
+    """
+    segments: list[Segment] = []
+    after: list[Held | None] = []
+    for row, current in enumerate(held):
+        column = 0
+        while column < num_steps:
+            if current is None:
+                drawn = next(sentences, None)
+                if drawn is None:
+                    break
+                current = Held(drawn[0], 0, drawn[1])
+            sentence, offset, left = current
+            length = min(left, num_steps - column)
+            segments.append(Segment(row, column, sentence, offset, length))
+            column += length
+            current = Held(sentence, offset + length, left - length) if left > length else None
+        after.append(current)
+    return segments, after
 
 
 def make_batch(
-    shard: Shard,
+    text: IndexedText,
     segments: np.ndarray,
     shape: tuple[int, int],
     reverses: Sequence[bool],
-    place: Place | None = None,
+    state: IteratorState | None = None,
     sentences: np.ndarray | None = None,
 ) -> Batch:
     """Look up the text of segments.
 
     Args:
-        shard: the sentences.
+        text: the sentences.
         segments: (segments, 5) integers, the fields of `Segment`; `sentence` is a number of
-            `shard`.
+            `text`.
         shape: (B, T).
         reverses: for each stream whether it reads backwards.
-        place, sentences: handed on to the batch.
+        state, sentences: handed on to the batch.
     """
     row, column, sentence, offset, length = segments.T
-    # Every input of the batch, segment after segment: its number within the segment, and its
-    # place in the (B, T) arrays laid flat.
+    # Every input of the batch, segment after segment, N in all: its number within the segment, and
+    # its index in the (B, T) arrays laid flat; both (N,).
     within = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
     where = np.repeat(row * shape[1] + column, length) + within
 
-    start, end = shard.starts[sentence], shard.starts[sentence] + shard.inputs[sentence]
+    start, end = text.starts[sentence], text.starts[sentence] + text.inputs[sentence]
     inputs, targets = [], []
     for reverse in reverses:
         first, step = (end - offset, -1) if reverse else (start + offset, 1)
-        places = np.repeat(first, length) + step * within
-        inputs.append(shard.words[places])
-        targets.append(shard.words[places + step])
+        positions = np.repeat(first, length) + step * within
+        inputs.append(text.words[positions])
+        targets.append(text.words[positions + step])
 
     def laid_out(values: np.ndarray) -> np.ndarray:
         result = np.zeros(shape, values.dtype)
         result.reshape(-1)[where] = values
         return result
 
-    ids = [shard.vocabulary_ids[words] for words in inputs]
+    ids = [text.vocabulary_ids[words] for words in inputs]
     characters, numbers = None, ids
-    if shard.characters is not None:
-        rows, number = _number_distinct(np.concatenate(inputs), len(shard.distinct))
-        characters, numbers = shard.characters[rows], np.split(number, len(reverses))
+    if text.characters is not None:
+        rows, number = _number_distinct(np.concatenate(inputs), len(text.vocabulary_ids))
+        characters, numbers = text.characters[rows], np.split(number, len(reverses))
     streams = (
-        Stream(laid_out(token_ids), laid_out(words), laid_out(shard.vocabulary_ids[next_words]))
+        Stream(laid_out(token_ids), laid_out(words), laid_out(text.vocabulary_ids[next_words]))
         for token_ids, words, next_words in zip(ids, numbers, targets, strict=True)
     )
     mask = laid_out(np.ones(len(where), np.bool_))
-    return Batch(tuple(streams), characters, mask, place, sentences)
+    return Batch(tuple(streams), characters, mask, state, sentences)
 
 
 def sentence_batches(
-    shard: Shard,
+    text: IndexedText,
     reverses: Sequence[bool],
     max_tokens: int,
     first: int = 0,
@@ -127,29 +242,29 @@ def sentence_batches(
     """Sentences as rows of their own that begin at column 0, those of like length together.
 
     Args:
-        shard: the sentences.
+        text: the sentences.
         reverses: for each stream whether it reads backwards.
-        max_tokens: most places of a batch, masked ones included. A sentence that is longer makes
+        max_tokens: most positions of a batch, masked ones included. A sentence that is longer makes
             a batch of its own.
-        first: the number of the shard's first sentence.
+        first: the number of the text's first sentence.
         max_rows: most rows of a batch; None sets no bound.
 
     Yields:
         `Batch` with `sentences`.
     """
-    order = np.argsort(shard.inputs, kind="stable")
-    for numbers in _cut(order, shard.inputs[order], max_tokens, max_rows or len(order)):
-        length = shard.inputs[numbers].astype(np.int64)
+    order = np.argsort(text.inputs, kind="stable")
+    for numbers in _cut(order, text.inputs[order], max_tokens, max_rows or len(order)):
+        length = text.inputs[numbers].astype(np.int64)
         zeros = np.zeros_like(length)
         segments = np.stack((np.arange(len(numbers)), zeros, numbers, zeros, length), axis=1)
         shape = (len(numbers), int(length[-1]))
-        yield make_batch(shard, segments, shape, reverses, sentences=first + numbers)
+        yield make_batch(text, segments, shape, reverses, sentences=first + numbers)
 
 
 def _cut(
     order: np.ndarray, lengths: np.ndarray, max_tokens: int, max_rows: int
 ) -> Iterator[np.ndarray]:
-    """Cut sentences sorted by length into runs of at most `max_tokens` places, padding included,
+    """Cut sentences sorted by length into runs of at most `max_tokens` positions, padding included,
     and `max_rows` sentences."""
     first = 0
     for last, length in enumerate(lengths.tolist()):
@@ -174,9 +289,9 @@ def _number_distinct(rows: np.ndarray, n_rows: int) -> tuple[np.ndarray, np.ndar
         The distinct rows, (distinct,), and the number of each entry of `rows` among them,
         (n,) int32.
     """
-    places = np.arange(len(rows))
+    positions = np.arange(len(rows))
     first = np.empty(n_rows, np.int64)
-    first[rows[::-1]] = places[::-1]  # of several assignments the last one stays
-    is_first = first[rows] == places
+    first[rows[::-1]] = positions[::-1]  # of several assignments the last one stays
+    is_first = first[rows] == positions
     numbers = np.cumsum(is_first, dtype=np.int32) - 1
     return rows[is_first], numbers[first[rows]]

@@ -1,6 +1,6 @@
 """Tokenised sentences as the id arrays that a pretrained model takes.
 
-Ids here are those of training + 1: 0 means that there is no token, which is the model's mask.
+Ids here are a network's (`network_ids`): 0 means that there is no token, which is the mask.
 """
 
 from __future__ import annotations
@@ -10,7 +10,13 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from bilm.data.encoding import DistinctWords, encode_words, framed, require_max_word_length
+from bilm.data.encoding import (
+    DistinctWords,
+    encode_words,
+    framed,
+    network_ids,
+    require_max_word_length,
+)
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import InputError
 from bilm.files import PathLike
@@ -50,8 +56,7 @@ class Batcher:
         """
         words, rows = index_words(sentences)
         table = np.zeros((1 + len(words), self._max_token_length), np.int64)
-        table[1:] = encode_words(words, self._max_token_length)
-        table[1:] += 1
+        table[1:] = network_ids(encode_words(words, self._max_token_length))
         return table[rows]
 
 
@@ -82,8 +87,7 @@ class TokenBatcher:
         """
         words, rows = index_words(sentences)
         table = np.zeros(1 + len(words), np.int64)
-        table[1:] = self._lm_vocab.word_ids(words)
-        table[1:] += 1
+        table[1:] = network_ids(self._lm_vocab.word_ids(words))
         return table[rows]
 
 
@@ -130,9 +134,9 @@ def _lists(sentences: Iterable[Sequence[str]]) -> Sentences:
 
 def _refuse_token(sentences: Sentences) -> None:
     for number, sentence in enumerate(sentences):
-        for place, token in enumerate(sentence):
+        for position, token in enumerate(sentence):
             if not isinstance(token, str):
                 kind = type(token).__name__
                 raise InputError(
-                    f"sentence {number}, token {place}: text is expected, not {kind} {token!r}."
+                    f"sentence {number}, token {position}: text is expected, not {kind} {token!r}."
                 )

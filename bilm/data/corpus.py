@@ -1,4 +1,4 @@
-"""A corpus on disk: the shards that a file pattern matches, and the order in which to read them."""
+"""A corpus on disk, the order in which its shards are read, and sentences in memory."""
 
 from __future__ import annotations
 
@@ -7,31 +7,38 @@ import hashlib
 import itertools
 import logging
 import os
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from bilm.data.shard import Shard
+from bilm.data.encoding import BOS, EOS, DistinctWords, encode_words
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import InputError
 from bilm.files import PathLike, find_files, read_lines, require_file
 
 logger = logging.getLogger(__name__)
 
+SentenceIds = tuple[np.ndarray, "np.ndarray | None"]
+"""A sentence in the order of reading, `<S>` and `</S>` included: the ids of its words, (n,), and of
+their characters, (n, max_word_length); None without characters."""
+
 
 class Corpus:
     """Text files with a sentence a line, its words separated by white space.
 
-    A run reads one shard after the other; the number of a *load* counts them from 0, over all
-    passes. The order depends on the seed, the pass and the shard alone, so that any load can be
-    had again by its number.
+    One shard is read after the other, and shard numbers count on from 0 over all epochs: of three
+    files, shard 4 is the second one of the second epoch. The order depends on the seed, the epoch
+    and the shard alone, so that any shard can be read again by its number.
 
     Args:
         filepattern: a glob; its files, sorted by name, are the shards. Plain, .gz or .xz. Empty
             lines are no sentences.
         vocab: gives the ids, and the characters if it has them.
         shuffle: shuffle the sentences within a shard and, unless `one_pass`, the shards anew in
-            every pass.
+            every epoch.
         one_pass: read each shard once, in order; otherwise without end.
         seed: of the shuffling; 0 or more.
         worker: (index, count): of every `count` sentences take that with this index.
@@ -87,68 +94,156 @@ class Corpus:
         lines = (line for line in read_lines(path) if line and not line.isspace())
         return map(str.split, itertools.islice(lines, index, None, count))
 
-    def has(self, load: int) -> bool:
-        """Whether there is a load of this number."""
-        return not self.one_pass or load < len(self.files)
+    def has(self, shard: int) -> bool:
+        """Whether there is a shard of this number."""
+        return not self.one_pass or shard < len(self.files)
 
-    def read(self, load: int, before: Sequence[Sequence[str]] = ()) -> Shard:
-        """The sentences `before`, then those of a load in the order of the run.
+    def read(self, shard: int, before: Sequence[Sequence[str]] = ()) -> IndexedText:
+        """The sentences `before`, then those of a shard in the order of reading.
 
         Raises:
             FileNotFoundError, InputError: the file has gone, has another size than before, or is
                 not UTF-8 (file and line).
         """
-        turn, ordinal = divmod(load, len(self.files))
-        shard = self._load(self._file(load), before)
+        epoch, ordinal = divmod(shard, len(self.files))
+        text = self._load(self._file(shard), before)
         if not self.shuffle:
-            return shard
-        return shard.shuffled(self._generator(turn, 1 + ordinal), first=len(before))
+            return text
+        return text.shuffled(self._generator(epoch, 1 + ordinal), first=len(before))
 
-    def describe(self, load: int, sentence: int) -> str:
-        """Where a sentence of a load is, for people; the file is read to find it.
+    def describe(self, shard: int, sentence: int) -> str:
+        """Where a sentence of a shard is, for people; the file is read to find it.
 
         Args:
-            load: its number.
-            sentence: number in the order of the run.
+            shard: its number.
+            sentence: number in the order of reading.
         """
-        turn, ordinal = divmod(load, len(self.files))
-        path = self._file(load)
+        epoch, ordinal = divmod(shard, len(self.files))
+        path = self._file(shard)
         order = np.arange(sum(1 for _ in self.sentences(path)))
         if self.shuffle:
-            self._generator(turn, 1 + ordinal).shuffle(order)
+            self._generator(epoch, 1 + ordinal).shuffle(order)
         if sentence >= len(order):
-            return f"the end of {path} (pass {turn + 1})"
-        return f"sentence {order[sentence] + 1:,} of {path} (pass {turn + 1})"
+            return f"the end of {path} (pass {epoch + 1})"
+        return f"sentence {order[sentence] + 1:,} of {path} (pass {epoch + 1})"
 
-    def _file(self, load: int) -> str:
-        turn, ordinal = divmod(load, len(self.files))
-        return self.files[self._order(turn)[ordinal]]
-
-    def read_in_turn(self) -> Iterator[Shard]:
-        """Every load, from number 0 on."""
-        return map(self.read, itertools.takewhile(self.has, itertools.count()))
-
-    def read_in_order(self) -> Iterator[Shard]:
+    def read_in_order(self) -> Iterator[IndexedText]:
         """Every shard once, sorted by name, the sentences in the order of the file."""
         return map(self._load, self.files)
 
-    def _load(self, path: str, before: Sequence[Sequence[str]] = ()) -> Shard:
-        shard = Shard.from_sentences(itertools.chain(before, self.sentences(path)), self.vocab)
+    def _file(self, shard: int) -> str:
+        """The file of a shard: epochs have their own orders if shards are shuffled."""
+        epoch, ordinal = divmod(shard, len(self.files))
+        if self.shuffle and not self.one_pass:
+            ordinal = self._generator(epoch, 0).permutation(len(self.files))[ordinal]
+        return self.files[ordinal]
+
+    def _load(self, path: str, before: Sequence[Sequence[str]] = ()) -> IndexedText:
+        text = IndexedText.from_sentences(itertools.chain(before, self.sentences(path)), self.vocab)
         size = os.path.getsize(require_file(path, "text file"))
         if size != self._sizes[path]:
             raise InputError(
                 f"{path}: the file has {size:,} bytes, and had {self._sizes[path]:,} when the "
                 "corpus was opened; it must not change while it is read."
             )
-        if len(shard) == len(before):
+        if len(text) == len(before):
             logger.warning("%s: no sentence in this file", path)
-        return shard
+        return text
 
-    def _order(self, turn: int) -> np.ndarray:
-        """The files of one pass over the corpus, as indices of `files`."""
-        if self.shuffle and not self.one_pass:
-            return self._generator(turn, 0).permutation(len(self.files))
-        return np.arange(len(self.files))
+    def _generator(self, epoch: int, purpose: int) -> np.random.Generator:
+        return np.random.default_rng((self.seed, epoch, purpose))
 
-    def _generator(self, turn: int, purpose: int) -> np.random.Generator:
-        return np.random.default_rng((self.seed, turn, purpose))
+
+@dataclass(frozen=True)
+class IndexedText:
+    """Sentences as numbers of a table of their distinct words.
+
+    A sentence of n words is stored as `<S>` w1 .. wn `</S>`. Read forwards, its n + 1 inputs are
+    the positions from its start on, and the target of an input is the position after it; read
+    backwards, the inputs are the positions from its end back, and the target is the one before.
+
+    Attributes:
+        words: (positions,) int32, the sentences one after the other; entries are rows of the table.
+        starts: (sentences,) int64, where each sentence's `<S>` stands in `words`.
+        inputs: (sentences,) int32, words of each sentence + 1: its inputs in either direction.
+        distinct: the table's words; row 0 is `<S>`, row 1 `</S>`. None if only ids are known.
+        vocabulary_ids: (distinct,) int32, the table's ids; that of `<UNK>` outside the vocabulary.
+        characters: (distinct, max_word_length) uint16, character ids as `encode_words` gives them;
+            None if the vocabulary has no characters.
+    """
+
+    words: np.ndarray
+    starts: np.ndarray
+    inputs: np.ndarray
+    distinct: list[str] | None
+    vocabulary_ids: np.ndarray
+    characters: np.ndarray | None
+
+    @classmethod
+    def from_sentences(cls, sentences: Iterable[Sequence[str]], vocab: Vocabulary) -> IndexedText:
+        """Read sentences (lists of words, none of them empty) in one go."""
+        table = DistinctWords()
+        number, bos, eos = table.__getitem__, table[BOS], table[EOS]
+        words, inputs = array("i"), array("i")
+        for sentence in sentences:
+            words.fromlist([bos, *map(number, sentence), eos])
+            inputs.append(len(sentence) + 1)
+        distinct = list(table)
+        max_word_length = getattr(vocab, "max_word_length", None)
+        characters = encode_words(distinct, max_word_length) if max_word_length else None
+        return cls(
+            np.asarray(words, np.int32),
+            *_starts_and_inputs(np.asarray(inputs, np.int32)),
+            distinct,
+            vocab.word_ids(distinct),
+            characters,
+        )
+
+    @classmethod
+    def from_ids(cls, sentences: Sequence[SentenceIds], max_word_length: int | None) -> IndexedText:
+        """Sentences of which only the ids are known: of their words and, with
+        `max_word_length`, of their characters."""
+        table: dict[Any, int] = {}  # a word's id and the bytes of its characters -> its row
+        words = array("i")
+        for ids, characters in sentences:
+            keys: Iterable[Any] = ids.tolist()
+            if max_word_length is not None and characters is not None:
+                keys = zip(keys, map(np.ndarray.tobytes, characters.astype(np.uint16)))  # noqa: B905
+            words.extend([table.setdefault(key, len(table)) for key in keys])
+        vocabulary_ids, characters = list(table), None
+        if max_word_length is not None:
+            vocabulary_ids = [key[0] for key in table]
+            rows = np.frombuffer(b"".join(key[1] for key in table), np.uint16)
+            characters = rows.reshape(len(table), max_word_length)
+        lengths = np.array([len(ids) for ids, _ in sentences], np.int32)
+        return cls(
+            np.asarray(words, np.int32),
+            *_starts_and_inputs(lengths - 1),
+            None,
+            np.array(vocabulary_ids, np.int32),
+            characters,
+        )
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def shuffled(self, generator: np.random.Generator, first: int = 0) -> IndexedText:
+        """The same sentences, those from number `first` on in an order drawn from `generator`."""
+        order = np.arange(len(self))
+        generator.shuffle(order[first:])
+        return replace(self, starts=self.starts[order], inputs=self.inputs[order])
+
+    def sentence(self, number: int) -> np.ndarray:
+        """The rows of the table of `<S>`, a sentence's words and `</S>`: (words + 2,) int32."""
+        start = self.starts[number]
+        return self.words[start : start + self.inputs[number] + 1]
+
+    def sentence_words(self, number: int) -> list[str]:
+        """The words of a sentence, without `<S>` and `</S>`."""
+        if self.distinct is None:
+            raise TypeError("only the ids of these words are known")
+        return [self.distinct[row] for row in self.sentence(number)[1:-1]]
+
+
+def _starts_and_inputs(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return np.cumsum(inputs + 1, dtype=np.int64) - (inputs + 1), inputs

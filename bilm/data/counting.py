@@ -1,52 +1,66 @@
-"""Building a vocabulary from text: count the words, write the frequent ones."""
+"""Building a vocabulary from text: count the words, in one process or several, and write them."""
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import functools
 import logging
+import marshal
+import multiprocessing
 import os
+import signal
+import tempfile
+import threading
+import uuid
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from typing import NamedTuple, TextIO
+from typing import IO, NamedTuple, cast
 
-from bilm.data.counting_processes import count_files
 from bilm.data.encoding import BOS, EOS, UNK
-from bilm.data.sorted_runs import Record, SortedRuns, by_count
-from bilm.data.text_files import ShowStage, Stage, corpus_files, quiet, work_folder
 from bilm.data.vocabulary import NOT_A_TOKEN
 from bilm.errors import InputError
-from bilm.files import PathLike, atomic_write, find_files, read_lines
+from bilm.files import (
+    COMPRESSED,
+    PathLike,
+    ShowStage,
+    Stage,
+    atomic_write,
+    bytes_read,
+    find_all_files,
+    find_files,
+    quiet,
+    reading_text,
+    size_of,
+)
 
 logger = logging.getLogger(__name__)
 
-MAX_DISTINCT = 2_000_000
-"""Different words that `build_vocabulary` holds in memory at once: about 0.5 GB."""
-
 _SPECIAL = (BOS, EOS, UNK)
 _NO_WORDS = frozenset((*_SPECIAL, NOT_A_TOKEN))
-_TYPES_BETWEEN_LOOKS = 1 << 16
+
+# Bytes of the text that a process counts at a time, and that are read at a time.
+_LEAST_PART, _MOST_PART = 4 << 20, 64 << 20
+_BLOCK = 1 << 20
+_SEPARATORS = (b"\n", b" ", b"\t", b"\r")
 
 
 def count_words(filepattern: PathLike) -> Counter[str]:
-    """How often each word occurs in text files, exactly and in memory.
+    """How often each word occurs in text files.
 
-    A million different words take about 0.15 GB; `build_vocabulary` needs no more for any text.
+    A million different words take about 0.15 GB.
 
     Args:
         filepattern: a glob; words are separated by white space; plain, .gz or .xz.
 
     Raises:
         FileNotFoundError: nothing matches.
-        InputError: a file is not UTF-8 (file and line), or no file holds a word.
+        InputError: a file is not UTF-8 (file and line) or damaged, or no file holds a word.
     """
-    counts: Counter[str] = Counter()
-    for path in find_files(filepattern):
-        for line in read_lines(path):
-            counts.update(line.split())
-    if not counts:
-        raise InputError(f"{filepattern}: no word in these files.")
-    return counts
+    return count_files(find_files(filepattern))
 
 
 def write_vocabulary(
@@ -73,23 +87,37 @@ def write_vocabulary(
         FileNotFoundError: the folder to write into does not exist.
     """
     _require_size(max_size)
-    words = [word for word, count in counts.items() if count >= min_count]
-    for word in words:
-        if word.split() != [word]:
+    for word, count in counts.items():
+        if count >= min_count and word.split() != [word]:
             raise InputError(f"{word!r} cannot stand in a vocabulary: it is not one token.")
-    words = [word for word in words if word not in _NO_WORDS]
-    if not words:
-        raise InputError(f"{filename}: no word occurs {min_count} times or more.")
-    words.sort(key=lambda word: (-counts[word], word))
-    lines = [*_SPECIAL, *words][:max_size]
-    with atomic_write(filename) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        file.writelines(f"{line}\n" for line in lines)
-    return len(lines)
+    with atomic_write(filename) as temporary:
+        words = _words(_ranked(counts), filename, min_count, max_size)
+        _write_lines(temporary, [*_SPECIAL, *words])
+    return len(_SPECIAL) + len(words)
 
 
 def _require_size(max_size: int | None) -> None:
     if max_size is not None and max_size < len(_SPECIAL):
         raise InputError(f"max_size must be 3 or more (the special tokens), not {max_size}.")
+
+
+def _ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _words(
+    ranked: Iterable[tuple[str, int]], filename: PathLike, min_count: int, max_size: int | None
+) -> list[str]:
+    """The words of a vocabulary file, without the special tokens."""
+    words = [word for word, count in ranked if count >= min_count and word not in _NO_WORDS]
+    if not words:
+        raise InputError(f"{filename}: no word occurs {min_count} times or more.")
+    return words if max_size is None else words[: max_size - len(_SPECIAL)]
+
+
+def _write_lines(path: str, lines: Iterable[str]) -> None:
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        file.writelines(f"{line}\n" for line in lines)
 
 
 @dataclass(frozen=True)
@@ -126,53 +154,51 @@ def build_vocabulary(
     min_count: int = 1,
     max_size: int | None = None,
     jobs: int = 1,
-    max_distinct: int = MAX_DISTINCT,
     counts_file: PathLike | None = None,
     progress: ShowStage = quiet,
 ) -> VocabularyReport:
-    """Write the vocabulary of text files of any size, whole or not at all.
+    """Write the vocabulary of text files, whole or not at all.
 
-    The order of the file is that of `write_vocabulary`. Counts are exact in bounded memory: what
-    memory does not hold is sorted on the disk, in the folder of `filename`. The result depends on
-    the text alone, not on `jobs`, `max_distinct` or the order of the files.
+    The order of the file is that of `write_vocabulary`. Counts are exact, and the result depends on
+    the text alone, not on `jobs` or the order of the files. Memory grows with the different words,
+    not with the text: a million of them take about 0.15 GB, in each process that has met them.
 
     Args:
         patterns: a glob, or several; plain, .gz or .xz. A file is counted once.
         min_count: leave rarer words out.
         max_size: most lines of the file, the three special ones included; None is no bound.
         jobs: processes to count in; see `count_files` for programs that ask for more than one.
-        max_distinct: different words to hold in memory at once; 1 or more.
         counts_file: also write every different word, a tab and its count, in the same order.
         progress: is called now and then with a `Stage`.
 
     Raises:
         FileNotFoundError: a pattern matches nothing, or a folder to write into does not exist.
         InputError: a file is not UTF-8 (file and line), damaged, or also to be written; no file
-            holds a word; no word is left; a number is out of its range.
+            holds a word; no word is left; a number is out of its range; a process was killed.
     """
     _require_size(max_size)
-    for name, value in (("jobs", jobs), ("max_distinct", max_distinct)):
-        if value < 1:
-            raise InputError(f"{name} must be 1 or more, not {value}.")
-    files = corpus_files(patterns)
+    if jobs < 1:
+        raise InputError(f"jobs must be 1 or more, not {jobs}.")
+    files = find_all_files(patterns)
     targets = [os.fspath(path) for path in (filename, counts_file) if path is not None]
     _require_apart(targets, files)
     with contextlib.ExitStack() as stack:
         temporaries = [stack.enter_context(atomic_write(path)) for path in targets]
-        folder = os.path.dirname(targets[0]) or "."
-        work = stack.enter_context(work_folder(folder, ".vocab-"))
-        counted = count_files(files, work, jobs=jobs, max_distinct=max_distinct, progress=progress)
-        ranking = _rank(counted, work, 1 if counts_file else min_count, max_distinct, progress)
-        if not ranking.n_tokens:
-            raise InputError(f"{', '.join(_shown(files))}: no word in these files.")
-        outputs = [
-            stack.enter_context(open(path, "w", encoding="utf-8", newline="\n"))
-            for path in temporaries
-        ]
-        n_words, n_covered = _write_words(ranking.records, min_count, max_size, *outputs)
-        if not n_words and max_size != len(_SPECIAL):
-            raise InputError(f"{targets[0]}: no word occurs {min_count} times or more.")
-    return VocabularyReport(ranking.n_tokens, ranking.n_types, n_words, n_covered)
+        counts = count_files(files, jobs=jobs, progress=progress)
+        for word in counts.keys() & set(_SPECIAL):
+            logger.warning(
+                "the text holds %s %d times: special tokens are set by the program, not by the "
+                "text, and do not count as words",
+                word,
+                counts[word],
+            )
+        ranked = _ranked(counts)
+        words = _words(ranked, filename, min_count, max_size)
+        _write_lines(temporaries[0], [*_SPECIAL, *words])
+        if counts_file is not None:
+            _write_lines(temporaries[1], (f"{word}\t{count}" for word, count in ranked))
+    n_covered = sum(counts[word] for word in words)
+    return VocabularyReport(counts.total(), len(counts), len(words), n_covered)
 
 
 def _require_apart(targets: Sequence[str], files: Sequence[str]) -> None:
@@ -183,63 +209,195 @@ def _require_apart(targets: Sequence[str], files: Sequence[str]) -> None:
         taken.add(os.path.realpath(path))
 
 
-def _shown(files: Sequence[str]) -> list[str]:
-    """The names of files for a message, of many the first ones."""
-    return [*files] if len(files) <= 3 else [*files[:2], f"... {files[-1]}"]
+class Span(NamedTuple):
+    """Bytes `start` to `stop` of a file as it lies on the disk; of a compressed file, all."""
+
+    path: str
+    start: int
+    stop: int
 
 
-class _Ranking(NamedTuple):
-    """Words by falling count, and what all words come to, those left out included."""
+def count_files(
+    files: Sequence[str],
+    *,
+    jobs: int = 1,
+    progress: ShowStage = quiet,
+    least_part: int = _LEAST_PART,
+) -> Counter[str]:
+    """How often each word of files occurs; the counts of several processes are added up.
 
-    records: SortedRuns
-    n_tokens: int
-    n_types: int
+    Args:
+        jobs: processes. They are started anew, so a program that asks for more than one has to
+            keep its own start behind `if __name__ == "__main__":`.
+        progress: is told of the bytes read.
+        least_part: bytes of the text that are worth a process of their own.
+
+    Raises:
+        InputError: a file is not UTF-8 (file and line) or damaged, no file holds a word, or a
+            process was killed.
+    """
+    total, done = size_of(files), 0
+    parts = cut_into_parts(files, min(_MOST_PART, max(least_part, total // (4 * jobs))))
+
+    def show(n_bytes: int) -> None:
+        nonlocal done
+        done += n_bytes
+        progress(Stage("counting", done, total, "bytes"))
+
+    show(0)
+    if min(jobs, len(parts)) < 2:
+        counts = _count([span for part in parts for span in part], show)
+    else:
+        counts = _count_in_processes(parts, jobs, show)
+    if not counts:
+        raise InputError(f"{files[0]}{' ...' if len(files) > 1 else ''}: no word in these files.")
+    return counts
 
 
-def _rank(
-    counted: Iterable[Record], folder: PathLike, least: int, limit: int, progress: ShowStage
-) -> _Ranking:
-    """Sort the words that occur `least` times by count, at most `limit` in memory at once."""
-    ranked = SortedRuns(folder, by_count)
-    batch: list[Record] = []
-    n_tokens = n_types = 0
-    for word, count in counted:
-        n_tokens += count
-        n_types += 1
-        if word in _SPECIAL:
-            logger.warning(
-                "the text holds %s %d times: special tokens are set by the program, not by the "
-                "text, and do not count as words",
-                word,
-                count,
-            )
-        if count >= least:
-            batch.append((word, count))
-        if len(batch) >= limit:
-            ranked.add(batch)
-            batch = []
-        if n_types % _TYPES_BETWEEN_LOOKS == 0:
-            progress(Stage("merging", n_types, None, "words"))
-    ranked.add(batch)
-    return _Ranking(ranked, n_tokens, n_types)
+def _count(spans: Iterable[Span], report: Callable[[int], None] | None = None) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for span in spans:
+        for text, n_bytes in read_blocks(span):
+            counts.update(text.split())
+            if report is not None:
+                report(n_bytes)
+    return counts
 
 
-def _write_words(
-    records: Iterable[Record],
-    min_count: int,
-    max_size: int | None,
-    vocabulary: TextIO,
-    counts: TextIO | None = None,
-) -> tuple[int, int]:
-    """Write the vocabulary, and all counts; gives its number of words and their occurrences."""
-    vocabulary.writelines(f"{token}\n" for token in _SPECIAL)
-    n_words = n_covered = 0
-    room = None if max_size is None else max_size - len(_SPECIAL)
-    for word, count in records:
-        if counts is not None:
-            counts.write(f"{word}\t{count}\n")
-        if count >= min_count and n_words != room and word not in _NO_WORDS:
-            vocabulary.write(f"{word}\n")
-            n_words += 1
-            n_covered += count
-    return n_words, n_covered
+def _count_in_processes(
+    parts: Sequence[Sequence[Span]], jobs: int, show: Callable[[int], None]
+) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    others = set(multiprocessing.active_children())
+    # A fork of a process with threads, such as TensorFlow's, may hang.
+    context = multiprocessing.get_context("spawn")
+    with (
+        tempfile.TemporaryDirectory(prefix="counts-") as folder,
+        ProcessPoolExecutor(min(jobs, len(parts)), context, _watch_parent) as pool,
+    ):
+        try:
+            with _interrupts_held_back():
+                waiting = {pool.submit(_count_to_file, part, folder): part for part in parts}
+            for future in as_completed(list(waiting)):
+                counts.update(_read_counts(future.result()))
+                show(sum(span.stop - span.start for span in waiting.pop(future)))
+        except BrokenProcessPool:
+            raise InputError(
+                "A process that counted was killed, perhaps for want of memory: fewer jobs need "
+                "less."
+            ) from None
+        except BaseException:
+            for process in set(multiprocessing.active_children()) - others:
+                process.terminate()
+            raise
+    return counts
+
+
+def _count_to_file(spans: Iterable[Span], folder: str) -> str:
+    """Count into a file: whoever waits for a large message of a process that is killed while it
+    sends it waits for ever."""
+    path = os.path.join(folder, uuid.uuid4().hex)
+    with open(path, "wb") as file:
+        marshal.dump(dict(_count(spans)), file)
+    return path
+
+
+def _read_counts(path: str) -> dict[str, int]:
+    with open(path, "rb") as file:
+        counts = marshal.load(file)
+    os.remove(path)
+    return counts
+
+
+@contextlib.contextmanager
+def _interrupts_held_back() -> Iterator[None]:
+    """Ctrl-C reaches every process of the terminal: those started here never see it.
+
+    The one that starts them sees it at the end of the block, and then ends the others.
+    """
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _watch_parent() -> None:
+    """End with the process that started this one: if it is killed, it cannot tell."""
+
+    def watch() -> None:
+        parent = multiprocessing.parent_process()
+        if parent is not None:
+            parent.join()
+            signal.raise_signal(signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def read_blocks(span: Span, block: int = _BLOCK) -> Iterator[tuple[str, int]]:
+    """The text of a span in blocks of about a megabyte, none of which ends within a word.
+
+    So a file of one line that goes on for gigabytes needs no more memory than any other.
+
+    Args:
+        block: bytes to read at a time.
+
+    Yields:
+        A block, and how many bytes on the disk were read for it.
+
+    Raises:
+        InputError: the text is not UTF-8 (file and line), or its compressed data is damaged.
+    """
+    is_whole = span.path.endswith(COMPRESSED)
+    with reading_text(span.path) as file:
+        stream = cast(IO[bytes], file.buffer)
+        if not is_whole:
+            stream.seek(span.start)
+        left, position, rest = span.stop - span.start, span.start, b""
+        while data := stream.read(block if is_whole else min(block, left)):
+            left -= len(data)
+            if position == 0:
+                data = data.removeprefix(codecs.BOM_UTF8)
+            data = rest + data
+            end = 1 + max(map(data.rfind, _SEPARATORS))
+            rest = data[end:]
+            before, position = position, min(bytes_read(file), span.stop)
+            yield data[:end].decode("utf-8"), position - before
+        yield rest.decode("utf-8"), 0
+
+
+def cut_into_parts(files: Sequence[str], part_bytes: int) -> list[list[Span]]:
+    """Divide files among parts of about `part_bytes` on the disk.
+
+    Plain files are cut between words; compressed ones cannot be cut. Files without a byte are in
+    no part.
+    """
+    parts: list[list[Span]] = [[]]
+    room = part_bytes
+    for path in files:
+        start, size = 0, os.path.getsize(path)
+        while start < size:
+            is_whole = path.endswith(COMPRESSED) or size - start <= room
+            stop = size if is_whole else _behind_separator(path, start + room)
+            parts[-1].append(Span(path, start, stop))
+            room -= stop - start
+            start = stop
+            if room <= 0:
+                parts.append([])
+                room = part_bytes
+    return [part for part in parts if part]
+
+
+def _behind_separator(path: str, offset: int) -> int:
+    """The first position from `offset` on that is behind white space, or the file's end."""
+    with open(path, "rb") as file:
+        position = file.seek(offset - 1)
+        for data in iter(functools.partial(file.read, 1 << 16), b""):
+            found = [end for end in map(data.find, _SEPARATORS) if end >= 0]
+            if found:
+                return position + min(found) + 1
+            position += len(data)
+        return position

@@ -4,22 +4,59 @@ Input is the characters of every word, in the vocabulary or not; a target outsid
 is `<UNK>`. `<S>` and `</S>` as words of the text are kept: they have the ids and characters of the
 marks. Both directions cut the same sentences at the same inputs, so one reading serves both.
 
-Source: Peters et al. (2018), section 3.1, and the original program's way to fill rows (`rows.py`).
+Text of one's own comes in by a subclass that overrides `get_sentence` (all batches are made of its
+sentences) or `iter_batches`, or by any object with `iter_batches`.
+
+Source: Peters et al. (2018), section 3.1, and the original program's way to fill rows (`batch.py`).
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
-from bilm.data.batch import Batch, make_batch, sentence_batches
-from bilm.data.corpus import Corpus
-from bilm.data.place import Place
-from bilm.data.reader import Reader
+from bilm.data.batch import Batch, _get_batch, sentence_batches
+from bilm.data.corpus import Corpus, SentenceIds
+from bilm.data.sentences import CorpusReader, IteratorState, SentenceStream
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import InputError
 from bilm.files import PathLike
+
+logger = logging.getLogger(__name__)
+
+# Inputs of a subclass's sentences that are sorted by length together.
+_SORTED_AT_ONCE = 1 << 16
+
+
+def deciding_method(data: Any, *names: str) -> str:
+    """Which of several methods that give the same text decides what a data set gives.
+
+    It is the one that the object's class defines, or else the nearest of the classes that it
+    inherits from: a subclass that overrides `iter_batches` alone is read by it. Of several in the
+    same class the first named decides.
+
+    Args:
+        data: a data set, of `bilm.data` or one's own.
+        names: methods, the one that is best to have first.
+
+    Raises:
+        InputError: it has none of them.
+    """
+    there = [name for name in names if hasattr(data, name)]
+    if not there:
+        raise InputError(
+            f"The data has no {names[-1]}: a data set of bilm.data, or an object with "
+            f"{names[-1]}, is expected, not {type(data).__name__}."
+        )
+    homes = [getattr(data, "__dict__", {}), *map(vars, type(data).__mro__)]
+
+    def distance(name: str) -> int:
+        return next((n for n, home in enumerate(homes) if name in home), len(homes))
+
+    return min(there, key=distance)
 
 
 class _Dataset:
@@ -28,9 +65,23 @@ class _Dataset:
     Every iteration begins at the beginning of the corpus, whatever others have read.
     """
 
-    def __init__(self, corpus: Corpus, reverses: tuple[bool, ...]) -> None:
-        self._corpus = corpus
-        self._reverses = reverses
+    _bidirectional = False
+    _reverse = False
+
+    def __init__(
+        self,
+        filepattern: PathLike,
+        vocab: Vocabulary,
+        test: bool = False,
+        shuffle_on_load: bool = False,
+        *,
+        seed: int = 0,
+        worker: tuple[int, int] = (0, 1),
+    ) -> None:
+        vocab.require_unk()
+        self._corpus = Corpus(
+            filepattern, vocab, shuffle=shuffle_on_load, one_pass=test, seed=seed, worker=worker
+        )
 
     @property
     def vocab(self) -> Vocabulary:
@@ -52,60 +103,81 @@ class _Dataset:
         """Predictions of a direction in one pass over the whole corpus, all workers' shares.
 
         Each word is predicted, and the end of each sentence: so many tokens of batches make an
-        epoch. They are counted in one scan when first asked for.
+        epoch. They are counted in one scan of the files when first asked for; a subclass that gives
+        other sentences should override this.
         """
         return self._corpus.n_predictions
+
+    def get_sentence(self) -> Iterator[SentenceIds]:
+        """The sentences one by one, of which `_get_batch` makes all batches.
+
+        A subclass may override it, also with sentences of its own or without end; the batches then
+        have no state, so that training that is resumed begins the text anew.
+
+        Yields:
+            ids: (words + 2,) int32, `<S>` and `</S>` included, in the order of reading.
+            char_ids: (words + 2, max_word_length) int32; None without characters.
+        """
+        return CorpusReader(self._corpus, reverse=self._reverse)
 
     def iter_batches(
         self, batch_size: int, num_steps: int
     ) -> Iterator[dict[str, np.ndarray | None]]:
-        """Batches in the form of the original program: see `Batch.to_dict`.
+        """Batches in the form of the original program: the items of a `Batch`.
 
         With `test=True` a last batch that the text does not fill is not given, as it never was;
         `iter_distinct` gives it.
         """
-        for batch in self.iter_distinct(batch_size, num_steps):
-            if not batch.mask.all():
-                return
-            yield batch.to_dict()
+        for batch in self._batches(self.get_sentence(), batch_size, num_steps, incomplete=False):
+            yield dict(batch)
 
     def iter_distinct(
-        self, batch_size: int, num_steps: int, place: Place | None = None
+        self, batch_size: int, num_steps: int, state: IteratorState | None = None
     ) -> Iterator[Batch]:
-        """Batches whose rows go on from one batch to the next.
+        """Batches in a compact form, each distinct word's characters once.
 
         Args:
             batch_size: rows.
             num_steps: inputs of a row.
-            place: the `place` of an earlier batch: exactly the batches that followed it follow.
+            state: the `state` of an earlier batch: exactly the batches that followed it follow.
 
         Yields:
             `Batch`. With `test=True` until every prediction was given once; rows whose text has
             ended are masked. Otherwise without end.
 
         Raises:
-            InputError: a size is below 1; `place` is of another corpus, seed, size and so on; text
+            InputError: a size is below 1; `state` is of another corpus, seed, size and so on; text
                 is not UTF-8 (file and line).
         """
-        reader = Reader(self._corpus, batch_size, num_steps, place)
-        while (segments := reader.next_segments()) is not None:
-            yield make_batch(
-                reader.shard,
-                segments,
-                (batch_size, num_steps),
-                self._reverses,
-                place=reader.place(),
+        sentences = self.get_sentence()
+        if isinstance(sentences, CorpusReader) and state is not None:
+            sentences.resume(state)
+        elif state is not None:
+            logger.warning(
+                "%s.get_sentence cannot resume: its text begins anew", type(self).__name__
             )
+        yield from self._batches(sentences, batch_size, num_steps, incomplete=True)
 
-    def describe_place(self, place: Place | None) -> str:
-        """Where the corpus goes on from a place, for people: file, sentence and pass.
+    def _batches(
+        self, sentences: Iterator[SentenceIds], batch_size: int, num_steps: int, *, incomplete: bool
+    ) -> Iterator[Batch]:
+        return _get_batch(
+            sentences,
+            batch_size,
+            num_steps,
+            self.max_word_length,
+            bidirectional=self._bidirectional,
+            incomplete=incomplete,
+        )
+
+    def describe_state(self, state: IteratorState | None) -> str:
+        """Where the corpus continues, for people: file, sentence and pass.
 
         Args:
-            place: of a batch of this data set; None is the beginning.
+            state: of a batch of this data set; None is the beginning.
         """
-        if place is None:
-            return self._corpus.describe(0, 0)
-        return self._corpus.describe(place.load, place.sentence)
+        shard, sentence = (0, 0) if state is None else (state.shard, state.sentence)
+        return self._corpus.describe(shard, sentence)
 
     def iter_sentence_batches(self, max_tokens: int) -> Iterator[Batch]:
         """Every sentence once, each a row of its own that begins at column 0.
@@ -114,20 +186,34 @@ class _Dataset:
         batches. One pass, whatever `test` and `shuffle_on_load` are.
 
         Args:
-            max_tokens: most places of a batch, masked ones included. A sentence that is longer
+            max_tokens: most positions of a batch, masked ones included. A sentence that is longer
                 makes a batch of its own.
 
         Yields:
             `Batch` with `sentences`: numbers from 0 in reading order, shards sorted by name. With
             several workers, numbers within the worker's share.
+
+        Raises:
+            InputError: `max_tokens` is below 1; text is not UTF-8 (file and line); a subclass's
+                `get_sentence` has no end, since it is not of `test=True`.
         """
         if max_tokens < 1:
             raise InputError(f"max_tokens must be 1 or more, not {max_tokens}.")
-        first = 0
-        for shard in self._corpus.read_in_order():
-            yield from sentence_batches(shard, self._reverses, max_tokens, first)
-            first += len(shard)
-            del shard  # before the next one comes, so that one at a time is in memory
+        sentences, reverses, first = self.get_sentence(), (False, True), 0
+        if isinstance(sentences, CorpusReader):
+            texts, reverses = sentences.corpus.read_in_order(), (self._reverse, not self._reverse)
+        elif not self._corpus.one_pass:
+            raise InputError(
+                f"{type(self).__name__}.get_sentence has no end: make it with test=True."
+            )
+        else:
+            texts = SentenceStream(sentences, self.max_word_length, _SORTED_AT_ONCE).texts()
+        for text in texts:
+            yield from sentence_batches(
+                text, reverses[: 1 + self._bidirectional], max_tokens, first
+            )
+            first += len(text)
+            del text  # before the next one comes, so that one at a time is in memory
 
 
 class LMDataset(_Dataset):
@@ -148,7 +234,7 @@ class LMDataset(_Dataset):
 
     Raises:
         FileNotFoundError: nothing matches `filepattern`.
-        InputError: no sentence in any file; seed or worker out of range.
+        InputError: no sentence in any file; seed or worker out of range; no `<UNK>` in `vocab`.
     """
 
     def __init__(
@@ -162,46 +248,23 @@ class LMDataset(_Dataset):
         seed: int = 0,
         worker: tuple[int, int] = (0, 1),
     ) -> None:
-        corpus = Corpus(
-            filepattern, vocab, shuffle=shuffle_on_load, one_pass=test, seed=seed, worker=worker
-        )
-        super().__init__(corpus, (reverse,))
-
-    def get_sentence(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
-        """The sentences one by one, for `_get_batch` or uses of one's own.
-
-        Yields:
-            ids: (words + 2,) int32, `<S>` and `</S>` included, in the order of reading.
-            char_ids: (words + 2, max_word_length) int32; None without characters.
-        """
-        step = -1 if self._reverses[0] else 1
-        for shard in self._corpus.read_in_turn():
-            for number in range(len(shard)):
-                words = shard.sentence(number)[::step]
-                characters = None
-                if shard.characters is not None:
-                    characters = shard.characters[words].astype(np.int32)
-                yield shard.vocabulary_ids[words], characters
-            del shard  # before the next one comes, so that one at a time is in memory
+        super().__init__(filepattern, vocab, test, shuffle_on_load, seed=seed, worker=worker)
+        self._reverse = reverse
 
 
 class BidirectionalLMDataset(_Dataset):
     """A corpus in both directions: the reverse stream reads the forward stream's sentences.
 
-    Args and errors as for `LMDataset`.
+    Args and errors as for `LMDataset`. `get_sentence` gives the forward sentences.
     """
 
-    def __init__(
-        self,
-        filepattern: PathLike,
-        vocab: Vocabulary,
-        test: bool = False,
-        shuffle_on_load: bool = False,
-        *,
-        seed: int = 0,
-        worker: tuple[int, int] = (0, 1),
-    ) -> None:
-        corpus = Corpus(
-            filepattern, vocab, shuffle=shuffle_on_load, one_pass=test, seed=seed, worker=worker
-        )
-        super().__init__(corpus, (False, True))
+    _bidirectional = True
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("_data_forward", "_data_reverse"):
+            raise InputError(
+                f"{type(self).__name__}: {name} is not read here, as both directions come from one "
+                "reading. Override get_sentence, whose forward sentences serve both, or "
+                "iter_batches."
+            )
+        super().__setattr__(name, value)

@@ -1,7 +1,8 @@
 """Words as rows of character ids: the numbers that stand for characters, said once.
 
 The bytes of a word's UTF-8 form are the character ids 0..255; five marks follow them. `<S>` and
-`</S>` are words too, each with a mark in place of its letters.
+`</S>` are words too, each with a mark in place of its letters. ELMoForManyLangs has dictionaries
+in place of bytes: `DictionaryIds`.
 
 Source: Peters et al. (2018), section 3.4; the published models' files fix the numbers.
 """
@@ -9,6 +10,7 @@ Source: Peters et al. (2018), section 3.4; the published models' files fix the n
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +26,23 @@ PAD_CHAR = 260
 BOS = "<S>"
 EOS = "</S>"
 UNK = "<UNK>"
+
+# What ELMoForManyLangs calls them.
+BEGIN, END, UNKNOWN, PADDING = "<bos>", "<eos>", "<oov>", "<pad>"
+WORD_BEGIN, WORD_END = "<bow>", "<eow>"
+
+
+def network_ids(ids: Any) -> Any:
+    """The ids that a network takes: those of the data + 1.
+
+    Everywhere in `bilm.data`, in vocabularies and in checkpoints, ids of words and of characters
+    begin with 0. To a network 0 is the mask, no token at all, and its tables of vectors have a row
+    of zeros for it before the others. Here the two meet: whatever feeds a network calls this.
+
+    Args:
+        ids: a number, a NumPy array or a tensor, of an integer type that holds one more.
+    """
+    return ids + 1
 
 
 class DistinctWords(dict[str, int]):
@@ -77,7 +96,7 @@ def encode_words(words: Sequence[str], max_word_length: int) -> np.ndarray:
 
     Returns:
         (len(words), max_word_length) uint16: 0..255 bytes, 256..260 marks, 260 padding. There is
-        no id that masks; the inputs of a trained model are these ids + 1, with 0 as the mask.
+        no id that masks: see `network_ids`.
     """
     room = max_word_length - 2
     # Lone surrogates have no UTF-8 form.
@@ -111,3 +130,68 @@ def require_max_word_length(max_word_length: int) -> int:
             f"max_word_length must be 3 or more (begin, one character, end), not {max_word_length}."
         )
     return max_word_length
+
+
+def as_bytes(rows: Sequence[str]) -> np.ndarray:
+    """Tokens, none of which holds a line end, as UTF-8 bytes, one a line: uint8."""
+    return np.frombuffer("\n".join(rows).encode("utf-8"), np.uint8)
+
+
+def from_bytes(values: np.ndarray) -> list[str]:
+    """The tokens that `as_bytes` was given."""
+    return values.astype(np.uint8).tobytes().decode("utf-8").split("\n")
+
+
+class DictionaryIds:
+    """The ids of words.
+
+    Args:
+        characters: the dictionary of characters by rows, padding last; "" is a row without one.
+        words: that of words; None if the model has none.
+        max_word_length: characters of a word, the two marks included; longer words are cut.
+        source: where the dictionaries are from, for messages.
+
+    Raises:
+        InputError: a special token is missing.
+    """
+
+    def __init__(
+        self,
+        characters: Sequence[str],
+        words: Sequence[str] | None,
+        max_word_length: int,
+        source: str,
+    ) -> None:
+        self._characters = {token: row for row, token in enumerate(characters) if token}
+        self._words = None
+        if words is not None:
+            self._words = {token: row for row, token in enumerate(words) if token}
+        self._length = max_word_length
+        special = [BEGIN, END, UNKNOWN, PADDING, WORD_BEGIN, WORD_END]
+        missing = [token for token in special if token not in self._characters]
+        missing += [token for token in special[:3] if token not in (self._words or special)]
+        if missing:
+            raise InputError(f"{source}: the dictionaries lack {', '.join(missing)}.")
+
+    def __call__(self, words: Sequence[str]) -> np.ndarray:
+        """The ids of words.
+
+        `<S>` and `</S>` are the dictionary's begin and end. Words and characters that a
+        dictionary does not have are its unknown ones.
+
+        Returns:
+            int32 (len(words), 1 + max_word_length): the row of the word, -1 without a dictionary
+            of words; then those of its characters.
+        """
+        ids = np.full((len(words), 1 + self._length), self._characters[PADDING], np.int32)
+        known, unknown = self._characters, self._characters[UNKNOWN]
+        for row, word in enumerate(words):
+            token = {BOS: BEGIN, EOS: END}.get(word, word)[: self._length - 2]
+            ids[row, 0] = -1
+            if self._words is not None:
+                ids[row, 0] = self._words.get(token, self._words[UNKNOWN])
+            # The program that trained these models takes the marks the wrong way round.
+            inner = [token] if token in (BEGIN, END) else token
+            marked = [WORD_END, *inner, WORD_BEGIN]
+            ids[row, 1 : 1 + len(marked)] = [known.get(character, unknown) for character in marked]
+        return ids

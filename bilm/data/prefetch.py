@@ -1,13 +1,16 @@
-"""Making batches beside the computation."""
+"""Making the next ones while one is used: batches beside training, vectors beside their writing."""
 
 from __future__ import annotations
 
-import queue
-import threading
-from collections.abc import Generator, Iterable
-from typing import NamedTuple, TypeVar
+import itertools
+from collections import deque
+from collections.abc import Callable, Generator, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TypeVar
 
 T = TypeVar("T")
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def prefetch(items: Iterable[T], n: int = 4) -> Generator[T, None, None]:
@@ -26,43 +29,55 @@ def prefetch(items: Iterable[T], n: int = 4) -> Generator[T, None, None]:
     """
     if n < 1:
         raise ValueError(f"n must be 1 or more, not {n}.")
-    return _consume(items, n)
+    return _prefetch(items, n)
 
 
-class _End(NamedTuple):
-    """What the thread hands over last."""
-
-    error: BaseException | None
-
-
-def _consume(items: Iterable[T], n: int) -> Generator[T, None, None]:
-    ready: queue.SimpleQueue[T | _End] = queue.SimpleQueue()
-    room = threading.Semaphore(n - 1)  # the thread makes one item before it asks for room
-    stopped = threading.Event()
-
-    def make() -> None:
-        error: BaseException | None = None
-        try:
-            for item in items:
-                ready.put(item)
-                room.acquire()
-                if stopped.is_set():
-                    break
-            if isinstance(items, Generator):
-                items.close()
-        except BaseException as raised:  # whatever it is, the consumer's thread is to know
-            error = raised
-        ready.put(_End(error))
-
-    thread = threading.Thread(target=make, name="prefetch", daemon=True)
-    thread.start()
+def _prefetch(items: Iterable[T], n: int) -> Generator[T, None, None]:
+    iterator, end = iter(items), object()
+    close = getattr(items, "close", None) if isinstance(items, Generator) else None
+    made = compute_ahead(lambda _: next(iterator, end), itertools.repeat(None), n, close)
     try:
-        while not isinstance(item := ready.get(), _End):
-            room.release()
-            yield item
-        if item.error is not None:
-            raise item.error
+        while (item := next(made)) is not end:
+            yield item  # type: ignore[misc]
     finally:
-        stopped.set()
-        room.release()
-        thread.join()
+        made.close()
+
+
+def compute_ahead(
+    function: Callable[[Item], Result],
+    items: Iterable[Item],
+    n: int = 1,
+    close: Callable[[], object] | None = None,
+) -> Generator[Result, None, None]:
+    """`function` of each item, in order; a thread computes the next `n` while one is used.
+
+    Items are taken in the caller's thread, unlike those of `prefetch`: they may come from a
+    caller's own iterator, which not every thread may use. Where taking one fails, the results of
+    those before it come first. When the consumer stops early, what is being computed is waited for.
+
+    Args:
+        close: is called in the thread at the end.
+    """
+    fault: Exception | None = None
+    computing: deque[Future[Result]] = deque()
+    items = iter(items)
+    with ThreadPoolExecutor(1, "prefetch") as pool:
+        try:
+            while fault is None:
+                try:
+                    computing.append(pool.submit(function, next(items)))
+                except StopIteration:
+                    break
+                except Exception as error:
+                    fault = error
+                if len(computing) > n:
+                    yield computing.popleft().result()
+            while computing:
+                yield computing.popleft().result()
+        finally:
+            for future in computing:
+                future.cancel()
+            if close is not None:
+                pool.submit(close).result()
+    if fault is not None:
+        raise fault

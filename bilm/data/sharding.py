@@ -1,22 +1,44 @@
-"""Splitting a corpus of any size into shuffled shards, with a part of it held out."""
+"""Splitting a corpus of any size into shuffled shards, with a part of it held out.
+
+The sentences are dealt to bucket files at random, and each bucket is small enough to be shuffled in
+memory. A shard is made of one bucket, or of several if it is large: sentences that were dealt at
+random and then shuffled bucket by bucket are shuffled.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import glob
+import gzip
+import itertools
+import lzma
 import os
-from collections.abc import Iterable
+import random
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import IO, TypeVar
 
-from bilm.data.scattering import COMPRESSIONS, Plan, TextSize, measure, scatter, write_files
-from bilm.data.text_files import ShowStage, corpus_files, quiet, work_folder
 from bilm.errors import InputError
-from bilm.files import PathLike
+from bilm.files import (
+    PathLike,
+    ShowStage,
+    Stage,
+    bytes_read,
+    find_all_files,
+    folder_in_place,
+    quiet,
+    reading_text,
+    size_of,
+)
 
 SHARD_BYTES = 50_000_000
 """Size of a shard, uncompressed, if nothing else is asked for."""
 
-_NAMES = ("train", "heldout")
+# Text that is shuffled in memory at once; characters that wait there to be written to buckets.
+_BUCKET_BYTES = 64_000_000
+_WAITING_CHARACTERS = 16_000_000
+
+Item = TypeVar("Item")
 
 
 @dataclass(frozen=True)
@@ -59,6 +81,7 @@ def shard_corpus(
     shuffle: bool = True,
     compress: str | None = None,
     progress: ShowStage = quiet,
+    bucket_bytes: int = _BUCKET_BYTES,
 ) -> ShardedCorpus:
     """Split text files into `train-*.txt` and `heldout-*.txt`, every sentence in one of them.
 
@@ -80,6 +103,7 @@ def shard_corpus(
             Otherwise they keep their order, and the shards follow one another.
         compress: "gz" or "xz"; None writes plain text.
         progress: is called now and then with a `Stage`.
+        bucket_bytes: text that is shuffled in memory at once; another value gives another order.
 
     Raises:
         FileNotFoundError: a pattern matches nothing.
@@ -87,23 +111,35 @@ def shard_corpus(
             `out_dir` has shards; there are too few sentences; a number is out of its range.
     """
     _check(n_shards, shard_bytes, heldout, seed, compress)
-    files = corpus_files(patterns)
+    files = find_all_files(patterns)
     _require_no_shards(out_dir)
-    size = measure(files, progress)
-    plans = _plan(size, n_shards, shard_bytes, heldout)
+    n_sentences, n_empty_lines, n_bytes = _measure(files, progress)
+    sizes = _divide(n_sentences, n_bytes, n_shards, shard_bytes, heldout)
     suffix = f".txt.{compress}" if compress else ".txt"
-    with _folder_beside(out_dir) as folder:
-        buckets, made = os.path.join(folder, "buckets"), os.path.join(folder, "made")
-        os.mkdir(buckets)
-        os.mkdir(made)
-        scatter(files, size, plans, buckets, seed, shuffle, progress)
-        write_files(plans, buckets, made, suffix, seed, shuffle, progress)
-        _publish(made, out_dir)
+    with folder_in_place(out_dir, adds=True) as folder:
+
+        def part(name: str, n_of_part: int, n_files: int) -> _Part:
+            needed = -(-(n_bytes * n_of_part // n_sentences // n_files) // bucket_bytes)
+            n_buckets = max(1, min(needed, n_of_part // n_files))  # none of them empty
+            start = os.path.join(folder, name)
+            return _Part(start, suffix, n_of_part, n_files, n_buckets, f"{seed} {name}", shuffle)
+
+        parts = [part(*size) for size in sizes]
+        _scatter(_read_lines(files, "scattering", progress), parts, seed)
+        done, total = 0, sum(size_of(part.buckets) for part in parts)
+        for n_written in itertools.chain.from_iterable(part.write() for part in parts):
+            done += n_written
+            progress(Stage("writing", done, total, "bytes"))
+        _require_no_shards(out_dir)
     training, *aside = [
-        ShardedPart(os.path.join(out_dir, f"{plan.name}-*{suffix}"), plan.n_files, plan.n_sentences)
-        for plan in plans
+        ShardedPart(
+            os.path.join(out_dir, f"{os.path.basename(part.start)}-*{suffix}"),
+            part.n_files,
+            part.n_sentences,
+        )
+        for part in parts
     ]
-    return ShardedCorpus(training, aside[0] if aside else None, size.n_empty_lines)
+    return ShardedCorpus(training, aside[0] if aside else None, n_empty_lines)
 
 
 def _check(
@@ -119,15 +155,15 @@ def _check(
         )
     if seed < 0:
         raise InputError(f"seed must be 0 or more, not {seed}.")
-    if compress is not None and compress not in COMPRESSIONS:
-        raise InputError(f"compress must be one of {', '.join(COMPRESSIONS)}, not {compress!r}.")
+    if compress not in (None, "gz", "xz"):
+        raise InputError(f"compress must be one of gz, xz, not {compress!r}.")
 
 
 def _require_no_shards(out_dir: PathLike) -> None:
     folder = os.fspath(out_dir)
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise InputError(f"{folder!r} is a file; a folder for shards is expected.")
-    for name in _NAMES:
+    for name in ("train", "heldout"):
         found = sorted(glob.glob(os.path.join(glob.escape(folder), f"{name}-*.txt*")))
         if found:
             raise InputError(
@@ -136,52 +172,159 @@ def _require_no_shards(out_dir: PathLike) -> None:
             )
 
 
-def _plan(
-    size: TextSize, n_shards: int | None, shard_bytes: int, heldout: int | float
-) -> list[Plan]:
-    """The training part and, if there is one, the held-out part, in files of like size."""
-    n_heldout = int(heldout)
-    if 0 < heldout < 1:
-        n_heldout = max(1, round(heldout * size.n_sentences))
-    n_training = size.n_sentences - n_heldout
+def _divide(
+    n_sentences: int, n_bytes: int, n_shards: int | None, shard_bytes: int, heldout: int | float
+) -> list[tuple[str, int, int]]:
+    """(name, sentences, files) of the training part and, if there is one, of the held-out part."""
+    n_heldout = max(1, round(heldout * n_sentences)) if 0 < heldout < 1 else int(heldout)
+    n_training = n_sentences - n_heldout
     if n_training < 1:
         raise InputError(
-            f"heldout = {heldout} leaves nothing to train on: the text has {size.n_sentences} "
-            "sentences."
+            f"heldout = {heldout} leaves nothing to train on: the text has {n_sentences} sentences."
         )
     if n_shards is None:
-        n_bytes = size.n_bytes * n_training // size.n_sentences
-        n_shards = max(1, min(-(-n_bytes // shard_bytes), n_training))
+        n_shards = -(-(n_bytes * n_training // n_sentences) // shard_bytes)
+        n_shards = max(1, min(n_shards, n_training))
     if n_shards > n_training:
         raise InputError(f"{n_shards} shards cannot be made of {n_training} sentences.")
-    plans = [Plan.of("train", n_training, n_shards, size)]
+    sizes = [("train", n_training, n_shards)]
     if n_heldout:
-        n_files = -(-n_heldout * n_shards // n_training)
-        plans.append(Plan.of("heldout", n_heldout, min(n_files, n_heldout), size))
-    return plans
+        n_files = min(n_heldout, -(-n_heldout * n_shards // n_training))
+        sizes.append(("heldout", n_heldout, n_files))
+    return sizes
 
 
-def _folder_beside(out_dir: PathLike) -> contextlib.AbstractContextManager[str]:
-    """A folder to work in, on the disk of `out_dir`."""
-    home = os.path.abspath(out_dir)
-    if not os.path.isdir(home):
-        home = os.path.dirname(home)
-        os.makedirs(home, exist_ok=True)
-    return work_folder(home, ".shards-")
+def _measure(files: Sequence[str], progress: ShowStage) -> tuple[int, int, int]:
+    """Read the text once; whatever is wrong with it is found here.
+
+    Returns:
+        Sentences, empty lines, and the bytes of the sentences as UTF-8, line ends included.
+    """
+    n_lines = n_sentences = n_bytes = 0
+    for line in _read_lines(files, "measuring", progress):
+        n_lines += 1
+        if not line.isspace():
+            n_sentences += 1
+            n_bytes += len(line.encode("utf-8"))
+    if not n_sentences:
+        raise InputError(f"{files[0]}{' ...' if len(files) > 1 else ''}: no sentence.")
+    return n_sentences, n_lines - n_sentences, n_bytes
 
 
-def _publish(made: str, out_dir: PathLike) -> None:
-    """Give all files their names: those of a new folder at once, others one after the other."""
-    if not os.path.exists(out_dir):
-        os.rename(made, out_dir)
-        return
-    _require_no_shards(out_dir)
-    moved: list[str] = []
-    try:
-        for name in sorted(os.listdir(made)):
-            os.rename(os.path.join(made, name), os.path.join(out_dir, name))
-            moved.append(name)
-    except BaseException:
-        for name in moved:
-            os.remove(os.path.join(out_dir, name))
-        raise
+def _read_lines(files: Sequence[str], doing: str, progress: ShowStage) -> Iterator[str]:
+    """The lines of files one after the other, each with a newline at its end."""
+    before, total = 0, size_of(files)
+    for path in files:
+        with reading_text(path) as text:
+            for number, line in enumerate(text):
+                if number % 4096 == 0:
+                    progress(Stage(doing, before + bytes_read(text), total, "bytes"))
+                yield line if line.endswith("\n") else f"{line}\n"
+        before += os.path.getsize(path)
+    progress(Stage(doing, total, total, "bytes"))
+
+
+def _scatter(lines: Iterable[str], parts: Sequence[_Part], seed: int) -> None:
+    """Write every sentence to a bucket of one of the parts.
+
+    The held-out sentences, those of `parts[1]` if there is one, are a random sample of exactly the
+    planned size (drawn one by one: Knuth, The Art of Computer Programming, 3.4.2, algorithm S).
+
+    Raises:
+        InputError: the text is another one than was measured.
+    """
+    draw = _generator(f"{seed} sample")
+    buckets = [part.deal() for part in parts]
+    waiting: dict[str, list[str]] = defaultdict(list)
+    n_waiting = 0
+    left, wanted = (sum(part.n_sentences for part in some) for some in (parts, parts[1:]))
+    for line in itertools.chain(lines, [None]):
+        if line is None or n_waiting > _WAITING_CHARACTERS:
+            for path, sentences in waiting.items():  # one open at a time: there may be thousands
+                with open(path, "a", encoding="utf-8", newline="\n") as file:
+                    file.writelines(sentences)
+            waiting.clear()
+            n_waiting = 0
+        if line is None or line.isspace():
+            continue
+        aside = bool(wanted) and draw() * left < wanted
+        left -= 1
+        wanted -= aside
+        if left < 0:
+            break
+        waiting[next(buckets[aside])].append(line)
+        n_waiting += len(line)
+    if left:
+        raise InputError("The text was changed while it was read.")
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A part of the corpus, and the buckets that make each of its files.
+
+    Attributes:
+        start: how the names of its files begin, folder included.
+        suffix: how they end; how the files are compressed follows from it.
+        n_sentences, n_files, buckets_per_file: its size.
+        seed: of all that is drawn for it.
+        shuffle: otherwise sentences keep their order.
+    """
+
+    start: str
+    suffix: str
+    n_sentences: int
+    n_files: int
+    buckets_per_file: int
+    seed: str
+    shuffle: bool
+
+    @property
+    def buckets(self) -> list[str]:
+        """Buckets of all files; the first file is made of the first ones."""
+        return [f"{self.start}-{k}" for k in range(self.n_files * self.buckets_per_file)]
+
+    def deal(self) -> Iterator[str]:
+        """The bucket of each sentence: evenly and at random, or one after the other."""
+        buckets = self.buckets
+        if not self.shuffle:
+            return (buckets[n * len(buckets) // self.n_sentences] for n in range(self.n_sentences))
+        draw = _generator(f"{self.seed} buckets")
+        rounds = (shuffled([*range(len(buckets))], draw) for _ in itertools.count())
+        return map(buckets.__getitem__, itertools.chain.from_iterable(rounds))
+
+    def write(self) -> Iterator[int]:
+        """Make the files of their buckets, which are removed; gives the size of each bucket."""
+        draw, buckets = _generator(f"{self.seed} order"), iter(self.buckets)
+        digits = max(2, len(str(self.n_files - 1)))
+        for number in range(self.n_files):
+            with _open_for_writing(f"{self.start}-{number:0{digits}}{self.suffix}") as file:
+                for bucket in itertools.islice(buckets, self.buckets_per_file):
+                    with open(bucket, "rb") as sentences:
+                        lines = sentences.readlines()
+                    os.remove(bucket)
+                    file.writelines(shuffled(lines, draw) if self.shuffle else lines)
+                    yield sum(map(len, lines))
+
+
+def _generator(seed: str) -> Callable[[], float]:
+    """Draws numbers from 0 to below 1.
+
+    Of the standard library's generator only `random()` is promised to stay the same in every
+    version; NumPy's generators make no such promise.
+    """
+    return random.Random(seed).random
+
+
+def _open_for_writing(path: str) -> IO[bytes]:
+    if path.endswith(".gz"):
+        # Without the time of day the same text gives the same bytes.
+        return gzip.GzipFile(path, "wb", mtime=0)  # type: ignore[return-value]
+    return lzma.open(path, "wb") if path.endswith(".xz") else open(path, "wb")
+
+
+def shuffled(items: list[Item], draw: Callable[[], float]) -> list[Item]:
+    """`items`, shuffled in place; `draw` gives numbers from 0 to below 1."""
+    for end in range(len(items), 1, -1):
+        chosen = int(draw() * end)
+        items[end - 1], items[chosen] = items[chosen], items[end - 1]
+    return items

@@ -36,13 +36,14 @@ class Vocabulary:
     Args:
         filename: one token a line, UTF-8, plain or .gz or .xz. White space around a token is not
             part of it. A blank line is a token without letters that no text holds: it keeps its
-            id. `<S>`, `</S>` and `<UNK>` must be there; where is free.
+            id. `<S>` and `</S>` must be there; where is free. `<UNK>` is needed for training, and
+            for words outside the vocabulary.
         validate_file: also refuse what a reader can live with but a good file does not have:
             tokens that occur twice, blank lines, tokens with white space within.
 
     Raises:
         FileNotFoundError: there is no such file.
-        InputError: it is empty, not UTF-8, lacks a special token, or did not pass validation.
+        InputError: it is empty, not UTF-8, lacks `<S>` or `</S>`, or did not pass validation.
     """
 
     def __init__(self, filename: PathLike, validate_file: bool = False) -> None:
@@ -53,15 +54,16 @@ class Vocabulary:
 
     def _set_words(self, words: list[str], source: PathLike) -> None:
         self._id_to_word = words
+        self._source = source
         # Of a token that occurs twice the last id holds, as it always did.
         self._word_to_id = {word: number for number, word in enumerate(self._id_to_word)}
         if not self._id_to_word:
             raise InputError(f"{source}: the vocabulary is empty.")
-        missing = [word for word in (BOS, EOS, UNK) if word not in self._word_to_id]
+        missing = [word for word in (BOS, EOS) if word not in self._word_to_id]
         if missing:
             raise InputError(
                 f"{source}: the vocabulary lacks {', '.join(missing)}; "
-                f"each of {BOS}, {EOS} and {UNK} must stand on a line of its own."
+                f"each of {BOS} and {EOS} must stand on a line of its own."
             )
 
     @property
@@ -76,8 +78,25 @@ class Vocabulary:
 
     @property
     def unk(self) -> int:
-        """Id of `<UNK>`, which stands for every word without an id."""
+        """Id of `<UNK>`, which stands for every word without an id.
+
+        Raises:
+            InputError: the vocabulary has no `<UNK>`.
+        """
+        self.require_unk()
         return self._word_to_id[UNK]
+
+    def require_unk(self) -> None:
+        """Refuse a vocabulary without `<UNK>`, which training needs.
+
+        Raises:
+            InputError: it is one.
+        """
+        if UNK not in self._word_to_id:
+            raise InputError(
+                f"{self._source}: the vocabulary lacks {UNK}, which must stand on a line of its "
+                "own: it is the target of words that are not in the vocabulary."
+            )
 
     @property
     def size(self) -> int:
@@ -85,13 +104,32 @@ class Vocabulary:
         return len(self._id_to_word)
 
     def word_to_id(self, word: str) -> int:
-        """The word's id; that of `<UNK>` if it has none."""
-        return self._word_to_id.get(word, self.unk)
+        """The word's id; that of `<UNK>` if it has none.
+
+        Raises:
+            InputError: it has none, and there is no `<UNK>`.
+        """
+        return int(self.word_ids([word])[0])
 
     def word_ids(self, words: Sequence[str]) -> np.ndarray:
-        """The ids of many words: (len(words),) int32."""
-        unk = self.unk
-        found = (self._word_to_id.get(word, unk) for word in words)
+        """The ids of many words: (len(words),) int32.
+
+        Raises:
+            InputError: a word has none, and there is no `<UNK>`.
+        """
+        ids = self.known_ids(words)
+        outside = np.flatnonzero(ids < 0)
+        if len(outside) and UNK not in self._word_to_id:
+            raise InputError(
+                f"{words[outside[0]]!r} is not in the vocabulary {self._source}, which has no "
+                f"{UNK} for such words."
+            )
+        ids[outside] = self._word_to_id.get(UNK, -1)
+        return ids
+
+    def known_ids(self, words: Sequence[str]) -> np.ndarray:
+        """The ids of words, -1 for those outside the vocabulary: (len(words),) int32."""
+        found = (self._word_to_id.get(word, -1) for word in words)
         return np.fromiter(found, np.int32, len(words))
 
     def id_to_word(self, cur_id: int) -> str:
@@ -211,7 +249,7 @@ def vocab_of_words(
         source: where the words are from, for messages.
 
     Raises:
-        InputError: there are no words, or a special token is missing.
+        InputError: there are no words, or `<S>` or `</S>` is missing.
     """
     if max_word_length is None:
         vocabulary = Vocabulary.__new__(Vocabulary)

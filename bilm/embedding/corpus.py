@@ -16,8 +16,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.data.encoding import DistinctWords
-from bilm.embedding.one_ahead import one_ahead
+from bilm.data import compute_ahead
+from bilm.data.encoding import DistinctWords, network_ids
 from bilm.embedding.packed_batch import PackedRunner, PackedSentences
 from bilm.errors import InputError
 from bilm.layers import Mode, States, WordLookup
@@ -100,7 +100,7 @@ class CorpusEncoder:
         Raises:
             InputError: a sentence is a string, or holds what is not a string.
         """
-        for window in one_ahead(self._compute, self._windows(sentences)):
+        for window in compute_ahead(self._compute, self._windows(sentences)):
             yield from window
 
     def _windows(self, sentences: Iterable[Tokens]) -> Iterator[_Window]:
@@ -258,5 +258,5 @@ class _EncodedWords:
         for start in range(0, len(new), _ENCODED_AT_ONCE):
             part = order[start : start + _ENCODED_AT_ONCE]
             ids = self._word_ids([new[k] for k in part]).astype(np.int32)
-            self.vectors[done + part] = self._encode(tf.constant(ids + 1)).numpy()
+            self.vectors[done + part] = self._encode(tf.constant(network_ids(ids))).numpy()
         self._n_encoded = size

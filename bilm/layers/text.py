@@ -12,7 +12,16 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.data.encoding import BOS, BOS_CHAR, BOW_CHAR, EOS, EOS_CHAR, EOW_CHAR, PAD_CHAR
+from bilm.data.encoding import (
+    BOS,
+    BOS_CHAR,
+    BOW_CHAR,
+    EOS,
+    EOS_CHAR,
+    EOW_CHAR,
+    PAD_CHAR,
+    network_ids,
+)
 from bilm.errors import InputError
 
 # What str.split splits on. TensorFlow's own split knows ASCII only.
@@ -153,4 +162,4 @@ def characters_of(words: tf.Tensor, max_characters_per_token: int) -> tf.Tensor:
     edge = tf.zeros_like(lengths)
     ids = tf.concat([edge + BOW_CHAR, content, edge + PAD_CHAR], axis=-1)
     ids = tf.where(places == lengths + 1, EOW_CHAR, ids)
-    return 1 + tf.where(places > lengths + 1, PAD_CHAR, ids)
+    return network_ids(tf.where(places > lengths + 1, PAD_CHAR, ids))

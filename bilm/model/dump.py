@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import tensorflow as tf
 
-from bilm.data import Vocabulary
+from bilm.data import Vocabulary, network_ids
 from bilm.embedding.corpus import CorpusEncoder
 from bilm.embedding.hdf5_arrays import write_array
 from bilm.errors import InputError
@@ -52,7 +52,7 @@ def dump_token_embeddings(
         for start in range(0, vocabulary.size, _WORDS_AT_ONCE):
             stop = min(start + _WORDS_AT_ONCE, vocabulary.size)
             words = [vocabulary.id_to_word(number) for number in range(start, stop)]
-            characters = word_ids(words).astype(np.int32) + 1
+            characters = network_ids(word_ids(words).astype(np.int32))
             embedding[start:stop] = encode(tf.constant(characters)).numpy()
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data import Vocabulary
-from bilm.data.encoding import UNK
 from bilm.embedding.corpus import Tokens, WordIds
 from bilm.errors import InputError
 from bilm.files import PathLike
@@ -62,10 +61,8 @@ class WordInput:
         """
         if self.refusal is None or self.vocabulary is None or not len(sentence):
             return
-        unknown = self.vocabulary.word_ids(sentence) == self.vocabulary.unk
-        for number in np.flatnonzero(unknown).tolist():
-            if sentence[number] != UNK:
-                raise InputError(f"{place}, word {number + 1}: {self.refusal(sentence[number])}")
+        for number in np.flatnonzero(self.vocabulary.known_ids(sentence) < 0).tolist():
+            raise InputError(f"{place}, word {number + 1}: {self.refusal(sentence[number])}")
 
 
 def load_words(
@@ -133,13 +130,9 @@ def _with_cache(
 ) -> WordInput:
     size = network.stacks[0].options.projection_dim
     cache = load_cache(embedding_weight_file, vocabulary.size, size)
-    unk = vocabulary.unk
 
     def word_ids(words: Sequence[str]) -> np.ndarray:
-        rows = vocabulary.word_ids(words)
-        outside = [k for k in np.flatnonzero(rows == unk).tolist() if words[k] != UNK]
-        rows[outside] = -1
-        return np.column_stack([rows, characters(words).astype(np.int32)])
+        return np.column_stack([vocabulary.known_ids(words), characters(words).astype(np.int32)])
 
     encoder: Any = CachedWords(cache, network.encoder)
     return WordInput(network._replace(encoder=encoder), word_ids, vocabulary)

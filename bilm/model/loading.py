@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from bilm.data import Vocabulary, encode_words
-from bilm.data.dictionary import DictionaryIds
+from bilm.data.encoding import DictionaryIds
 from bilm.embedding.corpus import WordIds
 from bilm.errors import InputError
 from bilm.files import PathLike

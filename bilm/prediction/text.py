@@ -8,8 +8,7 @@ import numpy as np
 
 from bilm.data import Vocabulary
 from bilm.data.batch import sentence_batches
-from bilm.data.encoding import UNK
-from bilm.data.shard import Shard
+from bilm.data.corpus import IndexedText
 from bilm.options import Options
 from bilm.training.evaluation import Part, stretches
 
@@ -34,11 +33,10 @@ class SentenceParts:
 
     def of(self, sentences: Sequence[Sequence[str]]) -> Iterator[Part]:
         """The parts of some sentences, each begun before it is gone on with."""
-        shard = Shard.from_sentences(sentences, self._vocabulary)
-        for batch in sentence_batches(shard, self._reverses, _PLACES, max_rows=self._batch_size):
+        text = IndexedText.from_sentences(sentences, self._vocabulary)
+        for batch in sentence_batches(text, self._reverses, _PLACES, max_rows=self._batch_size):
             yield from stretches(batch, self._options, _PLACES)
 
     def known(self, tokens: Sequence[str]) -> np.ndarray:
         """Whether tokens are in the vocabulary: bool (tokens,)."""
-        ids = self._vocabulary.word_ids(tokens)
-        return (ids != self._vocabulary.unk) | np.array([token == UNK for token in tokens], bool)
+        return self._vocabulary.known_ids(tokens) >= 0

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.data import Batch, prefetch
+from bilm.data import Batch, deciding_method, prefetch
 from bilm.errors import InputError
 from bilm.layers import Mode
 from bilm.options import Options
@@ -279,13 +279,15 @@ def _states_signature(model: LanguageModel) -> Any:
 def _parts(data: Any, options: Options, batch_size: int, carry_state: bool) -> Iterator[Part]:
     """The text in stretches of at most batch_size * unroll_steps places."""
     shape = (batch_size, options.unroll_steps)
-    if hasattr(data, "iter_sentence_batches") and not carry_state:
+    methods = ["iter_sentence_batches", "iter_distinct", "iter_batches"][carry_state:]
+    method = deciding_method(data, *methods)
+    if method == "iter_sentence_batches":
         for batch in data.iter_sentence_batches(batch_size * options.unroll_steps):
             # A row that is longer than the budget is taken in stretches.
             yield from stretches(batch, options, batch_size * options.unroll_steps)
-    elif hasattr(data, "iter_distinct"):
+    elif method == "iter_distinct":
         for number, batch in enumerate(data.iter_distinct(*shape)):
-            if batch.place is not None and not batch.place.settings.test:
+            if batch.state is not None and not batch.state.settings.test:
                 raise InputError("carry_state: the data has no end; make it with test=True.")
             yield Part(make_feed(batch, options), batch.mask.T, goes_on=number > 0)
     else:

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bilm.data import Batch
+from bilm.data import Batch, network_ids
 from bilm.data.encoding import BOS_CHAR, EOS_CHAR
 from bilm.errors import InputError
 from bilm.options import N_CHARACTERS, Options
@@ -47,9 +47,9 @@ def sentence_starts(feed: Feed, marks: Marks | None) -> np.ndarray:
         marks: of word input; None for characters.
     """
     if marks is None:
-        begins = np.isin(feed.inputs[:, 1], (BOS_CHAR + 1, EOS_CHAR + 1))
+        begins = np.isin(feed.inputs[:, 1], network_ids(np.array([BOS_CHAR, EOS_CHAR])))
     else:
-        begins = np.isin(feed.inputs, (marks.bos + 1, marks.eos + 1))
+        begins = np.isin(feed.inputs, network_ids(np.array([marks.bos, marks.eos])))
     return begins[feed.words]
 
 
@@ -87,7 +87,7 @@ def _of_batch(batch: Batch) -> Feed:
         inputs = batch.characters
         words = np.stack([stream.words for stream in batch.streams])
     targets = np.stack([stream.next_token_id for stream in batch.streams])
-    return Feed(_plus_one(inputs), _time_first(words), _time_first(targets))
+    return Feed(network_ids(inputs.astype(np.int32)), _time_first(words), _time_first(targets))
 
 
 def _of_dict(batch: Mapping[str, Any], options: Options) -> Feed:
@@ -105,7 +105,8 @@ def _of_dict(batch: Mapping[str, Any], options: Options) -> Feed:
         inputs, words = np.unique(tokens, return_inverse=True)
     else:
         inputs, words = np.unique(tokens.reshape(-1, tokens.shape[-1]), axis=0, return_inverse=True)
-    return Feed(_plus_one(inputs), _time_first(words.reshape(targets.shape)), _time_first(targets))
+    words = words.reshape(targets.shape)
+    return Feed(network_ids(inputs.astype(np.int32)), _time_first(words), _time_first(targets))
 
 
 def _check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
@@ -120,10 +121,6 @@ def _check_arrays(arrays: Mapping[str, np.ndarray]) -> None:
                 f"The arrays of a batch do not fit together: {name} has shape {array.shape}, "
                 f"next_token_id {rows_and_steps}."
             )
-
-
-def _plus_one(ids: np.ndarray) -> np.ndarray:
-    return ids.astype(np.int32) + 1
 
 
 def _time_first(x: np.ndarray) -> np.ndarray:

@@ -14,7 +14,8 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data import Vocabulary
-from bilm.data.shard import Shard
+from bilm.data.corpus import IndexedText
+from bilm.data.encoding import network_ids
 from bilm.errors import InputError
 from bilm.layers import Dropout, Mode, Negatives, Softmax, States, WordLookup
 from bilm.network import Texts, build_network
@@ -90,11 +91,10 @@ class LanguageModel(keras.Model):
             sentences: lists of words.
             vocabulary: of the model, with characters if it reads them.
         """
-        shard = Shard.from_sentences(sentences, vocabulary)
-        ids = shard.vocabulary_ids if shard.characters is None else shard.characters
-        vectors = self.encoder(tf.constant(ids.astype(np.int32) + 1))
-        sentences_of = [shard.sentence(number) for number in range(len(shard))]
-        self.network.warm_up(vectors, sentences_of)
+        text = IndexedText.from_sentences(sentences, vocabulary)
+        ids = text.vocabulary_ids if text.characters is None else text.characters
+        vectors = self.encoder(tf.constant(network_ids(ids.astype(np.int32))))
+        self.network.warm_up(vectors, [text.sentence(number) for number in range(len(text))])
 
     def encode(self, feed: Feed) -> tf.Tensor:
         """Vectors of the batch's distinct words, float32 (distinct, projection_dim)."""

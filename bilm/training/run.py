@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.data import Batch, Place
+from bilm.data import Batch, IteratorState, deciding_method
 from bilm.errors import InputError, NotFiniteError
 from bilm.layers import Mode, States
 from bilm.options import Options
@@ -32,9 +32,8 @@ from bilm.training.language_model import LanguageModel
 from bilm.training.monitor import Standing
 from bilm.training.optimizer import Adagrad
 from bilm.training.replicas import Replicas
-from bilm.training.replicated_step import ReplicatedStep
 from bilm.training.schedule import Schedule
-from bilm.training.step import StepInputs, TrainingStep
+from bilm.training.step import ReplicatedStep, StepInputs, TrainingStep
 
 logger = logging.getLogger(__name__)
 
@@ -75,6 +74,16 @@ def recorded_settings(record: dict[str, Any]) -> RunSettings:
     )
 
 
+def _recorded_states(record: dict[str, Any], source: str) -> list[IteratorState | None]:
+    """The state of each worker's data; "place" is what earlier versions called it."""
+    recorded = record["iterator_state"] if "iterator_state" in record else record.get("place")
+    states = recorded if isinstance(recorded, list) else [recorded]
+    try:
+        return [None if state is None else IteratorState.from_dict(state) for state in states]
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
+
+
 def _change(before: int, now: int) -> str:
     return "" if before == now else f", workers were {before} and are now {now}"
 
@@ -108,7 +117,7 @@ class Run:
             else ReplicatedStep(self.model, self.optimizer, options.batch_size, replicas)
         )
         self.states = self.step.zero_states()
-        self.place: Place | None = None
+        self.place: IteratorState | None = None
         self.standing = Standing()
         self.global_step = 0
         self.done = 0
@@ -164,8 +173,7 @@ class Run:
         self.seconds = record.get("seconds", 0.0)
         self.perplexity = record["train_perplexity"]
         self.standing = Standing.from_dict(record.get("heldout", {}))
-        recorded = record["place"] if isinstance(record["place"], list) else [record["place"]]
-        places = [place and Place.from_dict(place) for place in recorded]
+        places = _recorded_states(record, ckpt_file)
         n_rows, n_steps = record["batch_shape"]
         worker = self.replicas.worker
         if ((n_rows, n_steps), len(places)) == (self.batch_shape, worker.count):
@@ -182,33 +190,36 @@ class Run:
         self.done = record["done"] * n_rows * n_steps // self.tokens_per_step
         self.place = self._place_behind([place for place in places if place is not None])
 
-    def _place_behind(self, places: list[Place]) -> Place | None:
+    def _place_behind(self, places: list[IteratorState]) -> IteratorState | None:
         """Where this worker goes on behind batches of another shape, or of other workers."""
         worker = self.replicas.worker
         if not places:
             return None
         if len(places) == worker.count:
             return places[worker.index].with_batches(*self.feed_shape)
-        first = min(places, key=lambda place: place.load)
+        first = min(places, key=lambda place: place.shard)
         return first.with_worker(*worker.share).with_batches(*self.feed_shape)
 
-    def inputs(self, data: Any) -> Iterator[tuple[StepInputs, Place | None]]:
+    def inputs(self, data: Any) -> Iterator[tuple[StepInputs, IteratorState | None]]:
         """The inputs of the steps that are left, and the place in the corpus after each.
 
         Raises:
             InputError: a batch does not fit the options.
         """
         shape, marks = self.feed_shape, self._marks(data)
-        if hasattr(data, "iter_distinct"):
-            batches = data.iter_distinct(*shape, place=self.place)
+        if deciding_method(data, "iter_distinct", "iter_batches") == "iter_distinct":
+            resumed = {} if self.place is None else {"state": self.place}
+            batches = data.iter_distinct(*shape, **resumed)
         else:
             batches = data.iter_batches(*shape)
+        if self.done and self.place is None:
+            logger.warning("the data cannot resume where the run was: its text begins anew")
         # The count first: when it ends, no batch is drawn that nobody will use.
         for step, batch in zip(range(self.done, self.n_steps), batches, strict=False):
             if isinstance(batch, Batch) and not batch.mask.all():
                 return  # the text has ended within this batch, which the original left out as well
             feed = make_feed(batch, self.options, shape)
-            place = getattr(batch, "place", None)
+            place = getattr(batch, "state", None)
             yield self.step.inputs(feed, step, self.settings.seed, marks), place
 
     def _marks(self, data: Any) -> Marks | None:
@@ -223,7 +234,7 @@ class Run:
             )
         return Marks(vocabulary.bos, vocabulary.eos)
 
-    def advance(self, inputs: StepInputs, place: Place | None) -> None:
+    def advance(self, inputs: StepInputs, place: IteratorState | None) -> None:
         """Do a step.
 
         Args:
@@ -289,7 +300,7 @@ class Run:
             "seed": self.settings.seed,
             "batch_shape": list(self.batch_shape),
             "seconds": seconds,
-            "place": places if len(places) > 1 else places[0],
+            "iterator_state": places if len(places) > 1 else places[0],
             "train_perplexity": self.perplexity,
             "run": self.settings.to_dict(),
             "heldout": self.standing.to_dict(),

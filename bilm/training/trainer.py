@@ -209,8 +209,9 @@ class Trainer:
             yield
         except NotFiniteError as error:
             place = ""
-            if data is not None and hasattr(data, "describe_place"):
-                place = f" Its batch begins at {data.describe_place(self._run.place)}."
+            known = self._run.place is not None or not self._run.done
+            if known and hasattr(data, "describe_state"):
+                place = f" Its batch begins at {data.describe_state(self._run.place)}."
             raise TrainingError(
                 f"{error}{place} Training stops; {self._last_checkpoint()}. "
                 "A lower learning_rate may help."

@@ -1,0 +1,340 @@
+"""Text of one's own: subclasses of the data sets, and objects with `iter_batches` alone."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+import bilm
+from bilm.data import (
+    BidirectionalLMDataset,
+    LMDataset,
+    UnicodeCharsVocabulary,
+    Vocabulary,
+    _get_batch,
+    deciding_method,
+)
+from bilm.errors import InputError
+from tests.small_corpora import random_shards, small_vocabulary
+from tests.small_corpora import write_corpus as write_shards
+from tests.small_runs import ROWS, STEPS, checkpoint_tensors, small_options, write_corpus
+
+LONGEST = 4
+
+
+class ShortSentences:
+    """Leaves long sentences out."""
+
+    def get_sentence(self):
+        for ids, characters in super().get_sentence():
+            if len(ids) - 2 <= LONGEST:
+                yield ids, characters
+
+
+class ShortForward(ShortSentences, LMDataset):
+    pass
+
+
+class ShortBoth(ShortSentences, BidirectionalLMDataset):
+    pass
+
+
+class Uppermost(LMDataset):
+    """Changes the batches: every word is the last one of the vocabulary."""
+
+    def iter_batches(self, batch_size, num_steps):
+        for batch in super().iter_batches(batch_size, num_steps):
+            yield batch | {"token_ids": np.full_like(batch["token_ids"], self.vocab.size - 1)}
+
+
+@pytest.fixture
+def short(tmp_path):
+    """(kind, test) -> the data set that leaves sentences out, and that of text without them."""
+    shards = random_shards(4, 3)
+    vocab = small_vocabulary(tmp_path)
+    for name in ("all", "short"):
+        (tmp_path / name).mkdir()
+    pattern = write_shards(tmp_path / "all", *shards)
+    left = [[s for s in shard if len(s) <= LONGEST] for shard in shards]
+    assert all(left) and left != shards
+    alone = write_shards(tmp_path / "short", *left)
+
+    def make(kind, test=False, **settings):
+        own = {LMDataset: ShortForward, BidirectionalLMDataset: ShortBoth}[kind]
+        return own(pattern, vocab, test=test, **settings), kind(alone, vocab, test=test, **settings)
+
+    return make
+
+
+KINDS = [(LMDataset, {}), (LMDataset, {"reverse": True}), (BidirectionalLMDataset, {})]
+
+
+def same_arrays(one, other):
+    assert set(one) == set(other)
+    for name, values in other.items():
+        np.testing.assert_array_equal(one[name], values)
+        assert getattr(one[name], "dtype", None) == getattr(values, "dtype", None)
+
+
+@pytest.mark.parametrize(("kind", "settings"), KINDS)
+@pytest.mark.parametrize("door", ["iter_batches", "iter_distinct"])
+@pytest.mark.parametrize("test", [False, True])
+def test_all_batches_are_made_of_the_sentences_of_a_subclass(short, kind, settings, door, test):
+    own, alone = short(kind, test, **settings)
+    found, expected = (
+        list(itertools.islice(getattr(data, door)(3, 5), 20)) for data in (own, alone)
+    )
+    assert len(found) == len(expected) >= 2
+    for one, other in zip(found, expected, strict=True):
+        same_arrays(one, other)
+        if door == "iter_distinct":
+            np.testing.assert_array_equal(one.mask, other.mask)
+            # Each distinct word's characters are given once, in the same order.
+            np.testing.assert_array_equal(one.characters, other.characters)
+            assert one.state is None and other.state is not None
+
+
+@pytest.mark.parametrize(("kind", "settings"), KINDS)
+def test_sentence_batches_are_of_the_sentences_of_a_subclass(short, kind, settings):
+    own, alone = short(kind, True, **settings)
+    rows = []
+    for data in (own, alone):
+        rows.append({})
+        for batch in data.iter_sentence_batches(30):
+            for row, number in enumerate(batch.sentences.tolist()):
+                mask = batch.mask[row]
+                rows[-1][number] = [
+                    (stream.token_ids[row][mask].tolist(), stream.next_token_id[row][mask].tolist())
+                    for stream in batch.streams
+                ]
+    assert rows[0] == rows[1] and len(rows[0]) > 5
+
+
+def test_a_subclass_without_end_cannot_be_scored_by_sentences(short):
+    own, _ = short(LMDataset)
+    with pytest.raises(InputError, match=r"ShortForward.get_sentence has no end: make it with te"):
+        next(own.iter_sentence_batches(30))
+
+
+def test_word_input_of_a_subclass(tmp_path):
+    small_vocabulary(tmp_path)
+    vocab = Vocabulary(tmp_path / "vocab.txt")
+    data = ShortBoth(write_shards(tmp_path, [["a"] * 9, ["b", "of"]]), vocab, test=True)
+    (batch,) = data.iter_distinct(1, 3)
+    assert batch.characters is None
+    b, of = vocab.word_ids(["b", "of"])
+    assert batch["token_ids"].tolist() == [[vocab.bos, b, of]]
+    assert batch["next_token_id_reverse"].tolist() == [[of, b, vocab.bos]]
+
+
+def test_what_the_two_directions_of_the_original_were_is_refused(tmp_path):
+    vocab = small_vocabulary(tmp_path)
+    pattern = write_shards(tmp_path, [["a"]])
+
+    class Own(BidirectionalLMDataset):
+        def __init__(self):
+            super().__init__(pattern, vocab)
+            self._data_forward = ShortForward(pattern, vocab)
+
+    with pytest.raises(InputError, match=r"Own: _data_forward is not read here.* get_sentence"):
+        Own()
+
+
+@pytest.mark.parametrize(
+    ("sentence", "message"),
+    [
+        (
+            (np.zeros((2, 2), int), np.zeros((2, 3), int)),
+            r"sentence 1: integers are expected, ids \(n,\) and",
+        ),
+        ((np.zeros(3), np.zeros((3, 3), int)), r"sentence 1: .* not float64 \(3,\) and int64"),
+        ((np.arange(3), None), r"\(n, 3\), not int64 \(3,\) and object \(\)\."),
+        ((np.arange(3), np.zeros((2, 3), int)), r"not int64 \(3,\) and int64 \(2, 3\)\."),
+        ((np.arange(3), np.zeros((3, 3))), r"not int64 \(3,\) and float64 \(3, 3\)\."),
+        ((np.arange(3), np.full((3, 3), 261)), r"ids from 0 to 260 .* not from 261 to 261\."),
+        ((np.arange(3), np.full((3, 3), -1)), r"ids from 0 to 260 .* not from -1 to -1\."),
+    ],
+)
+def test_sentences_whose_arrays_do_not_fit(sentence, message):
+    good = (np.arange(4), np.zeros((4, 3), int))
+    batches = _get_batch([good, sentence], 1, 3, 3)
+    with pytest.raises(InputError, match=message):
+        list(batches)
+
+
+def test_a_vocabulary_without_unk_is_refused_for_training(tmp_path):
+    (tmp_path / "words.txt").write_text("<S>\n</S>\na\n", encoding="utf-8")
+    pattern = write_shards(tmp_path, [["a"]])
+    for vocab in (
+        Vocabulary(tmp_path / "words.txt"),
+        UnicodeCharsVocabulary(tmp_path / "words.txt", 10),
+    ):
+        for kind in (LMDataset, BidirectionalLMDataset):
+            with pytest.raises(InputError, match=r"words.txt: the vocabulary lacks <UNK>, which"):
+                kind(pattern, vocab)
+
+
+# Which method decides
+
+
+class Base:
+    def iter_distinct(self):
+        pass
+
+    def iter_batches(self):
+        pass
+
+
+class OwnBatches(Base):
+    def iter_batches(self):
+        pass
+
+
+class OwnBoth(Base):
+    def iter_batches(self):
+        pass
+
+    def iter_distinct(self):
+        pass
+
+
+class OwnDistinct(OwnBatches):
+    def iter_distinct(self):
+        pass
+
+
+class Wrapper:
+    def __init__(self, data):
+        self._data = data
+
+    def __getattr__(self, name):
+        return getattr(self._data, name)
+
+
+class OwnWrapper(Wrapper):
+    def iter_batches(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (Base(), "iter_distinct"),
+        (OwnBatches(), "iter_batches"),
+        (OwnBoth(), "iter_distinct"),
+        (OwnDistinct(), "iter_distinct"),
+        (Wrapper(Base()), "iter_distinct"),
+        (OwnWrapper(Base()), "iter_batches"),
+    ],
+)
+def test_the_most_derived_method_decides(data, expected):
+    assert deciding_method(data, "iter_distinct", "iter_batches") == expected
+
+
+def test_a_method_of_the_object_itself_decides():
+    data = Base()
+    data.iter_batches = lambda: None
+    assert deciding_method(data, "iter_distinct", "iter_batches") == "iter_batches"
+
+
+def test_an_object_that_gives_nothing():
+    with pytest.raises(InputError, match=r"The data has no iter_batches: .* expected, not list\."):
+        deciding_method([], "iter_distinct", "iter_batches")
+
+
+# Training and evaluation
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def short_corpus(corpus, tmp_path_factory):
+    """The folder of the same text without long sentences."""
+    folder = tmp_path_factory.mktemp("short")
+    for path in corpus.folder.glob("*.txt"):
+        lines = path.read_text("utf-8").split("\n")
+        kept = [line for line in lines if path.stem == "vocab" or len(line.split()) <= LONGEST]
+        assert any(kept)
+        (folder / path.name).write_text("\n".join(kept), encoding="utf-8")
+    return folder
+
+
+def open_data(kind, folder, part="train-*.txt", **settings):
+    return kind(str(folder / part), bilm.load_vocab(folder / "vocab.txt"), **settings)
+
+
+def run(options, data, folder, **settings):
+    return bilm.train(options, data, 1, folder / "model", folder / "log", **settings)
+
+
+def assert_same_training(one, other):
+    expected = checkpoint_tensors(other.checkpoint)
+    for name, values in checkpoint_tensors(one.checkpoint).items():
+        np.testing.assert_allclose(values, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_training_takes_the_sentences_of_a_subclass(corpus, short_corpus, tmp_path):
+    options = small_options(n_epochs=3)
+    own = run(options, open_data(ShortForward, corpus.folder), tmp_path / "own")
+    alone = run(options, open_data(LMDataset, short_corpus), tmp_path / "alone")
+    all_of_it = run(options, open_data(LMDataset, corpus.folder), tmp_path / "all")
+    assert_same_training(own, alone)
+    assert own.train_perplexity != pytest.approx(all_of_it.train_perplexity, rel=1e-4)
+
+
+def test_training_takes_the_batches_of_a_subclass(corpus, tmp_path):
+    options = small_options(n_epochs=2)
+    data = open_data(Uppermost, corpus.folder)
+    batches = list(itertools.islice(data.iter_batches(ROWS, STEPS), 4))
+
+    class Alone:
+        def iter_batches(self, batch_size, num_steps):
+            yield from batches
+
+    own = run(options, data, tmp_path / "own")
+    assert_same_training(own, run(options, Alone(), tmp_path / "alone"))
+
+
+def test_text_of_a_subclass_begins_anew_when_training_is_resumed(corpus, tmp_path, caplog):
+    options = small_options(n_epochs=1)
+    first = run(options, open_data(ShortForward, corpus.folder), tmp_path / "first")
+    assert not caplog.text
+    data = open_data(ShortForward, corpus.folder)
+    bilm.train(small_options(n_epochs=2), data, 1, tmp_path / "next", None, first.checkpoint)
+    assert "the data cannot resume where the run was: its text begins anew" in caplog.text
+
+
+def test_a_state_for_a_subclass_that_cannot_resume(corpus, caplog):
+    state = next(open_data(LMDataset, corpus.folder).iter_distinct(2, 3)).state
+    own = open_data(ShortForward, corpus.folder)
+    same_arrays(next(own.iter_distinct(2, 3, state=state)), next(own.iter_distinct(2, 3)))
+    assert "ShortForward.get_sentence cannot resume: its text begins anew" in caplog.text
+
+
+@pytest.mark.parametrize("carry_state", [False, True])
+def test_evaluation_takes_the_text_of_a_subclass(corpus, short_corpus, tmp_path, carry_state):
+    options = small_options(n_epochs=1)
+    checkpoint = run(options, open_data(LMDataset, corpus.folder), tmp_path).checkpoint
+
+    def score(kind, folder):
+        data = open_data(kind, folder, "heldout.txt", test=True)
+        return bilm.test(options, checkpoint, data, 2, carry_state=carry_state)
+
+    own, alone = score(ShortForward, corpus.folder), score(LMDataset, short_corpus)
+    assert own.n_predictions == alone.n_predictions
+    np.testing.assert_allclose(own, alone, rtol=1e-6)
+    changed, plain = score(Uppermost, corpus.folder), score(LMDataset, corpus.folder)
+    assert abs(changed / plain - 1) > 1e-3
+
+
+def test_sentences_of_changed_batches_cannot_be_told_apart(corpus, tmp_path):
+    options = small_options(n_epochs=1)
+    checkpoint = run(options, open_data(LMDataset, corpus.folder), tmp_path).checkpoint
+    data = open_data(Uppermost, corpus.folder, "heldout.txt", test=True)
+    with pytest.raises(InputError, match="needs a data set that gives its sentences one by one"):
+        bilm.test(options, checkpoint, data, 2, per_sentence=True)
