@@ -1,4 +1,4 @@
-"""See it all work: train a small model on this machine and look at its vectors.
+"""Try it all: train a small model on this machine and look at its vectors.
 
 Needs no download. Gathers the English docstrings of the installed Python, NumPy, Keras and
 TensorFlow, builds a vocabulary, trains the tiny preset for a few minutes, measures held-out
@@ -8,9 +8,9 @@ context with their nearest neighbours in other contexts.
   bilm demo
   bilm demo --corpus my-text.txt --out my-demo
 
-Text given by --corpus is raw prose: it is split into sentences, and words from punctuation, by
-simple rules for English. Text that has one sentence a line and its tokens separated by white
-space is taken as it is with --tokenized. The first three million tokens are used.
+Text given by --corpus is raw prose: simple rules for English split it into sentences, and separate
+words from punctuation. With --tokenized, text that has one sentence a line and its tokens separated
+by white space is used as it is. Only the first three million tokens are used.
 """
 
 from __future__ import annotations

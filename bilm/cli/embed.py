@@ -1,7 +1,7 @@
 """Write the vectors of a text.
 
 IN is UTF-8 text (plain, .gz, .xz), one sentence a line, tokens separated by white space; - is
-standard input. OUT is a file of vectors, whose ending says its kind:
+standard input. OUT is a file of vectors; its ending chooses the format:
 
   bilm embed text.txt vectors.hdf5 --model elmo --all       as `allennlp elmo` writes them
   bilm embed text.txt vectors.npz --model elmo --average    for numpy.load

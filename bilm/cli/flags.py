@@ -184,7 +184,8 @@ def add_network_choice(parser: Group) -> None:
 def add_run(parser: argparse.ArgumentParser) -> None:
     """What may differ from run to run: options, devices, held-out text, learning rate."""
     group = parser.add_argument_group(
-        "the run", "The first five override the preset or the options file."
+        "the run",
+        "What is given here overrides the preset, the options file, or the run that is continued.",
     )
     group.add_argument(
         "--n_epochs", type=whole_number(1), metavar="N", help="passes over the corpus"
@@ -206,7 +207,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         type=probability,
         metavar="P",
         help="probability that a sentence begins from LSTM states of zero, as every text does in "
-        "use; 0 trains as the original program did (default: that of the preset)",
+        "use; 0 trains as the original program did",
     )
     group.add_argument(
         "--n_gpus",
@@ -219,12 +220,12 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         "--seed",
         type=whole_number(0),
         metavar="N",
-        help="random seed (default: 0; of a resumed run, its own)",
+        help="random seed (default: 0)",
     )
     group.add_argument(
         "--precision",
         choices=("float32", "bfloat16"),
-        help="precision of matrix products (default: float32; of a resumed run, its own)",
+        help="precision of matrix products (default: float32)",
     )
     group.add_argument(
         "--save_minutes",
@@ -271,20 +272,19 @@ def _add_schedule(parser: argparse.ArgumentParser) -> None:
         "--lr_schedule",
         choices=("constant", "linear", "cosine"),
         help="after the warm-up the learning rate stays, or falls to zero at the end of the run "
-        "along a line or a cosine (default: constant; of a resumed run, its own)",
+        "along a line or a cosine (default: constant)",
     )
     group.add_argument(
         "--warmup_steps",
         type=whole_number(0),
         metavar="N",
-        help="steps in which the learning rate rises from near zero (default: 0; of a resumed "
-        "run, its own)",
+        help="steps in which the learning rate rises from near zero (default: 0)",
     )
 
 
 def add_start(parser: argparse.ArgumentParser) -> None:
     """--init_from, --init_vocab."""
-    group = parser.add_argument_group("fine-tuning: begin with a trained model")
+    group = parser.add_argument_group("fine-tuning (begin with a trained model)")
     group.add_argument(
         "--init_from",
         metavar="MODEL",

@@ -1,8 +1,7 @@
 """Continue training from the last checkpoint.
 
-A run that was interrupted is resumed where it stopped; one that is done is trained further with
-more --n_epochs. Takes a folder that `bilm train` made, or one of the original program (TensorFlow
-1):
+A run that was interrupted is resumed where it stopped; a finished one is trained further with more
+--n_epochs. Takes a folder that `bilm train` made, or one of the original program:
 
   bilm restart --save_dir model --train_prefix 'corpus/train-*.txt'
 """

@@ -1,15 +1,15 @@
 """Give the log-probability of each token and sentence of a text.
 
 IN is UTF-8 text (plain, .gz, .xz), one sentence a line, tokens separated by white space; - is
-standard input. Each sentence stands alone; empty lines are no sentences. All numbers are natural
+standard input. Each sentence is scored alone; empty lines are skipped. All numbers are natural
 logarithms (nats):
 
   forward   log p(token | the tokens before it); "end" is that of </S>
   backward  log p(token | the tokens after it); "begin" is that of <S>
   joint     their sum, the paper's objective
 
-A token outside the vocabulary is predicted as <UNK>. The sums of a sentence are with its end and
-its begin, so that they add up to what `bilm test` measures.
+A token outside the vocabulary is predicted as <UNK>. The sums of a sentence include its end and its
+begin, so that they add up to what `bilm test` measures.
 
   bilm score text.txt --model training-folder
   bilm score text.txt --model elmo --format tsv --totals
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="IN", help="text to score; - is standard input")
     text_job.add_predictor(parser)
     parser.add_argument(
-        "--totals", action="store_true", help="the sums of each sentence, without its tokens"
+        "--totals", action="store_true", help="write the sums of each sentence only, not its tokens"
     )
     text_job.add_result(parser)
 

@@ -1,9 +1,9 @@
 """Measure a model's perplexity on held-out text.
 
 Every token of the text is predicted by the full softmax; a word outside the vocabulary counts as
-<UNK>. Prints the perplexity of each direction and of both together, each sentence alone, as it is
-when vectors are computed. Where it differs by more than 3 % from that of the text read in its
-order, with the LSTM states carried from sentence to sentence, the latter is printed as well.
+<UNK>. Prints the perplexity of each direction and of both together. Each sentence is scored alone,
+as its vectors are computed alone. The perplexity of the text read in its order, with the LSTM
+states carried from sentence to sentence, is printed as well if it differs by more than 3 %.
 
   bilm test --save_dir model --test_prefix heldout.txt
 """

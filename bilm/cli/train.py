@@ -1,7 +1,7 @@
 """Train a model on tokenised text.
 
 The corpus is UTF-8 text, one sentence a line, tokens separated by white space. The vocabulary is
-one word a line: <S>, </S>, <UNK>, then the words by falling count (`bilm vocab` writes it).
+one word a line: <S>, </S>, <UNK>, then the words by decreasing count (`bilm vocab` writes it).
 
   bilm train --save_dir model --vocab_file vocab.txt --train_prefix 'corpus/train-*.txt'
 
@@ -9,9 +9,9 @@ The folder then holds checkpoints, options.json and the vocabulary (vocab.txt); 
 measures it and `bilm dump` writes its weights for use. When it was stopped, by Ctrl-C, a crash or
 a full disk, the same command resumes from the last checkpoint.
 
---n_gpus takes several GPUs of a machine. On several machines start the same command on each, with
-TF_CONFIG in the environment saying which are there and which this one is; the first of them writes
---save_dir, which all of them must see:
+--n_gpus uses several GPUs of a machine. To use several machines, start the same command on each of
+them, with the environment variable TF_CONFIG naming all of them and the index of this one. The
+first one writes --save_dir, which all of them must be able to read:
 
   TF_CONFIG='{"cluster": {"worker": ["HOST1:PORT", "HOST2:PORT"]},
               "task": {"type": "worker", "index": 0}}' bilm train ...
