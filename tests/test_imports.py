@@ -23,7 +23,7 @@ LINES = (
     ("network",),
     ("embedding",),
     ("conversion", "elmo", "model", "training"),
-    ("prediction", "serving"),
+    ("description", "prediction", "serving"),
     ("demo",),
     ("cli",),
     ("__main__",),

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 from typing import Any
 
@@ -31,9 +30,11 @@ def run(args: argparse.Namespace) -> int:
     """Print what a model is."""
     source = flags.model_source(args)
     import_tensorflow()
-    from bilm.model.description import describe_model
+    from bilm.description import describe_model, describe_training
+    from bilm.training.checkpoint import holds_model
 
-    if isinstance(source, str) and _is_training(source):
+    # A folder that has checkpoints and weights is asked for what it was made by.
+    if isinstance(source, str) and os.path.isdir(source) and holds_model(source):
         facts = describe_training(source)
     else:
         facts = describe_model(source)
@@ -43,73 +44,6 @@ def run(args: argparse.Namespace) -> int:
         for name, text in human_text(facts):
             print(f"{name:<14}{text}")
     return 0
-
-
-def _is_training(source: str) -> bool:
-    """A folder with checkpoints; one that has weights as well is asked for what it was made by."""
-    from bilm.training.checkpoint import holds_model
-
-    return os.path.isdir(source) and holds_model(source)
-
-
-def describe_training(save_dir: str) -> dict[str, Any]:
-    """The facts of a training folder: those of its options, its newest checkpoint and its run."""
-    from bilm.model.description import count_parameters, describe_options, describe_vocabulary
-    from bilm.options import Options
-    from bilm.training import load_options_latest_checkpoint
-    from bilm.training.checkpoint import read_record, read_step
-    from bilm.training.checkpoint_reader import open_checkpoint
-
-    values, checkpoint = load_options_latest_checkpoint(save_dir)
-    options = Options.from_dict(values, training=True, source=save_dir)
-    shapes = open_checkpoint(checkpoint).get_variable_to_shape_map()
-    weights = {
-        name: tuple(shape)
-        for name, shape in shapes.items()
-        if name.startswith("lm/") and not name.endswith("/Adagrad")
-    }
-    record = read_record(checkpoint) or {}
-    vocabulary = os.path.join(save_dir, "vocab.txt")
-    return {
-        "model": save_dir,
-        "kind": "training",
-        **describe_options(options, options.n_tokens_vocab),
-        "parameters": count_parameters(weights),
-        "vocabulary": describe_vocabulary(vocabulary if os.path.exists(vocabulary) else None),
-        "training": {
-            "checkpoint": os.path.basename(checkpoint),
-            "step": read_step(checkpoint),
-            "tokens_per_step": math.prod(
-                record.get("batch_shape", (options.batch_size, options.unroll_steps))
-            ),
-            "batch_size": options.batch_size,
-            "unroll_steps": options.unroll_steps,
-            "n_train_tokens": options.n_train_tokens,
-            "n_epochs": options.n_epochs,
-            "n_tokens_vocab": options.n_tokens_vocab,
-            "reset_rate": options.reset_rate,
-            "dropout": options.dropout,
-            "learning_rate": options.learning_rate,
-            "sampled_softmax": options.sample_softmax,
-            "train_perplexity": record.get("train_perplexity"),
-            "seed": record.get("seed"),
-            "log": _last_line(os.path.join(save_dir, "train_log.jsonl")),
-        },
-    }
-
-
-def _last_line(path: str) -> dict[str, Any] | None:
-    """The last whole line of a log; None if there is none."""
-    if not os.path.exists(path):
-        return None
-    last = None
-    with open(path, encoding="utf-8", errors="replace") as log:
-        for line in log:
-            try:
-                last = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-    return last if isinstance(last, dict) else None
 
 
 def human_text(facts: dict[str, Any]) -> list[tuple[str, str]]:

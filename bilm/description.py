@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
 import os
 from collections.abc import Mapping
@@ -13,6 +14,9 @@ from bilm.model.container import ModelSource, open_container
 from bilm.model.loading import count_embedded_tokens, load_network, read_options
 from bilm.network import build_network
 from bilm.options import Options
+from bilm.training import load_options_latest_checkpoint
+from bilm.training.checkpoint import read_record, read_step
+from bilm.training.checkpoint_reader import open_checkpoint
 from bilm.weights import (
     DICTIONARY_CHARACTERS,
     DICTIONARY_WORDS,
@@ -65,6 +69,68 @@ def describe_model(source: ModelSource) -> dict[str, Any]:
         facts["trained"] = read_training(files.weights)
         facts["vocabulary"] = describe_vocabulary(files.vocabulary)
     return facts
+
+
+def describe_training(save_dir: str) -> dict[str, Any]:
+    """The facts of a training folder: those of its options, its newest checkpoint and its run.
+
+    Returns a JSON-able dict: "model", "kind" ("training"), what `describe_options` gives,
+    "parameters" and "vocabulary" as for a pretrained model, and "training" (the checkpoint and its
+    step, the options of the run, the perplexity of the last batch, the seed, the log's last line).
+
+    Raises:
+        FileNotFoundError, InputError: see `load_options_latest_checkpoint`.
+    """
+    values, checkpoint = load_options_latest_checkpoint(save_dir)
+    options = Options.from_dict(values, training=True, source=save_dir)
+    shapes = open_checkpoint(checkpoint).get_variable_to_shape_map()
+    weights = {
+        name: tuple(shape)
+        for name, shape in shapes.items()
+        if name.startswith("lm/") and not name.endswith("/Adagrad")
+    }
+    record = read_record(checkpoint) or {}
+    vocabulary = os.path.join(save_dir, "vocab.txt")
+    return {
+        "model": save_dir,
+        "kind": "training",
+        **describe_options(options, options.n_tokens_vocab),
+        "parameters": count_parameters(weights),
+        "vocabulary": describe_vocabulary(vocabulary if os.path.exists(vocabulary) else None),
+        "training": {
+            "checkpoint": os.path.basename(checkpoint),
+            "step": read_step(checkpoint),
+            "tokens_per_step": math.prod(
+                record.get("batch_shape", (options.batch_size, options.unroll_steps))
+            ),
+            "batch_size": options.batch_size,
+            "unroll_steps": options.unroll_steps,
+            "n_train_tokens": options.n_train_tokens,
+            "n_epochs": options.n_epochs,
+            "n_tokens_vocab": options.n_tokens_vocab,
+            "reset_rate": options.reset_rate,
+            "dropout": options.dropout,
+            "learning_rate": options.learning_rate,
+            "sampled_softmax": options.sample_softmax,
+            "train_perplexity": record.get("train_perplexity"),
+            "seed": record.get("seed"),
+            "log": _last_line(os.path.join(save_dir, "train_log.jsonl")),
+        },
+    }
+
+
+def _last_line(path: str) -> dict[str, Any] | None:
+    """The last whole line of a log; None if there is none."""
+    if not os.path.exists(path):
+        return None
+    last = None
+    with open(path, encoding="utf-8", errors="replace") as log:
+        for line in log:
+            try:
+                last = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+    return last if isinstance(last, dict) else None
 
 
 def describe_vocabulary(path: Any) -> dict[str, Any] | None:
