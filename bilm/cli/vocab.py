@@ -3,8 +3,8 @@
 The corpus is UTF-8 text (plain, .gz, .xz), its tokens separated by white space; quote globs or not.
 The vocabulary is <S>, </S>, <UNK>, then the words by decreasing count, words of equal count in the
 order of their characters. Counts are exact; memory grows with the number of different words, not
-with the text. Prints the tokens and types of the text, the words kept, and how many of the tokens they
-cover.
+with the text. Prints the tokens and types of the text, the words kept, and how many of the tokens
+they cover.
 
   bilm vocab 'corpus/train-*.txt' --out vocab.txt --min_count 3
 """
