@@ -114,10 +114,11 @@ def test_shard_says_what_it_made_and_what_comes_next(folder, capsys):
 def test_commands_that_come_next_run_as_printed(folder, capsys):
     """With a model that is small enough for a test in the place of the default one."""
     assert main(["shard", "train-*.txt", "--out_dir", "corpus", "--heldout", "9"]) == 0
-    for line in capsys.readouterr().out.splitlines()[4:]:
-        words = shlex.split(line)
+    commands = [shlex.split(line) for line in capsys.readouterr().out.splitlines()[4:]]
+    assert [words[1] for words in commands] == ["vocab", "train"]
+    for words in commands:
         small = ["--options_file", "options.json"] if words[1] == "train" else []
-        assert main([*words[1:], *small]) == 0, line
+        assert main([*words[1:], *small]) == 0, words
     assert (folder / "model" / "checkpoint").exists()
 
 

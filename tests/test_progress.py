@@ -79,6 +79,8 @@ def test_steps_of_a_job_have_their_own_rate_and_time(log, clock):
 def test_nothing_is_written_where_nothing_was_done(log, clock):
     with ProgressDisplay(log, clock):
         pass
+    with ProgressDisplay(log, clock, quiet=True) as display:
+        display.update("reading", 1, 1)
     assert log.getvalue() == ""
 
 

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import os
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bilm.cli.terminal import note
@@ -102,19 +103,6 @@ def open_corpus(
     return kind(filepattern, vocabulary, **settings)
 
 
-def keep_vocabulary(vocab_file: str, save_dir: str) -> None:
-    """Copy the vocabulary beside the checkpoints, where every later verb finds it."""
-    kept = os.path.join(save_dir, VOCABULARY_NAME)
-    if os.path.exists(kept):
-        return
-    with (
-        open_text(vocab_file) as words,
-        atomic_write(kept) as temporary,
-        open(temporary, "w", encoding="utf-8") as copy,
-    ):
-        copy.writelines(words)
-
-
 def find_vocabulary(args: argparse.Namespace) -> str:
     """--vocab_file, or the vocabulary in --save_dir; they are the same if both are there.
 
@@ -202,7 +190,7 @@ def _train(args: argparse.Namespace, job: Job, corpus: Any, heldout: Any) -> Tra
             show(event)
             # After a step, whatever could be wrong with the input has been found.
             if job.replicas.worker.is_chief:
-                _keep_vocabularies(job.vocab_file, args.save_dir)
+                _keep_vocabulary(job.vocab_file, args.save_dir)
 
         try:
             return train(
@@ -266,14 +254,15 @@ def _heldout_text(event: TrainingProgress) -> str:
     return f"step {event.step:,}: held-out perplexity {float(perplexity):,.1f}{parts}{best}"
 
 
-def _keep_vocabularies(vocab_file: str, save_dir: str) -> None:
-    """Beside the checkpoints and beside the best one, so that each folder is whole."""
+def _keep_vocabulary(vocab_file: str, save_dir: str) -> None:
+    """Copy it beside the checkpoints and beside the best one, so that each folder is complete."""
     from bilm.training.best import BEST_FOLDER
 
-    keep_vocabulary(vocab_file, save_dir)
-    best = os.path.join(save_dir, BEST_FOLDER)
-    if os.path.isdir(best):
-        keep_vocabulary(vocab_file, best)
+    for folder in (save_dir, os.path.join(save_dir, BEST_FOLDER)):
+        kept = os.path.join(folder, VOCABULARY_NAME)
+        if os.path.isdir(folder) and not os.path.exists(kept):
+            with open_text(vocab_file) as words, atomic_write(kept) as temporary:
+                Path(temporary).write_text(words.read(), encoding="utf-8")
 
 
 def _what_is_saved(args: argparse.Namespace) -> str:
