@@ -93,6 +93,6 @@ def _run(args: argparse.Namespace, program: str) -> int:
 
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror is not None:
-        place = "" if error.filename is None else f"{error.filename}: "
-        return f"{place}{error.strerror}."
+        file = "" if error.filename is None else f"{error.filename}: "
+        return f"{file}{error.strerror}."
     return " ".join(str(error).splitlines())
