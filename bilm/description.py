@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import os
 from collections.abc import Mapping
 from typing import Any
 
+from bilm.checkpoints import open_checkpoint
 from bilm.data import Vocabulary
-from bilm.model.container import ModelSource, open_container
-from bilm.model.loading import count_embedded_tokens, load_network, read_options
+from bilm.errors import InputError
+from bilm.model.loading import count_embedded_tokens, load_network
+from bilm.model_files import ModelFiles
 from bilm.network import build_network
 from bilm.options import Options
-from bilm.training import load_options_latest_checkpoint
 from bilm.training.checkpoint import read_record, read_step
-from bilm.training.checkpoint_reader import open_checkpoint
+from bilm.training.log import read_log
 from bilm.weights import (
     DICTIONARY_CHARACTERS,
     DICTIONARY_WORDS,
     SOFTMAX_B,
     SOFTMAX_W,
+    STATES,
     VOCABULARY,
     dataset_shapes,
     read_training,
@@ -31,78 +32,79 @@ _SOFTMAX = "softmax/"
 _TEXTS = {VOCABULARY, DICTIONARY_CHARACTERS, DICTIONARY_WORDS}
 
 
-def describe_model(source: ModelSource) -> dict[str, Any]:
+def describe_model(files: ModelFiles) -> dict[str, Any]:
     """The facts of a pretrained model; its weights are loaded, so that what is said is so.
 
     Returns a JSON-able dict: "model", "kind" ("weights"), what `describe_options` gives,
     "parameters" (the numbers of the token encoder, of the LSTMs and in total, and of a softmax),
     "predicts" (the words of the softmax, or None), "weights" (file, bytes, and the names of
     datasets that are not used), "trained" (how, see `bilm.weights.read_training`; None if the file
-    does not say), and "vocabulary" (file and words), or None.
+    does not say), "initial_states" ("zeros", or "own" if the file holds some), and "vocabulary"
+    (file and words), or None.
 
     Raises:
-        FileNotFoundError, InputError: as for `ELMo.from_pretrained`.
+        FileNotFoundError, InputError: a file is not there, or not what it should be; or they do
+            not fit each other.
     """
-    with open_container(source) as files:
-        options = read_options(files.options)
-        n_tokens = None if options.char_cnn else count_embedded_tokens(files.weights)
-        network = build_network(options, n_tokens)
-        table = network.weight_table()
-        load_network(network, files.weights)
-        used = {name for weight in table for name in (weight.dataset, weight.odd_dataset)}
-        facts: dict[str, Any] = {"model": files.source, "kind": "weights"}
-        facts |= describe_options(options, n_tokens)
-        shapes = dataset_shapes(files.weights)
-        softmax = {name: shape for name, shape in shapes.items() if name in (SOFTMAX_W, SOFTMAX_B)}
-        facts["parameters"] = count_parameters(
-            {weight.dataset or "": tuple(weight.variable.shape) for weight in table} | softmax
-        )
-        # With the softmax and its words the file scores text as well.
-        facts["predicts"] = (
-            softmax[SOFTMAX_B][0] if {SOFTMAX_B, VOCABULARY} <= set(shapes) else None
-        )
-        facts["weights"] = {
-            "file": os.path.basename(files.weights),
-            "bytes": os.path.getsize(files.weights),
-            "other_datasets": sorted(set(shapes) - used - set(softmax) - _TEXTS),
-        }
-        facts["trained"] = read_training(files.weights)
-        facts["vocabulary"] = describe_vocabulary(files.vocabulary)
+    options = files.read_options()
+    n_tokens = None if options.char_cnn else count_embedded_tokens(files.weights)
+    network = build_network(options, n_tokens)
+    table = network.weight_table()
+    load_network(network, files.weights)
+    used = {name for weight in table for name in (weight.dataset, weight.odd_dataset)}
+    facts: dict[str, Any] = {"model": files.source, "kind": "weights"}
+    facts |= describe_options(options, n_tokens)
+    shapes = dataset_shapes(files.weights)
+    softmax = {name: shape for name, shape in shapes.items() if name in (SOFTMAX_W, SOFTMAX_B)}
+    facts["parameters"] = count_parameters(
+        {weight.dataset or "": tuple(weight.variable.shape) for weight in table} | softmax
+    )
+    # With the softmax and its words the file scores text as well.
+    facts["predicts"] = softmax[SOFTMAX_B][0] if {SOFTMAX_B, VOCABULARY} <= set(shapes) else None
+    facts["weights"] = {
+        "file": os.path.basename(files.weights),
+        "bytes": os.path.getsize(files.weights),
+        "other_datasets": sorted(
+            name
+            for name in set(shapes) - used - set(softmax) - _TEXTS
+            if not name.startswith(STATES)
+        ),
+    }
+    facts["trained"] = read_training(files.weights)
+    facts["initial_states"] = "own" if any(n.startswith(STATES) for n in shapes) else "zeros"
+    facts["vocabulary"] = describe_vocabulary(files.vocabulary)
     return facts
 
 
-def describe_training(save_dir: str) -> dict[str, Any]:
-    """The facts of a training folder: those of its options, its newest checkpoint and its run.
+def describe_training(files: ModelFiles) -> dict[str, Any]:
+    """The facts of a training run: those of its options, its newest checkpoint and its log.
 
     Returns a JSON-able dict: "model", "kind" ("training"), what `describe_options` gives,
     "parameters" and "vocabulary" as for a pretrained model, and "training" (the checkpoint and its
     step, the options of the run, the perplexity of the last batch, the seed, the log's last line).
 
     Raises:
-        FileNotFoundError, InputError: see `load_options_latest_checkpoint`.
+        FileNotFoundError, InputError: a file is not there, or not what it should be.
     """
-    values, checkpoint = load_options_latest_checkpoint(save_dir)
-    options = Options.from_dict(values, training=True, source=save_dir)
+    options, checkpoint = files.read_options(), os.fspath(files.weights)
     shapes = open_checkpoint(checkpoint).get_variable_to_shape_map()
     weights = {
         name: tuple(shape)
         for name, shape in shapes.items()
         if name.startswith("lm/") and not name.endswith("/Adagrad")
     }
-    record = read_record(checkpoint) or {}
-    vocabulary = os.path.join(save_dir, "vocab.txt")
+    record = read_record(checkpoint)
+    shape = (options.batch_size, options.unroll_steps) if record is None else record.batch_shape
     return {
-        "model": save_dir,
+        "model": files.source,
         "kind": "training",
         **describe_options(options, options.n_tokens_vocab),
         "parameters": count_parameters(weights),
-        "vocabulary": describe_vocabulary(vocabulary if os.path.exists(vocabulary) else None),
+        "vocabulary": describe_vocabulary(files.vocabulary),
         "training": {
             "checkpoint": os.path.basename(checkpoint),
             "step": read_step(checkpoint),
-            "tokens_per_step": math.prod(
-                record.get("batch_shape", (options.batch_size, options.unroll_steps))
-            ),
+            "tokens_per_step": math.prod(shape),
             "batch_size": options.batch_size,
             "unroll_steps": options.unroll_steps,
             "n_train_tokens": options.n_train_tokens,
@@ -112,25 +114,19 @@ def describe_training(save_dir: str) -> dict[str, Any]:
             "dropout": options.dropout,
             "learning_rate": options.learning_rate,
             "sampled_softmax": options.sample_softmax,
-            "train_perplexity": record.get("train_perplexity"),
-            "seed": record.get("seed"),
-            "log": _last_line(os.path.join(save_dir, "train_log.jsonl")),
+            "train_perplexity": record and record.train_perplexity,
+            "seed": record and record.settings.seed,
+            "log": _last_line(os.path.dirname(checkpoint)),
         },
     }
 
 
-def _last_line(path: str) -> dict[str, Any] | None:
-    """The last whole line of a log; None if there is none."""
-    if not os.path.exists(path):
+def _last_line(folder: str) -> dict[str, Any] | None:
+    """The last whole line of a run's log; None if there is none."""
+    try:
+        return read_log(folder)[-1]
+    except (FileNotFoundError, InputError):
         return None
-    last = None
-    with open(path, encoding="utf-8", errors="replace") as log:
-        for line in log:
-            try:
-                last = json.loads(line)
-            except json.JSONDecodeError:
-                continue
-    return last if isinstance(last, dict) else None
 
 
 def describe_vocabulary(path: Any) -> dict[str, Any] | None:

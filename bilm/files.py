@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 PathLike = str | os.PathLike[str]
 
+# The files of a model folder; a training folder has the last two as well.
+WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE = "model.hdf5", "options.json", "vocab.txt"
 COMPRESSED = (".gz", ".xz")
 """Endings of text files that are read as compressed."""
 

@@ -31,6 +31,8 @@ LSTM_GROUPS = ("RNN_", "rnn")
 SOFTMAX_W, SOFTMAX_B, VOCABULARY = "softmax/W", "softmax/b", "vocabulary/words"
 # The tokens of a dictionary by rows, as UTF-8 bytes, one a line.
 DICTIONARY_CHARACTERS, DICTIONARY_WORDS = "tokens/characters", "tokens/words"
+# The states in which texts begin, if they are not zeros: states/DIRECTION/LAYER/c and h.
+STATES = "states/"
 # An attribute of the file: how the model was trained, a JSON object.
 TRAINING = "training"
 
@@ -167,6 +169,40 @@ def load_hdf5(path: PathLike, table: Sequence[Weight], also: Iterable[str] = ())
     with open_hdf5(path) as file:
         for dataset, weight in wanted.items():
             weight.variable.assign(file[found[dataset]][...].astype(np.float32))
+
+
+def named_states(states: Sequence[Sequence[Any]]) -> dict[str, Any]:
+    """The LSTM states of each direction, (1, ...), or variables of their shape, by datasets."""
+    return {
+        f"{STATES}{d}/{i}/{part}": value
+        for d, of_direction in enumerate(states)
+        for i, state in enumerate(of_direction)
+        for part, value in state._asdict().items()
+    }
+
+
+def load_initial_states(path: PathLike, stacks: Sequence[LSTMStack]) -> bool:
+    """Set the states in which texts begin from a weights file; return whether it holds any.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: the file is not HDF5, or states are missing, superfluous or of another shape.
+    """
+    variables = named_states([stack.initial for stack in stacks])
+    shapes = {n: shape for n, shape in dataset_shapes(path).items() if n.startswith(STATES)}
+    if not shapes:
+        return False
+    expected = {name: tuple(variable.shape) for name, variable in variables.items()}
+    problems = [
+        f"{name}: shape {expected.get(name)} is expected, not {shapes.get(name)}"
+        for name in sorted(expected | shapes)
+        if expected.get(name) != shapes.get(name)
+    ]
+    raise_all(path, problems)
+    with open_hdf5(path) as file:
+        for name, variable in variables.items():
+            variable.assign(file[name][...].astype(np.float32))
+    return True
 
 
 def dataset_shapes(path: PathLike) -> dict[str, tuple[int, ...]]:

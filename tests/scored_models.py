@@ -32,7 +32,7 @@ class Model:
         table = LanguageModel(self.options, seed=None).weight_table()
         tensors = {w.checkpoint: self.weights[hdf5_name(w.checkpoint)] for w in table}
         folder.mkdir(exist_ok=True)
-        self.prefix = save_checkpoint(folder, 5, tensors, {}, 1)
+        self.prefix = save_checkpoint(folder, 5, tensors)
         (folder / "options.json").write_text(json.dumps(self.options), encoding="utf-8")
         (folder / "vocab.txt").write_text("\n".join(VOCABULARY) + "\n", encoding="utf-8")
         self.folder = folder

@@ -1,11 +1,14 @@
-"""Checkpoints: the folder and the names of the original's, what is damaged, what is dumped."""
+"""Checkpoints: the folder and the names of the original's, what is damaged, what is kept, what is
+recorded, what is dumped."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import logging
 import os
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,17 +16,25 @@ import tensorflow as tf
 
 import bilm
 from bilm import Options
+from bilm.checkpoints import (
+    holds_checkpoint,
+    list_checkpoints,
+    open_checkpoint,
+    read_checkpoint,
+)
 from bilm.errors import InputError
 from bilm.training import LanguageModel
 from bilm.training.checkpoint import (
-    checkpoints,
-    holds_model,
+    HeldoutState,
+    RunRecord,
+    RunSettings,
+    keep_best,
     load_variables,
     read_record,
     read_step,
     save_checkpoint,
 )
-from bilm.training.checkpoint_reader import open_checkpoint, read_checkpoint
+from bilm.training.optimizer import Schedule
 from tests import oracle
 from tests.small_runs import checkpoint_tensors, small_options, write_corpus
 
@@ -64,8 +75,9 @@ def test_the_folder_of_a_run(model_folder):
     state = tf.train.get_checkpoint_state(str(model_folder))
     names = [os.path.basename(path) for path in state.all_model_checkpoint_paths]
     assert names == ["model.ckpt-1", "model.ckpt-2", "model.ckpt-3"]
-    assert holds_model(model_folder) and not holds_model(model_folder.parent)
-    assert checkpoints(model_folder) == [str(model_folder / f"model.ckpt-{n}") for n in (1, 2, 3)]
+    assert holds_checkpoint(model_folder) and not holds_checkpoint(model_folder.parent)
+    prefixes = {n: str(model_folder / f"model.ckpt-{n}") for n in (1, 2, 3)}
+    assert list_checkpoints(model_folder) == prefixes
 
 
 def test_names_in_a_checkpoint_are_the_originals(golden, model_folder):
@@ -90,7 +102,7 @@ def test_the_newest_checkpoint_and_the_options(model_folder):
     options, prefix = bilm.load_options_latest_checkpoint(str(model_folder))
     assert prefix == str(model_folder / "model.ckpt-3")
     assert Options.from_dict(options, training=True).n_epochs == 9
-    assert read_step(prefix) == 3 and read_record(prefix)["done"] == 3
+    assert read_step(prefix) == 3 and read_record(prefix).done == 3
 
 
 def test_a_checkpoint_of_the_original_has_no_record(golden):
@@ -167,7 +179,7 @@ def test_folders_without_a_checkpoint_to_load(copy, tmp_path):
 
 
 def save(folder, step, keep=2):
-    return save_checkpoint(folder, step, {"lm/a": np.full(3, step, np.float32)}, {}, keep)
+    return save_checkpoint(folder, step, {"lm/a": np.full(3, step, np.float32)}, keep=keep)
 
 
 def test_checkpoints_that_are_written_one_after_the_other(tmp_path):
@@ -175,7 +187,7 @@ def test_checkpoints_that_are_written_one_after_the_other(tmp_path):
         prefix = save(tmp_path, step)
         assert prefix == str(tmp_path / f"model.ckpt-{step}")
         np.testing.assert_array_equal(checkpoint_tensors(prefix)["lm/a"], [step] * 3)
-    assert checkpoints(tmp_path) == [str(tmp_path / f"model.ckpt-{n}") for n in (10, 100)]
+    assert list_checkpoints(tmp_path) == {n: str(tmp_path / f"model.ckpt-{n}") for n in (10, 100)}
     text = (tmp_path / "checkpoint").read_text(encoding="utf-8")
     assert text == (
         'model_checkpoint_path: "model.ckpt-100"\n'
@@ -192,7 +204,7 @@ def test_a_checkpoint_that_cannot_be_written_leaves_what_was_there(tmp_path):
     with pytest.raises(OSError):
         save(tmp_path, 2)
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
-    assert checkpoints(tmp_path) == [str(tmp_path / "model.ckpt-1")]
+    assert list_checkpoints(tmp_path) == {1: str(tmp_path / "model.ckpt-1")}
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(OSError, match=r"file/model\.ckpt-1: cannot be written: "):
         save(tmp_path / "file", 1)
@@ -290,3 +302,151 @@ def test_checkpoints_that_are_not_there_or_damaged(golden, tmp_path):
         open_checkpoint(str(tmp_path / "a"))
     with pytest.raises(InputError, match=r"/b: lm/softmax/b is damaged or cut off: "):
         read_checkpoint(str(tmp_path / "b"), {"lm/softmax/b": (109,)}, ["lm/", "global", "train"])
+
+
+# Which are kept
+
+
+def test_later_checkpoints_and_leftovers_go_with_the_next_one(tmp_path):
+    for step in (10, 20, 30):
+        save(tmp_path, step)
+    (tmp_path / ".model.ckpt-0123.index").write_bytes(b"left by a crash")
+    save(tmp_path, 15, keep=1)
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == ["checkpoint", "model.ckpt-15.data-00000-of-00001", "model.ckpt-15.index"]
+
+
+def test_the_best_checkpoint_outlives_the_others(tmp_path):
+    (tmp_path / "options.json").write_text("{}", encoding="utf-8")
+    for step in (10, 20, 30):
+        prefix = save(tmp_path, step, keep=1)
+        if step < 30:
+            best = keep_best(tmp_path, prefix)
+    assert best == str(tmp_path / "best" / "model.ckpt-20")
+    names = sorted(path.name for path in (tmp_path / "best").iterdir())
+    data = "model.ckpt-20.data-00000-of-00001"
+    assert names == ["checkpoint", data, "model.ckpt-20.index", "options.json"]
+    assert 'model_checkpoint_path: "model.ckpt-20"' in (tmp_path / "best/checkpoint").read_text()
+
+
+def test_the_best_checkpoint_where_files_cannot_be_linked(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise PermissionError("no links here")
+
+    monkeypatch.setattr(os, "link", refuse)
+    (tmp_path / "options.json").write_text("{}", encoding="utf-8")
+    prefix = save(tmp_path, 10)
+    best = keep_best(tmp_path, prefix)
+    assert Path(f"{best}.index").read_bytes() == Path(f"{prefix}.index").read_bytes()
+
+
+# The record
+
+
+RECORD = RunRecord(
+    step=9,
+    done=7,
+    batch_shape=(3, 4),
+    seconds=1.5,
+    train_perplexity=float("inf"),
+    settings=RunSettings(5, "bfloat16", Schedule("cosine", 2), "elmo"),
+    heldout=HeldoutState(20.5, 8, 1, 9, 42),
+    iterator_state=[{"shard": 1}, None],
+)
+
+
+def written(folder, text):
+    """A checkpoint whose record is this text."""
+    prefix = str(folder / "model.ckpt-9")
+    tf.raw_ops.SaveV2(
+        prefix=prefix,
+        tensor_names=["bilm/record"],
+        shape_and_slices=[""],
+        tensors=[tf.constant(text)],
+    )
+    return prefix
+
+
+def test_a_record_is_read_as_it_was_written(tmp_path):
+    prefix = save_checkpoint(tmp_path, 9, {"x": np.ones(3, np.float32)}, RECORD)
+    assert read_record(prefix) == RECORD and read_step(prefix) == 9
+    alone = dataclasses.replace(RECORD, iterator_state=[{"shard": 1}])
+    assert alone.to_dict()["iterator_state"] == {"shard": 1}
+    assert RunRecord.from_dict(alone.to_dict() | {"batch_shape": [3, 4]}, "") == alone
+    assert np.isinf(tf.train.load_checkpoint(prefix).get_tensor("train_perplexity"))
+
+
+def test_a_record_of_an_earlier_version(tmp_path):
+    values = RECORD.to_dict()
+    values["place"] = values.pop("iterator_state")[0]
+    record = read_record(written(tmp_path, json.dumps(values)))
+    assert record.iterator_state == [{"shard": 1}] and record.heldout == RECORD.heldout
+
+
+WRONG = [
+    ("step", -1, "a whole number from 0 is expected, not -1"),
+    ("step", 2.0, "a whole number from 0 is expected, not 2.0"),
+    ("done", True, "a whole number from 0 is expected, not True"),
+    ("seed", None, "a whole number from 0 is expected, not None"),
+    ("batch_shape", [3], r"a list of two whole numbers from 1 is expected, not \[3\]"),
+    ("batch_shape", [3, 0], r"a list of two whole numbers from 1 is expected, not \[3, 0\]"),
+    ("batch_shape", 12, "a list of two whole numbers from 1 is expected, not 12"),
+    ("seconds", float("inf"), "a finite number from 0 is expected, not inf"),
+    ("train_perplexity", "low", "a number from 0 is expected, not 'low'"),
+    ("iterator_state", [], r"an object or null, or a list of them is expected, not \[\]"),
+    ("iterator_state", [3], r"an object or null, or a list of them is expected, not \[3\]"),
+    ("run", [], r"an object is expected, not \[\]"),
+    ("run.precision", "half", "one of float32, bfloat16 is expected, not 'half'"),
+    ("run.init_from", 3, "a path or null is expected, not 3"),
+    ("run.schedule", "linear", "an object is expected, not 'linear'"),
+    ("run.schedule.kind", ["linear"], "one of constant, linear, cosine is expected, not "),
+    ("run.schedule.warmup_steps", -3, "a whole number from 0 is expected, not -3"),
+    ("heldout", None, "an object is expected, not None"),
+    ("heldout.best", -2.0, "a number from 0, or null is expected, not -2.0"),
+    ("heldout.best_step", "3", "a whole number from 0, or null is expected, not '3'"),
+    ("heldout.since_best", None, "a whole number from 0 is expected, not None"),
+    ("heldout.measured_at", 1.5, "a whole number from 0, or null is expected, not 1.5"),
+    ("heldout.n_predictions", -1, "a whole number from 0, or null is expected, not -1"),
+]
+
+
+@pytest.mark.parametrize(("key", "value", "message"), WRONG)
+def test_a_value_of_a_record_that_is_not_right(tmp_path, key, value, message):
+    values = json.loads(json.dumps(RECORD.to_dict()))
+    *parents, name = key.split(".")
+    inner = values
+    for parent in parents:
+        inner = inner[parent]
+    inner[name] = value
+    with pytest.raises(InputError, match=f"model.ckpt-9: bilm/record: {key}: {message}"):
+        read_record(written(tmp_path, json.dumps(values)))
+    del inner[name]
+    with pytest.raises(InputError, match=f"bilm/record: {key}: .* is expected; it is missing"):
+        read_record(written(tmp_path, json.dumps(values)))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "JSON in UTF-8 is expected: Expecting"),
+        (b'{"step": "\xff"}', "JSON in UTF-8 is expected: 'utf-8' codec"),
+        ("[]", r"an object is expected, not \[\]"),
+        (3.5, "JSON in UTF-8 is expected: the JSON object must be str"),
+    ],
+)
+def test_a_record_that_is_none(tmp_path, text, message):
+    with pytest.raises(InputError, match=f"model.ckpt-9: bilm/record: {message}"):
+        read_record(written(tmp_path, text))
+
+
+@pytest.mark.parametrize("step", [[1.0, 2.0], float("nan"), -1.0, "nine"])
+def test_a_step_that_is_none(tmp_path, step):
+    prefix = str(tmp_path / "model.ckpt-9")
+    tf.raw_ops.SaveV2(
+        prefix=prefix,
+        tensor_names=["global_step"],
+        shape_and_slices=[""],
+        tensors=[tf.constant(step)],
+    )
+    with pytest.raises(InputError, match="global_step: a number from 0 is expected, not"):
+        read_step(prefix)

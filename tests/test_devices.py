@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import resource
@@ -87,8 +88,8 @@ def assert_same(checkpoint, other):
     expected = checkpoint_tensors(other)
     for name, value in checkpoint_tensors(checkpoint).items():
         np.testing.assert_array_equal(value, expected[name], err_msg=name)
-    records = [read_record(prefix) | {"seconds": 0} for prefix in (checkpoint, other)]
-    assert records[0] == records[1]
+    mine, theirs = (dataclasses.replace(read_record(p), seconds=0) for p in (checkpoint, other))
+    assert mine == theirs
 
 
 def test_two_devices_are_one_with_twice_the_rows(job, tmp_path):
@@ -115,8 +116,8 @@ def test_two_processes_are_one_with_the_rows_of_both(job, tmp_path):
     assert [json.loads(line)["step"] for line in log] == [1, 3, 6, 6]
     pieces = job | {"save_dir": str(tmp_path / "pieces")}
     stopped = [result(process) for process in start_two(pieces | {"stop": 2})]
-    states = read_record(stopped[0][0])["iterator_state"]
-    assert [(state["worker"], state["n_workers"]) for state in states] == [(0, 2), (1, 2)]
+    places = read_record(stopped[0][0]).iterator_state
+    assert [(place["worker"], place["n_workers"]) for place in places] == [(0, 2), (1, 2)]
     again = [result(p) for p in start_two(pieces | {"checkpoint": stopped[0][0]})]
     assert_same(again[0][0], two[0][0])
 
@@ -135,14 +136,14 @@ def test_a_model_to_begin_with_and_a_schedule_on_two_devices(tmp_path):
 def test_another_number_of_workers_goes_on_with_the_shard(tmp_path):
     job = make_job(tmp_path, *KINDS["words, sampled"])
     two = [result(p) for p in start_two(job | {"save_dir": str(tmp_path / "two"), "stop": 2})]
-    load = min(place["load"] for place in read_record(two[0][0])["place"])
+    load = min(place["shard"] for place in read_record(two[0][0]).iterator_state)
     more = {"checkpoint": two[0][0], "stop": 3}
     one = as_one(job, tmp_path / "one", **more)
     said = one.communicate(timeout=300)[1]
     assert "now 4 by 4, workers were 2 and are now 1; the LSTM states start at zero" in said
     record = read_record(str(tmp_path / "one" / "model.ckpt-3"))
-    assert record["done"] == 3 and record["place"]["load"] >= load
-    assert (record["place"]["worker"], record["place"]["n_workers"]) == (0, 1)
+    assert record.done == 3 and record.iterator_state[0]["shard"] >= load
+    assert tuple(record.iterator_state[0][name] for name in ("worker", "n_workers")) == (0, 1)
 
 
 # The command
@@ -194,7 +195,7 @@ def wait_for_step(save_dir, step, process):
 
 def assert_same_end(save_dir, whole):
     assert_same(str(save_dir / "model.ckpt-10"), str(whole / "model.ckpt-10"))
-    best = json.loads(json.dumps(read_record(str(whole / "model.ckpt-10"))))["heldout"]["best_step"]
+    best = read_record(str(whole / "model.ckpt-10")).heldout.best_step
     assert (save_dir / "best" / f"model.ckpt-{best}.index").exists()
 
 

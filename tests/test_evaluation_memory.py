@@ -33,7 +33,7 @@ if what == "save":
     tensors = {}
     for weight in LanguageModel(options).weight_table():
         tensors[weight.checkpoint] = tensors[accumulator_name(weight)] = weight.variable.value
-    save_checkpoint(folder, 1, tensors, {}, 1)
+    save_checkpoint(folder, 1, tensors)
 elif what == "hold":
     model = LanguageModel(options, is_training=False, seed=None)
 else:

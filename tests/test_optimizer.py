@@ -1,4 +1,4 @@
-"""Adagrad against the formulas: dense and sparse gradients, repeated rows, the bound."""
+"""Adagrad against the formulas: dense and sparse gradients, repeated rows, the bound; schedules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.training.optimizer import Adagrad, sum_repeated_rows
+from bilm.errors import InputError
+from bilm.training.optimizer import Adagrad, Schedule, sum_repeated_rows
 from tests import oracle
 
 SHAPES = {"table": (7, 3), "matrix": (4, 5), "bias": (6,)}
@@ -137,3 +138,28 @@ def test_repeated_rows_are_summed():
     np.testing.assert_array_equal(summed.values, expected)
     dense = tf.ones((2, 2))
     assert sum_repeated_rows(dense) is dense
+
+
+# Schedules of the learning rate
+
+
+@pytest.mark.parametrize(
+    ("schedule", "factors"),
+    [
+        (Schedule(), [1, 1, 1, 1, 1]),
+        (Schedule("linear"), [1, 0.8, 0.6, 0.4, 0.2]),
+        (Schedule("cosine"), [1, 0.9045085, 0.6545085, 0.3454915, 0.0954915]),
+        (Schedule("constant", 2), [0.5, 1, 1, 1, 1]),
+        (Schedule("linear", 1), [1, 1, 0.75, 0.5, 0.25]),
+        (Schedule("cosine", 9), [1 / 9, 2 / 9, 3 / 9, 4 / 9, 5 / 9]),
+    ],
+)
+def test_factors_of_a_schedule(schedule, factors):
+    np.testing.assert_allclose([schedule.factor(step, 5) for step in range(5)], factors, rtol=1e-6)
+
+
+def test_schedules_that_are_none():
+    with pytest.raises(InputError, match="one of constant, linear, cosine is expected, not 'up'"):
+        Schedule("up")
+    with pytest.raises(InputError, match="warmup_steps: a whole number from 0"):
+        Schedule("linear", -1)

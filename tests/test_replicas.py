@@ -13,11 +13,17 @@ from bilm.data.sentences import IteratorState, RowPosition, Settings
 from bilm.errors import InputError, WorkerLostError, WorkersError
 from bilm.layers import BatchSlice, Dropout, LSTMStack
 from bilm.options import Options
-from bilm.training.cluster import ALONE, Worker, find_worker
 from bilm.training.feed import Feed
-from bilm.training.replicas import Replicas, find_devices, find_replicas
+from bilm.training.replicas import (
+    ALONE,
+    ProcessGroup,
+    Replicas,
+    Worker,
+    find_devices,
+    find_replicas,
+    find_worker,
+)
 from bilm.training.step import divide
-from bilm.training.team import Team
 from tests.small_runs import small_options, write_corpus
 
 # Which worker this is
@@ -53,12 +59,12 @@ def test_the_worker_that_tf_config_names(environment, worker):
         ("[]", r'TF_CONFIG: {"cluster": .* is expected, not \[\]'),
         ('{"cluster": 5}', 'is expected, not {"cluster": 5}'),
         ('{"cluster": {"worker": "a:1"}}', 'is expected, not the cluster {"worker": "a:1"}'),
-        ('{"cluster": {"ps": ["a:1"]}}', 'is expected, not the cluster {"ps"'),
+        ('{"cluster": {"ps": ["a:1"]}}', 'a task is a chief or a worker, not "ps": all of them '),
         ('{"cluster": {"worker": ["a:1"]}}', "its cluster has no task {}"),
         (config({"worker": ["a:1"]}, {"type": "worker", "index": 1})["TF_CONFIG"],
          'its cluster has no task {"type": "worker", "index": 1}'),
         (config({"worker": ["a:1"]}, {"type": "evaluator", "index": 0})["TF_CONFIG"],
-         'its cluster has no task {"type": "evaluator"'),
+         'not "evaluator": all of them train, in step, and measure the held-out text; '),
     ],
 )  # fmt: skip
 def test_a_tf_config_that_is_not_right(text, message):
@@ -91,48 +97,48 @@ def test_the_share_of_another_worker_is_refused(tmp_path):
         bilm.train(options, data, 1, tmp_path / "run", None)
 
 
-# What workers tell each other
+# What workers decide together
 
 
-def team_of_two(index, other):
+def group_of_two(index, other):
     """A worker that hears what the other one says: JSON, or a function of what it says itself."""
 
     def gather(values):
         said = np.frombuffer(f"{json.dumps(other)}\n".encode(), np.uint8).astype(np.float32)
         return np.concatenate([values, said] if index == 0 else [said, values])
 
-    return Team(Worker(index, 2), gather)
+    return ProcessGroup(Worker(index, 2), gather)
 
 
-def test_what_is_exchanged():
+def test_what_is_gathered():
     other = {"value": ["Größe", 0.1], "failed": False}
-    assert team_of_two(0, other).exchange({"a": 1}) == [{"a": 1}, ["Größe", 0.1]]
-    assert team_of_two(1, other).exchange() == [["Größe", 0.1], None]
-    assert Team().exchange(5) == [5]
+    assert group_of_two(0, other).all_gather({"a": 1}) == [{"a": 1}, ["Größe", 0.1]]
+    assert group_of_two(1, other).all_gather() == [["Größe", 0.1], None]
+    assert ProcessGroup().all_gather(5) == [5]
 
 
 def test_an_error_of_a_worker_is_raised_when_all_know():
     fine, failed = ({"value": None, "failed": failed} for failed in (False, True))
-    team = team_of_two(0, fine)
-    with team.own_work():
+    group = group_of_two(0, fine)
+    with group.deferred_errors():
         raise OSError("the disk is full")
-    with team.own_work():
+    with group.deferred_errors():
         raise InputError("a second one")
     with pytest.raises(OSError, match="the disk is full"):
-        team.exchange()
-    assert team.exchange() == [None, None]
+        group.all_gather()
+    assert group.all_gather() == [None, None]
     with pytest.raises(WorkersError, match="Worker 1 was stopped, and says why itself"):
-        team_of_two(0, failed).exchange()
-    with pytest.raises(InputError, match="at once"), Team().own_work():
+        group_of_two(0, failed).all_gather()
+    with pytest.raises(InputError, match="at once"), ProcessGroup().deferred_errors():
         raise InputError("at once")
 
 
 def test_workers_that_were_given_something_else():
-    team = team_of_two(0, {"value": {"seed": 1, "n_epochs": 2}, "failed": False})
+    group = group_of_two(0, {"value": {"seed": 1, "n_epochs": 2}, "failed": False})
     message = "the same command, files and folder: n_epochs is 3 for worker 0 and 2 for worker 1"
     with pytest.raises(InputError, match=message):
-        team.require_same({"seed": 1, "n_epochs": 3})
-    team.require_same({"seed": 1, "n_epochs": 2})
+        group.require_same({"seed": 1, "n_epochs": 3})
+    group.require_same({"seed": 1, "n_epochs": 2})
 
 
 def test_a_worker_that_is_lost_is_told_in_our_words():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -147,7 +149,7 @@ def test_a_batch_size_that_is_another(stopped, corpus, tmp_path, caplog):
 def test_the_text_goes_on_in_batches_of_another_shape(stopped, corpus):
     _, first = stopped
     data = corpus.data(run_options(), shuffle_on_load=True, seed=5)
-    state = IteratorState.from_dict(read_record(first.checkpoint)["iterator_state"])
+    state = IteratorState.from_dict(read_record(first.checkpoint).iterator_state[0])
     two = next(data.iter_distinct(2, STEPS, state=state.with_batches(2, STEPS))).streams[0]
     one = next(data.iter_distinct(1, 1, state=state.with_batches(1, 1))).streams[0]
     begin = data.vocab.bos
@@ -168,7 +170,7 @@ def with_state(first, folder, **changes):
 
 def test_a_state_under_its_earlier_names_is_resumed(stopped, whole, corpus, tmp_path):
     _, first = stopped
-    state = read_record(first.checkpoint)["iterator_state"]
+    state = read_record(first.checkpoint).iterator_state[0]
     place = {"load": state.pop("shard"), **state}
     again = train(corpus, tmp_path, with_state(first, tmp_path / "old", place=place))
     assert_same(again.checkpoint, whole.checkpoint)
@@ -194,3 +196,44 @@ def test_a_model_that_is_another(whole, corpus, tmp_path):
 def test_a_checkpoint_that_is_not_there(corpus, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"The checkpoint '.*ckpt-9\.index' does not exist"):
         train(corpus, tmp_path, str(tmp_path / "model" / "model.ckpt-9"))
+
+
+# Going back to an older checkpoint
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A corpus, options and a run of three steps, each saved."""
+    corpus = write_corpus(tmp_path_factory.mktemp("corpus"))
+    folder, options = tmp_path_factory.mktemp("run"), small_options()
+    data = corpus.data(options)
+    settings = {"save_minutes": 0, "keep_checkpoints": 9, "progress": lambda event: event.step == 3}
+    bilm.train(options, data, 1, folder, folder, **settings)
+    return folder, options, data
+
+
+def test_going_back_does_not_lose_newer_checkpoints(saved, tmp_path):
+    folder, options, data = saved
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    message = "ckpt-1: the folder has a newer checkpoint, model.ckpt-2, which would be lost. Go on"
+    with pytest.raises(InputError, match=message):
+        bilm.train(options, data, 1, folder, folder, str(folder / "model.ckpt-1"))
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    record = bilm.train(options, data, 1, tmp_path / "b", None, str(folder / "model.ckpt-1"))
+    assert record.n_steps == 3 and record.checkpoint == str(tmp_path / "b" / "model.ckpt-4")
+
+
+def test_going_back_from_damaged_checkpoints_replaces_them(saved, tmp_path):
+    folder, options, data = saved
+    shutil.copytree(folder, tmp_path / "run")
+    for step in (2, 3):
+        path = Path(tmp_path, "run", f"model.ckpt-{step}.data-00000-of-00001")
+        contents = bytearray(path.read_bytes())
+        contents[len(contents) // 2] ^= 1
+        path.write_bytes(contents)
+    _, prefix = bilm.load_options_latest_checkpoint(tmp_path / "run", verify=True)
+    assert prefix.endswith("model.ckpt-1")
+    again = bilm.train(options, data, 1, tmp_path / "run", None, prefix)
+    whole = bilm.train(options, data, 1, tmp_path / "whole", None)
+    for name, value in checkpoint_tensors(whole.checkpoint).items():
+        assert (checkpoint_tensors(again.checkpoint)[name] == value).all(), name

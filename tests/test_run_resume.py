@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import random
@@ -20,7 +21,7 @@ from bilm.cli import main
 from bilm.data import BidirectionalLMDataset, load_vocab
 from bilm.errors import InputError
 from bilm.training import load_options_latest_checkpoint, train
-from bilm.training.checkpoint import read_record
+from bilm.training.checkpoint import RunRecord, read_record
 from tests.command_line import OPTIONS, WORDS, Text, input_error
 
 # Each run takes seconds to trace.
@@ -78,10 +79,10 @@ def tensors_of(save_dir: Path) -> dict[str, np.ndarray]:
     return {name: reader.get_tensor(name) for name in names}
 
 
-def record_of(save_dir: Path) -> dict:
+def record_of(save_dir: Path) -> RunRecord:
     record = read_record(load_options_latest_checkpoint(save_dir)[1])
     assert record is not None
-    return {name: value for name, value in record.items() if name != "seconds"}
+    return dataclasses.replace(record, seconds=0)
 
 
 def log_of(save_dir: Path) -> list[dict]:
@@ -105,9 +106,7 @@ def assert_same_run(save_dir: Path, other: Path) -> None:
 def test_a_run_in_pieces_is_the_run_in_one(whole, text, tmp_path):
     whole, pieces = tmp_path / "whole", tmp_path / "pieces"
     record = train_here(text, whole)
-    assert (
-        record.n_steps == N_STEPS and record.best_step == record_of(whole)["heldout"]["best_step"]
-    )
+    assert record.n_steps == N_STEPS and record.best_step == record_of(whole).heldout.best_step
     assert [step for step, _ in record.heldout] == [7, 14, 21, 28, 35, 36]
     checkpoint = None
     for stop in (1, 13, 14, 27):

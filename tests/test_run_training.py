@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+import bilm
 from bilm.cli import main
 from bilm.data import BidirectionalLMDataset, load_vocab
 from bilm.errors import InputError, TrainingError
+from bilm.model_files import open_model
 from bilm.training import (
     LanguageModel,
     dump_weights,
@@ -24,9 +27,10 @@ from bilm.training import (
     test as score,
 )
 from bilm.training.checkpoint import load_variables
-from bilm.training.initial import find_source, load_source, require_same_network
-from bilm.training.run_log import read_log
+from bilm.training.fine_tuning import load_pretrained, require_same_network
+from bilm.training.log import read_log
 from tests.command_line import OPTIONS, Text, input_error, make_text, usage_error
+from tests.scored_models import ONE_LAYER, Model
 
 WORD_OPTIONS = {key: value for key, value in OPTIONS.items() if key != "char_cnn"}
 
@@ -86,16 +90,15 @@ def test_the_live_model_is_measured_as_its_checkpoint_is(watched):
 def test_events_and_log_tell_where_it_stands(watched):
     _, save_dir, events, record = watched
     assert [event.step for event in events] == list(range(1, 21))
-    assert all(event.n_steps == 20 and event.n_epochs == 1 and event.sampled for event in events)
+    assert all(event.n_steps == 20 and event.epoch == 1 for event in events)
     assert [event.step for event in events if event.heldout is not None] == [6, 12, 18]
-    assert events[0].tokens_per_second is None and events[0].seconds_left is None
-    assert events[-1].tokens_per_second > 0 and events[-1].seconds_left == 0
-    rates = [event.learning_rate for event in events]
-    np.testing.assert_allclose(rates, [0.5 * (1 - k / 20) for k in range(20)], rtol=1e-6)
     log = read_log(save_dir)
     trained = [line for line in log if "train_perplexity" in line]
     assert [line["step"] for line in trained] == [1, 10, 20]
     assert [line["tokens"] for line in trained] == [20, 200, 400]
+    rates = [line["learning_rate"] for line in trained]
+    np.testing.assert_allclose(rates, [0.5 * (1 - k / 20) for k in (0, 9, 19)], rtol=1e-6)
+    assert all(line["sampled"] for line in trained)
     assert [line["train_perplexity"] for line in trained] == [
         record.train_perplexity[k] for k in (0, 9, 19)
     ]
@@ -211,7 +214,7 @@ def test_rows_of_known_words_are_carried_over(kind, tmp_path):
     load_variables(record.checkpoint, trained.weight_table())
     before, model = values_of(trained), LanguageModel(new_options, seed=5)
     initial = values_of(model)
-    assert load_source(tmp_path / "run", text.vocabulary, model, vocabulary) == (7, 8)
+    assert load_pretrained(tmp_path / "run", text.vocabulary, model, vocabulary) == (7, 8)
     after = values_of(model)
     old = load_vocab(text.vocabulary, 12)
     for name, value in after.items():
@@ -225,7 +228,7 @@ def test_rows_of_known_words_are_carried_over(kind, tmp_path):
     weights = tmp_path / "weights.hdf5"
     dump_weights(tmp_path / "run", weights)
     model = LanguageModel(new_options, seed=5)
-    carried = load_source(weights, text.vocabulary, model, vocabulary)
+    carried = load_pretrained(weights, text.vocabulary, model, vocabulary)
     assert carried == (None if kind == "characters" else (7, 8))
     for name, value in values_of(model).items():
         expected = initial if name.startswith("lm/softmax") else after
@@ -233,7 +236,7 @@ def test_rows_of_known_words_are_carried_over(kind, tmp_path):
     whole = tmp_path / "whole.hdf5"
     dump_weights(tmp_path / "run", whole, with_softmax=True, vocab_file=text.vocabulary)
     model = LanguageModel(new_options, seed=5)
-    assert load_source(whole, None, model, vocabulary) == (7, 8)  # the words are in the file
+    assert load_pretrained(whole, None, model, vocabulary) == (7, 8)  # the words are in the file
     for name, value in values_of(model).items():
         np.testing.assert_array_equal(value, after[name])
 
@@ -256,42 +259,63 @@ def test_fine_tuning_from_the_command_line(watched, tmp_path, capsys):
 
 def test_a_model_of_the_original_is_a_source(golden):
     start = golden / "training" / "characters" / "start"
-    source = find_source(start, golden / "vocab.txt")
-    assert source.is_checkpoint and source.path.endswith("model.ckpt-2")
-    options = dataclasses.replace(source.options, sample_softmax=False)
+    with open_model(start) as source:
+        assert source.is_checkpoint and source.weights.endswith("model.ckpt-2")
+    options = dataclasses.replace(source.read_options(), sample_softmax=False)
     model = LanguageModel(options, seed=1)
     vocabulary = load_vocab(golden / "vocab.txt", options.max_word_length)
     n = vocabulary.size
-    assert load_source(start, golden / "vocab.txt", model, vocabulary) == (n, n)
-    reader = tf.train.load_checkpoint(source.path)
+    assert load_pretrained(start, golden / "vocab.txt", model, vocabulary) == (n, n)
+    reader = tf.train.load_checkpoint(source.weights)
     for name, value in values_of(model).items():
         np.testing.assert_array_equal(value, reader.get_tensor(name))
 
 
+def test_weights_in_a_zip_file_are_a_source(tmp_path):
+    made = Model(tmp_path / "run", ONE_LAYER)
+    bilm.dump_weights(made.folder, tmp_path / "model.hdf5")
+    with zipfile.ZipFile(tmp_path / "m.zip", "w") as archive:
+        archive.write(tmp_path / "model.hdf5", "model.hdf5")
+        archive.write(tmp_path / "model.options.json", "options.json")
+        archive.write(made.folder / "vocab.txt", "vocab.txt")
+    model = LanguageModel(made.options, seed=1)
+    vocabulary = load_vocab(made.folder / "vocab.txt", None)
+    n = vocabulary.size
+    assert load_pretrained(tmp_path / "m.zip", None, model, vocabulary) == (n, n)
+    compared = 0
+    for name, value in values_of(model).items():
+        if not name.startswith("lm/softmax"):
+            expected = tf.train.load_checkpoint(made.prefix).get_tensor(name)
+            np.testing.assert_array_equal(value, expected)
+            compared += 1
+    assert compared > 1
+
+
 def test_what_does_not_go_with_a_source(golden, tmp_path):
     start = golden / "training" / "characters" / "start"
-    source = find_source(start)
-    lstm = dataclasses.replace(source.options.lstm, n_layers=9)
-    other = dataclasses.replace(source.options, lstm=lstm, bidirectional=False)
-    n = source.options.lstm.n_layers
+    with open_model(start) as source:
+        theirs = source.read_options()
+    lstm = dataclasses.replace(theirs.lstm, n_layers=9)
+    other = dataclasses.replace(theirs, lstm=lstm, bidirectional=False)
+    n = theirs.lstm.n_layers
     with pytest.raises(InputError, match=f"bidirectional is False, and True there; .*9, and {n}"):
         require_same_network(other, source)
-    options = dataclasses.replace(source.options, sample_softmax=False)
+    options = dataclasses.replace(theirs, sample_softmax=False)
     model = LanguageModel(options, seed=1)
     vocabulary = load_vocab(golden / "vocab.txt", options.max_word_length)
     with pytest.raises(InputError, match="init_vocab: name the vocabulary that"):
-        load_source(start, None, model, vocabulary)
+        load_pretrained(start, None, model, vocabulary)
     with pytest.raises(InputError, match="the data has no vocabulary"):
-        load_source(start, golden / "vocab.txt", model, None)
+        load_pretrained(start, golden / "vocab.txt", model, None)
     short = tmp_path / "short.txt"
     short.write_text("<S>\n</S>\n<UNK>\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"but .*short.txt has 3: init_vocab names the right one"):
-        load_source(start, short, model, vocabulary)
-    with pytest.raises(FileNotFoundError, match=r"The model to begin with .* does not exist"):
-        find_source(tmp_path / "nothing")
+        load_pretrained(start, short, model, vocabulary)
+    with pytest.raises(FileNotFoundError, match=r"The model .* does not exist"):
+        load_pretrained(tmp_path / "nothing", None, model, vocabulary)
     (tmp_path / "alone.hdf5").write_bytes(b"")
-    with pytest.raises(FileNotFoundError, match=r"The options of .*alone.hdf5' are not beside it"):
-        find_source(tmp_path / "alone.hdf5")
+    with pytest.raises(InputError, match=r"options.json is expected beside alone.hdf5; there is n"):
+        load_pretrained(tmp_path / "alone.hdf5", None, model, vocabulary)
 
 
 # Divergence

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 
+import h5py
 import keras
 import numpy as np
 import pytest
@@ -15,10 +16,11 @@ from bilm.cli import main
 from bilm.errors import InputError
 from bilm.options import Options, preset
 from bilm.training import LanguageModel, train
+from bilm.training.checkpoint import HeldoutState, load_mean_states, load_variables
 from bilm.training.draws import draw_resets
 from bilm.training.evaluation import Scorer, evaluate
 from bilm.training.feed import Feed, Marks, make_feed, sentence_starts
-from bilm.training.monitor import Interval, Monitor, Standing
+from bilm.training.heldout import Interval, Monitor
 from bilm.training.optimizer import Adagrad
 from bilm.training.step import TrainingStep
 from bilm.warm_up import N_ROWS, N_WORDS, read_text
@@ -432,9 +434,12 @@ def test_the_ratio_of_training_states_and_its_warning(scored, corpus, caplog):
         whole.start_ratio, [whole.forward / other.forward, whole.backward / other.backward], 1e-4
     )
     assert other.start_ratio is None
-    monitor = Monitor(model, data, Interval.parse("step"))
+    scorer = Scorer(model)
+    monitor = Monitor(
+        lambda states: evaluate(scorer, data, training_states=states), Interval.parse("step")
+    )
     with caplog.at_level(logging.WARNING):
-        monitor.measure(Standing(), 1, states)
+        monitor.measure(HeldoutState(), 1, states)
     assert "does badly" not in caplog.text  # zeros are the better place
     for variable, value in zip(
         tf.nest.flatten([stack.initial for stack in model.stacks]),
@@ -442,7 +447,7 @@ def test_the_ratio_of_training_states_and_its_warning(scored, corpus, caplog):
         strict=True,
     ):
         variable.assign(value)
-    monitor.measure(Standing(), 1, model.network.zero_states(1))
+    monitor.measure(HeldoutState(), 1, model.network.zero_states(1))
     assert "where this model does badly: its held-out forward perplexity is" in caplog.text
 
 
@@ -457,3 +462,60 @@ def test_the_shell_says_what_two_figures_mean(scored, corpus, capsys):
     assert "each sentence stands alone" in said.err
     assert main([*arguments, str(corpus.folder / "heldout.txt"), "--carry_state"]) == 0
     assert "carried," not in capsys.readouterr().out
+
+
+# States of training beside the weights
+
+
+def test_weights_with_the_mean_states_of_training(corpus, tmp_path, capsys):
+    """What is computed from them is what those states give; without them it is another thing."""
+    options = small_options("short_words_261", n_epochs=1)
+    record = train(options, corpus.data(options), 1, tmp_path / "run", None)
+    vocabulary = (corpus.folder / "vocab.txt").read_text(encoding="utf-8")
+    (tmp_path / "run" / "vocab.txt").write_text(vocabulary, encoding="utf-8")
+    for name, flags in (("with", ["--with_states"]), ("without", [])):
+        arguments = ["dump", "--save_dir", str(tmp_path / "run"), "--with_softmax", *flags]
+        assert main([*arguments, "--model_dir", str(tmp_path / name)]) == 0
+    model = LanguageModel(options, is_training=False, seed=None)
+    load_variables(record.checkpoint, model.weight_table())
+    begin = load_mean_states(record.checkpoint, model.network.zero_states)
+    data = corpus.data(options, "heldout.txt", test=True)
+    expected = evaluate(Scorer(model), data, begin=begin)
+    totals = {}
+    for name in ("with", "without"):
+        scores = bilm.Predictor.from_pretrained(tmp_path / name).score(corpus.heldout)
+        totals[name] = -sum(score.forward_total for score in scores)
+    np.testing.assert_allclose(totals["with"], expected.losses[0], 1e-5)
+    assert abs(totals["without"] - totals["with"]) > 1e-4
+    for variable, value in zip(
+        tf.nest.flatten([stack.initial for stack in model.stacks]),
+        tf.nest.flatten(begin),
+        strict=True,
+    ):
+        variable.assign(value)
+    sentence = corpus.heldout[0]
+    vectors = bilm.ELMo.from_pretrained(tmp_path / "with").encode([sentence], "top")[0]
+    ids = bilm.Batcher(None, 7).batch_sentences([sentence])
+    words = model.encoder(tf.constant(ids[0], tf.int32))[:, tf.newaxis]
+    layers, _ = model.network.sentence_layers(
+        words, tf.constant([len(sentence) + 2]), model.network.initial_states()
+    )
+    np.testing.assert_allclose(vectors, layers[-1][1:-1, 0], 1e-5, 1e-6)
+    capsys.readouterr()
+    assert main(["info", str(tmp_path / "with")]) == 0
+    assert "begin from the mean states of training, in the file" in capsys.readouterr().out
+
+
+def test_states_that_do_not_fit_or_are_not_there(corpus, scored, tmp_path):
+    with pytest.raises(InputError, match="with_states: it holds no LSTM states"):
+        bilm.dump_weights(scored.folder, tmp_path / "weights.hdf5", with_states=True)
+    options = small_options("short_words_261", n_epochs=1)
+    train(options, corpus.data(options), 1, tmp_path / "run", None)
+    bilm.dump_weights(tmp_path / "run", tmp_path / "weights.hdf5", with_states=True)
+    with h5py.File(tmp_path / "weights.hdf5", "a") as file:
+        del file["states/0/0/c"]
+        file["states/0/0/c"] = np.zeros((1, 3), np.float32)
+    with pytest.raises(
+        InputError, match=r"states/0/0/c: shape \(1, 20\) is expected, not \(1, 3\)"
+    ):
+        bilm.ELMo.from_pretrained((tmp_path / "weights.options.json", tmp_path / "weights.hdf5"))

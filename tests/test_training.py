@@ -10,7 +10,7 @@ import pytest
 
 import bilm
 from bilm.errors import TrainingError
-from bilm.training.step import TrainingStep
+from bilm.training import LanguageModel
 from tests.small_runs import (
     N_TOKENS,
     ROWS,
@@ -163,7 +163,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(tmp_path):
     with pytest.raises(TrainingError, match=r"Step \d+: the loss is (nan|inf)") as caught:
         train(options, data, tmp_path)
     assert "learning_rate" in str(caught.value)
-    assert not bilm.training.checkpoint.holds_model(tmp_path / "model")
+    assert not bilm.checkpoints.holds_checkpoint(tmp_path / "model")
 
 
 def test_values_that_are_not_finite_are_not_saved(tmp_path):
@@ -232,13 +232,13 @@ def test_checkpoints_that_are_kept(corpus, tmp_path, keep):
 def test_a_step_is_traced_once_a_run(corpus, tmp_path, monkeypatch):
     """Batches differ in their number of distinct words and of draws; that needs no new trace."""
     traces = []
-    original = TrainingStep._run
+    losses = LanguageModel.losses
 
-    def counted(self, *arguments):
+    def counted(self, *arguments, **settings):
         traces.append(1)
-        return original(self, *arguments)
+        return losses(self, *arguments, **settings)
 
-    monkeypatch.setattr(TrainingStep, "_run", counted)
+    monkeypatch.setattr(LanguageModel, "losses", counted)
     options = small_options(n_epochs=5, sample_softmax=True, dropout=0.2)
     record = train(options, corpus.data(options), tmp_path)
     assert record.n_steps == 10 and len(traces) == 1

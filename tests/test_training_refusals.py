@@ -65,7 +65,7 @@ def test_batches_that_do_not_fit_the_options(tmp_path, batch, options, message):
     options = small_options(options.pop("kind", "one_direction_one_layer_words"), **options)
     with pytest.raises(InputError, match=message):
         train(options, Batches([random_batch() | batch]), tmp_path)
-    assert not bilm.training.checkpoint.holds_model(tmp_path / "model")
+    assert not bilm.checkpoints.holds_checkpoint(tmp_path / "model")
 
 
 def test_characters_of_another_width(tmp_path):

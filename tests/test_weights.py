@@ -8,7 +8,8 @@ import pytest
 
 from bilm.errors import InputError
 from bilm.layers import Softmax
-from bilm.model.loading import count_embedded_tokens, load_network, read_options
+from bilm.model.loading import count_embedded_tokens, load_network
+from bilm.model_files import read_options
 from bilm.network import build_network
 from bilm.options import Options
 from bilm.weights import (

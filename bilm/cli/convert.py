@@ -15,8 +15,9 @@ import argparse
 
 from bilm.cli import flags
 from bilm.cli.terminal import import_tensorflow
+from bilm.files import OPTIONS_FILE, WEIGHTS_FILE
 
-FILES = ("model.hdf5", "options.json")
+FILES = (WEIGHTS_FILE, OPTIONS_FILE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,8 +20,9 @@ import shutil
 
 from bilm.cli import flags, training_run
 from bilm.cli.terminal import import_tensorflow
+from bilm.files import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE
 
-MODEL_FILES = ("model.hdf5", "options.json", training_run.VOCABULARY_NAME)
+MODEL_FILES = (WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,6 +38,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="also write the softmax and its vocabulary into the weights file",
     )
+    parser.add_argument(
+        "--with_states",
+        action="store_true",
+        help="also write the mean of the LSTM states of training, from which sentences then begin "
+        "instead of zeros; for a model that was trained without resets (--reset_rate 0)",
+    )
     flags.add_force(parser)
 
 
@@ -50,21 +57,19 @@ def run(args: argparse.Namespace) -> int:
     from bilm.training import dump_weights
 
     args.save_dir = training_run.model_folder(args)
+    extras = {"with_softmax": args.with_softmax, "with_states": args.with_states}
     if args.outfile is not None:
         written = [args.outfile, f"{os.path.splitext(args.outfile)[0]}.options.json"]
         flags.require_free(args, *written)
         words = training_run.find_vocabulary(args) if args.with_softmax else None
-        dump_weights(args.save_dir, args.outfile, with_softmax=args.with_softmax, vocab_file=words)
+        dump_weights(args.save_dir, args.outfile, vocab_file=words, **extras)
         print("\n".join(written))
         return 0
     words = training_run.find_vocabulary(args)
     with flags.model_folder_files(args, MODEL_FILES) as (weights, options, copy):
+        softmax_words = words if args.with_softmax else None
         dump_weights(
-            args.save_dir,
-            weights,
-            with_softmax=args.with_softmax,
-            vocab_file=words if args.with_softmax else None,
-            options_file=options,
+            args.save_dir, weights, vocab_file=softmax_words, options_file=options, **extras
         )
         shutil.copyfile(words, copy)
     return 0

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 from typing import Any
 
 from bilm.cli import flags
@@ -31,13 +30,10 @@ def run(args: argparse.Namespace) -> int:
     source = flags.model_source(args)
     import_tensorflow()
     from bilm.description import describe_model, describe_training
-    from bilm.training.checkpoint import holds_model
+    from bilm.model_files import open_model
 
-    # A folder that has checkpoints and weights is asked for what it was made by.
-    if isinstance(source, str) and os.path.isdir(source) and holds_model(source):
-        facts = describe_training(source)
-    else:
-        facts = describe_model(source)
+    with open_model(source) as files:
+        facts = describe_training(files) if files.is_checkpoint else describe_model(files)
     if args.json:
         print(json.dumps(facts, ensure_ascii=False, indent=1))
     else:
@@ -70,6 +66,8 @@ def human_text(facts: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append(("begin", _begin_text(facts["training"]["reset_rate"])))
     else:
         rows += _trained_text(facts["trained"])
+        if facts["initial_states"] == "own":
+            rows[-1] = ("begin", "sentences begin from the mean states of training, in the file")
     return rows
 
 

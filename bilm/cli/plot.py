@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"{args.out}: a file name that ends in {', '.join(_FORMATS)} is expected.")
     figure_class = _import_figure()
     import_tensorflow()
-    from bilm.training.run_log import read_log
+    from bilm.training.log import read_log
 
     runs = {name: read_log(name) for name in args.runs}
     figure = draw(figure_class, runs)

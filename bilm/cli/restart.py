@@ -28,9 +28,8 @@ def run(args: argparse.Namespace) -> int:
     flags.require_partners(args)
     import_tensorflow()
     replicas = training_run.join_workers(args.n_gpus)
-    from bilm.training import load_options_latest_checkpoint
-    from bilm.training.checkpoint import read_record
-    from bilm.training.run import RunSettings, recorded_settings
+    from bilm.checkpoints import load_options_latest_checkpoint
+    from bilm.training.checkpoint import RunSettings, read_record
 
     values, checkpoint = load_options_latest_checkpoint(args.save_dir, verify=True)
     record = read_record(checkpoint)
@@ -39,7 +38,7 @@ def run(args: argparse.Namespace) -> int:
         values.pop("n_train_tokens", None)
     options = Options.from_dict(values, training=True, source=args.save_dir)
     options = training_run.override(options, args)
-    settings = RunSettings() if record is None else recorded_settings(record)
+    settings = RunSettings() if record is None else record.settings
     settings = training_run.override_settings(settings, args)
     vocab_file = training_run.find_vocabulary(args)
     vocabulary = training_run.load_vocabulary(vocab_file, options)

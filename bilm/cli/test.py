@@ -60,7 +60,8 @@ def run(args: argparse.Namespace) -> int:
     if args.per_sentence and args.carry_state:
         flags.usage_error(args, "--per_sentence scores each sentence alone, not --carry_state")
     import_tensorflow()
-    from bilm.training import load_options_latest_checkpoint, test
+    from bilm.checkpoints import load_options_latest_checkpoint
+    from bilm.training import test
 
     args.save_dir = training_run.model_folder(args)
     values, checkpoint = load_options_latest_checkpoint(args.save_dir)

@@ -31,7 +31,7 @@ from bilm.errors import InputError
 from bilm.options import Options, preset
 
 if TYPE_CHECKING:
-    from bilm.training.run import RunSettings
+    from bilm.training.checkpoint import RunSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,10 +52,10 @@ def run(args: argparse.Namespace) -> int:
     flags.require_partners(args)
     import_tensorflow()
     replicas = training_run.join_workers(args.n_gpus)
-    from bilm.training.checkpoint import holds_model
-    from bilm.training.run import RunSettings
+    from bilm.checkpoints import holds_checkpoint
+    from bilm.training.checkpoint import RunSettings
 
-    resumes = holds_model(args.save_dir)
+    resumes = holds_checkpoint(args.save_dir)
     training_run.require_same_words(args.vocab_file, args.save_dir)
     options = training_run.override(_chosen_options(args), args)
     settings = training_run.override_settings(RunSettings(init_from=args.init_from), args)
@@ -78,15 +78,16 @@ def _chosen_options(args: argparse.Namespace) -> Options:
     """
     if args.init_from is None:
         return _named_options(args)
-    from bilm.training.initial import find_source, require_same_network
+    from bilm.model_files import open_model
+    from bilm.training.fine_tuning import require_same_network
 
-    source = find_source(args.init_from, args.init_vocab)
-    if args.options_file is None and args.preset is None:
+    with open_model(args.init_from) as source:
+        if args.options_file is not None or args.preset is not None:
+            options = _named_options(args)
+            require_same_network(options, source)
+            return options
         # Vocabulary and corpus are those of the new run.
-        return dataclasses.replace(source.options, n_tokens_vocab=None, n_train_tokens=None)
-    options = _named_options(args)
-    require_same_network(options, source)
-    return options
+        return dataclasses.replace(source.read_options(), n_tokens_vocab=None, n_train_tokens=None)
 
 
 def _named_options(args: argparse.Namespace) -> Options:
@@ -108,9 +109,8 @@ def _find_same_run(
     Raises:
         InputError: the model in --save_dir is of another run; names what differs.
     """
-    from bilm.training import load_options_latest_checkpoint
+    from bilm.checkpoints import load_options_latest_checkpoint
     from bilm.training.checkpoint import read_record
-    from bilm.training.run import recorded_settings
 
     values, checkpoint = load_options_latest_checkpoint(args.save_dir, verify=True)
     record = read_record(checkpoint)
@@ -121,7 +121,7 @@ def _find_same_run(
         # The state of reading is good for the same files only, which need no second count.
         options = dataclasses.replace(options, n_train_tokens=there.n_train_tokens)
     asked = _flat(options.training_dict()) | _flat(dataclasses.asdict(settings))
-    stored = _flat(there.training_dict()) | _flat(dataclasses.asdict(recorded_settings(record)))
+    stored = _flat(there.training_dict()) | _flat(dataclasses.asdict(record.settings))
     differing = [
         f"{name} is {stored.get(name)} there, and {asked.get(name)} is asked for"
         for name in sorted(asked | stored)

@@ -11,16 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from bilm.cli.terminal import note
 from bilm.errors import InputError
-from bilm.files import atomic_write, open_text, read_lines, require_file
+from bilm.files import VOCABULARY_FILE, atomic_write, open_text, read_lines, require_file
 from bilm.options import Options
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     from bilm.data import BidirectionalLMDataset, LMDataset, Vocabulary
     from bilm.training import Replicas, TrainingProgress, TrainingRecord
-    from bilm.training.run import RunSettings
+    from bilm.training.checkpoint import RunSettings
 
-VOCABULARY_NAME = "vocab.txt"
 _OVERRIDES = ("n_epochs", "batch_size", "learning_rate", "n_train_tokens", "reset_rate")
 
 
@@ -30,8 +29,7 @@ def join_workers(n_gpus: int) -> Replicas:
     Raises:
         InputError: there are fewer GPUs, or TF_CONFIG is not right.
     """
-    from bilm.training.cluster import find_worker
-    from bilm.training.replicas import find_replicas
+    from bilm.training.replicas import find_replicas, find_worker
 
     worker = find_worker()
     if not worker.is_alone:
@@ -112,10 +110,10 @@ def find_vocabulary(args: argparse.Namespace) -> str:
     """
     if not os.path.isdir(args.save_dir):
         raise FileNotFoundError(f"The folder {args.save_dir!r} does not exist.")
-    kept = os.path.join(args.save_dir, VOCABULARY_NAME)
+    kept = os.path.join(args.save_dir, VOCABULARY_FILE)
     if args.vocab_file is None:
         if not os.path.exists(kept):
-            raise InputError(f"{args.save_dir} has no {VOCABULARY_NAME}: name it by --vocab_file.")
+            raise InputError(f"{args.save_dir} has no {VOCABULARY_FILE}: name it by --vocab_file.")
         return kept
     require_same_words(args.vocab_file, args.save_dir)
     return args.vocab_file
@@ -128,7 +126,7 @@ def require_same_words(vocab_file: str, save_dir: str) -> None:
         InputError: they differ.
     """
     require_file(vocab_file, "vocabulary file")
-    kept = os.path.join(save_dir, VOCABULARY_NAME)
+    kept = os.path.join(save_dir, VOCABULARY_FILE)
     if not os.path.exists(kept) or os.path.samefile(vocab_file, kept):
         return
     if list(read_lines(vocab_file)) != list(read_lines(kept)):
@@ -256,19 +254,19 @@ def _heldout_text(event: TrainingProgress) -> str:
 
 def _keep_vocabulary(vocab_file: str, save_dir: str) -> None:
     """Copy it beside the checkpoints and beside the best one, so that each folder is complete."""
-    from bilm.training.best import BEST_FOLDER
+    from bilm.training.checkpoint import BEST_FOLDER
 
     for folder in (save_dir, os.path.join(save_dir, BEST_FOLDER)):
-        kept = os.path.join(folder, VOCABULARY_NAME)
+        kept = os.path.join(folder, VOCABULARY_FILE)
         if os.path.isdir(folder) and not os.path.exists(kept):
             with open_text(vocab_file) as words, atomic_write(kept) as temporary:
                 Path(temporary).write_text(words.read(), encoding="utf-8")
 
 
 def _what_is_saved(args: argparse.Namespace) -> str:
-    from bilm.training.checkpoint import holds_model
+    from bilm.checkpoints import holds_checkpoint
 
-    if not holds_model(args.save_dir):
+    if not holds_checkpoint(args.save_dir):
         return "No checkpoint had been written yet."
     command = ["bilm", "restart", "--save_dir", args.save_dir, "--train_prefix", args.train_prefix]
     # The rest of the run's settings is in the folder.
@@ -303,13 +301,13 @@ def model_folder(args: argparse.Namespace) -> str:
     Raises:
         InputError: there is none.
     """
-    from bilm.training.best import BEST_FOLDER
-    from bilm.training.checkpoint import holds_model
+    from bilm.checkpoints import holds_checkpoint
+    from bilm.training.checkpoint import BEST_FOLDER
 
     if not args.best:
         return args.save_dir
     folder = os.path.join(args.save_dir, BEST_FOLDER)
-    if not holds_model(folder):
+    if not holds_checkpoint(folder):
         raise InputError(
             f"{args.save_dir} has no best model: `bilm train --heldout_prefix` keeps one."
         )

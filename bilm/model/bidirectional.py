@@ -12,7 +12,8 @@ import tensorflow as tf
 from bilm.errors import InputError
 from bilm.files import PathLike
 from bilm.layers import LSTMState, Mode, States
-from bilm.model.loading import count_embedded_tokens, load_network, read_options
+from bilm.model.loading import count_embedded_tokens, load_network
+from bilm.model_files import read_options
 from bilm.network import build_network
 from bilm.options import N_CHARACTERS, Options
 

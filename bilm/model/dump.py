@@ -12,7 +12,8 @@ from bilm.embedding.hdf5_arrays import write_array
 from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write, read_lines
 from bilm.layers import Mode
-from bilm.model.loading import character_ids, count_embedded_tokens, load_network, read_options
+from bilm.model.loading import character_ids, count_embedded_tokens, load_network
+from bilm.model_files import read_options
 from bilm.network import build_network
 from bilm.options import Options
 

@@ -17,8 +17,6 @@ from bilm.files import PathLike
 from bilm.layers import ScalarMix
 from bilm.layers.text import FramedWords, as_text, framed_words, tokens_of
 from bilm.model.bidirectional import BidirectionalLanguageModel
-from bilm.model.container import ModelSource, open_container
-from bilm.model.loading import read_options
 from bilm.model.word_vectors import (
     CACHE,
     CACHE_AND_CHARACTERS,
@@ -27,6 +25,7 @@ from bilm.model.word_vectors import (
     find_words,
     from_config,
 )
+from bilm.model_files import ModelSource, open_model, read_options
 from bilm.options import Options
 from bilm.warm_up import WarmUpText, read_text
 
@@ -132,14 +131,14 @@ class ELMoEmbedding(keras.layers.Layer):
         """Load a model as `ELMo.from_pretrained` does.
 
         Args:
-            source: a folder or a ZIP file that holds weights and options, or a pair of them.
+            source: as there, see `bilm.model_files`.
             settings: arguments of the constructor by name. `vocab_file` is by default the
                 container's vocab.txt.
 
         Raises:
             FileNotFoundError, InputError: as for the constructor; a container without a model.
         """
-        with open_container(source) as files:
+        with open_model(source, weights_only=True) as files:
             vocab_file = settings.pop("vocab_file", None) or files.vocabulary
             return cls(files.options, files.weights, vocab_file=vocab_file, **settings)
 

@@ -21,9 +21,8 @@ from bilm.embedding.layer_choice import LayerChoice, Layers, Pool, check_pooling
 from bilm.embedding.sentence_forms import as_tokens, id_and_sentence, padded, ragged, windows
 from bilm.errors import InputError
 from bilm.files import PathLike
-from bilm.model.container import ModelSource, open_container
 from bilm.model.known_words import WordInput, load_words
-from bilm.model.loading import read_options
+from bilm.model_files import ModelSource, open_model
 from bilm.options import Options
 from bilm.progress import ShowProgress, encoding_progress
 from bilm.warm_up import WarmUpText, read_text
@@ -66,7 +65,8 @@ class ELMo:
 
         Args:
             source: a folder or a ZIP file that holds weights and options (NLPL's, or written by
-                `bilm dump --model_dir`), or a pair (options, weights) such as AllenNLP's files.
+                `bilm dump --model_dir`), an HDF5 file with its options beside it, or a pair
+                (options, weights) such as AllenNLP's files; see `bilm.model_files`.
             vocab_file: the vocabulary of a model of words, or of a token cache; by default the
                 container's vocab.txt.
             embedding_weight_file: a token cache, as `dump_token_embeddings` writes it. Words that
@@ -79,8 +79,8 @@ class ELMo:
             FileNotFoundError: a file does not exist.
             InputError: a file is not what it should be, or they do not fit each other.
         """
-        with open_container(source) as files:
-            options = read_options(files.options)
+        with open_model(source, weights_only=True) as files:
+            options = files.read_options()
             words = load_words(options, files, vocab_file, embedding_weight_file, precision)
         elmo = cls(options, words)
         if warm_up is not None:

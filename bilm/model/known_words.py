@@ -14,7 +14,6 @@ from bilm.embedding.corpus import Tokens, WordIds
 from bilm.errors import InputError
 from bilm.files import PathLike
 from bilm.layers import Mode, WordEmbedding
-from bilm.model.container import ModelFiles
 from bilm.model.loading import (
     character_ids,
     holds_characters,
@@ -22,6 +21,7 @@ from bilm.model.loading import (
     load_network,
     read_table_words,
 )
+from bilm.model_files import ModelFiles
 from bilm.network import BiLM, build_network
 from bilm.options import Options
 from bilm.weights import Encoder

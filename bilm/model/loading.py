@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from typing import Any
 
 from bilm.data import Vocabulary, encode_words
 from bilm.data.encoding import DictionaryIds
@@ -22,17 +20,9 @@ from bilm.weights import (
     dataset_shapes,
     load_dictionaries,
     load_hdf5,
+    load_initial_states,
     weight_table,
 )
-
-
-def read_options(options: PathLike | Mapping[str, Any] | Options) -> Options:
-    """Options for inference, from a file, from its contents, or as they are."""
-    if isinstance(options, Options):
-        return options
-    if isinstance(options, Mapping):
-        return Options.from_dict(options, training=False)
-    return Options.from_file(options, training=False)
 
 
 def count_embedded_tokens(file: PathLike) -> int:
@@ -110,9 +100,12 @@ def load_network(
 ) -> None:
     """Load the layers; the word table from a file of its own, if `embedding_file` names one.
 
+    The states in which texts begin are loaded too, if the weights file holds any.
+
     Raises:
         FileNotFoundError, InputError: see `bilm.weights.load_hdf5`.
     """
+    load_initial_states(weight_file, network.stacks)
     if embedding_file is None:
         load_hdf5(weight_file, network.weight_table())
         return

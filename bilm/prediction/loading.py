@@ -7,16 +7,9 @@ import os
 
 from bilm.data import Vocabulary, load_vocab, vocab_of_words
 from bilm.errors import InputError
-from bilm.files import PathLike
-from bilm.model.container import ModelFiles, ModelSource, open_container
-from bilm.model.loading import read_options
-from bilm.options import Options
-from bilm.training.checkpoint import (
-    OPTIONS_FILE,
-    holds_model,
-    load_options_latest_checkpoint,
-    load_variables,
-)
+from bilm.files import VOCABULARY_FILE, PathLike
+from bilm.model_files import ModelFiles, ModelSource, open_model
+from bilm.training.checkpoint import load_variables
 from bilm.training.language_model import LanguageModel
 from bilm.weights import (
     SOFTMAX_B,
@@ -24,11 +17,10 @@ from bilm.weights import (
     VOCABULARY,
     dataset_shapes,
     load_hdf5,
+    load_initial_states,
     load_vocabulary_words,
     with_softmax_datasets,
 )
-
-_VOCABULARY_FILE = "vocab.txt"
 
 
 def load_language_model(
@@ -37,9 +29,9 @@ def load_language_model(
     """Load a language model that predicts words.
 
     Args:
-        source: a folder of checkpoints, ours or the original's; or a folder, a ZIP file or a pair
-            (options, weights) whose weights hold the softmax (`bilm dump --with_softmax`).
-        vocab_file: stands above the vocabulary that is with the model.
+        source: see `bilm.model_files`: a folder of checkpoints or a checkpoint, ours or the
+            original's; or weights that hold the softmax (`bilm dump --with_softmax`).
+        vocab_file: overrides the vocabulary that is with the model.
         precision: "float32", or "bfloat16" for products in bfloat16.
 
     Raises:
@@ -47,27 +39,24 @@ def load_language_model(
         InputError: a file is not what it should be, they do not fit each other, or the weights
             hold no softmax or no vocabulary.
     """
-    if isinstance(source, str | os.PathLike) and os.path.isdir(source) and holds_model(source):
-        return _from_checkpoint(os.fspath(source), vocab_file, precision)
-    with open_container(source) as files:
-        return _from_weights(files, vocab_file, precision)
+    with open_model(source) as files:
+        load = _from_checkpoint if files.is_checkpoint else _from_weights
+        return load(files, vocab_file, precision)
 
 
 def _from_checkpoint(
-    folder: str, vocab_file: PathLike | None, precision: str
+    files: ModelFiles, vocab_file: PathLike | None, precision: str
 ) -> tuple[LanguageModel, Vocabulary]:
-    values, checkpoint = load_options_latest_checkpoint(folder)
-    options = Options.from_dict(values, True, os.path.join(folder, OPTIONS_FILE))
+    options = files.read_options()
+    vocab_file = vocab_file or files.vocabulary
     if vocab_file is None:
-        vocab_file = os.path.join(folder, _VOCABULARY_FILE)
-        if not os.path.isfile(vocab_file):
-            raise InputError(
-                f"{folder} has no {_VOCABULARY_FILE}: vocab_file names the words of the model."
-            )
+        raise InputError(
+            f"{files.source} has no {VOCABULARY_FILE}: vocab_file names the words of the model."
+        )
     vocabulary = load_vocab(vocab_file, options.max_word_length)
     model = LanguageModel(options, is_training=False, seed=None, precision=precision)
-    _require_size(vocabulary, model.softmax.n_tokens, vocab_file, folder)
-    load_variables(checkpoint, model.weight_table())
+    _require_size(vocabulary, model.softmax.n_tokens, vocab_file, files.source)
+    load_variables(os.fspath(files.weights), model.weight_table())
     return model, vocabulary
 
 
@@ -82,7 +71,7 @@ def _from_weights(
             "or weights that `bilm dump --with_softmax` wrote."
         )
     options = dataclasses.replace(
-        read_options(files.options),
+        files.read_options(),
         n_tokens_vocab=shapes[SOFTMAX_B][0] if shapes[SOFTMAX_B] else 0,
         share_embedding_softmax=SOFTMAX_W not in shapes,
     )
@@ -99,6 +88,7 @@ def _from_weights(
     model = LanguageModel(options, is_training=False, seed=None, precision=precision)
     _require_size(vocabulary, model.softmax.n_tokens, vocab_file or VOCABULARY, files.source)
     load_hdf5(files.weights, with_softmax_datasets(model.weight_table()))
+    load_initial_states(files.weights, model.stacks)
     return model, vocabulary
 
 

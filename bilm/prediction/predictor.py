@@ -14,7 +14,7 @@ from bilm.data import Vocabulary
 from bilm.embedding.sentence_forms import as_tokens, id_and_sentence, windows
 from bilm.errors import InputError
 from bilm.files import PathLike
-from bilm.model.container import ModelSource
+from bilm.model_files import ModelSource
 from bilm.prediction.loading import load_language_model
 from bilm.prediction.scores import SentenceScore, score_window
 from bilm.prediction.substitutes import (

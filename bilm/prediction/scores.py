@@ -77,7 +77,7 @@ def score_window(
     # In the order of each direction's reading: the tokens and an end.
     read = [np.empty((n_directions, len(sentence) + 1), np.float32) for sentence in sentences]
     for part in parts.of(sentences):
-        losses = scorer.losses(part.feed, part.goes_on)
+        losses = scorer.losses(part.feed, part.is_continued)
         for row, number, count in part.rows():
             read[number][:, part.start : part.start + count] = -losses[:, :count, row]
     for sentence, values in zip(sentences, read, strict=True):

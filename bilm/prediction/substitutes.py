@@ -150,7 +150,7 @@ def _hidden_at_places(
     first = np.cumsum([0, *counts])
     summed = np.zeros((int(first[-1]), scorer.options.lstm.projection_dim), np.float32)
     for part in parts.of([request.tokens for request in requests]):
-        hidden = scorer.hidden(part.feed, part.goes_on)
+        hidden = scorer.hidden(part.feed, part.is_continued)
         for row, number, count in part.rows():
             tokens, places = requests[number]
             for d in directions:

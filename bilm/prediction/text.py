@@ -10,9 +10,9 @@ from bilm.data import Vocabulary
 from bilm.data.batch import sentence_batches
 from bilm.data.corpus import IndexedText
 from bilm.options import Options
-from bilm.training.evaluation import Part, stretches
+from bilm.training.evaluation import Chunk, chunks
 
-# Places of a batch, padding included; a longer sentence is taken in stretches of so many.
+# Tokens of a batch, padding included; a longer sentence is taken in chunks of so many.
 _PLACES = 4096
 
 
@@ -31,11 +31,11 @@ class SentenceParts:
         self._batch_size = batch_size
         self._reverses = (False, True)[: options.n_directions]
 
-    def of(self, sentences: Sequence[Sequence[str]]) -> Iterator[Part]:
-        """The parts of some sentences, each begun before it is gone on with."""
+    def of(self, sentences: Sequence[Sequence[str]]) -> Iterator[Chunk]:
+        """The chunks of some sentences, those of a long one in order."""
         text = IndexedText.from_sentences(sentences, self._vocabulary)
         for batch in sentence_batches(text, self._reverses, _PLACES, max_rows=self._batch_size):
-            yield from stretches(batch, self._options, _PLACES)
+            yield from chunks(batch, self._options, _PLACES)
 
     def known(self, tokens: Sequence[str]) -> np.ndarray:
         """Whether tokens are in the vocabulary: bool (tokens,)."""

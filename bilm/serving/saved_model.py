@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from bilm.files import PathLike, folder_in_place
 from bilm.model import ELMoEmbedding
-from bilm.model.container import ModelSource
+from bilm.model_files import ModelSource
 from bilm.serving.signatures import Mix, ServedELMo
 from bilm.warm_up import WarmUpText
 

@@ -1,14 +1,14 @@
 """Training, evaluation and checkpoints of a language model."""
 
+from bilm.checkpoints import load_options_latest_checkpoint
 from bilm.data import load_vocab
-from bilm.training.checkpoint import load_options_latest_checkpoint
 from bilm.training.dump import dump_weights
 from bilm.training.evaluation import Perplexity, SentenceScores, test
 from bilm.training.language_model import LanguageModel
+from bilm.training.log import TrainingProgress, TrainingRecord
 from bilm.training.loop import train
-from bilm.training.record import TrainingProgress, TrainingRecord
+from bilm.training.optimizer import Schedule
 from bilm.training.replicas import Replicas, find_replicas
-from bilm.training.schedule import Schedule
 
 __all__ = [
     "LanguageModel",

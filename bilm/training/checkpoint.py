@@ -1,126 +1,208 @@
-"""Checkpoints: the original's folder and names, with what a resumed run needs beside them.
+"""The checkpoints of a run: what they hold, and how they are written.
 
-A folder holds `options.json`, `checkpoint` (which names the newest) and `model.ckpt-N` in TF's
-bundle format. Variables and accumulators have the names of the original's, so that one reader
-serves its checkpoints and ours. Ours add `bilm/record`, a JSON object, and the LSTM states.
+Variables and accumulators have the names of the original's, so that one reader serves its
+checkpoints and ours. Ours add `bilm/record`, a JSON object (`RunRecord`), and the LSTM states.
+The best model of a run is kept in the folder `best` within that of the run, which has the same
+form: whatever reads the folder of a run reads that one as well.
 """
 
 from __future__ import annotations
 
 import json
-import logging
 import math
 import os
-import re
+import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bilm.errors import InputError
-from bilm.files import (
-    PathLike,
-    atomic_write,
-    flush_to_disk,
-    read_json_object,
-)
-from bilm.training.checkpoint_reader import (
+from bilm.checkpoints import (
+    STATE_FILE,
+    SUFFIXES,
+    checkpoint_prefix,
+    list_checkpoints,
     load_checkpoint,
     open_checkpoint,
     read_checkpoint,
     read_tensor,
-    restore_tensor,
 )
+from bilm.errors import InputError
+from bilm.files import OPTIONS_FILE, PathLike, atomic_write, flush_to_disk
+from bilm.layers.products import PRECISIONS
+from bilm.training.optimizer import SCHEDULES, Schedule
 from bilm.weights import Weight
 
-logger = logging.getLogger(__name__)
-
-OPTIONS_FILE = "options.json"
+BEST_FOLDER = "best"
 RECORD = "bilm/record"
 _STATES = "bilm/state"
 _TEMPORARY = ".model.ckpt-"
 _STEP, _PERPLEXITY = "global_step", "train_perplexity"
-# Beginnings of what stands in a checkpoint beside variables and accumulators.
+# Beginnings of the names of what is in a checkpoint beside variables and accumulators.
 IGNORED = (_STEP, _PERPLEXITY, "bilm/")
-CHECKPOINT_SUFFIXES = (".data-00000-of-00001", ".index")
 
 
-def checkpoint_prefix(save_dir: PathLike, step: int) -> str:
-    """What the names of a checkpoint's files begin with."""
-    return os.path.join(os.fspath(save_dir), f"model.ckpt-{step}")
+@dataclass(frozen=True)
+class RunSettings:
+    """What stays the same from the first step of a run to the last, beside the options.
 
-
-def holds_model(save_dir: PathLike) -> bool:
-    """Whether a folder has a checkpoint in it."""
-    folder = Path(save_dir)
-    return (folder / "checkpoint").exists() or any(folder.glob("model.ckpt-*.index"))
-
-
-def checkpoints(save_dir: PathLike) -> list[str]:
-    """The prefixes of a folder's checkpoints, oldest first."""
-    found = []
-    for path in Path(save_dir).glob("model.ckpt-*.index"):
-        match = re.fullmatch(r"model\.ckpt-(\d+)\.index", path.name)
-        if match:
-            found.append((int(match[1]), str(path)[: -len(".index")]))
-    return [prefix for _, prefix in sorted(found)]
-
-
-def load_options_latest_checkpoint(
-    tf_save_dir: PathLike, *, verify: bool = False
-) -> tuple[dict[str, Any], str]:
-    """The training options of a folder and its newest checkpoint that is whole.
-
-    Args:
-        tf_save_dir: a folder of checkpoints, of ours or of the original program.
-        verify: compare every tensor with its checksum, which takes about as long as to load them;
-            otherwise one that was cut off is noticed, and damage within when it is loaded.
-
-    Returns:
-        the contents of options.json, and the checkpoint's prefix.
-
-    Raises:
-        FileNotFoundError: the folder, its options or a checkpoint are not there.
-        InputError: no checkpoint is whole, or options.json is not a JSON object.
+    Attributes:
+        seed: of initial values, dropout and samples.
+        precision: "float32", or "bfloat16" for products in bfloat16.
+        schedule: of the learning rate.
+        init_from: what the run began with; None for initial values.
     """
-    folder = os.fspath(tf_save_dir)
-    if not os.path.isdir(folder):
-        raise FileNotFoundError(f"The folder {folder!r} does not exist.")
-    options = read_json_object(os.path.join(folder, OPTIONS_FILE), "options file")
-    found = checkpoints(folder)
-    if not found:
-        raise FileNotFoundError(f"The folder {folder!r} holds no checkpoint (model.ckpt-N.index).")
-    for prefix in reversed(found):
-        if is_whole(prefix, verify):
-            return options, prefix
-        logger.warning("%s: cut off or damaged, passed over", prefix)
-    raise InputError(f"{folder}: none of its checkpoints is whole: {', '.join(found)}")
+
+    seed: int = 0
+    precision: str = "float32"
+    schedule: Schedule = Schedule()  # noqa: RUF009 - a frozen value
+    init_from: str | None = None
 
 
-def is_whole(prefix: str, verify: bool = False) -> bool:
-    """Whether the index can be read and the data reaches to the end of its last tensor.
+@dataclass(frozen=True)
+class HeldoutState:
+    """What a checkpoint keeps of the held-out measurements.
 
-    Args:
-        prefix: of a checkpoint.
-        verify: whether all of it is as its checksums say, too.
+    Attributes:
+        best: lowest perplexity; None before the first measurement.
+        best_step: global step of it.
+        since_best: measurements since then.
+        measured_at: global step of the last measurement.
+        n_predictions: of the text, by which another text is noticed.
     """
-    try:
-        reader = open_checkpoint(prefix)
-        types = reader.get_variable_to_dtype_map()
-        expected = sum(
-            math.prod(shape) * types[name].size
-            for name, shape in reader.get_variable_to_shape_map().items()
-            if types[name] != tf.string
+
+    best: float | None = None
+    best_step: int | None = None
+    since_best: int = 0
+    measured_at: int | None = None
+    n_predictions: int | None = None
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """What a checkpoint of ours says of its run.
+
+    Attributes:
+        step: global step.
+        done: steps of the run.
+        batch_shape: rows of a batch, of all workers, and tokens of a row.
+        seconds: time of the run's steps.
+        train_perplexity: of the last batch.
+        settings: of the run.
+        heldout: what is known of the held-out text.
+        iterator_state: of each worker's data set; None where the data set has none.
+    """
+
+    step: int
+    done: int
+    batch_shape: tuple[int, int]
+    seconds: float
+    train_perplexity: float
+    settings: RunSettings
+    heldout: HeldoutState
+    iterator_state: list[dict[str, Any] | None]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The record as JSON takes it; the seed is beside the step, a lone state is no list."""
+        values = asdict(self)
+        run, states = values.pop("settings"), values.pop("iterator_state")
+        state = states if len(states) > 1 else states[0]
+        return values | {"seed": run.pop("seed"), "run": run, "iterator_state": state}
+
+    @classmethod
+    def from_dict(cls, values: Any, source: str) -> RunRecord:
+        """A record from what `to_dict` gave.
+
+        Args:
+            values: read from JSON.
+            source: where they are from, for messages.
+
+        Raises:
+            InputError: it is not such an object; names the key.
+        """
+        if isinstance(values, dict) and "place" in values:  # its name in earlier versions
+            values = {"iterator_state": values["place"]} | values
+        for key, (rule, is_good) in _RULES.items():
+            value = values
+            for part in key.split(".") if key else ():
+                if part not in value:
+                    raise InputError(f"{source}: {key}: {rule} is expected; it is missing.")
+                value = value[part]
+            if not is_good(value):
+                named = f"{source}: {key}" if key else source
+                raise InputError(f"{named}: {rule} is expected, not {value!r}.")
+        run = values["run"]
+        state = values["iterator_state"]
+        schedule = Schedule(run["schedule"]["kind"], run["schedule"]["warmup_steps"])
+        return cls(
+            values["step"],
+            values["done"],
+            tuple(values["batch_shape"]),
+            values["seconds"],
+            values["train_perplexity"],
+            RunSettings(values["seed"], run["precision"], schedule, run["init_from"]),
+            HeldoutState(*(values["heldout"][field.name] for field in fields(HeldoutState))),
+            state if isinstance(state, list) else [state],
         )
-        # Tensors stand in the order of their names; the size of texts is not known beforehand.
-        for name in types if verify else [max(types)]:
-            restore_tensor(prefix, name, types[name])
-        return os.path.getsize(prefix + CHECKPOINT_SUFFIXES[0]) >= expected
-    except (OSError, InputError):
-        return False
+
+
+def _is_count(value: Any, low: int = 0) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= low
+
+
+def _is_number(value: Any) -> bool:
+    # A perplexity may be infinite.
+    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+
+
+def _is_list(value: Any, of: Callable[[Any], bool]) -> bool:
+    return isinstance(value, list) and len(value) > 0 and all(map(of, value))
+
+
+def _is_state(value: Any) -> bool:
+    return value is None or isinstance(value, dict)
+
+
+_OBJECT = "an object", lambda x: isinstance(x, dict)
+_COUNT = "a whole number from 0", _is_count
+_COUNT_OR_NULL = "a whole number from 0, or null", lambda x: x is None or _is_count(x)
+_NUMBER = "a number from 0", _is_number
+# An object comes before what is in it.
+_RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "": _OBJECT,
+    "step": _COUNT,
+    "done": _COUNT,
+    "seed": _COUNT,
+    "batch_shape": (
+        "a list of two whole numbers from 1",
+        lambda x: _is_list(x, lambda n: _is_count(n, 1)) and len(x) == 2,
+    ),
+    "seconds": ("a finite number from 0", lambda x: _is_number(x) and math.isfinite(x)),
+    "train_perplexity": _NUMBER,
+    "iterator_state": (
+        "an object or null, or a list of them",
+        lambda x: _is_state(x) or _is_list(x, _is_state),
+    ),
+    "run": _OBJECT,
+    "run.precision": (f"one of {', '.join(PRECISIONS)}", lambda x: x in PRECISIONS),
+    "run.init_from": ("a path or null", lambda x: x is None or isinstance(x, str)),
+    "run.schedule": _OBJECT,
+    "run.schedule.kind": (f"one of {', '.join(SCHEDULES)}", lambda x: x in SCHEDULES),
+    "run.schedule.warmup_steps": _COUNT,
+    "heldout": _OBJECT,
+    "heldout.best": ("a number from 0, or null", lambda x: x is None or _is_number(x)),
+    "heldout.best_step": _COUNT_OR_NULL,
+    "heldout.since_best": _COUNT,
+    "heldout.measured_at": _COUNT_OR_NULL,
+    "heldout.n_predictions": _COUNT_OR_NULL,
+}
+
+
+# Writing
 
 
 def accumulator_name(weight: Weight) -> str:
@@ -129,7 +211,11 @@ def accumulator_name(weight: Weight) -> str:
 
 
 def save_checkpoint(
-    save_dir: PathLike, step: int, tensors: Mapping[str, Any], record: Mapping[str, Any], keep: int
+    save_dir: PathLike,
+    step: int,
+    tensors: Mapping[str, Any],
+    record: RunRecord | None = None,
+    keep: int = 1,
 ) -> str:
     """Write `model.ckpt-{step}` and remove all but the newest `keep`.
 
@@ -141,7 +227,7 @@ def save_checkpoint(
         save_dir: an existing folder.
         step: global step.
         tensors: name to float32 array, tensor or variable.
-        record: JSON-able facts that a resumed run needs.
+        record: what a resumed run needs; None writes none, as the original.
         keep: how many checkpoints to keep.
 
     Returns:
@@ -155,21 +241,22 @@ def save_checkpoint(
     temporary = os.path.join(folder, f"{_TEMPORARY}{uuid.uuid4().hex[:8]}")
     named = dict(tensors)
     named[_STEP] = np.float32(step)
-    named[_PERPLEXITY] = np.float32(record.get("train_perplexity", 0.0))
-    named[RECORD] = json.dumps(record)
+    named[_PERPLEXITY] = np.float32(0.0 if record is None else record.train_perplexity)
+    if record is not None:
+        named[RECORD] = json.dumps(record.to_dict())
     try:
         _write_bundle(temporary, named)
-        for suffix in CHECKPOINT_SUFFIXES:
+        for suffix in SUFFIXES:
             flush_to_disk(temporary + suffix)
-        # An older index must not stand beside newer data, not even for a moment.
+        # An older index must not be there beside newer data, not even for a moment.
         Path(f"{prefix}.index").unlink(missing_ok=True)
-        for suffix in CHECKPOINT_SUFFIXES:
+        for suffix in SUFFIXES:
             os.replace(temporary + suffix, prefix + suffix)
     except tf.errors.OpError as error:
         raise OSError(f"{prefix}: cannot be written: {error.message}") from error
     finally:
         # Its own, and those of a process that was killed: a folder belongs to one run.
-        for pattern in (f"{_TEMPORARY}*", ".checkpoint.*.tmp"):
+        for pattern in (f"{_TEMPORARY}*", f".{STATE_FILE}.*.tmp"):
             for left in Path(folder).glob(pattern):
                 left.unlink(missing_ok=True)
     _remove_old(folder, step, keep)
@@ -188,50 +275,90 @@ def _write_bundle(prefix: str, named: Mapping[str, Any]) -> None:
 
 
 def _remove_old(folder: str, step: int, keep: int) -> None:
-    found = checkpoints(folder)
-    earlier = [prefix for prefix in found if step_of_name(prefix) <= step]
-    kept = earlier[-keep:]
-    name_checkpoints(folder, [os.path.basename(prefix) for prefix in kept])
-    for prefix in found:
+    found = list_checkpoints(folder)
+    kept = [prefix for number, prefix in found.items() if number <= step][-keep:]
+    _write_state(folder, [os.path.basename(prefix) for prefix in kept])
+    for prefix in found.values():
         if prefix not in kept:
-            for suffix in reversed(CHECKPOINT_SUFFIXES):
+            for suffix in reversed(SUFFIXES):
                 Path(prefix + suffix).unlink(missing_ok=True)
 
 
-def step_of_name(prefix: str) -> int:
-    """N of `model.ckpt-N`."""
-    return int(prefix.rpartition("-")[2])
+def _write_state(folder: PathLike, names: Sequence[str]) -> None:
+    """Write the file `checkpoint`, which names a folder's checkpoints, oldest first.
 
-
-def name_checkpoints(folder: PathLike, names: Sequence[str]) -> None:
-    """Write the file `checkpoint`, which names a folder's checkpoints, oldest first."""
+    TensorFlow's own `update_checkpoint_state` writes absolute paths, which are wrong when the
+    folder is moved, and does not wait for the disk.
+    """
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-    with atomic_write(os.path.join(folder, "checkpoint")) as temporary:
+    with atomic_write(os.path.join(folder, STATE_FILE)) as temporary:
         Path(temporary).write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 
-def named_states(states: Any) -> dict[str, Any]:
-    """The LSTM states with names, for a checkpoint."""
-    return {
-        f"{_STATES}/{d}/{i}/{part}": value
-        for d, of_direction in enumerate(states)
-        for i, state in enumerate(of_direction)
-        for part, value in state._asdict().items()
-    }
+def keep_best(save_dir: PathLike, prefix: str) -> str:
+    """Keep a checkpoint of the folder as its best one; return the prefix that it has then.
+
+    The files are linked where the file system can, so that they take no room of their own. The
+    one that was best before goes when the new one is there.
+
+    Raises:
+        OSError: the disk does not take it.
+    """
+    folder = Path(save_dir, BEST_FOLDER)
+    folder.mkdir(exist_ok=True)
+    name = os.path.basename(prefix)
+    for suffix in SUFFIXES:
+        _link(prefix + suffix, folder / f"{name}{suffix}")
+    _link(os.path.join(save_dir, OPTIONS_FILE), folder / OPTIONS_FILE)
+    _write_state(folder, [name])
+    for path in folder.glob("model.ckpt-*"):
+        if not path.name.startswith(f"{name}."):
+            path.unlink()
+    return str(folder / name)
 
 
-def read_record(ckpt_file: str) -> dict[str, Any] | None:
-    """What `save_checkpoint` recorded; None for a checkpoint of the original program."""
+def _link(source: str, target: Path) -> None:
+    """Give a file a second name, in the place of a file that has it already."""
+    with atomic_write(target) as temporary:
+        try:
+            os.link(source, temporary)
+        except OSError:  # a file system without links
+            shutil.copyfile(source, temporary)
+
+
+# Reading
+
+
+def read_record(ckpt_file: str) -> RunRecord | None:
+    """What `save_checkpoint` recorded; None for a checkpoint of the original program.
+
+    Raises:
+        FileNotFoundError: there is no such checkpoint.
+        InputError: it is damaged, or the record is not right.
+    """
     reader = open_checkpoint(ckpt_file)
     if not reader.has_tensor(RECORD):
         return None
-    return json.loads(read_tensor(ckpt_file, reader, RECORD))
+    source = f"{ckpt_file}: {RECORD}"
+    text = read_tensor(ckpt_file, reader, RECORD)
+    try:
+        values = json.loads(text)
+    except (ValueError, TypeError) as error:  # UnicodeDecodeError is a ValueError
+        raise InputError(f"{source}: JSON in UTF-8 is expected: {error}") from error
+    return RunRecord.from_dict(values, source)
 
 
 def read_step(ckpt_file: str) -> int:
-    """The global step of a checkpoint."""
-    return int(read_tensor(ckpt_file, open_checkpoint(ckpt_file), _STEP))
+    """The global step of a checkpoint.
+
+    Raises:
+        FileNotFoundError, InputError: as for `read_record`.
+    """
+    step = read_tensor(ckpt_file, open_checkpoint(ckpt_file), _STEP)
+    if isinstance(step, np.number) and np.isfinite(step) and step >= 0:
+        return int(step)
+    raise InputError(f"{ckpt_file}: {_STEP}: a number from 0 is expected, not {step!r}.")
 
 
 def load_variables(
@@ -253,24 +380,14 @@ def load_variables(
     load_checkpoint(ckpt_file, targets, ignored)
 
 
-def load_mean_states(ckpt_file: str, zero_states: Callable[[int], Any]) -> Any:
-    """The LSTM states of a checkpoint of ours, averaged over the rows: (1, ...) of each direction.
-
-    Args:
-        zero_states: gives states for a number of rows.
-
-    Returns:
-        None for a checkpoint that holds none, as one of the original program.
-    """
-    shape = (read_record(ckpt_file) or {}).get("batch_shape")
-    if shape is None:
-        return None
-    return mean_over_rows(load_states(ckpt_file, zero_states(shape[0])))
-
-
-def mean_over_rows(states: Any) -> Any:
-    """States (batch, ...) averaged to one row, (1, ...)."""
-    return tf.nest.map_structure(lambda x: tf.reduce_mean(x, axis=0, keepdims=True), states)
+def named_states(states: Any) -> dict[str, Any]:
+    """The LSTM states with names, for a checkpoint."""
+    return {
+        f"{_STATES}/{d}/{i}/{part}": value
+        for d, of_direction in enumerate(states)
+        for i, state in enumerate(of_direction)
+        for part, value in state._asdict().items()
+    }
 
 
 def load_states(ckpt_file: str, zero_states: Any) -> Any:
@@ -283,3 +400,23 @@ def load_states(ckpt_file: str, zero_states: Any) -> Any:
     shapes = {name: tuple(value.shape) for name, value in named.items()}
     values = read_checkpoint(ckpt_file, shapes, ("lm/", _STEP, _PERPLEXITY, RECORD))
     return tf.nest.pack_sequence_as(zero_states, [tf.constant(values[name]) for name in named])
+
+
+def load_mean_states(ckpt_file: str, zero_states: Callable[[int], Any]) -> Any:
+    """The LSTM states of a checkpoint of ours, averaged over the rows: (1, ...) of each direction.
+
+    Args:
+        zero_states: gives states for a number of rows.
+
+    Returns:
+        None for a checkpoint that holds none, as one of the original program.
+    """
+    record = read_record(ckpt_file)
+    if record is None:
+        return None
+    return mean_over_rows(load_states(ckpt_file, zero_states(record.batch_shape[0])))
+
+
+def mean_over_rows(states: Any) -> Any:
+    """States (batch, ...) averaged to one row, (1, ...)."""
+    return tf.nest.map_structure(lambda x: tf.reduce_mean(x, axis=0, keepdims=True), states)

@@ -6,24 +6,21 @@ import math
 import os
 from typing import Any
 
+from bilm.checkpoints import load_options_latest_checkpoint, read_checkpoint
 from bilm.data import Vocabulary
 from bilm.errors import InputError
-from bilm.files import PathLike, write_json
+from bilm.files import OPTIONS_FILE, VOCABULARY_FILE, PathLike, write_json
 from bilm.network import build_network
 from bilm.options import Options
 from bilm.training.checkpoint import (
     IGNORED,
-    OPTIONS_FILE,
     accumulator_name,
-    load_options_latest_checkpoint,
+    load_mean_states,
     read_record,
     read_step,
 )
-from bilm.training.checkpoint_reader import read_checkpoint
 from bilm.training.language_model import LanguageModel
-from bilm.weights import save_hdf5, with_softmax_datasets
-
-_VOCABULARY_FILE = "vocab.txt"
+from bilm.weights import named_states, save_hdf5, with_softmax_datasets
 
 
 def dump_weights(
@@ -31,6 +28,7 @@ def dump_weights(
     outfile: PathLike,
     *,
     with_softmax: bool = False,
+    with_states: bool = False,
     vocab_file: PathLike | None = None,
     options_file: PathLike | None = None,
 ) -> None:
@@ -45,14 +43,18 @@ def dump_weights(
             projection_dim), `softmax/b` (words,), and `vocabulary/words`, text. Readers of
             published files pass these groups over. A softmax that is tied to the table of a
             model of words has no W: it is `embedding`.
+        with_states: also write the mean of the LSTM states of training, `states/...` float32
+            (1, ...), from which sentences then begin in this package's readers; for a model that
+            was trained without resets. Other readers pass them over and begin from zeros.
         vocab_file: with the softmax, its words; None takes vocab.txt in the folder.
         options_file: where to write the options; None writes `weights.options.json` beside
             `weights.hdf5`.
 
     Raises:
         FileNotFoundError, InputError: see `load_options_latest_checkpoint`; or the checkpoint
-            does not fit the options; or a file of the training would be overwritten; or there is
-            no vocabulary, or another one than the softmax's.
+            does not fit the options, or holds no LSTM states that are asked for; or a file of the
+            training would be overwritten; or there is no vocabulary, or another one than the
+            softmax's.
     """
     contents, ckpt_file = load_options_latest_checkpoint(tf_save_dir)
     options_source = os.path.join(tf_save_dir, OPTIONS_FILE)
@@ -74,16 +76,29 @@ def dump_weights(
     ignored += [accumulator_name(weight) for weight in table]
     values = read_checkpoint(ckpt_file, shapes, ignored)
     datasets = {w.dataset: values[w.checkpoint] for w in table if w.dataset}
+    if with_states:
+        datasets |= _mean_states(options, ckpt_file)
     save_hdf5(outfile, datasets, words, training=_how_trained(options, ckpt_file))
     write_json(options_file, options.inference_dict())
+
+
+def _mean_states(options: Options, ckpt_file: str) -> dict[str, Any]:
+    network = build_network(options, options.n_tokens_vocab if options.char_cnn is None else None)
+    states = load_mean_states(ckpt_file, network.zero_states)
+    if states is None:
+        raise InputError(
+            f"{ckpt_file}: with_states: it holds no LSTM states, as checkpoints of the original "
+            "program do not."
+        )
+    return {name: value.numpy() for name, value in named_states(states).items()}
 
 
 def _how_trained(options: Options, ckpt_file: str) -> dict[str, Any]:
     """What `bilm.weights.read_training` gives of the weights."""
     steps = read_step(ckpt_file)
     # The original program did not write down how many devices there were.
-    shape = (read_record(ckpt_file) or {}).get("batch_shape")
-    tokens = None if shape is None else steps * math.prod(shape)
+    record = read_record(ckpt_file)
+    tokens = None if record is None else steps * math.prod(record.batch_shape)
     return {
         "steps": steps,
         "tokens": tokens,
@@ -103,10 +118,10 @@ def _softmax_words(
             cannot hold it.
     """
     if vocab_file is None:
-        vocab_file = os.path.join(tf_save_dir, _VOCABULARY_FILE)
+        vocab_file = os.path.join(tf_save_dir, VOCABULARY_FILE)
         if not os.path.isfile(vocab_file):
             raise InputError(
-                f"{os.fspath(tf_save_dir)} has no {_VOCABULARY_FILE}: the softmax is written with "
+                f"{os.fspath(tf_save_dir)} has no {VOCABULARY_FILE}: the softmax is written with "
                 "its words; vocab_file names them."
             )
     vocabulary = Vocabulary(vocab_file)

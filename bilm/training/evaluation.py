@@ -83,18 +83,25 @@ def exp_of_loss(loss: float) -> float:
     return math.inf if loss >= 700 else math.exp(loss)
 
 
-class Part(NamedTuple):
-    """A stretch of a batch: feed, places that count (time, batch), whether the rows go on from
-    the stretch before, the number of each row's sentence, and the first place's number."""
+class Chunk(NamedTuple):
+    """Some steps of a batch.
+
+    Attributes:
+        feed: the steps.
+        mask: bool (time, batch), False for padding.
+        is_continued: whether the rows continue from the states after the chunk before.
+        sentences: int (batch,), the number of each row's sentence; None if rows hold several.
+        start: position in the batch of the first step.
+    """
 
     feed: Feed
     mask: np.ndarray
-    goes_on: bool
+    is_continued: bool
     sentences: np.ndarray | None = None
     start: int = 0
 
     def rows(self) -> Iterator[tuple[int, int, int]]:
-        """(row, number of its sentence, places that count) of each row that has any here."""
+        """(row, number of its sentence, predictions) of each row that has any in the chunk."""
         if self.sentences is not None:
             counts = self.mask.sum(axis=0)
             for row in np.flatnonzero(counts).tolist():
@@ -120,7 +127,8 @@ def test(
         data: a data set of `bilm.data` (best with test=True), or anything with `iter_batches`
             that ends; the latter is scored with carried states.
         batch_size: rows at a time.
-        carry_state: let each row go on with the state of the row before it, as the original did.
+        carry_state: let each row continue from the states after the row before it, as the
+            original did.
         per_sentence: give the score of every sentence as well.
         compare: score the text a second time, with carried states, as the result's `carried`. Its
             rows begin from the mean of the states of training, if the checkpoint holds them.
@@ -173,22 +181,24 @@ def evaluate(
     total, count = np.zeros(options.n_directions), 0
     excess, n_compared = np.zeros(options.n_directions), 0
     rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-    for number, part in enumerate(prefetch(_parts(data, options, batch_size, carry_state), 4)):
+    for number, chunk in enumerate(prefetch(_chunks(data, options, batch_size, carry_state), 4)):
         is_compared = training_states is not None and number % _COMPARED_EVERY == 0
-        if is_compared and part.sentences is not None and not part.goes_on:
-            excess -= scorer.summed_losses(part.feed, part.mask, False, training_states).sum(axis=1)
-            excess += scorer.summed_losses(part.feed, part.mask, False).sum(axis=1)
-            n_compared += int(part.mask.sum())
-        losses = scorer.summed_losses(part.feed, part.mask, part.goes_on, begin)
+        if is_compared and chunk.sentences is not None and not chunk.is_continued:
+            excess -= scorer.summed_losses(chunk.feed, chunk.mask, False, training_states).sum(
+                axis=1
+            )
+            excess += scorer.summed_losses(chunk.feed, chunk.mask, False).sum(axis=1)
+            n_compared += int(chunk.mask.sum())
+        losses = scorer.summed_losses(chunk.feed, chunk.mask, chunk.is_continued, begin)
         total += losses.sum(axis=1)
-        count += int(part.mask.sum())
+        count += int(chunk.mask.sum())
         if per_sentence:
-            if part.sentences is None:
+            if chunk.sentences is None:
                 raise InputError(
                     "The score of each sentence needs a data set that gives its sentences one by "
                     "one, and no carried state."
                 )
-            rows.append((part.sentences, part.mask.sum(axis=0), losses))
+            rows.append((chunk.sentences, chunk.mask.sum(axis=0), losses))
     if not count:
         raise InputError("The data holds no prediction to score.")
     result = Perplexity.of_losses(total, count)
@@ -199,7 +209,7 @@ def evaluate(
 
 
 def _by_sentence(rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> SentenceScores:
-    """Scores of rows in any order, some of them in stretches, by the number of the sentence."""
+    """Scores of rows in any order, some of them in chunks, by the number of the sentence."""
     numbers = np.concatenate([row[0] for row in rows])
     n_sentences = int(numbers.max()) + 1
     counts = np.concatenate([row[1] for row in rows])
@@ -265,8 +275,8 @@ class Scorer:
 
 def _feed_signature(options: Options) -> Feed:
     width = () if options.max_word_length is None else (options.max_word_length,)
-    places = (options.n_directions, None, None)
-    return Feed(*(tf.TensorSpec(shape, tf.int32) for shape in ((None, *width), places, places)))
+    tokens = (options.n_directions, None, None)
+    return Feed(*(tf.TensorSpec(shape, tf.int32) for shape in ((None, *width), tokens, tokens)))
 
 
 def _states_signature(model: LanguageModel) -> Any:
@@ -276,37 +286,37 @@ def _states_signature(model: LanguageModel) -> Any:
     )
 
 
-def _parts(data: Any, options: Options, batch_size: int, carry_state: bool) -> Iterator[Part]:
-    """The text in stretches of at most batch_size * unroll_steps places."""
+def _chunks(data: Any, options: Options, batch_size: int, carry_state: bool) -> Iterator[Chunk]:
+    """The text in chunks of at most batch_size * unroll_steps tokens."""
     shape = (batch_size, options.unroll_steps)
     methods = ["iter_sentence_batches", "iter_distinct", "iter_batches"][carry_state:]
     method = deciding_method(data, *methods)
     if method == "iter_sentence_batches":
         for batch in data.iter_sentence_batches(batch_size * options.unroll_steps):
-            # A row that is longer than the budget is taken in stretches.
-            yield from stretches(batch, options, batch_size * options.unroll_steps)
+            # A row that is longer than the budget is taken in several.
+            yield from chunks(batch, options, batch_size * options.unroll_steps)
     elif method == "iter_distinct":
         for number, batch in enumerate(data.iter_distinct(*shape)):
             if batch.state is not None and not batch.state.settings.test:
                 raise InputError("carry_state: the data has no end; make it with test=True.")
-            yield Part(make_feed(batch, options), batch.mask.T, goes_on=number > 0)
+            yield Chunk(make_feed(batch, options), batch.mask.T, is_continued=number > 0)
     else:
         for number, batch in enumerate(data.iter_batches(*shape)):
             feed = make_feed(batch, options, shape)
             mask = np.ones(feed.targets.shape[1:], bool)
-            yield Part(feed, mask, goes_on=number > 0)
+            yield Chunk(feed, mask, is_continued=number > 0)
 
 
-def stretches(batch: Batch, options: Options, n_places: int) -> Iterator[Part]:
-    """A batch of sentences in parts of at most about `n_places` places."""
+def chunks(batch: Batch, options: Options, n_tokens: int) -> Iterator[Chunk]:
+    """A batch of sentences in chunks of at most about `n_tokens` tokens, padding included."""
     rows, length = batch.mask.shape
-    steps = max(1, n_places // rows)
+    steps = max(1, n_tokens // rows)
     feed = make_feed(batch, options)
     for start in range(0, length, steps):
-        here = slice(start, start + steps)
-        yield Part(
-            Feed(feed.inputs, feed.words[:, here], feed.targets[:, here]),
-            batch.mask.T[here],
+        window = slice(start, start + steps)
+        yield Chunk(
+            Feed(feed.inputs, feed.words[:, window], feed.targets[:, window]),
+            batch.mask.T[window],
             start > 0,
             batch.sentences,
             start,

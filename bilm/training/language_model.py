@@ -13,9 +13,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bilm.data import Vocabulary
+from bilm.data import Vocabulary, network_ids
 from bilm.data.corpus import IndexedText
-from bilm.data.encoding import network_ids
 from bilm.errors import InputError
 from bilm.layers import Dropout, Mode, Negatives, Softmax, States, WordLookup
 from bilm.network import Texts, build_network

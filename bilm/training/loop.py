@@ -1,31 +1,60 @@
-"""`train`: from options and data to a trained model in a folder."""
+"""The training loop: `train`, from options and data to a trained model in a folder."""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import logging
+import math
 import os
-from collections.abc import Mapping
-from typing import Any
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from bilm.errors import InputError
-from bilm.files import PathLike, write_json
+from bilm.checkpoints import holds_checkpoint, is_whole, list_checkpoints
+from bilm.data import prefetch
+from bilm.errors import InputError, NotFiniteError, TrainingError, WorkerLostError, WorkersError
+from bilm.files import OPTIONS_FILE, PathLike, write_json
 from bilm.options import Options
-from bilm.training.checkpoint import (
-    OPTIONS_FILE,
-    checkpoints,
-    holds_model,
-    is_whole,
-)
-from bilm.training.cluster import Worker
-from bilm.training.monitor import Interval, Monitor
-from bilm.training.record import TrainingRecord
-from bilm.training.replicas import find_replicas
-from bilm.training.run import Run, RunSettings
-from bilm.training.run_log import Log, RunLog
-from bilm.training.schedule import Schedule
-from bilm.training.sole_use import sole_use
-from bilm.training.tensorboard import TensorBoardLog
-from bilm.training.trainer import Progress, Saver, Trainer
+from bilm.training.checkpoint import RunSettings, keep_best
+from bilm.training.evaluation import Perplexity, Scorer, evaluate
+from bilm.training.fine_tuning import load_pretrained
+from bilm.training.heldout import Interval, Monitor
+from bilm.training.log import Log, RunLog, TensorBoardLog, TrainingProgress, TrainingRecord
+from bilm.training.optimizer import Schedule
+from bilm.training.process import Interrupts, folder_lock, interrupts
+from bilm.training.replicas import Worker, find_replicas
+from bilm.training.run import Run
+
+logger = logging.getLogger(__name__)
+
+Progress = Callable[[TrainingProgress], bool | None]
+
+_LOG_EVERY = 10  # steps
+_READ_AHEAD = 4  # batches
+_HELDOUT_ROWS = 128
+
+
+class Saving(NamedTuple):
+    """Where and how often checkpoints are written.
+
+    Attributes:
+        folder: of the run.
+        seconds: between two of them.
+        keep: how many stay.
+    """
+
+    folder: str
+    seconds: float
+    keep: int
+
+
+class Due(NamedTuple):
+    """What a worker wishes before a step: to end here, or to save or measure after the step."""
+
+    end: bool
+    save: bool
+    measure: bool
 
 
 def train(
@@ -61,10 +90,10 @@ def train(
             of this worker.
         tf_save_dir: folder of options.json and the checkpoints; made when it is missing.
         tf_log_dir: folder of the log, a JSON object a line; None writes none.
-        restart_ckpt_file: prefix of a checkpoint to go on from: one of ours, which brings its
-            place in the corpus and its LSTM states, or one of the original's, which has neither
-            and starts a new count of steps.
-        seed: of initial values, dropout and samples; going on, that of the run holds.
+        restart_ckpt_file: prefix of a checkpoint to resume from: one of ours, which brings its
+            LSTM states and how far the corpus was read, or one of the original's, which has
+            neither and starts a new count of steps.
+        seed: of initial values, dropout and samples; a run that is resumed keeps its own.
         precision: "float32", or "bfloat16" for products in bfloat16.
         save_minutes: time between checkpoints; one is always written at the end.
         keep_checkpoints: how many to keep.
@@ -75,8 +104,8 @@ def train(
             folder `best` within `tf_save_dir`.
         heldout_every: "epoch", "500 steps", "30 min" and the like.
         patience: end the run when this many measurements in a row were not the best; None never.
-        init_from: begin with the weights of a model, see `bilm.training.initial.find_source`.
-        init_vocab: the vocabulary of that model; None is the vocab.txt beside it.
+        init_from: begin with the weights of a model, see `bilm.model_files`.
+        init_vocab: the vocabulary of that model; None is the vocab.txt beside it, or in it.
         tensorboard: write TensorBoard's files beside the log; needs the package tensorboard.
 
     Raises:
@@ -88,7 +117,7 @@ def train(
         TrainingError: the loss is not finite, or another worker has gone; the last checkpoint
             is good.
     """
-    given = {} if isinstance(options, Options) else dict(options)
+    extra = {} if isinstance(options, Options) else dict(options)
     if not isinstance(options, Options):
         options = Options.from_dict(options, training=True)
     if patience is not None and heldout is None:
@@ -97,57 +126,59 @@ def train(
         raise InputError(
             f"keep_checkpoints: a whole number from 1 is expected, not {keep_checkpoints!r}."
         )
-    if isinstance(schedule, str):
-        schedule = Schedule(schedule)
-    settings = RunSettings(
-        seed, precision, schedule, None if init_from is None else os.fspath(init_from)
-    )
+    schedule = Schedule(schedule) if isinstance(schedule, str) else schedule
+    started_from = None if init_from is None else os.fspath(init_from)
+    settings = RunSettings(seed, precision, schedule, started_from)
+    saving = Saving(os.fspath(tf_save_dir), save_minutes * 60, keep_checkpoints)
     replicas = find_replicas(n_gpus)
-    team, is_chief = replicas.team, replicas.worker.is_chief
+    group, is_chief = replicas.group, replicas.worker.is_chief
     with contextlib.ExitStack() as stack:
-        with team.own_work():
+        with group.deferred_errors():
             if is_chief:
-                stack.enter_context(sole_use(tf_save_dir))
-            own = _check_folder(tf_save_dir, restart_ckpt_file)
+                stack.enter_context(folder_lock(tf_save_dir))
+            is_own = _check_folder(tf_save_dir, restart_ckpt_file)
             _check_shares(replicas.worker, data, heldout)
             options = _with_train_tokens(options, data)
             logs = _open_logs(tf_log_dir, tensorboard) if is_chief else []
-        told = {"heldout": heldout is not None and (heldout_every, patience), "seed": seed,
+        told = {"heldout": heldout is not None and (heldout_every, patience),
                 "checkpoint": os.path.basename(restart_ckpt_file or "")}  # fmt: skip
-        team.require_same(options.training_dict() | settings.to_dict() | told)
+        group.require_same(options.training_dict() | dataclasses.asdict(settings) | told)
         run = Run(options, replicas, settings)
-        with team.own_work():
-            monitor = _make_monitor(run, heldout, heldout_every, patience)
-            saver = Saver(os.fspath(tf_save_dir), save_minutes * 60, keep_checkpoints)
-            trainer = Trainer(run, saver, logs, monitor, progress)
+        with group.deferred_errors():
+            monitor = None if heldout is None else _monitor(run, heldout, heldout_every, patience)
+            trainer = Trainer(run, saving, logs, monitor, progress)
             if restart_ckpt_file is not None:
-                trainer.restart(restart_ckpt_file, own)
+                trainer.restart(restart_ckpt_file, is_own)
             elif init_from is not None:
-                trainer.begin_with(init_from, init_vocab, getattr(data, "vocab", None))
+                with replicas.scope():
+                    trainer.record.words_carried = load_pretrained(
+                        init_from, init_vocab, run.model, getattr(data, "vocab", None)
+                    )
             if is_chief:
-                write_json(os.path.join(tf_save_dir, OPTIONS_FILE), given | options.training_dict())
-        team.exchange()
-        return trainer.go(data)
+                write_json(os.path.join(tf_save_dir, OPTIONS_FILE), extra | options.training_dict())
+        group.all_gather()
+        return trainer.train(data)
 
 
 def _check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:
     """Refuse to overwrite a model; return whether the checkpoint is one of the folder's own."""
     folder = os.path.realpath(tf_save_dir)
     if not restart_ckpt_file or os.path.dirname(os.path.realpath(restart_ckpt_file)) != folder:
-        if holds_model(tf_save_dir):
+        if holds_checkpoint(tf_save_dir):
             raise InputError(
                 f"{os.fspath(tf_save_dir)}: the folder holds a trained model; it is not "
                 f"overwritten. Restart from its checkpoint, or choose another folder."
             )
         return False
-    names = [os.path.basename(prefix) for prefix in checkpoints(folder)]
-    name = os.path.basename(restart_ckpt_file)
-    for newer in names[names.index(name) + 1 :] if name in names else []:
+    found = list(list_checkpoints(folder).values())
+    own = os.path.join(folder, os.path.basename(restart_ckpt_file))
+    for prefix in found[found.index(own) + 1 :] if own in found else []:
         # One that is damaged is replaced; whoever looks for the newest has been warned.
-        if is_whole(os.path.join(folder, newer), verify=True):
+        if is_whole(prefix, verify=True):
             raise InputError(
-                f"{restart_ckpt_file}: the folder has a newer checkpoint, {newer}, which would be "
-                "lost. Go on from that one, or train into another folder."
+                f"{restart_ckpt_file}: the folder has a newer checkpoint, "
+                f"{os.path.basename(prefix)}, which would be lost. Go on from that one, or train "
+                "into another folder."
             )
     return True
 
@@ -169,15 +200,24 @@ def _with_train_tokens(options: Options, data: Any) -> Options:
     counted = getattr(data, "n_train_tokens", None)
     if counted is None:
         raise InputError("options: n_train_tokens is missing, and the data cannot count them.")
-    return Options.from_dict(options.training_dict() | {"n_train_tokens": counted}, training=True)
+    return dataclasses.replace(options, n_train_tokens=counted)
 
 
-def _make_monitor(run: Run, heldout: Any, every: str, patience: int | None) -> Monitor | None:
-    if heldout is None:
-        return None
+def _monitor(run: Run, heldout: Any, every: str, patience: int | None) -> Monitor:
     # One scan, so that text that cannot be read is found before the first step.
     _ = getattr(heldout, "n_train_tokens", None)
-    return Monitor(run.model, heldout, Interval.parse(every), patience, team=run.replicas.team)
+    scorer = Scorer(run.model)
+
+    def score(training_states: Any) -> Perplexity:
+        return evaluate(scorer, heldout, _HELDOUT_ROWS, training_states=training_states)
+
+    return Monitor(
+        score,
+        Interval.parse(every),
+        patience,
+        reset_rate=run.options.reset_rate,
+        group=run.replicas.group,
+    )
 
 
 def _open_logs(folder: PathLike | None, tensorboard: bool) -> list[Log]:
@@ -187,3 +227,252 @@ def _open_logs(folder: PathLike | None, tensorboard: bool) -> list[Log]:
         return []
     logs: list[Log] = [RunLog(folder)]
     return [*logs, TensorBoardLog(folder)] if tensorboard else logs
+
+
+class Trainer:
+    """Goes from step to step; logs, measures, saves and tells."""
+
+    def __init__(
+        self,
+        run: Run,
+        saving: Saving,
+        logs: Sequence[Log],
+        monitor: Monitor | None,
+        progress: Progress | None,
+    ) -> None:
+        self.record = TrainingRecord()
+        self._run = run
+        self._saving = saving
+        self._logs = logs
+        self._monitor = monitor
+        self._progress = progress
+        self._group = run.replicas.group
+        self._saved: tuple[int, Any] | None = None  # step and held-out state of the last checkpoint
+        self._started = self._saved_at = time.monotonic()
+
+    def restart(self, ckpt_file: str, is_own: bool) -> None:
+        """Resume from a checkpoint.
+
+        Args:
+            is_own: it is one of the folder's: there is nothing to save before the next step.
+        """
+        run = self._run
+        run.restart(ckpt_file)
+        if is_own:
+            self.record.checkpoint = ckpt_file
+            self._saved = (run.global_step, run.heldout)
+            if run.heldout.best_step == run.global_step:
+                # A crash may have come between the checkpoint and its second name.
+                self._keep_best(ckpt_file)
+
+    def train(self, data: Any) -> TrainingRecord:
+        """Train until the last step, the end of the data, patience or a wish of `progress`."""
+        run, record = self._run, self.record
+        with self._group.deferred_errors():
+            for log in self._logs:
+                log.go_back(run.global_step)
+        self._started = self._saved_at = time.monotonic()
+        with interrupts() as signals, self._until_all_know(signals):
+            batches: Any = prefetch(run.inputs(data), _READ_AHEAD)
+            try:
+                with contextlib.closing(batches):
+                    self._steps(batches, signals, data)
+                if record.n_steps == 0 and run.done == 0:
+                    raise InputError(
+                        "The data holds no batch of {} rows by {} tokens.".format(*run.feed_shape)
+                    )
+                if self._monitor is not None and run.heldout.measured_at != run.global_step:
+                    self._measure(self._monitor)
+                self._save()
+                self._group.all_gather()
+            except KeyboardInterrupt:
+                if not signals.interrupted_within_step:
+                    self._rescue()
+                raise
+            except WorkerLostError as error:
+                raise WorkerLostError(
+                    f"{error} Training stops; {self._last_checkpoint()}. To go on from it, start "
+                    "the same command for all workers."
+                ) from error
+            except (InputError, OSError, WorkersError) as error:
+                if record.n_steps == 0:
+                    raise
+                raise type(error)(self._with_state(error)) from error
+        record.best, record.best_step = run.heldout.best, run.heldout.best_step
+        return record
+
+    def _until_all_know(self, signals: Interrupts) -> contextlib.AbstractContextManager[None]:
+        """One of several workers is interrupted where the others hear of it."""
+        return contextlib.nullcontext() if self._group.worker.is_alone else signals.held()
+
+    def _steps(self, batches: Generator[Any, None, None], signals: Interrupts, data: Any) -> None:
+        self._measure_if_due()
+        event = None
+        while True:
+            item, due = self._next(batches, signals, event)
+            if item is None:
+                return
+            with signals.held():
+                self._advance(data, *item)
+            heldout = self._measure_if_due(due.measure)
+            if due.save:
+                self._save()
+            event = self._event(heldout)
+
+    def _next(
+        self, batches: Iterator[Any], signals: Interrupts, event: TrainingProgress | None
+    ) -> tuple[Any, Due]:
+        """The next batch, None if the run is to end, and what is due after its step.
+
+        Several workers continue together, or not at all; the time is that of the chief's clock.
+        """
+        item, run, monitor = None, self._run, self._monitor
+        with self._group.deferred_errors():
+            signals.due()
+            if event is None or self._progress is None or not self._progress(event):
+                if monitor is not None and monitor.should_stop(run.heldout):
+                    self.record.stopped_early = run.done < run.n_steps
+                else:
+                    item = next(batches, None)
+        due = Due(
+            item is None,
+            time.monotonic() - self._saved_at > self._saving.seconds,
+            monitor is not None and monitor.minutes_are_over(),
+        )
+        wishes = [Due(*wish) for wish in self._group.all_gather(due)]
+        return None if any(wish.end for wish in wishes) else item, wishes[0]
+
+    def _advance(self, data: Any, inputs: Any, iterator_state: Any) -> None:
+        """Do a step and log it."""
+        run, record = self._run, self.record
+        with self._not_finite(data):
+            run.advance(inputs, iterator_state)
+        record.train_perplexity.append(run.perplexity)
+        record.n_steps += 1
+        record.n_tokens += run.tokens_per_step
+        record.seconds = time.monotonic() - self._started
+        if run.done % _LOG_EVERY == 0 or run.done in (1, run.n_steps):
+            self._log(
+                train_perplexity=run.perplexity if math.isfinite(run.perplexity) else None,
+                sampled=run.model.samples,
+                learning_rate=run.last_learning_rate,
+            )
+
+    def _log(self, **facts: Any) -> None:
+        run = self._run
+        with self._group.deferred_errors():
+            for log in self._logs:
+                log.write(
+                    step=run.global_step,
+                    epoch=run.epoch,
+                    **facts,
+                    tokens=run.done * run.tokens_per_step,
+                    seconds=round(run.seconds + self.record.seconds, 3),
+                )
+
+    @contextlib.contextmanager
+    def _not_finite(self, data: Any = None) -> Iterator[None]:
+        """Say what is known when the numbers have run away."""
+        try:
+            yield
+        except NotFiniteError as error:
+            where = ""
+            if data is not None and hasattr(data, "describe_state"):
+                where = f" Its batch begins at {data.describe_state(self._run.iterator_state)}."
+            raise TrainingError(
+                f"{error}{where} Training stops; {self._last_checkpoint()}. "
+                "A lower learning_rate may help."
+            ) from error
+
+    def _last_checkpoint(self) -> str:
+        found = list(list_checkpoints(self._saving.folder).values())
+        if not found:
+            return "nothing was saved, there is no earlier checkpoint"
+        return f"nothing was saved since the last good checkpoint, {found[-1]}"
+
+    def _measure_if_due(self, by_time: bool = False) -> Perplexity | None:
+        run, monitor = self._run, self._monitor
+        if monitor is None or run.heldout.measured_at == run.global_step:
+            return None
+        is_due = by_time or monitor.every.falls_on(run.done, run.steps_per_epoch)
+        return self._measure(monitor) if is_due else None
+
+    def _measure(self, monitor: Monitor) -> Perplexity:
+        """Measure the held-out text; keep the model if it is the best."""
+        run = self._run
+        with self._not_finite():
+            perplexity, run.heldout = monitor.measure(
+                run.heldout, run.global_step, run.mean_states()
+            )
+            is_best = run.heldout.best_step == run.global_step
+            self._log(
+                heldout_perplexity=float(perplexity),
+                heldout_forward=perplexity.forward,
+                heldout_backward=perplexity.backward,
+                best=is_best,
+                **_start_ratios(perplexity),
+            )
+            self.record.heldout.append((run.global_step, perplexity))
+            if is_best:
+                self._keep_best(self._save())
+        return perplexity
+
+    def _keep_best(self, ckpt_file: str) -> None:
+        if self._group.worker.is_chief:
+            with self._group.deferred_errors():
+                keep_best(self._saving.folder, ckpt_file)
+
+    def _save(self) -> str:
+        """Write a checkpoint if anything has changed since the last one; return the last one."""
+        run, saving = self._run, self._saving
+        now = (run.global_step, run.heldout)
+        if self.record.checkpoint is None or self._saved != now:
+            with self._not_finite():
+                seconds = run.seconds + self.record.seconds
+                self.record.checkpoint = run.save(saving.folder, saving.keep, seconds)
+            self._saved = now
+        self._saved_at = time.monotonic()
+        return self.record.checkpoint
+
+    def _rescue(self) -> bool:
+        """Save what is done when the run is about to end by an error; whether that went well."""
+        if self.record.n_steps == 0:
+            return False
+        try:
+            self._save()
+        except (OSError, TrainingError) as error:
+            logger.warning("not saved: %s", error)
+            return False
+        return True
+
+    def _with_state(self, error: Exception) -> str:
+        """The message of an error, and what there is to resume from."""
+        n = self._run.global_step
+        if self._rescue():
+            state = f"Training stopped after step {n}, which is saved as {self.record.checkpoint}."
+        else:
+            state = f"Training stopped after step {n}; {self._last_checkpoint()}."
+        text = str(error)
+        if isinstance(error, OSError) and error.strerror is not None:
+            text = f"{error.filename}: {error.strerror}."
+        return f"{text} {state}"
+
+    def _event(self, heldout: Perplexity | None) -> TrainingProgress:
+        run, record = self._run, self.record
+        return TrainingProgress(
+            run.done,
+            run.n_steps,
+            run.epoch,
+            run.perplexity,
+            record.n_tokens,
+            record.seconds,
+            heldout=heldout,
+            is_best=heldout is not None and run.heldout.best_step == run.global_step,
+        )
+
+
+def _start_ratios(perplexity: Perplexity) -> dict[str, float]:
+    """What the log says of the states in which texts begin."""
+    names = ("start_ratio_forward", "start_ratio_backward")
+    ratios = perplexity.start_ratio or ()
+    return {name: x for name, x in zip(names, ratios, strict=False) if math.isfinite(x)}

@@ -2,22 +2,38 @@
 
 Each device has a replica of the model and takes rows of its own; the gradients of all are
 averaged before the update, so that n replicas of batch B train as one of batch n * B does.
+
+Of several processes, TF_CONFIG in the environment says which one this is. It is TensorFlow's own
+form: the addresses of all workers, and which of them this one is.
+
+    {"cluster": {"worker": ["10.0.0.1:12345", "10.0.0.2:12345"]},
+     "task": {"type": "worker", "index": 0}}
+
+A worker of the type "chief" is the first one.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bilm.errors import InputError, WorkerLostError
-from bilm.training.cluster import ALONE, VARIABLE, Worker, find_worker
-from bilm.training.interrupts import killable
-from bilm.training.team import Team
+from bilm.errors import InputError, WorkerLostError, WorkersError
+from bilm.training.process import killable
+
+VARIABLE = "TF_CONFIG"
+_ROLES = ("chief", "worker")
+_FORM = (
+    '{"cluster": {"worker": ["HOST:PORT", ...]}, "task": {"type": "worker", "index": N}} '
+    "is expected"
+)
 
 # What a collective operation raises when a worker has gone.
 _LOST = (
@@ -27,6 +43,154 @@ _LOST = (
     tf.errors.DeadlineExceededError,
     tf.errors.FailedPreconditionError,
 )
+
+Gather = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One of the processes that train together, each with a share of the corpus.
+
+    Attributes:
+        index: from 0; worker 0 is the chief, which writes the files of the run.
+        count: how many there are; 1 trains alone.
+    """
+
+    index: int = 0
+    count: int = 1
+
+    @property
+    def share(self) -> tuple[int, int]:
+        """The `worker` of its data sets."""
+        return self.index, self.count
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether there are no others."""
+        return self.count == 1
+
+    @property
+    def is_chief(self) -> bool:
+        """Whether this one writes the files."""
+        return self.index == 0
+
+
+ALONE = Worker()
+
+
+def find_worker(environment: Mapping[str, str] = os.environ) -> Worker:
+    """Read TF_CONFIG; without it the process trains alone.
+
+    Raises:
+        InputError: it is not of the form that it should be.
+    """
+    text = environment.get(VARIABLE, "")
+    if not text.strip():
+        return ALONE
+    try:
+        value = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{VARIABLE}: not JSON: {error.msg}; {_FORM}.") from error
+    cluster, task = _part(value, "cluster"), _part(value, "task")
+    if not cluster:
+        return ALONE
+    unknown = [role for role in (*cluster, task.get("type", "worker")) if role not in _ROLES]
+    if unknown:
+        raise InputError(
+            f"{VARIABLE}: a task is a chief or a worker, not {json.dumps(unknown[0])}: all of them "
+            "train, in step, and measure the held-out text; there are no parameter servers and no "
+            "evaluator."
+        )
+    jobs = [(role, cluster.get(role, [])) for role in _ROLES]
+    if not all(isinstance(addresses, list) for _, addresses in jobs):
+        raise InputError(f"{VARIABLE}: {_FORM}, not the cluster {json.dumps(cluster)}.")
+    tasks = [(role, index) for role, addresses in jobs for index in range(len(addresses))]
+    this = (task.get("type"), task.get("index"))
+    if this not in tasks:
+        raise InputError(f"{VARIABLE}: its cluster has no task {json.dumps(task)}; {_FORM}.")
+    return Worker(tasks.index(this), len(tasks))
+
+
+def _part(value: Any, name: str) -> dict[str, Any]:
+    part = value.get(name, {}) if isinstance(value, dict) else None
+    if not isinstance(part, dict):
+        raise InputError(f"{VARIABLE}: {_FORM}, not {json.dumps(value)}.")
+    return part
+
+
+class ProcessGroup:
+    """The workers of a run: all-gathers small JSON values, so that all workers decide alike.
+
+    Workers meet in collective operations, which wait for all of them. So none may stop, save or
+    measure on its own: before each step they tell what they wish, and an error of one is raised
+    when all know of it. One that is alone has nobody to ask.
+
+    Args:
+        worker: which of them this is.
+        gather: joins the float32 (n,) arrays of all workers, in their order.
+    """
+
+    def __init__(self, worker: Worker = ALONE, gather: Gather | None = None) -> None:
+        self.worker = worker
+        self._gather = gather
+        self._error: BaseException | None = None
+
+    @contextlib.contextmanager
+    def deferred_errors(self) -> Iterator[None]:
+        """For what a worker does by itself: its errors are raised by the next `all_gather`.
+
+        An error of one that is alone is raised at once.
+        """
+        try:
+            yield
+        except (InputError, OSError, KeyboardInterrupt) as error:
+            if self.worker.is_alone:
+                raise
+            self._error = self._error or error
+
+    def all_gather(self, value: Any = None) -> list[Any]:
+        """The values of all workers, in their order.
+
+        Args:
+            value: of this worker, fit for JSON.
+
+        Raises:
+            the error of this worker's own work, if there was one.
+            WorkersError: another worker had one.
+            WorkerLostError: another worker cannot be reached any more.
+        """
+        if self._gather is None:
+            return [value]
+        error, self._error = self._error, None
+        said = json.dumps({"value": value, "failed": error is not None}) + "\n"
+        bytes_ = np.frombuffer(said.encode("utf-8"), np.uint8).astype(np.float32)
+        text = self._gather(bytes_).astype(np.uint8).tobytes().decode("utf-8")
+        answers = [json.loads(line) for line in text.splitlines()]
+        if error is not None:
+            raise error
+        failed = [index for index, answer in enumerate(answers) if answer["failed"]]
+        if failed:
+            raise WorkersError(f"Worker {failed[0]} was stopped, and says why itself.")
+        return [answer["value"] for answer in answers]
+
+    def require_same(self, facts: dict[str, Any]) -> None:
+        """Check that all workers were given the same.
+
+        Raises:
+            InputError: names what differs.
+        """
+        plans = self.all_gather(facts)
+        differing = [
+            f"{name} is {plans[0].get(name)!r} for worker 0 and {plan.get(name)!r} for "
+            f"worker {index}"
+            for index, plan in enumerate(plans)
+            for name in sorted(plan | plans[0])
+            if plan.get(name) != plans[0].get(name)
+        ]
+        if differing:
+            raise InputError(
+                f"All workers need the same command, files and folder: {'; '.join(differing)}."
+            )
 
 
 class Replicas:
@@ -40,7 +204,7 @@ class Replicas:
         n: replicas of all workers.
         n_local: replicas of this one.
         first: number of this worker's first replica among all.
-        team: the workers.
+        group: the workers.
     """
 
     def __init__(self, strategy: Any = None, worker: Worker = ALONE) -> None:
@@ -49,7 +213,7 @@ class Replicas:
         self.n = 1 if strategy is None else strategy.num_replicas_in_sync
         self.n_local = self.n // worker.count
         self.first = worker.index * self.n_local
-        self.team = Team(worker, None if worker.is_alone else self._gather_bytes)
+        self.group = ProcessGroup(worker, None if worker.is_alone else self._gather_bytes)
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:
         """Variables that are made within have a copy on each device, and are assigned within."""

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
+from bilm.checkpoints import checkpoint_prefix
 from bilm.data import Batch, IteratorState, deciding_method
 from bilm.errors import InputError, NotFiniteError
 from bilm.layers import Mode, States
 from bilm.options import Options
 from bilm.training.checkpoint import (
+    HeldoutState,
+    RunRecord,
+    RunSettings,
     accumulator_name,
-    checkpoint_prefix,
     load_states,
     load_variables,
     mean_over_rows,
@@ -29,67 +32,15 @@ from bilm.training.checkpoint import (
 from bilm.training.evaluation import exp_of_loss
 from bilm.training.feed import Marks, make_feed
 from bilm.training.language_model import LanguageModel
-from bilm.training.monitor import Standing
 from bilm.training.optimizer import Adagrad
 from bilm.training.replicas import Replicas
-from bilm.training.schedule import Schedule
 from bilm.training.step import ReplicatedStep, StepInputs, TrainingStep
 
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class RunSettings:
-    """What stays the same from the first step of a run to the last, beside the options.
-
-    Attributes:
-        seed: of initial values, dropout and samples.
-        precision: "float32", or "bfloat16" for products in bfloat16.
-        schedule: of the learning rate.
-        init_from: what the run began with; None for initial values.
-    """
-
-    seed: int = 0
-    precision: str = "float32"
-    schedule: Schedule = Schedule()  # noqa: RUF009 - a frozen value
-    init_from: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The settings as a checkpoint's record holds them; the seed has a place of its own."""
-        return {
-            "precision": self.precision,
-            "schedule": self.schedule.to_dict(),
-            "init_from": self.init_from,
-        }
-
-
-def recorded_settings(record: dict[str, Any]) -> RunSettings:
-    """The settings of the run that a checkpoint's record is of."""
-    run = record.get("run", {})
-    return RunSettings(
-        record["seed"],
-        run.get("precision", "float32"),
-        Schedule.from_dict(run.get("schedule", {})),
-        run.get("init_from"),
-    )
-
-
-def _recorded_states(record: dict[str, Any], source: str) -> list[IteratorState | None]:
-    """The state of each worker's data; "place" is what earlier versions called it."""
-    recorded = record["iterator_state"] if "iterator_state" in record else record.get("place")
-    states = recorded if isinstance(recorded, list) else [recorded]
-    try:
-        return [None if state is None else IteratorState.from_dict(state) for state in states]
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from error
-
-
-def _change(before: int, now: int) -> str:
-    return "" if before == now else f", workers were {before} and are now {now}"
-
-
 class Run:
-    """Model, optimizer, LSTM states, place in the corpus, steps.
+    """Model, optimizer, LSTM states, the state of reading the corpus, steps.
 
     Attributes:
         global_step: steps of the model's life, those before a run of the original among them.
@@ -97,7 +48,8 @@ class Run:
         batch_shape: rows of a batch, of all devices and workers, and tokens of a row.
         feed_shape: of the part of it that this worker takes.
         seconds: time of this run's steps in earlier calls.
-        standing: what is known of the held-out text.
+        iterator_state: of the data set after the last step's batch; None if it has none.
+        heldout: what is known of the held-out text.
     """
 
     def __init__(self, options: Options, replicas: Replicas, settings: RunSettings) -> None:
@@ -117,8 +69,8 @@ class Run:
             else ReplicatedStep(self.model, self.optimizer, options.batch_size, replicas)
         )
         self.states = self.step.zero_states()
-        self.place: IteratorState | None = None
-        self.standing = Standing()
+        self.iterator_state: IteratorState | None = None
+        self.heldout = HeldoutState()
         self.global_step = 0
         self.done = 0
         self.seconds = 0.0
@@ -155,7 +107,9 @@ class Run:
     def restart(self, ckpt_file: str) -> None:
         """Take over everything that a checkpoint holds.
 
-        With batches of another shape, as many tokens count as done, and the rows start anew.
+        Raises:
+            FileNotFoundError: there is no such checkpoint.
+            InputError: it is damaged, or does not fit the options.
         """
         accumulators = [self.accumulators[weight.checkpoint] for weight in self.table]
         with self.replicas.scope():
@@ -164,63 +118,75 @@ class Run:
         record = read_record(ckpt_file)
         if record is None:
             return
-        self.global_step = record["step"]
+        self.global_step = record.step
         # Random numbers follow from the seed and the step: the seed goes with the count.
-        self.settings = RunSettings(
-            record["seed"], self.settings.precision, self.settings.schedule,
-            recorded_settings(record).init_from,
-        )  # fmt: skip
-        self.seconds = record.get("seconds", 0.0)
-        self.perplexity = record["train_perplexity"]
-        self.standing = Standing.from_dict(record.get("heldout", {}))
-        places = _recorded_states(record, ckpt_file)
-        n_rows, n_steps = record["batch_shape"]
+        self.settings = dataclasses.replace(
+            self.settings, seed=record.settings.seed, init_from=record.settings.init_from
+        )
+        self.seconds, self.perplexity = record.seconds, record.train_perplexity
+        self.heldout = record.heldout
+        try:
+            recorded = [
+                None if state is None else IteratorState.from_dict(state)
+                for state in record.iterator_state
+            ]
+        except InputError as error:
+            raise InputError(f"{ckpt_file}: iterator_state: {error}") from error
         worker = self.replicas.worker
-        if ((n_rows, n_steps), len(places)) == (self.batch_shape, worker.count):
-            self.done, self.place = record["done"], places[worker.index]
-            zeros = self.model.network.zero_states(n_rows)
+        if (record.batch_shape, len(recorded)) == (self.batch_shape, worker.count):
+            self.done, self.iterator_state = record.done, recorded[worker.index]
+            zeros = self.model.network.zero_states(record.batch_shape[0])
             self.states = self.step.own_states(load_states(ckpt_file, zeros))
-            return
-        # No row goes on in a row of another batch: its sentence is left, its state is zero.
+        else:
+            self._restart_rows(ckpt_file, record, recorded)
+
+    def _restart_rows(
+        self, ckpt_file: str, record: RunRecord, recorded: list[IteratorState | None]
+    ) -> None:
+        """Resume with batches of another shape or of another number of workers.
+
+        Progress is kept in tokens. LSTM states and rows restart: the sentence that a row was
+        within is left.
+        """
+        worker, n_tokens = self.replicas.worker, math.prod(record.batch_shape)
+        before, now = len(recorded), worker.count
         logger.warning(
             "%s: batches were %d rows by %d tokens and are now %d by %d%s; the LSTM states start "
             "at zero, and the text goes on with new sentences",
-            ckpt_file, n_rows, n_steps, *self.batch_shape, _change(len(places), worker.count),
+            ckpt_file, *record.batch_shape, *self.batch_shape,
+            "" if before == now else f", workers were {before} and are now {now}",
         )  # fmt: skip
-        self.done = record["done"] * n_rows * n_steps // self.tokens_per_step
-        self.place = self._place_behind([place for place in places if place is not None])
-
-    def _place_behind(self, places: list[IteratorState]) -> IteratorState | None:
-        """Where this worker goes on behind batches of another shape, or of other workers."""
-        worker = self.replicas.worker
-        if not places:
-            return None
-        if len(places) == worker.count:
-            return places[worker.index].with_batches(*self.feed_shape)
-        first = min(places, key=lambda place: place.shard)
-        return first.with_worker(*worker.share).with_batches(*self.feed_shape)
+        self.done = record.done * n_tokens // self.tokens_per_step
+        states = [state for state in recorded if state is not None]
+        if not states:
+            return
+        if len(states) == worker.count:
+            state = states[worker.index]
+        else:
+            state = min(states, key=lambda state: state.shard).with_worker(*worker.share)
+        self.iterator_state = state.with_batches(*self.feed_shape)
 
     def inputs(self, data: Any) -> Iterator[tuple[StepInputs, IteratorState | None]]:
-        """The inputs of the steps that are left, and the place in the corpus after each.
+        """The inputs of the steps that are left, and the state of the data set after each.
 
         Raises:
             InputError: a batch does not fit the options.
         """
         shape, marks = self.feed_shape, self._marks(data)
         if deciding_method(data, "iter_distinct", "iter_batches") == "iter_distinct":
-            resumed = {} if self.place is None else {"state": self.place}
+            resumed = {} if self.iterator_state is None else {"state": self.iterator_state}
             batches = data.iter_distinct(*shape, **resumed)
         else:
             batches = data.iter_batches(*shape)
-        if self.done and self.place is None:
+        if self.done and self.iterator_state is None:
             logger.warning("the data cannot resume where the run was: its text begins anew")
         # The count first: when it ends, no batch is drawn that nobody will use.
         for step, batch in zip(range(self.done, self.n_steps), batches, strict=False):
             if isinstance(batch, Batch) and not batch.mask.all():
                 return  # the text has ended within this batch, which the original left out as well
             feed = make_feed(batch, self.options, shape)
-            place = getattr(batch, "state", None)
-            yield self.step.inputs(feed, step, self.settings.seed, marks), place
+            state = getattr(batch, "state", None)
+            yield self.step.inputs(feed, step, self.settings.seed, marks), state
 
     def _marks(self, data: Any) -> Marks | None:
         """By which inputs the begin of a sentence is known."""
@@ -234,15 +200,15 @@ class Run:
             )
         return Marks(vocabulary.bos, vocabulary.eos)
 
-    def advance(self, inputs: StepInputs, place: IteratorState | None) -> None:
+    def advance(self, inputs: StepInputs, iterator_state: IteratorState | None) -> None:
         """Do a step.
 
         Args:
             inputs: of the step.
-            place: where the corpus goes on after its batch.
+            iterator_state: of the data set after its batch.
 
         Raises:
-            NotFiniteError: the loss is not; the count, states and place stay as they were.
+            NotFiniteError: the loss is not; the count and all states stay as they were.
             WorkersError: another worker has gone.
         """
         self.last_learning_rate = self.learning_rate
@@ -252,7 +218,7 @@ class Run:
         loss = float(np.mean(losses.numpy()))
         if not math.isfinite(loss):
             raise NotFiniteError(f"Step {self.global_step + 1}: the loss is {loss}.")
-        self.states, self.place = states, place
+        self.states, self.iterator_state = states, iterator_state
         self.done += 1
         self.global_step += 1
         self.perplexity = exp_of_loss(loss)
@@ -283,25 +249,23 @@ class Run:
         for name, tensor in tensors.items():
             if not tf.reduce_all(tf.math.is_finite(tensor)):
                 raise NotFiniteError(f"Step {self.global_step}: {name} has values not finite.")
-        team = self.replicas.team
-        places = team.exchange(None if self.place is None else self.place.to_dict())
-        if team.worker.is_chief:
-            with team.own_work():
-                save_checkpoint(
-                    folder, self.global_step, tensors, self._record(seconds, places), keep
-                )
-        team.exchange()
+        group, state = self.replicas.group, self.iterator_state
+        states = group.all_gather(None if state is None else state.to_dict())
+        if group.worker.is_chief:
+            with group.deferred_errors():
+                record = self._record(seconds, states)
+                save_checkpoint(folder, self.global_step, tensors, record, keep)
+        group.all_gather()
         return checkpoint_prefix(folder, self.global_step)
 
-    def _record(self, seconds: float, places: list[Any]) -> dict[str, Any]:
-        return {
-            "step": self.global_step,
-            "done": self.done,
-            "seed": self.settings.seed,
-            "batch_shape": list(self.batch_shape),
-            "seconds": seconds,
-            "iterator_state": places if len(places) > 1 else places[0],
-            "train_perplexity": self.perplexity,
-            "run": self.settings.to_dict(),
-            "heldout": self.standing.to_dict(),
-        }
+    def _record(self, seconds: float, iterator_states: list[Any]) -> RunRecord:
+        return RunRecord(
+            step=self.global_step,
+            done=self.done,
+            batch_shape=self.batch_shape,
+            seconds=seconds,
+            train_perplexity=self.perplexity,
+            settings=self.settings,
+            heldout=self.heldout,
+            iterator_state=iterator_states,
+        )

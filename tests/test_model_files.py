@@ -1,4 +1,4 @@
-"""The containers that models come in: folders, ZIP files, pairs; and what is not one."""
+"""The files that models come in: folders, ZIP files, pairs, checkpoints; and what is not one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bilm import ELMo, InputError
-from bilm.model.container import choose_files, open_container
+from bilm.model_files import ModelFiles, choose_files, open_model
 from tests import oracle
 
 SENTENCES = ["the cat sees a bird .", "a dog"]
@@ -129,6 +129,57 @@ def test_models_of_every_kind(tmp_path, kind):
         np.testing.assert_allclose(actual, wanted[:, : actual.shape[1]], rtol=1e-5, atol=5e-6)
 
 
+def test_an_hdf5_file_has_its_options_beside_it(tmp_path):
+    expected = write(tmp_path, weights="a.hdf5", options="a.options.json")
+    assert_same(tmp_path / "a.hdf5", expected)
+    # These are of the other file.
+    shutil.copy(tmp_path / "a.hdf5", tmp_path / "b.hdf5")
+    message = message_of(tmp_path / "b.hdf5")
+    assert message == f"{tmp_path}: options.json is expected beside b.hdf5; there is none."
+    os.rename(tmp_path / "a.options.json", tmp_path / "options.json")
+    os.rename(tmp_path / "b.hdf5", tmp_path / "weights-of-2018")
+    assert_same(tmp_path / "weights-of-2018", expected)
+
+
+def test_an_hdf5_file_in_the_working_folder(tmp_path, monkeypatch):
+    expected = write(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    assert_same("model.hdf5", expected)
+
+
+# Checkpoints
+
+
+def copy_checkpoint(golden, folder):
+    source = golden / "training" / "words" / "end"
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("*.hdf5"), dirs_exist_ok=True)
+
+
+def test_a_training_folder_and_its_checkpoint(golden, tmp_path):
+    copy_checkpoint(golden, tmp_path / "run")
+    (tmp_path / "run" / "vocab.txt").touch()
+    for source in (tmp_path / "run", str(tmp_path / "run" / "model.ckpt-10")):
+        with open_model(source) as files:
+            assert files == ModelFiles(
+                options=str(tmp_path / "run" / "options.json"),
+                weights=str(tmp_path / "run" / "model.ckpt-10"),
+                vocabulary=str(tmp_path / "run" / "vocab.txt"),
+                source=str(source),
+                is_checkpoint=True,
+            )
+            assert files.read_options().n_epochs > 0
+        command = f"`bilm dump --save_dir {tmp_path / 'run'} --model_dir FOLDER` writes a model"
+        assert command in message_of(source)
+
+
+def test_a_folder_with_weights_and_checkpoints(golden, tmp_path):
+    expected = write(tmp_path / "run", weights="weights.hdf5", options="weights.options.json")
+    copy_checkpoint(golden, tmp_path / "run")
+    with open_model(tmp_path / "run") as files:
+        assert files.is_checkpoint
+    assert_same(tmp_path / "run", expected)
+
+
 # What is no model
 
 
@@ -221,7 +272,7 @@ def test_the_files_of_a_zip_file_are_there_within_the_block(tmp_path):
     write(tmp_path / "m")
     shutil.copy(tmp_path / "m" / "options.json", tmp_path / "m" / "vocab.txt")
     target = zipped(tmp_path / "m", tmp_path / "m.zip")
-    with open_container(target) as files:
+    with open_model(target) as files:
         assert all(os.path.isfile(path) for path in files[:3])
         assert files.source == str(target)
     assert not any(os.path.exists(path) for path in files[:3])

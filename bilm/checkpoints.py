@@ -1,19 +1,108 @@
-"""Reading of checkpoints, TF1's and ours: strict, checked, and in little memory."""
+"""Checkpoints in TF's bundle format, the original's and ours: finding and strict reading.
+
+A folder of a training run holds `options.json`, `checkpoint` (which names the newest) and
+`model.ckpt-N`, each in two files: an index, and the data. What ours hold beside the variables is
+in `bilm.training.checkpoint`.
+"""
 
 from __future__ import annotations
 
+import logging
+import math
+import os
+import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from bilm.errors import InputError
-from bilm.files import require_file
+from bilm.files import OPTIONS_FILE, PathLike, read_json_object, require_file
 from bilm.weights import raise_all
+
+logger = logging.getLogger(__name__)
+
+STATE_FILE = "checkpoint"
+# The index is written last and removed first: a checkpoint that has one is whole.
+SUFFIXES = (".data-00000-of-00001", ".index")
 
 # What TensorFlow's reader of checkpoints raises, as the damage may be.
 _DAMAGED = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
+
+
+def checkpoint_prefix(save_dir: PathLike, step: int) -> str:
+    """What the names of a checkpoint's files begin with."""
+    return os.path.join(os.fspath(save_dir), f"model.ckpt-{step}")
+
+
+def holds_checkpoint(save_dir: PathLike) -> bool:
+    """Whether a folder has a checkpoint in it, or had one."""
+    folder = Path(save_dir)
+    return (folder / STATE_FILE).exists() or any(folder.glob("model.ckpt-*.index"))
+
+
+def list_checkpoints(save_dir: PathLike) -> dict[int, str]:
+    """Steps and prefixes of a folder's checkpoints, oldest first."""
+    names = [path.name for path in Path(save_dir).glob("model.ckpt-*.index")]
+    matches = [re.fullmatch(r"model\.ckpt-(0|[1-9]\d*)\.index", name) for name in names]
+    steps = sorted(int(match[1]) for match in matches if match)
+    return {step: checkpoint_prefix(save_dir, step) for step in steps}
+
+
+def load_options_latest_checkpoint(
+    tf_save_dir: PathLike, *, verify: bool = False
+) -> tuple[dict[str, Any], str]:
+    """The training options of a folder and its newest checkpoint that is whole.
+
+    Args:
+        tf_save_dir: a folder of checkpoints, of ours or of the original program.
+        verify: compare every tensor with its checksum, which takes about as long as to load them;
+            otherwise one that was cut off is noticed, and damage within when it is loaded.
+
+    Returns:
+        the contents of options.json, and the checkpoint's prefix.
+
+    Raises:
+        FileNotFoundError: the folder, its options or a checkpoint are not there.
+        InputError: no checkpoint is whole, or options.json is not a JSON object.
+    """
+    folder = os.fspath(tf_save_dir)
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(f"The folder {folder!r} does not exist.")
+    options = read_json_object(os.path.join(folder, OPTIONS_FILE), "options file")
+    found = list(list_checkpoints(folder).values())
+    if not found:
+        raise FileNotFoundError(f"The folder {folder!r} holds no checkpoint (model.ckpt-N.index).")
+    for prefix in reversed(found):
+        if is_whole(prefix, verify):
+            return options, prefix
+        logger.warning("%s: cut off or damaged, passed over", prefix)
+    raise InputError(f"{folder}: none of its checkpoints is whole: {', '.join(found)}")
+
+
+def is_whole(prefix: str, verify: bool = False) -> bool:
+    """Whether the index can be read and the data reaches to the end of its last tensor.
+
+    Args:
+        prefix: of a checkpoint.
+        verify: whether all of it is as its checksums say, too.
+    """
+    try:
+        reader = open_checkpoint(prefix)
+        types = reader.get_variable_to_dtype_map()
+        expected = sum(
+            math.prod(shape) * types[name].size
+            for name, shape in reader.get_variable_to_shape_map().items()
+            if types[name] != tf.string
+        )
+        # Tensors are stored in the order of their names; the size of texts is not known before.
+        for name in types if verify else [max(types)]:
+            restore_tensor(prefix, name, types[name])
+        return os.path.getsize(prefix + SUFFIXES[0]) >= expected
+    except (OSError, InputError):
+        return False
 
 
 def open_checkpoint(path: str) -> Any:

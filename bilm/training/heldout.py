@@ -1,22 +1,21 @@
-"""The held-out text in training: when it is measured, what was best, when it is enough."""
+"""The held-out text in training: when it is measured, what was best, when training should stop."""
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from bilm.errors import InputError, NotFiniteError
-from bilm.training.evaluation import Perplexity, Scorer, evaluate
-from bilm.training.language_model import LanguageModel
-from bilm.training.team import Team
+from bilm.training.checkpoint import HeldoutState
+from bilm.training.evaluation import Perplexity
+from bilm.training.replicas import ProcessGroup
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +29,7 @@ _FORM = re.compile(r"\s*(\d+(?:\.\d+)?)?\s*(epoch|step|min)(?:s|utes?)?\s*")
 class Interval:
     """How often: every `number` epochs, steps or minutes.
 
-    What happens by steps or epochs happens at the same places however often a run is
+    What happens by steps or epochs happens after the same steps however often a run is
     interrupted; what happens by minutes does not.
     """
 
@@ -61,83 +60,49 @@ class Interval:
         return step > 0 and step % int(length) == 0
 
 
-@dataclass
-class Standing:
-    """What a checkpoint keeps of the held-out measurements.
-
-    Attributes:
-        best: lowest perplexity; None before the first measurement.
-        best_step: global step of it.
-        since_best: measurements since then.
-        measured_at: global step of the last measurement.
-        n_predictions: of the text, by which another text is noticed.
-    """
-
-    best: float | None = None
-    best_step: int | None = None
-    since_best: int = 0
-    measured_at: int | None = None
-    n_predictions: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The standing as JSON takes it."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Standing:
-        """A standing from what `to_dict` gave."""
-        return cls(**values)
-
-
 class Monitor:
     """Measures a held-out text with the model that is in training.
 
     Args:
-        model: read as it stands, without dropout, with the full softmax.
-        data: the held-out text, a data set of `bilm.data` or what `test` takes; of several
-            workers each one's share of it.
+        score: gives the perplexity of the text (of several workers, of this one's share), when it
+            is called with the LSTM states of training, (1, ...) of each direction, or None.
         every: when to measure.
         patience: how many measurements may follow the best one; None is no bound.
-        batch_size: rows at a time.
-        team: the workers; None is one alone.
+        reset_rate: of the training, for a warning.
+        group: the workers; None is one alone.
     """
 
     def __init__(
         self,
-        model: LanguageModel,
-        data: Any,
+        score: Callable[[Any], Perplexity],
         every: Interval,
         patience: int | None = None,
-        batch_size: int = 128,
-        team: Team | None = None,
+        *,
+        reset_rate: float = 0.0,
+        group: ProcessGroup | None = None,
     ) -> None:
         if patience is not None and patience < 1:
             raise InputError(f"patience: a whole number from 1 is expected, not {patience!r}.")
-        self._scorer = Scorer(model)
-        self._data = data
-        self._every = every
+        self._score_share = score
+        self.every = every
         self._patience = patience
-        self._batch_size = batch_size
-        self._team = team or Team()
+        self._reset_rate = reset_rate
+        self._group = group or ProcessGroup()
         self._last = time.monotonic()
-
-    def falls_on(self, step: int, steps_per_epoch: int) -> bool:
-        """Whether to measure after `step` steps of the run."""
-        return self._every.falls_on(step, steps_per_epoch)
 
     def minutes_are_over(self) -> bool:
         """Whether to measure for the time that has gone by."""
         minutes = (time.monotonic() - self._last) / 60
-        return self._every.unit == "minutes" and minutes >= self._every.number
+        return self.every.unit == "minutes" and minutes >= self.every.number
 
-    def has_enough(self, standing: Standing) -> bool:
+    def should_stop(self, state: HeldoutState) -> bool:
         """Whether patience is at its end."""
-        return self._patience is not None and standing.since_best >= self._patience
+        return self._patience is not None and state.since_best >= self._patience
 
     def measure(
-        self, standing: Standing, global_step: int, training_states: Any = None
-    ) -> tuple[Perplexity, Standing]:
-        """Score the text; return its perplexity and the new standing.
+        self, state: HeldoutState, global_step: int, training_states: Any = None
+    ) -> tuple[Perplexity, HeldoutState]:
+        """Score the text; return its perplexity and the new state.
 
         A warning is logged when the model does much better from `training_states`, (1, ...) of
         each direction, than from the states in which texts begin.
@@ -151,20 +116,21 @@ class Monitor:
         self._last = time.monotonic()
         if math.isnan(perplexity):
             raise NotFiniteError(f"Step {global_step}: the held-out loss is not a number.")
-        best, best_step, since = standing.best, standing.best_step, standing.since_best + 1
-        if standing.n_predictions not in (None, perplexity.n_predictions):
+        best, best_step, since = state.best, state.best_step, state.since_best + 1
+        if state.n_predictions not in (None, perplexity.n_predictions):
             logger.warning("the held-out text is another one than before: its best starts anew")
             best = None
         if best is None or perplexity < best:
             best, best_step, since = float(perplexity), global_step, 0
         self._warn_if_lost(perplexity)
-        return perplexity, Standing(best, best_step, since, global_step, perplexity.n_predictions)
+        now = HeldoutState(best, best_step, since, global_step, perplexity.n_predictions)
+        return perplexity, now
 
     def _warn_if_lost(self, perplexity: Perplexity) -> None:
         names = ("forward", "backward")
         ratios = perplexity.start_ratio or ()
         lost = [(name, x) for name, x in zip(names, ratios, strict=False) if x > _LOST]
-        if lost and self._team.worker.is_chief:
+        if lost and self._group.worker.is_chief:
             listed = " and ".join(f"{name} perplexity is {x:.3g} times" for name, x in lost)
             logger.warning(
                 "sentences begin from LSTM states of zero, where this model does badly: its "
@@ -172,20 +138,18 @@ class Monitor:
                 "reset_rate (it is %g) lets training visit zeros; warm_up gives a trained model "
                 "other states.",
                 listed,
-                self._scorer.options.reset_rate,
+                self._reset_rate,
             )
 
     def _score(self, training_states: Any) -> Perplexity:
         """The perplexity of the whole text, of which each worker scores its share."""
         share = None
-        with self._team.own_work():
-            share = evaluate(
-                self._scorer, self._data, self._batch_size, training_states=training_states
-            )
-        if share is not None and self._team.worker.is_alone:
+        with self._group.deferred_errors():
+            share = self._score_share(training_states)
+        if share is not None and self._group.worker.is_alone:
             return share
         said = None if share is None else (share.losses.tolist(), share.n_predictions)
-        losses, counts = zip(*self._team.exchange(said), strict=True)
+        losses, counts = zip(*self._group.all_gather(said), strict=True)
         whole = Perplexity.of_losses(np.sum(losses, axis=0), sum(counts))
         whole.start_ratio = None if share is None else share.start_ratio
         return whole

@@ -1,8 +1,8 @@
-"""Where the files of a pretrained model are: in a folder, in a ZIP file, or named one by one.
+"""Where the files of a model are: in a folder or a ZIP file, in a training folder, or named.
 
-Known containers: NLPL's ZIP files and folders (model.hdf5, options.json, vocab.txt or
-vocab.txt.gz), our own model folders, which are alike, and AllenNLP's pairs (..._options.json and
-..._weights.hdf5).
+Whatever takes a model finds it here. Known containers: NLPL's ZIP files and folders (model.hdf5,
+options.json, vocab.txt or vocab.txt.gz), our own model folders, which are alike, AllenNLP's pairs
+(..._options.json and ..._weights.hdf5), and folders of checkpoints, ours or the original's.
 """
 
 from __future__ import annotations
@@ -17,58 +17,98 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from bilm.checkpoints import holds_checkpoint, load_options_latest_checkpoint
 from bilm.errors import InputError
-from bilm.files import PathLike
+from bilm.files import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE, PathLike
 from bilm.options import Options
 
 OptionsSource = PathLike | Mapping[str, Any] | Options
 ModelSource = PathLike | Sequence[Any]
 
-_VOCABULARIES = ("vocab.txt", "vocab.txt.gz", "vocab.txt.xz")
+_VOCABULARIES = (VOCABULARY_FILE, f"{VOCABULARY_FILE}.gz", f"{VOCABULARY_FILE}.xz")
+Chosen = tuple[str, str, str | None]  # options, weights, vocabulary
 _HDF5 = (".hdf5", ".h5")
+_HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 class ModelFiles(NamedTuple):
     """The files of a model.
 
     Attributes:
-        options: path of options.json, or its contents.
-        weights: path of the HDF5 weights.
+        options: path of options.json, or its contents: of a checkpoint the options of the
+            training, of weights those for inference.
+        weights: path of the HDF5 weights, or prefix of the checkpoint.
         vocabulary: path of the vocabulary; None if there is none, which models of characters do
             without.
         source: what the user named, for messages.
+        is_checkpoint: which of both `weights` is.
     """
 
     options: OptionsSource
     weights: PathLike
     vocabulary: PathLike | None
     source: str
+    is_checkpoint: bool = False
+
+    def read_options(self) -> Options:
+        """Read and check the options.
+
+        Raises:
+            FileNotFoundError, InputError: there is no such file, or it is not right.
+        """
+        return read_options(self.options, training=self.is_checkpoint)
+
+
+def read_options(options: OptionsSource, training: bool = False) -> Options:
+    """Options, by default for inference, from a file, from its contents, or as they are."""
+    if isinstance(options, Options):
+        return options
+    if isinstance(options, Mapping):
+        return Options.from_dict(options, training)
+    return Options.from_file(options, training)
 
 
 @contextlib.contextmanager
-def open_container(source: ModelSource) -> Iterator[ModelFiles]:
+def open_model(source: ModelSource, *, weights_only: bool = False) -> Iterator[ModelFiles]:
     """The files of a model; those of a ZIP file are there while the block runs, then no more.
 
     Args:
-        source: a folder, a ZIP file, or a pair (options, weights), whose options may be a path,
-            the contents of the file, or `Options`.
+        source: a folder, a ZIP file, an HDF5 file with its options beside it, the prefix of a
+            checkpoint, or a pair (options, weights), whose options may be a path, the contents of
+            the file, or `Options`. Of a training folder it is the newest checkpoint that is whole.
+        weights_only: only weights in HDF5 will do, and a folder's checkpoints are passed over.
 
     Raises:
         FileNotFoundError: there is nothing under that name.
-        InputError: a container without a model, or with several; a damaged ZIP file.
+        InputError: there is no model, or there are several; it is a checkpoint, and only weights
+            will do; a damaged ZIP file.
     """
     if not isinstance(source, str | os.PathLike):
         yield _pair(source)
         return
     path = os.fspath(source)
     if os.path.isdir(path):
-        yield _in_folder(path)
+        if holds_checkpoint(path) and not weights_only:
+            yield _from_checkpoint(load_options_latest_checkpoint(path)[1], path)
+        else:
+            yield _in_folder(path)
+    elif os.path.isfile(f"{path}.index"):
+        if weights_only:
+            raise InputError(
+                _not_dumped(f"{path}: a checkpoint", os.path.dirname(path) or os.curdir)
+            )
+        yield _from_checkpoint(path, path)
     elif not os.path.exists(path):
         raise FileNotFoundError(f"The model {path!r} does not exist.")
+    elif _is_hdf5(path):
+        folder, name = os.path.split(path)
+        # Other names in the folder may be of other weights.
+        known = {*_option_names(name), *_VOCABULARIES} & set(os.listdir(folder or os.curdir))
+        yield _absolute(folder, _beside(sorted(known), "", name, folder or os.curdir), path)
     elif not zipfile.is_zipfile(path):
         raise InputError(
-            f"{path}: a folder, a ZIP file, or a pair of options and weights is expected; this is "
-            "a file that is no ZIP file, or one that is cut off."
+            f"{path}: a folder, a ZIP file, an HDF5 file, a checkpoint, or a pair of options and "
+            "weights is expected; this is a file that is no ZIP file, or one that is cut off."
         )
     else:
         with _unzipped(path) as files:
@@ -83,6 +123,20 @@ def _pair(source: Sequence[Any]) -> ModelFiles:
     return ModelFiles(source[0], source[1], None, os.fspath(source[1]))
 
 
+def _from_checkpoint(prefix: str, source: str) -> ModelFiles:
+    folder = os.path.dirname(prefix)
+    vocabularies = [os.path.join(folder, name) for name in _VOCABULARIES]
+    vocabulary = next(filter(os.path.isfile, vocabularies), None)
+    return ModelFiles(os.path.join(folder, OPTIONS_FILE), prefix, vocabulary, source, True)
+
+
+def _is_hdf5(path: str) -> bool:
+    if path.endswith(_HDF5):
+        return True
+    with open(path, "rb") as file:
+        return file.read(len(_HDF5_SIGNATURE)) == _HDF5_SIGNATURE
+
+
 def _in_folder(folder: str) -> ModelFiles:
     names = []
     for entry in os.scandir(folder):
@@ -92,9 +146,12 @@ def _in_folder(folder: str) -> ModelFiles:
             # Archives are often unpacked into a folder of their own.
             inner = os.scandir(entry.path)
             names += [f"{entry.name}/{file.name}" for file in inner if file.is_file()]
-    chosen = choose_files(names, folder)
+    return _absolute(folder, choose_files(names, folder), folder)
+
+
+def _absolute(folder: str, chosen: Chosen, source: str) -> ModelFiles:
     paths = [None if name is None else os.path.join(folder, name) for name in chosen]
-    return ModelFiles(paths[0] or "", paths[1] or "", paths[2], folder)
+    return ModelFiles(paths[0] or "", paths[1] or "", paths[2], source)
 
 
 @contextlib.contextmanager
@@ -111,7 +168,7 @@ def _unzipped(path: str) -> Iterator[ModelFiles]:
         try:
             yield ModelFiles(paths[0] or "", paths[1] or "", paths[2], path)
         except InputError as error:
-            # The user knows the archive, not the place where it lay for a moment.
+            # The user knows the archive, not the folder it was unpacked into.
             text = str(error).replace(folder + os.sep, f"{path}: ")
             raise InputError(text) from error
 
@@ -126,7 +183,7 @@ def _extract(archive: zipfile.ZipFile, name: str | None, folder: str) -> str | N
     return target
 
 
-def choose_files(names: Iterable[str], source: str) -> tuple[str, str, str | None]:
+def choose_files(names: Iterable[str], source: str) -> Chosen:
     """Which of a container's files are the options, the weights and the vocabulary.
 
     Args:
@@ -154,11 +211,15 @@ def choose_files(names: Iterable[str], source: str) -> tuple[str, str, str | Non
             "and weights one by one."
         )
     folder, name = posixpath.split(candidates[0])
-    options = _options(folders[folder], name, f"{source}/{folder}".rstrip("/"))
-    vocabulary = next((base for base in _VOCABULARIES if base in folders[folder]), None)
+    return _beside(folders[folder], folder, name, f"{source}/{folder}".rstrip("/"))
+
+
+def _beside(bases: list[str], folder: str, weights: str, where: str) -> Chosen:
+    """The files that go with weights in the same folder."""
+    vocabulary = next((base for base in _VOCABULARIES if base in bases), None)
     return (
-        posixpath.join(folder, options),
-        candidates[0],
+        posixpath.join(folder, _options(bases, weights, where)),
+        posixpath.join(folder, weights),
         None if vocabulary is None else posixpath.join(folder, vocabulary),
     )
 
@@ -169,7 +230,7 @@ def _depth(folder: str) -> int:
 
 def _weights(bases: list[str]) -> list[str]:
     """The likeliest names; more than one when it is not clear."""
-    for known in ("model.hdf5", "weights.hdf5"):
+    for known in (WEIGHTS_FILE, "weights.hdf5"):
         if known in bases:
             return [known]
     hdf5 = [base for base in bases if base.endswith(_HDF5)]
@@ -177,27 +238,27 @@ def _weights(bases: list[str]) -> list[str]:
     return named or hdf5
 
 
-def _options(bases: list[str], weights: str, place: str) -> str:
+def _option_names(weights: str) -> tuple[str, ...]:
+    """The names of the options of weights; those that a dump wrote before those of a training."""
     stem = os.path.splitext(weights)[0]
-    # The options that a dump wrote for these weights stand above those of a training.
-    beside = (f"{stem}.options.json", f"{stem.removesuffix('weights')}options.json")
-    for known in (*beside, "options.json"):
+    return f"{stem}.options.json", f"{stem.removesuffix('weights')}options.json", OPTIONS_FILE
+
+
+def _options(bases: list[str], weights: str, where: str) -> str:
+    for known in _option_names(weights):
         if known in bases:
             return known
     others = [base for base in bases if base.endswith("options.json")]
     if len(others) == 1:
         return others[0]
     found = f"several: {', '.join(others)}" if others else "none"
-    raise InputError(f"{place}: options.json is expected beside {weights}; there is {found}.")
+    raise InputError(f"{where}: {OPTIONS_FILE} is expected beside {weights}; there is {found}.")
 
 
 def _no_weights(source: str, folders: Mapping[str, list[str]]) -> str:
     bases = [base for folder in folders for base in folders[folder]]
     if "checkpoint" in bases or any(base.startswith("model.ckpt-") for base in bases):
-        return (
-            f"{source}: a training folder, which holds checkpoints: `bilm dump --save_dir {source} "
-            "--model_dir FOLDER` writes a model for use."
-        )
+        return _not_dumped(f"{source}: a training folder, which holds checkpoints", source)
     if "encoder.pkl" in bases:
         return (
             f"{source}: a model of ELMoForManyLangs (encoder.pkl), which is another format than "
@@ -205,6 +266,10 @@ def _no_weights(source: str, folders: Mapping[str, list[str]]) -> str:
         )
     listed = ", ".join(bases[:8]) + (", ..." if len(bases) > 8 else "")
     return (
-        f"{source}: a model has its weights in model.hdf5 or another .hdf5 file; there is "
+        f"{source}: a model has its weights in {WEIGHTS_FILE} or another .hdf5 file; there is "
         f"{listed or 'no file'}."
     )
+
+
+def _not_dumped(what: str, folder: str) -> str:
+    return f"{what}: `bilm dump --save_dir {folder} --model_dir FOLDER` writes a model for use."

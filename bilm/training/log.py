@@ -1,0 +1,201 @@
+"""What a run tells: an event after every step, a record at its end, and a log in its folder.
+
+The log is a JSON object a line, for whatever reads or plots it. TensorBoard's files, which need
+the package tensorboard, an extra, hold the same numbers.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from bilm.errors import InputError
+from bilm.files import PathLike, atomic_write, read_lines
+from bilm.training.evaluation import Perplexity
+
+LOG_FILE = "train_log.jsonl"
+_PREVIOUS = "train_log.previous.jsonl"
+TENSORBOARD_FOLDER = "tensorboard"
+_NOT_CURVES = {"step", "sampled", "best"}
+
+
+@dataclass(frozen=True)
+class TrainingProgress:
+    """The numbers of a run after a step.
+
+    Attributes:
+        step: steps of this run so far, those before an interruption among them.
+        n_steps: steps of the whole run.
+        epoch: the pass over the training tokens, from 1.
+        perplexity: of the step's batch before its update, of both directions; with a sampled
+            softmax it is the sampled one, which is lower than the true one.
+        tokens: tokens that this call has trained on.
+        seconds: since the first step of this call began.
+        heldout: of the held-out text by the full softmax, if it was measured after this step.
+        is_best: whether that is the lowest of the run so far.
+    """
+
+    step: int
+    n_steps: int
+    epoch: int
+    perplexity: float
+    tokens: int
+    seconds: float
+    heldout: Perplexity | None = None
+    is_best: bool = False
+
+
+@dataclass
+class TrainingRecord:
+    """What a run did.
+
+    Attributes:
+        train_perplexity: exp(loss) of every step of this call, each before its update.
+        n_steps: steps of this call.
+        n_tokens: tokens that they trained on.
+        seconds: how long they took.
+        checkpoint: prefix of the last checkpoint.
+        heldout: (global step, perplexity) of every measurement of this call.
+        best: lowest held-out perplexity of the run, earlier calls among them; None if none was
+            measured.
+        best_step: global step of the best model, which is in the folder `best`.
+        stopped_early: the held-out perplexity has not fallen for as long as `patience` allows.
+        words_carried: words whose rows came from the model that the run began with, and words of
+            the vocabulary; None without such a model, or if it has no rows of words.
+    """
+
+    train_perplexity: list[float] = field(default_factory=list)
+    n_steps: int = 0
+    n_tokens: int = 0
+    seconds: float = 0.0
+    checkpoint: str | None = None
+    heldout: list[tuple[int, Perplexity]] = field(default_factory=list)
+    best: float | None = None
+    best_step: int | None = None
+    stopped_early: bool = False
+    words_carried: tuple[int, int] | None = None
+
+
+class Log(Protocol):
+    """What takes the facts of a run."""
+
+    def go_back(self, step: int) -> None:
+        """Forget what is known of later steps."""
+
+    def write(self, *, step: int, **facts: Any) -> None:
+        """Take facts of a step."""
+
+
+class RunLog:
+    """Appends to `train_log.jsonl` in a folder, which is made when it is missing."""
+
+    def __init__(self, folder: PathLike) -> None:
+        os.makedirs(folder, exist_ok=True)
+        self.path = os.path.join(os.fspath(folder), LOG_FILE)
+
+    def go_back(self, step: int) -> None:
+        """Drop the lines of steps that are about to be done again, and a line cut off by a crash.
+
+        Args:
+            step: lines up to this step stay. 0 is a new run: an older log that is in its place
+                is renamed to `train_log.previous.jsonl`.
+        """
+        if not os.path.exists(self.path):
+            return
+        if step == 0:
+            os.replace(self.path, os.path.join(os.path.dirname(self.path), _PREVIOUS))
+            return
+        kept = [facts for facts in _whole_lines(self.path) if facts.get("step", 0) <= step]
+        with atomic_write(self.path) as temporary:
+            text = "".join(json.dumps(facts) + "\n" for facts in kept)
+            Path(temporary).write_text(text, encoding="utf-8")
+
+    def write(self, **facts: Any) -> None:
+        """Add a line. A crash between lines loses none.
+
+        Raises:
+            OSError: the disk does not take it; it names the file.
+        """
+        try:
+            with open(self.path, "a", encoding="utf-8") as log:
+                log.write(json.dumps(facts) + "\n")
+        except OSError as error:
+            raise OSError(f"{self.path}: cannot be written: {error.strerror or error}.") from error
+
+
+def read_log(folder: PathLike) -> list[dict[str, Any]]:
+    """The lines of a run's log, in the order of the run.
+
+    Args:
+        folder: of the run; the log itself will do.
+
+    Raises:
+        FileNotFoundError: there is no log.
+        InputError: it holds no line.
+    """
+    path = os.fspath(folder)
+    path = os.path.join(path, LOG_FILE) if os.path.isdir(path) else path
+    if not os.path.isfile(path):
+        raise FileNotFoundError(f"There is no log of a run at {path!r}.")
+    lines = list(_whole_lines(path))
+    if not lines:
+        raise InputError(f"{path}: no line of a log; the run has not come that far.")
+    return lines
+
+
+def _whole_lines(path: str) -> Iterator[dict[str, Any]]:
+    """The lines that are JSON objects: the last one may have been cut off by a crash."""
+    for line in read_lines(path):
+        try:
+            facts = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(facts, dict):
+            yield facts
+
+
+class TensorBoardLog:
+    """Writes events into the folder `tensorboard` within a run's.
+
+    Raises:
+        InputError: the package tensorboard is not installed.
+    """
+
+    def __init__(self, folder: PathLike) -> None:
+        try:
+            from tensorboard.compat.proto import event_pb2, summary_pb2
+            from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        except ImportError as error:
+            raise InputError(
+                "tensorboard: the package is not installed; "
+                "`pip install tensorboard` or `pip install 'bilm-keras[tensorboard]'` does it."
+            ) from error
+        self._events, self._summaries = event_pb2, summary_pb2
+        self._writer = EventFileWriter(os.path.join(os.fspath(folder), TENSORBOARD_FOLDER))
+
+    def go_back(self, step: int) -> None:
+        """Tell TensorBoard to forget what it has read of later steps."""
+        session = self._events.SessionLog(status=self._events.SessionLog.START)
+        self._add(step + 1, session_log=session)
+
+    def write(self, *, step: int, **facts: Any) -> None:
+        """Add a point to the curve of every number."""
+        values = [
+            self._summaries.Summary.Value(tag=name, simple_value=value)
+            for name, value in facts.items()
+            if name not in _NOT_CURVES and value is not None
+        ]
+        if facts.get("sampled"):
+            for value in values:
+                value.tag = value.tag.replace("train_perplexity", "train_perplexity_sampled")
+        self._add(step, summary=self._summaries.Summary(value=values))
+
+    def _add(self, step: int, **content: Any) -> None:
+        event = self._events.Event(wall_time=time.time(), step=step, **content)
+        self._writer.add_event(event)
+        self._writer.flush()

@@ -1,0 +1,164 @@
+"""The process of a run: Ctrl-C and the polite request to end, and the lock of its folder.
+
+An interrupt between the update of the variables and the count of the step would leave a state
+that no run ever had, and it would be saved: it is held back while a step changes the model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import socket
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from bilm.errors import InputError
+from bilm.files import PathLike
+
+try:
+    import fcntl
+except ImportError:  # not on Windows, where nothing is locked
+    fcntl = None  # type: ignore[assignment]
+
+logger = logging.getLogger(__name__)
+
+LOCK_FILE = ".train.lock"
+_ASKED = (signal.SIGINT, signal.SIGTERM)
+# Handlers that an application has set stay.
+_OURS_TO_CHANGE = (signal.SIG_DFL, signal.default_int_handler)
+
+
+class Interrupts:
+    """SIGINT and SIGTERM as `KeyboardInterrupt`, where it does no harm.
+
+    Attributes:
+        interrupted_within_step: an interrupt came through while it was held back, because it was
+            the second one: the state is not to be saved.
+    """
+
+    def __init__(self) -> None:
+        self.interrupted_within_step = False
+        self._held = False
+        self._asked = False
+
+    def due(self) -> None:
+        """Raise the interrupt that is held back, if there is one."""
+        if self._asked:
+            self._asked = False
+            raise KeyboardInterrupt
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self._held and not self._asked:
+            self._asked = True
+            return
+        self.interrupted_within_step = self._held
+        raise KeyboardInterrupt
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Interrupts come at the end of the outermost block; a second one comes at once."""
+        outer, self._held = self._held, True
+        try:
+            yield
+        finally:
+            self._held = outer
+        if not outer:
+            self.due()
+
+
+@contextlib.contextmanager
+def interrupts() -> Iterator[Interrupts]:
+    """Handle the signals within the block; outside the main thread nothing is changed."""
+    handling = Interrupts()
+    with _handlers(handling._handle, _ASKED):
+        yield handling
+
+
+@contextlib.contextmanager
+def killable() -> Iterator[None]:
+    """Let Ctrl-C end the process at once, where it waits within TensorFlow and nothing is lost.
+
+    Python's own handler would come when the wait is over.
+    """
+    with _handlers(signal.SIG_DFL, (signal.SIGINT,)):
+        yield
+
+
+@contextlib.contextmanager
+def _handlers(handler: Any, numbers: Sequence[signal.Signals]) -> Iterator[None]:
+    """Handle signals by `handler` within the block, where that is ours to change."""
+    before: dict[signal.Signals, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        before = {number: signal.getsignal(number) for number in numbers}
+    ours = {number: old for number, old in before.items() if old in _OURS_TO_CHANGE}
+    for number in ours:
+        signal.signal(number, handler)
+    try:
+        yield
+    finally:
+        for number, old in ours.items():
+            signal.signal(number, old)
+
+
+@contextlib.contextmanager
+def folder_lock(folder: PathLike) -> Iterator[None]:
+    """Keep other processes from training into a folder while the block runs.
+
+    The folder is made when it is missing, and goes again if nothing has been written into it.
+    The file `.train.lock` says who holds it. The lock is the system's: when the process has died,
+    the file may still be there, and holds nobody up.
+
+    Raises:
+        InputError: another process, or another run of this one, trains into the folder.
+        OSError: the folder cannot be written to.
+    """
+    was_there = os.path.isdir(folder)
+    os.makedirs(folder, exist_ok=True)
+    path = Path(folder, LOCK_FILE)
+    descriptor = _lock(path)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            path.unlink(missing_ok=True)  # before it is free: nobody else's can be removed
+            os.close(descriptor)
+        if not was_there:
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)  # which is an error if it is not empty
+
+
+def _lock(path: Path) -> int | None:
+    """The descriptor that holds the lock; None where files cannot be locked."""
+    while fcntl is not None:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(descriptor, 200).decode("utf-8", "replace").strip()
+            os.close(descriptor)
+            raise InputError(
+                f"{path.parent}: {holder or 'another process'} trains into this folder; wait for "
+                "its end or stop it, or choose another folder."
+            ) from None
+        except OSError as error:
+            os.close(descriptor)
+            logger.warning("%s: cannot be locked: %s", path, error.strerror)
+            return None
+        if _is_still(path, descriptor):
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+            return descriptor
+        os.close(descriptor)  # its holder removed it between our opening and our locking
+    return None
+
+
+def _is_still(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(os.stat(path), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,96 @@
+"""`bilm plot`: the curves of runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bilm.cli import main
+from bilm.training.log import RunLog, read_log
+from tests.command_line import input_error
+
+
+def write_run(folder: Path, sampled: bool = True, heldout: bool = True) -> str:
+    log = RunLog(folder)
+    for step in range(10, 400, 10):
+        log.write(step=step, train_perplexity=900 / step + 50 + step % 7, sampled=sampled,
+                  tokens=step * 2560)  # fmt: skip
+        if heldout and step % 100 == 0:
+            log.write(step=step, heldout_perplexity=2e4 / step + 90, heldout_forward=2e4 / step,
+                      heldout_backward=2e4 / step + 180, best=True, tokens=step * 2560)  # fmt: skip
+    return str(folder)
+
+
+@pytest.mark.parametrize("ending", ["png", "svg"])
+def test_plot_draws_runs(ending, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    runs = [write_run(tmp_path / "a"), write_run(tmp_path / "b", False, False)]
+    out = str(tmp_path / f"curves.{ending}")
+    assert main(["plot", *runs, "--out", out]) == 0
+    assert capsys.readouterr().out == f"{out}\n"
+    beginning = Path(out).read_bytes()[:5]
+    assert beginning == (b"\x89PNG\r" if ending == "png" else b"<?xml")
+
+
+def labels_of(tmp_path, **runs):
+    """The entries of the legend of a picture of runs."""
+    from bilm.cli.plot import draw
+
+    figure_class = pytest.importorskip("matplotlib.figure").Figure
+    folders = {name: write_run(tmp_path / name, **run) for name, run in runs.items()}
+    figure = draw(figure_class, {path: read_log(path) for path in folders.values()})
+    return [text.get_text() for text in figure.legends[0].get_texts()], figure.axes[0]
+
+
+def test_the_legend_of_a_run(tmp_path):
+    labels, axes = labels_of(tmp_path, only={})
+    assert labels == [
+        "training, sampled softmax, smoothed",
+        "held-out",
+        "held-out, forward",
+        "held-out, backward",
+        "best: 156.7 at step 300",
+    ]
+    assert axes.get_title() == "only" and axes.get_ylabel() == "perplexity"
+    assert axes.get_xlabel() == "training tokens seen"
+
+
+def test_the_legend_of_two_runs(tmp_path):
+    labels, axes = labels_of(tmp_path, a={}, b={"sampled": False, "heldout": False})
+    assert labels == [
+        "a: training, sampled softmax, smoothed",
+        "a: held-out",
+        "a: best: 156.7 at step 300",
+        "b: training, smoothed",
+    ]
+    assert axes.get_title() == ""
+
+
+def test_the_curve_of_a_short_run_is_that_of_its_points(tmp_path):
+    log = RunLog(tmp_path / "short")
+    for step, perplexity in ((1, 50.0), (10, 40.0), (20, 20.0)):
+        log.write(step=step, train_perplexity=perplexity, sampled=False, tokens=step)
+    from bilm.cli.plot import draw
+
+    figure_class = pytest.importorskip("matplotlib.figure").Figure
+    axes = draw(figure_class, {"short": read_log(tmp_path / "short")}).axes[0]
+    (line,) = axes.lines
+    np.testing.assert_allclose(line.get_ydata(), [50, 40, 20])
+    assert line.get_label() == "training"
+
+
+def test_what_cannot_be_plotted(tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    error = input_error(["plot", str(tmp_path), "--out", str(tmp_path / "x.png")], capsys)
+    assert "There is no log of a run at" in error
+    error = input_error(["plot", str(tmp_path), "--out", "curves.txt"], capsys)
+    assert "curves.txt: a file name that ends in .png, .pdf, .svg is expected" in error
+
+
+def test_matplotlib_that_is_missing_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    error = input_error(["plot", write_run(tmp_path)], capsys)
+    assert "bilm plot needs the package matplotlib: `pip install matplotlib`" in error

@@ -1,0 +1,48 @@
+"""The log of a run, and what TensorBoard needs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from bilm.errors import InputError
+from bilm.training.log import RunLog, TensorBoardLog, read_log
+
+
+def test_a_log_goes_back_without_double_or_broken_lines(tmp_path):
+    log = RunLog(tmp_path)
+    for step in (10, 20, 30):
+        log.write(step=step, tokens=step)
+    with open(log.path, "a", encoding="utf-8") as file:
+        file.write('{"step": 40, "to')
+    log.go_back(20)
+    log.write(step=30, tokens=31)
+    assert read_log(tmp_path) == [
+        {"step": s, "tokens": t} for s, t in ((10, 10), (20, 20), (30, 31))
+    ]
+    log.go_back(0)
+    assert not Path(log.path).exists()
+    assert len(read_log(tmp_path / "train_log.previous.jsonl")) == 3
+
+
+def test_a_log_that_is_not_there_or_empty(tmp_path):
+    with pytest.raises(FileNotFoundError, match="There is no log of a run at"):
+        read_log(tmp_path)
+    (tmp_path / "train_log.jsonl").write_text("", encoding="utf-8")
+    with pytest.raises(InputError, match="no line of a log"):
+        read_log(tmp_path)
+
+
+def test_a_log_that_cannot_be_written(tmp_path):
+    log = RunLog(tmp_path)
+    Path(log.path).mkdir()
+    with pytest.raises(OSError, match=r"train_log.jsonl: cannot be written: "):
+        log.write(step=1)
+
+
+def test_tensorboard_that_is_missing_is_named(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(InputError, match="tensorboard: the package is not installed; `pip install"):
+        TensorBoardLog(tmp_path)

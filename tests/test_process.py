@@ -1,0 +1,113 @@
+"""The process of a run: its folder's lock, and interrupts that wait for the end of a step."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import bilm
+from bilm.errors import InputError
+from bilm.training.process import LOCK_FILE, folder_lock, interrupts, killable
+from tests.small_runs import small_options, write_corpus
+
+HOLDER = """
+import sys, time
+from bilm.training.process import folder_lock
+with folder_lock(sys.argv[1]):
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    """Another process that has `tmp_path / "run"`."""
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "run")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_another_process_is_refused_until_the_first_has_died(holder, tmp_path):
+    message = rf"run: process {holder.pid} on \S+ trains into this folder; wait for its end"
+    with pytest.raises(InputError, match=message), folder_lock(tmp_path / "run"):
+        pass
+    options = small_options()
+    with pytest.raises(InputError, match=message):
+        bilm.train(options, write_corpus(tmp_path).data(options), 1, tmp_path / "run", None)
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert (tmp_path / "run" / LOCK_FILE).exists()
+    with folder_lock(tmp_path / "run"):
+        text = (tmp_path / "run" / LOCK_FILE).read_text(encoding="utf-8")
+        assert text.startswith(f"process {os.getpid()} on ")
+    assert os.listdir(tmp_path / "run") == []
+
+
+def test_a_second_run_of_the_same_process_is_refused(tmp_path):
+    with (
+        folder_lock(tmp_path),
+        pytest.raises(InputError, match="trains into this"),
+        folder_lock(tmp_path),
+    ):
+        pass
+    with folder_lock(tmp_path):
+        pass
+
+
+def test_a_folder_that_was_made_for_nothing_goes_again(tmp_path):
+    with folder_lock(tmp_path / "a"):
+        assert (tmp_path / "a").is_dir()
+    assert not (tmp_path / "a").exists()
+    with folder_lock(tmp_path / "b"):
+        (tmp_path / "b" / "result").touch()
+    assert os.listdir(tmp_path / "b") == ["result"]
+
+
+def test_files_that_cannot_be_locked(tmp_path, monkeypatch, caplog):
+    def refuse(*_):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with folder_lock(tmp_path):
+        assert "cannot be locked: Operation not supported" in caplog.text
+
+
+# Interrupts
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_waits_for_the_end_of_the_step(number):
+    done = []
+    before = signal.getsignal(number)
+    with pytest.raises(KeyboardInterrupt), interrupts() as signals:
+        with signals.held():
+            os.kill(os.getpid(), number)
+            done.append("the step")
+        done.append("not this")
+    assert done == ["the step"] and not signals.interrupted_within_step
+    assert signal.getsignal(number) is before
+
+
+def test_a_second_interrupt_does_not_wait_and_is_told():
+    done = []
+    with pytest.raises(KeyboardInterrupt), interrupts() as signals, signals.held():
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append("the first")
+        os.kill(os.getpid(), signal.SIGINT)
+        done.append("not this")
+    assert done == ["the first"] and signals.interrupted_within_step
+
+
+def test_while_others_are_waited_for_ctrl_c_ends_the_process():
+    before = signal.getsignal(signal.SIGINT)
+    with killable():
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
+    assert signal.getsignal(signal.SIGINT) is before
+    with interrupts(), killable():  # ours or an application's stays
+        assert signal.getsignal(signal.SIGINT) is not signal.SIG_DFL
