@@ -43,6 +43,7 @@ setup(
         "keras>=3.12,<4",
         "numpy",
         "h5py",
+        "rich>=13",
         "wrapt>=1.11",
     ],
     extras_require={

@@ -25,12 +25,12 @@ from bilm.data import Vocabulary
 from bilm.embedding.corpus import CorpusEncoder, Tokens
 from bilm.embedding.layer_choice import LayerChoice, Layers, Pool, check_pooling
 from bilm.embedding.sentence_forms import check_stream, padded, ragged, read_stream
-from bilm.embedding.show_progress import Progress, ShowProgress, progress_for
 from bilm.errors import InputError
 from bilm.files import PathLike
 from bilm.layers import ScalarMix
 from bilm.model.words import WordSource, find_words
 from bilm.model_files import ModelSource, open_model
+from bilm.progress import ShowProgress, encoding_progress
 from bilm.warm_up import WarmUpText, read_text
 
 # An array of a given shape to write into: in memory, or on a disk.
@@ -182,10 +182,10 @@ class ELMo:
         check_stream(sentences, batch_size)
         choice = LayerChoice(layers, self.n_layers)
         job = _Job(choice, check_pooling(pooling), batch_size, new_array or _in_memory)
-        return self._encode_iter(sentences, job, with_ids, progress_for(show_progress))
+        return self._encode_iter(sentences, job, with_ids, show_progress)
 
     def _encode_iter(
-        self, items: Iterable[Any], job: _Job, with_ids: bool, progress: Progress
+        self, items: Iterable[Any], job: _Job, with_ids: bool, show_progress: ShowProgress
     ) -> Iterator[Any]:
         waiting: deque[tuple[Any, int]] = deque()  # id and tokens of what was read ahead
 
@@ -196,14 +196,12 @@ class ELMo:
                 yield tokens
 
         n_tokens = 0
-        try:
+        with encoding_progress(show_progress) as show:
             for n_sentences, vectors in enumerate(self._vectors(sentences(), job), start=1):
                 name, length = waiting.popleft()
                 n_tokens += length
-                progress.show(n_sentences, n_tokens)
+                show(n_sentences, n_tokens)
                 yield (name, vectors) if with_ids else vectors
-        finally:
-            progress.close()
 
     def _vectors(self, sentences: Iterator[Tokens], job: _Job) -> Iterator[Any]:
         """The results, with long sentences apart from the others."""

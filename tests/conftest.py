@@ -15,6 +15,8 @@ import h5py
 import numpy as np
 import pytest
 
+from tests.command_line import Text, make_text, train_model
+
 GOLDEN = Path(__file__).parent / "fixtures" / "golden"
 INFERENCE_CASES = (
     "base",
@@ -46,6 +48,18 @@ def interruptible() -> None:
 def golden() -> Path:
     """Folder of what the original program computes; its README.md says what each file is."""
     return GOLDEN
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Text:
+    """A small text for the command line."""
+    return make_text(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Text, str]:
+    """A small text, and the folder of a model trained on it; no test changes either."""
+    return train_model(tmp_path_factory.mktemp("trained"))
 
 
 def read_run(folder: Path) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:

@@ -11,14 +11,9 @@ from pathlib import Path
 import pytest
 
 from bilm.cli import VERBS, main
-from tests.command_line import Text, input_error, make_text, train_arguments, usage_error
+from tests.command_line import input_error, train_arguments, usage_error
 
 ROOT = Path(__file__).parent.parent
-
-
-@pytest.fixture
-def text(tmp_path: Path) -> Text:
-    return make_text(tmp_path)
 
 
 # Help and usage

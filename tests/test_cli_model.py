@@ -12,19 +12,9 @@ import h5py
 import pytest
 
 from bilm.cli import main
-from tests.command_line import Text, input_error, make_text, train_model
+from tests.command_line import input_error
 
 ROOT = Path(__file__).parent.parent
-
-
-@pytest.fixture
-def text(tmp_path: Path) -> Text:
-    return make_text(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Text, str]:
-    return train_model(tmp_path_factory.mktemp("trained"))
 
 
 # Test
@@ -37,8 +27,10 @@ def test_test_prints_perplexities_that_do_not_depend_on_the_batch(trained, capsy
         capsys.readouterr()
         assert main(["test", "--save_dir", save_dir, "--test_prefix", text.heldout,
                      "--batch_size", batch_size]) == 0  # fmt: skip
-        printed.append(capsys.readouterr().out)
-    lines = [line.rsplit(maxsplit=1) for line in printed[0].splitlines()]
+        lines = capsys.readouterr().out.splitlines()
+        # How the rows are cut matters where states are carried from sentence to sentence.
+        printed.append([line for line in lines if not line.startswith("carried")])
+    lines = [line.rsplit(maxsplit=1) for line in printed[0]]
     names = ["forward perplexity", "backward perplexity", "perplexity", "predictions"]
     assert [name for name, _ in lines] == names
     forward, backward, joint, n_predictions = (float(value) for _, value in lines)
@@ -46,7 +38,7 @@ def test_test_prints_perplexities_that_do_not_depend_on_the_batch(trained, capsy
     assert n_predictions in (35, 70)
     assert joint == pytest.approx((forward * backward) ** 0.5, abs=1e-3)
     for other in printed[1:]:
-        values = [float(line.split()[-1]) for line in other.splitlines()]
+        values = [float(line.split()[-1]) for line in other]
         assert values == pytest.approx([forward, backward, joint, n_predictions], rel=1e-5)
 
 

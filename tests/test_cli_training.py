@@ -10,18 +10,7 @@ from pathlib import Path
 import pytest
 
 from bilm.cli import main
-from tests.command_line import OPTIONS, Text, input_error, make_text, train_arguments, train_model
-
-
-@pytest.fixture
-def text(tmp_path: Path) -> Text:
-    return make_text(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Text, str]:
-    return train_model(tmp_path_factory.mktemp("trained"))
-
+from tests.command_line import OPTIONS, input_error, train_arguments
 
 # Train
 
@@ -34,8 +23,8 @@ def test_train_leaves_a_model_and_its_vocabulary(trained):
     assert kept == Path(text.vocabulary).read_text(encoding="utf-8")
     options = json.loads(Path(save_dir, "options.json").read_text(encoding="utf-8"))
     assert options["n_tokens_vocab"] == 14
-    # 72 sentences of 6 words: counted, not typed.
-    assert options["n_train_tokens"] == 432
+    # 72 sentences of 6 words and an end: counted, not typed.
+    assert options["n_train_tokens"] == 504
 
 
 @pytest.mark.slow
@@ -50,7 +39,7 @@ def test_train_prints_the_model_and_shows_progress(text, capsys):
 
 
 @pytest.mark.slow
-def test_flags_stand_above_the_options_file(text):
+def test_flags_override_the_options_file(text):
     save_dir = str(text.folder / "new")
     more = ("--n_train_tokens", "12", "--batch-size", "2", "--learning_rate", "0.05")
     assert main(train_arguments(text, save_dir, *more)) == 0

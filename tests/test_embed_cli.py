@@ -40,7 +40,7 @@ def test_hdf5_as_allennlp_writes_it(place, flag, capsys):
     embed(*([] if flag == "none" else [flag]))
     captured = capsys.readouterr()
     assert captured.out == "out.hdf5\n"
-    assert "6 sentences  18 tokens" in captured.err and "100%" in captured.err
+    assert "embedding 18/18 tokens  6 sentences\n" in captured.err
     arrays, index = read()
     assert sorted(arrays) == ["0", "1", "2", "3", "4", "5"]
     assert index == {LINES[0]: "3", "": "1", "a  dog": "2", "猫 / dog": "4", "bird": "5"}
@@ -59,7 +59,7 @@ def test_forget_sentences(place):
 
 def test_sentence_keys(place, capsys):
     embed("--use-sentence-keys", "--top", "--batch-size", "2")
-    assert "passed over: 1 sentences that came again, 1 empty lines" in capsys.readouterr().err
+    assert "left out: 1 repeated sentences, 1 empty lines" in capsys.readouterr().err
     with h5py.File("out.hdf5") as file:
         for number in (0, 2, 4, 5):
             vectors = file[LINES[number].strip()][()]
@@ -234,7 +234,7 @@ def test_layer_that_there_is_not(place, capsys):
         (["--model=m", "--top", "--all"], "--all: not allowed with argument --top"),
         (["--model=m", "--shard=0/2"], "I/N with I from 1 to N is expected, as 2/4, not '0/2'"),
         (["--model=m", "--shard=3/2"], "I/N with I from 1 to N is expected, as 2/4, not '3/2'"),
-        (["--model=m", "--resume", "--force"], "--resume goes on, --force begins anew"),
+        (["--model=m", "--resume", "--force"], "--resume continues, --force begins anew"),
         (["--model=m", "--packed", "--format=jsonl"], "--packed is for hdf5 and npz, not for"),
         (["--model=m", "--packed", "--use-sentence-keys"], "--packed has no keys"),
     ],
@@ -248,7 +248,7 @@ def test_flags_that_do_not_go_together(arguments, message, capsys):
     [
         (["--format=hdf5"], "standard output takes jsonl, or npz without --packed"),
         (["--format=npz", "--packed"], "standard output takes jsonl, or npz without --packed"),
-        (["--resume"], "--resume goes on with a file; OUT is standard output"),
+        (["--resume"], "--resume continues a file; OUT is standard output"),
     ],
 )
 def test_flags_that_do_not_go_with_standard_output(arguments, message, capsys):

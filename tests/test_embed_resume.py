@@ -77,7 +77,7 @@ def test_resume_after_a_crash(place, monkeypatch, capsys):
         lambda self, items, **k: encode_iter(self, (sizes.append(x) or x for x in items), **k),
     )  # fmt: skip
     embed("--all", "--resume")
-    assert "going on after 3 sentences" in capsys.readouterr().err
+    assert "continuing after 3 sentences" in capsys.readouterr().err
     assert len(sizes) == 3
     arrays, index = read()
     assert sorted(arrays) == ["0", "1", "2", "3", "4", "5"] and len(index) == 5
@@ -85,7 +85,7 @@ def test_resume_after_a_crash(place, monkeypatch, capsys):
         np.testing.assert_allclose(arrays[str(key)], layers, atol=1e-6)
     assert not os.path.exists("out.hdf5.partial")
     embed("--all", "--resume")
-    assert "out.hdf5 is whole already" in capsys.readouterr().err
+    assert "out.hdf5 is complete already" in capsys.readouterr().err
 
 
 def test_index_beyond_the_vectors_is_not_believed(place, monkeypatch):
@@ -104,7 +104,7 @@ def test_resume_with_another_text_or_other_vectors(place, monkeypatch, capsys):
     resume = ["embed", "text.txt", "out.hdf5", "--model", "elmo", "--resume"]
     error = input_error([*resume, "--top"], capsys)
     assert "out.hdf5.partial: holds vectors of another run: layers all, not top" in error
-    assert "is what an interrupted run left: --resume goes on with it" in input_error(
+    assert "was left by an interrupted run: --resume continues it" in input_error(
         [*resume[:-1], "--all"], capsys
     )
     Path("text.txt").write_text("another text\n" * 6, encoding="utf-8")

@@ -15,7 +15,7 @@ ROOT = Path(bilm.__file__).parent
 # A part imports from parts above it only, and never from another one of its own line.
 LINES = (
     ("errors",),
-    ("files",),
+    ("files", "progress"),
     ("options",),
     ("data", "warm_up"),
     ("layers",),
@@ -24,7 +24,7 @@ LINES = (
     ("model_files",),
     ("embedding",),
     ("conversion", "model", "training"),
-    ("elmo", "prediction", "serving"),
+    ("description", "elmo", "prediction", "serving"),
     ("demo",),
     ("cli",),
     ("__main__",),

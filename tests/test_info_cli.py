@@ -93,7 +93,7 @@ def test_info_of_what_is_no_model(tmp_path, capsys):
 )
 def test_parameters_of_the_published_sizes(size, n_parameters):
     from bilm import Options, preset
-    from bilm.model.description import count_parameters
+    from bilm.description import count_parameters
     from bilm.network import build_network
 
     values = preset(size) | {"bidirectional": True}

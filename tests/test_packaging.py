@@ -34,7 +34,7 @@ def test_setup_says_what_the_package_needs():
     keywords = setup_keywords()
     assert keywords["name"] == "bilm-keras"
     assert keywords["python_requires"] == ">=3.10"
-    needed = ["tensorflow>=2.18", "keras>=3.12,<4", "numpy", "h5py", "wrapt>=1.11"]
+    needed = ["tensorflow>=2.18", "keras>=3.12,<4", "numpy", "h5py", "rich>=13", "wrapt>=1.11"]
     assert keywords["install_requires"] == needed
     assert keywords["entry_points"] == {"console_scripts": ["bilm=bilm.cli:main"]}
 
@@ -90,7 +90,7 @@ def test_module_runs_as_the_command():
 
 
 def test_tensorflow_is_imported_without_its_greetings():
-    code = "from bilm.cli.tensorflow_import import import_tensorflow as load; load(); load()"
+    code = "from bilm.cli.terminal import import_tensorflow as load; load(); load()"
     environment = {name: value for name, value in os.environ.items() if name != LEVEL}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, check=False
@@ -101,7 +101,7 @@ def test_tensorflow_is_imported_without_its_greetings():
 def test_what_tensorflow_says_is_shown_when_its_import_fails(tmp_path: Path):
     broken = "import os; os.write(2, b'no such driver'); raise ImportError('broken')"
     (tmp_path / "tensorflow.py").write_text(broken, encoding="utf-8")
-    code = "from bilm.cli.tensorflow_import import import_tensorflow as load; load()"
+    code = "from bilm.cli.terminal import import_tensorflow as load; load()"
     environment = {name: value for name, value in os.environ.items() if name != LEVEL}
     environment["PYTHONPATH"] = str(tmp_path)
     done = subprocess.run(

@@ -9,15 +9,14 @@ Exit codes: 0 done; 1 something in a file or argument that the user can mend, sa
 from __future__ import annotations
 
 import argparse
-import contextlib
 import importlib
-import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import bilm
-from bilm.cli.arguments import Parser
+from bilm.cli.flags import Parser
+from bilm.cli.terminal import note, warnings_on_stderr
 from bilm.errors import InputError, TrainingError
 
 VERBS = (
@@ -38,7 +37,7 @@ def main(argv: Sequence[str] | None = None, verb: str | None = None) -> int:
     if args.run is None:
         parser.print_help(sys.stderr)
         return 2
-    with _warnings_on_stderr(parser.prog):
+    with warnings_on_stderr(parser.prog):
         return _run(args, parser.prog)
 
 
@@ -46,7 +45,7 @@ def make_parser() -> argparse.ArgumentParser:
     """The parser of `bilm` with all its verbs."""
     parser = Parser(
         prog="bilm",
-        description="Bidirectional language models (ELMo): train, resume, measure, hand over.",
+        description="Bidirectional language models (ELMo): train, resume, evaluate, use.",
         epilog="`bilm VERB --help` explains a verb. Flags may be spelled with - or with _.",
     )
     parser.add_argument("--version", action="version", version=f"bilm {bilm.__version__}")
@@ -84,29 +83,16 @@ def _run(args: argparse.Namespace, program: str) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (InputError, TrainingError, OSError) as error:
-        print(f"{program}: error: {_one_line(error)}", file=sys.stderr)
+        note(f"{program}: error: {_one_line(error)}")
         return 1
     except KeyboardInterrupt as interrupt:
-        note = f" {interrupt}" if interrupt.args else ""
-        print(f"\n{program}: interrupted.{note}", file=sys.stderr)
+        more = f" {interrupt}" if interrupt.args else ""
+        note(f"\n{program}: interrupted.{more}")
         return 130
 
 
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror is not None:
-        place = "" if error.filename is None else f"{error.filename}: "
-        return f"{place}{error.strerror}."
+        file = "" if error.filename is None else f"{error.filename}: "
+        return f"{file}{error.strerror}."
     return " ".join(str(error).splitlines())
-
-
-@contextlib.contextmanager
-def _warnings_on_stderr(program: str) -> Iterator[None]:
-    """Show the library's warnings while a verb runs, without touching anyone else's logging."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter(f"{program}: warning: %(message)s"))
-    logger = logging.getLogger("bilm")
-    logger.addHandler(handler)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)

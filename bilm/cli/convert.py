@@ -1,4 +1,4 @@
-"""Make a model of bilm from one of another program.
+"""Convert a model of another program to one of bilm.
 
 SOURCE is a model of ELMoForManyLangs: a folder or a ZIP file with config.json, char.dic, word.dic,
 encoder.pkl and token_embedder.pkl. FOLDER gets model.hdf5 and options.json, which
@@ -12,41 +12,26 @@ ELMo.from_pretrained, `bilm embed` and `bilm info` read. PyTorch is not needed, 
 from __future__ import annotations
 
 import argparse
-import os
 
-from bilm.cli.tensorflow_import import import_tensorflow
-from bilm.errors import InputError
-from bilm.files import atomic_write
+from bilm.cli import flags
+from bilm.cli.terminal import import_tensorflow
+from bilm.files import OPTIONS_FILE, WEIGHTS_FILE
 
-FILES = ("model.hdf5", "options.json")
+FILES = (WEIGHTS_FILE, OPTIONS_FILE)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `bilm convert`."""
     parser.add_argument("source", metavar="SOURCE", help="folder or ZIP file of the model")
     parser.add_argument("model_dir", metavar="FOLDER", help="model folder to write")
-    parser.add_argument("--force", action="store_true", help="overwrite files that exist")
+    flags.add_force(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the model folder."""
-    written = [os.path.join(args.model_dir, name) for name in FILES]
-    taken = [path for path in written if os.path.exists(path)]
-    if taken and not args.force:
-        raise InputError(f"{', '.join(taken)} would be overwritten: --force allows it.")
     import_tensorflow()
     from bilm.conversion import convert_many_langs
 
-    existed = os.path.isdir(args.model_dir)
-    os.makedirs(args.model_dir, exist_ok=True)
-    try:
-        # Both are written before the first gets its name.
-        with atomic_write(written[0]) as weights, atomic_write(written[1]) as options:
-            convert_many_langs(args.source, weights, options)
-    except (InputError, OSError):
-        if not existed:
-            os.rmdir(args.model_dir)
-        raise
-    for path in written:
-        print(path)
+    with flags.model_folder_files(args, FILES) as (weights, options):
+        convert_many_langs(args.source, weights, options)
     return 0

@@ -1,4 +1,4 @@
-"""See it all work: train a small model on this machine and look at its vectors.
+"""Try it all: train a small model on this machine and look at its vectors.
 
 Needs no download. Gathers the English docstrings of the installed Python, NumPy, Keras and
 TensorFlow, builds a vocabulary, trains the tiny preset for a few minutes, measures held-out
@@ -8,23 +8,21 @@ context with their nearest neighbours in other contexts.
   bilm demo
   bilm demo --corpus my-text.txt --out my-demo
 
-Text given by --corpus is raw prose: it is split into sentences, and words from punctuation, by
-simple rules for English. Text that has one sentence a line and its tokens separated by white
-space is taken as it is with --tokenized. The first three million tokens are used.
+Text given by --corpus is raw prose: simple rules for English split it into sentences, and separate
+words from punctuation. With --tokenized, text that has one sentence a line and its tokens separated
+by white space is used as it is. Only the first three million tokens are used.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import sys
 from typing import TYPE_CHECKING
 
-from bilm.cli.arguments import positive_number, usage_error
-from bilm.cli.progress import ProgressLine, duration
-from bilm.cli.tensorflow_import import import_tensorflow
-from bilm.cli.training_run import note
+from bilm.cli.flags import positive_number, usage_error
+from bilm.cli.terminal import import_tensorflow, note
 from bilm.errors import InputError
+from bilm.progress import ProgressDisplay, duration
 
 if TYPE_CHECKING:
     from bilm.demo.job import DemoFiles
@@ -114,20 +112,18 @@ def _train(args: argparse.Namespace, files: DemoFiles) -> None:
     _title(f"Training: the tiny preset, for {args.minutes:g} minutes")
     note("compiling ...")
     seconds = 60 * args.minutes
-    line = ProgressLine(sys.stderr)
+    with ProgressDisplay() as display:
 
-    def show(event: TrainingProgress) -> None:
-        left = max(0.0, seconds - event.seconds)
-        # As the training sees it: with dropout, and perhaps of the sampled softmax.
-        text = f"step {event.step:,}  perplexity {event.perplexity:,.1f}  {duration(left)} left"
-        line.show(text, last=left == 0)
+        def show(event: TrainingProgress) -> None:
+            left = duration(max(0.0, seconds - event.seconds))
+            # As the training sees it: with dropout, and perhaps of the sampled softmax.
+            detail = f"perplexity {event.perplexity:,.1f}  {left} left"
+            display.update("step", event.step, detail=detail)
 
-    try:
-        record = train_for(files, seconds, show)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"What has been written is in {args.out}.") from None
-    finally:
-        line.close()
+        try:
+            record = train_for(files, seconds, show)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"What has been written is in {args.out}.") from None
     print(f"{record.n_steps:,} steps, {record.n_tokens:,} tokens in {duration(record.seconds)}")
 
 

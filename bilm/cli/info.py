@@ -1,7 +1,8 @@
-"""Say what a model is.
+"""Describe a model.
 
-MODEL is a folder or ZIP file with weights and options, or a folder of a training run; a pair of
-files is named by --options_file and --weight_file. The weights are loaded: what is said is so.
+MODEL is a folder or ZIP file with weights and options, or a folder of a training run;
+--options_file and --weight_file name a pair of files instead. The weights are loaded, so a
+description that is printed is true of them.
 
   bilm info elmo
   bilm info training-folder --json
@@ -11,30 +12,24 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
-import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from bilm.cli import model_arguments
-from bilm.cli.tensorflow_import import import_tensorflow
-from bilm.errors import InputError
-
-if TYPE_CHECKING:
-    from bilm.model_files import ModelFiles
+from bilm.cli import flags
+from bilm.cli.terminal import import_tensorflow
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `bilm info`."""
     parser.add_argument("model", metavar="MODEL", nargs="?", help="folder or ZIP file")
-    model_arguments.add_pair(parser.add_argument_group("in place of MODEL"))
-    parser.add_argument("--json", action="store_true", help="the same as a JSON object")
+    flags.add_pair(parser.add_argument_group("instead of MODEL"))
+    parser.add_argument("--json", action="store_true", help="print a JSON object")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print what a model is."""
-    source = model_arguments.model_source(args)
+    source = flags.model_source(args)
     import_tensorflow()
-    from bilm.model.description import describe_model
+    from bilm.description import describe_model, describe_training
     from bilm.model_files import open_model
 
     with open_model(source) as files:
@@ -45,57 +40,6 @@ def run(args: argparse.Namespace) -> int:
         for name, text in human_text(facts):
             print(f"{name:<14}{text}")
     return 0
-
-
-def describe_training(files: ModelFiles) -> dict[str, Any]:
-    """The facts of a training: those of its options, its newest checkpoint and its run."""
-    from bilm.checkpoints import open_checkpoint
-    from bilm.model.description import count_parameters, describe_options, describe_vocabulary
-    from bilm.training.checkpoint import read_record, read_step
-
-    options, checkpoint = files.read_options(), os.fspath(files.weights)
-    shapes = open_checkpoint(checkpoint).get_variable_to_shape_map()
-    weights = {
-        name: tuple(shape)
-        for name, shape in shapes.items()
-        if name.startswith("lm/") and not name.endswith("/Adagrad")
-    }
-    record = read_record(checkpoint)
-    shape = (options.batch_size, options.unroll_steps) if record is None else record.batch_shape
-    return {
-        "model": files.source,
-        "kind": "training",
-        **describe_options(options, options.n_tokens_vocab),
-        "parameters": count_parameters(weights),
-        "vocabulary": describe_vocabulary(files.vocabulary),
-        "training": {
-            "checkpoint": os.path.basename(checkpoint),
-            "step": read_step(checkpoint),
-            "tokens_per_step": math.prod(shape),
-            "batch_size": options.batch_size,
-            "unroll_steps": options.unroll_steps,
-            "n_train_tokens": options.n_train_tokens,
-            "n_epochs": options.n_epochs,
-            "n_tokens_vocab": options.n_tokens_vocab,
-            "reset_rate": options.reset_rate,
-            "dropout": options.dropout,
-            "learning_rate": options.learning_rate,
-            "sampled_softmax": options.sample_softmax,
-            "train_perplexity": record and record.train_perplexity,
-            "seed": record and record.settings.seed,
-            "log": _last_line(os.path.dirname(checkpoint)),
-        },
-    }
-
-
-def _last_line(folder: str) -> dict[str, Any] | None:
-    """The last whole line of a run's log; None if there is none."""
-    from bilm.training.log import read_log
-
-    try:
-        return read_log(folder)[-1]
-    except (FileNotFoundError, InputError):
-        return None
 
 
 def human_text(facts: dict[str, Any]) -> list[tuple[str, str]]:

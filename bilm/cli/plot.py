@@ -1,6 +1,6 @@
 """Draw the curves of training runs as a picture.
 
-Reads the logs that `bilm train` keeps (train_log.jsonl): perplexity in training, and that of the
+Reads the logs that `bilm train` writes (train_log.jsonl): perplexity in training, and of the
 held-out text where it was measured, over the tokens seen. Needs the package matplotlib.
 
   bilm plot model --out curves.png
@@ -14,7 +14,7 @@ import math
 import os
 from typing import TYPE_CHECKING, Any
 
-from bilm.cli.tensorflow_import import import_tensorflow
+from bilm.cli.terminal import import_tensorflow
 from bilm.errors import InputError
 from bilm.files import atomic_write
 
@@ -30,7 +30,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `bilm plot`."""
     parser.add_argument("runs", metavar="RUN_DIR", nargs="+", help="folder of a run, or its log")
     parser.add_argument(
-        "--out", metavar="FILE", default="curves.png", help=".png, .pdf or .svg (curves.png)"
+        "--out",
+        metavar="FILE",
+        default="curves.png",
+        help="picture to write: .png, .pdf or .svg (default: curves.png)",
     )
 
 

@@ -1,15 +1,15 @@
 """Give the log-probability of each token and sentence of a text.
 
-IN is UTF-8 text (plain, .gz, .xz), one sentence a line, tokens parted by white space; - is
-standard input. Each sentence stands alone; empty lines are no sentences. All numbers are natural
+IN is UTF-8 text (plain, .gz, .xz), one sentence a line, tokens separated by white space; - is
+standard input. Each sentence is scored alone; empty lines are skipped. All numbers are natural
 logarithms (nats):
 
   forward   log p(token | the tokens before it); "end" is that of </S>
   backward  log p(token | the tokens after it); "begin" is that of <S>
   joint     their sum, the paper's objective
 
-A token outside the vocabulary is predicted as <UNK>. The sums of a sentence are with its end and
-its begin, so that they add up to what `bilm test` measures.
+A token outside the vocabulary is predicted as <UNK>. The sums of a sentence include its end and its
+begin, so that they add up to what `bilm test` measures.
 
   bilm score text.txt --model training-folder
   bilm score text.txt --model elmo --format tsv --totals
@@ -23,9 +23,8 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
-from bilm.cli import prediction_job
-from bilm.cli.embedding_input import EmbeddingInput
-from bilm.cli.prediction_job import rounded, tabbed
+from bilm.cli import text_job
+from bilm.cli.text_job import TextInput, rounded, tabbed
 from bilm.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,27 +36,28 @@ _SUMS = ("line", "tokens", "unknown", "forward", "backward", "joint")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `bilm score`."""
     parser.add_argument("input", metavar="IN", help="text to score; - is standard input")
-    prediction_job.add_model(parser)
+    text_job.add_predictor(parser)
     parser.add_argument(
-        "--totals", action="store_true", help="the sums of each sentence, without its tokens"
+        "--totals", action="store_true", help="write the sums of each sentence only, not its tokens"
     )
-    prediction_job.add_job(parser)
+    text_job.add_result(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the scores of a text."""
-    predictor = prediction_job.load(args)
-    text = EmbeddingInput(args.input, (1, 1), None)
+    predictor = text_job.load_predictor(args)
+    text = TextInput(args.input)
     sentences = (item for item in text.sentences() if item[1])
     scores = predictor.score_iter(sentences, batch_size=args.batch_size, with_ids=True)
     sums = _Sums(predictor.options.n_directions)
-    with prediction_job.opened(args) as out:
+    with text_job.opened(args) as out, text_job.progress_display(args.out) as display:
         if args.format == "tsv":
             _write_header(out, args.totals)
-        for number, score in prediction_job.shown(scores):
+        for number, score in scores:
             sums.add(score)
             write = _write_tsv if args.format == "tsv" else _write_json
             write(out, number, score, args.totals)
+            display.update("scoring", sums.n_sentences, unit="sentences")
         if not sums.n_sentences:
             raise InputError(f"{text.name}: there is no sentence to score.")
     print(sums.text(), file=sys.stderr)

@@ -2,8 +2,8 @@
 
 The corpus is UTF-8 text (plain, .gz, .xz), one sentence a line. Each sentence goes into one of
 train-00.txt, train-01.txt ... or, drawn at random from the whole corpus, into heldout-00.txt ...
-Training reads one shard into memory at a time and shuffles within it, so each should have
-sentences of the whole corpus. Empty lines are skipped. The same text and seed give the same files.
+Training reads one shard into memory at a time and shuffles within it, so each shard should be a
+sample of the whole corpus. Empty lines are skipped. The same text and seed give the same files.
 Prints what was made, and the commands that come next.
 
   bilm shard 'text/*.txt' --out_dir corpus --heldout 0.01
@@ -14,12 +14,10 @@ from __future__ import annotations
 import argparse
 import os
 import shlex
-import sys
 from typing import TYPE_CHECKING
 
-from bilm.cli.arguments import positive_number, whole_number
-from bilm.cli.progress import ProgressLine
-from bilm.cli.stages import StageLine
+from bilm.cli.flags import positive_number, whole_number
+from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     from bilm.data.sharding import ShardedCorpus
@@ -36,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--out_dir",
         metavar="FOLDER",
         required=True,
-        help="where the shards go; a folder that has shards is refused",
+        help="where the shards go; a folder that already has shards is an error",
     )
     number = parser.add_mutually_exclusive_group()
     number.add_argument("--n_shards", type=whole_number(1), metavar="N", help="number of shards")
@@ -44,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--shard_size",
         type=positive_number,
         metavar="MB",
-        help="about how large a shard is, uncompressed, in millions of bytes (default: 50)",
+        help="approximate size of a shard, uncompressed, in millions of bytes (default: 50)",
     )
     parser.add_argument(
         "--heldout",
@@ -60,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no_shuffle",
         action="store_true",
-        help="keep the order of the text; the shards follow one another",
+        help="keep the order of the text, within the shards and from shard to shard",
     )
     parser.add_argument("--compress", choices=("gz", "xz"), help="compress the shards")
 
@@ -90,8 +88,7 @@ def run(args: argparse.Namespace) -> int:
     shard_bytes = SHARD_BYTES
     if args.shard_size is not None:
         shard_bytes = max(1, round(args.shard_size * _MEGABYTE))
-    line = ProgressLine(sys.stderr)
-    try:
+    with ProgressDisplay() as display:
         made = shard_corpus(
             args.files,
             args.out_dir,
@@ -101,10 +98,8 @@ def run(args: argparse.Namespace) -> int:
             seed=args.seed,
             shuffle=not args.no_shuffle,
             compress=args.compress,
-            progress=StageLine(line),
+            progress=lambda stage: display.update(*stage),
         )
-    finally:
-        line.close()
     _print_made(made)
     print("next:")
     for command in _next_commands(made, args.out_dir):

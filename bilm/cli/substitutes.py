@@ -1,10 +1,10 @@
-"""Give the likeliest words in places of a text, by both directions together.
+"""Predict the words that fit at positions of a text, by both directions together.
 
-IN is UTF-8 text (plain, .gz, .xz), one sentence a line, tokens parted by white space; - is
-standard input. A token ___ is a place; --place and --every name others. The forward direction has
-read what is before the place, the backward direction what is after it, and neither the place
-itself; their distributions are multiplied, divided by p(word) and normalised over the vocabulary.
-Log-probabilities are natural logarithms (nats).
+IN is UTF-8 text (plain, .gz, .xz), one sentence a line, tokens separated by white space; - is
+standard input. Words are predicted for each token ___, or for the tokens that --place or --every
+name. The forward direction reads what is before the position, the backward direction what is after
+it, and neither reads the token itself. Their distributions are multiplied, divided by p(word) and
+normalised over the vocabulary. Log-probabilities are natural logarithms (nats).
 
   bilm substitutes --text "They ___ it ." --model training-folder
   bilm substitutes text.txt --model elmo --every --n 5 --format tsv
@@ -17,9 +17,8 @@ import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
-from bilm.cli import arguments, prediction_job
-from bilm.cli.embedding_input import EmbeddingInput
-from bilm.cli.prediction_job import rounded, tabbed
+from bilm.cli import flags, text_job
+from bilm.cli.text_job import TextInput, rounded, tabbed
 from bilm.errors import InputError
 
 if TYPE_CHECKING:
@@ -31,50 +30,43 @@ _FIELDS = ("line", "place", "token", "rank", "word", "log_probability")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `bilm substitutes`."""
     parser.add_argument("input", metavar="IN", nargs="?", help="text; - is standard input")
-    parser.add_argument("--text", metavar="SENTENCE", help="one sentence, in place of IN")
-    prediction_job.add_model(parser)
+    parser.add_argument("--text", metavar="SENTENCE", help="one sentence, instead of IN")
+    text_job.add_predictor(parser)
     places = parser.add_mutually_exclusive_group()
     places.add_argument(
         "--place",
-        type=arguments.whole_number(0),
+        type=flags.whole_number(0),
         action="append",
         metavar="N",
-        help="the token of this number, from 0, in each sentence; may be repeated (default: the "
+        help="predict token N of each sentence, counted from 0; may be repeated (default: the "
         "tokens ___)",
     )
-    places.add_argument("--every", action="store_true", help="each token of each sentence")
+    places.add_argument("--every", action="store_true", help="predict each token of each sentence")
     parser.add_argument(
-        "--n", type=arguments.whole_number(1), metavar="N", default=10, help="words (default: 10)"
+        "--n",
+        type=flags.whole_number(1),
+        metavar="N",
+        default=10,
+        help="how many words to give (default: 10)",
     )
     parser.add_argument(
         "--direction", choices=("forward", "backward"), help="one direction alone (default: both)"
     )
     parser.add_argument(
         "--prior",
-        type=_share,
+        type=flags.probability,
         metavar="X",
-        help="divide by p(word) to the power of X, 0 to 1; p is taken from the rank in the "
-        "vocabulary (default: 1 for both directions, which have each counted it, 0 for one)",
+        help="divide by p(word) to the power of X, 0 to 1; p is estimated from the rank in the "
+        "vocabulary (default: 1 for both directions, each of which contains it, 0 for one)",
     )
-    prediction_job.add_job(parser)
-
-
-def _share(text: str) -> float:
-    """A type for flags: a number from 0 to 1."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = -1.0
-    if not 0 <= number <= 1:
-        raise argparse.ArgumentTypeError(f"a number from 0 to 1 is expected, not {text!r}")
-    return number
+    text_job.add_result(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the substitutes."""
     if (args.input is None) == (args.text is None):
-        arguments.usage_error(args, "name a text, IN, or a sentence, --text")
-    predictor = prediction_job.load(args)
+        flags.usage_error(args, "name a text, IN, or a sentence, --text")
+    predictor = text_job.load_predictor(args)
     places: Any = "all" if args.every else args.place or "gaps"
     found = predictor.substitutes_iter(
         _sentences(args, places),
@@ -85,13 +77,14 @@ def run(args: argparse.Namespace) -> int:
         batch_size=args.batch_size,
         with_ids=True,
     )
-    with prediction_job.opened(args) as out:
+    with text_job.opened(args) as out, text_job.progress_display(args.out) as display:
         if args.format == "tsv":
             out.write(tabbed(_FIELDS))
-        for number, result in prediction_job.shown(found):
+        for count, (number, result) in enumerate(found, start=1):
             for substitutes in result:
                 write = _write_tsv if args.format == "tsv" else _write_json
                 write(out, number, substitutes)
+            display.update("predicting", count, unit="sentences")
     return 0
 
 
@@ -101,7 +94,7 @@ def _sentences(args: argparse.Namespace, places: Any) -> Iterator[tuple[int, lis
 
     name, lines = "--text", iter([(0, args.text)])
     if args.text is None:
-        text = EmbeddingInput(args.input, (1, 1), None)
+        text = TextInput(args.input)
         name, lines = text.name, text.sentences()
     n_sentences = 0
     for number, line in lines:

@@ -1,9 +1,9 @@
 """Measure a model's perplexity on held-out text.
 
 Every token of the text is predicted by the full softmax; a word outside the vocabulary counts as
-<UNK>. Prints the perplexity of each direction and of both together, each sentence alone, as it is
-when vectors are computed. Where it differs by more than 3 % from that of the text read in its
-order, with the LSTM states carried from sentence to sentence, that one is printed as well.
+<UNK>. Prints the perplexity of each direction and of both together. Each sentence is scored alone,
+as its vectors are computed alone. The perplexity of the text read in its order, with the LSTM
+states carried from sentence to sentence, is printed as well if it differs by more than 3 %.
 
   bilm test --save_dir model --test_prefix heldout.txt
 """
@@ -15,8 +15,8 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from bilm.cli import arguments, model_arguments, training_run
-from bilm.cli.tensorflow_import import import_tensorflow
+from bilm.cli import flags, training_run
+from bilm.cli.terminal import import_tensorflow, note
 from bilm.files import atomic_write
 from bilm.options import Options
 
@@ -29,13 +29,13 @@ _ALIKE = 1.03
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `bilm test`."""
-    arguments.add_save_dir(parser, "folder of the model")
-    training_run.add_best(parser)
-    arguments.add_vocab_file(parser)
-    arguments.add_corpus(parser, "--test_prefix", "held-out text")
+    flags.add_save_dir(parser, "folder of the model")
+    flags.add_best(parser)
+    flags.add_run_vocabulary(parser)
+    flags.add_corpus(parser, "--test_prefix", "held-out text")
     parser.add_argument(
         "--batch_size",
-        type=arguments.whole_number(1),
+        type=flags.whole_number(1),
         metavar="ROWS",
         default=256,
         help="rows of a batch (default: 256); without --carry_state the result is the same "
@@ -52,13 +52,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="write the score of every sentence, separated by tabs, in the order of the text",
     )
-    model_arguments.add_warm_up(parser)
+    flags.add_warm_up(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the perplexity of a model."""
     if args.per_sentence and args.carry_state:
-        arguments.usage_error(args, "--per_sentence scores each sentence alone, not --carry_state")
+        flags.usage_error(args, "--per_sentence scores each sentence alone, not --carry_state")
     import_tensorflow()
     from bilm.checkpoints import load_options_latest_checkpoint
     from bilm.training import test
@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
     carried = perplexity.carried
     if carried is not None and _differ(perplexity, carried):
         _print(carried, ("carried, forward", "carried, backward", "carried"))
-        training_run.note(_explanation(perplexity, carried, options.reset_rate))
+        note(_explanation(perplexity, carried, options.reset_rate))
     print(f"predictions          {perplexity.n_predictions}")
     return 0
 

@@ -1,17 +1,17 @@
 """Train a model on tokenised text.
 
 The corpus is UTF-8 text, one sentence a line, tokens separated by white space. The vocabulary is
-one word a line: <S>, </S>, <UNK>, then the words by falling count. Tokens are counted, not typed.
+one word a line: <S>, </S>, <UNK>, then the words by decreasing count (`bilm vocab` writes it).
 
   bilm train --save_dir model --vocab_file vocab.txt --train_prefix 'corpus/train-*.txt'
 
 The folder then holds checkpoints, options.json and the vocabulary (vocab.txt); `bilm test`
 measures it and `bilm dump` writes its weights for use. When it was stopped, by Ctrl-C, a crash or
-a full disk, the same command goes on from the last checkpoint.
+a full disk, the same command resumes from the last checkpoint.
 
---n_gpus takes several GPUs of a machine. On several machines start the same command on each, with
-TF_CONFIG in the environment saying which are there and which this one is; the first of them writes
---save_dir, which all of them must see:
+--n_gpus uses several GPUs of a machine. To use several machines, start the same command on each of
+them, with the environment variable TF_CONFIG naming all of them and the index of this one. The
+first one writes --save_dir, which all of them must be able to read:
 
   TF_CONFIG='{"cluster": {"worker": ["HOST1:PORT", "HOST2:PORT"]},
               "task": {"type": "worker", "index": 0}}' bilm train ...
@@ -22,30 +22,34 @@ The corpus is divided among them, and --batch_size is that of each GPU (or machi
 from __future__ import annotations
 
 import argparse
+import dataclasses
+from typing import TYPE_CHECKING, Any
 
-from bilm.cli import arguments, run_options, training_flags, training_run
-from bilm.cli.same_run import find_same_run
-from bilm.cli.tensorflow_import import import_tensorflow
+from bilm.cli import flags, training_run
+from bilm.cli.terminal import import_tensorflow
+from bilm.errors import InputError
+from bilm.options import Options, preset
+
+if TYPE_CHECKING:
+    from bilm.training.checkpoint import RunSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The flags of `bilm train`."""
-    arguments.add_save_dir(
+    flags.add_save_dir(
         parser,
         "where the model goes; an unfinished run there is resumed; any other model is an error",
     )
     parser.add_argument("--vocab_file", metavar="FILE", required=True, help="vocabulary")
-    arguments.add_corpus(parser, "--train_prefix", "text to train on")
-    arguments.add_network_choice(parser)
-    arguments.add_run_options(parser)
-    training_flags.add_heldout(parser)
-    training_flags.add_schedule(parser)
-    training_flags.add_start(parser)
+    flags.add_corpus(parser, "--train_prefix", "text to train on")
+    flags.add_network_choice(parser)
+    flags.add_run(parser)
+    flags.add_start(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train a new model, or go on with the run that this command began."""
-    training_flags.require_heldout(args)
+    """Train a new model, or resume the run that this command began."""
+    flags.require_partners(args)
     import_tensorflow()
     replicas = training_run.join_workers(args.n_gpus)
     from bilm.checkpoints import holds_checkpoint
@@ -53,13 +57,94 @@ def run(args: argparse.Namespace) -> int:
 
     resumes = holds_checkpoint(args.save_dir)
     training_run.require_same_words(args.vocab_file, args.save_dir)
-    options = run_options.chosen_options(args)
-    settings = run_options.override_settings(RunSettings(init_from=args.init_from), args)
+    options = training_run.override(_chosen_options(args), args)
+    settings = training_run.override_settings(RunSettings(init_from=args.init_from), args)
     vocabulary = training_run.load_vocabulary(args.vocab_file, options)
     source = args.options_file or args.init_from or "the preset"
     options = training_run.fit_to_vocabulary(options, vocabulary.size, args.vocab_file, source)
     checkpoint = None
     if resumes:
-        options, checkpoint = find_same_run(args, options, settings)
+        options, checkpoint = _find_same_run(args, options, settings)
     job = training_run.Job(replicas, options, settings, vocabulary, args.vocab_file, checkpoint)
     return training_run.run_training(args, job)
+
+
+def _chosen_options(args: argparse.Namespace) -> Options:
+    """The training options that --preset, --options_file or --init_from names.
+
+    Raises:
+        FileNotFoundError, InputError: there are no such options, or they are not right; or they
+            are not for the network of --init_from.
+    """
+    if args.init_from is None:
+        return _named_options(args)
+    from bilm.model_files import open_model
+    from bilm.training.fine_tuning import require_same_network
+
+    with open_model(args.init_from) as source:
+        if args.options_file is not None or args.preset is not None:
+            options = _named_options(args)
+            require_same_network(options, source)
+            return options
+        # Vocabulary and corpus are those of the new run.
+        return dataclasses.replace(source.read_options(), n_tokens_vocab=None, n_train_tokens=None)
+
+
+def _named_options(args: argparse.Namespace) -> Options:
+    if args.options_file is not None:
+        return Options.from_file(args.options_file, training=True)
+    name = args.preset or "small"
+    return Options.from_dict(preset(name), training=True, source=f"preset {name}")
+
+
+def _find_same_run(
+    args: argparse.Namespace, options: Options, settings: RunSettings
+) -> tuple[Options, str]:
+    """The options and the checkpoint with which --save_dir's run is resumed.
+
+    Args:
+        options: that are asked for, for the vocabulary.
+        settings: that are asked for.
+
+    Raises:
+        InputError: the model in --save_dir is of another run; names what differs.
+    """
+    from bilm.checkpoints import load_options_latest_checkpoint
+    from bilm.training.checkpoint import read_record
+
+    values, checkpoint = load_options_latest_checkpoint(args.save_dir, verify=True)
+    record = read_record(checkpoint)
+    if record is None:
+        raise _refusal(args, "it is of the original program")
+    there = Options.from_dict(values, training=True, source=args.save_dir)
+    if options.n_train_tokens is None:
+        # The state of reading is good for the same files only, which need no second count.
+        options = dataclasses.replace(options, n_train_tokens=there.n_train_tokens)
+    asked = _flat(options.training_dict()) | _flat(dataclasses.asdict(settings))
+    stored = _flat(there.training_dict()) | _flat(dataclasses.asdict(record.settings))
+    differing = [
+        f"{name} is {stored.get(name)} there, and {asked.get(name)} is asked for"
+        for name in sorted(asked | stored)
+        if asked.get(name) != stored.get(name)
+    ]
+    if differing:
+        raise _refusal(args, "; ".join(differing))
+    return options, checkpoint
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            flat |= _flat(value, f"{prefix}{name}.")
+        else:
+            flat[prefix + name] = value
+    return flat
+
+
+def _refusal(args: argparse.Namespace, reason: str) -> InputError:
+    return InputError(
+        f"{args.save_dir} has a trained model in it, which is never overwritten, and it is of "
+        f"another run: {reason}. `bilm restart --save_dir {args.save_dir}` trains it further, "
+        "another --save_dir starts a new one."
+    )

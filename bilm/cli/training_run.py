@@ -1,4 +1,4 @@
-"""What `bilm train`, `restart` and `test` have in common: vocabulary, corpus, run, report."""
+"""What the verbs of training runs share: vocabulary, corpus, flags' effect, run, report."""
 
 from __future__ import annotations
 
@@ -6,18 +6,21 @@ import argparse
 import dataclasses
 import os
 import shlex
-import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bilm.cli.progress import ProgressLine, TrainingLine
+from bilm.cli.terminal import note
 from bilm.errors import InputError
 from bilm.files import VOCABULARY_FILE, atomic_write, open_text, read_lines, require_file
 from bilm.options import Options
+from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     from bilm.data import BidirectionalLMDataset, LMDataset, Vocabulary
     from bilm.training import Replicas, TrainingProgress, TrainingRecord
     from bilm.training.checkpoint import RunSettings
+
+_OVERRIDES = ("n_epochs", "batch_size", "learning_rate", "n_train_tokens", "reset_rate")
 
 
 def join_workers(n_gpus: int) -> Replicas:
@@ -34,9 +37,25 @@ def join_workers(n_gpus: int) -> Replicas:
     return find_replicas(n_gpus)
 
 
-def note(text: str) -> None:
-    """Tell the user something on standard error."""
-    print(text, file=sys.stderr)
+def override(options: Options, args: argparse.Namespace) -> Options:
+    """`options` with the flags of the run that were given."""
+    given = {name: getattr(args, name) for name in _OVERRIDES if getattr(args, name) is not None}
+    return dataclasses.replace(options, **given)
+
+
+def override_settings(settings: RunSettings, args: argparse.Namespace) -> RunSettings:
+    """`settings` with the flags of the run that were given."""
+    schedule = settings.schedule
+    if args.lr_schedule is not None:
+        schedule = dataclasses.replace(schedule, kind=args.lr_schedule)
+    if args.warmup_steps is not None:
+        schedule = dataclasses.replace(schedule, warmup_steps=args.warmup_steps)
+    return dataclasses.replace(
+        settings,
+        seed=settings.seed if args.seed is None else args.seed,
+        precision=settings.precision if args.precision is None else args.precision,
+        schedule=schedule,
+    )
 
 
 def fit_to_vocabulary(options: Options, n_words: int, vocab_file: str, source: str) -> Options:
@@ -82,19 +101,6 @@ def open_corpus(
     return kind(filepattern, vocabulary, **settings)
 
 
-def keep_vocabulary(vocab_file: str, save_dir: str) -> None:
-    """Copy the vocabulary beside the checkpoints, where every later verb finds it."""
-    kept = os.path.join(save_dir, VOCABULARY_FILE)
-    if os.path.exists(kept):
-        return
-    with (
-        open_text(vocab_file) as words,
-        atomic_write(kept) as temporary,
-        open(temporary, "w", encoding="utf-8") as copy,
-    ):
-        copy.writelines(words)
-
-
 def find_vocabulary(args: argparse.Namespace) -> str:
     """--vocab_file, or the vocabulary in --save_dir; they are the same if both are there.
 
@@ -137,7 +143,7 @@ class Job:
         settings: seed, precision, schedule.
         vocabulary: of the model.
         vocab_file: where it is from.
-        checkpoint: what to go on from; None starts a new model.
+        checkpoint: that the run is resumed from; None starts a new model.
     """
 
     replicas: Replicas
@@ -173,51 +179,88 @@ def _train(args: argparse.Namespace, job: Job, corpus: Any, heldout: Any) -> Tra
     from bilm.training import train
 
     if job.checkpoint is not None:
-        note(f"going on from {job.checkpoint}")
+        note(f"resuming from {job.checkpoint}")
     note("reading the corpus and compiling the model ...")
-    line = ProgressLine(sys.stderr)
-    show = TrainingLine(line, job.options.sample_softmax)
+    with ProgressDisplay() as display:
+        show = TrainingDisplay(display, job.options.sample_softmax)
 
-    def progress(event: TrainingProgress) -> None:
-        show(event)
-        # After a step, whatever could be wrong with the input has been found.
-        if job.replicas.worker.is_chief:
-            _keep_vocabularies(job.vocab_file, args.save_dir)
+        def progress(event: TrainingProgress) -> None:
+            show(event)
+            # After a step, whatever could be wrong with the input has been found.
+            if job.replicas.worker.is_chief:
+                _keep_vocabulary(job.vocab_file, args.save_dir)
 
-    try:
-        return train(
-            job.options,
-            corpus,
-            args.n_gpus,
-            args.save_dir,
-            args.save_dir,
-            job.checkpoint,
-            seed=job.settings.seed,
-            precision=job.settings.precision,
-            schedule=job.settings.schedule,
-            save_minutes=args.save_minutes,
-            progress=progress,
-            heldout=heldout,
-            heldout_every=args.heldout_every,
-            patience=args.patience,
-            init_from=job.settings.init_from,
-            init_vocab=getattr(args, "init_vocab", None),
-            tensorboard=args.tensorboard,
-        )
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(_what_is_saved(args)) from None
-    finally:
-        line.close()
+        try:
+            return train(
+                job.options,
+                corpus,
+                args.n_gpus,
+                args.save_dir,
+                args.save_dir,
+                job.checkpoint,
+                seed=job.settings.seed,
+                precision=job.settings.precision,
+                schedule=job.settings.schedule,
+                save_minutes=args.save_minutes,
+                progress=progress,
+                heldout=heldout,
+                heldout_every=args.heldout_every,
+                patience=args.patience,
+                init_from=job.settings.init_from,
+                init_vocab=getattr(args, "init_vocab", None),
+                tensorboard=args.tensorboard,
+            )
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(_what_is_saved(args)) from None
 
 
-def _keep_vocabularies(vocab_file: str, save_dir: str) -> None:
-    """Beside the checkpoints and beside the best one, so that each folder is whole."""
+class TrainingDisplay:
+    """Shows the progress events of `bilm.train`: steps, perplexity, rate and time left.
+
+    Args:
+        display: where to show them.
+        sampled: whether the loss is a sampled softmax's, whose perplexity is below the true one.
+    """
+
+    def __init__(self, display: ProgressDisplay, sampled: bool) -> None:
+        self._display = display
+        self._label = " (sampled)" if sampled else ""
+        self._first: TrainingProgress | None = None
+
+    def __call__(self, event: TrainingProgress) -> None:
+        """Show one event."""
+        first = self._first = self._first or event
+        detail = f"epoch {event.epoch}  perplexity {event.perplexity:,.1f}{self._label}"
+        # The first step compiles, and has no rate.
+        if event.seconds > first.seconds:
+            rate = (event.tokens - first.tokens) / (event.seconds - first.seconds)
+            detail += f"  {rate:,.0f} tokens/s"
+        self._display.update("step", event.step, event.n_steps, detail=detail)
+        if event.heldout is not None:
+            self._display.note(_heldout_text(event))
+
+
+def _heldout_text(event: TrainingProgress) -> str:
+    """The held-out perplexity of an event in words."""
+    perplexity = event.heldout
+    if perplexity is None:
+        return ""
+    parts = ""
+    if perplexity.backward is not None:
+        parts = f" (forward {perplexity.forward:,.1f}, backward {perplexity.backward:,.1f})"
+    best = ", the best so far" if event.is_best else ""
+    return f"step {event.step:,}: held-out perplexity {float(perplexity):,.1f}{parts}{best}"
+
+
+def _keep_vocabulary(vocab_file: str, save_dir: str) -> None:
+    """Copy it beside the checkpoints and beside the best one, so that each folder is complete."""
     from bilm.training.checkpoint import BEST_FOLDER
 
-    keep_vocabulary(vocab_file, save_dir)
-    best = os.path.join(save_dir, BEST_FOLDER)
-    if os.path.isdir(best):
-        keep_vocabulary(vocab_file, best)
+    for folder in (save_dir, os.path.join(save_dir, BEST_FOLDER)):
+        kept = os.path.join(folder, VOCABULARY_FILE)
+        if os.path.isdir(folder) and not os.path.exists(kept):
+            with open_text(vocab_file) as words, atomic_write(kept) as temporary:
+                Path(temporary).write_text(words.read(), encoding="utf-8")
 
 
 def _what_is_saved(args: argparse.Namespace) -> str:
@@ -229,7 +272,7 @@ def _what_is_saved(args: argparse.Namespace) -> str:
     # The rest of the run's settings is in the folder.
     if args.n_gpus != 1:
         command += ["--n_gpus", str(args.n_gpus)]
-    return f"The last checkpoint is in {args.save_dir}; to go on from it: {shlex.join(command)}"
+    return f"The last checkpoint is in {args.save_dir}; to resume: {shlex.join(command)}"
 
 
 def _report(record: TrainingRecord, save_dir: str) -> None:
@@ -249,15 +292,6 @@ def _report(record: TrainingRecord, save_dir: str) -> None:
     note(
         f"Next: bilm test --save_dir {save_dir}{chosen} --test_prefix HELDOUT\n"
         f"      bilm dump --save_dir {save_dir}{chosen} --model_dir FOLDER"
-    )
-
-
-def add_best(parser: argparse.ArgumentParser) -> None:
-    """--best, for the verbs that read a model."""
-    parser.add_argument(
-        "--best",
-        action="store_true",
-        help="take the model that was best on the held-out text (default: the last one)",
     )
 
 

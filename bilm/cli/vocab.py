@@ -1,10 +1,10 @@
 """Count the words of a corpus and write its vocabulary.
 
 The corpus is UTF-8 text (plain, .gz, .xz), its tokens separated by white space; quote globs or not.
-The vocabulary is <S>, </S>, <UNK>, then the words by falling count, words of one count in the
-order of their characters. Counts are exact, and memory grows with the different words, not with
-the text. Prints the tokens and types of the text, the words kept, and how many of the tokens they
-cover.
+The vocabulary is <S>, </S>, <UNK>, then the words by decreasing count, words of equal count in the
+order of their characters. Counts are exact; memory grows with the number of different words, not
+with the text. Prints the tokens and types of the text, the words kept, and how many of the tokens
+they cover.
 
   bilm vocab 'corpus/train-*.txt' --out vocab.txt --min_count 3
 """
@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 
-from bilm.cli.arguments import whole_number
-from bilm.cli.progress import ProgressLine
-from bilm.cli.stages import StageLine
-from bilm.errors import InputError
+from bilm.cli import flags
+from bilm.cli.flags import whole_number
+from bilm.progress import ProgressDisplay
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,19 +34,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max_size",
         type=whole_number(4),
         metavar="N",
-        help="keep the most frequent words only: lines of the vocabulary, the three special "
-        "tokens included",
+        help="keep the most frequent words only, N lines with the three special tokens",
     )
     parser.add_argument(
-        "--counts", metavar="FILE", help="also write all words: word, tab, count; same order"
+        "--counts", metavar="FILE", help="also write all words and their counts: word, tab, count"
     )
-    parser.add_argument("--force", action="store_true", help="overwrite files that exist")
+    flags.add_force(parser)
     parser.add_argument(
         "--jobs",
         type=whole_number(1),
         metavar="N",
-        help="processes that count side by side (default: one for each processor); the result is "
-        "the same whatever it is",
+        help="processes that count (default: one for each processor); the result does not depend "
+        "on it",
     )
 
 
@@ -56,11 +53,8 @@ def run(args: argparse.Namespace) -> int:
     """Write a vocabulary."""
     from bilm.data.counting import build_vocabulary
 
-    taken = [path for path in (args.out, args.counts) if path and os.path.exists(path)]
-    if taken and not args.force:
-        raise InputError(f"{', '.join(taken)} would be overwritten: --force allows it.")
-    line = ProgressLine(sys.stderr)
-    try:
+    flags.require_free(args, args.out, args.counts)
+    with ProgressDisplay() as display:
         report = build_vocabulary(
             args.files,
             args.out,
@@ -68,10 +62,8 @@ def run(args: argparse.Namespace) -> int:
             max_size=args.max_size,
             jobs=args.jobs or _processors(),
             counts_file=args.counts,
-            progress=StageLine(line),
+            progress=lambda stage: display.update(*stage),
         )
-    finally:
-        line.close()
     print(f"tokens      {report.n_tokens}")
     print(f"types       {report.n_types}")
     print(f"words kept  {report.n_words} (and 3 special tokens)")

@@ -30,10 +30,11 @@ def dump_weights(
     with_softmax: bool = False,
     with_states: bool = False,
     vocab_file: PathLike | None = None,
+    options_file: PathLike | None = None,
 ) -> None:
     """Write the weights of a folder's newest checkpoint in the published HDF5 format.
 
-    Beside `weights.hdf5` the options for inference are written as `weights.options.json`.
+    The options for inference are written beside the weights.
 
     Args:
         tf_save_dir: a folder of checkpoints, of ours or of the original program.
@@ -46,6 +47,8 @@ def dump_weights(
             (1, ...), from which sentences then begin in this package's readers; for a model that
             was trained without resets. Other readers pass them over and begin from zeros.
         vocab_file: with the softmax, its words; None takes vocab.txt in the folder.
+        options_file: where to write the options; None writes `weights.options.json` beside
+            `weights.hdf5`.
 
     Raises:
         FileNotFoundError, InputError: see `load_options_latest_checkpoint`; or the checkpoint
@@ -56,7 +59,8 @@ def dump_weights(
     contents, ckpt_file = load_options_latest_checkpoint(tf_save_dir)
     options_source = os.path.join(tf_save_dir, OPTIONS_FILE)
     options = Options.from_dict(contents, True, options_source)
-    options_file = os.path.splitext(os.fspath(outfile))[0] + ".options.json"
+    if options_file is None:
+        options_file = os.path.splitext(os.fspath(outfile))[0] + ".options.json"
     for path in (outfile, options_file):
         _refuse_training_files(path, tf_save_dir)
     words = _softmax_words(options, tf_save_dir, vocab_file) if with_softmax else None

@@ -8,11 +8,15 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from bilm.checkpoints import open_checkpoint
 from bilm.data import Vocabulary
+from bilm.errors import InputError
 from bilm.model.words import count_embedded_tokens, load_network
 from bilm.model_files import ModelFiles
 from bilm.network import build_network
 from bilm.options import Options
+from bilm.training.checkpoint import read_record, read_step
+from bilm.training.log import read_log
 from bilm.weights import (
     DICTIONARY_CHARACTERS,
     DICTIONARY_WORDS,
@@ -70,6 +74,59 @@ def describe_model(files: ModelFiles) -> dict[str, Any]:
     facts["initial_states"] = "own" if any(n.startswith(STATES) for n in shapes) else "zeros"
     facts["vocabulary"] = describe_vocabulary(files.vocabulary)
     return facts
+
+
+def describe_training(files: ModelFiles) -> dict[str, Any]:
+    """The facts of a training run: those of its options, its newest checkpoint and its log.
+
+    Returns a JSON-able dict: "model", "kind" ("training"), what `describe_options` gives,
+    "parameters" and "vocabulary" as for a pretrained model, and "training" (the checkpoint and its
+    step, the options of the run, the perplexity of the last batch, the seed, the log's last line).
+
+    Raises:
+        FileNotFoundError, InputError: a file is not there, or not what it should be.
+    """
+    options, checkpoint = files.read_options(), os.fspath(files.weights)
+    shapes = open_checkpoint(checkpoint).get_variable_to_shape_map()
+    weights = {
+        name: tuple(shape)
+        for name, shape in shapes.items()
+        if name.startswith("lm/") and not name.endswith("/Adagrad")
+    }
+    record = read_record(checkpoint)
+    shape = (options.batch_size, options.unroll_steps) if record is None else record.batch_shape
+    return {
+        "model": files.source,
+        "kind": "training",
+        **describe_options(options, options.n_tokens_vocab),
+        "parameters": count_parameters(weights),
+        "vocabulary": describe_vocabulary(files.vocabulary),
+        "training": {
+            "checkpoint": os.path.basename(checkpoint),
+            "step": read_step(checkpoint),
+            "tokens_per_step": math.prod(shape),
+            "batch_size": options.batch_size,
+            "unroll_steps": options.unroll_steps,
+            "n_train_tokens": options.n_train_tokens,
+            "n_epochs": options.n_epochs,
+            "n_tokens_vocab": options.n_tokens_vocab,
+            "reset_rate": options.reset_rate,
+            "dropout": options.dropout,
+            "learning_rate": options.learning_rate,
+            "sampled_softmax": options.sample_softmax,
+            "train_perplexity": record and record.train_perplexity,
+            "seed": record and record.settings.seed,
+            "log": _last_line(os.path.dirname(checkpoint)),
+        },
+    }
+
+
+def _last_line(folder: str) -> dict[str, Any] | None:
+    """The last whole line of a run's log; None if there is none."""
+    try:
+        return read_log(folder)[-1]
+    except (FileNotFoundError, InputError):
+        return None
 
 
 def describe_vocabulary(path: Any) -> dict[str, Any] | None:

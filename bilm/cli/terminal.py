@@ -1,0 +1,62 @@
+"""What the verbs have to do with standard error: notes, warnings, and TensorFlow's greetings."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+
+_LEVEL = "TF_CPP_MIN_LOG_LEVEL"
+
+
+def note(text: str) -> None:
+    """Tell the user something on standard error."""
+    print(text, file=sys.stderr)
+
+
+class _Warnings(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        # sys.stderr as it is now: a progress display puts its own in its place.
+        note(self.format(record))
+
+
+@contextlib.contextmanager
+def warnings_on_stderr(program: str) -> Iterator[None]:
+    """Show the library's warnings while a verb runs, without touching anyone else's logging."""
+    handler = _Warnings()
+    handler.setFormatter(logging.Formatter(f"{program}: warning: %(message)s"))
+    logger = logging.getLogger("bilm")
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+
+
+def import_tensorflow() -> None:
+    """Import TensorFlow; keep what it says about processors and drivers off the terminal.
+
+    The first lines come from C++ straight to the file descriptor, before any setting is read.
+    They are shown when the import fails, and all of them when the user has set
+    TF_CPP_MIN_LOG_LEVEL.
+    """
+    if _LEVEL in os.environ or "tensorflow" in sys.modules:
+        return
+    # Its errors come as exceptions as well; what it logs is a missing driver or fast path.
+    os.environ[_LEVEL] = "3"
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as said:
+        shown = os.dup(2)
+        os.dup2(said.fileno(), 2)
+        try:
+            import tensorflow  # noqa: F401
+        except BaseException:
+            said.seek(0)
+            os.write(shown, said.read())
+            raise
+        finally:
+            os.dup2(shown, 2)
+            os.close(shown)

@@ -1,0 +1,140 @@
+"""What a long job shows of its progress."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+
+from bilm.cli.training_run import TrainingDisplay
+from bilm.progress import ProgressDisplay, duration
+from bilm.training import Perplexity, TrainingProgress
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+class Clock:
+    """Seconds that are set."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def log():
+    return io.StringIO()
+
+
+def test_a_log_has_few_lines_and_the_last_state(log, clock):
+    with ProgressDisplay(log, clock) as display:
+        for second in range(46):
+            clock.now = float(second)
+            display.update("reading", second, unit="files")
+    assert log.getvalue().splitlines() == [
+        "reading 0 files",
+        "reading 20 files  1 files/s",
+        "reading 40 files  1 files/s",
+        "reading 45 files  1 files/s",
+    ]
+
+
+def test_steps_of_a_job_have_their_own_rate_and_time(log, clock):
+    with ProgressDisplay(log, clock) as display:
+        for now, stage in [
+            (0, ("counting", 0, 400_000_000, "bytes")),
+            (20, ("counting", 100_000_000, 400_000_000, "bytes")),
+            (80, ("counting", 400_000_000, 400_000_000, "bytes")),
+            (81, ("counting", 400_000_000, 400_000_000, "bytes")),
+            (120, ("merging", 1_000_000, None, "words")),
+            (140, ("writing", 0, 9_000_000, "bytes")),
+            (160, ("writing", 3_000_000, 9_000_000, "bytes")),
+            (170, ("writing", 4_500_000, 9_000_000, "bytes")),
+        ]:
+            clock.now = float(now)
+            display.update(*stage)
+    assert log.getvalue().splitlines() == [
+        "counting 0/400 MB",
+        "counting 100/400 MB  5.0 MB/s  1 min 00 s left",
+        "counting 400/400 MB  5.0 MB/s",
+        "merging 1,000,000 words",
+        "writing 0/9,000 kB",
+        "writing 3,000/9,000 kB  0.1 MB/s  40 s left",
+        "writing 4,500/9,000 kB  0.1 MB/s  30 s left",
+    ]
+
+
+def test_nothing_is_written_where_nothing_was_done(log, clock):
+    with ProgressDisplay(log, clock):
+        pass
+    with ProgressDisplay(log, clock, quiet=True) as display:
+        display.update("reading", 1, 1)
+    assert log.getvalue() == ""
+
+
+def test_a_terminal_is_left_as_it_was(clock, monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    with pytest.raises(KeyboardInterrupt), ProgressDisplay(terminal, clock) as display:
+        display.update("step", 1, 100, detail="a long line " * 20)
+        display.note("[a line] that stays")
+        raise KeyboardInterrupt
+    shown = terminal.getvalue()
+    assert "step 1/100  a long line" in shown and "…" in shown
+    assert "[a line] that stays\n" in shown
+    # The cursor that was hidden is shown again.
+    assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
+    assert capsys.readouterr().out == ""
+
+
+def test_a_terminal_that_cannot_move_its_cursor_is_written_to_as_a_log(clock, monkeypatch):
+    monkeypatch.setenv("TERM", "dumb")
+    terminal = Terminal()
+    with ProgressDisplay(terminal, clock) as display:
+        display.update("step", 1, 100)
+        display.note("a note")
+    assert terminal.getvalue() == "step 1/100\na note\n"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (59.4, "59 s"), (60, "1 min 00 s"), (3599, "59 min 59 s"), (3600, "1 h 00 min"),
+     (86400, "1 d 00 h")],
+)  # fmt: skip
+def test_duration(seconds, text):
+    assert duration(seconds) == text
+
+
+def test_training_is_measured_from_the_second_event(log, clock):
+    def event(step, tokens, seconds, **more):
+        clock.now = seconds
+        return TrainingProgress(
+            step=step, n_steps=1000, epoch=1, perplexity=1234.56, tokens=tokens, seconds=seconds,
+            **more,
+        )  # fmt: skip
+
+    with ProgressDisplay(log, clock) as display:
+        show = TrainingDisplay(display, sampled=True)
+        show(event(1, 100, 10.0))  # the first step compiles
+        show(event(11, 1100, 30.0))
+        heldout = Perplexity.of_losses(7 * np.log([100.0, 64.0]), 7)
+        show(event(1000, 100000, 1010.0, heldout=heldout, is_best=True))
+    assert log.getvalue().splitlines() == [
+        "step 1/1,000  epoch 1  perplexity 1,234.6 (sampled)",
+        "step 11/1,000  epoch 1  perplexity 1,234.6 (sampled)  50 tokens/s  32 min 58 s left",
+        "step 1,000/1,000  epoch 1  perplexity 1,234.6 (sampled)  100 tokens/s",
+        "step 1,000: held-out perplexity 80.0 (forward 100.0, backward 64.0), the best so far",
+    ]
