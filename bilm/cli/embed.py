@@ -259,6 +259,7 @@ def _layers(args: argparse.Namespace, model: ELMo) -> str | int:
 def _write_standard(job: _Job) -> None:
     import numpy as np
 
+    from bilm.embedding import vector_files
     from bilm.embedding.partial_file import EmbeddedSentence, as_dtype
 
     def embedded() -> Iterator[EmbeddedSentence]:
@@ -351,6 +352,7 @@ def _parts(results: Iterable[Any]) -> Iterator[list[Any]]:
 
 def _convert(job: _Job, partial: PartialFile, path: str) -> None:
     """Write the file that was asked for from the partial one."""
+    from bilm.embedding import vector_files
 
     with_text = not job.args.forget_sentences
     if job.kind == "hdf5":
