@@ -21,6 +21,8 @@ logger = logging.getLogger(__name__)
 
 # Byte values 0..255 and five marks: begin and end of sentence, begin and end of word, padding.
 N_CHARACTERS = 261
+# Of the character encoder, by their names in files.
+ACTIVATIONS = ("relu", "tanh")
 
 # The rules that values keep.
 _COUNT = "a whole number from 1"
@@ -103,8 +105,8 @@ class CharCNNOptions:
     dictionary: DictionaryOptions | None = None
 
     def __post_init__(self) -> None:
-        known = self.activation in ("relu", "tanh")
-        _require(known, "char_cnn.activation", "relu or tanh", self.activation)
+        known = self.activation in ACTIVATIONS
+        _require(known, "char_cnn.activation", " or ".join(ACTIVATIONS), self.activation)
         dim = self.embedding_dim
         _require(_is_count(dim), "char_cnn.embedding.dim", _COUNT, dim)
         _require_counts(self, ("n_highway",), "char_cnn.", low=0)
@@ -303,7 +305,7 @@ def _read(values: Mapping[str, Any], training: bool, source: str) -> Options:
 
 def _read_char_cnn(options: Mapping[str, Any], source: str) -> CharCNNOptions:
     values = _part(options, "char_cnn")
-    _require_key(values, "activation", "char_cnn.", "relu or tanh")
+    _require_key(values, "activation", "char_cnn.", " or ".join(ACTIVATIONS))
     _require_key(values, "filters", "char_cnn.", _PAIRS)
     embedding = _part(values, "embedding", "char_cnn.")
     _require_key(embedding, "dim", "char_cnn.embedding.", _COUNT)

@@ -162,10 +162,11 @@ def with_state(first, folder, **changes):
     tensors = checkpoint_tensors(first.checkpoint)
     for name in ("global_step", "train_perplexity"):
         del tensors[name]
-    record = read_record(first.checkpoint)
+    record = read_record(first.checkpoint).to_dict()
     del record["iterator_state"]
     folder.mkdir()
-    return save_checkpoint(folder, 7, tensors, record | changes, 2)
+    tensors["bilm/record"] = json.dumps(record | changes)
+    return save_checkpoint(folder, 7, tensors, keep=2)
 
 
 def test_a_state_under_its_earlier_names_is_resumed(stopped, whole, corpus, tmp_path):
@@ -180,7 +181,9 @@ def test_a_state_under_its_earlier_names_is_resumed(stopped, whole, corpus, tmp_
 def test_a_state_that_is_damaged_is_refused_with_its_file(stopped, corpus, tmp_path, state):
     _, first = stopped
     checkpoint = with_state(first, tmp_path / "bad", iterator_state=state)
-    message = r"bad.model\.ckpt-7: not the state of an iteration over a corpus"
+    message = (
+        r"bad.model\.ckpt-7: .*iterator_state: (not the state of an iteration|an object or null)"
+    )
     with pytest.raises(InputError, match=message):
         train(corpus, tmp_path, checkpoint)
 

@@ -276,7 +276,7 @@ def _count_in_processes(
         ProcessPoolExecutor(min(jobs, len(parts)), context, _watch_parent) as pool,
     ):
         try:
-            with _interrupts_held_back():
+            with _interrupts_held_back(), _broken_while_starting():
                 waiting = {pool.submit(_count_to_file, part, folder): part for part in parts}
             for future in as_completed(list(waiting)):
                 counts.update(_read_counts(future.result()))
@@ -291,6 +291,17 @@ def _count_in_processes(
                 process.terminate()
             raise
     return counts
+
+
+@contextlib.contextmanager
+def _broken_while_starting() -> Iterator[None]:
+    """A process that dies while others are started closes the pipes that they are to have."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise BrokenProcessPool from error
 
 
 def _count_to_file(spans: Iterable[Span], folder: str) -> str:

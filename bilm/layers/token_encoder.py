@@ -24,6 +24,10 @@ from bilm.options import N_CHARACTERS, CharCNNOptions
 # Enough to leave little padding, and to stay in a cache; each one takes time to trace.
 N_GROUPS = 8
 
+# The functions of `bilm.options.ACTIVATIONS`. They must not fall anywhere: the maximum over
+# positions is taken before they are applied.
+ACTIVATIONS = {"relu": tf.nn.relu, "tanh": tf.tanh}
+
 
 def lookup(table: tf.Tensor | tf.Variable, ids: tf.Tensor) -> tf.Tensor:
     """Rows of `table` for ids counted from 1; id 0 is the mask and gives zeros.
@@ -222,15 +226,15 @@ def _max_convolution(
         embedded: float32 (n, characters, char_dim).
         kernel: float32 (width, char_dim, n_filters).
         bias: float32 (n_filters,).
-        activation: "relu" or "tanh".
+        activation: one of `ACTIVATIONS`.
         precision: "float32" or "bfloat16".
 
     Returns:
         float32 (n, n_filters).
     """
-    # The maximum commutes with the bias and with both activations, which do not fall.
+    # The maximum commutes with the bias and with the activations, which do not fall.
     strongest = _max_product(embedded, kernel, precision) + bias
-    return tf.nn.relu(strongest) if activation == "relu" else tf.tanh(strongest)
+    return ACTIVATIONS[activation](strongest)
 
 
 def _max_product(embedded: tf.Tensor, kernel: tf.Tensor, precision: str) -> tf.Tensor:
