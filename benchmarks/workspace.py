@@ -40,7 +40,7 @@ class Workspace:
 
     Args:
         folder: where files are made; what is there already is used again.
-        corpus: a text file, a sentence a line, tokens parted by white space.
+        corpus: a text file, a sentence a line, tokens separated by white space.
     """
 
     def __init__(self, folder: Path, corpus: Path) -> None:

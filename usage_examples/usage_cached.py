@@ -20,7 +20,7 @@ from bilm import dump_bilm_embeddings, weight_layers
 GOLDEN = Path(__file__).parent.parent / "tests" / "fixtures" / "golden"
 MODEL = GOLDEN / "inference" / "base"
 
-# One sentence a line, tokens parted by white space.
+# One sentence a line, tokens separated by white space.
 DATA_SET = """\
 Pretrained biLMs compute representations useful for NLP tasks .
 They give state of the art performance .

@@ -221,10 +221,10 @@ def _by_sentence(rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Sente
 
 
 class Scorer:
-    """Runs a model over stretches of text, without dropout and with the full softmax.
+    """Runs a model over chunks of text, without dropout and with the full softmax.
 
     The model may be one that is in training: its variables are read as they are. Each call goes
-    on from the one before it if `goes_on` says so, and otherwise begins from the states `begin`,
+    on from the one before it if `is_continued` says so, and otherwise begins from the states `begin`,
     (1, ...) of each direction; None: those in which the model's texts begin.
     """
 
@@ -232,30 +232,30 @@ class Scorer:
         self.options = model.options
         self._model = model
         self._states: Any = None
-        # One trace for stretches of all shapes.
+        # One trace for chunks of all shapes.
         signature = [_feed_signature(model.options), _states_signature(model)]
         self._losses = tf.function(self._run, autograph=False, input_signature=signature)
         self._hidden = tf.function(self._run_hidden, autograph=False, input_signature=signature)
 
-    def losses(self, feed: Feed, goes_on: bool, begin: Any = None) -> np.ndarray:
+    def losses(self, feed: Feed, is_continued: bool, begin: Any = None) -> np.ndarray:
         """The loss of every place: float32 (n_directions, time, batch), nats."""
-        losses, self._states = self._losses(feed, self._states_before(goes_on, begin))
+        losses, self._states = self._losses(feed, self._states_before(is_continued, begin))
         return losses.numpy()
 
     def summed_losses(
-        self, feed: Feed, mask: np.ndarray, goes_on: bool, begin: Any = None
+        self, feed: Feed, mask: np.ndarray, is_continued: bool, begin: Any = None
     ) -> np.ndarray:
         """Losses summed over time where `mask` is True: float64 (n_directions, batch), nats."""
-        losses = self.losses(feed, goes_on, begin)
+        losses = self.losses(feed, is_continued, begin)
         return np.where(mask, losses, 0.0).sum(axis=1, dtype=np.float64)
 
-    def hidden(self, feed: Feed, goes_on: bool) -> np.ndarray:
+    def hidden(self, feed: Feed, is_continued: bool) -> np.ndarray:
         """The top layer: float32 (n_directions, time, batch, projection_dim)."""
-        hidden, self._states = self._hidden(feed, self._states_before(goes_on, None))
+        hidden, self._states = self._hidden(feed, self._states_before(is_continued, None))
         return hidden.numpy()
 
-    def _states_before(self, goes_on: bool, begin: Any) -> Any:
-        if goes_on and self._states is not None:
+    def _states_before(self, is_continued: bool, begin: Any) -> Any:
+        if is_continued and self._states is not None:
             return self._states
         return self._model.network.initial_states() if begin is None else begin
 
