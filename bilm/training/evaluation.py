@@ -223,9 +223,9 @@ def _by_sentence(rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Sente
 class Scorer:
     """Runs a model over chunks of text, without dropout and with the full softmax.
 
-    The model may be one that is in training: its variables are read as they are. Each call goes
-    on from the one before it if `is_continued` says so, and otherwise begins from the states `begin`,
-    (1, ...) of each direction; None: those in which the model's texts begin.
+    The model may be one that is in training: its variables are read as they are. Each call
+    continues the one before it if `is_continued` says so, and otherwise begins from the states
+    `begin`, (1, ...) of each direction; None: those in which the model's texts begin.
     """
 
     def __init__(self, model: LanguageModel) -> None:
