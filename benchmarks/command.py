@@ -31,7 +31,7 @@ def parse_arguments(arguments: Sequence[str] | None = None) -> argparse.Namespac
         "--corpus",
         type=Path,
         metavar="FILE",
-        help="text, a sentence a line, tokens separated by white space (plain, .gz, .xz); by default "
+        help="text, a sentence a line, tokens separated by blanks (plain, .gz, .xz); by default "
         "the docstrings of the installed libraries, a million tokens, over and over",
     )
     effort = parser.add_mutually_exclusive_group()
