@@ -130,7 +130,7 @@ def _begin_text(reset_rate: float | None) -> str:
         return f"sentences begin from zeros, which training visited (reset rate {reset_rate:g})"
     if reset_rate is None:
         return "sentences begin from zeros; whether training visited them is not known"
-    return "sentences begin from zeros, which training did not visit: a --warm_up may help"
+    return "sentences begin from zeros, which training did not visit (reset rate 0)"
 
 
 def _training_text(training: dict[str, Any]) -> list[tuple[str, str]]:

@@ -125,7 +125,8 @@ def _explanation(alone: Perplexity, carried: Perplexity, reset_rate: float) -> s
         return f"{text}. It was trained with reset_rate = {reset_rate:g}; a higher one may help."
     return (
         f"{text}, which it saw only at the start of its training (reset_rate = 0). Training with "
-        "--reset_rate, or warming the model up (--warm_up FILE), may help."
+        "--reset_rate mends it, and so do weights that hold the states of training (`bilm dump "
+        "--with_states`); a text to warm the model up (--warm_up FILE) helps some models."
     )
 
 

@@ -135,8 +135,8 @@ class Monitor:
             logger.warning(
                 "sentences begin from LSTM states of zero, where this model does badly: its "
                 "held-out %s what it is from the states of training. Vectors suffer alike. A "
-                "reset_rate (it is %g) lets training visit zeros; warm_up gives a trained model "
-                "other states.",
+                "reset_rate (it is %g) lets training visit zeros; dump_weights with_states writes "
+                "weights that begin from other states.",
                 listed,
                 self._reset_rate,
             )
