@@ -19,6 +19,7 @@ class Joined:
 
     def __init__(self, shares):
         self.shares = shares
+        self.vocab = shares[0].vocab
 
     def iter_batches(self, batch_size, num_steps):
         rows = batch_size // len(self.shares)

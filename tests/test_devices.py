@@ -194,8 +194,8 @@ def wait_for_step(save_dir, step, process):
 
 
 def assert_same_end(save_dir, whole):
-    assert_same(str(save_dir / "model.ckpt-10"), str(whole / "model.ckpt-10"))
-    best = read_record(str(whole / "model.ckpt-10")).heldout.best_step
+    assert_same(str(save_dir / "model.ckpt-12"), str(whole / "model.ckpt-12"))
+    best = read_record(str(whole / "model.ckpt-12")).heldout.best_step
     assert (save_dir / "best" / f"model.ckpt-{best}.index").exists()
 
 
@@ -260,7 +260,7 @@ def test_a_full_disk_of_the_chief_stops_both(whole, tmp_path):
     processes = [restart(text, run, 0, ports, preexec_fn=bound), restart(text, run, 1, ports)]
     codes, said = ends(processes)
     assert codes == [1, 1], said
-    assert "cannot be written" in said[0] and "model.ckpt-10" in said[0]
+    assert "cannot be written" in said[0] and "model.ckpt-12" in said[0]
     assert "error: Worker 0 was stopped, and says why itself." in said[1]
     assert {path: path.read_bytes() for path in run.glob("model.ckpt-*")} == before
 
