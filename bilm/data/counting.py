@@ -6,19 +6,18 @@ import codecs
 import contextlib
 import functools
 import logging
-import marshal
 import multiprocessing
+import multiprocessing.connection
 import os
+import pickle
 import signal
 import tempfile
 import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from typing import IO, NamedTuple, cast
+from typing import IO, Any, NamedTuple, cast
 
 from bilm.data.encoding import BOS, EOS, UNK
 from bilm.data.vocabulary import NOT_A_TOKEN
@@ -267,57 +266,60 @@ def _count(spans: Iterable[Span], report: Callable[[int], None] | None = None) -
 def _count_in_processes(
     parts: Sequence[Sequence[Span]], jobs: int, show: Callable[[int], None]
 ) -> Counter[str]:
+    """A process for each part, `jobs` of them at a time.
+
+    A pool of processes may wait for ever when one of them is killed while another is started.
+    """
     counts: Counter[str] = Counter()
-    others = set(multiprocessing.active_children())
     # A fork of a process with threads, such as TensorFlow's, may hang.
     context = multiprocessing.get_context("spawn")
-    with (
-        tempfile.TemporaryDirectory(prefix="counts-") as folder,
-        ProcessPoolExecutor(min(jobs, len(parts)), context, _watch_parent) as pool,
-    ):
+    waiting = list(parts)
+    running: dict[Any, Any] = {}  # process, part and path by the sentinel of the process
+    with tempfile.TemporaryDirectory(prefix="counts-") as folder:
         try:
-            with _interrupts_held_back(), _broken_while_starting():
-                waiting = {pool.submit(_count_to_file, part, folder): part for part in parts}
-            for future in as_completed(list(waiting)):
-                counts.update(_read_counts(future.result()))
-                show(sum(span.stop - span.start for span in waiting.pop(future)))
-        except BrokenProcessPool:
-            raise InputError(
-                "A process that counted was killed, perhaps for want of memory: fewer jobs need "
-                "less."
-            ) from None
-        except BaseException:
-            for process in set(multiprocessing.active_children()) - others:
+            while waiting or running:
+                while waiting and len(running) < jobs:
+                    part, path = waiting.pop(0), os.path.join(folder, uuid.uuid4().hex)
+                    process = context.Process(target=_count_to_file, args=(part, path))
+                    with _interrupts_held_back():
+                        process.start()
+                    running[process.sentinel] = process, part, path
+                for sentinel in multiprocessing.connection.wait(list(running)):
+                    process, part, path = running.pop(sentinel)
+                    process.join()
+                    counts.update(_read_counts(path, process.exitcode))
+                    show(sum(span.stop - span.start for span in part))
+        finally:
+            for process, _, _ in running.values():
                 process.terminate()
-            raise
+                process.join()
     return counts
 
 
-@contextlib.contextmanager
-def _broken_while_starting() -> Iterator[None]:
-    """A process that dies while others are started closes the pipes that they are to have."""
+def _count_to_file(spans: Iterable[Span], path: str) -> None:
+    """Count in a process of its own; write the counts, or what was wrong with the text."""
+    _watch_parent()
+    result: dict[str, int] | Exception
     try:
-        yield
-    except OSError as error:
-        if error.errno is not None:
-            raise
-        raise BrokenProcessPool from error
-
-
-def _count_to_file(spans: Iterable[Span], folder: str) -> str:
-    """Count into a file: whoever waits for a large message of a process that is killed while it
-    sends it waits for ever."""
-    path = os.path.join(folder, uuid.uuid4().hex)
+        result = dict(_count(spans))
+    except (InputError, OSError) as error:
+        result = error
     with open(path, "wb") as file:
-        marshal.dump(dict(_count(spans)), file)
-    return path
+        pickle.dump(result, file)
 
 
-def _read_counts(path: str) -> dict[str, int]:
+def _read_counts(path: str, exit_code: int | None) -> dict[str, int]:
+    """What `_count_to_file` wrote; only our own process has written to the folder."""
+    if exit_code != 0:
+        raise InputError(
+            "A process that counted was killed, perhaps for want of memory: fewer jobs need less."
+        )
     with open(path, "rb") as file:
-        counts = marshal.load(file)
+        result = pickle.load(file)
     os.remove(path)
-    return counts
+    if isinstance(result, Exception):
+        raise result
+    return result
 
 
 @contextlib.contextmanager
