@@ -171,10 +171,10 @@ def load_hdf5(path: PathLike, table: Sequence[Weight], also: Iterable[str] = ())
             weight.variable.assign(file[found[dataset]][...].astype(np.float32))
 
 
-def named_states(states: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """The LSTM states of each direction, (1, ...), or variables of their shape, by datasets."""
+def named_states(states: Sequence[Sequence[Any]], prefix: str = STATES) -> dict[str, Any]:
+    """The LSTM states of each direction, or variables of their shape, by their names in a file."""
     return {
-        f"{STATES}{d}/{i}/{part}": value
+        f"{prefix}{d}/{i}/{part}": value
         for d, of_direction in enumerate(states)
         for i, state in enumerate(of_direction)
         for part, value in state._asdict().items()

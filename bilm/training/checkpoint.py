@@ -35,11 +35,12 @@ from bilm.errors import InputError
 from bilm.files import OPTIONS_FILE, PathLike, atomic_write, flush_to_disk
 from bilm.layers.products import PRECISIONS
 from bilm.training.optimizer import SCHEDULES, Schedule
-from bilm.weights import Weight
+from bilm.weights import Weight, named_states
 
 BEST_FOLDER = "best"
 RECORD = "bilm/record"
-_STATES = "bilm/state"
+# What the names of the LSTM states begin with.
+STATES_PREFIX = "bilm/state/"
 _TEMPORARY = ".model.ckpt-"
 _STEP, _PERPLEXITY = "global_step", "train_perplexity"
 # Beginnings of the names of what is in a checkpoint beside variables and accumulators.
@@ -380,23 +381,13 @@ def load_variables(
     load_checkpoint(ckpt_file, targets, ignored)
 
 
-def named_states(states: Any) -> dict[str, Any]:
-    """The LSTM states with names, for a checkpoint."""
-    return {
-        f"{_STATES}/{d}/{i}/{part}": value
-        for d, of_direction in enumerate(states)
-        for i, state in enumerate(of_direction)
-        for part, value in state._asdict().items()
-    }
-
-
 def load_states(ckpt_file: str, zero_states: Any) -> Any:
     """The LSTM states of a checkpoint of ours, in the form of `zero_states`.
 
     Raises:
         InputError: the checkpoint holds states of another batch size.
     """
-    named = named_states(zero_states)
+    named = named_states(zero_states, STATES_PREFIX)
     shapes = {name: tuple(value.shape) for name, value in named.items()}
     values = read_checkpoint(ckpt_file, shapes, ("lm/", _STEP, _PERPLEXITY, RECORD))
     return tf.nest.pack_sequence_as(zero_states, [tf.constant(values[name]) for name in named])

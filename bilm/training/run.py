@@ -17,6 +17,7 @@ from bilm.errors import InputError, NotFiniteError
 from bilm.layers import Mode, States
 from bilm.options import Options
 from bilm.training.checkpoint import (
+    STATES_PREFIX,
     HeldoutState,
     RunRecord,
     RunSettings,
@@ -24,7 +25,6 @@ from bilm.training.checkpoint import (
     load_states,
     load_variables,
     mean_over_rows,
-    named_states,
     read_record,
     read_step,
     save_checkpoint,
@@ -35,6 +35,7 @@ from bilm.training.language_model import LanguageModel
 from bilm.training.optimizer import Adagrad
 from bilm.training.replicas import Replicas
 from bilm.training.step import ReplicatedStep, StepInputs, TrainingStep
+from bilm.weights import named_states
 
 logger = logging.getLogger(__name__)
 
@@ -245,7 +246,7 @@ class Run:
         for weight in self.table:
             tensors[weight.checkpoint] = weight.variable.value
             tensors[accumulator_name(weight)] = self.accumulators[weight.checkpoint]
-        tensors |= named_states(self.step.whole_states(self.states))
+        tensors |= named_states(self.step.whole_states(self.states), STATES_PREFIX)
         for name, tensor in tensors.items():
             if not tf.reduce_all(tf.math.is_finite(tensor)):
                 raise NotFiniteError(f"Step {self.global_step}: {name} has values not finite.")
