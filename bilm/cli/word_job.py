@@ -1,0 +1,158 @@
+"""What the verbs share that look at occurrences of words in a text."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from bilm.cli import flags
+from bilm.cli.terminal import import_tensorflow
+from bilm.errors import InputError
+from bilm.files import bytes_read, find_all_files, reading_text, size_of
+from bilm.progress import ProgressDisplay
+
+if TYPE_CHECKING:
+    from bilm.analysis import Occurrences, Sample
+    from bilm.elmo import ELMo
+
+_LINES_BETWEEN_UPDATES = 1000
+
+
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """The flags that name a model whose vectors are looked at."""
+    group = parser.add_argument_group("model")
+    flags.add_model(
+        group,
+        "folder or ZIP file with weights and options, as `bilm dump --model_dir` and NLPL have "
+        "them",
+    )
+    flags.add_words(group)
+    flags.add_warm_up(group)
+    flags.add_precision(group)
+
+
+def add_occurrences(parser: argparse.ArgumentParser) -> None:
+    """The flags that say which occurrences of words are looked at."""
+    group = parser.add_argument_group("occurrences")
+    group.add_argument(
+        "--text",
+        nargs="+",
+        metavar="FILE",
+        help="text that has them: files or globs (plain, .gz, .xz; UTF-8), one sentence a line, "
+        "tokens separated by white space",
+    )
+    group.add_argument(
+        "--max_occurrences",
+        type=flags.whole_number(1),
+        metavar="N",
+        default=1000,
+        help="occurrences of each word, at most, drawn from the whole text (default: 1000)",
+    )
+    group.add_argument(
+        "--match_case", action="store_true", help="tell apple from Apple (default: both are one)"
+    )
+    group.add_argument(
+        "--seed",
+        type=flags.whole_number(0),
+        metavar="N",
+        default=0,
+        help="random seed (default: 0)",
+    )
+    group.add_argument(
+        "--occurrences",
+        metavar="FILE",
+        help="keep occurrences and vectors in this file (.npz): after Ctrl-C the same command "
+        "continues from it, and without --text and --model it is all that is needed",
+    )
+
+
+def load_elmo(args: argparse.Namespace) -> ELMo:
+    """The model that the flags name."""
+    source = flags.model_source(args)
+    import_tensorflow()
+    from bilm.elmo import ELMo
+
+    return ELMo.from_pretrained(
+        source,
+        vocab_file=args.vocab_file,
+        embedding_weight_file=args.embedding_weight_file,
+        precision=args.precision,
+        warm_up=args.warm_up,
+    )
+
+
+def read_sentences(patterns: Sequence[str], display: ProgressDisplay) -> Iterator[list[str]]:
+    """The tokens of each line of text files, showing how much of them has been read."""
+    files = find_all_files(patterns)
+    total, before = size_of(files), 0
+    for path in files:
+        with reading_text(path) as lines:
+            for number, line in enumerate(lines):
+                if number % _LINES_BETWEEN_UPDATES == 0:
+                    display.update("reading", before + bytes_read(lines), total, "bytes")
+                yield line.split()
+        before += os.path.getsize(path)
+    display.update("reading", total, total, "bytes")
+
+
+def sample(
+    args: argparse.Namespace, words: Sequence[str] | None, display: ProgressDisplay
+) -> Sample:
+    """Draw occurrences of words from the text that the flags name."""
+    from bilm.analysis import sample_uses
+
+    return sample_uses(
+        read_sentences(args.text, display),
+        words,
+        max_occurrences=args.max_occurrences,
+        seed=args.seed,
+        match_case=args.match_case,
+    )
+
+
+def load_occurrences(
+    args: argparse.Namespace, words: Sequence[str] | None, elmo: ELMo | None = None
+) -> Occurrences:
+    """The occurrences that the flags name, computed or from the file that has them.
+
+    Args:
+        words: the words; None for all.
+        elmo: the model, if it is loaded already.
+    """
+    if args.text is None:
+        if args.occurrences is None:
+            flags.usage_error(args, "--text is needed, or --occurrences with a file that is there")
+        from bilm.analysis import Occurrences
+
+        found = Occurrences.load(args.occurrences)
+        if words is None:
+            return found
+        missing = [word for word in words if not len(found.of(word))]
+        if missing:
+            raise InputError(
+                f"{args.occurrences}: there is no occurrence of {', '.join(map(repr, missing))}."
+            )
+        folded = {word.lower() for word in words}
+        import numpy as np
+
+        return found.select(np.array([word in folded for word in found.words]))
+    find_all_files(args.text)  # before the model is loaded, which takes longer
+    elmo = elmo or load_elmo(args)
+    with ProgressDisplay() as display:
+        return encode(elmo, sample(args, words, display), display, args.occurrences)
+
+
+def encode(
+    elmo: ELMo, uses: Sample, display: ProgressDisplay, file: str | None = None
+) -> Occurrences:
+    """The vectors of a sample, showing the progress."""
+    from bilm.analysis import Occurrences
+
+    return Occurrences.encoded(
+        elmo,
+        uses,
+        file=file,
+        progress=lambda done, total: display.update("encoding", done, total, "occurrences"),
+    )
