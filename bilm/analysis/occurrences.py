@@ -17,6 +17,7 @@ import random
 import re
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -151,6 +152,39 @@ def sample_uses(
         np.array([(index[number], position) for number, position, _ in uses], np.int64),
         counts={word: reservoir.n_offered for word, reservoir in drawn.items()},
     )
+
+
+def sample_sentences(
+    sentences: Iterable[str | Sentence], n: int, *, seed: int = 0
+) -> list[tuple[str, ...]]:
+    """Draw up to `n` sentences that are not empty, each as likely as any other, in their order."""
+    drawn = _Reservoir(n, str(seed))
+    for number, sentence in enumerate(sentences):
+        tokens = sentence.split() if isinstance(sentence, str) else sentence
+        if len(tokens):
+            drawn.offer(number, 0, tokens)
+    return [tuple(tokens) for _, _, tokens in sorted(drawn.uses, key=lambda use: use[0])]
+
+
+def ordinary_words(sentences: Iterable[Sentence], n: int) -> list[str]:
+    """Up to `n` frequent words that have a meaning to look at, by falling count.
+
+    The most frequent ones, which mostly have a grammatical role, are left out, and names and short
+    words where the script has capitals.
+    """
+    counts = Counter(token for sentence in sentences for token in sentence)
+    kept = [
+        word
+        for word in counts
+        if word.isalpha() and ((word.islower() and len(word) > 3) or _is_of_script(word))
+    ]
+    ranked = sorted(kept, key=lambda word: (-counts[word], word))
+    return ranked[min(100, len(ranked) // 4) :][:n]
+
+
+def _is_of_script(word: str) -> bool:
+    """Whether a word is of a script that does not tell small from capital letters."""
+    return len(word) > 1 and word.lower() == word.upper()
 
 
 class _Reservoir:
