@@ -241,7 +241,7 @@ def count_files(
     def show(n_bytes: int) -> None:
         nonlocal done
         done += n_bytes
-        progress(Stage("counting", done, total, "bytes"))
+        progress(Stage("counting", done, total))
 
     show(0)
     if min(jobs, len(parts)) < 2:

@@ -129,7 +129,7 @@ def shard_corpus(
         done, total = 0, sum(size_of(part.buckets) for part in parts)
         for n_written in itertools.chain.from_iterable(part.write() for part in parts):
             done += n_written
-            progress(Stage("writing", done, total, "bytes"))
+            progress(Stage("writing", done, total))
         _require_no_shards(out_dir)
     training, *aside = [
         ShardedPart(
@@ -218,10 +218,10 @@ def _read_lines(files: Sequence[str], doing: str, progress: ShowStage) -> Iterat
         with reading_text(path) as text:
             for number, line in enumerate(text):
                 if number % 4096 == 0:
-                    progress(Stage(doing, before + bytes_read(text), total, "bytes"))
+                    progress(Stage(doing, before + bytes_read(text), total))
                 yield line if line.endswith("\n") else f"{line}\n"
         before += os.path.getsize(path)
-    progress(Stage(doing, total, total, "bytes"))
+    progress(Stage(doing, total, total))
 
 
 def _scatter(lines: Iterable[str], parts: Sequence[_Part], seed: int) -> None:
