@@ -15,7 +15,7 @@ import numpy as np
 
 from bilm.data.corpus import IndexedText, SentenceIds
 from bilm.data.sentences import Held, IteratorState, SentenceSource, SentenceStream
-from bilm.errors import InputError
+from bilm.errors import require_at_least
 
 _KEYS = ("token_ids", "tokens_characters", "next_token_id")
 
@@ -125,9 +125,7 @@ def _get_batch(
     Raises:
         InputError: a size is below 1; a sentence's arrays have other shapes, or are not integers.
     """
-    for name, value in (("batch_size", batch_size), ("num_steps", num_steps)):
-        if value < 1:
-            raise InputError(f"{name} must be 1 or more, not {value}.")
+    require_at_least(1, batch_size=batch_size, num_steps=num_steps)
     if isinstance(generator, SentenceSource) and generator.max_word_length == max_word_length:
         source: SentenceSource = generator
     else:

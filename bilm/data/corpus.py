@@ -16,7 +16,7 @@ import numpy as np
 
 from bilm.data.encoding import BOS, EOS, DistinctWords, encode_words
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import InputError
+from bilm.errors import InputError, require_at_least
 from bilm.files import PathLike, find_files, read_lines, require_file
 
 logger = logging.getLogger(__name__)
@@ -58,8 +58,7 @@ class Corpus:
         seed: int,
         worker: tuple[int, int],
     ) -> None:
-        if seed < 0:
-            raise InputError(f"seed must be 0 or more, not {seed}.")
+        require_at_least(0, seed=seed)
         if not 0 <= worker[0] < worker[1]:
             raise InputError(
                 f"worker must be (index, count) with 0 <= index < count, not {worker}."

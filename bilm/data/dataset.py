@@ -22,7 +22,7 @@ from bilm.data.batch import Batch, _get_batch, sentence_batches
 from bilm.data.corpus import Corpus, SentenceIds
 from bilm.data.sentences import CorpusReader, IteratorState, SentenceStream
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import InputError
+from bilm.errors import InputError, require_at_least
 from bilm.files import PathLike
 
 logger = logging.getLogger(__name__)
@@ -197,8 +197,7 @@ class _Dataset:
             InputError: `max_tokens` is below 1; text is not UTF-8 (file and line); a subclass's
                 `get_sentence` has no end, since it is not of `test=True`.
         """
-        if max_tokens < 1:
-            raise InputError(f"max_tokens must be 1 or more, not {max_tokens}.")
+        require_at_least(1, max_tokens=max_tokens)
         sentences, reverses, first = self.get_sentence(), (False, True), 0
         if isinstance(sentences, CorpusReader):
             texts, reverses = sentences.corpus.read_in_order(), (self._reverse, not self._reverse)

@@ -3,6 +3,9 @@
 The sentences are dealt to bucket files at random, and each bucket is small enough to be shuffled in
 memory. A shard is made of one bucket, or of several if it is large: sentences that were dealt at
 random and then shuffled bucket by bucket are shuffled.
+
+All that is drawn comes from `random.Random(...).random`: of the standard library's generators only
+this is promised to stay the same in every version, and NumPy's make no such promise.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, TypeVar
 
-from bilm.errors import InputError
+from bilm.errors import InputError, require_at_least
 from bilm.files import (
     PathLike,
     ShowStage,
@@ -145,16 +148,12 @@ def shard_corpus(
 def _check(
     n_shards: int | None, shard_bytes: int, heldout: int | float, seed: int, compress: str | None
 ) -> None:
-    if n_shards is not None and n_shards < 1:
-        raise InputError(f"n_shards must be 1 or more, not {n_shards}.")
-    if shard_bytes < 1:
-        raise InputError(f"shard_bytes must be 1 or more, not {shard_bytes}.")
+    require_at_least(1, n_shards=n_shards, shard_bytes=shard_bytes)
+    require_at_least(0, seed=seed)
     if heldout < 0 or (isinstance(heldout, float) and not heldout < 1):
         raise InputError(
             f"heldout must be a number of sentences or a share between 0 and 1, not {heldout}."
         )
-    if seed < 0:
-        raise InputError(f"seed must be 0 or more, not {seed}.")
     if compress not in (None, "gz", "xz"):
         raise InputError(f"compress must be one of gz, xz, not {compress!r}.")
 
@@ -233,7 +232,7 @@ def _scatter(lines: Iterable[str], parts: Sequence[_Part], seed: int) -> None:
     Raises:
         InputError: the text is another one than was measured.
     """
-    draw = _generator(f"{seed} sample")
+    draw = random.Random(f"{seed} sample").random
     buckets = [part.deal() for part in parts]
     waiting: dict[str, list[str]] = defaultdict(list)
     n_waiting = 0
@@ -288,13 +287,13 @@ class _Part:
         buckets = self.buckets
         if not self.shuffle:
             return (buckets[n * len(buckets) // self.n_sentences] for n in range(self.n_sentences))
-        draw = _generator(f"{self.seed} buckets")
+        draw = random.Random(f"{self.seed} buckets").random
         rounds = (shuffled([*range(len(buckets))], draw) for _ in itertools.count())
         return map(buckets.__getitem__, itertools.chain.from_iterable(rounds))
 
     def write(self) -> Iterator[int]:
         """Make the files of their buckets, which are removed; gives the size of each bucket."""
-        draw, buckets = _generator(f"{self.seed} order"), iter(self.buckets)
+        draw, buckets = random.Random(f"{self.seed} order").random, iter(self.buckets)
         digits = max(2, len(str(self.n_files - 1)))
         for number in range(self.n_files):
             with _open_for_writing(f"{self.start}-{number:0{digits}}{self.suffix}") as file:
@@ -304,15 +303,6 @@ class _Part:
                     os.remove(bucket)
                     file.writelines(shuffled(lines, draw) if self.shuffle else lines)
                     yield sum(map(len, lines))
-
-
-def _generator(seed: str) -> Callable[[], float]:
-    """Draws numbers from 0 to below 1.
-
-    Of the standard library's generator only `random()` is promised to stay the same in every
-    version; NumPy's generators make no such promise.
-    """
-    return random.Random(seed).random
 
 
 def _open_for_writing(path: str) -> IO[bytes]:
