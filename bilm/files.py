@@ -142,7 +142,8 @@ def _what_is_wrong(path: PathLike) -> str:
     number = 0
     try:
         with _open_bytes(path) as lines:
-            for number, line in enumerate(lines, start=1):
+            for line in lines:
+                number += 1
                 line.decode("utf-8")
     except UnicodeDecodeError as error:
         byte = error.object[error.start]

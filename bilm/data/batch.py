@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bilm.data.corpus import IndexedText, SentenceIds
-from bilm.data.sentences import Held, IteratorState, SentenceSource, SentenceStream
+from bilm.data.corpus import IndexedText, SentenceChunks, SentenceIds
+from bilm.data.sentences import Held, IteratorState, SentenceReader
 from bilm.errors import require_at_least
 
 _KEYS = ("token_ids", "tokens_characters", "next_token_id")
@@ -85,7 +85,7 @@ class Segment(NamedTuple):
 
     Attributes:
         row, column: where the run begins in the batch.
-        sentence: its number in the source's text.
+        sentence: its number in the reader's text.
         offset: the sentence's first input in the run, counted from 0.
         length: inputs in the run, 1 or more.
     """
@@ -126,25 +126,26 @@ def _get_batch(
         InputError: a size is below 1; a sentence's arrays have other shapes, or are not integers.
     """
     require_at_least(1, batch_size=batch_size, num_steps=num_steps)
-    if isinstance(generator, SentenceSource) and generator.max_word_length == max_word_length:
-        source: SentenceSource = generator
-    else:
-        source = SentenceStream(generator, max_word_length, batch_size * num_steps)
-    shape, reverses = (batch_size, num_steps), source.directions(bidirectional)
-    held = source.begin(batch_size, num_steps)
+    reader = generator
+    if not isinstance(reader, SentenceReader) or reader.source.max_word_length != max_word_length:
+        chunks = SentenceChunks(generator, max_word_length, batch_size * num_steps)
+        reader = SentenceReader(chunks)
+    shape = (batch_size, num_steps)
+    reverses = (reader.reverse, not reader.reverse)[: 1 + bidirectional]
+    held = reader.begin(batch_size, num_steps)
     while True:
-        filled, after = fill_rows(held, source.unread(), num_steps)
+        filled, after = fill_rows(held, reader.unread(), num_steps)
         segments = np.array(filled, np.int64).reshape(-1, len(Segment._fields))
         is_full = segments[:, -1].sum() == batch_size * num_steps
         # A batch is of one table of words: with more sentences in memory it is filled anew.
-        if not is_full and (carried := source.load_more(held)) is not None:
+        if not is_full and (carried := reader.load_more(held)) is not None:
             held = carried
             continue
         if not filled or not (is_full or incomplete):
             return
         held = after
-        source.draw(int(segments[:, 2].max()))
-        yield make_batch(source.text, segments, shape, reverses, state=source.state(held))
+        reader.draw(int(segments[:, 2].max()))
+        yield make_batch(reader.text, segments, shape, reverses, state=reader.state(held))
 
 
 def fill_rows(

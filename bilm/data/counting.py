@@ -264,7 +264,7 @@ def _count_in_processes(
     # A fork of a process with threads, such as TensorFlow's, may hang.
     context = multiprocessing.get_context("spawn")
     waiting = iter(parts)
-    running: dict[Any, multiprocessing.process.BaseProcess] = {}  # by the pipe that it sends to
+    running: dict[Any, Any] = {}  # processes by the pipe that they send to
     try:
         while True:
             for part in itertools.islice(waiting, jobs - len(running)):
@@ -275,12 +275,12 @@ def _count_in_processes(
                     running[receiver] = process
             if not running:
                 return counts
-            for receiver in multiprocessing.connection.wait(list(running)):
-                result = _receive(cast(multiprocessing.connection.Connection, receiver))
+            for sending in multiprocessing.connection.wait(list(running)):
+                result = _receive(sending)
                 if isinstance(result, int):
                     show(result)
                 else:
-                    running.pop(receiver).join()
+                    running.pop(sending).join()
                     counts.update(result)
     finally:
         for process in running.values():
@@ -298,7 +298,7 @@ def _send(spans: Iterable[Span], sender: multiprocessing.connection.Connection) 
             sender.send(error)
 
 
-def _receive(receiver: multiprocessing.connection.Connection) -> int | dict[str, int]:
+def _receive(receiver: Any) -> int | dict[str, int]:
     try:
         result = receiver.recv()
     except (EOFError, OSError):
