@@ -19,7 +19,7 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, TypeVar
+from typing import IO, NamedTuple, TypeVar
 
 from bilm.errors import InputError, require_at_least
 from bilm.files import (
@@ -120,29 +120,25 @@ def shard_corpus(
     sizes = _divide(n_sentences, n_bytes, n_shards, shard_bytes, heldout)
     suffix = f".txt.{compress}" if compress else ".txt"
     with folder_in_place(out_dir, adds=True) as folder:
-
-        def part(name: str, n_of_part: int, n_files: int) -> _Part:
+        parts = []
+        for name, n_of_part, n_files in sizes:
             needed = -(-(n_bytes * n_of_part // n_sentences // n_files) // bucket_bytes)
             n_buckets = max(1, min(needed, n_of_part // n_files))  # none of them empty
-            start = os.path.join(folder, name)
-            return _Part(start, suffix, n_of_part, n_files, n_buckets, f"{seed} {name}", shuffle)
-
-        parts = [part(*size) for size in sizes]
+            start, digits = os.path.join(folder, name), max(2, len(str(n_files - 1)))
+            paths = [f"{start}-{number:0{digits}}{suffix}" for number in range(n_files)]
+            buckets = {path: [f"{path}.{k}" for k in range(n_buckets)] for path in paths}
+            parts.append(_Part(n_of_part, buckets, f"{seed} {name}" if shuffle else None))
         _scatter(_read_lines(files, "scattering", progress), parts, seed)
         done, total = 0, sum(size_of(part.buckets) for part in parts)
         for n_written in itertools.chain.from_iterable(part.write() for part in parts):
             done += n_written
             progress(Stage("writing", done, total))
         _require_no_shards(out_dir)
-    training, *aside = [
-        ShardedPart(
-            os.path.join(out_dir, f"{os.path.basename(part.start)}-*{suffix}"),
-            part.n_files,
-            part.n_sentences,
-        )
-        for part in parts
+    made = [
+        ShardedPart(os.path.join(out_dir, f"{name}-*{suffix}"), n_files, n_of_part)
+        for name, n_of_part, n_files in sizes
     ]
-    return ShardedCorpus(training, aside[0] if aside else None, n_empty_lines)
+    return ShardedCorpus(made[0], made[1] if len(made) > 1 else None, n_empty_lines)
 
 
 def _check(
@@ -233,7 +229,7 @@ def _scatter(lines: Iterable[str], parts: Sequence[_Part], seed: int) -> None:
         InputError: the text is another one than was measured.
     """
     draw = random.Random(f"{seed} sample").random
-    buckets = [part.deal() for part in parts]
+    deals = [part.deal() for part in parts]
     waiting: dict[str, list[str]] = defaultdict(list)
     n_waiting = 0
     left, wanted = (sum(part.n_sentences for part in some) for some in (parts, parts[1:]))
@@ -251,41 +247,33 @@ def _scatter(lines: Iterable[str], parts: Sequence[_Part], seed: int) -> None:
         wanted -= aside
         if left < 0:
             break
-        waiting[next(buckets[aside])].append(line)
+        waiting[next(deals[aside])].append(line)
         n_waiting += len(line)
     if left:
         raise InputError("The text was changed while it was read.")
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A part of the corpus, and the buckets that make each of its files.
+class _Part(NamedTuple):
+    """A part of the corpus.
 
     Attributes:
-        start: how the names of its files begin, folder included.
-        suffix: how they end; how the files are compressed follows from it.
-        n_sentences, n_files, buckets_per_file: its size.
-        seed: of all that is drawn for it.
-        shuffle: otherwise sentences keep their order.
+        n_sentences: its size.
+        buckets_of: the paths of its files, and of the buckets that each of them is made of.
+        seed: of all that is drawn for it; None if its sentences keep their order.
     """
 
-    start: str
-    suffix: str
     n_sentences: int
-    n_files: int
-    buckets_per_file: int
-    seed: str
-    shuffle: bool
+    buckets_of: dict[str, list[str]]
+    seed: str | None
 
     @property
     def buckets(self) -> list[str]:
-        """Buckets of all files; the first file is made of the first ones."""
-        return [f"{self.start}-{k}" for k in range(self.n_files * self.buckets_per_file)]
+        return [*itertools.chain.from_iterable(self.buckets_of.values())]
 
     def deal(self) -> Iterator[str]:
         """The bucket of each sentence: evenly and at random, or one after the other."""
         buckets = self.buckets
-        if not self.shuffle:
+        if self.seed is None:
             return (buckets[n * len(buckets) // self.n_sentences] for n in range(self.n_sentences))
         draw = random.Random(f"{self.seed} buckets").random
         rounds = (shuffled([*range(len(buckets))], draw) for _ in itertools.count())
@@ -293,15 +281,14 @@ class _Part:
 
     def write(self) -> Iterator[int]:
         """Make the files of their buckets, which are removed; gives the size of each bucket."""
-        draw, buckets = random.Random(f"{self.seed} order").random, iter(self.buckets)
-        digits = max(2, len(str(self.n_files - 1)))
-        for number in range(self.n_files):
-            with _open_for_writing(f"{self.start}-{number:0{digits}}{self.suffix}") as file:
-                for bucket in itertools.islice(buckets, self.buckets_per_file):
+        draw = random.Random(f"{self.seed} order").random
+        for path, buckets in self.buckets_of.items():
+            with _open_for_writing(path) as file:
+                for bucket in buckets:
                     with open(bucket, "rb") as sentences:
                         lines = sentences.readlines()
                     os.remove(bucket)
-                    file.writelines(shuffled(lines, draw) if self.shuffle else lines)
+                    file.writelines(lines if self.seed is None else shuffled(lines, draw))
                     yield sum(map(len, lines))
 
 
