@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -214,19 +214,7 @@ class SentenceReader(Iterator[SentenceIds]):
         Returns:
             What the rows hold, by the new numbers; None if there are no more sentences.
         """
-        if not self.source.has(self._shard + 1):
-            return None
-        within = [row.sentence for row in held if row is not None]
-        self._read(
-            self._shard + 1,
-            [
-                _Carried(*self._origin(number), self.text.content(number))
-                for number in (*within, *range(self._next, len(self.text)))
-            ],
-        )
-        self._next = len(within)
-        numbers = itertools.count()
-        return [row and row._replace(sentence=next(numbers)) for row in held]
+        return self._load(self._shard + 1, held, range(self._next, len(self.text)))
 
     def state(self, held: Sequence[Held | None]) -> IteratorState | None:
         """How far the corpus is read, given what the rows hold; None if it cannot be saved."""
@@ -242,34 +230,40 @@ class SentenceReader(Iterator[SentenceIds]):
             return self._carried[number][:2]
         return self._shard, number - len(self._carried)
 
-    def _read(self, shard: int, carried: Sequence[_Carried]) -> None:
+    def _load(
+        self, shard: int, held: Sequence[Held | None], unread: Iterable[int] = ()
+    ) -> list[Held | None] | None:
+        """Bring a shard into `text`, behind what is carried; the rows by the new numbers."""
+        if not self.source.has(shard):
+            return None
+        within = [row.sentence for row in held if row is not None]
+        carried = [
+            _Carried(*self._origin(number), self.text.content(number))
+            for number in (*within, *unread)
+        ]
         del self.text  # before the next one comes, so that one at a time is in memory
-        self._shard = shard
-        self._carried = carried
         self.text = self.source.read(shard, [sentence.content for sentence in carried])
+        self._shard, self._carried, self._next = shard, carried, len(within)
+        numbers = itertools.count()
+        return [row and row._replace(sentence=next(numbers)) for row in held]
 
     def _go_to(self, state: IteratorState) -> list[Held | None]:
         """Read what a state needs: the earlier shards that rows are within, then its own."""
-        if not self.source.has(state.shard):
-            raise IndexError(state.shard)
-        carried: list[_Carried] = []
-        for shard in sorted({row.shard for row in state.rows if row} - {state.shard}):
-            text = self.source.read(shard)
-            carried += [
-                _Carried(shard, row.sentence, text.content(row.sentence))
-                for row in state.rows
-                if row and row.shard == shard
-            ]
-        self._read(state.shard, carried)
-        self._next = len(carried) + state.sentence
+        held: list[Held | None] = [None] * len(state.rows)
+        earlier = {row.shard for row in state.rows if row} - {state.shard}
+        for shard in (*sorted(earlier), state.shard):
+            carried = self._load(shard, held)
+            if carried is None:
+                raise IndexError(shard)
+            held = carried
+            for number, row in enumerate(state.rows):
+                if row and row.shard == shard:
+                    sentence = len(self._carried) + row.sentence
+                    left = int(self.text.inputs[sentence]) - row.offset
+                    if left < 1:
+                        raise IndexError(row.offset)
+                    held[number] = Held(sentence, row.offset, left)
+        self._next = len(self._carried) + state.sentence
         if self._next > len(self.text):
             raise IndexError(state.sentence)
-        earlier = {sentence[:2]: number for number, sentence in enumerate(carried)}
-        return [row and self._hold(row, earlier) for row in state.rows]
-
-    def _hold(self, row: RowPosition, earlier: dict[tuple[int, int], int]) -> Held:
-        number = earlier.get(row[:2], len(earlier) + row.sentence)
-        left = int(self.text.inputs[number]) - row.offset
-        if left < 1:
-            raise IndexError(row.offset)
-        return Held(number, row.offset, left)
+        return held
