@@ -27,7 +27,6 @@ from bilm.files import (
     atomic_write,
     bytes_read,
     find_all_files,
-    find_files,
     quiet,
     reading_text,
     size_of,
@@ -44,19 +43,47 @@ _BLOCK = 1 << 20
 _SEPARATORS = (b"\n", b" ", b"\t", b"\r")
 
 
-def count_words(filepattern: PathLike) -> Counter[str]:
+def count_words(
+    patterns: PathLike | Iterable[PathLike],
+    *,
+    jobs: int = 1,
+    progress: ShowStage = quiet,
+    least_part: int = _LEAST_PART,
+) -> Counter[str]:
     """How often each word occurs in text files.
 
-    A million different words take about 0.15 GB.
+    A million different words take about 0.15 GB, in each process that has met them.
 
     Args:
-        filepattern: a glob; words are separated by white space; plain, .gz or .xz.
+        patterns: a glob, or several; words are separated by white space; plain, .gz or .xz. A file
+            is counted once.
+        jobs: processes to count in. They are started anew, so a program that asks for more than one
+            has to keep its own start behind `if __name__ == "__main__":`.
+        progress: is called now and then with a `Stage` of the bytes read.
+        least_part: bytes of the text that are worth a process of their own.
 
     Raises:
-        FileNotFoundError: nothing matches.
-        InputError: a file is not UTF-8 (file and line) or damaged, or no file holds a word.
+        FileNotFoundError: a pattern matches nothing.
+        InputError: a file is not UTF-8 (file and line) or damaged, no file holds a word, or a
+            process was killed.
     """
-    return count_files(find_files(filepattern))
+    files = find_all_files(patterns)
+    total, done = size_of(files), 0
+    parts = cut_into_parts(files, min(_MOST_PART, max(least_part, total // (4 * jobs))))
+
+    def show(n_bytes: int) -> None:
+        nonlocal done
+        done += n_bytes
+        progress(Stage("counting", done, total))
+
+    show(0)
+    if min(jobs, len(parts)) < 2:
+        counts = _count(itertools.chain.from_iterable(parts), show)
+    else:
+        counts = _count_in_processes(parts, jobs, show)
+    if not counts:
+        raise InputError(f"{files[0]}{' ...' if len(files) > 1 else ''}: no word in these files.")
+    return counts
 
 
 def write_vocabulary(
@@ -157,13 +184,13 @@ def build_vocabulary(
 
     The order of the file is that of `write_vocabulary`. Counts are exact, and the result depends on
     the text alone, not on `jobs` or the order of the files. Memory grows with the different words,
-    not with the text: a million of them take about 0.15 GB, in each process that has met them.
+    not with the text, as `count_words` says.
 
     Args:
         patterns: a glob, or several; plain, .gz or .xz. A file is counted once.
         min_count: leave rarer words out.
         max_size: most lines of the file, the three special ones included; None is no bound.
-        jobs: processes to count in; see `count_files` for programs that ask for more than one.
+        jobs: processes to count in; see `count_words` for programs that ask for more than one.
         counts_file: also write every different word, a tab and its count, in the same order.
         progress: is called now and then with a `Stage`.
 
@@ -182,7 +209,7 @@ def build_vocabulary(
             raise InputError(f"{path} is a file of the text, or is to be written twice.")
     with contextlib.ExitStack() as stack:
         temporaries = [stack.enter_context(atomic_write(path)) for path in targets]
-        counts = count_files(files, jobs=jobs, progress=progress)
+        counts = count_words(files, jobs=jobs, progress=progress)
         for word in counts.keys() & set(_SPECIAL):
             logger.warning(
                 "the text holds %s %d times: special tokens are set by the program, not by the "
@@ -205,43 +232,6 @@ class Span(NamedTuple):
     path: str
     start: int
     stop: int
-
-
-def count_files(
-    files: Sequence[str],
-    *,
-    jobs: int = 1,
-    progress: ShowStage = quiet,
-    least_part: int = _LEAST_PART,
-) -> Counter[str]:
-    """How often each word of files occurs; the counts of several processes are added up.
-
-    Args:
-        jobs: processes. They are started anew, so a program that asks for more than one has to
-            keep its own start behind `if __name__ == "__main__":`.
-        progress: is told of the bytes read.
-        least_part: bytes of the text that are worth a process of their own.
-
-    Raises:
-        InputError: a file is not UTF-8 (file and line) or damaged, no file holds a word, or a
-            process was killed.
-    """
-    total, done = size_of(files), 0
-    parts = cut_into_parts(files, min(_MOST_PART, max(least_part, total // (4 * jobs))))
-
-    def show(n_bytes: int) -> None:
-        nonlocal done
-        done += n_bytes
-        progress(Stage("counting", done, total))
-
-    show(0)
-    if min(jobs, len(parts)) < 2:
-        counts = _count(itertools.chain.from_iterable(parts), show)
-    else:
-        counts = _count_in_processes(parts, jobs, show)
-    if not counts:
-        raise InputError(f"{files[0]}{' ...' if len(files) > 1 else ''}: no word in these files.")
-    return counts
 
 
 def _count(spans: Iterable[Span], report: Callable[[int], None]) -> Counter[str]:
