@@ -26,6 +26,7 @@ SentenceIds = tuple[np.ndarray, "np.ndarray | None"]
 their characters, (n, max_word_length); None without characters."""
 
 
+@dataclass(eq=False)
 class Corpus:
     """Text files with a sentence a line, its words separated by white space.
 
@@ -33,46 +34,28 @@ class Corpus:
     files, shard 4 is the second one of the second epoch. The order depends on the seed, the epoch
     and the shard alone, so that any shard can be read again by its number.
 
-    Args:
-        filepattern: a glob; its files, sorted by name, are the shards. Plain, .gz or .xz. Empty
-            lines are no sentences.
-        vocab: gives the ids, and the characters if it has them.
-        shuffle: shuffle the sentences within a shard and, unless `one_pass`, the shards anew in
-            every epoch.
-        one_pass: read each shard once, in order; otherwise without end.
-        seed: of the shuffling; 0 or more.
-        worker: (index, count): of every `count` sentences take that with this index.
-
-    Raises:
-        FileNotFoundError: nothing matches the pattern.
-        InputError: no file holds a sentence for this worker; the seed or the worker is impossible.
+    Arguments and errors are those of `LMDataset`, whose `test` is `one_pass` here.
     """
 
-    def __init__(
-        self,
-        filepattern: PathLike,
-        vocab: Vocabulary,
-        *,
-        shuffle: bool,
-        one_pass: bool,
-        seed: int,
-        worker: tuple[int, int],
-    ) -> None:
-        require_at_least(0, seed=seed)
-        if not 0 <= worker[0] < worker[1]:
+    filepattern: PathLike
+    vocab: Vocabulary
+    shuffle: bool
+    one_pass: bool
+    seed: int
+    worker: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        require_at_least(0, seed=self.seed)
+        index, count = self.worker
+        if not 0 <= index < count:
             raise InputError(
-                f"worker must be (index, count) with 0 <= index < count, not {worker}."
+                f"worker must be (index, count) with 0 <= index < count, not {self.worker}."
             )
-        self.files = find_files(filepattern)
-        self.vocab = vocab
-        self.shuffle = shuffle
-        self.one_pass = one_pass
-        self.seed = seed
-        self.worker = worker
+        self.files = find_files(self.filepattern)
         self._sizes = {path: os.path.getsize(path) for path in self.files}
         if not any(True for path in self.files for _ in self.sentences(path)):
-            share = f" for worker {worker[0]} of {worker[1]}" if worker[1] > 1 else ""
-            raise InputError(f"{filepattern}: no sentence in these files{share}.")
+            share = f" for worker {index} of {count}" if count > 1 else ""
+            raise InputError(f"{self.filepattern}: no sentence in these files{share}.")
 
     @functools.cached_property
     def fingerprint(self) -> int:

@@ -78,11 +78,7 @@ class Vocabulary:
 
     @property
     def unk(self) -> int:
-        """Id of `<UNK>`, which stands for every word without an id.
-
-        Raises:
-            InputError: the vocabulary has no `<UNK>`.
-        """
+        """Id of `<UNK>`, which stands for every word without an id; errors of `require_unk`."""
         self.require_unk()
         return self._word_to_id[UNK]
 
