@@ -90,13 +90,12 @@ class TokenBatcher:
 def index_words(sentences: Sentences) -> tuple[list[str], np.ndarray]:
     """The distinct words of sentences, and which of them stands where.
 
+    Errors are those of `Batcher.batch_sentences`.
+
     Returns:
         words: `<S>`, `</S>`, then the others in the order of their first occurrence.
         rows: (sentences, longest + 2) int32, 1 + the number in `words` of `<S>`, each token and
             `</S>`; 0 past a sentence's end.
-
-    Raises:
-        InputError: text in place of a list of tokens, or a token that is not text.
     """
     if isinstance(sentences, str):
         raise InputError(f"a list of sentences is expected, not the text {sentences!r}.")

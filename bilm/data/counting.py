@@ -187,12 +187,9 @@ def build_vocabulary(
     not with the text, as `count_words` says.
 
     Args:
-        patterns: a glob, or several; plain, .gz or .xz. A file is counted once.
-        min_count: leave rarer words out.
-        max_size: most lines of the file, the three special ones included; None is no bound.
-        jobs: processes to count in; see `count_words` for programs that ask for more than one.
+        patterns, jobs, progress: as for `count_words`.
+        min_count, max_size: as for `write_vocabulary`.
         counts_file: also write every different word, a tab and its count, in the same order.
-        progress: is called now and then with a `Stage`.
 
     Raises:
         FileNotFoundError: a pattern matches nothing, or a folder to write into does not exist.

@@ -198,18 +198,20 @@ class _Dataset:
                 `get_sentence` has no end, since it is not of `test=True`.
         """
         require_at_least(1, max_tokens=max_tokens)
-        sentences: Any = self.get_sentence()
-        is_own = isinstance(sentences, SentenceReader)
-        if not is_own and not self._corpus.one_pass:
+        sentences = self.get_sentence()
+        if isinstance(sentences, SentenceReader):
+            source, reverse = sentences.source, sentences.reverse
+        elif self._corpus.one_pass:
+            # A subclass gives its sentences in the order of reading.
+            source = SentenceChunks(sentences, self.max_word_length, _SORTED_AT_ONCE)
+            reverse = False
+        else:
             raise InputError(
                 f"{type(self).__name__}.get_sentence has no end: make it with test=True."
             )
-        # A subclass gives its sentences in the order of reading.
-        reverse = is_own and self._reverse
-        source = SentenceChunks(sentences, self.max_word_length, _SORTED_AT_ONCE)
+        reverses = (reverse, not reverse)[: 1 + self._bidirectional]
         first = 0
-        for text in (sentences.source if is_own else source).read_in_order():
-            reverses = (reverse, not reverse)[: 1 + self._bidirectional]
+        for text in source.read_in_order():
             yield from sentence_batches(text, reverses, max_tokens, first)
             first += len(text)
             del text  # before the next one comes, so that one at a time is in memory

@@ -46,12 +46,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class ShardedPart:
-    """A part of a corpus that was split.
-
-    Attributes:
-        pattern: the glob of its files.
-        n_files, n_sentences: how many it has.
-    """
+    """A part of a corpus that was split: the glob of its files, and how many it has."""
 
     pattern: str
     n_files: int
@@ -190,10 +185,9 @@ def _divide(
 
 
 def _measure(files: Sequence[str], progress: ShowStage) -> tuple[int, int, int]:
-    """Read the text once; whatever is wrong with it is found here.
+    """Sentences, empty lines, and the bytes of the sentences as UTF-8, line ends included.
 
-    Returns:
-        Sentences, empty lines, and the bytes of the sentences as UTF-8, line ends included.
+    Whatever is wrong with the text is found here.
     """
     n_lines = n_sentences = n_bytes = 0
     for line in _read_lines(files, "measuring", progress):

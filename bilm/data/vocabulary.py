@@ -100,15 +100,11 @@ class Vocabulary:
         return len(self._id_to_word)
 
     def word_to_id(self, word: str) -> int:
-        """The word's id; that of `<UNK>` if it has none.
-
-        Raises:
-            InputError: it has none, and there is no `<UNK>`.
-        """
+        """The word's id; that of `<UNK>` if it has none. Errors as for `word_ids`."""
         return int(self.word_ids([word])[0])
 
     def word_ids(self, words: Sequence[str]) -> np.ndarray:
-        """The ids of many words: (len(words),) int32.
+        """The ids of many words, that of `<UNK>` for words without: (len(words),) int32.
 
         Raises:
             InputError: a word has none, and there is no `<UNK>`.
