@@ -8,7 +8,7 @@ The rows draw in turn: the first fills up before the second draws.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -145,7 +145,7 @@ def _get_batch(
             return
         held = after
         reader.draw(int(segments[:, 2].max()))
-        yield make_batch(reader.text, segments, shape, reverses, state=reader.state(held))
+        yield replace(make_batch(reader.text, segments, shape, reverses), state=reader.state(held))
 
 
 def fill_rows(
@@ -181,12 +181,7 @@ def fill_rows(
 
 
 def make_batch(
-    text: IndexedText,
-    segments: np.ndarray,
-    shape: tuple[int, int],
-    reverses: Sequence[bool],
-    state: IteratorState | None = None,
-    sentences: np.ndarray | None = None,
+    text: IndexedText, segments: np.ndarray, shape: tuple[int, int], reverses: Sequence[bool]
 ) -> Batch:
     """Look up the text of segments.
 
@@ -196,7 +191,6 @@ def make_batch(
             `text`.
         shape: (B, T).
         reverses: for each stream whether it reads backwards.
-        state, sentences: handed on to the batch.
     """
     row, column, sentence, offset, length = segments.T
     # Every input of the batch, segment after segment, N in all: its number within the segment, and
@@ -227,7 +221,7 @@ def make_batch(
         for token_ids, words, next_words in zip(ids, numbers, targets, strict=True)
     )
     mask = laid_out(np.ones(len(where), np.bool_))
-    return Batch(tuple(streams), characters, mask, state, sentences)
+    return Batch(tuple(streams), characters, mask)
 
 
 def sentence_batches(
@@ -257,7 +251,7 @@ def sentence_batches(
         zeros = np.zeros_like(length)
         segments = np.stack((np.arange(len(numbers)), zeros, numbers, zeros, length), axis=1)
         shape = (len(numbers), int(length[-1]))
-        yield make_batch(text, segments, shape, reverses, sentences=first + numbers)
+        yield replace(make_batch(text, segments, shape, reverses), sentences=first + numbers)
 
 
 def _cut(
