@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import bilm
-from bilm.data.sentences import IteratorState, RowPosition, Settings
+from bilm.data.sentences import IteratorState, RowPosition
 from bilm.errors import InputError, WorkerLostError, WorkersError
 from bilm.layers import BatchSlice, Dropout, LSTMStack
 from bilm.options import Options
@@ -189,8 +189,6 @@ def test_a_row_is_dropped_alike_wherever_it_is():
 
 
 def test_the_state_of_another_number_of_workers_is_the_begin_of_the_shard():
-    settings = Settings(9, 1, True, False, 0, 2, 2, 20)
-    state = IteratorState(settings, 7, 30, (RowPosition(6, 3, 1), None))
+    state = IteratorState(9, 1, True, False, 0, 2, 2, 20, 7, 30, (RowPosition(6, 3, 1), None))
     now = state.with_worker(2, 3).with_batches(4, 20)
-    settings = settings._replace(worker=2, n_workers=3, batch_size=4)
-    assert now == IteratorState(settings, 7, 0, (None,) * 4)
+    assert now == IteratorState(9, 1, True, False, 2, 3, 4, 20, 7, 0, (None,) * 4)

@@ -258,8 +258,8 @@ class WordIds(_TextToIds):
     """Text to word ids: `TokenBatcher` as a Keras layer.
 
     Args:
-        vocabulary: the words in the order of their ids, `<S>`, `</S>` and `<UNK>` among them. Of a
-            word that occurs twice the last id holds. It is saved with the layer.
+        vocabulary: the words in the order of their ids, `<S>` and `</S>` among them. Of a word
+            that occurs twice the last id holds. It is saved with the layer.
 
     Call arguments:
         text: as for `CharacterIds`.
@@ -269,7 +269,9 @@ class WordIds(_TextToIds):
     (batch, time + 2).
 
     Raises:
-        InputError: the vocabulary lacks a special word; what is not text, or has other axes.
+        InputError: the vocabulary lacks `<S>` or `</S>`, or it lacks `<UNK>` and a word needs it
+            (within a graph this is tf.errors.InvalidArgumentError); what is not text, or has other
+            axes.
 
     Example: `WordIds(["<S>", "</S>", "<UNK>", "word"])(["a word"])`.
     """
@@ -278,10 +280,10 @@ class WordIds(_TextToIds):
         super().__init__(name, **kwargs)
         self.vocabulary = tuple(vocabulary)
         ids = {word: number for number, word in enumerate(self.vocabulary, start=1)}
-        missing = [word for word in (BOS, EOS, UNK) if word not in ids]
+        missing = [word for word in (BOS, EOS) if word not in ids]
         if missing:
             raise InputError(f"vocabulary: it lacks {', '.join(missing)}.")
-        self.unk = ids[UNK]
+        self.unk = ids.get(UNK)
         words = [word.encode("utf-8", "ignore") for word in ids]
         with tf.init_scope():
             contents = tf.lookup.KeyValueTensorInitializer(
@@ -296,7 +298,15 @@ class WordIds(_TextToIds):
     def ids_of(self, words: tf.Tensor) -> tf.Tensor:
         """The ids + 1 of words of any shape: int32."""
         ids = self.known_ids_of(words)
-        return tf.where(ids == 0, self.unk, ids)
+        if self.unk is not None:
+            return tf.where(ids == 0, self.unk, ids)
+        outside = tf.boolean_mask(words, ids == 0)
+        message = f"text: a word is not in the vocabulary, which has no {UNK} for such words:"
+        if tf.executing_eagerly() and len(outside):
+            raise InputError(f"{message} {outside[0].numpy().decode('utf-8', 'replace')!r}.")
+        known = tf.debugging.Assert(tf.size(outside) == 0, [message, outside], summarize=5)
+        with tf.control_dependencies([known]):
+            return tf.identity(ids)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""

@@ -297,7 +297,7 @@ def _chunks(data: Any, options: Options, batch_size: int, carry_state: bool) -> 
             yield from chunks(batch, options, batch_size * options.unroll_steps)
     elif method == "iter_distinct":
         for number, batch in enumerate(data.iter_distinct(*shape)):
-            if batch.state is not None and not batch.state.settings.test:
+            if batch.state is not None and not batch.state.test:
                 raise InputError("carry_state: the data has no end; make it with test=True.")
             yield Chunk(make_feed(batch, options), batch.mask.T, is_continued=number > 0)
     else:
