@@ -13,7 +13,7 @@ from bilm.data.sentences import IteratorState, RowPosition, Settings
 from bilm.errors import InputError, WorkerLostError, WorkersError
 from bilm.layers import BatchSlice, Dropout, LSTMStack
 from bilm.options import Options
-from bilm.training.feed import Feed
+from bilm.training.language_model import Feed
 from bilm.training.replicas import (
     ALONE,
     ProcessGroup,

@@ -238,6 +238,8 @@ class Replicas:
 
     def run(self, function: Callable[[int], Any]) -> tuple[Any, ...]:
         """The results of `function` for each replica of this worker, given its local number."""
+        if self.strategy is None:
+            return (function(0),)
 
         def replica() -> Any:
             context = tf.distribute.get_replica_context()
@@ -247,6 +249,8 @@ class Replicas:
 
     def mean(self, values: list[Any]) -> list[Any]:
         """Within `run`: the means over all replicas; of sparse gradients, the rows of all."""
+        if self.strategy is None:
+            return values
         there = [value for value in values if value is not None]
         means = iter(tf.distribute.get_replica_context().all_reduce("MEAN", there))
         return [None if value is None else next(means) for value in values]

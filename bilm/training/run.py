@@ -30,11 +30,10 @@ from bilm.training.checkpoint import (
     save_checkpoint,
 )
 from bilm.training.evaluation import exp_of_loss
-from bilm.training.feed import Marks, make_feed
-from bilm.training.language_model import LanguageModel
+from bilm.training.language_model import LanguageModel, make_feed
 from bilm.training.optimizer import Adagrad
 from bilm.training.replicas import Replicas
-from bilm.training.step import ReplicatedStep, StepInputs, TrainingStep
+from bilm.training.step import StepInputs, TrainingStep
 from bilm.weights import named_states
 
 logger = logging.getLogger(__name__)
@@ -64,11 +63,7 @@ class Run:
         self.n_steps = options.n_epochs * self.steps_per_epoch
         with replicas.scope(), replicas.reachable():
             self._make_variables()
-        self.step: Any = (
-            TrainingStep(self.model, self.optimizer, options.batch_size)
-            if replicas.strategy is None
-            else ReplicatedStep(self.model, self.optimizer, options.batch_size, replicas)
-        )
+        self.step = TrainingStep(self.model, self.optimizer, options.batch_size, replicas)
         self.states = self.step.zero_states()
         self.iterator_state: IteratorState | None = None
         self.heldout = HeldoutState()
@@ -167,7 +162,7 @@ class Run:
             state = min(states, key=lambda state: state.shard).with_worker(*worker.share)
         self.iterator_state = state.with_batches(*self.feed_shape)
 
-    def inputs(self, data: Any) -> Iterator[tuple[StepInputs, IteratorState | None]]:
+    def inputs(self, data: Any) -> Iterator[tuple[tuple[StepInputs, ...], IteratorState | None]]:
         """The inputs of the steps that are left, and the state of the data set after each.
 
         Raises:
@@ -189,7 +184,7 @@ class Run:
             state = getattr(batch, "state", None)
             yield self.step.inputs(feed, step, self.settings.seed, marks), state
 
-    def _marks(self, data: Any) -> Marks | None:
+    def _marks(self, data: Any) -> tuple[int, int] | None:
         """By which inputs the begin of a sentence is known."""
         if self.options.char_cnn is not None or not self.options.reset_rate:
             return None
@@ -199,9 +194,9 @@ class Run:
                 f"reset_rate = {self.options.reset_rate}: the data has no vocab, whose ids of <S> "
                 "and </S> tell where a sentence begins; give it one, or train with reset_rate = 0."
             )
-        return Marks(vocabulary.bos, vocabulary.eos)
+        return vocabulary.bos, vocabulary.eos
 
-    def advance(self, inputs: StepInputs, iterator_state: IteratorState | None) -> None:
+    def advance(self, inputs: tuple[StepInputs, ...], iterator_state: IteratorState | None) -> None:
         """Do a step.
 
         Args:
@@ -226,8 +221,7 @@ class Run:
 
     def mean_states(self) -> tuple[States, ...]:
         """This worker's LSTM states averaged over its rows: (1, ...) of each direction."""
-        local = self.states if self.replicas.strategy is None else self.states[0]
-        return mean_over_rows(local)
+        return mean_over_rows(self.states[0])
 
     def save(self, folder: str, keep: int, seconds: float) -> str:
         """Write a checkpoint, which the chief does for all; return its prefix.
