@@ -76,6 +76,10 @@ class Perplexity(float):
         result.losses = total
         return result
 
+    def start_ratios(self) -> dict[str, float]:
+        """The `start_ratio` by the names of the directions; empty if it was not measured."""
+        return dict(zip(("forward", "backward"), self.start_ratio or (), strict=False))
+
 
 def exp_of_loss(loss: float) -> float:
     """exp of a mean loss: beyond the largest float, a perplexity is as good as infinite."""

@@ -62,7 +62,14 @@ class Run:
         self.steps_per_epoch = max(1, (options.n_train_tokens or 0) // self.tokens_per_step)
         self.n_steps = options.n_epochs * self.steps_per_epoch
         with replicas.scope(), replicas.reachable():
-            self._make_variables()
+            self.model = LanguageModel(
+                options, seed=settings.seed, precision=settings.precision, mode=Mode.TRAINING
+            )
+            variables = self.model.trainable_variables
+            self.optimizer = Adagrad(variables, options.learning_rate, options.all_clip_norm_val)
+        self.table = self.model.weight_table()
+        by_id = dict(zip(map(id, variables), self.optimizer.accumulators, strict=True))
+        self.accumulators = [by_id[id(weight.variable)] for weight in self.table]
         self.step = TrainingStep(self.model, self.optimizer, options.batch_size, replicas)
         self.states = self.step.zero_states()
         self.iterator_state: IteratorState | None = None
@@ -71,23 +78,6 @@ class Run:
         self.done = 0
         self.seconds = 0.0
         self.perplexity = self.last_learning_rate = 0.0  # of the last step
-
-    def _make_variables(self) -> None:
-        options, settings = self.options, self.settings
-        self.model = LanguageModel(
-            options, seed=settings.seed, precision=settings.precision, mode=Mode.TRAINING
-        )
-        self.table = self.model.weight_table()
-        by_id = {id(weight.variable): weight for weight in self.table}
-        self.optimizer = Adagrad(
-            self.model.trainable_variables, options.learning_rate, options.all_clip_norm_val
-        )
-        self.accumulators = {
-            by_id[id(variable)].checkpoint: accumulator
-            for variable, accumulator in zip(
-                self.model.trainable_variables, self.optimizer.accumulators, strict=True
-            )
-        }
 
     @property
     def epoch(self) -> int:
@@ -107,9 +97,8 @@ class Run:
             FileNotFoundError: there is no such checkpoint.
             InputError: it is damaged, or does not fit the options.
         """
-        accumulators = [self.accumulators[weight.checkpoint] for weight in self.table]
         with self.replicas.scope():
-            load_variables(ckpt_file, self.table, accumulators)
+            load_variables(ckpt_file, self.table, self.accumulators)
         self.global_step = read_step(ckpt_file)
         record = read_record(ckpt_file)
         if record is None:
@@ -197,11 +186,7 @@ class Run:
         return vocabulary.bos, vocabulary.eos
 
     def advance(self, inputs: tuple[StepInputs, ...], iterator_state: IteratorState | None) -> None:
-        """Do a step.
-
-        Args:
-            inputs: of the step.
-            iterator_state: of the data set after its batch.
+        """Do a step, after whose batch the data set has the state `iterator_state`.
 
         Raises:
             NotFiniteError: the loss is not; the count and all states stay as they were.
@@ -226,10 +211,7 @@ class Run:
     def save(self, folder: str, keep: int, seconds: float) -> str:
         """Write a checkpoint, which the chief does for all; return its prefix.
 
-        Args:
-            folder: of the run.
-            keep: how many checkpoints to keep.
-            seconds: of the run's steps so far.
+        `keep` checkpoints stay; `seconds` is the time of the run's steps so far.
 
         Raises:
             NotFiniteError: a value is not finite; nothing is written.
@@ -237,9 +219,9 @@ class Run:
             WorkersError: another worker has gone, or could not write.
         """
         tensors: dict[str, Any] = {}
-        for weight in self.table:
+        for weight, accumulator in zip(self.table, self.accumulators, strict=True):
             tensors[weight.checkpoint] = weight.variable.value
-            tensors[accumulator_name(weight)] = self.accumulators[weight.checkpoint]
+            tensors[accumulator_name(weight)] = accumulator
         tensors |= named_states(self.step.whole_states(self.states), STATES_PREFIX)
         for name, tensor in tensors.items():
             if not tf.reduce_all(tf.math.is_finite(tensor)):
@@ -248,19 +230,16 @@ class Run:
         states = group.all_gather(None if state is None else state.to_dict())
         if group.worker.is_chief:
             with group.deferred_errors():
-                record = self._record(seconds, states)
+                record = RunRecord(
+                    step=self.global_step,
+                    done=self.done,
+                    batch_shape=self.batch_shape,
+                    seconds=seconds,
+                    train_perplexity=self.perplexity,
+                    settings=self.settings,
+                    heldout=self.heldout,
+                    iterator_state=states,
+                )
                 save_checkpoint(folder, self.global_step, tensors, record, keep)
         group.all_gather()
         return checkpoint_prefix(folder, self.global_step)
-
-    def _record(self, seconds: float, iterator_states: list[Any]) -> RunRecord:
-        return RunRecord(
-            step=self.global_step,
-            done=self.done,
-            batch_shape=self.batch_shape,
-            seconds=seconds,
-            train_perplexity=self.perplexity,
-            settings=self.settings,
-            heldout=self.heldout,
-            iterator_state=iterator_states,
-        )
