@@ -133,7 +133,7 @@ def train(
         run = Run(options, replicas, settings)
         with group.deferred_errors():
             monitor = None if heldout is None else _monitor(run, heldout, heldout_every, patience)
-            trainer = Trainer(run, saving, logs, monitor, progress)
+            trainer = Trainer(run, data, saving, logs, monitor, progress)
             if restart_ckpt_file is not None:
                 trainer.restart(restart_ckpt_file, is_own)
             elif init_from is not None:
@@ -144,7 +144,7 @@ def train(
             if is_chief:
                 write_json(os.path.join(tf_save_dir, OPTIONS_FILE), extra | options.training_dict())
         group.all_gather()
-        return trainer.train(data)
+        return trainer.train()
 
 
 def _check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:
@@ -194,12 +194,13 @@ def _monitor(run: Run, heldout: Any, every: str, patience: int | None) -> Monito
     # One scan, so that text that cannot be read is found before the first step.
     _ = getattr(heldout, "n_train_tokens", None)
     scorer = Scorer(run.model)
-
-    def score(training_states: Any) -> Perplexity:
-        return evaluate(scorer, heldout, _HELDOUT_ROWS, training_states=training_states)
-
-    every_so_often, rate = Interval.parse(every), run.options.reset_rate
-    return Monitor(score, every_so_often, patience, reset_rate=rate, group=run.replicas.group)
+    return Monitor(
+        lambda states: evaluate(scorer, heldout, _HELDOUT_ROWS, training_states=states),
+        Interval.parse(every),
+        patience,
+        run.options.reset_rate,
+        run.replicas.group,
+    )
 
 
 def _open_logs(folder: PathLike | None, tensorboard: bool) -> list[RunLog | TensorBoardLog]:
@@ -215,6 +216,7 @@ class Trainer:
     """Goes from step to step; logs, measures, saves and tells."""
 
     run: Run
+    data: Any
     saving: Saving
     logs: Sequence[RunLog | TensorBoardLog]
     monitor: Monitor | None
@@ -240,7 +242,7 @@ class Trainer:
                 # A crash may have come between the checkpoint and its second name.
                 self._keep_best(ckpt_file)
 
-    def train(self, data: Any) -> TrainingRecord:
+    def train(self) -> TrainingRecord:
         """Train until the last step, the end of the data, patience or a wish of `progress`."""
         run, record = self.run, self.record
         with self._group.deferred_errors():
@@ -253,8 +255,8 @@ class Trainer:
                 # One of several is interrupted where the others hear of it.
                 stack.enter_context(signals.held())
             try:
-                with contextlib.closing(prefetch(run.inputs(data), _READ_AHEAD)) as batches:
-                    self._steps(batches, signals, data)
+                with contextlib.closing(prefetch(run.inputs(self.data), _READ_AHEAD)) as batches:
+                    self._steps(batches, signals)
                 if record.n_steps == 0 and run.done == 0:
                     raise InputError(
                         "The data holds no batch of {} rows by {} tokens.".format(*run.feed_shape)
@@ -267,6 +269,11 @@ class Trainer:
                 if not signals.interrupted_within_step:
                     self._rescue()
                 raise
+            except NotFiniteError as error:
+                raise TrainingError(
+                    f"{error} Training stops; {self._last_checkpoint()}. "
+                    "A lower learning_rate may help."
+                ) from error
             except WorkerLostError as error:
                 raise WorkerLostError(
                     f"{error} Training stops; {self._last_checkpoint()}. To go on from it, start "
@@ -279,7 +286,7 @@ class Trainer:
         record.best, record.best_step = run.heldout.best, run.heldout.best_step
         return record
 
-    def _steps(self, batches: Iterator[Any], signals: Interrupts, data: Any) -> None:
+    def _steps(self, batches: Iterator[Any], signals: Interrupts) -> None:
         self._measure_if_due()
         event = None
         while True:
@@ -287,7 +294,7 @@ class Trainer:
             if item is None:
                 return
             with signals.held():
-                self._advance(data, *item)
+                self._advance(*item)
             heldout = self._measure_if_due(measure)
             if save:
                 self._save()
@@ -313,11 +320,16 @@ class Trainer:
         wishes = self._group.all_gather((item is None, save, measure))
         return None if any(end for end, *_ in wishes) else item, wishes[0][1], wishes[0][2]
 
-    def _advance(self, data: Any, inputs: Any, iterator_state: Any) -> None:
+    def _advance(self, inputs: Any, iterator_state: Any) -> None:
         """Do a step and log it."""
         run, record = self.run, self.record
-        with self._not_finite(data):
+        try:
             run.advance(inputs, iterator_state)
+        except NotFiniteError as error:
+            if not hasattr(self.data, "describe_state"):
+                raise
+            where = self.data.describe_state(run.iterator_state)
+            raise NotFiniteError(f"{error} Its batch begins at {where}.") from error
         record.train_perplexity.append(run.perplexity)
         record.n_steps += 1
         record.n_tokens += run.tokens_per_step
@@ -366,26 +378,19 @@ class Trainer:
     def _measure(self, monitor: Monitor) -> Perplexity:
         """Measure the held-out text; keep the model if it is the best."""
         run = self.run
-        with self._not_finite():
-            perplexity, run.heldout = monitor.measure(
-                run.heldout, run.global_step, run.mean_states()
-            )
-            is_best = run.heldout.best_step == run.global_step
-            ratios = {
-                f"start_ratio_{direction}": ratio
-                for direction, ratio in perplexity.start_ratios().items()
-                if math.isfinite(ratio)
-            }
-            self._log(
-                heldout_perplexity=float(perplexity),
-                heldout_forward=perplexity.forward,
-                heldout_backward=perplexity.backward,
-                best=is_best,
-                **ratios,
-            )
-            self.record.heldout.append((run.global_step, perplexity))
-            if is_best:
-                self._keep_best(self._save())
+        perplexity, run.heldout = monitor.measure(run.heldout, run.global_step, run.mean_states())
+        is_best = run.heldout.best_step == run.global_step
+        ratios = perplexity.start_ratios().items()
+        self._log(
+            heldout_perplexity=float(perplexity),
+            heldout_forward=perplexity.forward,
+            heldout_backward=perplexity.backward,
+            best=is_best,
+            **{f"start_ratio_{name}": ratio for name, ratio in ratios if math.isfinite(ratio)},
+        )
+        self.record.heldout.append((run.global_step, perplexity))
+        if is_best:
+            self._keep_best(self._save())
         return perplexity
 
     def _keep_best(self, ckpt_file: str) -> None:
@@ -400,9 +405,8 @@ class Trainer:
         run, saving = self.run, self.saving
         now = (run.global_step, run.heldout)
         if self.record.checkpoint is None or self._saved != now:
-            with self._not_finite():
-                seconds = run.seconds + self.record.seconds
-                self.record.checkpoint = run.save(saving.folder, saving.keep, seconds)
+            seconds = run.seconds + self.record.seconds
+            self.record.checkpoint = run.save(saving.folder, saving.keep, seconds)
             self._saved = now
         self._saved_at = time.monotonic()
         return self.record.checkpoint
@@ -434,17 +438,3 @@ class Trainer:
         if not found:
             return "nothing was saved, there is no earlier checkpoint"
         return f"nothing was saved since the last good checkpoint, {found[-1]}"
-
-    @contextlib.contextmanager
-    def _not_finite(self, data: Any = None) -> Iterator[None]:
-        """Say what is known when the numbers have run away."""
-        try:
-            yield
-        except NotFiniteError as error:
-            where = ""
-            if data is not None and hasattr(data, "describe_state"):
-                where = f" Its batch begins at {data.describe_state(self.run.iterator_state)}."
-            raise TrainingError(
-                f"{error}{where} Training stops; {self._last_checkpoint()}. "
-                "A lower learning_rate may help."
-            ) from error

@@ -77,11 +77,7 @@ ALONE = Worker()
 
 
 def find_worker(environment: Mapping[str, str] = os.environ) -> Worker:
-    """Read TF_CONFIG; without it the process trains alone.
-
-    Raises:
-        InputError: it is not of the form that it should be.
-    """
+    """Read TF_CONFIG; without it the process trains alone."""
     text = environment.get(VARIABLE, "")
     if not text.strip():
         return ALONE
@@ -167,11 +163,7 @@ class ProcessGroup:
         return [answer["value"] for answer in answers]
 
     def require_same(self, facts: dict[str, Any]) -> None:
-        """Check that all workers were given the same.
-
-        Raises:
-            InputError: names what differs.
-        """
+        """Check that all workers were given the same; the error names what differs."""
         plans = self.all_gather(facts)
         differing = [
             f"{name} is {plans[0].get(name)!r} for worker 0 and {plan.get(name)!r} for "
@@ -212,11 +204,7 @@ class Replicas:
 
     @contextlib.contextmanager
     def reachable(self) -> Iterator[None]:
-        """For collective operations, which fail when a worker has gone.
-
-        Raises:
-            WorkerLostError: in place of TensorFlow's errors.
-        """
+        """For collective operations, which raise a `WorkerLostError` when a worker has gone."""
         try:
             yield
         except _LOST as error:

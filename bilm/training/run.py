@@ -84,19 +84,8 @@ class Run:
         """The pass over the training tokens that the last step was of, from 1."""
         return 1 + (self.done - 1) // self.steps_per_epoch
 
-    @property
-    def learning_rate(self) -> float:
-        """Of the step that comes next."""
-        factor = self.settings.schedule.factor(self.done, self.n_steps)
-        return self.options.learning_rate * factor
-
     def restart(self, ckpt_file: str) -> None:
-        """Take over everything that a checkpoint holds.
-
-        Raises:
-            FileNotFoundError: there is no such checkpoint.
-            InputError: it is damaged, or does not fit the options.
-        """
+        """Take over everything that a checkpoint holds; errors as for `load_variables`."""
         with self.replicas.scope():
             load_variables(ckpt_file, self.table, self.accumulators)
         self.global_step = read_step(ckpt_file)
@@ -130,8 +119,7 @@ class Run:
     ) -> None:
         """Resume with batches of another shape or of another number of workers.
 
-        Progress is kept in tokens. LSTM states and rows restart: the sentence that a row was
-        within is left.
+        Progress is kept in tokens; the sentence that a row was within is left.
         """
         worker, n_tokens = self.replicas.worker, math.prod(record.batch_shape)
         before, now = len(recorded), worker.count
@@ -152,11 +140,7 @@ class Run:
         self.iterator_state = state.with_batches(*self.feed_shape)
 
     def inputs(self, data: Any) -> Iterator[tuple[tuple[StepInputs, ...], IteratorState | None]]:
-        """The inputs of the steps that are left, and the state of the data set after each.
-
-        Raises:
-            InputError: a batch does not fit the options.
-        """
+        """The inputs of the steps that are left, and the state of the data set after each."""
         shape, marks = self.feed_shape, self._marks(data)
         if deciding_method(data, "iter_distinct", "iter_batches") == "iter_distinct":
             resumed = {} if self.iterator_state is None else {"state": self.iterator_state}
@@ -188,11 +172,10 @@ class Run:
     def advance(self, inputs: tuple[StepInputs, ...], iterator_state: IteratorState | None) -> None:
         """Do a step, after whose batch the data set has the state `iterator_state`.
 
-        Raises:
-            NotFiniteError: the loss is not; the count and all states stay as they were.
-            WorkersError: another worker has gone.
+        When the loss is not finite, the count and all states stay as they were.
         """
-        self.last_learning_rate = self.learning_rate
+        factor = self.settings.schedule.factor(self.done, self.n_steps)
+        self.last_learning_rate = self.options.learning_rate * factor
         with self.replicas.scope():
             self.optimizer.learning_rate.assign(self.last_learning_rate)
         losses, states = self.step(inputs, self.states)
@@ -205,24 +188,20 @@ class Run:
         self.perplexity = exp_of_loss(loss)
 
     def mean_states(self) -> tuple[States, ...]:
-        """This worker's LSTM states averaged over its rows: (1, ...) of each direction."""
+        """LSTM states averaged over the rows of a replica: (1, ...) of each direction."""
         return mean_over_rows(self.states[0])
 
     def save(self, folder: str, keep: int, seconds: float) -> str:
         """Write a checkpoint, which the chief does for all; return its prefix.
 
-        `keep` checkpoints stay; `seconds` is the time of the run's steps so far.
-
-        Raises:
-            NotFiniteError: a value is not finite; nothing is written.
-            OSError: the disk does not take it.
-            WorkersError: another worker has gone, or could not write.
+        `keep` checkpoints stay; `seconds` is the time of the run's steps so far. When a value is
+        not finite, nothing is written.
         """
         tensors: dict[str, Any] = {}
         for weight, accumulator in zip(self.table, self.accumulators, strict=True):
             tensors[weight.checkpoint] = weight.variable.value
             tensors[accumulator_name(weight)] = accumulator
-        tensors |= named_states(self.step.whole_states(self.states), STATES_PREFIX)
+        tensors |= named_states(self.replicas.gathered(self.states), STATES_PREFIX)
         for name, tensor in tensors.items():
             if not tf.reduce_all(tf.math.is_finite(tensor)):
                 raise NotFiniteError(f"Step {self.global_step}: {name} has values not finite.")

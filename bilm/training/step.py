@@ -83,12 +83,9 @@ class TrainingStep:
     def inputs(
         self, feed: Feed, step: int, seed: int, marks: tuple[int, int] | None
     ) -> tuple[StepInputs, ...]:
-        """Divide a batch among the replicas, and add the random numbers of a step.
+        """Divide a batch, of all replicas of this worker, and add the random numbers of a step.
 
-        Args:
-            feed: the rows of all replicas of this worker.
-            step, seed: whole numbers from 0.
-            marks: see `sentence_starts`.
+        They follow from `seed` and `step`; for `marks` see `sentence_starts`.
         """
         options, n_parts = self.model.options, self.replicas.n_local
         draws: tuple[Draw, ...] = ()
@@ -118,9 +115,6 @@ class TrainingStep:
         Returns:
             float32 (n_directions,), the mean loss of each direction over all replicas, in nats,
             before the update; and the states after the batch.
-
-        Raises:
-            WorkersError: another worker has gone.
         """
         with self.replicas.reachable():
             return self._step(inputs, states)
@@ -129,16 +123,12 @@ class TrainingStep:
         """The states before any text."""
         return (self.model.network.zero_states(self.batch_size),) * self.replicas.n_local
 
-    def whole_states(self, states: AllStates) -> tuple[States, ...]:
-        """The states of all rows of all workers, as a checkpoint holds them."""
-        return self.replicas.gathered(states)
-
     def own_states(self, states: tuple[States, ...]) -> AllStates:
-        """This worker's part of what `whole_states` made."""
-        rows = [self._rows(k) for k in range(self.replicas.n_local)]
+        """This worker's part of the states of all rows of all workers, as a checkpoint has them."""
+        first, size = self._rows().first, self.batch_size
         return tuple(
-            tf.nest.map_structure(lambda x, k=k: x[k.first : k.first + self.batch_size], states)
-            for k in rows
+            tf.nest.map_structure(lambda x, k=k: x[k : k + size], states)
+            for k in range(first, first + self.replicas.n_local * size, size)
         )
 
     def _rows(self, k: int = 0) -> BatchSlice:
@@ -175,11 +165,9 @@ class TrainingStep:
     def gradients(
         self, inputs: StepInputs, states: tuple[States, ...], rows: BatchSlice | None = None
     ) -> tuple[tf.Tensor, tuple[States, ...], list[Any]]:
-        """The losses, the states after the batch, and the gradient of each variable.
+        """The losses of a replica, its states after the batch, and the gradient of each variable.
 
-        Args:
-            inputs, states: of one replica.
-            rows: which rows of a larger batch these are; None is the whole batch.
+        `rows` says which rows of a larger batch they are; None is the whole batch.
         """
         options = self.model.options
         negatives = [self._negatives(draw) for draw in inputs.draws]
@@ -242,10 +230,8 @@ def draw_log_uniform(n_classes: int, n_samples: int, seed: tuple[int, ...]) -> D
 def sentence_starts(feed: Feed, marks: tuple[int, int] | None) -> np.ndarray:
     """Where sentences begin: bool (D, time, batch).
 
-    Args:
-        feed: the batch.
-        marks: the word ids of `<S>` and, backwards, of `</S>`, which are inputs nowhere else; None
-            where inputs are characters, in which both have a byte of their own.
+    `marks` are the word ids of `<S>` and, backwards, of `</S>`, which are inputs nowhere else; None
+    where inputs are characters, in which both have a byte of their own.
     """
     first = feed.inputs if marks else feed.inputs[:, 1]
     begins = np.isin(first, network_ids(np.array(marks or (BOS_CHAR, EOS_CHAR))))
