@@ -235,12 +235,10 @@ def save_checkpoint(
     names = sorted(named)
     try:
         with tf.device("/cpu:0"):
-            tensors = [tf.convert_to_tensor(named[name]) for name in names]
+            values = [tf.convert_to_tensor(named[name]) for name in names]
+            no_slices = [""] * len(names)
             tf.raw_ops.SaveV2(
-                prefix=temporary,
-                tensor_names=names,
-                shape_and_slices=[""] * len(names),
-                tensors=tensors,
+                prefix=temporary, tensor_names=names, shape_and_slices=no_slices, tensors=values
             )
         for suffix in SUFFIXES:
             flush_to_disk(temporary + suffix)
@@ -361,11 +359,7 @@ def load_variables(
 
 
 def load_states(ckpt_file: str, zero_states: Any) -> Any:
-    """The LSTM states of a checkpoint of ours, in the form of `zero_states`.
-
-    Raises:
-        InputError: the checkpoint holds states of another batch size.
-    """
+    """The LSTM states of a checkpoint of ours, in the form of `zero_states`."""
     named = named_states(zero_states, STATES_PREFIX)
     shapes = {name: tuple(value.shape) for name, value in named.items()}
     values = read_checkpoint(ckpt_file, shapes, ("lm/", _STEP, _PERPLEXITY, RECORD))

@@ -85,7 +85,7 @@ def find_worker(environment: Mapping[str, str] = os.environ) -> Worker:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{VARIABLE}: not JSON: {error.msg}; {_FORM}.") from error
-    parts = [value.get(name, {}) if isinstance(value, dict) else None for name in _PARTS]
+    parts: list[Any] = [value.get(name, {}) if isinstance(value, dict) else None for name in _PARTS]
     if not all(isinstance(part, dict) for part in parts):
         raise InputError(f"{VARIABLE}: {_FORM}, not {json.dumps(value)}.")
     cluster, task = parts
