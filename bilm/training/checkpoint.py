@@ -283,9 +283,6 @@ def keep_best(save_dir: PathLike, prefix: str) -> str:
 
     The files are linked where the file system can, so that they take no room of their own. The
     one that was best before goes when the new one is there.
-
-    Raises:
-        OSError: the disk does not take it.
     """
     folder = Path(save_dir, BEST_FOLDER)
     folder.mkdir(exist_ok=True)
@@ -348,9 +345,7 @@ def load_variables(
 ) -> None:
     """Set variables, and Adagrad's accumulators if they are given, from a checkpoint.
 
-    Raises:
-        FileNotFoundError: there is no such checkpoint.
-        InputError: it is damaged, or does not fit; everything that does not is named.
+    Errors as for `bilm.checkpoints.read_checkpoint`.
     """
     targets = {weight.checkpoint: weight.variable.value for weight in table}
     if accumulators:

@@ -92,12 +92,7 @@ def _how_trained(options: Options, ckpt_file: str) -> dict[str, Any]:
 def _softmax_words(
     options: Options, tf_save_dir: PathLike, vocab_file: PathLike | None
 ) -> list[str]:
-    """The words of the softmax by their ids.
-
-    Raises:
-        FileNotFoundError, InputError: there is no vocabulary, or it is not this model's, or HDF5
-            cannot hold it.
-    """
+    """The words of the softmax by their ids, once they are known to be this model's."""
     if vocab_file is None:
         vocab_file = os.path.join(tf_save_dir, VOCABULARY_FILE)
         if not os.path.isfile(vocab_file):

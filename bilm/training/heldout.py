@@ -103,8 +103,6 @@ class Monitor:
 
         Raises:
             NotFiniteError: the perplexity is not a number.
-            InputError: the data holds nothing to score, or does not fit the model.
-            WorkersError: another worker has gone, or had an error.
         """
         perplexity = self._score(training_states)
         self._last = time.monotonic()
