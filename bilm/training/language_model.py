@@ -224,7 +224,7 @@ def make_feed(
 
 
 def _arrays(batch: Mapping[str, Any], options: Options) -> tuple[np.ndarray, np.ndarray]:
-    """The words (D, batch, time, ...) and targets (D, batch, time) of one of the original's dicts."""
+    """Words (D, batch, time, ...) and targets (D, batch, time) of one of the original's dicts."""
     suffixes = ("", "_reverse")[: options.n_directions]
     kind = "token_ids" if options.char_cnn is None else "tokens_characters"
     needed = [name + suffix for suffix in suffixes for name in (kind, "next_token_id")]
