@@ -13,13 +13,12 @@ from bilm.data.sentences import IteratorState, RowPosition
 from bilm.errors import InputError, WorkerLostError, WorkersError
 from bilm.layers import BatchSlice, Dropout, LSTMStack
 from bilm.options import Options
-from bilm.training.feed import Feed
+from bilm.training.language_model import Feed
 from bilm.training.replicas import (
     ALONE,
     ProcessGroup,
     Replicas,
     Worker,
-    find_devices,
     find_replicas,
     find_worker,
 )
@@ -86,7 +85,6 @@ def test_workers_that_join_too_late(monkeypatch):
 def test_one_device_has_nothing_around_it():
     replicas = find_replicas()
     assert replicas.strategy is None and (replicas.n, replicas.n_local, replicas.first) == (1, 1, 0)
-    assert find_devices(1) == [None]
 
 
 def test_the_share_of_another_worker_is_refused(tmp_path):
