@@ -14,6 +14,7 @@ import math
 import os
 from typing import TYPE_CHECKING, Any
 
+from bilm.cli import flags
 from bilm.cli.terminal import import_tensorflow
 from bilm.errors import InputError
 from bilm.files import atomic_write
@@ -27,18 +28,12 @@ _FORMATS = (".png", ".pdf", ".svg")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `bilm plot`."""
-    parser.add_argument("runs", metavar="RUN_DIR", nargs="+", help="folder of a run, or its log")
-    parser.add_argument(
-        "--out",
-        metavar="FILE",
-        default="curves.png",
-        help="picture to write: .png, .pdf or .svg (default: curves.png)",
-    )
+    flags.add(parser, {"runs RUN_DIR": "folder of a run, or its log"}, nargs="+")
+    picture = "picture to write: .png, .pdf or .svg (default: curves.png)"
+    flags.add(parser, {"--out FILE": picture}, default="curves.png")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the picture."""
     if os.path.splitext(args.out)[1] not in _FORMATS:
         raise InputError(f"{args.out}: a file name that ends in {', '.join(_FORMATS)} is expected.")
     figure_class = _import_figure()
