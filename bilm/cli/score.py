@@ -53,40 +53,41 @@ def run(args: argparse.Namespace) -> int:
 
     def counted() -> Iterator[tuple[int, SentenceScore]]:
         nonlocal n_sentences, n_predictions
-        for number, score in predictor.score_iter(
-            sentences, batch_size=args.batch_size, with_ids=True
-        ):
+        scores = predictor.score_iter(sentences, batch_size=args.batch_size, with_ids=True)
+        for number, score in scores:
             n_sentences += 1
             n_predictions += len(score.tokens) + 1
-            losses[:] -= _totals(score)[: len(losses)]
+            sums = _sums(score)
+            losses[:] -= [sums[name] for name in _LOGS[: len(losses)]]
             yield number, score
         if not n_sentences:
             raise InputError(f"{text.name}: there is no sentence to score.")
 
+    first: tuple[str, ...]
+    first, rows, objects = ("place", "token", "known"), _token_rows, _token_objects
     if args.totals:
-        fields, rows, objects = ("tokens", "unknown", *_LOGS), _total_rows, _total_objects
-    else:
-        fields, rows, objects = ("place", "token", "known", *_LOGS), _token_rows, _token_objects
-    text_job.write_results(args, counted(), ("line", *fields), rows, objects, "scoring")
+        first, rows, objects = ("tokens", "unknown"), _total_rows, _total_objects
+    text_job.write_results(args, counted(), ("line", *first, *_LOGS), rows, objects, "scoring")
     note(_summary(n_sentences, Perplexity.of_losses(losses, n_predictions)))
     return 0
 
 
-def _totals(score: SentenceScore) -> tuple[float, float | None, float | None]:
-    return score.forward_total, score.backward_total, score.joint_total
+def _sums(score: SentenceScore) -> dict[str, Any]:
+    return {
+        "tokens": len(score.tokens),
+        "unknown": int((~score.known).sum()),
+        "forward": score.forward_total,
+        "backward": score.backward_total,
+        "joint": score.joint_total,
+    }
 
 
 def _total_rows(score: SentenceScore) -> Iterator[tuple[Any, ...]]:
-    yield len(score.tokens), int((~score.known).sum()), *_totals(score)
+    yield tuple(_sums(score).values())
 
 
 def _total_objects(score: SentenceScore) -> Iterator[dict[str, Any]]:
-    n_unknown = int((~score.known).sum())
-    yield {"tokens": len(score.tokens), "unknown": n_unknown} | _rounded_totals(score)
-
-
-def _rounded_totals(score: SentenceScore) -> dict[str, Any]:
-    return dict(zip(_LOGS, map(rounded, _totals(score)), strict=True))
+    yield {name: rounded(value) for name, value in _sums(score).items()}
 
 
 def _token_rows(score: SentenceScore) -> Iterator[tuple[Any, ...]]:
@@ -103,12 +104,13 @@ def _token_rows(score: SentenceScore) -> Iterator[tuple[Any, ...]]:
 
 
 def _token_objects(score: SentenceScore) -> Iterator[dict[str, Any]]:
+    sums = _sums(score)
     logs = ("forward", "end", "backward", "begin", "joint")
     yield {
         "tokens": score.tokens,
         "known": score.known.tolist(),
         **{name: rounded(getattr(score, name)) for name in logs},
-        "total": _rounded_totals(score),
+        "total": {name: rounded(sums[name]) for name in _LOGS},
     }
 
 

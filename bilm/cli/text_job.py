@@ -191,9 +191,7 @@ def _tabbed(fields: Iterable[Any]) -> str:
 
 
 def rounded(values: Any) -> Any:
-    """Numbers for JSON: six decimals, a millionth of a nat; a list of an array's."""
-    if values is None:
-        return None
-    if isinstance(values, float):
-        return round(values, 6)
+    """A number, or None, or an array's numbers for JSON: six decimals, a millionth of a nat."""
+    if values is None or isinstance(values, int | float):
+        return values if values is None else round(values, 6)
     return [round(value, 6) for value in values.tolist()]
