@@ -45,14 +45,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--out FOLDER": "folder for text, model and weights; it must not exist yet (default: "
             "bilm-demo)",
             "--minutes X": "time to train for; the rest takes about a minute (default: 3)",
+            "--corpus FILE ...": "your own text (plain, .gz, .xz; UTF-8)",
             "--tokenized": "--corpus has one sentence a line, tokens separated by white space",
+            "--words WORD ...": "words to show in context (default: chosen)",
         },
     )
-    lists = {
-        "--corpus FILE": "your own text (plain, .gz, .xz; UTF-8)",
-        "--words WORD": "words to show in context (default: chosen)",
-    }
-    flags.add(parser, lists, nargs="+")
     parser.set_defaults(out="bilm-demo", minutes=3.0)
 
 

@@ -23,8 +23,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from bilm.cli import flags
-from bilm.cli.terminal import import_tensorflow, note
+from bilm.cli import flags, text_job
+from bilm.cli.terminal import note
 from bilm.cli.text_job import STANDARD, TextInput, progress_display
 from bilm.errors import InputError
 from bilm.files import atomic_write
@@ -73,13 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "output OUT": "file to write; - is standard output",
         },
     )
-    group = parser.add_argument_group("model")
-    flags.add_model(
-        group,
-        "folder or ZIP file with weights and options, as `bilm dump --model_dir` and NLPL have "
-        "them",
-    )
-    flags.add(group, flags.WORDS | flags.WARM_UP)
+    text_job.add_elmo(parser.add_argument_group("model"))
     group = parser.add_argument_group("vectors")
     flags.add(group.add_mutually_exclusive_group(), _LAYERS)
     flags.add(group, _VECTORS)
@@ -93,7 +87,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    source = flags.model_source(args)
     args.format = args.format or _kind_of(args.output)
     _require_fitting_flags(args)
     if args.output != STANDARD:
@@ -101,16 +94,7 @@ def run(args: argparse.Namespace) -> int:
     if args.resume and os.path.exists(args.output) and not os.path.exists(_partial_folder(args)):
         note(f"{args.output} is complete already; nothing to do.")
         return 0
-    import_tensorflow()
-    from bilm.elmo import ELMo
-
-    model = ELMo.from_pretrained(
-        source,
-        vocab_file=args.vocab_file,
-        embedding_weight_file=args.embedding_weight_file,
-        precision=args.precision,
-        warm_up=args.warm_up,
-    )
+    model = text_job.load_elmo(args)
     distinct = None
     if args.use_sentence_keys:  # sentences that are to be keys have to be good ones
         distinct = "paths" if args.format == "hdf5" else "names"
@@ -149,25 +133,16 @@ def _partial_folder(args: argparse.Namespace) -> str:
 
 
 def _require_fitting_flags(args: argparse.Namespace) -> None:
-    to_standard, packed = args.output == STANDARD, args.packed
-    for is_wrong, message in (
-        (packed and args.format == "jsonl", "--packed is for hdf5 and npz, not for jsonl"),
-        (
-            packed and args.use_sentence_keys,
-            "--packed has no keys: --use-sentence-keys does not go with it",
-        ),
-        (
-            args.resume and args.force,
-            "--resume continues, --force begins anew: choose one of them",
-        ),
-        (
-            to_standard and (args.format == "hdf5" or packed),
-            "standard output takes jsonl, or npz without --packed",
-        ),
-        (to_standard and args.resume, "--resume continues a file; OUT is standard output"),
-    ):
-        if is_wrong:
-            flags.usage_error(args, message)
+    if args.packed and args.format == "jsonl":
+        flags.usage_error(args, "--packed is for hdf5 and npz, not for jsonl")
+    if args.packed and args.use_sentence_keys:
+        flags.usage_error(args, "--packed has no keys: --use-sentence-keys does not go with it")
+    if args.resume and args.force:
+        flags.usage_error(args, "--resume continues, --force begins anew: choose one of them")
+    if args.output == STANDARD and (args.format == "hdf5" or args.packed):
+        flags.usage_error(args, "standard output takes jsonl, or npz without --packed")
+    if args.output == STANDARD and args.resume:
+        flags.usage_error(args, "--resume continues a file; OUT is standard output")
 
 
 def _require_free_output(args: argparse.Namespace) -> None:

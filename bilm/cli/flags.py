@@ -96,7 +96,7 @@ def add(parser: Group, flags: Flags, **settings: Any) -> None:
     Args:
         flags: {"--name VALUE": help}. Without VALUE the flag is a switch. VALUE is N or ROWS for a
             whole number from 1, "N>=0" for one from 0, X or MB for a number above 0, P for one from
-            0 to 1, "a|b" for a choice of words, and otherwise text.
+            0 to 1, "a|b" for a choice of words, and otherwise text; "FILE ..." takes several.
         settings: of all of them, for `argparse.ArgumentParser.add_argument`: `default`,
             `required`, `nargs`, or a `type` that overrides that of VALUE.
     """
@@ -107,15 +107,17 @@ def add(parser: Group, flags: Flags, **settings: Any) -> None:
         elif "|" in what:
             own = {"choices": what.split("|")}
         else:
-            metavar, _, minimum = what.partition(">=")
-            kind = whole_number(int(minimum)) if minimum else _TYPES.get(what)
+            metavar, _, minimum = what.removesuffix(" ...").partition(">=")
+            kind = whole_number(int(minimum)) if minimum else _TYPES.get(metavar)
             own = {"metavar": metavar, "type": kind}
+            if what.endswith(" ..."):
+                own["nargs"] = "+"
         parser.add_argument(name, help=text, **own | settings)
 
 
 # Files that are read and written
 
-TEXTS = {"files FILE": "text files or globs of them"}
+TEXTS = {"files FILE ...": "text files or globs of them"}
 FORCE = {"--force": "overwrite files that exist"}
 
 

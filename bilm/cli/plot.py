@@ -28,7 +28,7 @@ _FORMATS = (".png", ".pdf", ".svg")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, {"runs RUN_DIR": "folder of a run, or its log"}, nargs="+")
+    flags.add(parser, {"runs RUN_DIR ...": "folder of a run, or its log"})
     picture = "picture to write: .png, .pdf or .svg (default: curves.png)"
     flags.add(parser, {"--out FILE": picture}, default="curves.png")
 

@@ -33,7 +33,7 @@ _number_or_share = flags.value(
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, flags.TEXTS, nargs="+")
+    flags.add(parser, flags.TEXTS)
     folder = "where the shards go; a folder that already has shards is an error"
     flags.add(parser, {"--out_dir FOLDER": folder}, required=True)
     flags.add(
@@ -44,14 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "(default: 50)",
         },
     )
-    heldout = "sentences to set aside: a whole number, or a share of all such as 0.01 "
-    parser.add_argument(
-        "--heldout",
-        type=_number_or_share,
-        metavar="N|FRACTION",
-        default=0,
-        help=heldout + "(default: none)",
-    )
+    heldout = "sentences to set aside: a whole number, or a share of all such as 0.01 (default: "
+    form = {"type": _number_or_share, "metavar": "N|FRACTION"}
+    flags.add(parser, {"--heldout SENTENCES": heldout + "none)"}, **form)
     flags.add(
         parser,
         {
@@ -60,21 +55,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--compress gz|xz": "compress the shards",
         },
     )
-    parser.set_defaults(seed=0)
+    parser.set_defaults(heldout=0, seed=0, shard_size=50.0)
 
 
 def run(args: argparse.Namespace) -> int:
-    from bilm.data.sharding import SHARD_BYTES, shard_corpus
+    from bilm.data.sharding import shard_corpus
 
-    shard_bytes = SHARD_BYTES
-    if args.shard_size is not None:
-        shard_bytes = max(1, round(args.shard_size * _MEGABYTE))
     with ProgressDisplay() as display:
         made = shard_corpus(
             args.files,
             args.out_dir,
             n_shards=args.n_shards,
-            shard_bytes=shard_bytes,
+            shard_bytes=max(1, round(args.shard_size * _MEGABYTE)),
             heldout=args.heldout,
             seed=args.seed,
             shuffle=not args.no_shuffle,

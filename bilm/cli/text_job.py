@@ -16,6 +16,7 @@ from bilm.files import atomic_write, read_lines
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
+    from bilm.elmo import ELMo
     from bilm.prediction import Predictor
 
 STANDARD = "-"
@@ -100,6 +101,31 @@ class TextInput:
                     f"{self.name}, line {number}: not UTF-8: byte {error.start} is "
                     f"0x{line[error.start]:02x}."
                 ) from None
+
+
+def add_elmo(parser: flags.Group) -> None:
+    """The flags that name a model that gives vectors."""
+    flags.add_model(
+        parser,
+        "folder or ZIP file with weights and options, as `bilm dump --model_dir` and NLPL have "
+        "them",
+    )
+    flags.add(parser, flags.WORDS | flags.WARM_UP)
+
+
+def load_elmo(args: argparse.Namespace) -> ELMo:
+    """The model of `add_elmo` and --precision."""
+    source = flags.model_source(args)
+    import_tensorflow()
+    from bilm.elmo import ELMo
+
+    return ELMo.from_pretrained(
+        source,
+        vocab_file=args.vocab_file,
+        embedding_weight_file=args.embedding_weight_file,
+        precision=args.precision,
+        warm_up=args.warm_up,
+    )
 
 
 def add_predictor(parser: argparse.ArgumentParser) -> None:

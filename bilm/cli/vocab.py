@@ -19,7 +19,7 @@ from bilm.progress import ProgressDisplay
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, flags.TEXTS, nargs="+")
+    flags.add(parser, flags.TEXTS)
     flags.add(parser, {"--out FILE": "vocabulary to write"}, required=True)
     flags.add(
         parser,
