@@ -11,6 +11,8 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
+# What the verbs that look at vectors need: grouping, static vectors, pictures.
+LOOK = ["scikit-learn>=1.5", "gensim>=4.4,<5", "altair>=5.5,<7", "vl-convert-python>=1.7"]
 
 
 def package_version() -> str:
@@ -49,10 +51,12 @@ setup(
     extras_require={
         "chinese": ["jieba>=0.42"],
         "english": ["spacy>=3.8,<4"],
+        "look": LOOK,
         "plot": ["matplotlib>=3.8"],
         "tensorboard": ["tensorboard>=2.18"],
         # ruff's formatter changes with its minor versions, so the check needs one of them.
         "test": [
+            *LOOK,
             "matplotlib>=3.8",
             "pytest>=8",
             "pytest-xdist>=3.5",

@@ -236,12 +236,12 @@ class ELMo:
         return np.concatenate([pool.result(half) for pool in pools], axis=-1)
 
     def fingerprint(self) -> str:
-        """A short text that differs for models with different options or weights."""
-        value = zlib.crc32(repr(self.options).encode())
+        """A short text that differs for models with other options, weights, or initial states."""
         encoder, stacks = self.network
-        for layer in (encoder, *stacks):
-            for variable in layer.weights:
-                value = zlib.crc32(variable.numpy().tobytes(), value)
+        weights = [variable for layer in (encoder, *stacks) for variable in layer.weights]
+        value = zlib.crc32(repr(self.options).encode())
+        for values in (*weights, *tf.nest.flatten(self.network.initial_states())):
+            value = zlib.crc32(values.numpy().tobytes(), value)
         return f"{value:08x}"
 
 

@@ -15,7 +15,7 @@ ROOT = Path(bilm.__file__).parent
 # A part imports from parts above it only, and never from another one of its own line.
 LINES = (
     ("errors",),
-    ("files", "progress"),
+    ("extras", "files", "progress"),
     ("options",),
     ("data", "warm_up"),
     ("layers",),
@@ -25,6 +25,7 @@ LINES = (
     ("embedding",),
     ("conversion", "model", "training"),
     ("description", "elmo", "prediction", "serving"),
+    ("analysis",),
     ("demo",),
     ("cli",),
     ("__main__",),
