@@ -22,12 +22,10 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data import Vocabulary
-from bilm.embedding.corpus import CorpusEncoder, Tokens
-from bilm.embedding.layer_choice import LayerChoice, Layers, Pool, check_pooling
-from bilm.embedding.sentence_forms import check_stream, padded, ragged, read_stream
+from bilm.embedding.corpus import CorpusEncoder, Tokens, check_stream, read_stream
 from bilm.errors import InputError
 from bilm.files import PathLike
-from bilm.layers import ScalarMix
+from bilm.layers.scalar_mix import LayerChoice, Layers, ScalarMix
 from bilm.model.words import WordSource, find_words
 from bilm.model_files import ModelSource, open_model
 from bilm.progress import ShowProgress, encoding_progress
@@ -150,7 +148,7 @@ class ELMo:
         )
         if output == "list":
             return list(results)
-        as_one = padded if output == "padded" else ragged
+        as_one = _padded if output == "padded" else _ragged
         return as_one(list(results), self.dim, self.n_layers if layers == "all" else None)
 
     def encode_iter(
@@ -180,8 +178,10 @@ class ELMo:
             InputError: as for `encode`; the arguments are checked at once, sentences as they come.
         """
         check_stream(sentences, batch_size)
+        if pooling not in (None, "mean", "max"):
+            raise InputError(f"pooling: None, 'mean' or 'max' is expected, not {pooling!r}.")
         choice = LayerChoice(layers, self.n_layers)
-        job = _Job(choice, check_pooling(pooling), batch_size, new_array or _in_memory)
+        job = _Job(choice, pooling, batch_size, new_array or _in_memory)
         return self._encode_iter(sentences, job, with_ids, show_progress)
 
     def _encode_iter(
@@ -216,9 +216,9 @@ class ELMo:
 
     def _long_sentence(self, sentence: Tokens, job: _Job) -> Any:
         shape: tuple[int, ...] = (len(sentence), self.dim)
-        if job.choice.keeps_layers or job.choice.needs_whole_sentence:
+        if job.choice.keeps_layers or job.choice.normalises:
             shape = (self.n_layers, *shape)
-        if job.choice.needs_whole_sentence:
+        if job.choice.normalises:
             whole = np.empty(shape, np.float32)
             for block in self.corpus.blocks(sentence):
                 whole[:, block.start : block.stop, block.columns] = block.layers
@@ -230,7 +230,7 @@ class ELMo:
                 result[..., block.start : block.stop, block.columns] = vectors
             return result
         half = (*shape[:-2], self.options.lstm.projection_dim)
-        pools = [Pool(job.pooling) for _ in range(self.options.n_directions)]
+        pools = [_Pool(job.pooling) for _ in range(self.options.n_directions)]
         for block in self.corpus.blocks(sentence):
             pools[block.columns.start // half[-1]].add(job.choice(block.layers))
         return np.concatenate([pool.result(half) for pool in pools], axis=-1)
@@ -261,9 +261,71 @@ class _Job(NamedTuple):
         """Pool the vectors of a sentence, if that is wanted."""
         if self.pooling is None:
             return vectors
-        pool = Pool(self.pooling)
+        pool = _Pool(self.pooling)
         pool.add(vectors)
         return pool.result((*vectors.shape[:-2], vectors.shape[-1]))
+
+
+class _Pool:
+    """One vector of many, which are given in parts: their mean, or their maximum."""
+
+    def __init__(self, pooling: str) -> None:
+        self._is_mean = pooling == "mean"
+        self._value: np.ndarray | None = None
+        self._n = 0
+
+    def add(self, vectors: np.ndarray) -> None:
+        """Take in vectors, float32 (..., tokens, dim); there may be none."""
+        n = vectors.shape[-2]
+        if not n:
+            return
+        # The sum in float64, so that a million tokens add up.
+        new = vectors.sum(axis=-2, dtype=np.float64) if self._is_mean else vectors.max(axis=-2)
+        if self._value is not None:
+            new = (np.add if self._is_mean else np.maximum)(self._value, new)
+        self._value = new
+        self._n += n
+
+    def result(self, shape: tuple[int, ...]) -> np.ndarray:
+        """The one vector, float32 of `shape` (..., dim); zeros if there were no tokens."""
+        if self._value is None:
+            return np.zeros(shape, np.float32)
+        return (self._value / self._n if self._is_mean else self._value).astype(np.float32)
+
+
+class PaddedVectors(NamedTuple):
+    """The vectors of sentences in one array.
+
+    Attributes:
+        vectors: float32 (sentences, longest, dim), or (sentences, n_layers, longest, dim) for
+            layers="all"; zeros past a sentence's end.
+        mask: bool (sentences, longest), True where there is a token.
+    """
+
+    vectors: np.ndarray
+    mask: np.ndarray
+
+
+def _padded(results: list[np.ndarray], dim: int, n_layers: int | None) -> PaddedVectors:
+    """Sentences in one array; `n_layers` if they have an axis of layers."""
+    lengths = np.array([vectors.shape[-2] for vectors in results], np.int64)
+    longest = int(lengths.max(initial=0))
+    middle = () if n_layers is None else (n_layers,)
+    together = np.zeros((len(results), *middle, longest, dim), np.float32)
+    for row, vectors in zip(together, results, strict=True):
+        row[..., : vectors.shape[-2], :] = vectors
+    return PaddedVectors(together, np.arange(longest) < lengths[:, np.newaxis])
+
+
+def _ragged(results: list[np.ndarray], dim: int, n_layers: int | None) -> tf.RaggedTensor:
+    """Sentences in a ragged tensor (sentences, tokens, ..., dim)."""
+    lengths = [vectors.shape[-2] for vectors in results]
+    middle = () if n_layers is None else (n_layers,)
+    # The ragged axis comes first, so that a sentence's tokens lie together:
+    # (n_layers, tokens, dim) -> (tokens, n_layers, dim)
+    rows = [np.moveaxis(vectors, -2, 0) for vectors in results]
+    values = np.concatenate([np.zeros((0, *middle, dim), np.float32), *rows])
+    return tf.RaggedTensor.from_row_lengths(values, lengths)
 
 
 def weight_layers(

@@ -71,12 +71,7 @@ class BiLM(NamedTuple):
     def run(
         self, texts: Texts, *, dropout: Dropout | None = None, mode: Mode | None = None
     ) -> tuple[list[list[tf.Tensor]], tuple[States, ...]]:
-        """Run both directions.
-
-        Args:
-            texts: what they read.
-            dropout: None is no dropout.
-            mode: how the layers are executed; None: as the network was built.
+        """Run both directions; `mode` None is that with which the network was built.
 
         Returns:
             of each direction the outputs of its layers, float32 (time, batch, projection_dim), in
@@ -120,7 +115,7 @@ class BiLM(NamedTuple):
             tokens: float32 (time, batch, projection_dim), zeros past the end of a sentence.
             lengths: int32 (batch,).
             states: of each direction, before the sentences.
-            mode: how the layers are executed; None: as the network was built.
+            mode: as for `run`.
 
         Returns:
             n_layers + 1 tensors float32 (time, batch, n_directions * projection_dim), zeros past

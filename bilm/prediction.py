@@ -30,8 +30,7 @@ import tensorflow as tf
 from bilm.data import Vocabulary, load_vocab, vocab_of_words
 from bilm.data.batch import sentence_batches
 from bilm.data.corpus import IndexedText
-from bilm.embedding.corpus import Tokens
-from bilm.embedding.sentence_forms import check_stream, read_stream
+from bilm.embedding.corpus import Tokens, check_stream, read_stream
 from bilm.errors import InputError
 from bilm.files import VOCABULARY_FILE, PathLike
 from bilm.layers import Softmax

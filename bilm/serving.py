@@ -13,10 +13,9 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bilm.embedding.layer_choice import LayerChoice
 from bilm.errors import InputError
 from bilm.files import PathLike, folder_in_place, require_file
-from bilm.layers import ScalarMix
+from bilm.layers.scalar_mix import LayerChoice, ScalarMix
 from bilm.layers.text import FramedWords, framed_words, tokens_of
 from bilm.model import ELMoEmbedding
 from bilm.model_files import ModelSource
@@ -159,8 +158,7 @@ class ServedELMo(tf.Module):
             return tf.einsum("k,bktd->btd", tf.constant(self._factors), layers)
 
         def of_one(sentence: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-            mixed = self._mix.value(*(x[tf.newaxis] for x in sentence))
-            return (mixed[0] if self._mix.value.return_regularization else mixed)[0]
+            return self._mix.value.mixed(*(x[tf.newaxis] for x in sentence))[0]
 
         signature = tf.TensorSpec((None, layers.shape[-1]), tf.float32)
         return tf.map_fn(of_one, (layers, mask), fn_output_signature=signature)

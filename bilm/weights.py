@@ -22,7 +22,7 @@ from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write, require_file
 from bilm.layers import CharacterEncoder, DictionaryEncoder, LSTMStack, Softmax, WordEmbedding
 
-Encoder = CharacterEncoder | DictionaryEncoder | WordEmbedding
+Encoder = CharacterEncoder | WordEmbedding
 
 # The groups that published files hold. Others may stand beside them; no known reader minds.
 ENCODER_GROUPS = ("char_embed", "CNN", "embedding", "dictionary/")
@@ -86,11 +86,10 @@ def _encoder_weights(encoder: Encoder) -> Iterator[Weight]:
         return
     if isinstance(encoder, DictionaryEncoder):
         # Under another name: who takes the rows for bytes would give wrong vectors.
-        yield named(encoder.characters.char_embed, "dictionary/char_embed")
+        yield named(encoder.char_embed, "dictionary/char_embed")
         if encoder.word_embed is not None:
             yield named(encoder.word_embed, "dictionary/word_embed")
             yield named(encoder.W_word, "dictionary/W_word")
-        encoder = encoder.characters
     else:
         yield named(encoder.char_embed, "char_embed")
     for i, (kernel, bias) in enumerate(encoder.convolutions):
@@ -146,29 +145,33 @@ def load_hdf5(path: PathLike, table: Sequence[Weight], also: Iterable[str] = ())
             shape: all of them are named, with both shapes.
     """
     shapes = dataset_shapes(path)
-    wanted = {weight.dataset: weight for weight in table if weight.dataset is not None}
-    found = {}
-    for dataset, weight in wanted.items():
-        names = (dataset, weight.odd_dataset)
-        found[dataset] = next((name for name in names if name in shapes), dataset)
+    found: dict[str, Weight] = {}
     problems = []
-    for dataset, weight in wanted.items():
-        expected, stored = tuple(weight.variable.shape), shapes.get(found[dataset])
-        if stored is None:
-            problems.append(f"{dataset}: missing, shape {expected} is expected")
-        elif stored != expected:
-            problems.append(f"{dataset}: shape {expected} is expected, not {stored}")
-    known = set(found.values())
-    groups = tuple(also)
-    for name in sorted(set(shapes) - known):
-        if name.startswith((*ENCODER_GROUPS, *LSTM_GROUPS)) and not (
-            groups and name.startswith(groups)
-        ):
-            problems.append(f"{name}: superfluous, shape {shapes[name]}")
+    for weight in table:
+        if weight.dataset is None:
+            continue
+        names = (weight.dataset, weight.odd_dataset)
+        name = next((name for name in names if name in shapes), None)
+        expected = tuple(weight.variable.shape)
+        if name is None:
+            problems.append(f"{weight.dataset}: missing, shape {expected} is expected")
+            continue
+        found[name] = weight
+        if shapes[name] != expected:
+            problems.append(f"{weight.dataset}: shape {expected} is expected, not {shapes[name]}")
+    problems += [
+        f"{name}: superfluous, shape {shapes[name]}"
+        for name in sorted(set(shapes) - set(found))
+        if name.startswith((*ENCODER_GROUPS, *LSTM_GROUPS)) and not name.startswith(tuple(also))
+    ]
     raise_all(path, problems)
+    _assign(path, {name: weight.variable for name, weight in found.items()})
+
+
+def _assign(path: PathLike, variables: Mapping[str, Any]) -> None:
     with open_hdf5(path) as file:
-        for dataset, weight in wanted.items():
-            weight.variable.assign(file[found[dataset]][...].astype(np.float32))
+        for name, variable in variables.items():
+            variable.assign(file[name][...].astype(np.float32))
 
 
 def named_states(states: Sequence[Sequence[Any]], prefix: str = STATES) -> dict[str, Any]:
@@ -181,17 +184,17 @@ def named_states(states: Sequence[Sequence[Any]], prefix: str = STATES) -> dict[
     }
 
 
-def load_initial_states(path: PathLike, stacks: Sequence[LSTMStack]) -> bool:
-    """Set the states in which texts begin from a weights file; return whether it holds any.
+def load_initial_states(path: PathLike, stacks: Sequence[LSTMStack]) -> None:
+    """Set the states in which texts begin from a weights file, if it holds any.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        InputError: the file is not HDF5, or states are missing, superfluous or of another shape.
+        FileNotFoundError, InputError: see `open_hdf5`; states are missing, superfluous or of
+            another shape.
     """
     variables = named_states([stack.initial for stack in stacks])
     shapes = {n: shape for n, shape in dataset_shapes(path).items() if n.startswith(STATES)}
     if not shapes:
-        return False
+        return
     expected = {name: tuple(variable.shape) for name, variable in variables.items()}
     problems = [
         f"{name}: shape {expected.get(name)} is expected, not {shapes.get(name)}"
@@ -199,19 +202,11 @@ def load_initial_states(path: PathLike, stacks: Sequence[LSTMStack]) -> bool:
         if expected.get(name) != shapes.get(name)
     ]
     raise_all(path, problems)
-    with open_hdf5(path) as file:
-        for name, variable in variables.items():
-            variable.assign(file[name][...].astype(np.float32))
-    return True
+    _assign(path, variables)
 
 
 def dataset_shapes(path: PathLike) -> dict[str, tuple[int, ...]]:
-    """The shape of every dataset in an HDF5 file.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        InputError: the file is not HDF5, or is cut off or damaged.
-    """
+    """The shape of every dataset in an HDF5 file; errors as for `open_hdf5`."""
     shapes: dict[str, tuple[int, ...]] = {}
 
     def add(name: str | bytes, item: Any) -> None:
@@ -271,11 +266,8 @@ def read_training(path: PathLike) -> dict[str, Any] | None:
     """How the model of a weights file was trained; None if the file does not say.
 
     Files that `dump_weights` wrote say "steps", "tokens" (predictions of each direction),
-    "n_train_tokens" (of one epoch), "n_tokens_vocab" and "reset_rate".
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        InputError: the file is not HDF5, or what it says is not a JSON object.
+    "n_train_tokens" (of one epoch), "n_tokens_vocab" and "reset_rate". Errors as for `open_hdf5`,
+    also if what it says is not a JSON object.
     """
     with open_hdf5(path) as file:
         text = file.attrs.get(TRAINING)
@@ -286,20 +278,14 @@ def read_training(path: PathLike) -> dict[str, Any] | None:
 
 
 def load_dictionaries(path: PathLike, sizes: Mapping[str, int]) -> dict[str, list[str]]:
-    """The tokens of dictionaries by their rows.
-
-    Args:
-        sizes: name of each dataset, and its number of tokens.
+    """The tokens of dictionaries by their rows; `sizes` are their numbers, by names of datasets.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        InputError: the file is not HDF5, or is damaged, or a dictionary is missing or has another
+        FileNotFoundError, InputError: see `open_hdf5`; a dictionary is missing or has another
             number of tokens.
     """
-    found = {}
     with open_hdf5(path) as file:
-        for name in sizes:
-            found[name] = from_bytes(file[name][...]) if name in file else []
+        found = {n: from_bytes(file[n][...]) if n in file else [] for n in sizes}
     for name, size in sizes.items():
         if len(found[name]) != size:
             raise InputError(f"{path}: {name}: {size} tokens are expected, not {len(found[name])}.")
@@ -310,8 +296,7 @@ def load_vocabulary_words(path: PathLike) -> list[str]:
     """The words that a weights file holds beside the softmax, by their ids.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        InputError: the file is not HDF5, or is damaged, or has no vocabulary.
+        FileNotFoundError, InputError: see `open_hdf5`; it has no vocabulary.
     """
     with open_hdf5(path) as file:
         words: list[str] = file[VOCABULARY].asstr()[...].tolist()

@@ -48,14 +48,10 @@ class Mode(enum.Enum):
 
 
 class LSTMState(NamedTuple):
-    """What an LSTM layer hands from one step to the next.
+    """What a layer hands from one step to the next. A batch of 1 stands for all rows alike."""
 
-    c: float32 (batch, dim), the cell state. h: float32 (batch, hidden_dim), the output. A batch of
-    1 stands for all rows alike.
-    """
-
-    c: tf.Tensor
-    h: tf.Tensor
+    c: tf.Tensor  # float32 (batch, dim), the cell state
+    h: tf.Tensor  # float32 (batch, hidden_dim), the output
 
 
 class LSTMWeights(NamedTuple):
@@ -71,8 +67,7 @@ class LSTMWeights(NamedTuple):
 
 
 class Clips(NamedTuple):
-    """Bounds of the cell state and of the projection; None: no bound. Without a projection the
-    second one has no effect."""
+    """Bounds; None: no bound. Without a projection the second one has no effect."""
 
     cell: float | None = None
     projection: float | None = None
@@ -98,13 +93,7 @@ class Boundaries(NamedTuple):
 def cell(
     pre_activations: Sequence[tf.Tensor], c: tf.Tensor, clip: float | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The new cell state, and what is projected.
-
-    Args:
-        pre_activations: of i, j, f and o.
-        c: the cell state before, of their shape.
-        clip: bound of the cell state; None: no bound.
-    """
+    """The new cell state, and what is projected, from the pre-activations of i, j, f and o."""
     i, j, f, o = pre_activations
     new_c = clipped(tf.sigmoid(f + 1.0) * c + tf.sigmoid(i) * tf.tanh(j), clip)
     return new_c, tf.sigmoid(o) * tf.tanh(new_c)

@@ -17,8 +17,7 @@ import tensorflow as tf
 from bilm.layers.cell import Boundaries, Clips, LSTMState, LSTMWeights, Mode
 from bilm.layers.initial_values import glorot
 from bilm.layers.products import check_precision
-from bilm.layers.recurrence import projected_lstm
-from bilm.layers.xla_lstm import WordLookup, xla_lstm
+from bilm.layers.recurrence import WordLookup, projected_lstm, xla_lstm
 from bilm.options import LSTMOptions
 
 States = tuple[LSTMState, ...]

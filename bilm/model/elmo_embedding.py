@@ -11,10 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data.encoding import BOS, EOS
-from bilm.embedding.layer_choice import LayerChoice
 from bilm.errors import InputError
 from bilm.files import PathLike
-from bilm.layers import ScalarMix
+from bilm.layers.scalar_mix import LayerChoice, ScalarMix
 from bilm.layers.text import FramedWords, as_text, framed_words, tokens_of
 from bilm.model.bidirectional import BidirectionalLanguageModel, ids_as_array
 from bilm.model.words import CACHE, CACHE_AND_CHARACTERS, CHARACTERS, WordVectors, find_words

@@ -1,8 +1,7 @@
 """Where the vectors of words come from: their characters, a table of words, or a token cache.
 
-The files of a model decide it, once (`find_words`). It is realised twice: in NumPy for corpora,
-which are read as lists of words (`WordSource.load`), and within a graph for Keras, which is given
-tensors of strings (`WordVectors`).
+The files of a model decide it, once (`find_words`). It is realised twice: for corpora, which are
+lists of words (`WordSource.load`), and for Keras, which has tensors of strings (`WordVectors`).
 """
 
 from __future__ import annotations
@@ -84,10 +83,7 @@ class WordSource(NamedTuple):
         return self.vocabulary
 
     def refuse_unknown(self, sentence: Tokens, where: str) -> None:
-        """Check that each word has a vector.
-
-        Args:
-            where: what the sentence is called in a message.
+        """Check that each word of a sentence has a vector; `where` names the sentence.
 
         Raises:
             InputError: a word is not in the vocabulary of the cache, and there are no weights to
@@ -103,13 +99,7 @@ class WordSource(NamedTuple):
             )
 
     def load(self, precision: str = "float32") -> tuple[BiLM, WordIds]:
-        """Load the network for corpora.
-
-        Args:
-            precision: "float32", or "bfloat16" for products in bfloat16.
-
-        Returns:
-            the network; and what gives the ids of words that its encoder takes, less one.
+        """The network for corpora, and what gives the ids of words for its encoder, less one.
 
         Raises:
             FileNotFoundError, InputError: a file is not there, is not what it should be, or does
@@ -127,7 +117,8 @@ class WordSource(NamedTuple):
         if self.table_file is None:
             return network, characters
         vocabulary = self.require_vocabulary()
-        cache = load_cache(self.table_file, vocabulary.size, self.options.lstm.projection_dim)
+        cache = WordEmbedding(vocabulary.size, self.options.lstm.projection_dim, name="cache")
+        load_table(cache, self.table_file)
 
         def word_ids(words: Sequence[str]) -> np.ndarray:
             rows = vocabulary.known_ids(words)
@@ -232,9 +223,9 @@ class WordVectors(keras.layers.Layer):
             self.words = WordIdsLayer(vocabulary)
         if kind == CACHE_AND_CHARACTERS and vocabulary is not None:
             shape = (len(vocabulary), options.lstm.projection_dim)
-            self.cache = (
-                WordEmbedding(*shape) if cache_file is None else load_cache(cache_file, *shape)
-            )
+            self.cache = WordEmbedding(*shape, name="cache")
+            if cache_file is not None:
+                load_table(self.cache, cache_file)
         self.trainable = False
         self.built = True
 
@@ -273,7 +264,6 @@ class WordVectors(keras.layers.Layer):
         return tf.ensure_shape(laid_out, (*words.shape, vectors.shape[-1]))
 
     def _encode(self, words: tf.Tensor, encoder: Encoder) -> tf.Tensor:
-        self.require_words()
         if self.words is None:
             return encoder(self.characters.ids_of(words))  # type: ignore[union-attr]
         if self.kind == TABLE:
@@ -349,20 +339,14 @@ def load_network(
         return
     # The weights of the encoder that made the cache may be beside the LSTMs.
     load_hdf5(weight_file, weight_table(None, network.stacks), also=ENCODER_GROUPS)
-    _load_table(network.encoder, embedding_file)
+    load_table(network.encoder, embedding_file)
 
 
-def load_cache(file: PathLike, n_tokens: int, projection_dim: int) -> WordEmbedding:
-    """A token cache, read from its file.
+def load_table(table: Encoder, file: PathLike) -> None:
+    """Load a token cache, or the table of a model of words, from its file.
 
     Raises:
         FileNotFoundError, InputError: see `bilm.weights.load_hdf5`.
     """
-    cache = WordEmbedding(n_tokens, projection_dim, name="cache")
-    _load_table(cache, file)
-    return cache
-
-
-def _load_table(table: Encoder, file: PathLike) -> None:
     # The file may hold a whole model besides.
     load_hdf5(file, weight_table(table, ()), also=(*ENCODER_GROUPS, *LSTM_GROUPS))
