@@ -95,18 +95,12 @@ def _as_tokens(sentence: Any, number: int) -> Tokens:
 
 
 class Block(NamedTuple):
-    """All layers of some positions, in one direction's half of the vectors.
+    """All layers of some positions, in one direction's half of the vectors."""
 
-    Attributes:
-        start, stop: the positions, words counted from 0.
-        columns: the direction's part of the last axis.
-        layers: float32 (n_layers + 1, stop - start, projection_dim).
-    """
-
-    start: int
+    start: int  # the positions, words counted from 0
     stop: int
-    columns: slice
-    layers: np.ndarray
+    columns: slice  # the direction's part of the last axis
+    layers: np.ndarray  # float32 (n_layers + 1, stop - start, projection_dim)
 
 
 class CorpusEncoder:
@@ -121,8 +115,8 @@ class CorpusEncoder:
         kept_bytes: of the vectors of distinct words; with more, all are forgotten.
 
     Attributes:
-        window_tokens: as above.
-        chunk_tokens: tokens of a long sentence that are computed at a time.
+        window_tokens: as above; can be set.
+        chunk_tokens: tokens of a long sentence that are computed at a time; can be set.
     """
 
     def __init__(
@@ -247,12 +241,9 @@ def _specs(values: Any) -> Any:
 
 
 def _chunk_function(network: BiLM) -> Callable[..., tuple[list[tf.Tensor], tuple[States, ...]]]:
-    """Both directions over a chunk of one sentence.
-
-    The function takes of each direction the tokens (time, projection_dim) that it reads, and its
-    states; it returns of each direction the token layer and the stack's, (n_layers + 1, time,
-    projection_dim), in the order of its reading, and the new states.
-    """
+    """Both directions over a chunk of one sentence: from the tokens (time, projection_dim) that
+    each reads, and its states, to its layers (n_layers + 1, time, projection_dim) in the order of
+    its reading, the token layer first, and the new states."""
     dim = network.stacks[0].options.projection_dim
     signature = [
         [tf.TensorSpec((None, dim), tf.float32)] * len(network.stacks),
@@ -315,19 +306,12 @@ class EncodedWords:
 
 
 class PackedSentences(NamedTuple):
-    """Where sentences lie.
+    """Where sentences lie."""
 
-    Attributes:
-        lengths: int64 (sentences,), words of each, 1 or more.
-        shape: (steps, rows) of the batch; the last positions of some rows are empty.
-        rows: int64 (sentences,), the row of each sentence.
-        starts: int64 (sentences,), its first position in that row.
-    """
-
-    lengths: np.ndarray
-    shape: tuple[int, int]
-    rows: np.ndarray
-    starts: np.ndarray
+    lengths: np.ndarray  # int64 (sentences,), words of each, 1 or more
+    shape: tuple[int, int]  # (steps, rows) of the batch; the last positions of some rows are empty
+    rows: np.ndarray  # int64 (sentences,), the row of each sentence
+    starts: np.ndarray  # int64 (sentences,), its first position in that row
 
     @classmethod
     def pack(cls, lengths: np.ndarray, n_rows: int) -> PackedSentences:
@@ -345,12 +329,8 @@ class PackedSentences(NamedTuple):
         return cls(lengths, (max(filled)[0], n_rows), rows, starts)
 
     def ids(self, words: np.ndarray, n_directions: int) -> np.ndarray:
-        """What each direction reads: int32 (n_directions, steps, rows), 0 past a row's end.
-
-        Args:
-            words: int32 (words,), numbers of those of all sentences, one after the other.
-            n_directions: 1 or 2.
-        """
+        """What each direction reads: int32 (n_directions, steps, rows), 0 past a row's end; `words`
+        are those of all sentences, one after the other."""
         lengths, n_rows = self.lengths, self.shape[1]
         before, length = (np.repeat(x, lengths) for x in (np.cumsum(lengths) - lengths, lengths))
         number = np.arange(len(words)) - before  # of the word in its sentence
@@ -371,7 +351,7 @@ class PackedSentences(NamedTuple):
     def layers(
         self, number: int, tokens: np.ndarray, outputs: Sequence[Sequence[np.ndarray]]
     ) -> np.ndarray:
-        """All layers of one sentence: (n_layers + 1, words, n_directions * projection_dim).
+        """All layers of a sentence: (n_layers + 1, words, n_directions * projection_dim).
 
         Args:
             number: which one.
@@ -423,8 +403,7 @@ class PackedRunner:
         self._most_steps = n_steps + _MORE_STEPS
         self.longest = longest
         self.window_tokens = self._most_rows * n_steps
-        self._plain = self._function(Mode.INFERENCE)
-        self._compiled = self._function(mode)
+        self._plain, self._compiled = self._function(Mode.INFERENCE), self._function(mode)
         self._min_rows = compiled_rows
         self._compiled_rows: set[int] = set()
         self._most_words = 2048
@@ -469,9 +448,8 @@ class PackedRunner:
         """The layers of each direction.
 
         Args:
-            words: vectors float32 (n, projection_dim) of `<S>`, of `</S>` and of the distinct
-                words; ids int32 (words,), the row of each word of all sentences, one after the
-                other.
+            words: vectors of `<S>`, of `</S>` and of the distinct words; ids int32 (words,), those
+                of all sentences, one after the other.
             sentences: where they lie.
             is_full: more text follows, so that a compilation pays.
 

@@ -43,22 +43,14 @@ CHARACTERS, TABLE, CACHE, CACHE_AND_CHARACTERS = (
 
 
 class WordSource(NamedTuple):
-    """Where the vectors of a model's words come from.
+    """Where the vectors of a model's words come from."""
 
-    Attributes:
-        kind: CHARACTERS, TABLE, CACHE or CACHE_AND_CHARACTERS.
-        options: the model's.
-        weight_file: its weights.
-        table_file: the file of the table or of the cache; None for CHARACTERS.
-        vocab_file: its words.
-        vocabulary: the words by its rows; None for CHARACTERS, and for a TABLE without a file.
-    """
-
-    kind: str
+    kind: str  # CHARACTERS, TABLE, CACHE or CACHE_AND_CHARACTERS
     options: Options
     weight_file: PathLike
-    table_file: PathLike | None = None
-    vocab_file: PathLike | None = None
+    table_file: PathLike | None = None  # of the table or of the cache; None for CHARACTERS
+    vocab_file: PathLike | None = None  # its words
+    # The words by its rows; None for CHARACTERS, and for a TABLE without a file.
     vocabulary: Vocabulary | None = None
 
     @property
@@ -137,8 +129,6 @@ def find_words(
     """Where the vectors of words come from, as the files say.
 
     Args:
-        options: the sizes.
-        weight_file: the weights.
         vocab_file: the vocabulary of a model of words, or of a token cache.
         embedding_weight_file: a token cache, in place of the character encoder or before it; or
             the table of a model of words.
@@ -173,12 +163,8 @@ def find_words(
 class CachedWords:
     """A token encoder that looks words up and encodes the others from their characters.
 
-    Call arguments:
-        ids: int32 (n, 1 + max_characters_per_token): the cache's row + 1, 0 for a word that it
-            does not have; then the character ids + 1.
-
-    Returns:
-        float32 (n, projection_dim).
+    It takes int32 (n, 1 + max_characters_per_token): the cache's row + 1, 0 for a word that it
+    does not have; then the character ids + 1.
     """
 
     def __init__(self, cache: WordEmbedding, characters: Encoder) -> None:
@@ -187,7 +173,7 @@ class CachedWords:
         self.weights = [*cache.weights, *characters.weights]
 
     def __call__(self, ids: tf.Tensor) -> tf.Tensor:
-        """The words' vectors."""
+        """The words' vectors: float32 (n, projection_dim)."""
         outside = tf.where(ids[:, 0] == 0)  # (words outside, 1)
         encoded = self.characters(tf.gather_nd(ids[:, 1:], outside))
         return tf.tensor_scatter_nd_update(self.cache(ids[:, 0]), outside, encoded)
@@ -247,21 +233,12 @@ class WordVectors(keras.layers.Layer):
             )
 
     def call(self, words: tf.Tensor, encoder: Encoder) -> tf.Tensor:
-        """The vectors of words.
-
-        Args:
-            words: string, of any shape; each distinct word is encoded once.
-            encoder: the language model's own.
-
-        Returns:
-            float32, the shape of `words` + (projection_dim,).
-        """
+        """The vectors of words of any shape by the language model's encoder, which encodes each
+        distinct word once: float32, the shape of `words` + (projection_dim,)."""
         distinct, index = tf.unique(tf.reshape(words, [-1]))
         vectors = self._encode(distinct, encoder)  # (distinct words, projection_dim)
-        shape = tf.concat([tf.shape(words), tf.shape(vectors)[1:]], 0)
-        # (all words, projection_dim) -> the shape of `words` again
-        laid_out = tf.reshape(tf.gather(vectors, index), shape)
-        return tf.ensure_shape(laid_out, (*words.shape, vectors.shape[-1]))
+        # (words,) -> the shape of `words` again
+        return tf.gather(vectors, tf.reshape(index, tf.shape(words)))
 
     def _encode(self, words: tf.Tensor, encoder: Encoder) -> tf.Tensor:
         if self.words is None:
