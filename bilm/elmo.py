@@ -12,6 +12,7 @@ Within one's own TensorFlow or Keras model, `weight_layers` mixes the layers tha
 
 from __future__ import annotations
 
+import functools
 import itertools
 import zlib
 from collections import deque
@@ -181,7 +182,8 @@ class ELMo:
         if pooling not in (None, "mean", "max"):
             raise InputError(f"pooling: None, 'mean' or 'max' is expected, not {pooling!r}.")
         choice = LayerChoice(layers, self.n_layers)
-        job = _Job(choice, pooling, batch_size, new_array or _in_memory)
+        in_memory = functools.partial(np.empty, dtype=np.float32)
+        job = _Job(choice, pooling, batch_size, new_array or in_memory)
         return self._encode_iter(sentences, job, with_ids, show_progress)
 
     def _encode_iter(
@@ -215,25 +217,21 @@ class ELMo:
                     yield job.finish(job.choice(layers))
 
     def _long_sentence(self, sentence: Tokens, job: _Job) -> Any:
-        shape: tuple[int, ...] = (len(sentence), self.dim)
-        if job.choice.keeps_layers or job.choice.normalises:
-            shape = (self.n_layers, *shape)
-        if job.choice.normalises:
+        choice, blocks = job.choice, self.corpus.blocks(sentence)
+        middle = (self.n_layers,) if choice.keeps_layers or choice.normalises else ()
+        shape = (*middle, len(sentence), self.dim)
+        if choice.normalises:
             whole = np.empty(shape, np.float32)
-            for block in self.corpus.blocks(sentence):
+            for block in blocks:
                 whole[:, block.start : block.stop, block.columns] = block.layers
-            return job.finish(job.choice(whole))
-        if job.pooling is None:
-            result = job.new_array(shape)
-            for block in self.corpus.blocks(sentence):
-                vectors = job.choice(block.layers)
-                result[..., block.start : block.stop, block.columns] = vectors
-            return result
-        half = (*shape[:-2], self.options.lstm.projection_dim)
-        pools = [_Pool(job.pooling) for _ in range(self.options.n_directions)]
-        for block in self.corpus.blocks(sentence):
-            pools[block.columns.start // half[-1]].add(job.choice(block.layers))
-        return np.concatenate([pool.result(half) for pool in pools], axis=-1)
+            return job.finish(choice(whole))
+        if job.pooling is not None:
+            parts = ((block.columns, choice(block.layers)) for block in blocks)
+            return job.pool(parts, len(sentence), (*middle, self.dim))
+        result = job.new_array(shape)
+        for block in blocks:
+            result[..., block.start : block.stop, block.columns] = choice(block.layers)
+        return result
 
     def fingerprint(self) -> str:
         """A short text that differs for models with different options or weights."""
@@ -243,10 +241,6 @@ class ELMo:
             for variable in layer.weights:
                 value = zlib.crc32(variable.numpy().tobytes(), value)
         return f"{value:08x}"
-
-
-def _in_memory(shape: tuple[int, ...]) -> np.ndarray:
-    return np.empty(shape, np.float32)
 
 
 class _Job(NamedTuple):
@@ -261,36 +255,24 @@ class _Job(NamedTuple):
         """Pool the vectors of a sentence, if that is wanted."""
         if self.pooling is None:
             return vectors
-        pool = _Pool(self.pooling)
-        pool.add(vectors)
-        return pool.result((*vectors.shape[:-2], vectors.shape[-1]))
+        *middle, n_tokens, dim = vectors.shape
+        return self.pool([(slice(None), vectors)], n_tokens, (*middle, dim))
 
-
-class _Pool:
-    """One vector of many, which are given in parts: their mean, or their maximum."""
-
-    def __init__(self, pooling: str) -> None:
-        self._is_mean = pooling == "mean"
-        self._value: np.ndarray | None = None
-        self._n = 0
-
-    def add(self, vectors: np.ndarray) -> None:
-        """Take in vectors, float32 (..., tokens, dim); there may be none."""
-        n = vectors.shape[-2]
-        if not n:
-            return
-        # The sum in float64, so that a million tokens add up.
-        new = vectors.sum(axis=-2, dtype=np.float64) if self._is_mean else vectors.max(axis=-2)
-        if self._value is not None:
-            new = (np.add if self._is_mean else np.maximum)(self._value, new)
-        self._value = new
-        self._n += n
-
-    def result(self, shape: tuple[int, ...]) -> np.ndarray:
-        """The one vector, float32 of `shape` (..., dim); zeros if there were no tokens."""
-        if self._value is None:
+    def pool(
+        self, parts: Iterable[tuple[slice, np.ndarray]], n_tokens: int, shape: tuple[int, ...]
+    ) -> np.ndarray:
+        """One vector (..., dim) of many, which come in parts: columns, (..., tokens, columns)."""
+        if not n_tokens:
             return np.zeros(shape, np.float32)
-        return (self._value / self._n if self._is_mean else self._value).astype(np.float32)
+        is_mean = self.pooling == "mean"
+        # In float64, so that a million tokens add up.
+        value = np.full(shape, 0.0 if is_mean else -np.inf)
+        for columns, vectors in parts:
+            if is_mean:
+                value[..., columns] += vectors.sum(axis=-2, dtype=np.float64)
+            else:
+                value[..., columns] = np.maximum(value[..., columns], vectors.max(axis=-2))
+        return (value / n_tokens if is_mean else value).astype(np.float32)
 
 
 class PaddedVectors(NamedTuple):

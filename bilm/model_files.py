@@ -34,23 +34,14 @@ _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 class ModelFiles(NamedTuple):
-    """The files of a model.
+    """The files of a model."""
 
-    Attributes:
-        options: path of options.json, or its contents: of a checkpoint the options of the
-            training, of weights those for inference.
-        weights: path of the HDF5 weights, or prefix of the checkpoint.
-        vocabulary: path of the vocabulary; None if there is none, which models of characters do
-            without.
-        source: what the user named, for messages.
-        is_checkpoint: which of both `weights` is.
-    """
-
+    # options.json or its contents: of a checkpoint those of the training, else for inference.
     options: OptionsSource
-    weights: PathLike
-    vocabulary: PathLike | None
-    source: str
-    is_checkpoint: bool = False
+    weights: PathLike  # the HDF5 weights, or prefix of the checkpoint
+    vocabulary: PathLike | None  # None if there is none, which models of characters do without
+    source: str  # what the user named, for messages
+    is_checkpoint: bool = False  # which of both `weights` is
 
     def read_options(self) -> Options:
         """Read and check the options.

@@ -33,13 +33,7 @@ from bilm.weights import Encoder, Weight, weight_table
 class Texts(NamedTuple):
     """What the directions read, each in its own order, and where texts are in the rows.
 
-    Attributes:
-        inputs: of each direction float32 (time, batch, projection_dim), or a `WordLookup`.
-        states: of each direction, before the first step.
-        mask: bool (time, batch), False at padding; None: every position counts.
-        resets: of each direction bool (time, batch), True where a text begins; None: nowhere.
-        initial: of each direction the states in which texts begin; None: `states`.
-        n_steps: int32 (); of `Mode.COMPILED_LOOP`: the steps that count.
+    All but `mask` and `n_steps` is a sequence of each direction's own; see `LSTMStack`.
     """
 
     inputs: Sequence[tf.Tensor | WordLookup]

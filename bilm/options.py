@@ -57,12 +57,7 @@ _FRACTION = _Rule("from 0 to 1", lambda value: _is_number(value) and 0 <= value 
 _DROPOUT = _Rule("from 0 to below 1", lambda value: _is_number(value) and 0 <= value < 1)
 _ACTIVATION = _Rule(" or ".join(ACTIVATIONS), lambda value: value in ACTIVATIONS)
 _OBJECT = _Rule("a JSON object", lambda value: isinstance(value, Mapping))
-_PAIRS = _Rule(
-    "a list of [width, number]",
-    lambda value: (
-        isinstance(value, list | tuple) and all(isinstance(p, list | tuple) for p in value)
-    ),
-)
+_PAIRS = _Rule("a list of [width, number]", _are_lists)
 
 
 def _option(rule: _Rule, default: Any = dataclasses.MISSING) -> Any:

@@ -176,9 +176,7 @@ class Predictor:
             source: see `bilm.model_files`: a folder of checkpoints or a checkpoint, ours or the
                 original's; or weights that hold the softmax (`bilm dump --with_softmax`).
             vocab_file: overrides the vocabulary that is with the model.
-            precision: "float32", or "bfloat16" for products in bfloat16.
-            warm_up: a text file, or sentences, after which each sentence begins in place of zero
-                states; for models that were trained without resets, see `bilm.warm_up`.
+            precision, warm_up: as for `ELMo.from_pretrained`.
 
         Raises:
             FileNotFoundError: a file does not exist.
@@ -391,15 +389,8 @@ class Predictor:
 
 
 class _LikeliestWords:
-    """Runs the softmax at positions of sentences.
-
-    Args:
-        softmax: of the model.
-        vocabulary: its words.
-        n: how many words are wanted.
-        directions: which count, of (0, 1): forward, backward.
-        prior: exponent of p(word) that the product is divided by.
-    """
+    """Finds the `n` likeliest words at positions, by the product of `directions` divided by p(word)
+    to the power of `prior`."""
 
     def __init__(
         self,
@@ -427,13 +418,8 @@ class _LikeliestWords:
     def at(
         self, hidden: np.ndarray, positions: Sequence[int], tokens: Tokens
     ) -> Iterator[Substitutes]:
-        """The substitutes at positions.
-
-        Args:
-            hidden: float32 (positions, projection_dim), summed over the directions that count.
-            positions: for the results.
-            tokens: those that are there.
-        """
+        """The substitutes at positions, from what the softmax reads there (see `_hidden`), and the
+        tokens that are there."""
         vocabulary = self._vocabulary
         targets = vocabulary.word_ids(tokens)
         for start in range(0, len(positions), _POSITIONS_AT_ONCE):

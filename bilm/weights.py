@@ -39,19 +39,13 @@ TRAINING = "training"
 
 @dataclass(frozen=True)
 class Weight:
-    """A variable and its names.
-
-    Attributes:
-        variable: a Keras variable.
-        dataset: its HDF5 dataset; None for the softmax, which published files do not hold (see
-            `with_softmax_datasets`).
-        checkpoint: its name in a checkpoint.
-        odd_dataset: the name under which the original dumped it when it could not load it again.
-    """
+    """A Keras variable and its names."""
 
     variable: Any
+    # In HDF5; None for the softmax, which published files do not hold: `with_softmax_datasets`.
     dataset: str | None
     checkpoint: str
+    # In HDF5, where the original dumped it under a name from which it could not load it again.
     odd_dataset: str | None = None
 
 
@@ -105,11 +99,12 @@ def _encoder_weights(encoder: Encoder) -> Iterator[Weight]:
 
 
 def _lstm_weights(stack: LSTMStack, direction: int, n_directions: int) -> Iterator[Weight]:
-    n_layers = len(stack.layer_weights)
     # TF1 left out what there was only one of: the direction's scope, and the cell's number.
     scope = f"RNN_{direction}/rnn" if n_directions > 1 else "rnn"
+    has_one = len(stack.layer_weights) == 1
     for i, layer in enumerate(stack.layer_weights):
-        cell = f"multi_rnn_cell/cell_{i}/lstm_cell" if n_layers > 1 else "lstm_cell"
+        cell = "lstm_cell" if has_one else f"multi_rnn_cell/cell_{i}/lstm_cell"
+        odd_cell = "LSTMCell" if has_one else f"MultiRNNCell/Cell{i}/LSTMCell"
         for variable, name, tf1_name in (
             (layer.kernel, "W_0", "kernel"),
             (layer.bias, "B", "bias"),
@@ -117,18 +112,13 @@ def _lstm_weights(stack: LSTMStack, direction: int, n_directions: int) -> Iterat
         ):
             if variable is None:
                 continue
+            odd = None
+            if n_directions == 1:  # the original renamed neither the scope nor what is below it
+                odd = f"rnn/{odd_cell}/{tf1_name}"
+            elif has_one:
+                odd = f"RNN_{direction}/RNN/{odd_cell}/{name}"
             dataset = f"RNN_{direction}/RNN/MultiRNNCell/Cell{i}/LSTMCell/{name}"
-            checkpoint = f"lm/{scope}/{cell}/{tf1_name}"
-            yield Weight(
-                variable, dataset, checkpoint, _odd_dataset(scope, i, n_layers, name, tf1_name)
-            )
-
-
-def _odd_dataset(scope: str, i: int, n_layers: int, name: str, tf1_name: str) -> str | None:
-    cell = f"MultiRNNCell/Cell{i}/LSTMCell" if n_layers > 1 else "LSTMCell"
-    if scope == "rnn":  # the original renamed neither this nor the weights below it
-        return f"rnn/{cell}/{tf1_name}"
-    return f"{scope.replace('rnn', 'RNN')}/{cell}/{name}" if n_layers == 1 else None
+            yield Weight(variable, dataset, f"lm/{scope}/{cell}/{tf1_name}", odd)
 
 
 def load_hdf5(path: PathLike, table: Sequence[Weight], also: Iterable[str] = ()) -> None:
@@ -243,14 +233,8 @@ def save_hdf5(
     texts: Mapping[str, np.ndarray] | None = None,
     training: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write an HDF5 file, whole or not at all.
-
-    Args:
-        values: float32 datasets.
-        words: a vocabulary.
-        texts: uint8 datasets.
-        training: how the model was trained, see `read_training`.
-    """
+    """Write float32 `values`, a vocabulary, uint8 `texts`, and how the model was trained (see
+    `read_training`), whole or not at all."""
     with atomic_write(path) as temporary, h5py.File(temporary, "w") as file:
         for name, value in values.items():
             file.create_dataset(name, data=np.asarray(value, np.float32))

@@ -281,42 +281,32 @@ class SentenceKeys:
         self._groups: set[str] = set()
 
     def is_new(self, sentence: str, where: str) -> bool:
-        """Whether a sentence comes for the first time.
-
-        Args:
-            where: the file and line, for messages.
+        """Whether a sentence comes for the first time; `where` names it in messages.
 
         Raises:
             InputError: the sentence cannot be a name, or not beside another one's.
         """
-        if self._taken.get(sentence) == sentence:
+        steps = [sentence]
+        if self._paths:
+            steps = [step for step in sentence.split("/") if step not in ("", ".")]
+        name = "/".join(steps)
+        groups = {"/".join(steps[:n]) for n in range(1, len(steps))}
+        if self._taken.get(name) == sentence:
             return False
         if "\0" in sentence or len(sentence.encode()) > _LONGEST_KEY:
-            raise self._refusal(
-                sentence, where, f"names have at most {_LONGEST_KEY} bytes, none of 0"
-            )
-        if not self._paths:
-            self._taken[sentence] = sentence
+            reason = f"names have at most {_LONGEST_KEY} bytes, none of 0"
+        elif not steps:
+            reason = "in HDF5 it names the file itself"
+        elif name in self._taken or name in self._groups:
+            reason = "in HDF5 another sentence has this name or group"
+        elif not groups.isdisjoint(self._taken):
+            reason = "in HDF5 another sentence has the name before a /"
+        else:
+            self._taken[name] = sentence
+            self._groups |= groups
             return True
-        steps = [step for step in sentence.split("/") if step not in ("", ".")]
-        name = "/".join(steps)
-        if not steps:
-            raise self._refusal(sentence, where, "in HDF5 it names the file itself")
-        groups = {"/".join(steps[:n]) for n in range(1, len(steps))}
-        other = self._taken.get(name)
-        if other == sentence:
-            return False
-        if other is not None or name in self._groups:
-            raise self._refusal(sentence, where, "in HDF5 another sentence has this name or group")
-        if not groups.isdisjoint(self._taken):
-            raise self._refusal(sentence, where, "in HDF5 another sentence has the name before a /")
-        self._taken[name] = sentence
-        self._groups |= groups
-        return True
-
-    def _refusal(self, sentence: str, where: str, reason: str) -> InputError:
         shown = sentence if len(sentence) < 80 else f"{sentence[:77]}..."
-        return InputError(
+        raise InputError(
             f"{where}: {shown!r} cannot be a key: {reason}. Keys that are line numbers (the "
             "default) are always possible."
         )

@@ -74,19 +74,14 @@ class Clips(NamedTuple):
 
 
 class Boundaries(NamedTuple):
-    """Where texts are in the rows of a batch.
+    """Where texts are in the rows of a batch."""
 
-    Attributes:
-        mask: bool (time, batch); where False the output is zeros and the state stays. None: all
-            True.
-        resets: bool (time, batch); where True a text begins: the state before the step is
-            `initial`, whatever came before. None: all False.
-        initial: the state in which texts begin, (batch, ...) or (1, ...); None: the state before
-            the first step. No gradient reaches it.
-    """
-
+    # Bool (time, batch); where False the output is zeros and the state stays. None: all True.
     mask: Any = None
+    # Bool (time, batch); where True a text begins: the state before the step is `initial`,
+    # whatever came before. None: all False.
     resets: Any = None
+    # (batch, ...) or (1, ...); None: the state before the first step. No gradient reaches it.
     initial: LSTMState | None = None
 
 

@@ -141,19 +141,12 @@ def _log_sum_gradient(
 
 
 class Likeliest(NamedTuple):
-    """The likeliest words at n positions.
+    """The likeliest words at n positions."""
 
-    Attributes:
-        ids: int32 (n, k), the likeliest word first; of equal ones the lower id.
-        log_probabilities: float32 (n, k), nats.
-        of_targets: float32 (n,), log-probabilities of given words.
-        ranks: int32 (n,), how many words are likelier than the given one.
-    """
-
-    ids: tf.Tensor
-    log_probabilities: tf.Tensor
-    of_targets: tf.Tensor
-    ranks: tf.Tensor
+    ids: tf.Tensor  # int32 (n, k), the likeliest word first; of equal ones the lower id
+    log_probabilities: tf.Tensor  # float32 (n, k), nats
+    of_targets: tf.Tensor  # float32 (n,), log-probabilities of given words
+    ranks: tf.Tensor  # int32 (n,), how many words are likelier than the given one
 
 
 def likeliest_words(

@@ -24,28 +24,19 @@ States = tuple[LSTMState, ...]
 
 
 class BatchSlice(NamedTuple):
-    """Some of the rows of a batch that is divided among devices.
+    """Some of the rows of a batch that is divided among devices."""
 
-    Attributes:
-        first: number of the first of them.
-        total: rows of the whole batch.
-    """
-
-    first: int
-    total: int
+    first: int  # number of the first of them
+    total: int  # rows of the whole batch
 
 
 @dataclass(frozen=True)
 class Dropout:
-    """The random numbers of dropout.
+    """The random numbers of dropout."""
 
-    Attributes:
-        seed: int64 (2,). It determines, with the place in the network, what is dropped.
-        rows: which rows of a larger batch the inputs are, so that a row is dropped alike
-            wherever it is; None: the whole batch.
-    """
-
-    seed: Any
+    seed: Any  # int64 (2,); it determines, with the place in the network, what is dropped
+    # Which rows of a larger batch the inputs are, so that a row is dropped alike wherever it is;
+    # None: the whole batch.
     rows: BatchSlice | None = None
 
     def apply(self, x: tf.Tensor, rate: float, layer: int) -> tf.Tensor:
@@ -125,18 +116,11 @@ class LSTMStack(keras.layers.Layer):
         return LSTMWeights(**({"projection": None} | added))
 
     def _add_initial(self, i: int) -> LSTMState:
-        sizes = self.options.dim, self.options.projection_dim
-        return LSTMState(
-            *(
-                self.add_weight(
-                    name=f"layer_{i}_initial_{name}",
-                    shape=(1, size),
-                    initializer="zeros",
-                    trainable=False,
-                )
-                for name, size in zip(LSTMState._fields, sizes, strict=True)
-            )
-        )
+        def add(name: str, size: int) -> Any:
+            name = f"layer_{i}_initial_{name}"
+            return self.add_weight(name=name, shape=(1, size), initializer="zeros", trainable=False)
+
+        return LSTMState(add("c", self.options.dim), add("h", self.options.projection_dim))
 
     def initial_states(self) -> States:
         """The states in which texts begin, (1, ...) for all rows: zeros, unless a warm-up set
@@ -169,17 +153,9 @@ class LSTMStack(keras.layers.Layer):
         if mode is Mode.COMPILED_LOOP:
             return _xla_layers(self.options)(inputs, weights, states, boundaries, n_steps)
         inputs = inputs.looked_up() if isinstance(inputs, WordLookup) else inputs
-        return run_layers(
-            inputs,
-            weights,
-            states,
-            boundaries,
-            functools.partial(
-                projected_lstm, clips=_clips(self.options), mode=mode, precision=self.precision
-            ),
-            self.options,
-            drop,
-        )
+        clips, precision = _clips(self.options), self.precision
+        run = functools.partial(projected_lstm, clips=clips, mode=mode, precision=precision)
+        return run_layers(inputs, weights, states, boundaries, run, self.options, drop)
 
 
 def run_layers(

@@ -120,16 +120,12 @@ class _StepMasks(NamedTuple):
     def output(self, new: tf.Tensor) -> tf.Tensor:
         return new if self.mask is None else tf.where(self.mask, new, tf.zeros_like(new))
 
-    def c(self, old: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
-        return self._state(old, new, self.initial and self.initial.c)
-
-    def h(self, old: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
-        return self._state(old, new, self.initial and self.initial.h)
-
-    def _state(self, old: tf.Tensor, new: tf.Tensor, initial: tf.Tensor | None) -> tf.Tensor:
+    def state(self, part: str, old: tf.Tensor, new: tf.Tensor) -> tf.Tensor:
         if self.mask is not None:
             new = tf.where(self.mask, new, old)
-        return new if self.resets_after is None else tf.where(self.resets_after, initial, new)
+        if self.resets_after is None:
+            return new
+        return tf.where(self.resets_after, getattr(self.initial, part), new)
 
 
 def _by_step(mask: tf.Tensor | None) -> tf.Tensor | None:
@@ -142,7 +138,7 @@ def _cell(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The new cell state, and what is projected; z (4 * dim, batch), bias (4 * dim, 1)."""
     new_c, m = cell(tf.split(tf.cast(z, tf.float32) + bias, 4, axis=0), c, clip)
-    return masks.c(c, new_c), tf.cast(m, z.dtype)
+    return masks.state("c", c, new_c), tf.cast(m, z.dtype)
 
 
 def _output(
@@ -150,7 +146,7 @@ def _output(
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The output and the new recurrent state from the projection; both (hidden_dim, batch)."""
     new_h = clipped(tf.cast(p, tf.float32), clip)
-    return masks.output(new_h), masks.h(h, new_h)
+    return masks.output(new_h), masks.state("h", h, new_h)
 
 
 def _cell_gradient(

@@ -26,17 +26,11 @@ _ROWS_AT_ONCE = 320
 
 
 class Negatives(NamedTuple):
-    """The sampled classes of one direction and step.
+    """The sampled classes of one direction and step."""
 
-    Attributes:
-        ids: int32 (n_samples,), distinct, in rising order.
-        log_expected: float32 (n_samples,), logarithm of each one's expected count in the sample.
-        n_tries: float32 scalar, draws that it took to find so many distinct ones.
-    """
-
-    ids: tf.Tensor
-    log_expected: tf.Tensor
-    n_tries: tf.Tensor
+    ids: tf.Tensor  # int32 (n_samples,), distinct, in rising order
+    log_expected: tf.Tensor  # float32 (n_samples,), log of each one's expected count in the sample
+    n_tries: tf.Tensor  # float32 (), draws that it took to find so many distinct ones
 
 
 class Softmax(keras.layers.Layer):
@@ -75,15 +69,8 @@ class Softmax(keras.layers.Layer):
         self.built = True
 
     def full_losses(self, hidden: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-        """-log p(target | hidden) over the whole vocabulary.
-
-        Args:
-            hidden: float32 (n, projection_dim).
-            targets: int32 (n,).
-
-        Returns:
-            float32 (n,), nats.
-        """
+        """-log p(target | hidden) over the whole vocabulary, float32 (n,) in nats, from `hidden`
+        float32 (n, projection_dim) and `targets` int32 (n,)."""
         W, b = tf.convert_to_tensor(self.W), tf.convert_to_tensor(self.b)
         return full_cross_entropy(hidden, W, b, targets, self.precision)
 

@@ -30,14 +30,9 @@ ACTIVATIONS = {"relu": tf.nn.relu, "tanh": tf.tanh}
 
 
 def lookup(table: tf.Tensor | tf.Variable, ids: tf.Tensor) -> tf.Tensor:
-    """Rows of `table` for ids counted from 1; id 0 is the mask and gives zeros.
+    """Rows of `table` (n, dim) for ids counted from 1, of any shape: shape of `ids` + (dim,).
 
-    Args:
-        table: (n, dim).
-        ids: integers of any shape, 0..n.
-
-    Returns:
-        shape of `ids` + (dim,).
+    Id 0 is the mask and gives zeros.
     """
     mask = tf.cast(ids > 0, table.dtype)[..., tf.newaxis]
     return tf.gather(table, tf.maximum(ids - 1, 0)) * mask

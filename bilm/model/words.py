@@ -303,9 +303,8 @@ def character_ids(options: Options, weight_file: PathLike) -> WordIds:
 def load_network(
     network: BiLM, weight_file: PathLike, embedding_file: PathLike | None = None
 ) -> None:
-    """Load the layers; the word table from a file of its own, if `embedding_file` names one.
-
-    The states in which texts begin are loaded too, if the weights file holds any.
+    """Load the layers, and the states in which texts begin, if the weights file holds any; the word
+    table from a file of its own, if `embedding_file` names one.
 
     Raises:
         FileNotFoundError, InputError: see `bilm.weights.load_hdf5`.
