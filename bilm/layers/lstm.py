@@ -153,8 +153,8 @@ class LSTMStack(keras.layers.Layer):
         if mode is Mode.COMPILED_LOOP:
             return _xla_layers(self.options)(inputs, weights, states, boundaries, n_steps)
         inputs = inputs.looked_up() if isinstance(inputs, WordLookup) else inputs
-        clips, precision = _clips(self.options), self.precision
-        run = functools.partial(projected_lstm, clips=clips, mode=mode, precision=precision)
+        clips = Clips(self.options.cell_clip, self.options.proj_clip)
+        run = functools.partial(projected_lstm, clips=clips, mode=mode, precision=self.precision)
         return run_layers(inputs, weights, states, boundaries, run, self.options, drop)
 
 
@@ -185,10 +185,6 @@ def run_layers(
     return outputs, tuple(new_states)
 
 
-def _clips(options: LSTMOptions) -> Clips:
-    return Clips(options.cell_clip, options.proj_clip)
-
-
 @functools.cache
 def _xla_layers(options: LSTMOptions) -> Callable[..., tuple[list[tf.Tensor], States]]:
     """All layers of a direction as one program, compiled once for each shape in a process."""
@@ -200,7 +196,8 @@ def _xla_layers(options: LSTMOptions) -> Callable[..., tuple[list[tf.Tensor], St
         boundaries: Sequence[Boundaries],
         n_steps: tf.Tensor,
     ) -> tuple[list[tf.Tensor], States]:
-        run_layer = functools.partial(xla_lstm, clips=_clips(options), n_steps=n_steps)
+        clips = Clips(options.cell_clip, options.proj_clip)
+        run_layer = functools.partial(xla_lstm, clips=clips, n_steps=n_steps)
         return run_layers(inputs, weights, states, boundaries, run_layer, options)
 
     return tf.function(run, jit_compile=True, autograph=False)
