@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _sentences(args: argparse.Namespace, places: Any) -> Iterator[tuple[int, list[str]]]:
     """(line from 0, tokens), each of which has its places."""
-    from bilm.prediction.predictor import find_places
+    from bilm.prediction import find_places
 
     name, lines = "--text", iter([(0, args.text)])
     if args.text is None:

@@ -280,16 +280,15 @@ def _read_dictionary(path: str, n_rows: int, special: Sequence[str]) -> list[str
 
 def _fill_encoder(encoder: DictionaryEncoder, tensors: _Tensors, order: list[int]) -> None:
     """Set the encoder's variables; `order` is that of the characters' rows."""
-    characters = encoder.characters
-    table = tensors.take(_CHARACTER_TABLE, *characters.char_embed.shape)
-    characters.char_embed.assign(table[order])
-    for i, (kernel, bias) in enumerate(characters.convolutions):
+    table = tensors.take(_CHARACTER_TABLE, *encoder.char_embed.shape)
+    encoder.char_embed.assign(table[order])
+    for i, (kernel, bias) in enumerate(encoder.convolutions):
         _, width, dim, number = kernel.shape
         values = tensors.take(f"convolutions.{i}.weight", number, dim, width)
         kernel.assign(values.transpose(2, 1, 0)[np.newaxis])  # (1, width, dim, number)
         bias.assign(tensors.take(f"convolutions.{i}.bias", number))
-    n = characters.options.n_filters
-    for k, highway in enumerate(characters.highways):
+    n = encoder.options.n_filters
+    for k, highway in enumerate(encoder.highways):
         # Rows: n of the transformed part, n of the gate.
         values = tensors.take(f"highways._layers.{k}.weight", 2 * n, n)
         biases = tensors.take(f"highways._layers.{k}.bias", 2 * n)
@@ -307,7 +306,7 @@ def _fill_encoder(encoder: DictionaryEncoder, tensors: _Tensors, order: list[int
     if encoder.W_word is not None:
         encoder.W_word.assign(projection[:word_dim])
     # With a dictionary there is always a projection.
-    kernel, bias = cast(tuple[Any, Any], characters.projection)
+    kernel, bias = cast(tuple[Any, Any], encoder.projection)
     kernel.assign(projection[word_dim:])
     bias.assign(tensors.take("projection.bias", size))
     tensors.require_all_taken()
