@@ -47,35 +47,21 @@ if TYPE_CHECKING:
         train,
     )
 
-_HOME = {
-    "Batcher": "data",
-    "BidirectionalLMDataset": "data",
-    "BidirectionalLanguageModel": "model",
-    "CharacterIds": "layers",
-    "ELMo": "elmo",
-    "ELMoEmbedding": "model",
-    "InputError": "errors",
-    "LMDataset": "data",
-    "LanguageModel": "training",
-    "Options": "options",
-    "PackedVectors": "embedding",
-    "Predictor": "prediction",
-    "ScalarMix": "layers",
-    "TokenBatcher": "data",
-    "UnicodeCharsVocabulary": "data",
-    "Vocabulary": "data",
-    "WordIds": "layers",
-    "dump_bilm_embeddings": "model",
-    "dump_token_embeddings": "model",
-    "dump_weights": "training",
-    "export_saved_model": "serving",
-    "load_options_latest_checkpoint": "training",
-    "load_vocab": "data",
-    "preset": "options",
-    "test": "training",
-    "train": "training",
-    "weight_layers": "elmo",
+# The names of each part of the package that are public here.
+_PUBLIC = {
+    "data": "Batcher BidirectionalLMDataset LMDataset TokenBatcher UnicodeCharsVocabulary "
+    "Vocabulary load_vocab",
+    "elmo": "ELMo weight_layers",
+    "embedding": "PackedVectors",
+    "errors": "InputError",
+    "layers": "CharacterIds ScalarMix WordIds",
+    "model": "BidirectionalLanguageModel ELMoEmbedding dump_bilm_embeddings dump_token_embeddings",
+    "options": "Options preset",
+    "prediction": "Predictor",
+    "serving": "export_saved_model",
+    "training": "LanguageModel dump_weights load_options_latest_checkpoint test train",
 }
+_HOME = {name: part for part, names in _PUBLIC.items() for name in names.split()}
 
 # What saved models may hold.
 _KERAS_LAYERS = (

@@ -85,9 +85,7 @@ def load_options_latest_checkpoint(
 def is_whole(prefix: str, verify: bool = False) -> bool:
     """Whether the index can be read and the data reaches to the end of its last tensor.
 
-    Args:
-        prefix: of a checkpoint.
-        verify: whether all of it is as its checksums say, too.
+    With `verify`, whether all of it is as its checksums say, too.
     """
     try:
         reader = open_checkpoint(prefix)
@@ -119,24 +117,8 @@ def open_checkpoint(path: str) -> Any:
         raise InputError(f"{path}: not a checkpoint, or cut off: {error}") from error
 
 
-def read_tensor(path: str, reader: Any, name: str) -> Any:
-    """A tensor of the checkpoint `path` that `open_checkpoint` gave a reader of.
-
-    Raises:
-        InputError: it is not there, or it is damaged.
-    """
-    try:
-        return reader.get_tensor(name)
-    except _DAMAGED as error:
-        raise InputError(f"{path}: {name} is damaged or cut off: {error}") from error
-
-
 def restore_tensor(path: str, name: str, dtype: tf.DType = tf.float32) -> tf.Tensor:
-    """A tensor of the checkpoint `path`, read once and checked against its checksum.
-
-    Raises:
-        InputError: it is damaged or cut off.
-    """
+    """A tensor of the checkpoint `path`, read once and checked against its checksum."""
     try:
         with tf.device("/cpu:0"):
             return tf.raw_ops.RestoreV2(
@@ -147,7 +129,7 @@ def restore_tensor(path: str, name: str, dtype: tf.DType = tf.float32) -> tf.Ten
 
 
 def read_checkpoint(
-    path: str, shapes: Mapping[str, tuple[int, ...]], also: Sequence[str] = ()
+    path: str, shapes: Mapping[str, tuple[int, ...]], also: Sequence[str]
 ) -> dict[str, np.ndarray]:
     """Read the variables of a checkpoint.
 
@@ -161,23 +143,17 @@ def read_checkpoint(
         InputError: it is damaged, or variables are missing, superfluous or of the wrong shape:
             all of them are named, with both shapes.
     """
-    require_shapes(path, shapes, also)
+    _require_shapes(path, shapes, also)
     return {name: restore_tensor(path, name).numpy() for name in shapes}
 
 
-def load_checkpoint(path: str, targets: Mapping[str, Any], also: Sequence[str] = ()) -> None:
+def load_checkpoint(path: str, targets: Mapping[str, Any], also: Sequence[str]) -> None:
     """Set variables from a checkpoint, in no more memory than they have.
 
-    Args:
-        path: the checkpoint's prefix.
-        targets: name to tf.Variable. When the checkpoint turns out to be damaged, some of them are
-            left without values.
-        also: beginnings of names that may be there and are not read.
-
-    Raises:
-        FileNotFoundError, InputError: as for `read_checkpoint`.
+    Arguments and errors as for `read_checkpoint`, with tf.Variables in place of shapes. When the
+    checkpoint turns out to be damaged, some of them are left without values.
     """
-    require_shapes(path, {name: tuple(v.shape) for name, v in targets.items()}, also)
+    _require_shapes(path, {name: tuple(v.shape) for name, v in targets.items()}, also)
     for name, variable in targets.items():
         if isinstance(variable, tf.distribute.DistributedValues):
             variable.assign(restore_tensor(path, name))
@@ -191,21 +167,16 @@ def _replace(variable: tf.Variable, value: tf.Tensor) -> None:
     tf.raw_ops.AssignVariableOp(resource=variable.handle, value=value, validate_shape=False)
 
 
-def require_shapes(
-    path: str, shapes: Mapping[str, tuple[int, ...]], also: Sequence[str] = ()
-) -> None:
-    """Check that a checkpoint holds variables of these shapes, and no others.
-
-    Arguments and errors as for `read_checkpoint`; the values are not read.
-    """
+def _require_shapes(path: str, shapes: Mapping[str, tuple[int, ...]], also: Sequence[str]) -> None:
+    """Check that a checkpoint holds variables of these shapes, and no others."""
     reader = open_checkpoint(path)
     stored = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
     problems = []
     for name, shape in shapes.items():
         if name not in stored:
-            problems.append(f"{name}: missing, shape {tuple(shape)} is expected")
-        elif stored[name] != tuple(shape):
-            problems.append(f"{name}: shape {tuple(shape)} is expected, not {stored[name]}")
+            problems.append(f"{name}: missing, shape {shape} is expected")
+        elif stored[name] != shape:
+            problems.append(f"{name}: shape {shape} is expected, not {stored[name]}")
     for name in sorted(set(stored) - set(shapes)):
         if not name.startswith(tuple(also)):
             problems.append(f"{name}: superfluous, shape {stored[name]}")

@@ -12,6 +12,7 @@ Within one's own TensorFlow or Keras model, `weight_layers` mixes the layers tha
 
 from __future__ import annotations
 
+import functools
 import itertools
 import zlib
 from collections import deque
@@ -22,12 +23,10 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data import Vocabulary
-from bilm.embedding.corpus import CorpusEncoder, Tokens
-from bilm.embedding.layer_choice import LayerChoice, Layers, Pool, check_pooling
-from bilm.embedding.sentence_forms import check_stream, padded, ragged, read_stream
+from bilm.embedding.corpus import CorpusEncoder, Tokens, check_stream, read_stream
 from bilm.errors import InputError
 from bilm.files import PathLike
-from bilm.layers import ScalarMix
+from bilm.layers.scalar_mix import LayerChoice, Layers, ScalarMix
 from bilm.model.words import WordSource, find_words
 from bilm.model_files import ModelSource, open_model
 from bilm.progress import ShowProgress, encoding_progress
@@ -150,7 +149,7 @@ class ELMo:
         )
         if output == "list":
             return list(results)
-        as_one = padded if output == "padded" else ragged
+        as_one = _padded if output == "padded" else _ragged
         return as_one(list(results), self.dim, self.n_layers if layers == "all" else None)
 
     def encode_iter(
@@ -180,8 +179,11 @@ class ELMo:
             InputError: as for `encode`; the arguments are checked at once, sentences as they come.
         """
         check_stream(sentences, batch_size)
+        if pooling not in (None, "mean", "max"):
+            raise InputError(f"pooling: None, 'mean' or 'max' is expected, not {pooling!r}.")
         choice = LayerChoice(layers, self.n_layers)
-        job = _Job(choice, check_pooling(pooling), batch_size, new_array or _in_memory)
+        in_memory = functools.partial(np.empty, dtype=np.float32)
+        job = _Job(choice, pooling, batch_size, new_array or in_memory)
         return self._encode_iter(sentences, job, with_ids, show_progress)
 
     def _encode_iter(
@@ -215,25 +217,21 @@ class ELMo:
                     yield job.finish(job.choice(layers))
 
     def _long_sentence(self, sentence: Tokens, job: _Job) -> Any:
-        shape: tuple[int, ...] = (len(sentence), self.dim)
-        if job.choice.keeps_layers or job.choice.needs_whole_sentence:
-            shape = (self.n_layers, *shape)
-        if job.choice.needs_whole_sentence:
+        choice, blocks = job.choice, self.corpus.blocks(sentence)
+        middle = (self.n_layers,) if choice.keeps_layers or choice.normalises else ()
+        shape = (*middle, len(sentence), self.dim)
+        if choice.normalises:
             whole = np.empty(shape, np.float32)
-            for block in self.corpus.blocks(sentence):
+            for block in blocks:
                 whole[:, block.start : block.stop, block.columns] = block.layers
-            return job.finish(job.choice(whole))
-        if job.pooling is None:
-            result = job.new_array(shape)
-            for block in self.corpus.blocks(sentence):
-                vectors = job.choice(block.layers)
-                result[..., block.start : block.stop, block.columns] = vectors
-            return result
-        half = (*shape[:-2], self.options.lstm.projection_dim)
-        pools = [Pool(job.pooling) for _ in range(self.options.n_directions)]
-        for block in self.corpus.blocks(sentence):
-            pools[block.columns.start // half[-1]].add(job.choice(block.layers))
-        return np.concatenate([pool.result(half) for pool in pools], axis=-1)
+            return job.finish(choice(whole))
+        if job.pooling is not None:
+            parts = ((block.columns, choice(block.layers)) for block in blocks)
+            return job.pool(parts, len(sentence), (*middle, self.dim))
+        result = job.new_array(shape)
+        for block in blocks:
+            result[..., block.start : block.stop, block.columns] = choice(block.layers)
+        return result
 
     def fingerprint(self) -> str:
         """A short text that differs for models with other options, weights, or initial states."""
@@ -243,10 +241,6 @@ class ELMo:
         for values in (*weights, *tf.nest.flatten(self.network.initial_states())):
             value = zlib.crc32(values.numpy().tobytes(), value)
         return f"{value:08x}"
-
-
-def _in_memory(shape: tuple[int, ...]) -> np.ndarray:
-    return np.empty(shape, np.float32)
 
 
 class _Job(NamedTuple):
@@ -261,9 +255,59 @@ class _Job(NamedTuple):
         """Pool the vectors of a sentence, if that is wanted."""
         if self.pooling is None:
             return vectors
-        pool = Pool(self.pooling)
-        pool.add(vectors)
-        return pool.result((*vectors.shape[:-2], vectors.shape[-1]))
+        *middle, n_tokens, dim = vectors.shape
+        return self.pool([(slice(None), vectors)], n_tokens, (*middle, dim))
+
+    def pool(
+        self, parts: Iterable[tuple[slice, np.ndarray]], n_tokens: int, shape: tuple[int, ...]
+    ) -> np.ndarray:
+        """One vector (..., dim) of many, which come in parts: columns, (..., tokens, columns)."""
+        if not n_tokens:
+            return np.zeros(shape, np.float32)
+        is_mean = self.pooling == "mean"
+        # In float64, so that a million tokens add up.
+        value = np.full(shape, 0.0 if is_mean else -np.inf)
+        for columns, vectors in parts:
+            if is_mean:
+                value[..., columns] += vectors.sum(axis=-2, dtype=np.float64)
+            else:
+                value[..., columns] = np.maximum(value[..., columns], vectors.max(axis=-2))
+        return (value / n_tokens if is_mean else value).astype(np.float32)
+
+
+class PaddedVectors(NamedTuple):
+    """The vectors of sentences in one array.
+
+    Attributes:
+        vectors: float32 (sentences, longest, dim), or (sentences, n_layers, longest, dim) for
+            layers="all"; zeros past a sentence's end.
+        mask: bool (sentences, longest), True where there is a token.
+    """
+
+    vectors: np.ndarray
+    mask: np.ndarray
+
+
+def _padded(results: list[np.ndarray], dim: int, n_layers: int | None) -> PaddedVectors:
+    """Sentences in one array; `n_layers` if they have an axis of layers."""
+    lengths = np.array([vectors.shape[-2] for vectors in results], np.int64)
+    longest = int(lengths.max(initial=0))
+    middle = () if n_layers is None else (n_layers,)
+    together = np.zeros((len(results), *middle, longest, dim), np.float32)
+    for row, vectors in zip(together, results, strict=True):
+        row[..., : vectors.shape[-2], :] = vectors
+    return PaddedVectors(together, np.arange(longest) < lengths[:, np.newaxis])
+
+
+def _ragged(results: list[np.ndarray], dim: int, n_layers: int | None) -> tf.RaggedTensor:
+    """Sentences in a ragged tensor (sentences, tokens, ..., dim)."""
+    lengths = [vectors.shape[-2] for vectors in results]
+    middle = () if n_layers is None else (n_layers,)
+    # The ragged axis comes first, so that a sentence's tokens lie together:
+    # (n_layers, tokens, dim) -> (tokens, n_layers, dim)
+    rows = [np.moveaxis(vectors, -2, 0) for vectors in results]
+    values = np.concatenate([np.zeros((0, *middle, dim), np.float32), *rows])
+    return tf.RaggedTensor.from_row_lengths(values, lengths)
 
 
 def weight_layers(

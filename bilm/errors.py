@@ -11,6 +11,17 @@ class InputError(ValueError):
     """
 
 
+def require_at_least(least: int, **values: int | None) -> None:
+    """Refuse a number below `least`; None is none.
+
+    Raises:
+        InputError: names it.
+    """
+    for name, value in values.items():
+        if value is not None and value < least:
+            raise InputError(f"{name} must be {least} or more, not {value}.")
+
+
 class TrainingError(RuntimeError):
     """A training run that cannot continue; the checkpoints that it has written stay."""
 

@@ -33,19 +33,13 @@ _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
 
 
 class Stage(NamedTuple):
-    """How far a job over files has come.
-
-    Attributes:
-        doing: the step of the job, such as "counting".
-        done: how much of it is done, in `unit`.
-        total: how much there is to do; None if that is not known.
-        unit: "bytes" (of files as they lie on the disk).
-    """
+    """How far a job over files has come: of its step `doing`, such as "counting", `done` of `total`
+    bytes of files as they lie on the disk."""
 
     doing: str
     done: int
-    total: int | None
-    unit: str
+    total: int
+    unit: str = "bytes"
 
 
 ShowStage = Callable[[Stage], None]
@@ -109,11 +103,8 @@ def require_file(path: PathLike, what: str) -> str:
 
 def _open_bytes(path: PathLike) -> IO[bytes]:
     path = require_file(path, "text file")
-    if path.endswith(".gz"):
-        return gzip.open(path, "rb")  # type: ignore[return-value]
-    if path.endswith(".xz"):
-        return lzma.open(path, "rb")
-    return open(path, "rb")
+    opened: Any = {".gz": gzip.open, ".xz": lzma.open}.get(os.path.splitext(path)[1], open)
+    return opened(path, "rb")
 
 
 def open_text(path: PathLike) -> io.TextIOWrapper:
@@ -124,53 +115,47 @@ def open_text(path: PathLike) -> io.TextIOWrapper:
     return io.TextIOWrapper(_open_bytes(path), encoding="utf-8-sig")
 
 
-def read_lines(path: PathLike) -> Iterator[str]:
-    """The lines of a text file (plain, .gz, .xz), one after the other, without their ends.
+@contextlib.contextmanager
+def reading_text(path: PathLike) -> Iterator[io.TextIOWrapper]:
+    """Open a text file as `open_text` does.
 
     Raises:
         FileNotFoundError: there is no such file.
         InputError: a line is not UTF-8 (named by its number), or the compressed data is damaged.
     """
-    number = 0
-    try:
-        with open_text(path) as lines:
-            for line in lines:
-                number += 1
-                yield line.rstrip("\r\n")
-    except UnicodeDecodeError:
-        raise InputError(_not_utf8(path)) from None
-    except _DAMAGED as error:
-        raise InputError(f"{path}: damaged after line {number}: {error}") from error
-
-
-@contextlib.contextmanager
-def reading_text(path: PathLike) -> Iterator[io.TextIOWrapper]:
-    """Open a text file as `open_text` does, with errors in the text as `read_lines` raises them."""
     try:
         with open_text(path) as text:
             yield text
-    except (UnicodeDecodeError, *_DAMAGED):
-        for _ in read_lines(path):
-            pass
-        raise
+    except (UnicodeDecodeError, *_DAMAGED) as error:
+        raise InputError(_what_is_wrong(path)) from error
+
+
+def read_lines(path: PathLike) -> Iterator[str]:
+    """The lines of a text file, one after the other, without their ends; errors as above."""
+    with reading_text(path) as lines:
+        for line in lines:
+            yield line.rstrip("\r\n")
+
+
+def _what_is_wrong(path: PathLike) -> str:
+    """Say which line of a text file cannot be read: its reader reads ahead and does not know."""
+    number = 0
+    try:
+        with _open_bytes(path) as lines:
+            for line in lines:
+                number += 1
+                line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        byte = error.object[error.start]
+        return f"{path}, line {number}: not UTF-8: byte {error.start} is 0x{byte:02x}."
+    except _DAMAGED as error:
+        return f"{path}: damaged after line {number}: {error}"
+    return f"{path}: not UTF-8."
 
 
 def bytes_read(text: io.TextIOWrapper) -> int:
     """How far an open file has been read on the disk: also of a compressed one."""
     return os.lseek(text.fileno(), 0, os.SEEK_CUR)
-
-
-def _not_utf8(path: PathLike) -> str:
-    """Say which line of a file is not UTF-8: the decoder reads ahead and does not know."""
-    # Damaged compressed data may well be text up to the damage.
-    with contextlib.suppress(*_DAMAGED), _open_bytes(path) as lines:
-        for number, line in enumerate(lines, start=1):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                byte = line[error.start]
-                return f"{path}, line {number}: not UTF-8: byte {error.start} is 0x{byte:02x}."
-    return f"{path}: not UTF-8."
 
 
 def read_json_object(path: PathLike, what: str = "JSON file") -> dict[str, Any]:
@@ -184,7 +169,7 @@ def read_json_object(path: PathLike, what: str = "JSON file") -> dict[str, Any]:
     try:
         value = json.loads(Path(path).read_text(encoding="utf-8-sig"))
     except UnicodeDecodeError:
-        raise InputError(_not_utf8(path)) from None
+        raise InputError(_what_is_wrong(path)) from None
     except json.JSONDecodeError as error:
         raise InputError(f"{path}, line {error.lineno}: not JSON: {error.msg}.") from error
     if not isinstance(value, dict):

@@ -14,7 +14,9 @@ import shutil
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from bilm.checkpoints import holds_checkpoint, load_options_latest_checkpoint
@@ -32,23 +34,14 @@ _HDF5_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 class ModelFiles(NamedTuple):
-    """The files of a model.
+    """The files of a model."""
 
-    Attributes:
-        options: path of options.json, or its contents: of a checkpoint the options of the
-            training, of weights those for inference.
-        weights: path of the HDF5 weights, or prefix of the checkpoint.
-        vocabulary: path of the vocabulary; None if there is none, which models of characters do
-            without.
-        source: what the user named, for messages.
-        is_checkpoint: which of both `weights` is.
-    """
-
+    # options.json or its contents: of a checkpoint those of the training, else for inference.
     options: OptionsSource
-    weights: PathLike
-    vocabulary: PathLike | None
-    source: str
-    is_checkpoint: bool = False
+    weights: PathLike  # the HDF5 weights, or prefix of the checkpoint
+    vocabulary: PathLike | None  # None if there is none, which models of characters do without
+    source: str  # what the user named, for messages
+    is_checkpoint: bool = False  # which of both `weights` is
 
     def read_options(self) -> Options:
         """Read and check the options.
@@ -94,9 +87,8 @@ def open_model(source: ModelSource, *, weights_only: bool = False) -> Iterator[M
             yield _in_folder(path)
     elif os.path.isfile(f"{path}.index"):
         if weights_only:
-            raise InputError(
-                _not_dumped(f"{path}: a checkpoint", os.path.dirname(path) or os.curdir)
-            )
+            folder = os.path.dirname(path) or os.curdir
+            raise InputError(_not_dumped(f"{path}: a checkpoint", folder))
         yield _from_checkpoint(path, path)
     elif not os.path.exists(path):
         raise FileNotFoundError(f"The model {path!r} does not exist.")
@@ -104,7 +96,8 @@ def open_model(source: ModelSource, *, weights_only: bool = False) -> Iterator[M
         folder, name = os.path.split(path)
         # Other names in the folder may be of other weights.
         known = {*_option_names(name), *_VOCABULARIES} & set(os.listdir(folder or os.curdir))
-        yield _absolute(folder, _beside(sorted(known), "", name, folder or os.curdir), path)
+        chosen = _beside(sorted(known), "", name, folder or os.curdir)
+        yield _located(chosen, partial(os.path.join, folder), path)
     elif not zipfile.is_zipfile(path):
         raise InputError(
             f"{path}: a folder, a ZIP file, an HDF5 file, a checkpoint, or a pair of options and "
@@ -138,20 +131,15 @@ def _is_hdf5(path: str) -> bool:
 
 
 def _in_folder(folder: str) -> ModelFiles:
-    names = []
-    for entry in os.scandir(folder):
-        if entry.is_file():
-            names.append(entry.name)
-        elif entry.is_dir():
-            # Archives are often unpacked into a folder of their own.
-            inner = os.scandir(entry.path)
-            names += [f"{entry.name}/{file.name}" for file in inner if file.is_file()]
-    return _absolute(folder, choose_files(names, folder), folder)
+    # Archives are often unpacked into a folder of their own.
+    found = [*Path(folder).glob("*"), *Path(folder).glob("*/*")]
+    names = [path.relative_to(folder).as_posix() for path in found if path.is_file()]
+    return _located(choose_files(names, folder), partial(os.path.join, folder), folder)
 
 
-def _absolute(folder: str, chosen: Chosen, source: str) -> ModelFiles:
-    paths = [None if name is None else os.path.join(folder, name) for name in chosen]
-    return ModelFiles(paths[0] or "", paths[1] or "", paths[2], source)
+def _located(chosen: Chosen, locate: Callable[[str], str], source: str) -> ModelFiles:
+    options, weights, vocabulary = chosen
+    return ModelFiles(locate(options), locate(weights), vocabulary and locate(vocabulary), source)
 
 
 @contextlib.contextmanager
@@ -160,23 +148,21 @@ def _unzipped(path: str) -> Iterator[ModelFiles]:
         try:
             with zipfile.ZipFile(path) as archive:
                 chosen = choose_files(archive.namelist(), path)
-                paths = [_extract(archive, name, folder) for name in chosen]
+                files = _located(chosen, partial(_extract, archive, folder), path)
         except (zipfile.BadZipFile, zlib.error, EOFError) as error:
             raise InputError(f"{path}: a damaged ZIP file: {error}") from error
         except (RuntimeError, NotImplementedError) as error:
             raise InputError(f"{path}: a ZIP file that cannot be read: {error}") from error
         try:
-            yield ModelFiles(paths[0] or "", paths[1] or "", paths[2], path)
+            yield files
         except InputError as error:
             # The user knows the archive, not the folder it was unpacked into.
             text = str(error).replace(folder + os.sep, f"{path}: ")
             raise InputError(text) from error
 
 
-def _extract(archive: zipfile.ZipFile, name: str | None, folder: str) -> str | None:
+def _extract(archive: zipfile.ZipFile, folder: str, name: str) -> str:
     """Copy a member to a name that is ours: the archive's could point anywhere."""
-    if name is None:
-        return None
     target = os.path.join(folder, posixpath.basename(name))
     with archive.open(name) as member, open(target, "wb") as copy:
         shutil.copyfileobj(member, copy, 2**20)
@@ -184,11 +170,7 @@ def _extract(archive: zipfile.ZipFile, name: str | None, folder: str) -> str | N
 
 
 def choose_files(names: Iterable[str], source: str) -> Chosen:
-    """Which of a container's files are the options, the weights and the vocabulary.
-
-    Args:
-        names: paths with "/" within the container.
-        source: the container, for messages.
+    """Which of a container's files, paths with "/", are options, weights and vocabulary.
 
     Raises:
         InputError: there are no weights, or no options, or it is not clear which.
@@ -202,8 +184,8 @@ def choose_files(names: Iterable[str], source: str) -> Chosen:
     found = [folder for folder, candidates in weights.items() if candidates]
     if not found:
         raise InputError(_no_weights(source, folders))
-    depth = min(map(_depth, found))
-    nearest = [folder for folder in found if _depth(folder) == depth]
+    depths = {folder: bool(folder) + folder.count("/") for folder in found}
+    nearest = [folder for folder in found if depths[folder] == min(depths.values())]
     candidates = [posixpath.join(folder, base) for folder in nearest for base in weights[folder]]
     if len(candidates) > 1:
         raise InputError(
@@ -222,10 +204,6 @@ def _beside(bases: list[str], folder: str, weights: str, where: str) -> Chosen:
         posixpath.join(folder, weights),
         None if vocabulary is None else posixpath.join(folder, vocabulary),
     )
-
-
-def _depth(folder: str) -> int:
-    return folder.count("/") + 1 if folder else 0
 
 
 def _weights(bases: list[str]) -> list[str]:

@@ -33,13 +33,7 @@ from bilm.weights import Encoder, Weight, weight_table
 class Texts(NamedTuple):
     """What the directions read, each in its own order, and where texts are in the rows.
 
-    Attributes:
-        inputs: of each direction float32 (time, batch, projection_dim), or a `WordLookup`.
-        states: of each direction, before the first step.
-        mask: bool (time, batch), False at padding; None: every position counts.
-        resets: of each direction bool (time, batch), True where a text begins; None: nowhere.
-        initial: of each direction the states in which texts begin; None: `states`.
-        n_steps: int32 (); of `Mode.COMPILED_LOOP`: the steps that count.
+    All but `mask` and `n_steps` is a sequence of each direction's own; see `LSTMStack`.
     """
 
     inputs: Sequence[tf.Tensor | WordLookup]
@@ -71,12 +65,7 @@ class BiLM(NamedTuple):
     def run(
         self, texts: Texts, *, dropout: Dropout | None = None, mode: Mode | None = None
     ) -> tuple[list[list[tf.Tensor]], tuple[States, ...]]:
-        """Run both directions.
-
-        Args:
-            texts: what they read.
-            dropout: None is no dropout.
-            mode: how the layers are executed; None: as the network was built.
+        """Run both directions; `mode` None is that with which the network was built.
 
         Returns:
             of each direction the outputs of its layers, float32 (time, batch, projection_dim), in
@@ -120,7 +109,7 @@ class BiLM(NamedTuple):
             tokens: float32 (time, batch, projection_dim), zeros past the end of a sentence.
             lengths: int32 (batch,).
             states: of each direction, before the sentences.
-            mode: how the layers are executed; None: as the network was built.
+            mode: as for `run`.
 
         Returns:
             n_layers + 1 tensors float32 (time, batch, n_directions * projection_dim), zeros past

@@ -10,9 +10,9 @@ from __future__ import annotations
 import dataclasses
 import logging
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from bilm.errors import InputError
 from bilm.files import PathLike, read_json_object
@@ -24,14 +24,67 @@ N_CHARACTERS = 261
 # Of the character encoder, by their names in files.
 ACTIVATIONS = ("relu", "tanh")
 
-# The rules that values keep.
-_COUNT = "a whole number from 1"
-_POSITIVE = "a number above 0"
-_PAIRS = "a list of [width, number]"
+
+class _Rule(NamedTuple):
+    """What a value has to be, and how that is said."""
+
+    text: str
+    holds: Callable[[Any], bool]
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value is a number, true and false not being numbers, nor infinity."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_count(value: Any, low: int = 1) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= low
+
+
+def _are_lists(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(x, list | tuple) for x in value)
+
+
+def _count(low: int = 1) -> _Rule:
+    return _Rule(f"a whole number from {low}", lambda value: _is_count(value, low))
+
+
+_COUNT = _count()
+_POSITIVE = _Rule("a number above 0", lambda value: _is_number(value) and value > 0)
+_CLIP = _Rule(_POSITIVE.text, lambda value: value is None or _POSITIVE.holds(value))
+_FLAG = _Rule("true or false", lambda value: isinstance(value, bool))
+_FRACTION = _Rule("from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)
+_DROPOUT = _Rule("from 0 to below 1", lambda value: _is_number(value) and 0 <= value < 1)
+_ACTIVATION = _Rule(" or ".join(ACTIVATIONS), lambda value: value in ACTIVATIONS)
+_OBJECT = _Rule("a JSON object", lambda value: isinstance(value, Mapping))
+_PAIRS = _Rule("a list of [width, number]", _are_lists)
+
+
+def _option(rule: _Rule, default: Any = dataclasses.MISSING) -> Any:
+    """A field with its rule; a default of None is a value besides."""
+    return dataclasses.field(default=default, metadata={"rule": rule})
+
+
+class _Part:
+    """Checks the rules of its fields. `prefix` is what its keys are called by in messages."""
+
+    prefix = ""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value, rule = getattr(self, field.name), field.metadata.get("rule")
+            if rule is not None and not (value is None and field.default is None):
+                name = field.name.replace("embedding_dim", "embedding.dim")
+                _require(rule, value, self.prefix + name)
+
+
+def _require(rule: _Rule, value: Any, key: str) -> None:
+    if not rule.holds(value):
+        raise InputError(f"{key}: {rule.text} is expected, not {value!r}.")
 
 
 @dataclass(frozen=True)
-class LSTMOptions:
+class LSTMOptions(_Part):
     """The `lstm` part: the recurrent layers of each direction.
 
     Attributes:
@@ -43,19 +96,14 @@ class LSTMOptions:
         use_skip_connections: from the second layer on, a layer's output is added to its input.
     """
 
-    dim: int
-    projection_dim: int
-    n_layers: int = 1
-    cell_clip: float | None = None
-    proj_clip: float | None = None
-    use_skip_connections: bool = False
+    prefix = "lstm."
 
-    def __post_init__(self) -> None:
-        _require_counts(self, ("dim", "projection_dim", "n_layers"), "lstm.")
-        for name in ("cell_clip", "proj_clip"):
-            value = getattr(self, name)
-            _require(value is None or _is_positive(value), f"lstm.{name}", _POSITIVE, value)
-        _require_flags(self, ("use_skip_connections",), "lstm.")
+    dim: int = _option(_COUNT)
+    projection_dim: int = _option(_COUNT)
+    n_layers: int = _option(_COUNT, 1)
+    cell_clip: float | None = _option(_CLIP, None)
+    proj_clip: float | None = _option(_CLIP, None)
+    use_skip_connections: bool = _option(_FLAG, False)
 
     @property
     def has_projection(self) -> bool:
@@ -64,7 +112,7 @@ class LSTMOptions:
 
 
 @dataclass(frozen=True)
-class DictionaryOptions:
+class DictionaryOptions(_Part):
     """The `dictionary` of a `char_cnn`: characters and words by their rows, in place of bytes.
 
     Models that `bilm convert` made of those of ELMoForManyLangs have one.
@@ -75,17 +123,15 @@ class DictionaryOptions:
         word_dim: size of a word's own vector, which is projected beside its characters'.
     """
 
-    n_characters: int
-    n_words: int = 0
-    word_dim: int = 0
+    prefix = "char_cnn.dictionary."
 
-    def __post_init__(self) -> None:
-        _require_counts(self, ("n_characters",), "char_cnn.dictionary.")
-        _require_counts(self, ("n_words", "word_dim"), "char_cnn.dictionary.", low=0)
+    n_characters: int = _option(_COUNT)
+    n_words: int = _option(_count(0), 0)
+    word_dim: int = _option(_count(0), 0)
 
 
 @dataclass(frozen=True)
-class CharCNNOptions:
+class CharCNNOptions(_Part):
     """The `char_cnn` part: a word's vector from its characters.
 
     Attributes:
@@ -97,27 +143,24 @@ class CharCNNOptions:
         dictionary: what takes the place of bytes; None for the published models, which have them.
     """
 
-    filters: tuple[tuple[int, int], ...]
-    activation: str
-    embedding_dim: int
-    n_highway: int = 0
-    max_characters_per_token: int = 50
+    prefix = "char_cnn."
+
+    filters: tuple[tuple[int, int], ...] = _option(_PAIRS)
+    activation: str = _option(_ACTIVATION)
+    embedding_dim: int = _option(_COUNT)
+    n_highway: int = _option(_count(0), 0)
+    max_characters_per_token: int = _option(_count(3), 50)
     dictionary: DictionaryOptions | None = None
 
     def __post_init__(self) -> None:
-        known = self.activation in ACTIVATIONS
-        _require(known, "char_cnn.activation", " or ".join(ACTIVATIONS), self.activation)
-        dim = self.embedding_dim
-        _require(_is_count(dim), "char_cnn.embedding.dim", _COUNT, dim)
-        _require_counts(self, ("n_highway",), "char_cnn.", low=0)
-        _require_counts(self, ("max_characters_per_token",), "char_cnn.", low=3)
+        super().__post_init__()
         longest = self.max_characters_per_token
-        good = bool(self.filters) and all(
+        fit = bool(self.filters) and all(
             len(pair) == 2 and all(map(_is_count, pair)) and pair[0] <= longest
             for pair in self.filters
         )
-        rule = f"{_PAIRS} with widths of at most max_characters_per_token = {longest}"
-        _require(good, "char_cnn.filters", rule, self.filters)
+        text = f"{_PAIRS.text} with widths of at most max_characters_per_token = {longest}"
+        _require(_Rule(text, lambda _: fit), self.filters, "char_cnn.filters")
 
     @property
     def n_characters(self) -> int:
@@ -131,7 +174,7 @@ class CharCNNOptions:
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(_Part):
     """Everything that an options file says. `char_cnn` None means word input.
 
     Sizes are counts, `learning_rate` is Adagrad's, `all_clip_norm_val` bounds the gradient's
@@ -144,33 +187,22 @@ class Options:
 
     lstm: LSTMOptions
     char_cnn: CharCNNOptions | None = None
-    bidirectional: bool = True
-    n_tokens_vocab: int | None = None
-    dropout: float = 0.1
-    all_clip_norm_val: float | None = 10.0
-    n_epochs: int = 10
-    n_train_tokens: int | None = None
-    batch_size: int = 128
-    unroll_steps: int = 20
-    n_negative_samples_batch: int = 8192
-    learning_rate: float = 0.2
-    sample_softmax: bool = True
-    share_embedding_softmax: bool = False
-    reset_rate: float = 0.0
+    bidirectional: bool = _option(_FLAG, True)
+    n_tokens_vocab: int | None = _option(_COUNT, None)
+    dropout: float = _option(_DROPOUT, 0.1)
+    all_clip_norm_val: float | None = _option(_CLIP, 10.0)
+    n_epochs: int = _option(_COUNT, 10)
+    n_train_tokens: int | None = _option(_COUNT, None)
+    batch_size: int = _option(_COUNT, 128)
+    unroll_steps: int = _option(_COUNT, 20)
+    n_negative_samples_batch: int = _option(_COUNT, 8192)
+    learning_rate: float = _option(_POSITIVE, 0.2)
+    sample_softmax: bool = _option(_FLAG, True)
+    share_embedding_softmax: bool = _option(_FLAG, False)
+    reset_rate: float = _option(_FRACTION, 0.0)
 
     def __post_init__(self) -> None:
-        sizes = ("batch_size", "unroll_steps", "n_epochs", "n_negative_samples_batch")
-        given = tuple(
-            name for name in ("n_tokens_vocab", "n_train_tokens") if getattr(self, name) is not None
-        )
-        _require_counts(self, sizes + given)
-        _require_flags(self, ("bidirectional", "sample_softmax", "share_embedding_softmax"))
-        dropout, rate, clip = self.dropout, self.reset_rate, self.all_clip_norm_val
-        good = _is_number(dropout) and 0 <= dropout < 1
-        _require(good, "dropout", "from 0 to below 1", dropout)
-        _require(_is_number(rate) and 0 <= rate <= 1, "reset_rate", "from 0 to 1", rate)
-        _require(_is_positive(self.learning_rate), "learning_rate", _POSITIVE, self.learning_rate)
-        _require(clip is None or _is_positive(clip), "all_clip_norm_val", _POSITIVE, clip)
+        super().__post_init__()
         if self.share_embedding_softmax and self.char_cnn is not None:
             raise InputError(
                 "share_embedding_softmax: true is for word input; a model with char_cnn has no "
@@ -281,11 +313,9 @@ def _names(part: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(part))
 
 
-# The keys of each part. Those of a run are beside `lstm` and `char_cnn`.
+# The keys of a run are beside `lstm` and `char_cnn`.
 _RUN_KEYS = _names(Options)[2:]
-_LSTM_KEYS = _names(LSTMOptions)
 _CHAR_CNN_KEYS = ({*_names(CharCNNOptions)} - {"embedding_dim"}) | {"embedding", "n_characters"}
-_DICTIONARY_KEYS = _names(DictionaryOptions)
 
 
 def _read(values: Mapping[str, Any], training: bool, source: str) -> Options:
@@ -293,52 +323,49 @@ def _read(values: Mapping[str, Any], training: bool, source: str) -> Options:
     run.setdefault("bidirectional", not training)
     if run.get("n_train_tokens", 0) is None:
         del run["n_train_tokens"]
-    lstm = _part(values, "lstm")
+    lstm = _value(values, "lstm", _OBJECT)
     for key in ("dim", "projection_dim"):
-        _require_key(lstm, key, "lstm.", _COUNT)
+        _value(lstm, key, _COUNT, "lstm.")
     return Options(
-        lstm=LSTMOptions(**_known(lstm, _LSTM_KEYS, f"{source}: lstm")),
+        lstm=LSTMOptions(**_known(lstm, _names(LSTMOptions), f"{source}: lstm")),
         char_cnn=None if values.get("char_cnn") is None else _read_char_cnn(values, source),
         **run,
     )
 
 
 def _read_char_cnn(options: Mapping[str, Any], source: str) -> CharCNNOptions:
-    values = _part(options, "char_cnn")
-    _require_key(values, "activation", "char_cnn.", " or ".join(ACTIVATIONS))
-    _require_key(values, "filters", "char_cnn.", _PAIRS)
-    embedding = _part(values, "embedding", "char_cnn.")
-    _require_key(embedding, "dim", "char_cnn.embedding.", _COUNT)
-    pairs = values["filters"]
-    well_formed = isinstance(pairs, list | tuple) and all(
-        isinstance(pair, list | tuple) for pair in pairs
-    )
-    _require(well_formed, "char_cnn.filters", _PAIRS, pairs)
+    values = _value(options, "char_cnn", _OBJECT)
+    _value(values, "activation", _ACTIVATION, "char_cnn.")
+    pairs = _value(values, "filters", _PAIRS, "char_cnn.")
+    embedding = _value(values, "embedding", _OBJECT, "char_cnn.")
+    dim = _value(embedding, "dim", _COUNT, "char_cnn.embedding.")
     given = _known(values, _CHAR_CNN_KEYS, f"{source}: char_cnn")
     del given["embedding"]
     given["filters"] = tuple(map(tuple, pairs))
     given["dictionary"] = _read_dictionary(values, source) if given.get("dictionary") else None
     n_characters = given.pop("n_characters", None)
-    options_read = CharCNNOptions(embedding_dim=embedding["dim"], **given)
+    options_read = CharCNNOptions(embedding_dim=dim, **given)
     # Training files count the rows of the table, inference files the mask's row too.
-    n_rows = options_read.n_characters
     if "n_characters" in values:
-        is_known = n_characters in (n_rows, n_rows + 1)
-        _require(is_known, "char_cnn.n_characters", f"{n_rows} or {n_rows + 1}", n_characters)
+        n_rows = (options_read.n_characters, options_read.n_characters + 1)
+        rule = _Rule("{} or {}".format(*n_rows), lambda value: value in n_rows)
+        _require(rule, n_characters, "char_cnn.n_characters")
     return options_read
 
 
 def _read_dictionary(char_cnn: Mapping[str, Any], source: str) -> DictionaryOptions:
-    values = _part(char_cnn, "dictionary", "char_cnn.")
-    _require_key(values, "n_characters", "char_cnn.dictionary.", _COUNT)
-    return DictionaryOptions(**_known(values, _DICTIONARY_KEYS, f"{source}: char_cnn.dictionary"))
+    values = _value(char_cnn, "dictionary", _OBJECT, "char_cnn.")
+    _value(values, "n_characters", _COUNT, "char_cnn.dictionary.")
+    keys = _names(DictionaryOptions)
+    return DictionaryOptions(**_known(values, keys, f"{source}: char_cnn.dictionary"))
 
 
-def _part(values: Mapping[str, Any], key: str, prefix: str = "") -> Mapping[str, Any]:
-    _require_key(values, key, prefix, "a JSON object")
-    part: Mapping[str, Any] = values[key]
-    _require(isinstance(part, Mapping), prefix + key, "a JSON object", part)
-    return part
+def _value(values: Mapping[str, Any], key: str, rule: _Rule, prefix: str = "") -> Any:
+    """The value of a key that must be there."""
+    if key not in values:
+        raise InputError(f"{prefix}{key}: {rule.text} is expected; it is missing.")
+    _require(rule, values[key], prefix + key)
+    return values[key]
 
 
 def _known(
@@ -364,39 +391,3 @@ def _network_dict(options: Options, n_masks: int) -> dict[str, Any]:
             del char_cnn["dictionary"]
         network["char_cnn"] = char_cnn
     return network
-
-
-def _require(good: bool, key: str, rule: str, received: object) -> None:
-    """Raise an InputError that names the key, its rule and what was received, unless `good`."""
-    if not good:
-        raise InputError(f"{key}: {rule} is expected, not {received!r}.")
-
-
-def _require_key(values: Mapping[str, Any], key: str, prefix: str, rule: str) -> None:
-    if key not in values:
-        raise InputError(f"{prefix}{key}: {rule} is expected; it is missing.")
-
-
-def _require_counts(part: object, names: Iterable[str], prefix: str = "", low: int = 1) -> None:
-    for name in names:
-        value = getattr(part, name)
-        _require(_is_count(value, low), prefix + name, f"a whole number from {low}", value)
-
-
-def _require_flags(part: object, names: Iterable[str], prefix: str = "") -> None:
-    for name in names:
-        value = getattr(part, name)
-        _require(isinstance(value, bool), prefix + name, "true or false", value)
-
-
-def _is_number(value: object) -> bool:
-    """Whether a value is a number, true and false not being numbers, nor infinity."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _is_positive(value: Any) -> bool:
-    return _is_number(value) and value > 0
-
-
-def _is_count(value: Any, low: int = 1) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= low

@@ -31,7 +31,7 @@ class ProgressDisplay:
 
     On a terminal a line with a bar is kept up to date. Elsewhere a plain line is written at most
     every 20 seconds, and at the end of each step of the job. Nothing is written before the first
-    `update`. It is a context manager, and has to be closed.
+    `update`. It is a context manager.
 
     Args:
         stream: where to write; None is standard error.
@@ -72,67 +72,53 @@ class ProgressDisplay:
             return
         if doing != self._doing or self._task is None:
             self._end_step()
-            self._begin_step(doing, done, total)
+            self._task = self._begin_step(doing, done, total)
         self._latest = {"completed": done, "total": total, "unit": unit, "detail": detail}
         now = self._clock()
         ended = total is not None and done >= total
         if now < self._next_sample and not ended:
             return
         self._next_sample = now + _SAMPLE_INTERVAL
-        self._measure()
+        self._progress.update(self._task, **self._latest)
         if not self._terminal and (ended or now >= self._next_line):
             self._next_line = now + _LINE_INTERVAL
             self._write_line()
 
     def note(self, text: str) -> None:
         """Write a line that stays."""
-        if self._terminal:
-            self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
-        else:
-            self._print(text)
-
-    def close(self) -> None:
-        """Show where the job has ended, and leave the terminal as it was."""
-        self._end_step()
-        if self._terminal:
-            self._progress.stop()
+        self._progress.console.print(text, markup=False, highlight=False, soft_wrap=True)
 
     def __enter__(self) -> ProgressDisplay:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.close()
+        """Show where the job has ended, and leave the terminal as it was."""
+        self._end_step()
+        if self._terminal:
+            self._progress.stop()
 
-    def _begin_step(self, doing: str, done: int, total: int | None) -> None:
+    def _begin_step(self, doing: str, done: int, total: int | None) -> TaskID:
         if self._terminal:
             self._progress.start()
-        self._doing = doing
-        self._task = self._progress.add_task(doing, True, total, done, unit="", detail="")
-        # The rate counts from here.
-        self._progress.advance(self._task, 0)
+        self._doing, self._last_line = doing, ""
         self._next_sample = self._next_line = 0.0
-        self._last_line = ""
-
-    def _measure(self) -> None:
-        if self._task is not None:
-            self._progress.update(self._task, **self._latest)
+        task = self._progress.add_task(doing, True, total, done, unit="", detail="")
+        # The rate counts from here.
+        self._progress.advance(task, 0)
+        return task
 
     def _end_step(self) -> None:
-        if self._task is not None:
-            self._measure()
-            if not self._terminal:
-                self._write_line()
-        self._task = None
-
-    def _print(self, line: str) -> None:
-        self._stream.write(f"{line}\n")
-        self._stream.flush()
+        if self._task is None:
+            return
+        self._progress.update(self._task, **self._latest)
+        if not self._terminal:
+            self._write_line()
 
     def _write_line(self) -> None:
         line = _line_of(self._progress.tasks[-1])
         if line != self._last_line:
             self._last_line = line
-            self._print(line)
+            self.note(line)
 
 
 def _make_progress(stream: TextIO, clock: Callable[[], float]) -> Progress:
@@ -147,7 +133,7 @@ def _make_progress(stream: TextIO, clock: Callable[[], float]) -> Progress:
     return Progress(
         BarColumn(bar_width=12),
         Line(),
-        console=Console(file=stream),
+        console=Console(file=stream, emoji=False),
         refresh_per_second=4,
         speed_estimate_period=_RATE_PERIOD,
         get_time=clock,

@@ -6,17 +6,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bilm.embedding.layer_choice import LayerChoice
 from bilm.errors import InputError
 from bilm.files import PathLike, folder_in_place, require_file
-from bilm.layers import ScalarMix
+from bilm.layers.scalar_mix import LayerChoice, ScalarMix
 from bilm.layers.text import FramedWords, framed_words, tokens_of
 from bilm.model import ELMoEmbedding
 from bilm.model_files import ModelSource
@@ -102,12 +101,13 @@ class ServedELMo(tf.Module):
         if isinstance(mix, str | int):
             raise InputError(f"mix: a ScalarMix or a weight for each layer is expected: {mix!r}.")
         choice = LayerChoice("average" if mix is None else mix, elmo.n_layers)
-        self._elmo = _Untracked(elmo)
         self._factors = choice.weights
-        self._mix = _Untracked(mix if self._factors is None else None)
+        # In functions, so that they are not saved with the module.
+        self._elmo = lambda: elmo
+        self._mix: Callable[[], Any] = lambda: mix
         # What the functions hold on to, and nothing of Keras, whose layers would be saved as such.
         layers: list[Any] = [elmo.language_model, elmo.word_vectors]
-        layers += [self._mix.value] if self._factors is None else []
+        layers += [mix] if self._factors is None else []
         self._variables = [weight.value for layer in layers for weight in layer.weights]
         words = elmo.word_vectors.words
         self._tables = [] if words is None else [words.table]
@@ -138,7 +138,7 @@ class ServedELMo(tf.Module):
             return self._vectors(framed_words(tokens, tf.identity(sequence_len)))
 
     def _vectors(self, sentences: FramedWords) -> dict[str, tf.Tensor]:
-        found = self._elmo.value.all_layers(sentences)
+        found = self._elmo().all_layers(sentences)
         layers = found["lm_embeddings"]
         mask = tf.cast(found["mask"], tf.float32)[..., tf.newaxis]  # (batch, time, 1)
         mixed = self._mixed(found) * mask
@@ -159,18 +159,10 @@ class ServedELMo(tf.Module):
             return tf.einsum("k,bktd->btd", tf.constant(self._factors), layers)
 
         def of_one(sentence: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-            mixed = self._mix.value(*(x[tf.newaxis] for x in sentence))
-            return (mixed[0] if self._mix.value.return_regularization else mixed)[0]
+            return self._mix().mixed(*(x[tf.newaxis] for x in sentence))[0]
 
         signature = tf.TensorSpec((None, layers.shape[-1]), tf.float32)
         return tf.map_fn(of_one, (layers, mask), fn_output_signature=signature)
-
-
-class _Untracked:
-    """A value that is not saved with the module."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
 
 
 def read_mix(keras_file: PathLike, name: str | None = None) -> ScalarMix:

@@ -8,7 +8,6 @@ text. They are computed once, are the same for every sentence, and depend on the
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterable, Sequence
 
@@ -52,8 +51,7 @@ def read_text(text: WarmUpText) -> list[list[str]]:
     if not sentences:
         name = os.fspath(text) if is_file else "the sentences"  # type: ignore[arg-type]
         raise InputError(f"warm_up: {name}: no word to read.")
-    times = -(-N_WORDS // n_words)
-    return list(itertools.chain.from_iterable([sentences] * times))
+    return sentences * -(-N_WORDS // n_words)
 
 
 def rows_of(sentences: Sequence[np.ndarray], n_directions: int) -> tuple[np.ndarray, np.ndarray]:

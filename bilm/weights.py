@@ -22,7 +22,7 @@ from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write, require_file
 from bilm.layers import CharacterEncoder, DictionaryEncoder, LSTMStack, Softmax, WordEmbedding
 
-Encoder = CharacterEncoder | DictionaryEncoder | WordEmbedding
+Encoder = CharacterEncoder | WordEmbedding
 
 # The groups that published files hold. Others may stand beside them; no known reader minds.
 ENCODER_GROUPS = ("char_embed", "CNN", "embedding", "dictionary/")
@@ -39,19 +39,13 @@ TRAINING = "training"
 
 @dataclass(frozen=True)
 class Weight:
-    """A variable and its names.
-
-    Attributes:
-        variable: a Keras variable.
-        dataset: its HDF5 dataset; None for the softmax, which published files do not hold (see
-            `with_softmax_datasets`).
-        checkpoint: its name in a checkpoint.
-        odd_dataset: the name under which the original dumped it when it could not load it again.
-    """
+    """A Keras variable and its names."""
 
     variable: Any
+    # In HDF5; None for the softmax, which published files do not hold: `with_softmax_datasets`.
     dataset: str | None
     checkpoint: str
+    # In HDF5, where the original dumped it under a name from which it could not load it again.
     odd_dataset: str | None = None
 
 
@@ -86,11 +80,10 @@ def _encoder_weights(encoder: Encoder) -> Iterator[Weight]:
         return
     if isinstance(encoder, DictionaryEncoder):
         # Under another name: who takes the rows for bytes would give wrong vectors.
-        yield named(encoder.characters.char_embed, "dictionary/char_embed")
+        yield named(encoder.char_embed, "dictionary/char_embed")
         if encoder.word_embed is not None:
             yield named(encoder.word_embed, "dictionary/word_embed")
             yield named(encoder.W_word, "dictionary/W_word")
-        encoder = encoder.characters
     else:
         yield named(encoder.char_embed, "char_embed")
     for i, (kernel, bias) in enumerate(encoder.convolutions):
@@ -106,11 +99,12 @@ def _encoder_weights(encoder: Encoder) -> Iterator[Weight]:
 
 
 def _lstm_weights(stack: LSTMStack, direction: int, n_directions: int) -> Iterator[Weight]:
-    n_layers = len(stack.layer_weights)
     # TF1 left out what there was only one of: the direction's scope, and the cell's number.
     scope = f"RNN_{direction}/rnn" if n_directions > 1 else "rnn"
+    has_one = len(stack.layer_weights) == 1
     for i, layer in enumerate(stack.layer_weights):
-        cell = f"multi_rnn_cell/cell_{i}/lstm_cell" if n_layers > 1 else "lstm_cell"
+        cell = "lstm_cell" if has_one else f"multi_rnn_cell/cell_{i}/lstm_cell"
+        odd_cell = "LSTMCell" if has_one else f"MultiRNNCell/Cell{i}/LSTMCell"
         for variable, name, tf1_name in (
             (layer.kernel, "W_0", "kernel"),
             (layer.bias, "B", "bias"),
@@ -118,18 +112,13 @@ def _lstm_weights(stack: LSTMStack, direction: int, n_directions: int) -> Iterat
         ):
             if variable is None:
                 continue
+            odd = None
+            if n_directions == 1:  # the original renamed neither the scope nor what is below it
+                odd = f"rnn/{odd_cell}/{tf1_name}"
+            elif has_one:
+                odd = f"RNN_{direction}/RNN/{odd_cell}/{name}"
             dataset = f"RNN_{direction}/RNN/MultiRNNCell/Cell{i}/LSTMCell/{name}"
-            checkpoint = f"lm/{scope}/{cell}/{tf1_name}"
-            yield Weight(
-                variable, dataset, checkpoint, _odd_dataset(scope, i, n_layers, name, tf1_name)
-            )
-
-
-def _odd_dataset(scope: str, i: int, n_layers: int, name: str, tf1_name: str) -> str | None:
-    cell = f"MultiRNNCell/Cell{i}/LSTMCell" if n_layers > 1 else "LSTMCell"
-    if scope == "rnn":  # the original renamed neither this nor the weights below it
-        return f"rnn/{cell}/{tf1_name}"
-    return f"{scope.replace('rnn', 'RNN')}/{cell}/{name}" if n_layers == 1 else None
+            yield Weight(variable, dataset, f"lm/{scope}/{cell}/{tf1_name}", odd)
 
 
 def load_hdf5(path: PathLike, table: Sequence[Weight], also: Iterable[str] = ()) -> None:
@@ -146,29 +135,33 @@ def load_hdf5(path: PathLike, table: Sequence[Weight], also: Iterable[str] = ())
             shape: all of them are named, with both shapes.
     """
     shapes = dataset_shapes(path)
-    wanted = {weight.dataset: weight for weight in table if weight.dataset is not None}
-    found = {}
-    for dataset, weight in wanted.items():
-        names = (dataset, weight.odd_dataset)
-        found[dataset] = next((name for name in names if name in shapes), dataset)
+    found: dict[str, Weight] = {}
     problems = []
-    for dataset, weight in wanted.items():
-        expected, stored = tuple(weight.variable.shape), shapes.get(found[dataset])
-        if stored is None:
-            problems.append(f"{dataset}: missing, shape {expected} is expected")
-        elif stored != expected:
-            problems.append(f"{dataset}: shape {expected} is expected, not {stored}")
-    known = set(found.values())
-    groups = tuple(also)
-    for name in sorted(set(shapes) - known):
-        if name.startswith((*ENCODER_GROUPS, *LSTM_GROUPS)) and not (
-            groups and name.startswith(groups)
-        ):
-            problems.append(f"{name}: superfluous, shape {shapes[name]}")
+    for weight in table:
+        if weight.dataset is None:
+            continue
+        names = (weight.dataset, weight.odd_dataset)
+        name = next((name for name in names if name in shapes), None)
+        expected = tuple(weight.variable.shape)
+        if name is None:
+            problems.append(f"{weight.dataset}: missing, shape {expected} is expected")
+            continue
+        found[name] = weight
+        if shapes[name] != expected:
+            problems.append(f"{weight.dataset}: shape {expected} is expected, not {shapes[name]}")
+    problems += [
+        f"{name}: superfluous, shape {shapes[name]}"
+        for name in sorted(set(shapes) - set(found))
+        if name.startswith((*ENCODER_GROUPS, *LSTM_GROUPS)) and not name.startswith(tuple(also))
+    ]
     raise_all(path, problems)
+    _assign(path, {name: weight.variable for name, weight in found.items()})
+
+
+def _assign(path: PathLike, variables: Mapping[str, Any]) -> None:
     with open_hdf5(path) as file:
-        for dataset, weight in wanted.items():
-            weight.variable.assign(file[found[dataset]][...].astype(np.float32))
+        for name, variable in variables.items():
+            variable.assign(file[name][...].astype(np.float32))
 
 
 def named_states(states: Sequence[Sequence[Any]], prefix: str = STATES) -> dict[str, Any]:
@@ -181,17 +174,17 @@ def named_states(states: Sequence[Sequence[Any]], prefix: str = STATES) -> dict[
     }
 
 
-def load_initial_states(path: PathLike, stacks: Sequence[LSTMStack]) -> bool:
-    """Set the states in which texts begin from a weights file; return whether it holds any.
+def load_initial_states(path: PathLike, stacks: Sequence[LSTMStack]) -> None:
+    """Set the states in which texts begin from a weights file, if it holds any.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        InputError: the file is not HDF5, or states are missing, superfluous or of another shape.
+        FileNotFoundError, InputError: see `open_hdf5`; states are missing, superfluous or of
+            another shape.
     """
     variables = named_states([stack.initial for stack in stacks])
     shapes = {n: shape for n, shape in dataset_shapes(path).items() if n.startswith(STATES)}
     if not shapes:
-        return False
+        return
     expected = {name: tuple(variable.shape) for name, variable in variables.items()}
     problems = [
         f"{name}: shape {expected.get(name)} is expected, not {shapes.get(name)}"
@@ -199,19 +192,11 @@ def load_initial_states(path: PathLike, stacks: Sequence[LSTMStack]) -> bool:
         if expected.get(name) != shapes.get(name)
     ]
     raise_all(path, problems)
-    with open_hdf5(path) as file:
-        for name, variable in variables.items():
-            variable.assign(file[name][...].astype(np.float32))
-    return True
+    _assign(path, variables)
 
 
 def dataset_shapes(path: PathLike) -> dict[str, tuple[int, ...]]:
-    """The shape of every dataset in an HDF5 file.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        InputError: the file is not HDF5, or is cut off or damaged.
-    """
+    """The shape of every dataset in an HDF5 file; errors as for `open_hdf5`."""
     shapes: dict[str, tuple[int, ...]] = {}
 
     def add(name: str | bytes, item: Any) -> None:
@@ -248,14 +233,8 @@ def save_hdf5(
     texts: Mapping[str, np.ndarray] | None = None,
     training: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write an HDF5 file, whole or not at all.
-
-    Args:
-        values: float32 datasets.
-        words: a vocabulary.
-        texts: uint8 datasets.
-        training: how the model was trained, see `read_training`.
-    """
+    """Write float32 `values`, a vocabulary, uint8 `texts`, and how the model was trained (see
+    `read_training`), whole or not at all."""
     with atomic_write(path) as temporary, h5py.File(temporary, "w") as file:
         for name, value in values.items():
             file.create_dataset(name, data=np.asarray(value, np.float32))
@@ -271,11 +250,8 @@ def read_training(path: PathLike) -> dict[str, Any] | None:
     """How the model of a weights file was trained; None if the file does not say.
 
     Files that `dump_weights` wrote say "steps", "tokens" (predictions of each direction),
-    "n_train_tokens" (of one epoch), "n_tokens_vocab" and "reset_rate".
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        InputError: the file is not HDF5, or what it says is not a JSON object.
+    "n_train_tokens" (of one epoch), "n_tokens_vocab" and "reset_rate". Errors as for `open_hdf5`,
+    also if what it says is not a JSON object.
     """
     with open_hdf5(path) as file:
         text = file.attrs.get(TRAINING)
@@ -286,20 +262,14 @@ def read_training(path: PathLike) -> dict[str, Any] | None:
 
 
 def load_dictionaries(path: PathLike, sizes: Mapping[str, int]) -> dict[str, list[str]]:
-    """The tokens of dictionaries by their rows.
-
-    Args:
-        sizes: name of each dataset, and its number of tokens.
+    """The tokens of dictionaries by their rows; `sizes` are their numbers, by names of datasets.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        InputError: the file is not HDF5, or is damaged, or a dictionary is missing or has another
+        FileNotFoundError, InputError: see `open_hdf5`; a dictionary is missing or has another
             number of tokens.
     """
-    found = {}
     with open_hdf5(path) as file:
-        for name in sizes:
-            found[name] = from_bytes(file[name][...]) if name in file else []
+        found = {n: from_bytes(file[n][...]) if n in file else [] for n in sizes}
     for name, size in sizes.items():
         if len(found[name]) != size:
             raise InputError(f"{path}: {name}: {size} tokens are expected, not {len(found[name])}.")
@@ -310,8 +280,7 @@ def load_vocabulary_words(path: PathLike) -> list[str]:
     """The words that a weights file holds beside the softmax, by their ids.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        InputError: the file is not HDF5, or is damaged, or has no vocabulary.
+        FileNotFoundError, InputError: see `open_hdf5`; it has no vocabulary.
     """
     with open_hdf5(path) as file:
         words: list[str] = file[VOCABULARY].asstr()[...].tolist()

@@ -15,7 +15,7 @@ from collections import Counter
 import pytest
 
 from bilm.data import Vocabulary, build_vocabulary, count_words, write_vocabulary
-from bilm.data.counting import count_files, cut_into_parts, read_blocks
+from bilm.data.counting import cut_into_parts, read_blocks
 from bilm.errors import InputError
 from bilm.files import find_all_files
 
@@ -136,7 +136,7 @@ def test_the_result_is_exact_and_depends_on_the_text_alone(corpus, jobs, tmp_pat
 def test_processes_count_what_one_counts(corpus, jobs):
     pattern, counts = corpus
     stages = []
-    found = count_files(find_all_files(pattern), jobs=jobs, least_part=1000, progress=stages.append)
+    found = count_words(pattern, jobs=jobs, least_part=1000, progress=stages.append)
     assert found == counts
     assert stages[0].done == 0 and stages[-1].done == stages[-1].total
     done = [stage.done for stage in stages]
@@ -247,7 +247,7 @@ def test_bad_text_is_named_by_file_and_line(corpus, name, jobs, tmp_path):
         file.write(b"fine\n" * 499 + b"wrong \xe9t\xe9\n" + b"fine\n" * 500)
     message = rf"{name}, line 500: not UTF-8: byte 6 is 0xe9\."
     with pytest.raises(InputError, match=message):
-        count_files(find_all_files(corpus[0]), jobs=jobs, least_part=1000)
+        count_words(corpus[0], jobs=jobs, least_part=1000)
     with pytest.raises(InputError, match=message):
         build_vocabulary(corpus[0], tmp_path / "vocab.txt", jobs=jobs)
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
@@ -279,7 +279,7 @@ def test_a_killed_process_is_told(tmp_path):
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
     with pytest.raises(InputError, match="A process that counted was killed, perhaps for want of"):
-        count_files([str(path)], jobs=2, least_part=1000)
+        count_words(path, jobs=2, least_part=1000)
     killer.join(10)
 
 
@@ -292,5 +292,5 @@ def test_an_error_in_the_caller_ends_the_processes(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        count_files([str(path)], jobs=2, least_part=1000, progress=interrupted)
+        count_words(path, jobs=2, least_part=1000, progress=interrupted)
     assert multiprocessing.active_children() == []

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from bilm import BidirectionalLanguageModel, dump_bilm_embeddings, dump_token_embeddings
-from bilm.embedding.corpus import CorpusEncoder
-from bilm.embedding.packed_batch import PackedRunner
+from bilm.embedding.corpus import CorpusEncoder, PackedRunner
 from bilm.errors import InputError
 from bilm.layers import Mode
-from bilm.model.words import character_ids, find_words, load_network
+from bilm.model.words import character_ids, load_network
 from bilm.network import build_network
 from bilm.options import Options
 from tests import oracle
@@ -148,16 +147,6 @@ def test_windows_and_forgotten_words_change_nothing(characters, window_tokens, m
         assert len(results) == 30
         for sentence, layers, one in zip(sentences, results, expected, strict=True):
             np.testing.assert_allclose(layers, one[:, : len(sentence)], 1e-5, 2e-5)
-
-
-def test_sentences_that_are_no_lists_of_words(words):
-    options = Options.from_dict(words.options, training=False)
-    source = find_words(options, words.weight_file, words.vocab_file)
-    encoder = CorpusEncoder(*source.load())
-    with pytest.raises(InputError, match="A sentence is a list of words, not 'the model'"):
-        list(encoder.layers(["the model"]))
-    with pytest.raises(InputError, match=r"A sentence is a list of words, not \['the', 3\]"):
-        list(encoder.layers([["the", 3]]))
 
 
 @pytest.mark.parametrize("old", [None, b"old"])

@@ -11,8 +11,7 @@ import pytest
 import tensorflow as tf
 
 from bilm import ELMo, InputError, ScalarMix, dump_token_embeddings, weight_layers
-from bilm.embedding.corpus import CorpusEncoder
-from bilm.embedding.packed_batch import PackedRunner
+from bilm.embedding.corpus import CorpusEncoder, PackedRunner
 from tests import oracle
 from tests.small_models import write_small_model
 

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from bilm import LanguageModel, Options
 from bilm.layers import Dropout
-from bilm.training.feed import make_feed
+from bilm.training.language_model import make_feed
 from tests.small_runs import N_TOKENS, ROWS, STEPS, random_batch, small_options
 
 
@@ -22,8 +22,7 @@ def feed_of(options, seed=0):
 
 def losses_of(model, feed, dropout_seed=None):
     dropout = None if dropout_seed is None else Dropout(tf.constant(dropout_seed, tf.int64))
-    vectors = model.encode(feed)
-    return model.losses(vectors, feed, model.network.zero_states(ROWS), dropout=dropout)
+    return model.losses(feed, model.network.zero_states(ROWS), dropout=dropout)
 
 
 def test_a_new_model_knows_nothing():

@@ -136,7 +136,7 @@ def test_batches_change_nothing(small, monkeypatch):
     expected = predictor.score(sentences)
     places = predictor.substitutes(sentences, "all", n=3)
     for batch_size, budget in ((1, 4096), (2, 4096), (None, 7), (3, 16)):
-        monkeypatch.setattr(predictor.scorer, "batch_tokens", budget)
+        monkeypatch.setattr(predictor, "batch_tokens", budget)
         scores = predictor.score(sentences, batch_size=batch_size)
         for score, wanted in zip(scores, expected, strict=True):
             assert score.tokens == wanted.tokens

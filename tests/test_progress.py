@@ -7,7 +7,7 @@ import io
 import numpy as np
 import pytest
 
-from bilm.cli.training_run import TrainingDisplay
+from bilm.cli.training_run import training_display
 from bilm.progress import ProgressDisplay, duration
 from bilm.training import Perplexity, TrainingProgress
 
@@ -127,7 +127,7 @@ def test_training_is_measured_from_the_second_event(log, clock):
         )  # fmt: skip
 
     with ProgressDisplay(log, clock) as display:
-        show = TrainingDisplay(display, sampled=True)
+        show = training_display(display, sampled=True)
         show(event(1, 100, 10.0))  # the first step compiles
         show(event(11, 1100, 30.0))
         heldout = Perplexity.of_losses(7 * np.log([100.0, 64.0]), 7)

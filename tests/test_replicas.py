@@ -9,17 +9,16 @@ import pytest
 import tensorflow as tf
 
 import bilm
-from bilm.data.sentences import IteratorState, RowPosition, Settings
+from bilm.data.sentences import IteratorState, RowPosition
 from bilm.errors import InputError, WorkerLostError, WorkersError
 from bilm.layers import BatchSlice, Dropout, LSTMStack
 from bilm.options import Options
-from bilm.training.feed import Feed
+from bilm.training.language_model import Feed
 from bilm.training.replicas import (
     ALONE,
     ProcessGroup,
     Replicas,
     Worker,
-    find_devices,
     find_replicas,
     find_worker,
 )
@@ -86,7 +85,6 @@ def test_workers_that_join_too_late(monkeypatch):
 def test_one_device_has_nothing_around_it():
     replicas = find_replicas()
     assert replicas.strategy is None and (replicas.n, replicas.n_local, replicas.first) == (1, 1, 0)
-    assert find_devices(1) == [None]
 
 
 def test_the_share_of_another_worker_is_refused(tmp_path):
@@ -189,8 +187,6 @@ def test_a_row_is_dropped_alike_wherever_it_is():
 
 
 def test_the_state_of_another_number_of_workers_is_the_begin_of_the_shard():
-    settings = Settings(9, 1, True, False, 0, 2, 2, 20)
-    state = IteratorState(settings, 7, 30, (RowPosition(6, 3, 1), None))
+    state = IteratorState(9, 1, True, False, 0, 2, 2, 20, 7, 30, (RowPosition(6, 3, 1), None))
     now = state.with_worker(2, 3).with_batches(4, 20)
-    settings = settings._replace(worker=2, n_workers=3, batch_size=4)
-    assert now == IteratorState(settings, 7, 0, (None,) * 4)
+    assert now == IteratorState(9, 1, True, False, 2, 3, 4, 20, 7, 0, (None,) * 4)

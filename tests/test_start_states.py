@@ -17,12 +17,11 @@ from bilm.errors import InputError
 from bilm.options import Options, preset
 from bilm.training import LanguageModel, train
 from bilm.training.checkpoint import HeldoutState, load_mean_states, load_variables
-from bilm.training.draws import draw_resets
 from bilm.training.evaluation import Scorer, evaluate
-from bilm.training.feed import Feed, Marks, make_feed, sentence_starts
 from bilm.training.heldout import Interval, Monitor
+from bilm.training.language_model import Feed, make_feed
 from bilm.training.optimizer import Adagrad
-from bilm.training.step import TrainingStep
+from bilm.training.step import TrainingStep, draw_resets, sentence_starts
 from bilm.warm_up import N_ROWS, N_WORDS, read_text
 from bilm.weights import read_training
 from tests import oracle
@@ -49,7 +48,7 @@ def feeds_of(corpus, kind, n=6):
     read = Options.from_dict(options, training=True)
     batches = [batch for batch, _ in zip(data.iter_batches(ROWS, STEPS), range(n), strict=False)]
     assert len(batches) == n
-    marks = None if "char_cnn" in options else Marks(data.vocab.bos, data.vocab.eos)
+    marks = None if "char_cnn" in options else (data.vocab.bos, data.vocab.eos)
     return batches, [make_feed(batch, read) for batch in batches], marks
 
 
@@ -73,7 +72,7 @@ def begins_everywhere(n_rows=40, n_steps=30):
 
 
 def test_the_draw_follows_from_seed_step_and_row():
-    feed, marks = begins_everywhere(), Marks(0, 1)
+    feed, marks = begins_everywhere(), (0, 1)
     drawn = draw_resets(feed, marks, 0.2, (3, 7))
     assert len(drawn) == 2 and drawn[0].shape == (30, 40)
     np.testing.assert_array_equal(*drawn)
@@ -118,7 +117,7 @@ def test_a_step_is_that_of_the_formulas(corpus, kind):
         lambda x: tf.constant(draw.normal(size=x.shape) * 0.3, tf.float32),
         model.network.zero_states(ROWS),
     )
-    inputs = step.inputs(feeds[fullest], 5, 9, marks)
+    (inputs,) = step.inputs(feeds[fullest], 5, 9, marks)
     resets = inputs.resets[0]
     assert 0 < resets.sum() < resets.size
     losses, after, gradients = step.gradients(inputs, states)
@@ -140,7 +139,8 @@ def test_without_resets_the_step_takes_none(corpus):
     _, feeds, _ = feeds_of(corpus, "words", n=1)
     model = LanguageModel(small_options("words"), seed=1)
     step = TrainingStep(model, Adagrad(model.trainable_variables, 0.2, None), ROWS)
-    assert step.inputs(feeds[0], 0, 0, None).resets == ()
+    (inputs,) = step.inputs(feeds[0], 0, 0, None)
+    assert inputs.resets == ()
 
 
 # Resets: the option

@@ -156,5 +156,27 @@ def test_what_is_no_text(text, message):
 def test_arguments_that_are_refused():
     with pytest.raises(InputError, match="max_word_length must be 3 or more"):
         CharacterIds(2)
-    with pytest.raises(InputError, match="vocabulary: it lacks </S>, <UNK>"):
+    with pytest.raises(InputError, match="vocabulary: it lacks </S>"):
         WordIds(["<S>", "word"])
+
+
+def test_a_vocabulary_without_unk_is_enough_for_its_own_words(tmp_path):
+    words = [word for word in VOCABULARY if word != "<UNK>"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    layer, batcher = WordIds(words), TokenBatcher(tmp_path / "vocab.txt")
+    known, unknown = [["The", "cat"], [], ["苹果"]], [["cat"], ["The", "Größe", "dog"]]
+    message = "not in the vocabulary, which has no <UNK> for such words: '?Größe"
+    in_graph = tf.function(layer, input_signature=[tf.TensorSpec((None, None), tf.string)])
+    padded = [tf.ragged.constant(sentences).to_tensor("") for sentences in (known, unknown)]
+    for ids in (
+        layer(known),
+        in_graph(padded[0]),
+        type(layer).from_config(layer.get_config())(known),
+    ):
+        np.testing.assert_array_equal(ids, batcher.batch_sentences(known))
+    with pytest.raises(InputError, match=message):
+        layer(unknown)
+    with pytest.raises(InputError, match="'Größe' is not in the vocabulary"):
+        batcher.batch_sentences(unknown)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="has no <UNK> for such words"):
+        in_graph(padded[1])

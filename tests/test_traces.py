@@ -10,8 +10,7 @@ import pytest
 
 import bilm
 from benchmarks.traces import counted_functions
-from bilm.embedding.corpus import CorpusEncoder
-from bilm.embedding.packed_batch import PackedRunner
+from bilm.embedding.corpus import CorpusEncoder, PackedRunner
 from bilm.layers import Mode
 from bilm.network import build_network
 from tests.small_runs import ROWS, STEPS, small_options, write_corpus

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from bilm.layers import Mode
-from bilm.training.feed import make_feed
-from bilm.training.language_model import LanguageModel
+from bilm.training.language_model import LanguageModel, make_feed
 from bilm.training.optimizer import Adagrad
 from bilm.training.step import TrainingStep
 from tests import oracle
@@ -100,9 +99,9 @@ def assert_steps_agree(options, weights, n_steps=3, **settings):
     norms = []
     for k in range(n_steps):
         batch = random_batch(options, seed=k)
-        inputs = program.step.inputs(make_feed(batch, program.model.options), k, 7, None)
+        (inputs,) = program.step.inputs(make_feed(batch, program.model.options), k, 7, None)
         samples = samples_of(inputs, batch)
-        losses, program_states = program.step(inputs, program_states)
+        losses, (program_states,) = program.step((inputs,), (program_states,))
         loss, gradients, states = oracle.loss_and_gradients(
             weights, options, batch, states, samples
         )

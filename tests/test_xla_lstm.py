@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from bilm.layers import LSTMStack, Mode, WordLookup
-from bilm.layers.xla_lstm import is_faster_for
+from bilm.layers.recurrence import is_faster_for
 from bilm.options import LSTMOptions, Options, preset
 
 CASES = {

@@ -32,7 +32,7 @@ def main(argv: Sequence[str] | None = None, verb: str | None = None) -> int:
         argv: the arguments after the program's name; None takes those of the process.
         verb: run this verb, whose flags `argv` then begins with, as the programs in bin/ do.
     """
-    parser = make_parser() if verb is None else _verb_parser(verb)
+    parser = make_parser() if verb is None else _fill(Parser(), verb)
     args = parser.parse_args(argv)
     if args.run is None:
         parser.print_help(sys.stderr)
@@ -58,19 +58,14 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _verb_parser(verb: str) -> argparse.ArgumentParser:
-    parser = Parser()
-    _fill(parser, verb)
-    return parser
-
-
-def _fill(parser: argparse.ArgumentParser, verb: str) -> None:
+def _fill(parser: argparse.ArgumentParser, verb: str) -> argparse.ArgumentParser:
     module = importlib.import_module(f"bilm.cli.{verb}")
     parser.description = module.__doc__
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     module.add_arguments(parser)
     # The verb's own parser reports usage errors that only its `run` can see.
     parser.set_defaults(run=module.run, parser=parser)
+    return parser
 
 
 def _run(args: argparse.Namespace, program: str) -> int:

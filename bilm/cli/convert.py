@@ -17,21 +17,16 @@ from bilm.cli import flags
 from bilm.cli.terminal import import_tensorflow
 from bilm.files import OPTIONS_FILE, WEIGHTS_FILE
 
-FILES = (WEIGHTS_FILE, OPTIONS_FILE)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `bilm convert`."""
-    parser.add_argument("source", metavar="SOURCE", help="folder or ZIP file of the model")
-    parser.add_argument("model_dir", metavar="FOLDER", help="model folder to write")
-    flags.add_force(parser)
+    source, folder = "folder or ZIP file of the model", "model folder to write"
+    flags.add(parser, {"source SOURCE": source, "model_dir FOLDER": folder} | flags.FORCE)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the model folder."""
     import_tensorflow()
     from bilm.conversion import convert_many_langs
 
-    with flags.model_folder_files(args, FILES) as (weights, options):
+    with flags.model_folder_files(args, WEIGHTS_FILE, OPTIONS_FILE) as (weights, options):
         convert_many_langs(args.source, weights, options)
     return 0

@@ -22,7 +22,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from bilm.cli.flags import positive_number, usage_error
+from bilm.cli import flags
 from bilm.cli.terminal import import_tensorflow, note
 from bilm.errors import InputError
 from bilm.extras import import_extra
@@ -39,37 +39,23 @@ _MAX_HELDOUT_TOKENS = 50_000
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `bilm demo`."""
-    parser.add_argument(
-        "--out",
-        metavar="FOLDER",
-        default="bilm-demo",
-        help="folder for text, model and weights; it must not exist yet (default: bilm-demo)",
+    flags.add(
+        parser,
+        {
+            "--out FOLDER": "folder for text, model and weights; it must not exist yet (default: "
+            "bilm-demo)",
+            "--minutes X": "time to train for; the rest takes about a minute (default: 3)",
+            "--corpus FILE ...": "your own text (plain, .gz, .xz; UTF-8)",
+            "--tokenized": "--corpus has one sentence a line, tokens separated by white space",
+            "--words WORD ...": "words to show (default: those with the clearest groups)",
+        },
     )
-    parser.add_argument(
-        "--minutes",
-        type=positive_number,
-        metavar="X",
-        default=3.0,
-        help="time to train for; the rest takes about a minute (default: 3)",
-    )
-    parser.add_argument(
-        "--corpus", nargs="+", metavar="FILE", help="your own text (plain, .gz, .xz; UTF-8)"
-    )
-    parser.add_argument(
-        "--tokenized",
-        action="store_true",
-        help="--corpus has one sentence a line, tokens separated by white space",
-    )
-    parser.add_argument(
-        "--words", nargs="+", metavar="WORD", help="words to show (default: those with the clearest groups)"
-    )
+    parser.set_defaults(out="bilm-demo", minutes=3.0)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the demo."""
     if args.tokenized and not args.corpus:
-        usage_error(args, "--tokenized goes with --corpus")
+        flags.usage_error(args, "--tokenized goes with --corpus")
     if os.path.exists(args.out):
         raise InputError(
             f"{args.out} exists, perhaps from an earlier demo, and is never overwritten: name "

@@ -22,33 +22,27 @@ from bilm.cli import flags, training_run
 from bilm.cli.terminal import import_tensorflow
 from bilm.files import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE
 
-MODEL_FILES = (WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `bilm dump`."""
-    flags.add_save_dir(parser, "folder of the model")
-    flags.add_best(parser)
+    flags.add(parser, flags.SAVE_DIR, required=True)
+    flags.add(parser, flags.BEST)
     target = parser.add_mutually_exclusive_group(required=True)
-    target.add_argument("--outfile", metavar="FILE.hdf5", help="weights file to write")
-    target.add_argument("--model_dir", metavar="FOLDER", help="model folder to write")
-    flags.add_run_vocabulary(parser)
-    parser.add_argument(
-        "--with_softmax",
-        action="store_true",
-        help="also write the softmax and its vocabulary into the weights file",
+    flags.add(target, {"--outfile FILE.hdf5": "weights file to write"})
+    flags.add(target, {"--model_dir FOLDER": "model folder to write"})
+    flags.add(
+        parser,
+        {
+            **flags.RUN_VOCABULARY,
+            "--with_softmax": "also write the softmax and its vocabulary into the weights file",
+            "--with_states": "also write the mean of the LSTM states of training, from which "
+            "sentences then begin instead of zeros; for a model that was trained without resets "
+            "(--reset_rate 0)",
+            **flags.FORCE,
+        },
     )
-    parser.add_argument(
-        "--with_states",
-        action="store_true",
-        help="also write the mean of the LSTM states of training, from which sentences then begin "
-        "instead of zeros; for a model that was trained without resets (--reset_rate 0)",
-    )
-    flags.add_force(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the weights."""
     if args.outfile is not None and args.vocab_file is not None and not args.with_softmax:
         flags.usage_error(
             args, "--vocab_file goes with --model_dir or --with_softmax, not with --outfile alone"
@@ -66,10 +60,8 @@ def run(args: argparse.Namespace) -> int:
         print("\n".join(written))
         return 0
     words = training_run.find_vocabulary(args)
-    with flags.model_folder_files(args, MODEL_FILES) as (weights, options, copy):
-        softmax_words = words if args.with_softmax else None
-        dump_weights(
-            args.save_dir, weights, vocab_file=softmax_words, options_file=options, **extras
-        )
+    names = WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE
+    with flags.model_folder_files(args, *names) as (weights, options, copy):
+        dump_weights(args.save_dir, weights, vocab_file=words, options_file=options, **extras)
         shutil.copyfile(words, copy)
     return 0

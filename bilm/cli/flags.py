@@ -1,9 +1,13 @@
-"""How the command line reads flags, and the flags that several verbs share."""
+"""How the command line reads flags, and the flags that several verbs share.
+
+Flags are tables: what a flag is called and takes, and its help. See `add`.
+"""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +17,7 @@ from bilm.errors import InputError
 from bilm.files import atomic_write
 from bilm.options import PRESETS
 
+Flags = dict[str, str]
 Group = argparse.ArgumentParser | argparse._ArgumentGroup
 
 
@@ -29,22 +34,16 @@ class Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        if args is None:
-            args = sys.argv[1:]
-        return super().parse_known_args(_underscored(args), namespace)
+        args = list(sys.argv[1:] if args is None else args)
+        # What follows a -- stays as it is.
+        end = args.index("--") if "--" in args else len(args)
+        return super().parse_known_args([*map(_underscored, args[:end]), *args[end:]], namespace)
 
 
-def _underscored(args: Sequence[str]) -> list[str]:
-    """Flags with their hyphens as underscores; values, and all that follows a --, as they are."""
-    end = list(args).index("--") if "--" in args else len(args)
-    return [_underscored_flag(arg) for arg in args[:end]] + list(args[end:])
-
-
-def _underscored_flag(arg: str) -> str:
-    if not arg.startswith("--"):
-        return arg
-    name, equals, value = arg[2:].partition("=")
-    return f"--{name.replace('-', '_')}{equals}{value}"
+def _underscored(arg: str) -> str:
+    """A flag with its hyphens as underscores; a value as it is."""
+    name, equals, value = arg.partition("=")
+    return f"--{name[2:].replace('-', '_')}{equals}{value}" if arg.startswith("--") else arg
 
 
 def usage_error(args: argparse.Namespace, message: str) -> NoReturn:
@@ -56,40 +55,70 @@ def usage_error(args: argparse.Namespace, message: str) -> NoReturn:
 # Types of values
 
 
+def value(
+    parse: Callable[[str], Any], rule: str, is_right: Callable[[Any], bool] = lambda _: True
+) -> Callable[[str], Any]:
+    """A type for flags.
+
+    Args:
+        parse: makes the value of the text; raises ValueError for text that is none.
+        rule: what is expected, for the message.
+        is_right: whether a value is one of those that are.
+    """
+
+    def checked(text: str) -> Any:
+        with contextlib.suppress(ValueError):
+            if is_right(parsed := parse(text)):
+                return parsed
+        raise argparse.ArgumentTypeError(f"{rule}, not {text!r}")
+
+    return checked
+
+
 def whole_number(minimum: int) -> Callable[[str], int]:
     """A type for flags: whole numbers of at least `minimum`."""
-
-    def parse(text: str) -> int:
-        with contextlib.suppress(ValueError):
-            if int(text) >= minimum:
-                return int(text)
-        raise argparse.ArgumentTypeError(f"a whole number from {minimum} is expected, not {text!r}")
-
-    return parse
+    return value(int, f"a whole number from {minimum} is expected", lambda n: n >= minimum)
 
 
-def positive_number(text: str) -> float:
-    """A type for flags: finite numbers above zero."""
-    with contextlib.suppress(ValueError):
-        if 0 < float(text) < float("inf"):
-            return float(text)
-    raise argparse.ArgumentTypeError(f"a number above 0 is expected, not {text!r}")
+_positive = value(float, "a number above 0 is expected", lambda x: 0 < x < math.inf)
+_TYPES = {
+    "N": whole_number(1),
+    "ROWS": whole_number(1),
+    "X": _positive,
+    "MB": _positive,
+    "P": value(float, "a number from 0 to 1 is expected", lambda p: 0 <= p <= 1),
+}
 
 
-def probability(text: str) -> float:
-    """A type for flags: numbers from 0 to 1."""
-    with contextlib.suppress(ValueError):
-        if 0 <= float(text) <= 1:
-            return float(text)
-    raise argparse.ArgumentTypeError(f"a number from 0 to 1 is expected, not {text!r}")
+def add(parser: Group, flags: Flags, **settings: Any) -> None:
+    """Add flags and arguments to a parser or a group of one.
+
+    Args:
+        flags: {"--name VALUE": help}. Without VALUE the flag is a switch. VALUE is N or ROWS for a
+            whole number from 1, "N>=0" for one from 0, X or MB for a number above 0, P for one from
+            0 to 1, "a|b" for a choice of words, and otherwise text; "FILE ..." takes several.
+        settings: of all of them, for `argparse.ArgumentParser.add_argument`: `default`,
+            `required`, `nargs`, or a `type` that overrides that of VALUE.
+    """
+    for flag, text in flags.items():
+        name, _, what = flag.partition(" ")
+        if not what:
+            own: dict[str, Any] = {"action": "store_true"}
+        elif "|" in what:
+            own = {"choices": what.split("|")}
+        else:
+            metavar, _, minimum = what.removesuffix(" ...").partition(">=")
+            kind = whole_number(int(minimum)) if minimum else _TYPES.get(metavar)
+            own = {"metavar": metavar, "type": kind}
+            if what.endswith(" ..."):
+                own["nargs"] = "+"
+        parser.add_argument(name, help=text, **own | settings)
 
 
-# Files that are written
+# Files that are read and written
 
-
-def add_force(parser: Group) -> None:
-    """--force, which `require_free` heeds."""
-    parser.add_argument("--force", action="store_true", help="overwrite files that exist")
+TEXTS = {"files FILE ...": "text files or globs of them"}
+FORCE = {"--force": "overwrite files that exist"}
 
 
 def require_free(args: argparse.Namespace, *paths: str | None) -> None:
@@ -104,7 +133,7 @@ def require_free(args: argparse.Namespace, *paths: str | None) -> None:
 
 
 @contextlib.contextmanager
-def model_folder_files(args: argparse.Namespace, names: Sequence[str]) -> Iterator[list[str]]:
+def model_folder_files(args: argparse.Namespace, *names: str) -> Iterator[list[str]]:
     """Temporary names for files of the folder `args.model_dir`, which is made if it is missing.
 
     All of them are written before the first gets its own name, and none does if the block fails.
@@ -124,61 +153,67 @@ def model_folder_files(args: argparse.Namespace, names: Sequence[str]) -> Iterat
             with contextlib.suppress(OSError):
                 os.rmdir(args.model_dir)
         raise
-    for path in paths:
-        print(path)
+    print("\n".join(paths))
 
 
 # Training runs
 
-
-def add_save_dir(parser: Group, what: str) -> None:
-    """--save_dir, required."""
-    parser.add_argument("--save_dir", metavar="FOLDER", required=True, help=what)
-
-
-def add_best(parser: Group) -> None:
-    """--best, for the verbs that read a trained model."""
-    parser.add_argument(
-        "--best",
-        action="store_true",
-        help="take the model that was best on the held-out text (default: the last one)",
-    )
+SAVE_DIR = {"--save_dir FOLDER": "folder of the model"}
+BEST = {"--best": "take the model that was best on the held-out text (default: the last one)"}
+RUN_VOCABULARY = {
+    "--vocab_file FILE": "vocabulary that the model was trained with (default: vocab.txt in "
+    "--save_dir, where `bilm train` put it)"
+}
 
 
-def add_run_vocabulary(parser: Group) -> None:
-    """--vocab_file for the verbs that find the vocabulary beside the checkpoints."""
-    parser.add_argument(
-        "--vocab_file",
-        metavar="FILE",
-        help="vocabulary that the model was trained with (default: vocab.txt in --save_dir, "
-        "where `bilm train` put it)",
-    )
+def corpus(flag: str, what: str) -> Flags:
+    """The flag of a corpus."""
+    return {
+        f"{flag} GLOB": f"{what}: file or glob of files (plain, .gz, .xz; UTF-8), one sentence a "
+        "line, tokens separated by white space; quote the glob"
+    }
 
 
-def add_corpus(parser: Group, flag: str, what: str) -> None:
-    """A required glob of text files."""
-    parser.add_argument(
-        flag,
-        metavar="GLOB",
-        required=True,
-        help=f"{what}: file or glob of files (plain, .gz, .xz; UTF-8), one sentence a line, "
-        "tokens separated by white space; quote the glob",
-    )
-
-
-def add_network_choice(parser: Group) -> None:
-    """--preset or --options_file."""
-    choice = parser.add_mutually_exclusive_group()
-    choice.add_argument(
-        "--preset",
-        choices=PRESETS,
-        help="size of the model (default: small). tiny: a trial in minutes on a laptop; small: "
-        "a first model of real use, overnight without a GPU; medium: between small and original; "
-        "original: the size of the paper, for GPUs and hundreds of millions of words",
-    )
-    choice.add_argument(
-        "--options_file", metavar="FILE", help="options.json of a training run, instead of a preset"
-    )
+NETWORK_CHOICE = {
+    f"--preset {'|'.join(PRESETS)}": "size of the model (default: small). tiny: a trial in minutes "
+    "on a laptop; small: a first model of real use, overnight without a GPU; medium: between small "
+    "and original; original: the size of the paper, for GPUs and hundreds of millions of words",
+    "--options_file FILE": "options.json of a training run, instead of a preset",
+}
+PRECISION = {"--precision float32|bfloat16": "precision of matrix products (default: float32)"}
+_RUN = {
+    "--n_epochs N": "passes over the corpus",
+    "--batch_size ROWS": "rows of a batch, per GPU",
+    "--learning_rate X": "learning rate of Adagrad",
+    "--n_train_tokens N": "words and sentence ends of one epoch (default: the corpus is counted)",
+    "--reset_rate P": "probability that a sentence begins from LSTM states of zero, as every text "
+    "does in use; 0 trains as the original program did",
+    "--n_gpus N": "GPUs of this machine (default: 1); for several machines see `bilm train --help`",
+    "--seed N>=0": "random seed (default: 0)",
+    **PRECISION,
+    "--save_minutes X": "minutes between checkpoints (default: 10); one is always written at the "
+    "end",
+}
+_MONITORING = {
+    "--heldout_prefix GLOB": "held-out text: its perplexity by the full softmax is measured during "
+    "the training, and the best model is kept in the folder `best` within --save_dir",
+    "--heldout_every TIME": "how often it is measured: epoch, 2epochs, 500steps, 30min or the like "
+    "(default: epoch)",
+    "--patience N": "stop after N measurements in a row without a new best one (default: never)",
+    "--tensorboard": "write files for TensorBoard beside the log (needs the package tensorboard)",
+}
+_SCHEDULE = {
+    "--lr_schedule constant|linear|cosine": "after the warm-up the learning rate stays, or falls "
+    "to zero at the end of the run along a line or a cosine (default: constant)",
+    "--warmup_steps N>=0": "steps in which the learning rate rises from near zero (default: 0)",
+}
+FINE_TUNING = {
+    "--init_from MODEL": "folder of checkpoints (ours or the original's), a checkpoint, a folder "
+    "of `bilm dump --model_dir`, or a weights file with its options beside it. The new model has "
+    "its network, and its options unless --preset or --options_file gives others",
+    "--init_vocab FILE": "vocabulary of that model (default: vocab.txt beside it); what it learned "
+    "of words that are in --vocab_file too is kept",
+}
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
@@ -187,192 +222,53 @@ def add_run(parser: argparse.ArgumentParser) -> None:
         "the run",
         "What is given here overrides the preset, the options file, or the run that is continued.",
     )
-    group.add_argument(
-        "--n_epochs", type=whole_number(1), metavar="N", help="passes over the corpus"
-    )
-    group.add_argument(
-        "--batch_size", type=whole_number(1), metavar="ROWS", help="rows of a batch, per GPU"
-    )
-    group.add_argument(
-        "--learning_rate", type=positive_number, metavar="X", help="learning rate of Adagrad"
-    )
-    group.add_argument(
-        "--n_train_tokens",
-        type=whole_number(1),
-        metavar="N",
-        help="words and sentence ends of one epoch (default: the corpus is counted)",
-    )
-    group.add_argument(
-        "--reset_rate",
-        type=probability,
-        metavar="P",
-        help="probability that a sentence begins from LSTM states of zero, as every text does in "
-        "use; 0 trains as the original program did",
-    )
-    group.add_argument(
-        "--n_gpus",
-        type=whole_number(1),
-        metavar="N",
-        default=1,
-        help="GPUs of this machine (default: 1); for several machines see `bilm train --help`",
-    )
-    group.add_argument(
-        "--seed",
-        type=whole_number(0),
-        metavar="N",
-        help="random seed (default: 0)",
-    )
-    group.add_argument(
-        "--precision",
-        choices=("float32", "bfloat16"),
-        help="precision of matrix products (default: float32)",
-    )
-    group.add_argument(
-        "--save_minutes",
-        type=positive_number,
-        metavar="X",
-        default=10.0,
-        help="minutes between checkpoints (default: 10); one is always written at the end",
-    )
-    _add_monitoring(parser)
-    _add_schedule(parser)
-
-
-def _add_monitoring(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("monitoring")
-    group.add_argument(
-        "--heldout_prefix",
-        metavar="GLOB",
-        help="held-out text: its perplexity by the full softmax is measured during the training, "
-        "and the best model is kept in the folder `best` within --save_dir",
-    )
-    group.add_argument(
-        "--heldout_every",
-        metavar="TIME",
-        default="epoch",
-        help="how often it is measured: epoch, 2epochs, 500steps, 30min or the like (default: "
-        "epoch)",
-    )
-    group.add_argument(
-        "--patience",
-        type=whole_number(1),
-        metavar="N",
-        help="stop after N measurements in a row without a new best one (default: never)",
-    )
-    group.add_argument(
-        "--tensorboard",
-        action="store_true",
-        help="write files for TensorBoard beside the log (needs the package tensorboard)",
-    )
-
-
-def _add_schedule(parser: argparse.ArgumentParser) -> None:
-    group = parser.add_argument_group("learning rate schedule")
-    group.add_argument(
-        "--lr_schedule",
-        choices=("constant", "linear", "cosine"),
-        help="after the warm-up the learning rate stays, or falls to zero at the end of the run "
-        "along a line or a cosine (default: constant)",
-    )
-    group.add_argument(
-        "--warmup_steps",
-        type=whole_number(0),
-        metavar="N",
-        help="steps in which the learning rate rises from near zero (default: 0)",
-    )
-
-
-def add_start(parser: argparse.ArgumentParser) -> None:
-    """--init_from, --init_vocab."""
-    group = parser.add_argument_group("fine-tuning (begin with a trained model)")
-    group.add_argument(
-        "--init_from",
-        metavar="MODEL",
-        help="folder of checkpoints (ours or the original's), a checkpoint, a folder of "
-        "`bilm dump --model_dir`, or a weights file with its options beside it. The new model has "
-        "its network, and its options unless --preset or --options_file gives others",
-    )
-    group.add_argument(
-        "--init_vocab",
-        metavar="FILE",
-        help="vocabulary of that model (default: vocab.txt beside it); what it learned of words "
-        "that are in --vocab_file too is kept",
-    )
+    add(group, _RUN)
+    add(parser.add_argument_group("monitoring"), _MONITORING)
+    add(parser.add_argument_group("learning rate schedule"), _SCHEDULE)
+    parser.set_defaults(n_gpus=1, save_minutes=10.0, heldout_every="epoch")
+    # Those of `bilm train` alone.
+    parser.set_defaults(init_from=None, init_vocab=None)
 
 
 def require_partners(args: argparse.Namespace) -> None:
     """Flags of a run that mean nothing without a held-out text or a model to begin with."""
-    if args.patience is not None and args.heldout_prefix is None:
-        usage_error(args, "--patience goes with --heldout_prefix")
-    if getattr(args, "init_vocab", None) is not None and args.init_from is None:
-        usage_error(args, "--init_vocab goes with --init_from")
+    for flag, partner in (("patience", "heldout_prefix"), ("init_vocab", "init_from")):
+        if getattr(args, flag) is not None and getattr(args, partner) is None:
+            usage_error(args, f"--{flag} goes with --{partner}")
 
 
 # Pretrained models
 
+_PAIR = {
+    "--options_file FILE": "options.json, instead of a folder or ZIP file",
+    "--weight_file FILE": "the HDF5 weights that go with --options_file",
+}
+WORDS = {
+    "--vocab_file FILE": "vocabulary of a model of words or of a token cache (default: vocab.txt "
+    "beside the weights)",
+    "--embedding_weight_file FILE": "token cache (dump_token_embeddings). A word that it lacks is "
+    "encoded from its characters; without the weights for that it is an error",
+}
+WARM_UP = {
+    "--warm_up FILE": "text, one sentence a line, that is read first: each sentence then begins "
+    "from the LSTM states after it instead of zeros; for models trained without resets (published "
+    "ones, for instance)"
+}
+BATCH_SIZE = {
+    "--batch_size N": "sentences that are computed together, at most (default: as many as are "
+    "fast); the result is the same"
+}
+
 
 def add_model(parser: Group, what: str) -> None:
     """--model, or --options_file and --weight_file."""
-    parser.add_argument("--model", metavar="FOLDER_OR_ZIP", help=what)
-    add_pair(parser)
+    add(parser, {"--model FOLDER_OR_ZIP": what} | _PAIR)
 
 
-def add_pair(parser: Group) -> None:
-    """--options_file and --weight_file."""
-    parser.add_argument(
-        "--options_file", metavar="FILE", help="options.json, instead of a folder or ZIP file"
-    )
-    parser.add_argument(
-        "--weight_file", metavar="FILE", help="the HDF5 weights that go with --options_file"
-    )
-
-
-def add_words(parser: Group) -> None:
-    """--vocab_file and --embedding_weight_file."""
-    parser.add_argument(
-        "--vocab_file",
-        metavar="FILE",
-        help="vocabulary of a model of words or of a token cache (default: vocab.txt beside the "
-        "weights)",
-    )
-    parser.add_argument(
-        "--embedding_weight_file",
-        metavar="FILE",
-        help="token cache (dump_token_embeddings). A word that it lacks is encoded from its "
-        "characters; without the weights for that it is an error",
-    )
-
-
-def add_warm_up(parser: Group) -> None:
-    """--warm_up."""
-    parser.add_argument(
-        "--warm_up",
-        metavar="FILE",
-        help="text, one sentence a line, that is read first: each sentence then begins from the "
-        "LSTM states after it instead of zeros; for models trained without resets (published "
-        "ones, for instance)",
-    )
-
-
-def add_precision(parser: Group) -> None:
-    """--precision of a model in use."""
-    parser.add_argument(
-        "--precision",
-        choices=("float32", "bfloat16"),
-        default="float32",
-        help="precision of matrix products (default: float32)",
-    )
-
-
-def add_batch_size(parser: Group) -> None:
-    """--batch_size of a model in use."""
-    parser.add_argument(
-        "--batch_size",
-        type=whole_number(1),
-        metavar="N",
-        help="sentences that are computed together, at most (default: as many as are fast); the "
-        "result is the same",
-    )
+def add_model_argument(parser: argparse.ArgumentParser) -> None:
+    """MODEL, or --options_file and --weight_file."""
+    add(parser, {"model MODEL": "folder or ZIP file"}, nargs="?")
+    add(parser.add_argument_group("instead of MODEL"), _PAIR)
 
 
 def model_source(args: argparse.Namespace) -> str | tuple[str, str]:

@@ -19,14 +19,11 @@ from bilm.cli.terminal import import_tensorflow
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `bilm info`."""
-    parser.add_argument("model", metavar="MODEL", nargs="?", help="folder or ZIP file")
-    flags.add_pair(parser.add_argument_group("instead of MODEL"))
-    parser.add_argument("--json", action="store_true", help="print a JSON object")
+    flags.add_model_argument(parser)
+    flags.add(parser, {"--json": "print a JSON object"})
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what a model is."""
     source = flags.model_source(args)
     import_tensorflow()
     from bilm.description import describe_model, describe_training

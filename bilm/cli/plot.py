@@ -14,6 +14,7 @@ import math
 import os
 from typing import TYPE_CHECKING, Any
 
+from bilm.cli import flags
 from bilm.cli.terminal import import_tensorflow
 from bilm.errors import InputError
 from bilm.files import atomic_write
@@ -27,51 +28,41 @@ _FORMATS = (".png", ".pdf", ".svg")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `bilm plot`."""
-    parser.add_argument("runs", metavar="RUN_DIR", nargs="+", help="folder of a run, or its log")
-    parser.add_argument(
-        "--out",
-        metavar="FILE",
-        default="curves.png",
-        help="picture to write: .png, .pdf or .svg (default: curves.png)",
-    )
+    flags.add(parser, {"runs RUN_DIR ...": "folder of a run, or its log"})
+    picture = "picture to write: .png, .pdf or .svg (default: curves.png)"
+    flags.add(parser, {"--out FILE": picture}, default="curves.png")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the picture."""
-    if os.path.splitext(args.out)[1] not in _FORMATS:
+    ending = os.path.splitext(args.out)[1]
+    if ending not in _FORMATS:
         raise InputError(f"{args.out}: a file name that ends in {', '.join(_FORMATS)} is expected.")
-    figure_class = _import_figure()
-    import_tensorflow()
-    from bilm.training.log import read_log
-
-    runs = {name: read_log(name) for name in args.runs}
-    figure = draw(figure_class, runs)
-    with atomic_write(args.out) as temporary:
-        figure.savefig(temporary, format=os.path.splitext(args.out)[1][1:], dpi=150)
-    print(args.out)
-    return 0
-
-
-def _import_figure() -> Any:
     try:
-        from matplotlib.figure import Figure
+        import matplotlib.figure  # noqa: F401
     except ImportError as error:
         raise InputError(
             "bilm plot needs the package matplotlib: `pip install matplotlib` or "
             "`pip install 'bilm-keras[plot]'` does it."
         ) from error
-    return Figure
+    import_tensorflow()
+    from bilm.training.log import read_log
+
+    figure = draw({name: read_log(name) for name in args.runs})
+    with atomic_write(args.out) as temporary:
+        figure.savefig(temporary, format=ending[1:], dpi=150)
+    print(args.out)
+    return 0
 
 
-def draw(figure_class: Any, runs: dict[str, list[dict[str, Any]]]) -> Figure:
-    """A figure of the curves of runs.
+def draw(runs: dict[str, list[dict[str, Any]]]) -> Figure:
+    """A figure of the curves of runs, for which no display is needed.
 
     Args:
-        figure_class: matplotlib's Figure, which needs no display.
         runs: name to the lines of the log.
     """
-    figure = figure_class(figsize=(8, 5), layout="constrained")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     axes.set_yscale("log")
     labels = _names(list(runs))
@@ -93,10 +84,16 @@ def _draw_run(
 ) -> None:
     """The curves of a run: training thin, held-out thick, the best one marked."""
     color = f"C{number}"
+    held = "C1" if alone else color
+
+    def plot(lines: list[dict[str, Any]], name: str, label: str, **style: Any) -> None:
+        x, y = [line["tokens"] for line in lines], [line[name] for line in lines]
+        axes.plot(x, y, color=held, label=label, **style)
+
     trained = [line for line in lines if line.get("train_perplexity") is not None]
     if trained:
         kind = "training, sampled softmax" if trained[-1].get("sampled") else "training"
-        x = [_tokens(line) for line in trained]
+        x = [line["tokens"] for line in trained]
         y = [line["train_perplexity"] for line in trained]
         half = min(_SMOOTHED, len(y) // 10)
         if half:  # the points themselves, behind the curve
@@ -107,29 +104,14 @@ def _draw_run(
     measured = [line for line in lines if "heldout_perplexity" in line]
     if not measured:
         return
-    x = [_tokens(line) for line in measured]
-    held = "C1" if alone else color
-    y = [line["heldout_perplexity"] for line in measured]
-    axes.plot(x, y, color=held, marker="o", linewidth=2, label=f"{prefix}held-out")
+    plot(measured, "heldout_perplexity", f"{prefix}held-out", marker="o", linewidth=2)
     if alone and measured[-1].get("heldout_backward") is not None:
         for direction, style in (("forward", "--"), ("backward", ":")):
-            curve = [line[f"heldout_{direction}"] for line in measured]
-            axes.plot(x, curve, color=held, linestyle=style, label=f"held-out, {direction}")
+            plot(measured, f"heldout_{direction}", f"held-out, {direction}", linestyle=style)
     best = min(measured, key=lambda line: line["heldout_perplexity"])
     label = f"{prefix}best: {best['heldout_perplexity']:,.1f} at step {best['step']:,}"
-    axes.plot(
-        [_tokens(best)],
-        [best["heldout_perplexity"]],
-        color=held,
-        marker="*",
-        markersize=14,
-        linestyle="none",
-        label=label,
-    )
-
-
-def _tokens(line: dict[str, Any]) -> float:
-    return line["tokens"]
+    star = {"marker": "*", "markersize": 14, "linestyle": "none"}
+    plot([best], "heldout_perplexity", label, **star)
 
 
 def _smooth(values: list[float], half: int) -> list[float]:

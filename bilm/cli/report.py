@@ -36,42 +36,23 @@ _FORMATS = (".txt", ".json", ".html")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `bilm report`."""
-    parser.add_argument(
-        "text",
-        nargs="+",
-        metavar="TEXT",
-        help="files or globs (plain, .gz, .xz; UTF-8), one sentence a line, tokens separated by "
-        "white space",
-    )
-    parser.add_argument(
-        "--out",
-        metavar="FILE",
-        help="file to write: .txt, .json or .html (default: text on standard output)",
-    )
-    flags.add_force(parser)
-    parser.add_argument(
-        "--sentences",
-        type=flags.whole_number(2),
-        metavar="N",
-        default=1000,
-        help="sentences that are drawn from the text and measured (default: 1000)",
-    )
-    parser.add_argument(
-        "--words", nargs="+", metavar="WORD", help="words to show in context (default: chosen)"
-    )
-    parser.add_argument(
-        "--seed",
-        type=flags.whole_number(0),
-        metavar="N",
-        default=0,
-        help="random seed (default: 0)",
+    flags.add(
+        parser,
+        {
+            "text TEXT ...": word_job.TEXT,
+            "--out FILE": "file to write: .txt, .json or .html (default: text on standard output)",
+            **flags.FORCE,
+            "--sentences N>=2": "sentences that are drawn from the text and measured (default: "
+            "1000)",
+            "--words WORD ...": "words to show in context (default: chosen)",
+            "--seed N>=0": "random seed (default: 0)",
+        },
     )
     word_job.add_model(parser)
+    parser.set_defaults(sentences=1000, seed=0)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure a model and write the report."""
     source = flags.model_source(args)
     if args.out is not None:
         if os.path.splitext(args.out)[1] not in _FORMATS:

@@ -16,18 +16,16 @@ from bilm.options import Options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `bilm restart`."""
-    flags.add_save_dir(parser, "folder of the model")
-    flags.add_run_vocabulary(parser)
-    flags.add_corpus(parser, "--train_prefix", "text to train on")
+    flags.add(parser, flags.SAVE_DIR, required=True)
+    flags.add(parser, flags.RUN_VOCABULARY)
+    flags.add(parser, flags.corpus("--train_prefix", "text to train on"), required=True)
     flags.add_run(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train an existing model further."""
     flags.require_partners(args)
     import_tensorflow()
-    replicas = training_run.join_workers(args.n_gpus)
+    training_run.join_workers(args.n_gpus)
     from bilm.checkpoints import load_options_latest_checkpoint
     from bilm.training.checkpoint import RunSettings, read_record
 
@@ -40,8 +38,6 @@ def run(args: argparse.Namespace) -> int:
     options = training_run.override(options, args)
     settings = RunSettings() if record is None else record.settings
     settings = training_run.override_settings(settings, args)
-    vocab_file = training_run.find_vocabulary(args)
-    vocabulary = training_run.load_vocabulary(vocab_file, options)
-    options = training_run.fit_to_vocabulary(options, vocabulary.size, vocab_file, args.save_dir)
-    job = training_run.Job(replicas, options, settings, vocabulary, vocab_file, checkpoint)
-    return training_run.run_training(args, job)
+    args.vocab_file = training_run.find_vocabulary(args)
+    vocabulary, options = training_run.load_vocabulary(args.vocab_file, options, args.save_dir)
+    return training_run.run_training(args, options, settings, vocabulary, checkpoint)

@@ -16,7 +16,7 @@ import os
 import shlex
 from typing import TYPE_CHECKING
 
-from bilm.cli.flags import positive_number, whole_number
+from bilm.cli import flags
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
@@ -25,75 +25,48 @@ if TYPE_CHECKING:
 _MEGABYTE = 1_000_000
 # From this many sentences on, words that occur once or twice are too many for the vocabulary.
 _LARGE = 10_000
+_number_or_share = flags.value(
+    lambda text: float(text) if set(text) & set(".eE") else int(text),
+    "a number of sentences or a share between 0 and 1 is expected",
+    lambda number: 0 < number < 1 if isinstance(number, float) else number >= 0,
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `bilm shard`."""
-    parser.add_argument("files", nargs="+", metavar="FILE", help="text files or globs of them")
-    parser.add_argument(
-        "--out_dir",
-        metavar="FOLDER",
-        required=True,
-        help="where the shards go; a folder that already has shards is an error",
+    flags.add(parser, flags.TEXTS)
+    folder = "where the shards go; a folder that already has shards is an error"
+    flags.add(parser, {"--out_dir FOLDER": folder}, required=True)
+    flags.add(
+        parser.add_mutually_exclusive_group(),
+        {
+            "--n_shards N": "number of shards",
+            "--shard_size MB": "approximate size of a shard, uncompressed, in millions of bytes "
+            "(default: 50)",
+        },
     )
-    number = parser.add_mutually_exclusive_group()
-    number.add_argument("--n_shards", type=whole_number(1), metavar="N", help="number of shards")
-    number.add_argument(
-        "--shard_size",
-        type=positive_number,
-        metavar="MB",
-        help="approximate size of a shard, uncompressed, in millions of bytes (default: 50)",
+    heldout = "sentences to set aside: a whole number, or a share of all such as 0.01 (default: "
+    form = {"type": _number_or_share, "metavar": "N|FRACTION"}
+    flags.add(parser, {"--heldout SENTENCES": heldout + "none)"}, **form)
+    flags.add(
+        parser,
+        {
+            "--seed N>=0": "random seed (default: 0)",
+            "--no_shuffle": "keep the order of the text, within the shards and from shard to shard",
+            "--compress gz|xz": "compress the shards",
+        },
     )
-    parser.add_argument(
-        "--heldout",
-        type=_number_or_share,
-        metavar="N|FRACTION",
-        default=0,
-        help="sentences to set aside: a whole number, or a share of all such as 0.01 "
-        "(default: none)",
-    )
-    parser.add_argument(
-        "--seed", type=whole_number(0), metavar="N", default=0, help="random seed (default: 0)"
-    )
-    parser.add_argument(
-        "--no_shuffle",
-        action="store_true",
-        help="keep the order of the text, within the shards and from shard to shard",
-    )
-    parser.add_argument("--compress", choices=("gz", "xz"), help="compress the shards")
-
-
-def _number_or_share(text: str) -> int | float:
-    """A type for flags: a whole number from 0, or a share between 0 and 1."""
-    try:
-        number = int(text)
-        if number >= 0:
-            return number
-    except ValueError:
-        try:
-            share = float(text)
-            if 0 < share < 1:
-                return share
-        except ValueError:
-            pass
-    raise argparse.ArgumentTypeError(
-        f"a number of sentences or a share between 0 and 1 is expected, not {text!r}"
-    )
+    parser.set_defaults(heldout=0, seed=0, shard_size=50.0)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the shards."""
-    from bilm.data.sharding import SHARD_BYTES, shard_corpus
+    from bilm.data.sharding import shard_corpus
 
-    shard_bytes = SHARD_BYTES
-    if args.shard_size is not None:
-        shard_bytes = max(1, round(args.shard_size * _MEGABYTE))
     with ProgressDisplay() as display:
         made = shard_corpus(
             args.files,
             args.out_dir,
             n_shards=args.n_shards,
-            shard_bytes=shard_bytes,
+            shard_bytes=max(1, round(args.shard_size * _MEGABYTE)),
             heldout=args.heldout,
             seed=args.seed,
             shuffle=not args.no_shuffle,

@@ -18,7 +18,7 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from bilm.cli import flags, word_job
+from bilm.cli import flags, text_job, word_job
 from bilm.files import find_all_files
 from bilm.progress import ProgressDisplay
 
@@ -27,83 +27,47 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `bilm static`."""
     making = parser.add_argument_group("make vectors")
-    making.add_argument(
-        "--text",
-        nargs="+",
-        metavar="FILE",
-        help="files or globs (plain, .gz, .xz; UTF-8), one sentence a line, tokens separated by "
-        "white space",
+    flags.add(
+        making,
+        {
+            "--text FILE ...": word_job.TEXT,
+            "--out FILE": "file to write",
+            "--method word2vec|layer0|mean": "word2vec (skip-gram); layer0: the model's token "
+            "encoder; mean: the mean of a layer over the occurrences in the text (default: "
+            "word2vec)",
+            "--min_count N": "leave out rarer words (default: 5)",
+            "--dim N": "of word2vec (default: 100)",
+            "--window N": "words on either side, of word2vec (default: 5)",
+            "--epochs N": "of word2vec (default: 5)",
+            "--threads N": "of word2vec; with several the result differs a little each time "
+            "(default: 1)",
+            "--seed N>=0": "of word2vec (default: 0)",
+            "--layer N>=0": "layer of `mean` (default: the top layer)",
+            **flags.FORCE,
+        },
     )
-    making.add_argument("--out", metavar="FILE", help="file to write")
-    making.add_argument(
-        "--method",
-        choices=("word2vec", "layer0", "mean"),
-        default="word2vec",
-        help="word2vec (skip-gram); layer0: the model's token encoder; mean: the mean of a layer "
-        "over the occurrences in the text (default: word2vec)",
-    )
-    whole = flags.whole_number(1)
-    making.add_argument(
-        "--min_count", type=whole, metavar="N", default=5, help="leave out rarer words (default: 5)"
-    )
-    making.add_argument(
-        "--dim", type=whole, metavar="N", default=100, help="of word2vec (default: 100)"
-    )
-    making.add_argument(
-        "--window",
-        type=whole,
-        metavar="N",
-        default=5,
-        help="words on either side, of word2vec (default: 5)",
-    )
-    making.add_argument(
-        "--epochs", type=whole, metavar="N", default=5, help="of word2vec (default: 5)"
-    )
-    making.add_argument(
-        "--threads",
-        type=whole,
-        metavar="N",
-        default=1,
-        help="of word2vec; with several the result differs a little each time (default: 1)",
-    )
-    making.add_argument(
-        "--seed",
-        type=flags.whole_number(0),
-        metavar="N",
-        default=0,
-        help="of word2vec (default: 0)",
-    )
-    making.add_argument(
-        "--layer",
-        type=flags.whole_number(0),
-        metavar="N",
-        help="layer of `mean` (default: the top layer)",
-    )
-    flags.add_force(making)
     asking = parser.add_argument_group("ask vectors")
-    asking.add_argument("--vectors", metavar="FILE", help="file of vectors to read")
-    asking.add_argument(
-        "--max_words", type=whole, metavar="N", help="read only the first N words of it"
+    flags.add(
+        asking,
+        {
+            "--vectors FILE": "file of vectors to read",
+            "--max_words N": "read only the first N words of it",
+            "--nearest WORD ...": "the nearest words of each",
+            "--analogies FILE": "answer a file of questions, four words a line, and count what is "
+            "right",
+            "--n N": "words that are shown (default: 10)",
+        },
     )
-    asking.add_argument("--nearest", nargs="+", metavar="WORD", help="the nearest words of each")
-    asking.add_argument(
-        "--analogy", nargs=3, metavar=("A", "B", "C"), help="what is to C as B is to A?"
-    )
-    asking.add_argument(
-        "--analogies",
-        metavar="FILE",
-        help="answer a file of questions, four words a line, and count what is right",
-    )
-    asking.add_argument(
-        "--n", type=whole, metavar="N", default=10, help="words that are shown (default: 10)"
-    )
+    analogy = "what is to C as B is to A?"
+    asking.add_argument("--analogy", nargs=3, metavar=("A", "B", "C"), help=analogy)
     word_job.add_model(parser)
+    parser.set_defaults(
+        method="word2vec", min_count=5, dim=100, window=5, epochs=5, threads=1, seed=0, n=10
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make vectors, or ask them."""
     asks = args.nearest or args.analogy or args.analogies
     if args.vectors is not None:
         if args.text or args.out:
@@ -148,7 +112,7 @@ def _word2vec(args: argparse.Namespace, display: ProgressDisplay) -> StaticVecto
 def _ours(args: argparse.Namespace, display: ProgressDisplay) -> StaticVectors:
     from bilm.analysis.static import frequent_words, mean_vectors, token_vectors
 
-    elmo = word_job.load_elmo(args)
+    elmo = text_job.load_elmo(args)
     words = frequent_words(word_job.read_sentences(args.text, display), args.min_count)
     if args.method == "layer0":
         return token_vectors(elmo, words)

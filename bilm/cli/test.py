@@ -28,35 +28,25 @@ _ALIKE = 1.03
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `bilm test`."""
-    flags.add_save_dir(parser, "folder of the model")
-    flags.add_best(parser)
-    flags.add_run_vocabulary(parser)
-    flags.add_corpus(parser, "--test_prefix", "held-out text")
-    parser.add_argument(
-        "--batch_size",
-        type=flags.whole_number(1),
-        metavar="ROWS",
-        default=256,
-        help="rows of a batch (default: 256); without --carry_state the result is the same "
-        "whatever it is",
+    flags.add(parser, flags.SAVE_DIR, required=True)
+    flags.add(parser, flags.BEST | flags.RUN_VOCABULARY)
+    flags.add(parser, flags.corpus("--test_prefix", "held-out text"), required=True)
+    flags.add(
+        parser,
+        {
+            "--batch_size ROWS": "rows of a batch (default: 256); without --carry_state the result "
+            "is the same whatever it is",
+            "--carry_state": "carry the LSTM states from sentence to sentence, as the original "
+            "program does (default: each sentence stands alone)",
+            "--per_sentence FILE": "write the score of every sentence, separated by tabs, in the "
+            "order of the text",
+            **flags.WARM_UP,
+        },
     )
-    parser.add_argument(
-        "--carry_state",
-        action="store_true",
-        help="carry the LSTM states from sentence to sentence, as the original program does "
-        "(default: each sentence stands alone)",
-    )
-    parser.add_argument(
-        "--per_sentence",
-        metavar="FILE",
-        help="write the score of every sentence, separated by tabs, in the order of the text",
-    )
-    flags.add_warm_up(parser)
+    parser.set_defaults(batch_size=256)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the perplexity of a model."""
     if args.per_sentence and args.carry_state:
         flags.usage_error(args, "--per_sentence scores each sentence alone, not --carry_state")
     import_tensorflow()
@@ -66,10 +56,9 @@ def run(args: argparse.Namespace) -> int:
     args.save_dir = training_run.model_folder(args)
     values, checkpoint = load_options_latest_checkpoint(args.save_dir)
     options = Options.from_dict(values, training=True, source=args.save_dir)
-    vocab_file = training_run.find_vocabulary(args)
-    vocabulary = training_run.load_vocabulary(vocab_file, options)
     options = dataclasses.replace(options, sample_softmax=False)
-    options = training_run.fit_to_vocabulary(options, vocabulary.size, vocab_file, args.save_dir)
+    vocab_file = training_run.find_vocabulary(args)
+    vocabulary, options = training_run.load_vocabulary(vocab_file, options, args.save_dir)
     corpus = training_run.open_corpus(options, args.test_prefix, vocabulary, test=True)
     perplexity = test(
         options,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
@@ -15,6 +16,7 @@ from bilm.files import atomic_write, read_lines
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
+    from bilm.elmo import ELMo
     from bilm.prediction import Predictor
 
 STANDARD = "-"
@@ -28,46 +30,40 @@ class TextInput:
         shard: (i, n), the job has the lines i, i + n, ... of 1, 2, ...
         distinct: give each sentence once, and only sentences that can be keys: "paths" of HDF5 or
             "names".
+        check: is called with the tokens of a line and the line's name; raises InputError for what
+            the model does not take.
 
     Attributes:
         name: the text's name, for messages.
-        n_sentences, n_tokens: of the job, once a file was looked through; None for standard input.
+        n_tokens: of the job, once a file was looked through; None for standard input.
         n_repeated, n_empty: lines that were passed over because of `distinct`.
     """
 
     def __init__(
-        self, path: str, shard: tuple[int, int] = (1, 1), distinct: str | None = None
+        self,
+        path: str,
+        shard: tuple[int, int] = (1, 1),
+        distinct: str | None = None,
+        check: Callable[[Sequence[str], str], None] | None = None,
     ) -> None:
         self.path = path
         self.name = "standard input" if path == STANDARD else path
-        self.n_sentences: int | None = None
         self.n_tokens: int | None = None
         self.n_repeated = self.n_empty = 0
         self._shard = shard
         self._distinct = distinct
-        self._refuse_unknown: Callable[[Sequence[str], str], None] | None = None
+        self._check = check
 
-    def look_through(self, refuse_unknown: Callable[[Sequence[str], str], None]) -> None:
+    def look_through(self) -> None:
         """Read a file once, to find what is wrong in it before hours of work, and to count it.
-
-        Args:
-            refuse_unknown: is called with the tokens of a line and the line's name; raises
-                InputError for tokens that the model does not take.
 
         Raises:
             FileNotFoundError: there is no such file.
             InputError: a line is not UTF-8, or cannot be a key, or has words without a vector.
         """
-        self._refuse_unknown = refuse_unknown
-        if self.path == STANDARD:
-            return
-        n_sentences = n_tokens = 0
-        for _, text in self.sentences():
-            n_sentences += 1
-            n_tokens += len(text.split())
-        self.n_sentences, self.n_tokens = n_sentences, n_tokens
-        # Each was found to be good.
-        self._refuse_unknown = None
+        if self.path != STANDARD:
+            self.n_tokens = sum(len(text.split()) for _, text in self.sentences())
+            self._check = None  # each was found to be good
 
     def sentences(self) -> Iterator[tuple[int, str]]:
         """(number of the line from 0, line without white space around it) of each sentence."""
@@ -89,8 +85,8 @@ class TextInput:
                 if not keys.is_new(text, name):
                     self.n_repeated += 1
                     continue
-            if self._refuse_unknown is not None:
-                self._refuse_unknown(text.split(), name)
+            if self._check is not None:
+                self._check(text.split(), name)
             yield number, text
 
     def _lines(self) -> Iterator[str]:
@@ -107,6 +103,31 @@ class TextInput:
                 ) from None
 
 
+def add_elmo(parser: flags.Group) -> None:
+    """The flags that name a model that gives vectors."""
+    flags.add_model(
+        parser,
+        "folder or ZIP file with weights and options, as `bilm dump --model_dir` and NLPL have "
+        "them",
+    )
+    flags.add(parser, flags.WORDS | flags.WARM_UP)
+
+
+def load_elmo(args: argparse.Namespace) -> ELMo:
+    """The model of `add_elmo` and --precision."""
+    source = flags.model_source(args)
+    import_tensorflow()
+    from bilm.elmo import ELMo
+
+    return ELMo.from_pretrained(
+        source,
+        vocab_file=args.vocab_file,
+        embedding_weight_file=args.embedding_weight_file,
+        precision=args.precision,
+        warm_up=args.warm_up,
+    )
+
+
 def add_predictor(parser: argparse.ArgumentParser) -> None:
     """The flags that name a language model with its softmax."""
     group = parser.add_argument_group("model")
@@ -115,29 +136,24 @@ def add_predictor(parser: argparse.ArgumentParser) -> None:
         "folder of a training run, or folder or ZIP file with weights and the softmax, as `bilm "
         "dump --with_softmax` writes them",
     )
-    group.add_argument(
-        "--vocab_file",
-        metavar="FILE",
-        help="vocabulary of the softmax (default: the one in the weights, or vocab.txt beside the "
-        "weights or checkpoints)",
-    )
-    flags.add_warm_up(group)
+    words = "vocabulary of the softmax (default: the one in the weights, or vocab.txt beside the "
+    flags.add(group, {"--vocab_file FILE": f"{words}weights or checkpoints)"} | flags.WARM_UP)
 
 
 def add_result(parser: argparse.ArgumentParser) -> None:
     """The flags of the result and of the computation."""
-    parser.add_argument(
-        "--out", metavar="FILE", default=STANDARD, help="file to write (default: standard output)"
+    flags.add(
+        parser,
+        {
+            "--out FILE": "file to write (default: standard output)",
+            **flags.FORCE,
+            "--format jsonl|tsv": "a JSON object a line, or fields separated by tabs (default: "
+            "jsonl)",
+            **flags.BATCH_SIZE,
+            **flags.PRECISION,
+        },
     )
-    flags.add_force(parser)
-    parser.add_argument(
-        "--format",
-        choices=("jsonl", "tsv"),
-        default="jsonl",
-        help="a JSON object a line, or fields separated by tabs (default: jsonl)",
-    )
-    flags.add_batch_size(parser)
-    flags.add_precision(parser)
+    parser.set_defaults(out=STANDARD, format="jsonl", precision="float32")
 
 
 def load_predictor(args: argparse.Namespace) -> Predictor:
@@ -153,18 +169,40 @@ def load_predictor(args: argparse.Namespace) -> Predictor:
     )
 
 
-@contextlib.contextmanager
-def opened(args: argparse.Namespace) -> Iterator[TextIO]:
-    """Standard output, or the file, which appears when the block ends well."""
-    if args.out == STANDARD:
-        yield sys.stdout
-        return
-    with (
-        atomic_write(args.out) as temporary,
-        open(temporary, "w", encoding="utf-8", newline="\n") as file,
-    ):
-        yield file
-    print(args.out)
+def write_results(
+    args: argparse.Namespace,
+    results: Iterable[tuple[int, Any]],
+    fields: Sequence[str],
+    rows: Callable[[Any], Iterable[Sequence[Any]]],
+    objects: Callable[[Any], Iterable[dict[str, Any]]],
+    doing: str,
+) -> None:
+    """Write the result of each sentence to --out, which appears when all of them are there.
+
+    Args:
+        results: (number of the line, result).
+        fields: for --format tsv, the names of the columns; the first is "line".
+        rows: of a result, without the number of its line.
+        objects: for jsonl, those of a result, without that number as well.
+        doing: what the progress is called.
+    """
+    with contextlib.ExitStack() as stack:
+        out: TextIO = sys.stdout
+        if args.out != STANDARD:
+            temporary = stack.enter_context(atomic_write(args.out))
+            out = stack.enter_context(open(temporary, "w", encoding="utf-8", newline="\n"))
+        display = stack.enter_context(progress_display(args.out))
+        if args.format == "tsv":
+            out.write(_tabbed(fields))
+        for count, (number, result) in enumerate(results, start=1):
+            if args.format == "tsv":
+                out.writelines(_tabbed((number, *row)) for row in rows(result))
+            else:
+                lines = ({"line": number} | values for values in objects(result))
+                out.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+            display.update(doing, count, unit="sentences")
+    if args.out != STANDARD:
+        print(args.out)
 
 
 def progress_display(output: str) -> ProgressDisplay:
@@ -172,21 +210,14 @@ def progress_display(output: str) -> ProgressDisplay:
     return ProgressDisplay(quiet=output == STANDARD and sys.stdout.isatty())
 
 
-def tabbed(fields: Iterable[Any]) -> str:
+def _tabbed(fields: Iterable[Any]) -> str:
     """Fields separated by tabs; nothing for None, six decimals for numbers that are not whole."""
-    return "\t".join(_field(value) for value in fields) + "\n"
-
-
-def _field(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.6f}" if isinstance(value, float) else str(value)
+    blank = ("" if value is None else value for value in fields)
+    return "\t".join(f"{x:.6f}" if isinstance(x, float) else str(x) for x in blank) + "\n"
 
 
 def rounded(values: Any) -> Any:
-    """Numbers for JSON: six decimals, a millionth of a nat; a list of an array's."""
-    if values is None:
-        return None
-    if isinstance(values, float):
-        return round(values, 6)
+    """A number, or None, or an array's numbers for JSON: six decimals, a millionth of a nat."""
+    if values is None or isinstance(values, int | float):
+        return values if values is None else round(values, 6)
     return [round(value, 6) for value in values.tolist()]

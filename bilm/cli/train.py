@@ -35,38 +35,35 @@ if TYPE_CHECKING:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `bilm train`."""
-    flags.add_save_dir(
-        parser,
-        "where the model goes; an unfinished run there is resumed; any other model is an error",
-    )
-    parser.add_argument("--vocab_file", metavar="FILE", required=True, help="vocabulary")
-    flags.add_corpus(parser, "--train_prefix", "text to train on")
-    flags.add_network_choice(parser)
+    required = {
+        "--save_dir FOLDER": "where the model goes; an unfinished run there is resumed; any other "
+        "model is an error",
+        "--vocab_file FILE": "vocabulary",
+    }
+    flags.add(parser, required, required=True)
+    flags.add(parser, flags.corpus("--train_prefix", "text to train on"), required=True)
+    flags.add(parser.add_mutually_exclusive_group(), flags.NETWORK_CHOICE)
     flags.add_run(parser)
-    flags.add_start(parser)
+    group = parser.add_argument_group("fine-tuning (begin with a trained model)")
+    flags.add(group, flags.FINE_TUNING)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train a new model, or resume the run that this command began."""
     flags.require_partners(args)
     import_tensorflow()
-    replicas = training_run.join_workers(args.n_gpus)
+    training_run.join_workers(args.n_gpus)
     from bilm.checkpoints import holds_checkpoint
     from bilm.training.checkpoint import RunSettings
 
-    resumes = holds_checkpoint(args.save_dir)
     training_run.require_same_words(args.vocab_file, args.save_dir)
     options = training_run.override(_chosen_options(args), args)
     settings = training_run.override_settings(RunSettings(init_from=args.init_from), args)
-    vocabulary = training_run.load_vocabulary(args.vocab_file, options)
     source = args.options_file or args.init_from or "the preset"
-    options = training_run.fit_to_vocabulary(options, vocabulary.size, args.vocab_file, source)
+    vocabulary, options = training_run.load_vocabulary(args.vocab_file, options, source)
     checkpoint = None
-    if resumes:
+    if holds_checkpoint(args.save_dir):
         options, checkpoint = _find_same_run(args, options, settings)
-    job = training_run.Job(replicas, options, settings, vocabulary, args.vocab_file, checkpoint)
-    return training_run.run_training(args, job)
+    return training_run.run_training(args, options, settings, vocabulary, checkpoint)
 
 
 def _chosen_options(args: argparse.Namespace) -> Options:
@@ -103,8 +100,7 @@ def _find_same_run(
     """The options and the checkpoint with which --save_dir's run is resumed.
 
     Args:
-        options: that are asked for, for the vocabulary.
-        settings: that are asked for.
+        options, settings: that are asked for.
 
     Raises:
         InputError: the model in --save_dir is of another run; names what differs.

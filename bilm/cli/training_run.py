@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import os
 import shlex
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,14 +18,14 @@ from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     from bilm.data import BidirectionalLMDataset, LMDataset, Vocabulary
-    from bilm.training import Replicas, TrainingProgress, TrainingRecord
+    from bilm.training import Perplexity, TrainingProgress, TrainingRecord
     from bilm.training.checkpoint import RunSettings
 
 _OVERRIDES = ("n_epochs", "batch_size", "learning_rate", "n_train_tokens", "reset_rate")
 
 
-def join_workers(n_gpus: int) -> Replicas:
-    """The devices of the run; under TF_CONFIG the other workers are waited for.
+def join_workers(n_gpus: int) -> None:
+    """Find the devices of the run before TensorFlow is used; under TF_CONFIG, wait for the others.
 
     Raises:
         InputError: there are fewer GPUs, or TF_CONFIG is not right.
@@ -34,40 +35,40 @@ def join_workers(n_gpus: int) -> Replicas:
     worker = find_worker()
     if not worker.is_alone:
         note(f"worker {worker.index} of {worker.count}: waiting for the others ...")
-    return find_replicas(n_gpus)
+    find_replicas(n_gpus)
 
 
 def override(options: Options, args: argparse.Namespace) -> Options:
     """`options` with the flags of the run that were given."""
-    given = {name: getattr(args, name) for name in _OVERRIDES if getattr(args, name) is not None}
-    return dataclasses.replace(options, **given)
+    return _replaced(options, **{name: getattr(args, name) for name in _OVERRIDES})
 
 
 def override_settings(settings: RunSettings, args: argparse.Namespace) -> RunSettings:
     """`settings` with the flags of the run that were given."""
-    schedule = settings.schedule
-    if args.lr_schedule is not None:
-        schedule = dataclasses.replace(schedule, kind=args.lr_schedule)
-    if args.warmup_steps is not None:
-        schedule = dataclasses.replace(schedule, warmup_steps=args.warmup_steps)
-    return dataclasses.replace(
-        settings,
-        seed=settings.seed if args.seed is None else args.seed,
-        precision=settings.precision if args.precision is None else args.precision,
-        schedule=schedule,
-    )
+    schedule = _replaced(settings.schedule, kind=args.lr_schedule, warmup_steps=args.warmup_steps)
+    return _replaced(settings, seed=args.seed, precision=args.precision, schedule=schedule)
 
 
-def fit_to_vocabulary(options: Options, n_words: int, vocab_file: str, source: str) -> Options:
-    """`options` for a vocabulary of `n_words`: its size, and a softmax that can be sampled.
+def _replaced(value: Any, **given: Any) -> Any:
+    """A dataclass with the fields that are given, that is, not None."""
+    return dataclasses.replace(value, **{k: v for k, v in given.items() if v is not None})
+
+
+def load_vocabulary(vocab_file: str, options: Options, source: str) -> tuple[Vocabulary, Options]:
+    """A vocabulary as the model needs it, with characters or of words alone, and the options for
+    it: its size, and a softmax that can be sampled.
 
     Args:
         source: where the options are from, for messages.
 
     Raises:
-        InputError: the options are for another number of words.
+        FileNotFoundError, InputError: it is no vocabulary, or the options are for another number
+            of words.
     """
-    stated = options.n_tokens_vocab
+    from bilm.data import load_vocab
+
+    vocabulary = load_vocab(vocab_file, options.max_word_length)
+    stated, n_words = options.n_tokens_vocab, vocabulary.size
     if stated is not None and stated != n_words:
         raise InputError(
             f"{source} is for n_tokens_vocab = {stated} words, but {vocab_file} has {n_words}: "
@@ -81,14 +82,7 @@ def fit_to_vocabulary(options: Options, n_words: int, vocab_file: str, source: s
             "of a batch: training with the full softmax."
         )
         options = dataclasses.replace(options, sample_softmax=False)
-    return options
-
-
-def load_vocabulary(vocab_file: str, options: Options) -> Vocabulary:
-    """The vocabulary as the model's input needs it: with characters, or of words alone."""
-    from bilm.data import load_vocab
-
-    return load_vocab(vocab_file, options.max_word_length)
+    return vocabulary, options
 
 
 def open_corpus(
@@ -133,123 +127,100 @@ def require_same_words(vocab_file: str, save_dir: str) -> None:
         raise InputError(f"{vocab_file} differs from {kept}, the vocabulary kept in that folder.")
 
 
-@dataclasses.dataclass(frozen=True)
-class Job:
-    """What a run needs beside its flags.
+def run_training(
+    args: argparse.Namespace,
+    options: Options,
+    settings: RunSettings,
+    vocabulary: Vocabulary,
+    checkpoint: str | None,
+) -> int:
+    """Train into --save_dir, showing progress, and print where the model is.
 
-    Attributes:
-        replicas: its devices.
-        options: for the vocabulary.
+    Args:
+        args: with the flags of the run, --vocab_file among them.
+        options, vocabulary: from `load_vocabulary`.
         settings: seed, precision, schedule.
-        vocabulary: of the model.
-        vocab_file: where it is from.
         checkpoint: that the run is resumed from; None starts a new model.
     """
+    from bilm.training import train
+    from bilm.training.replicas import find_worker
 
-    replicas: Replicas
-    options: Options
-    settings: RunSettings
-    vocabulary: Vocabulary
-    vocab_file: str
-    checkpoint: str | None = None
-
-
-def run_training(args: argparse.Namespace, job: Job) -> int:
-    """Train into --save_dir, showing progress, and print where the model is."""
-    share = job.replicas.worker.share
-    corpus = open_corpus(
-        job.options,
-        args.train_prefix,
-        job.vocabulary,
-        shuffle_on_load=True,
-        seed=job.settings.seed,
-        worker=share,
-    )
+    worker = find_worker()
+    data: dict[str, Any] = {"shuffle_on_load": True, "seed": settings.seed, "worker": worker.share}
+    corpus = open_corpus(options, args.train_prefix, vocabulary, **data)
     heldout = None
     if args.heldout_prefix is not None:
-        heldout = open_corpus(
-            job.options, args.heldout_prefix, job.vocabulary, test=True, worker=share
-        )
-    record = _train(args, job, corpus, heldout)
-    _report(record, args.save_dir)
-    return 0
-
-
-def _train(args: argparse.Namespace, job: Job, corpus: Any, heldout: Any) -> TrainingRecord:
-    from bilm.training import train
-
-    if job.checkpoint is not None:
-        note(f"resuming from {job.checkpoint}")
+        data = {"test": True, "worker": worker.share}
+        heldout = open_corpus(options, args.heldout_prefix, vocabulary, **data)
+    if checkpoint is not None:
+        note(f"resuming from {checkpoint}")
     note("reading the corpus and compiling the model ...")
     with ProgressDisplay() as display:
-        show = TrainingDisplay(display, job.options.sample_softmax)
+        show = training_display(display, options.sample_softmax)
 
         def progress(event: TrainingProgress) -> None:
             show(event)
             # After a step, whatever could be wrong with the input has been found.
-            if job.replicas.worker.is_chief:
-                _keep_vocabulary(job.vocab_file, args.save_dir)
+            if worker.is_chief:
+                _keep_vocabulary(args.vocab_file, args.save_dir)
 
         try:
-            return train(
-                job.options,
+            record = train(
+                options,
                 corpus,
                 args.n_gpus,
                 args.save_dir,
                 args.save_dir,
-                job.checkpoint,
-                seed=job.settings.seed,
-                precision=job.settings.precision,
-                schedule=job.settings.schedule,
+                checkpoint,
+                seed=settings.seed,
+                precision=settings.precision,
+                schedule=settings.schedule,
                 save_minutes=args.save_minutes,
                 progress=progress,
                 heldout=heldout,
                 heldout_every=args.heldout_every,
                 patience=args.patience,
-                init_from=job.settings.init_from,
-                init_vocab=getattr(args, "init_vocab", None),
+                init_from=settings.init_from,
+                init_vocab=args.init_vocab,
                 tensorboard=args.tensorboard,
             )
         except KeyboardInterrupt:
             raise KeyboardInterrupt(_what_is_saved(args)) from None
+    _report(record, args.save_dir)
+    return 0
 
 
-class TrainingDisplay:
+def training_display(display: ProgressDisplay, sampled: bool) -> Callable[[TrainingProgress], None]:
     """Shows the progress events of `bilm.train`: steps, perplexity, rate and time left.
 
     Args:
         display: where to show them.
         sampled: whether the loss is a sampled softmax's, whose perplexity is below the true one.
     """
+    label = " (sampled)" if sampled else ""
+    first: TrainingProgress | None = None
 
-    def __init__(self, display: ProgressDisplay, sampled: bool) -> None:
-        self._display = display
-        self._label = " (sampled)" if sampled else ""
-        self._first: TrainingProgress | None = None
-
-    def __call__(self, event: TrainingProgress) -> None:
-        """Show one event."""
-        first = self._first = self._first or event
-        detail = f"epoch {event.epoch}  perplexity {event.perplexity:,.1f}{self._label}"
+    def show(event: TrainingProgress) -> None:
+        nonlocal first
+        first = first or event
+        detail = f"epoch {event.epoch}  perplexity {event.perplexity:,.1f}{label}"
         # The first step compiles, and has no rate.
         if event.seconds > first.seconds:
             rate = (event.tokens - first.tokens) / (event.seconds - first.seconds)
             detail += f"  {rate:,.0f} tokens/s"
-        self._display.update("step", event.step, event.n_steps, detail=detail)
+        display.update("step", event.step, event.n_steps, detail=detail)
         if event.heldout is not None:
-            self._display.note(_heldout_text(event))
+            text = f"step {event.step:,}: held-out {_in_words(event.heldout)}"
+            display.note(text + (", the best so far" if event.is_best else ""))
+
+    return show
 
 
-def _heldout_text(event: TrainingProgress) -> str:
-    """The held-out perplexity of an event in words."""
-    perplexity = event.heldout
-    if perplexity is None:
-        return ""
-    parts = ""
-    if perplexity.backward is not None:
-        parts = f" (forward {perplexity.forward:,.1f}, backward {perplexity.backward:,.1f})"
-    best = ", the best so far" if event.is_best else ""
-    return f"step {event.step:,}: held-out perplexity {float(perplexity):,.1f}{parts}{best}"
+def _in_words(perplexity: Perplexity) -> str:
+    text = f"perplexity {float(perplexity):,.1f}"
+    if perplexity.backward is None:
+        return text
+    return f"{text} (forward {perplexity.forward:,.1f}, backward {perplexity.backward:,.1f})"
 
 
 def _keep_vocabulary(vocab_file: str, save_dir: str) -> None:

@@ -15,42 +15,28 @@ import argparse
 import os
 
 from bilm.cli import flags
-from bilm.cli.flags import whole_number
 from bilm.progress import ProgressDisplay
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """The flags of `bilm vocab`."""
-    parser.add_argument("files", nargs="+", metavar="FILE", help="text files or globs of them")
-    parser.add_argument("--out", metavar="FILE", required=True, help="vocabulary to write")
-    parser.add_argument(
-        "--min_count",
-        type=whole_number(1),
-        metavar="N",
-        default=1,
-        help="leave out words that occur less often (default: 1, all are kept)",
+    flags.add(parser, flags.TEXTS)
+    flags.add(parser, {"--out FILE": "vocabulary to write"}, required=True)
+    flags.add(
+        parser,
+        {
+            "--min_count N": "leave out words that occur less often (default: 1, all are kept)",
+            "--max_size N>=4": "keep the most frequent words only, N lines with the three special "
+            "tokens",
+            "--counts FILE": "also write all words and their counts: word, tab, count",
+            **flags.FORCE,
+            "--jobs N": "processes that count (default: one for each processor); the result does "
+            "not depend on it",
+        },
     )
-    parser.add_argument(
-        "--max_size",
-        type=whole_number(4),
-        metavar="N",
-        help="keep the most frequent words only, N lines with the three special tokens",
-    )
-    parser.add_argument(
-        "--counts", metavar="FILE", help="also write all words and their counts: word, tab, count"
-    )
-    flags.add_force(parser)
-    parser.add_argument(
-        "--jobs",
-        type=whole_number(1),
-        metavar="N",
-        help="processes that count (default: one for each processor); the result does not depend "
-        "on it",
-    )
+    parser.set_defaults(min_count=1)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write a vocabulary."""
     from bilm.data.counting import build_vocabulary
 
     flags.require_free(args, args.out, args.counts)

@@ -7,8 +7,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from bilm.cli import flags
-from bilm.cli.terminal import import_tensorflow
+from bilm.cli import flags, text_job
 from bilm.errors import InputError
 from bilm.files import bytes_read, find_all_files, reading_text, size_of
 from bilm.progress import ProgressDisplay
@@ -17,70 +16,36 @@ if TYPE_CHECKING:
     from bilm.analysis import Occurrences, Sample
     from bilm.elmo import ELMo
 
+TEXT = (
+    "files or globs (plain, .gz, .xz; UTF-8), one sentence a line, tokens separated by white space"
+)
 _LINES_BETWEEN_UPDATES = 1000
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """The flags that name a model whose vectors are looked at."""
     group = parser.add_argument_group("model")
-    flags.add_model(
-        group,
-        "folder or ZIP file with weights and options, as `bilm dump --model_dir` and NLPL have "
-        "them",
-    )
-    flags.add_words(group)
-    flags.add_warm_up(group)
-    flags.add_precision(group)
+    text_job.add_elmo(group)
+    flags.add(group, flags.PRECISION, default="float32")
 
 
 def add_occurrences(parser: argparse.ArgumentParser) -> None:
     """The flags that say which occurrences of words are looked at."""
     group = parser.add_argument_group("occurrences")
-    group.add_argument(
-        "--text",
-        nargs="+",
-        metavar="FILE",
-        help="text that has them: files or globs (plain, .gz, .xz; UTF-8), one sentence a line, "
-        "tokens separated by white space",
+    flags.add(
+        group,
+        {
+            "--text FILE ...": f"text that has them: {TEXT}",
+            "--max_occurrences N": "occurrences of each word, at most, drawn from the whole text "
+            "(default: 1000)",
+            "--match_case": "tell apple from Apple (default: both are one)",
+            "--seed N>=0": "random seed (default: 0)",
+            "--occurrences FILE": "keep occurrences and vectors in this file (.npz): after Ctrl-C "
+            "the same command continues from it, and without --text and --model it is all that is "
+            "needed",
+        },
     )
-    group.add_argument(
-        "--max_occurrences",
-        type=flags.whole_number(1),
-        metavar="N",
-        default=1000,
-        help="occurrences of each word, at most, drawn from the whole text (default: 1000)",
-    )
-    group.add_argument(
-        "--match_case", action="store_true", help="tell apple from Apple (default: both are one)"
-    )
-    group.add_argument(
-        "--seed",
-        type=flags.whole_number(0),
-        metavar="N",
-        default=0,
-        help="random seed (default: 0)",
-    )
-    group.add_argument(
-        "--occurrences",
-        metavar="FILE",
-        help="keep occurrences and vectors in this file (.npz): after Ctrl-C the same command "
-        "continues from it, and without --text and --model it is all that is needed",
-    )
-
-
-def load_elmo(args: argparse.Namespace) -> ELMo:
-    """The model that the flags name."""
-    source = flags.model_source(args)
-    import_tensorflow()
-    from bilm.elmo import ELMo
-
-    return ELMo.from_pretrained(
-        source,
-        vocab_file=args.vocab_file,
-        embedding_weight_file=args.embedding_weight_file,
-        precision=args.precision,
-        warm_up=args.warm_up,
-    )
+    parser.set_defaults(max_occurrences=1000, seed=0)
 
 
 def read_sentences(
@@ -141,7 +106,7 @@ def load_occurrences(
 
         return found.select(np.array([word in folded for word in found.words]))
     find_all_files(args.text)  # before the model is loaded, which takes longer
-    elmo = elmo or load_elmo(args)
+    elmo = elmo or text_job.load_elmo(args)
     with ProgressDisplay() as display:
         return encode(elmo, sample(args, words, display), display, args.occurrences)
 

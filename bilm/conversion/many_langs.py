@@ -22,39 +22,54 @@ The program carries the LSTM states from batch to batch; bilm computes each sent
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Sequence
+import tempfile
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from bilm.conversion.many_langs_files import (
-    CHARACTERS,
-    ENCODER,
-    TOKEN_EMBEDDER,
-    WORDS,
-    opened_folder,
-    read_config,
-)
 from bilm.conversion.torch_file import read_tensors
-from bilm.data.encoding import (
-    BEGIN,
-    END,
-    PADDING,
-    UNKNOWN,
-    WORD_BEGIN,
-    WORD_END,
-    as_bytes,
-)
+from bilm.data.encoding import BEGIN, END, PADDING, UNKNOWN, WORD_BEGIN, WORD_END, as_bytes
 from bilm.errors import InputError
-from bilm.files import PathLike, require_file, write_json
+from bilm.files import PathLike, read_json_object, require_file, write_json
 from bilm.layers import DictionaryEncoder, LSTMStack
 from bilm.network import build_network
+from bilm.options import CharCNNOptions, DictionaryOptions, LSTMOptions, Options
 from bilm.weights import DICTIONARY_CHARACTERS, DICTIONARY_WORDS, save_hdf5
 
+_CONFIG = "config.json"
+_ENCODER, _TOKEN_EMBEDDER = "encoder.pkl", "token_embedder.pkl"
+_CHARACTERS, _WORDS = "char.dic", "word.dic"
+
+# What both files that come with the program hold.
+_STANDARD = {
+    "encoder": {
+        "name": "elmo",
+        "projection_dim": 512,
+        "cell_clip": 3,
+        "proj_clip": 3,
+        "dim": 4096,
+        "n_layers": 2,
+    },
+    "token_embedder": {
+        "name": "cnn",
+        "activation": "relu",
+        "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
+        "n_highway": 2,
+        "word_dim": 100,
+        "char_dim": 50,
+        "max_characters_per_token": 50,
+    },
+}
+_STANDARD_NAMES = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")
 _CHARACTER_TABLE = "char_emb_layer.embedding.weight"
 _WORD_TABLE = "word_emb_layer.embedding.weight"
+_SPECIAL = (BEGIN, END, UNKNOWN, PADDING, WORD_BEGIN, WORD_END)
 
 
 def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: PathLike) -> None:
@@ -77,26 +92,23 @@ def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: Pa
         InputError: a file is not what it should be, they do not fit each other, or the model is
             of a kind that bilm does not have.
     """
-    with opened_folder(source) as folder:
-        config = read_config(folder)
-        embedder = _Tensors(os.path.join(folder, TOKEN_EMBEDDER))
-        special = (BEGIN, END, UNKNOWN)
+    with _opened_folder(source) as folder:
+        path, config = _read_config(folder)
+        embedder = _Tensors(os.path.join(folder, _TOKEN_EMBEDDER))
         characters = _read_dictionary(
-            os.path.join(folder, CHARACTERS),
-            embedder.n_rows(_CHARACTER_TABLE),
-            (*special, PADDING, WORD_BEGIN, WORD_END),
+            os.path.join(folder, _CHARACTERS), embedder.n_rows(_CHARACTER_TABLE), _SPECIAL
         )
         words = []
-        if config.token_embedder.get("word_dim"):
+        if config["token_embedder"].get("word_dim"):
             n_words = embedder.n_rows(_WORD_TABLE)
-            words = _read_dictionary(os.path.join(folder, WORDS), n_words, special)
-        options = config.options(len(characters), len(words))
+            words = _read_dictionary(os.path.join(folder, _WORDS), n_words, _SPECIAL[:3])
+        options = _options(path, config, len(characters), len(words))
         network = build_network(options)
         # Our encoder has the row of padding at the end.
         pad = characters.index(PADDING)
         order = [row for row in range(len(characters)) if row != pad] + [pad]
         _fill_encoder(cast(DictionaryEncoder, network.encoder), embedder, order)
-        lstms = _Tensors(os.path.join(folder, ENCODER))
+        lstms = _Tensors(os.path.join(folder, _ENCODER))
         for direction, stack in zip(("forward", "backward"), network.stacks, strict=True):
             _fill_stack(stack, lstms, direction)
         lstms.require_all_taken()
@@ -108,6 +120,110 @@ def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: Pa
     write_json(options_file, options.inference_dict())
 
 
+@contextlib.contextmanager
+def _opened_folder(source: PathLike) -> Iterator[str]:
+    """The folder of a model; that of a ZIP file exists while the block runs."""
+    path = os.fspath(source)
+    if os.path.isdir(path):
+        yield _folder_of_model(path, [Path(path, _ENCODER)])
+    elif not os.path.exists(path):
+        raise FileNotFoundError(f"The model {path!r} does not exist.")
+    elif not zipfile.is_zipfile(path):
+        raise InputError(f"{path}: a folder or a ZIP file is expected.")
+    else:
+        with tempfile.TemporaryDirectory(prefix="bilm-") as temporary:
+            try:
+                with zipfile.ZipFile(path) as archive:
+                    archive.extractall(temporary)  # whose names cannot lead out of it
+            except (
+                zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError
+            ) as error:  # fmt: skip
+                message = f"{path}: a ZIP file that is damaged or locked: {error}"
+                raise InputError(message) from error
+            folder = _folder_of_model(path, Path(temporary).rglob(_ENCODER))
+            try:
+                yield folder
+            except (InputError, FileNotFoundError) as error:
+                # The user knows the archive and not the temporary folder.
+                text = str(error).replace(folder + os.sep, f"{path}: ").replace(folder, path)
+                raise type(error)(text) from error
+
+
+def _folder_of_model(path: str, encoders: Iterable[Path]) -> str:
+    found = [encoder for encoder in encoders if encoder.is_file()]
+    if len(found) != 1:
+        raise InputError(
+            f"{path}: a model of ELMoForManyLangs is expected, with {_ENCODER} in it; models of "
+            "weights in HDF5 are used as they are."
+        )
+    return str(found[0].parent)
+
+
+def _read_config(folder: str) -> tuple[str, Mapping[str, Any]]:
+    """The model's sizes, of config.json or of the file that it names, and which file that is."""
+    path = os.path.join(folder, _CONFIG)
+    values: Mapping[str, Any] = read_json_object(path, "configuration")
+    if "encoder" not in values or "token_embedder" not in values:
+        named = values.get("config_path")
+        if not isinstance(named, str):
+            raise InputError(f"{path}: config_path is missing, which names the model's sizes.")
+        base = named.replace("\\", "/").rpartition("/")[2]
+        beside = os.path.join(folder, base)
+        if os.path.isfile(beside) and base != _CONFIG:
+            path, values = beside, read_json_object(beside, "configuration")
+        elif base in _STANDARD_NAMES:
+            path, values = base, _STANDARD
+        else:
+            raise InputError(
+                f"{path}: config_path names {named!r}; {base} is not in {folder}, and is none of "
+                f"the program's own ({', '.join(_STANDARD_NAMES)})."
+            )
+    for part in ("encoder", "token_embedder"):
+        if not isinstance(values.get(part), Mapping):
+            raise InputError(f"{path}: {part}: a JSON object is expected.")
+    return path, values
+
+
+def _options(path: str, config: Mapping[str, Any], n_characters: int, n_words: int) -> Options:
+    """The sizes as our options; `n_words` is 0 if the model has no words."""
+    encoder, embedder = config["encoder"], config["token_embedder"]
+    for part, kind in (("encoder", "elmo"), ("token_embedder", "cnn")):
+        name = config[part].get("name")
+        if name != kind:
+            raise InputError(
+                f"{path}: {part}.name: {kind!r} is expected, not {name!r}, which is unsupported."
+            )
+    if not embedder.get("char_dim"):
+        raise InputError(
+            f"{path}: token_embedder.char_dim: a model without characters is unsupported."
+        )
+    try:
+        lstm = LSTMOptions(
+            dim=encoder["dim"],
+            projection_dim=encoder["projection_dim"],
+            n_layers=encoder["n_layers"],
+            # The program takes 0 for no bound.
+            cell_clip=encoder["cell_clip"] or None,
+            proj_clip=encoder["proj_clip"] or None,
+            use_skip_connections=True,
+        )
+        char_cnn = CharCNNOptions(
+            filters=tuple((width, number) for width, number in embedder["filters"]),
+            activation=embedder["activation"],
+            embedding_dim=embedder["char_dim"],
+            n_highway=embedder["n_highway"],
+            max_characters_per_token=embedder["max_characters_per_token"],
+            dictionary=DictionaryOptions(n_characters, n_words, embedder.get("word_dim") or 0),
+        )
+        if not lstm.has_projection:
+            raise InputError("encoder.dim: LSTMs as large as their projection are unsupported.")
+    except KeyError as error:
+        raise InputError(f"{path}: {error.args[0]} is missing.") from None
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: {error}") from error
+    return Options(lstm=lstm, char_cnn=char_cnn)
+
+
 class _Tensors:
     """The tensors of a file, all of which are to be taken, in the shapes that are expected."""
 
@@ -116,47 +232,26 @@ class _Tensors:
         self._left = read_tensors(path)
 
     def n_rows(self, name: str) -> int:
-        """Rows of a tensor that is there.
-
-        Raises:
-            InputError: it is missing.
-        """
         if name not in self._left:
             raise InputError(f"{self._path}: {name} is missing.")
         return len(self._left[name])
 
-    def take(self, name: str, shape: Sequence[int]) -> np.ndarray:
-        """A tensor.
-
-        Raises:
-            InputError: it is missing or of another shape.
-        """
+    def take(self, name: str, *shape: int) -> np.ndarray:
         if name not in self._left:
-            raise InputError(f"{self._path}: {name} is missing, shape {tuple(shape)} is expected.")
+            raise InputError(f"{self._path}: {name} is missing, shape {shape} is expected.")
         value = self._left.pop(name)
-        if value.shape != tuple(shape):
-            raise InputError(
-                f"{self._path}: {name}: shape {tuple(shape)} is expected, not {value.shape}."
-            )
+        if value.shape != shape:
+            raise InputError(f"{self._path}: {name}: shape {shape} is expected, not {value.shape}.")
         return value
 
     def require_all_taken(self) -> None:
-        """Check that the file holds nothing else.
-
-        Raises:
-            InputError: it does, so that it is of another kind of model.
-        """
+        """Refuse a file that holds more: it is of another kind of model."""
         if self._left:
             raise InputError(f"{self._path}: superfluous: {', '.join(sorted(self._left))}.")
 
 
 def _read_dictionary(path: str, n_rows: int, special: Sequence[str]) -> list[str]:
-    """The tokens by their rows, as the program reads them; "" for a row without one.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        InputError: it is not UTF-8, a line is not right, or a special token is missing.
-    """
+    """The tokens by their rows, as the program reads them; "" for a row without one."""
     try:
         # Not as text files are read: a byte order mark may be a character of the dictionary.
         text = Path(require_file(path, "dictionary")).read_bytes().decode("utf-8")
@@ -185,19 +280,18 @@ def _read_dictionary(path: str, n_rows: int, special: Sequence[str]) -> list[str
 
 def _fill_encoder(encoder: DictionaryEncoder, tensors: _Tensors, order: list[int]) -> None:
     """Set the encoder's variables; `order` is that of the characters' rows."""
-    characters = encoder.characters
-    table = tensors.take(_CHARACTER_TABLE, characters.char_embed.shape)
-    characters.char_embed.assign(table[order])
-    for i, (kernel, bias) in enumerate(characters.convolutions):
+    table = tensors.take(_CHARACTER_TABLE, *encoder.char_embed.shape)
+    encoder.char_embed.assign(table[order])
+    for i, (kernel, bias) in enumerate(encoder.convolutions):
         _, width, dim, number = kernel.shape
-        values = tensors.take(f"convolutions.{i}.weight", (number, dim, width))
+        values = tensors.take(f"convolutions.{i}.weight", number, dim, width)
         kernel.assign(values.transpose(2, 1, 0)[np.newaxis])  # (1, width, dim, number)
-        bias.assign(tensors.take(f"convolutions.{i}.bias", (number,)))
-    n = characters.options.n_filters
-    for k, highway in enumerate(characters.highways):
+        bias.assign(tensors.take(f"convolutions.{i}.bias", number))
+    n = encoder.options.n_filters
+    for k, highway in enumerate(encoder.highways):
         # Rows: n of the transformed part, n of the gate.
-        values = tensors.take(f"highways._layers.{k}.weight", (2 * n, n))
-        biases = tensors.take(f"highways._layers.{k}.bias", (2 * n,))
+        values = tensors.take(f"highways._layers.{k}.weight", 2 * n, n)
+        biases = tensors.take(f"highways._layers.{k}.bias", 2 * n)
         highway["W_transform"].assign(values[:n].T)
         highway["b_transform"].assign(biases[:n])
         # 1 - sigmoid(x) = sigmoid(-x)
@@ -206,15 +300,15 @@ def _fill_encoder(encoder: DictionaryEncoder, tensors: _Tensors, order: list[int
     word_dim, size = 0, encoder.projection_dim
     if encoder.word_embed is not None:
         word_dim = encoder.word_embed.shape[1]
-        encoder.word_embed.assign(tensors.take(_WORD_TABLE, encoder.word_embed.shape))
+        encoder.word_embed.assign(tensors.take(_WORD_TABLE, *encoder.word_embed.shape))
     # (size, word_dim + n), of [word; characters]
-    projection = tensors.take("projection.weight", (size, word_dim + n)).T
+    projection = tensors.take("projection.weight", size, word_dim + n).T
     if encoder.W_word is not None:
         encoder.W_word.assign(projection[:word_dim])
     # With a dictionary there is always a projection.
-    kernel, bias = cast(tuple[Any, Any], characters.projection)
+    kernel, bias = cast(tuple[Any, Any], encoder.projection)
     kernel.assign(projection[word_dim:])
-    bias.assign(tensors.take("projection.bias", (size,)))
+    bias.assign(tensors.take("projection.bias", size))
     tensors.require_all_taken()
 
 
@@ -222,14 +316,14 @@ def _fill_stack(stack: LSTMStack, tensors: _Tensors, direction: str) -> None:
     dim, size = stack.options.dim, stack.options.projection_dim
     for layer, weights in enumerate(stack.layer_weights):
         source = f"{direction}_layer_{layer}"
-        inputs = tensors.take(f"{source}.input_linearity.weight", (4 * dim, size))
-        states = tensors.take(f"{source}.state_linearity.weight", (4 * dim, size))
-        bias = tensors.take(f"{source}.state_linearity.bias", (4 * dim,))
+        inputs = tensors.take(f"{source}.input_linearity.weight", 4 * dim, size)
+        states = tensors.take(f"{source}.state_linearity.weight", 4 * dim, size)
+        bias = tensors.take(f"{source}.state_linearity.bias", 4 * dim)
         bias[dim : 2 * dim] -= 1  # of the forget gate
         # Rows [input; state], columns the gates: (2 * size, 4 * dim).
         weights.kernel.assign(_our_gates(np.concatenate([inputs.T, states.T])))
         weights.bias.assign(_our_gates(bias))
-        projection = tensors.take(f"{source}.state_projection.weight", (size, dim))
+        projection = tensors.take(f"{source}.state_projection.weight", size, dim)
         weights.projection.assign(projection.T)
 
 

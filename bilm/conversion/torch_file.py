@@ -32,7 +32,6 @@ from bilm.files import PathLike, require_file
 
 _MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
-_TYPES = {"FloatStorage": "<f4", "DoubleStorage": "<f8", "HalfStorage": "<f2"}
 # What a pickle that is damaged, or made to do harm, can make the unpickler raise.
 _BROKEN = (
     pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError, KeyError, IndexError,
@@ -102,16 +101,16 @@ def _read_zip(path: str) -> dict[str, np.ndarray]:
 
 def _read_legacy(path: str) -> dict[str, np.ndarray]:
     with open(path, "rb") as file:
-        if _load(path, file) != _MAGIC or _load(path, file) != _PROTOCOL:
+        if _Unpickler(path, file).load() != _MAGIC or _Unpickler(path, file).load() != _PROTOCOL:
             raise InputError(f"{path}: not a file of torch's: it does not begin as one.")
-        machine = _load(path, file)
+        machine = _Unpickler(path, file).load()
         if not isinstance(machine, dict) or machine.get("little_endian") is not True:
             raise InputError(f"{path}: the numbers are big-endian; little-endian is expected.")
         named = _tensors_of(path, file)
         storages = {tensor.storage.key: tensor.storage for tensor in named.values()}
         starts = {}
-        for key in _load(path, file):
-            (length,) = struct.unpack("<q", _exactly(file, 8))
+        for key in _Unpickler(path, file).load():
+            (length,) = struct.unpack("<q", file.read(8))
             storage = storages.get(key)
             if storage is None or length != storage.length:
                 raise InputError(f"{path}: storage {key!r}: its length or its type is not known.")
@@ -125,16 +124,9 @@ def _read_legacy(path: str) -> dict[str, np.ndarray]:
         return {name: _array(path, name, tensor, numbers) for name, tensor in named.items()}
 
 
-def _exactly(file: IO[bytes], n: int) -> bytes:
-    data = file.read(n)
-    if len(data) != n:
-        raise EOFError("it ends too early")
-    return data
-
-
 def _tensors_of(path: str, file: IO[bytes]) -> dict[str, _Tensor]:
     """The tensors that a state dict's pickle describes."""
-    named = _load(path, file)
+    named = _Unpickler(path, file).load()
     if not isinstance(named, dict) or not named:
         raise InputError(f"{path}: a dict of tensors is expected, not {type(named).__name__}.")
     for name, tensor in named.items():
@@ -162,10 +154,6 @@ def _array(
     return np.array(view, np.float32, order="C")
 
 
-def _load(path: str, file: IO[bytes]) -> Any:
-    return _Unpickler(path, file).load()
-
-
 class _Unpickler(pickle.Unpickler):
     """Loads what consists of numbers, texts, lists, dicts and tensors, and nothing else."""
 
@@ -175,14 +163,12 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         """What replaces a name in a pickle: never the thing itself."""
-        if module == "torch" and name in _TYPES:
-            return _StorageType(_TYPES[name])
-        if (module, name) in _ADMITTED:
-            return _ADMITTED[module, name]
-        raise InputError(
-            f"{self._path}: the pickle asks for {module}.{name}; only what makes tensors of "
-            f"floats is read, and nothing of it was run."
-        )
+        if (module, name) not in _ADMITTED:
+            raise InputError(
+                f"{self._path}: the pickle asks for {module}.{name}; only what makes tensors of "
+                "floats is read, and nothing of it was run."
+            )
+        return _ADMITTED[module, name]
 
     def persistent_load(self, pid: Any) -> _Storage:
         """The storage of a persistent id."""
@@ -209,14 +195,13 @@ def _rebuild_tensor(storage: Any, offset: Any, shape: Any, strides: Any, *_: Any
     return _Tensor(storage, _count(offset), sizes, steps)
 
 
-def _rebuild_parameter(tensor: Any, *_: Any) -> Any:
-    return tensor
-
-
-# Names in a pickle, and what is called in their place.
-_ADMITTED: dict[tuple[str, str], Callable[..., Any]] = {
+# Names in a pickle, and what comes in their place.
+_ADMITTED: dict[tuple[str, str], Any] = {
     ("collections", "OrderedDict"): OrderedDict,
+    ("torch", "FloatStorage"): _StorageType("<f4"),
+    ("torch", "DoubleStorage"): _StorageType("<f8"),
+    ("torch", "HalfStorage"): _StorageType("<f2"),
     ("torch._utils", "_rebuild_tensor"): _rebuild_tensor,
     ("torch._utils", "_rebuild_tensor_v2"): _rebuild_tensor,
-    ("torch._utils", "_rebuild_parameter"): _rebuild_parameter,
+    ("torch._utils", "_rebuild_parameter"): lambda tensor, *_: tensor,
 }

@@ -8,14 +8,14 @@ The rows draw in turn: the first fills up before the second draws.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from bilm.data.corpus import IndexedText, SentenceIds
-from bilm.data.sentences import Held, IteratorState, SentenceSource, SentenceStream
-from bilm.errors import InputError
+from bilm.data.corpus import IndexedText, SentenceChunks, SentenceIds
+from bilm.data.sentences import Held, IteratorState, SentenceReader
+from bilm.errors import require_at_least
 
 _KEYS = ("token_ids", "tokens_characters", "next_token_id")
 
@@ -85,7 +85,7 @@ class Segment(NamedTuple):
 
     Attributes:
         row, column: where the run begins in the batch.
-        sentence: its number in the source's text.
+        sentence: its number in the reader's text.
         offset: the sentence's first input in the run, counted from 0.
         length: inputs in the run, 1 or more.
     """
@@ -125,28 +125,27 @@ def _get_batch(
     Raises:
         InputError: a size is below 1; a sentence's arrays have other shapes, or are not integers.
     """
-    for name, value in (("batch_size", batch_size), ("num_steps", num_steps)):
-        if value < 1:
-            raise InputError(f"{name} must be 1 or more, not {value}.")
-    if isinstance(generator, SentenceSource) and generator.max_word_length == max_word_length:
-        source: SentenceSource = generator
-    else:
-        source = SentenceStream(generator, max_word_length, batch_size * num_steps)
-    shape, reverses = (batch_size, num_steps), source.directions(bidirectional)
-    held = source.begin(batch_size, num_steps)
+    require_at_least(1, batch_size=batch_size, num_steps=num_steps)
+    reader = generator
+    if not isinstance(reader, SentenceReader) or reader.source.max_word_length != max_word_length:
+        chunks = SentenceChunks(generator, max_word_length, batch_size * num_steps)
+        reader = SentenceReader(chunks)
+    shape = (batch_size, num_steps)
+    reverses = (reader.reverse, not reader.reverse)[: 1 + bidirectional]
+    held = reader.begin(batch_size, num_steps)
     while True:
-        filled, after = fill_rows(held, source.unread(), num_steps)
+        filled, after = fill_rows(held, reader.unread(), num_steps)
         segments = np.array(filled, np.int64).reshape(-1, len(Segment._fields))
         is_full = segments[:, -1].sum() == batch_size * num_steps
         # A batch is of one table of words: with more sentences in memory it is filled anew.
-        if not is_full and (carried := source.load_more(held)) is not None:
+        if not is_full and (carried := reader.load_more(held)) is not None:
             held = carried
             continue
         if not filled or not (is_full or incomplete):
             return
         held = after
-        source.draw(int(segments[:, 2].max()))
-        yield make_batch(source.text, segments, shape, reverses, state=source.state(held))
+        reader.draw(int(segments[:, 2].max()))
+        yield replace(make_batch(reader.text, segments, shape, reverses), state=reader.state(held))
 
 
 def fill_rows(
@@ -182,12 +181,7 @@ def fill_rows(
 
 
 def make_batch(
-    text: IndexedText,
-    segments: np.ndarray,
-    shape: tuple[int, int],
-    reverses: Sequence[bool],
-    state: IteratorState | None = None,
-    sentences: np.ndarray | None = None,
+    text: IndexedText, segments: np.ndarray, shape: tuple[int, int], reverses: Sequence[bool]
 ) -> Batch:
     """Look up the text of segments.
 
@@ -197,7 +191,6 @@ def make_batch(
             `text`.
         shape: (B, T).
         reverses: for each stream whether it reads backwards.
-        state, sentences: handed on to the batch.
     """
     row, column, sentence, offset, length = segments.T
     # Every input of the batch, segment after segment, N in all: its number within the segment, and
@@ -228,7 +221,7 @@ def make_batch(
         for token_ids, words, next_words in zip(ids, numbers, targets, strict=True)
     )
     mask = laid_out(np.ones(len(where), np.bool_))
-    return Batch(tuple(streams), characters, mask, state, sentences)
+    return Batch(tuple(streams), characters, mask)
 
 
 def sentence_batches(
@@ -258,7 +251,7 @@ def sentence_batches(
         zeros = np.zeros_like(length)
         segments = np.stack((np.arange(len(numbers)), zeros, numbers, zeros, length), axis=1)
         shape = (len(numbers), int(length[-1]))
-        yield make_batch(text, segments, shape, reverses, sentences=first + numbers)
+        yield replace(make_batch(text, segments, shape, reverses), sentences=first + numbers)
 
 
 def _cut(

@@ -6,7 +6,7 @@ Ids here are a network's (`network_ids`): 0 means that there is no token, which 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -76,14 +76,10 @@ class TokenBatcher:
     def batch_sentences(self, sentences: Sentences) -> np.ndarray:
         """Word ids of `<S>`, the tokens and `</S>` of each sentence.
 
-        Args:
-            sentences: lists of tokens; a list may be empty.
+        Arguments and errors are those of `Batcher.batch_sentences`.
 
         Returns:
             (sentences, longest + 2) int64: word ids + 1; 0 past a sentence's end.
-
-        Raises:
-            InputError: text in place of a list of tokens, or a token that is not text.
         """
         words, rows = index_words(sentences)
         table = np.zeros(1 + len(words), np.int64)
@@ -94,46 +90,39 @@ class TokenBatcher:
 def index_words(sentences: Sentences) -> tuple[list[str], np.ndarray]:
     """The distinct words of sentences, and which of them stands where.
 
+    Errors are those of `Batcher.batch_sentences`.
+
     Returns:
         words: `<S>`, `</S>`, then the others in the order of their first occurrence.
         rows: (sentences, longest + 2) int32, 1 + the number in `words` of `<S>`, each token and
             `</S>`; 0 past a sentence's end.
-
-    Raises:
-        InputError: text in place of a list of tokens, or a token that is not text.
     """
-    sentences = _lists(sentences)
+    if isinstance(sentences, str):
+        raise InputError(f"a list of sentences is expected, not the text {sentences!r}.")
+    sentences = list(sentences)
     distinct = DistinctWords()
     try:
         numbers = np.fromiter(
             map(distinct.__getitem__, itertools.chain.from_iterable(sentences)), np.int32
         )
     except TypeError:  # a token that cannot be hashed, a list for one
-        _refuse_token(sentences)
+        _refuse_what_is_no_text(sentences)
         raise
     words = list(distinct)
-    if not all(isinstance(word, str) for word in words):
-        _refuse_token(sentences)
+    if any(isinstance(s, str) for s in sentences) or not all(isinstance(w, str) for w in words):
+        _refuse_what_is_no_text(sentences)
     lengths = np.fromiter(map(len, sentences), np.int32, len(sentences))
     width = int(lengths.max(initial=0)) + 2
     return words, framed(1 + numbers, lengths, width, begin=1, end=2, padding=0)
 
 
-def _lists(sentences: Iterable[Sequence[str]]) -> Sentences:
-    if isinstance(sentences, str):
-        raise InputError(f"a list of sentences is expected, not the text {sentences!r}.")
-    sentences = list(sentences)
+def _refuse_what_is_no_text(sentences: Sentences) -> None:
     for number, sentence in enumerate(sentences):
         if isinstance(sentence, str):
             raise InputError(
                 f"sentence {number}: a list of tokens is expected, not the text {sentence!r}; "
                 "split it into tokens first."
             )
-    return sentences
-
-
-def _refuse_token(sentences: Sentences) -> None:
-    for number, sentence in enumerate(sentences):
         for position, token in enumerate(sentence):
             if not isinstance(token, str):
                 kind = type(token).__name__

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from bilm.data.encoding import BOS, EOS, DistinctWords, encode_words
+from bilm.data.encoding import BOS, EOS, PAD_CHAR, DistinctWords, encode_words
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import InputError
+from bilm.errors import InputError, require_at_least
 from bilm.files import PathLike, find_files, read_lines, require_file
 
 logger = logging.getLogger(__name__)
@@ -26,6 +26,7 @@ SentenceIds = tuple[np.ndarray, "np.ndarray | None"]
 their characters, (n, max_word_length); None without characters."""
 
 
+@dataclass(eq=False)
 class Corpus:
     """Text files with a sentence a line, its words separated by white space.
 
@@ -33,47 +34,28 @@ class Corpus:
     files, shard 4 is the second one of the second epoch. The order depends on the seed, the epoch
     and the shard alone, so that any shard can be read again by its number.
 
-    Args:
-        filepattern: a glob; its files, sorted by name, are the shards. Plain, .gz or .xz. Empty
-            lines are no sentences.
-        vocab: gives the ids, and the characters if it has them.
-        shuffle: shuffle the sentences within a shard and, unless `one_pass`, the shards anew in
-            every epoch.
-        one_pass: read each shard once, in order; otherwise without end.
-        seed: of the shuffling; 0 or more.
-        worker: (index, count): of every `count` sentences take that with this index.
-
-    Raises:
-        FileNotFoundError: nothing matches the pattern.
-        InputError: no file holds a sentence for this worker; the seed or the worker is impossible.
+    Arguments and errors are those of `LMDataset`, whose `test` is `one_pass` here.
     """
 
-    def __init__(
-        self,
-        filepattern: PathLike,
-        vocab: Vocabulary,
-        *,
-        shuffle: bool,
-        one_pass: bool,
-        seed: int,
-        worker: tuple[int, int],
-    ) -> None:
-        if seed < 0:
-            raise InputError(f"seed must be 0 or more, not {seed}.")
-        if not 0 <= worker[0] < worker[1]:
+    filepattern: PathLike
+    vocab: Vocabulary
+    shuffle: bool
+    one_pass: bool
+    seed: int
+    worker: tuple[int, int]
+
+    def __post_init__(self) -> None:
+        require_at_least(0, seed=self.seed)
+        index, count = self.worker
+        if not 0 <= index < count:
             raise InputError(
-                f"worker must be (index, count) with 0 <= index < count, not {worker}."
+                f"worker must be (index, count) with 0 <= index < count, not {self.worker}."
             )
-        self.files = find_files(filepattern)
-        self.vocab = vocab
-        self.shuffle = shuffle
-        self.one_pass = one_pass
-        self.seed = seed
-        self.worker = worker
+        self.files = find_files(self.filepattern)
         self._sizes = {path: os.path.getsize(path) for path in self.files}
         if not any(True for path in self.files for _ in self.sentences(path)):
-            share = f" for worker {worker[0]} of {worker[1]}" if worker[1] > 1 else ""
-            raise InputError(f"{filepattern}: no sentence in these files{share}.")
+            share = f" for worker {index} of {count}" if count > 1 else ""
+            raise InputError(f"{self.filepattern}: no sentence in these files{share}.")
 
     @functools.cached_property
     def fingerprint(self) -> int:
@@ -94,11 +76,16 @@ class Corpus:
         lines = (line for line in read_lines(path) if line and not line.isspace())
         return map(str.split, itertools.islice(lines, index, None, count))
 
+    @property
+    def max_word_length(self) -> int | None:
+        """Characters a word; None if the vocabulary has no characters."""
+        return getattr(self.vocab, "max_word_length", None)
+
     def has(self, shard: int) -> bool:
         """Whether there is a shard of this number."""
         return not self.one_pass or shard < len(self.files)
 
-    def read(self, shard: int, before: Sequence[Sequence[str]] = ()) -> IndexedText:
+    def read(self, shard: int, before: Sequence[Any] = ()) -> IndexedText:
         """The sentences `before`, then those of a shard in the order of reading.
 
         Raises:
@@ -138,7 +125,7 @@ class Corpus:
             ordinal = self._generator(epoch, 0).permutation(len(self.files))[ordinal]
         return self.files[ordinal]
 
-    def _load(self, path: str, before: Sequence[Sequence[str]] = ()) -> IndexedText:
+    def _load(self, path: str, before: Sequence[Any] = ()) -> IndexedText:
         text = IndexedText.from_sentences(itertools.chain(before, self.sentences(path)), self.vocab)
         size = os.path.getsize(require_file(path, "text file"))
         if size != self._sizes[path]:
@@ -203,25 +190,25 @@ class IndexedText:
     def from_ids(cls, sentences: Sequence[SentenceIds], max_word_length: int | None) -> IndexedText:
         """Sentences of which only the ids are known: of their words and, with
         `max_word_length`, of their characters."""
-        table: dict[Any, int] = {}  # a word's id and the bytes of its characters -> its row
+        table: dict[tuple[int, bytes], int] = {}  # a word's id and those of its characters
         words = array("i")
         for ids, characters in sentences:
-            keys: Iterable[Any] = ids.tolist()
-            if max_word_length is not None and characters is not None:
-                keys = zip(keys, map(np.ndarray.tobytes, characters.astype(np.uint16)))  # noqa: B905
+            rows = [b""] * len(ids)
+            if characters is not None:
+                rows = list(map(np.ndarray.tobytes, characters.astype(np.uint16)))
+            keys = zip(ids.tolist(), rows, strict=True)
             words.extend([table.setdefault(key, len(table)) for key in keys])
-        vocabulary_ids, characters = list(table), None
+        table_characters = None
         if max_word_length is not None:
-            vocabulary_ids = [key[0] for key in table]
-            rows = np.frombuffer(b"".join(key[1] for key in table), np.uint16)
-            characters = rows.reshape(len(table), max_word_length)
-        lengths = np.array([len(ids) for ids, _ in sentences], np.int32)
+            values = np.frombuffer(b"".join(row for _, row in table), np.uint16)
+            table_characters = values.reshape(len(table), max_word_length)
+        inputs = np.array([len(ids) - 1 for ids, _ in sentences], np.int32)
         return cls(
             np.asarray(words, np.int32),
-            *_starts_and_inputs(lengths - 1),
+            *_starts_and_inputs(inputs),
             None,
-            np.array(vocabulary_ids, np.int32),
-            characters,
+            np.array([number for number, _ in table], np.int32),
+            table_characters,
         )
 
     def __len__(self) -> int:
@@ -233,17 +220,78 @@ class IndexedText:
         generator.shuffle(order[first:])
         return replace(self, starts=self.starts[order], inputs=self.inputs[order])
 
+    def sentence_ids(self, number: int) -> SentenceIds:
+        """The ids of `<S>`, a sentence's words and `</S>`."""
+        rows = self.sentence(number)
+        return self.vocabulary_ids[rows], None if self.characters is None else self.characters[rows]
+
+    def content(self, number: int) -> list[str] | SentenceIds:
+        """A sentence as it was given: its words or, if they are not known, its ids."""
+        if self.distinct is None:
+            return self.sentence_ids(number)
+        return [self.distinct[row] for row in self.sentence(number)[1:-1]]
+
     def sentence(self, number: int) -> np.ndarray:
         """The rows of the table of `<S>`, a sentence's words and `</S>`: (words + 2,) int32."""
         start = self.starts[number]
         return self.words[start : start + self.inputs[number] + 1]
 
-    def sentence_words(self, number: int) -> list[str]:
-        """The words of a sentence, without `<S>` and `</S>`."""
-        if self.distinct is None:
-            raise TypeError("only the ids of these words are known")
-        return [self.distinct[row] for row in self.sentence(number)[1:-1]]
-
 
 def _starts_and_inputs(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return np.cumsum(inputs + 1, dtype=np.int64) - (inputs + 1), inputs
+
+
+class SentenceChunks:
+    """The sentences of an iterable, which can be read once: the shards are some of them at a time.
+
+    Args:
+        sentences: see `SentenceIds`. One with fewer than two ids has no input and is skipped.
+        max_word_length: characters a word; None leaves characters out.
+        n_inputs: about how many inputs a shard has.
+    """
+
+    def __init__(
+        self, sentences: Iterable[SentenceIds], max_word_length: int | None, n_inputs: int
+    ) -> None:
+        self.max_word_length = max_word_length
+        self._sentences = self._check(sentences)
+        self._n_inputs = n_inputs
+        self._taken: list[SentenceIds] = []
+
+    def has(self, shard: int) -> bool:
+        """Take the sentences of the next shard; False if there are none."""
+        self._taken, left = [], self._n_inputs
+        while left > 0 and (sentence := next(self._sentences, None)) is not None:
+            self._taken.append(sentence)
+            left -= len(sentence[0]) - 1
+        return bool(self._taken)
+
+    def read(self, shard: int, before: Sequence[Any] = ()) -> IndexedText:
+        """The sentences `before`, then those that were taken."""
+        return IndexedText.from_ids([*before, *self._taken], self.max_word_length)
+
+    def read_in_order(self) -> Iterator[IndexedText]:
+        """Every shard once."""
+        return map(self.read, itertools.takewhile(self.has, itertools.count()))
+
+    def _check(self, sentences: Iterable[SentenceIds]) -> Iterator[SentenceIds]:
+        width = self.max_word_length
+        for number, (word_ids, char_ids) in enumerate(sentences):
+            ids, characters = np.asarray(word_ids), np.asarray(char_ids)
+            if ids.ndim == 1 and len(ids) < 2:
+                continue
+            fit = ids.ndim == 1 and ids.dtype.kind in "iu"
+            if width is not None:
+                fit &= characters.shape == (len(ids), width) and characters.dtype.kind in "iu"
+            if not fit:
+                raise InputError(
+                    f"sentence {number}: integers are expected, ids (n,) and character ids "
+                    f"(n, {width}), not {ids.dtype} {ids.shape} and {characters.dtype} "
+                    f"{characters.shape}."
+                )
+            if width is not None and not 0 <= characters.min() <= characters.max() <= PAD_CHAR:
+                raise InputError(
+                    f"sentence {number}: character ids from 0 to {PAD_CHAR} are expected, not "
+                    f"from {characters.min()} to {characters.max()}."
+                )
+            yield ids, None if width is None else characters

@@ -5,15 +5,12 @@ from __future__ import annotations
 import codecs
 import contextlib
 import functools
+import itertools
 import logging
 import multiprocessing
 import multiprocessing.connection
 import os
-import pickle
 import signal
-import tempfile
-import threading
-import uuid
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +18,7 @@ from typing import IO, Any, NamedTuple, cast
 
 from bilm.data.encoding import BOS, EOS, UNK
 from bilm.data.vocabulary import NOT_A_TOKEN
-from bilm.errors import InputError
+from bilm.errors import InputError, require_at_least
 from bilm.files import (
     COMPRESSED,
     PathLike,
@@ -30,7 +27,6 @@ from bilm.files import (
     atomic_write,
     bytes_read,
     find_all_files,
-    find_files,
     quiet,
     reading_text,
     size_of,
@@ -47,19 +43,47 @@ _BLOCK = 1 << 20
 _SEPARATORS = (b"\n", b" ", b"\t", b"\r")
 
 
-def count_words(filepattern: PathLike) -> Counter[str]:
+def count_words(
+    patterns: PathLike | Iterable[PathLike],
+    *,
+    jobs: int = 1,
+    progress: ShowStage = quiet,
+    least_part: int = _LEAST_PART,
+) -> Counter[str]:
     """How often each word occurs in text files.
 
-    A million different words take about 0.15 GB.
+    A million different words take about 0.15 GB, in each process that has met them.
 
     Args:
-        filepattern: a glob; words are separated by white space; plain, .gz or .xz.
+        patterns: a glob, or several; words are separated by white space; plain, .gz or .xz. A file
+            is counted once.
+        jobs: processes to count in. They are started anew, so a program that asks for more than one
+            has to keep its own start behind `if __name__ == "__main__":`.
+        progress: is called now and then with a `Stage` of the bytes read.
+        least_part: bytes of the text that are worth a process of their own.
 
     Raises:
-        FileNotFoundError: nothing matches.
-        InputError: a file is not UTF-8 (file and line) or damaged, or no file holds a word.
+        FileNotFoundError: a pattern matches nothing.
+        InputError: a file is not UTF-8 (file and line) or damaged, no file holds a word, or a
+            process was killed.
     """
-    return count_files(find_files(filepattern))
+    files = find_all_files(patterns)
+    total, done = size_of(files), 0
+    parts = cut_into_parts(files, min(_MOST_PART, max(least_part, total // (4 * jobs))))
+
+    def show(n_bytes: int) -> None:
+        nonlocal done
+        done += n_bytes
+        progress(Stage("counting", done, total))
+
+    show(0)
+    if min(jobs, len(parts)) < 2:
+        counts = _count(itertools.chain.from_iterable(parts), show)
+    else:
+        counts = _count_in_processes(parts, jobs, show)
+    if not counts:
+        raise InputError(f"{files[0]}{' ...' if len(files) > 1 else ''}: no word in these files.")
+    return counts
 
 
 def write_vocabulary(
@@ -160,15 +184,12 @@ def build_vocabulary(
 
     The order of the file is that of `write_vocabulary`. Counts are exact, and the result depends on
     the text alone, not on `jobs` or the order of the files. Memory grows with the different words,
-    not with the text: a million of them take about 0.15 GB, in each process that has met them.
+    not with the text, as `count_words` says.
 
     Args:
-        patterns: a glob, or several; plain, .gz or .xz. A file is counted once.
-        min_count: leave rarer words out.
-        max_size: most lines of the file, the three special ones included; None is no bound.
-        jobs: processes to count in; see `count_files` for programs that ask for more than one.
+        patterns, jobs, progress: as for `count_words`.
+        min_count, max_size: as for `write_vocabulary`.
         counts_file: also write every different word, a tab and its count, in the same order.
-        progress: is called now and then with a `Stage`.
 
     Raises:
         FileNotFoundError: a pattern matches nothing, or a folder to write into does not exist.
@@ -176,14 +197,16 @@ def build_vocabulary(
             holds a word; no word is left; a number is out of its range; a process was killed.
     """
     _require_size(max_size)
-    if jobs < 1:
-        raise InputError(f"jobs must be 1 or more, not {jobs}.")
+    require_at_least(1, jobs=jobs)
     files = find_all_files(patterns)
     targets = [os.fspath(path) for path in (filename, counts_file) if path is not None]
-    _require_apart(targets, files)
+    taken = [os.path.realpath(path) for path in (*files, *targets)]
+    for path in targets:
+        if taken.count(os.path.realpath(path)) > 1:
+            raise InputError(f"{path} is a file of the text, or is to be written twice.")
     with contextlib.ExitStack() as stack:
         temporaries = [stack.enter_context(atomic_write(path)) for path in targets]
-        counts = count_files(files, jobs=jobs, progress=progress)
+        counts = count_words(files, jobs=jobs, progress=progress)
         for word in counts.keys() & set(_SPECIAL):
             logger.warning(
                 "the text holds %s %d times: special tokens are set by the program, not by the "
@@ -200,14 +223,6 @@ def build_vocabulary(
     return VocabularyReport(counts.total(), len(counts), len(words), n_covered)
 
 
-def _require_apart(targets: Sequence[str], files: Sequence[str]) -> None:
-    taken = set(map(os.path.realpath, files))
-    for path in targets:
-        if os.path.realpath(path) in taken:
-            raise InputError(f"{path} is a file of the text, or is to be written twice.")
-        taken.add(os.path.realpath(path))
-
-
 class Span(NamedTuple):
     """Bytes `start` to `stop` of a file as it lies on the disk; of a compressed file, all."""
 
@@ -216,55 +231,17 @@ class Span(NamedTuple):
     stop: int
 
 
-def count_files(
-    files: Sequence[str],
-    *,
-    jobs: int = 1,
-    progress: ShowStage = quiet,
-    least_part: int = _LEAST_PART,
-) -> Counter[str]:
-    """How often each word of files occurs; the counts of several processes are added up.
-
-    Args:
-        jobs: processes. They are started anew, so a program that asks for more than one has to
-            keep its own start behind `if __name__ == "__main__":`.
-        progress: is told of the bytes read.
-        least_part: bytes of the text that are worth a process of their own.
-
-    Raises:
-        InputError: a file is not UTF-8 (file and line) or damaged, no file holds a word, or a
-            process was killed.
-    """
-    total, done = size_of(files), 0
-    parts = cut_into_parts(files, min(_MOST_PART, max(least_part, total // (4 * jobs))))
-
-    def show(n_bytes: int) -> None:
-        nonlocal done
-        done += n_bytes
-        progress(Stage("counting", done, total, "bytes"))
-
-    show(0)
-    if min(jobs, len(parts)) < 2:
-        counts = _count([span for part in parts for span in part], show)
-    else:
-        counts = _count_in_processes(parts, jobs, show)
-    if not counts:
-        raise InputError(f"{files[0]}{' ...' if len(files) > 1 else ''}: no word in these files.")
-    return counts
-
-
-def _count(spans: Iterable[Span], report: Callable[[int], None] | None = None) -> Counter[str]:
+def _count(spans: Iterable[Span], report: Callable[[int], None]) -> Counter[str]:
     counts: Counter[str] = Counter()
     for span in spans:
         for text, n_bytes in read_blocks(span):
             counts.update(text.split())
-            if report is not None:
-                report(n_bytes)
+            report(n_bytes)
     return counts
 
 
 def _count_in_processes(
-    parts: Sequence[Sequence[Span]], jobs: int, show: Callable[[int], None]
+    parts: Iterable[Sequence[Span]], jobs: int, show: Callable[[int], None]
 ) -> Counter[str]:
     """A process for each part, `jobs` of them at a time.
 
@@ -273,50 +250,48 @@ def _count_in_processes(
     counts: Counter[str] = Counter()
     # A fork of a process with threads, such as TensorFlow's, may hang.
     context = multiprocessing.get_context("spawn")
-    waiting = list(parts)
-    running: dict[Any, Any] = {}  # process, part and path by the sentinel of the process
-    with tempfile.TemporaryDirectory(prefix="counts-") as folder:
-        try:
-            while waiting or running:
-                while waiting and len(running) < jobs:
-                    part, path = waiting.pop(0), os.path.join(folder, uuid.uuid4().hex)
-                    process = context.Process(target=_count_to_file, args=(part, path))
-                    with _interrupts_held_back():
-                        process.start()
-                    running[process.sentinel] = process, part, path
-                for sentinel in multiprocessing.connection.wait(list(running)):
-                    process, part, path = running.pop(sentinel)
-                    process.join()
-                    counts.update(_read_counts(path, process.exitcode))
-                    show(sum(span.stop - span.start for span in part))
-        finally:
-            for process, _, _ in running.values():
-                process.terminate()
-                process.join()
-    return counts
-
-
-def _count_to_file(spans: Iterable[Span], path: str) -> None:
-    """Count in a process of its own; write the counts, or what was wrong with the text."""
-    _watch_parent()
-    result: dict[str, int] | Exception
+    waiting = iter(parts)
+    running: dict[Any, Any] = {}  # processes by the pipe that they send to
     try:
-        result = dict(_count(spans))
-    except (InputError, OSError) as error:
-        result = error
-    with open(path, "wb") as file:
-        pickle.dump(result, file)
+        while True:
+            for part in itertools.islice(waiting, jobs - len(running)):
+                receiver, sender = context.Pipe(duplex=False)
+                with _interrupts_held_back(), sender:
+                    process = context.Process(target=_send, args=(part, sender))
+                    process.start()
+                    running[receiver] = process
+            if not running:
+                return counts
+            for sending in multiprocessing.connection.wait(list(running)):
+                result = _receive(sending)
+                if isinstance(result, int):
+                    show(result)
+                else:
+                    running.pop(sending).join()
+                    counts.update(result)
+    finally:
+        for process in running.values():
+            process.terminate()
+            process.join()
 
 
-def _read_counts(path: str, exit_code: int | None) -> dict[str, int]:
-    """What `_count_to_file` wrote; only our own process has written to the folder."""
-    if exit_code != 0:
+def _send(spans: Iterable[Span], sender: multiprocessing.connection.Connection) -> None:
+    """Count in a process of its own: send each number of bytes read, then the counts, or what was
+    wrong with the text. If nobody receives it, the program that asked for it was killed."""
+    with contextlib.suppress(BrokenPipeError):
+        try:
+            sender.send(dict(_count(spans, sender.send)))
+        except (InputError, OSError) as error:
+            sender.send(error)
+
+
+def _receive(receiver: Any) -> int | dict[str, int]:
+    try:
+        result = receiver.recv()
+    except (EOFError, OSError):
         raise InputError(
             "A process that counted was killed, perhaps for want of memory: fewer jobs need less."
-        )
-    with open(path, "rb") as file:
-        result = pickle.load(file)
-    os.remove(path)
+        ) from None
     if isinstance(result, Exception):
         raise result
     return result
@@ -336,18 +311,6 @@ def _interrupts_held_back() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _watch_parent() -> None:
-    """End with the process that started this one: if it is killed, it cannot tell."""
-
-    def watch() -> None:
-        parent = multiprocessing.parent_process()
-        if parent is not None:
-            parent.join()
-            signal.raise_signal(signal.SIGTERM)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 def read_blocks(span: Span, block: int = _BLOCK) -> Iterator[tuple[str, int]]:
@@ -379,7 +342,7 @@ def read_blocks(span: Span, block: int = _BLOCK) -> Iterator[tuple[str, int]]:
             rest = data[end:]
             before, position = position, min(bytes_read(file), span.stop)
             yield data[:end].decode("utf-8"), position - before
-        yield rest.decode("utf-8"), 0
+        yield rest.decode("utf-8"), span.stop - position
 
 
 def cut_into_parts(files: Sequence[str], part_bytes: int) -> list[list[Span]]:
@@ -388,20 +351,20 @@ def cut_into_parts(files: Sequence[str], part_bytes: int) -> list[list[Span]]:
     Plain files are cut between words; compressed ones cannot be cut. Files without a byte are in
     no part.
     """
-    parts: list[list[Span]] = [[]]
-    room = part_bytes
+    parts: list[list[Span]] = []
+    room = 0
     for path in files:
         start, size = 0, os.path.getsize(path)
         while start < size:
+            if room <= 0:
+                parts.append([])
+                room = part_bytes
             is_whole = path.endswith(COMPRESSED) or size - start <= room
             stop = size if is_whole else _behind_separator(path, start + room)
             parts[-1].append(Span(path, start, stop))
             room -= stop - start
             start = stop
-            if room <= 0:
-                parts.append([])
-                room = part_bytes
-    return [part for part in parts if part]
+    return parts
 
 
 def _behind_separator(path: str, offset: int) -> int:

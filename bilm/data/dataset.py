@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 
 from bilm.data.batch import Batch, _get_batch, sentence_batches
-from bilm.data.corpus import Corpus, SentenceIds
-from bilm.data.sentences import CorpusReader, IteratorState, SentenceStream
+from bilm.data.corpus import Corpus, SentenceChunks, SentenceIds
+from bilm.data.sentences import IteratorState, SentenceReader
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import InputError
+from bilm.errors import InputError, require_at_least
 from bilm.files import PathLike
 
 logger = logging.getLogger(__name__)
@@ -96,7 +96,7 @@ class _Dataset:
     @property
     def max_word_length(self) -> int | None:
         """Characters a word; None if the vocabulary has no characters."""
-        return getattr(self.vocab, "max_word_length", None)
+        return self._corpus.max_word_length
 
     @property
     def n_train_tokens(self) -> int:
@@ -118,7 +118,7 @@ class _Dataset:
             ids: (words + 2,) int32, `<S>` and `</S>` included, in the order of reading.
             char_ids: (words + 2, max_word_length) int32; None without characters.
         """
-        return CorpusReader(self._corpus, reverse=self._reverse)
+        return SentenceReader(self._corpus, reverse=self._reverse)
 
     def iter_batches(
         self, batch_size: int, num_steps: int
@@ -150,7 +150,7 @@ class _Dataset:
                 is not UTF-8 (file and line).
         """
         sentences = self.get_sentence()
-        if isinstance(sentences, CorpusReader) and state is not None:
+        if isinstance(sentences, SentenceReader) and state is not None:
             sentences.resume(state)
         elif state is not None:
             logger.warning(
@@ -197,21 +197,22 @@ class _Dataset:
             InputError: `max_tokens` is below 1; text is not UTF-8 (file and line); a subclass's
                 `get_sentence` has no end, since it is not of `test=True`.
         """
-        if max_tokens < 1:
-            raise InputError(f"max_tokens must be 1 or more, not {max_tokens}.")
-        sentences, reverses, first = self.get_sentence(), (False, True), 0
-        if isinstance(sentences, CorpusReader):
-            texts, reverses = sentences.corpus.read_in_order(), (self._reverse, not self._reverse)
-        elif not self._corpus.one_pass:
+        require_at_least(1, max_tokens=max_tokens)
+        sentences = self.get_sentence()
+        if isinstance(sentences, SentenceReader):
+            source, reverse = sentences.source, sentences.reverse
+        elif self._corpus.one_pass:
+            # A subclass gives its sentences in the order of reading.
+            source = SentenceChunks(sentences, self.max_word_length, _SORTED_AT_ONCE)
+            reverse = False
+        else:
             raise InputError(
                 f"{type(self).__name__}.get_sentence has no end: make it with test=True."
             )
-        else:
-            texts = SentenceStream(sentences, self.max_word_length, _SORTED_AT_ONCE).texts()
-        for text in texts:
-            yield from sentence_batches(
-                text, reverses[: 1 + self._bidirectional], max_tokens, first
-            )
+        reverses = (reverse, not reverse)[: 1 + self._bidirectional]
+        first = 0
+        for text in source.read_in_order():
+            yield from sentence_batches(text, reverses, max_tokens, first)
             first += len(text)
             del text  # before the next one comes, so that one at a time is in memory
 

@@ -120,11 +120,7 @@ def encode_words(words: Sequence[str], max_word_length: int) -> np.ndarray:
 
 
 def require_max_word_length(max_word_length: int) -> int:
-    """`max_word_length`, once it is known to hold a mark between two marks.
-
-    Raises:
-        InputError: less than 3.
-    """
+    """`max_word_length`; InputError if it cannot hold a mark between two marks."""
     if max_word_length < 3:
         raise InputError(
             f"max_word_length must be 3 or more (begin, one character, end), not {max_word_length}."

@@ -8,6 +8,8 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
+from bilm.errors import require_at_least
+
 T = TypeVar("T")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -25,10 +27,9 @@ def prefetch(items: Iterable[T], n: int = 4) -> Generator[T, None, None]:
         n: items to hold ready, 1 or more.
 
     Raises:
-        ValueError: `n` is below 1.
+        InputError: `n` is below 1.
     """
-    if n < 1:
-        raise ValueError(f"n must be 1 or more, not {n}.")
+    require_at_least(1, n=n)
     return _prefetch(items, n)
 
 

@@ -3,6 +3,9 @@
 The sentences are dealt to bucket files at random, and each bucket is small enough to be shuffled in
 memory. A shard is made of one bucket, or of several if it is large: sentences that were dealt at
 random and then shuffled bucket by bucket are shuffled.
+
+All that is drawn comes from `random.Random(...).random`: of the standard library's generators only
+this is promised to stay the same in every version, and NumPy's make no such promise.
 """
 
 from __future__ import annotations
@@ -16,9 +19,9 @@ import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, TypeVar
+from typing import IO, NamedTuple, TypeVar
 
-from bilm.errors import InputError
+from bilm.errors import InputError, require_at_least
 from bilm.files import (
     PathLike,
     ShowStage,
@@ -43,12 +46,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class ShardedPart:
-    """A part of a corpus that was split.
-
-    Attributes:
-        pattern: the glob of its files.
-        n_files, n_sentences: how many it has.
-    """
+    """A part of a corpus that was split: the glob of its files, and how many it has."""
 
     pattern: str
     n_files: int
@@ -117,44 +115,36 @@ def shard_corpus(
     sizes = _divide(n_sentences, n_bytes, n_shards, shard_bytes, heldout)
     suffix = f".txt.{compress}" if compress else ".txt"
     with folder_in_place(out_dir, adds=True) as folder:
-
-        def part(name: str, n_of_part: int, n_files: int) -> _Part:
+        parts = []
+        for name, n_of_part, n_files in sizes:
             needed = -(-(n_bytes * n_of_part // n_sentences // n_files) // bucket_bytes)
             n_buckets = max(1, min(needed, n_of_part // n_files))  # none of them empty
-            start = os.path.join(folder, name)
-            return _Part(start, suffix, n_of_part, n_files, n_buckets, f"{seed} {name}", shuffle)
-
-        parts = [part(*size) for size in sizes]
+            start, digits = os.path.join(folder, name), max(2, len(str(n_files - 1)))
+            paths = [f"{start}-{number:0{digits}}{suffix}" for number in range(n_files)]
+            buckets = {path: [f"{path}.{k}" for k in range(n_buckets)] for path in paths}
+            parts.append(_Part(n_of_part, buckets, f"{seed} {name}" if shuffle else None))
         _scatter(_read_lines(files, "scattering", progress), parts, seed)
         done, total = 0, sum(size_of(part.buckets) for part in parts)
         for n_written in itertools.chain.from_iterable(part.write() for part in parts):
             done += n_written
-            progress(Stage("writing", done, total, "bytes"))
+            progress(Stage("writing", done, total))
         _require_no_shards(out_dir)
-    training, *aside = [
-        ShardedPart(
-            os.path.join(out_dir, f"{os.path.basename(part.start)}-*{suffix}"),
-            part.n_files,
-            part.n_sentences,
-        )
-        for part in parts
+    made = [
+        ShardedPart(os.path.join(out_dir, f"{name}-*{suffix}"), n_files, n_of_part)
+        for name, n_of_part, n_files in sizes
     ]
-    return ShardedCorpus(training, aside[0] if aside else None, n_empty_lines)
+    return ShardedCorpus(made[0], made[1] if len(made) > 1 else None, n_empty_lines)
 
 
 def _check(
     n_shards: int | None, shard_bytes: int, heldout: int | float, seed: int, compress: str | None
 ) -> None:
-    if n_shards is not None and n_shards < 1:
-        raise InputError(f"n_shards must be 1 or more, not {n_shards}.")
-    if shard_bytes < 1:
-        raise InputError(f"shard_bytes must be 1 or more, not {shard_bytes}.")
+    require_at_least(1, n_shards=n_shards, shard_bytes=shard_bytes)
+    require_at_least(0, seed=seed)
     if heldout < 0 or (isinstance(heldout, float) and not heldout < 1):
         raise InputError(
             f"heldout must be a number of sentences or a share between 0 and 1, not {heldout}."
         )
-    if seed < 0:
-        raise InputError(f"seed must be 0 or more, not {seed}.")
     if compress not in (None, "gz", "xz"):
         raise InputError(f"compress must be one of gz, xz, not {compress!r}.")
 
@@ -195,10 +185,9 @@ def _divide(
 
 
 def _measure(files: Sequence[str], progress: ShowStage) -> tuple[int, int, int]:
-    """Read the text once; whatever is wrong with it is found here.
+    """Sentences, empty lines, and the bytes of the sentences as UTF-8, line ends included.
 
-    Returns:
-        Sentences, empty lines, and the bytes of the sentences as UTF-8, line ends included.
+    Whatever is wrong with the text is found here.
     """
     n_lines = n_sentences = n_bytes = 0
     for line in _read_lines(files, "measuring", progress):
@@ -218,10 +207,10 @@ def _read_lines(files: Sequence[str], doing: str, progress: ShowStage) -> Iterat
         with reading_text(path) as text:
             for number, line in enumerate(text):
                 if number % 4096 == 0:
-                    progress(Stage(doing, before + bytes_read(text), total, "bytes"))
+                    progress(Stage(doing, before + bytes_read(text), total))
                 yield line if line.endswith("\n") else f"{line}\n"
         before += os.path.getsize(path)
-    progress(Stage(doing, total, total, "bytes"))
+    progress(Stage(doing, total, total))
 
 
 def _scatter(lines: Iterable[str], parts: Sequence[_Part], seed: int) -> None:
@@ -233,8 +222,8 @@ def _scatter(lines: Iterable[str], parts: Sequence[_Part], seed: int) -> None:
     Raises:
         InputError: the text is another one than was measured.
     """
-    draw = _generator(f"{seed} sample")
-    buckets = [part.deal() for part in parts]
+    draw = random.Random(f"{seed} sample").random
+    deals = [part.deal() for part in parts]
     waiting: dict[str, list[str]] = defaultdict(list)
     n_waiting = 0
     left, wanted = (sum(part.n_sentences for part in some) for some in (parts, parts[1:]))
@@ -252,67 +241,49 @@ def _scatter(lines: Iterable[str], parts: Sequence[_Part], seed: int) -> None:
         wanted -= aside
         if left < 0:
             break
-        waiting[next(buckets[aside])].append(line)
+        waiting[next(deals[aside])].append(line)
         n_waiting += len(line)
     if left:
         raise InputError("The text was changed while it was read.")
 
 
-@dataclass(frozen=True)
-class _Part:
-    """A part of the corpus, and the buckets that make each of its files.
+class _Part(NamedTuple):
+    """A part of the corpus.
 
     Attributes:
-        start: how the names of its files begin, folder included.
-        suffix: how they end; how the files are compressed follows from it.
-        n_sentences, n_files, buckets_per_file: its size.
-        seed: of all that is drawn for it.
-        shuffle: otherwise sentences keep their order.
+        n_sentences: its size.
+        buckets_of: the paths of its files, and of the buckets that each of them is made of.
+        seed: of all that is drawn for it; None if its sentences keep their order.
     """
 
-    start: str
-    suffix: str
     n_sentences: int
-    n_files: int
-    buckets_per_file: int
-    seed: str
-    shuffle: bool
+    buckets_of: dict[str, list[str]]
+    seed: str | None
 
     @property
     def buckets(self) -> list[str]:
-        """Buckets of all files; the first file is made of the first ones."""
-        return [f"{self.start}-{k}" for k in range(self.n_files * self.buckets_per_file)]
+        return [*itertools.chain.from_iterable(self.buckets_of.values())]
 
     def deal(self) -> Iterator[str]:
         """The bucket of each sentence: evenly and at random, or one after the other."""
         buckets = self.buckets
-        if not self.shuffle:
+        if self.seed is None:
             return (buckets[n * len(buckets) // self.n_sentences] for n in range(self.n_sentences))
-        draw = _generator(f"{self.seed} buckets")
+        draw = random.Random(f"{self.seed} buckets").random
         rounds = (shuffled([*range(len(buckets))], draw) for _ in itertools.count())
         return map(buckets.__getitem__, itertools.chain.from_iterable(rounds))
 
     def write(self) -> Iterator[int]:
         """Make the files of their buckets, which are removed; gives the size of each bucket."""
-        draw, buckets = _generator(f"{self.seed} order"), iter(self.buckets)
-        digits = max(2, len(str(self.n_files - 1)))
-        for number in range(self.n_files):
-            with _open_for_writing(f"{self.start}-{number:0{digits}}{self.suffix}") as file:
-                for bucket in itertools.islice(buckets, self.buckets_per_file):
+        draw = random.Random(f"{self.seed} order").random
+        for path, buckets in self.buckets_of.items():
+            with _open_for_writing(path) as file:
+                for bucket in buckets:
                     with open(bucket, "rb") as sentences:
                         lines = sentences.readlines()
                     os.remove(bucket)
-                    file.writelines(shuffled(lines, draw) if self.shuffle else lines)
+                    file.writelines(lines if self.seed is None else shuffled(lines, draw))
                     yield sum(map(len, lines))
-
-
-def _generator(seed: str) -> Callable[[], float]:
-    """Draws numbers from 0 to below 1.
-
-    Of the standard library's generator only `random()` is promised to stay the same in every
-    version; NumPy's generators make no such promise.
-    """
-    return random.Random(seed).random
 
 
 def _open_for_writing(path: str) -> IO[bytes]:

@@ -56,8 +56,8 @@ class Vocabulary:
         self._id_to_word = words
         self._source = source
         # Of a token that occurs twice the last id holds, as it always did.
-        self._word_to_id = {word: number for number, word in enumerate(self._id_to_word)}
-        if not self._id_to_word:
+        self._word_to_id = {word: number for number, word in enumerate(words)}
+        if not words:
             raise InputError(f"{source}: the vocabulary is empty.")
         missing = [word for word in (BOS, EOS) if word not in self._word_to_id]
         if missing:
@@ -78,11 +78,7 @@ class Vocabulary:
 
     @property
     def unk(self) -> int:
-        """Id of `<UNK>`, which stands for every word without an id.
-
-        Raises:
-            InputError: the vocabulary has no `<UNK>`.
-        """
+        """Id of `<UNK>`, which stands for every word without an id; errors of `require_unk`."""
         self.require_unk()
         return self._word_to_id[UNK]
 
@@ -104,15 +100,11 @@ class Vocabulary:
         return len(self._id_to_word)
 
     def word_to_id(self, word: str) -> int:
-        """The word's id; that of `<UNK>` if it has none.
-
-        Raises:
-            InputError: it has none, and there is no `<UNK>`.
-        """
+        """The word's id; that of `<UNK>` if it has none. Errors as for `word_ids`."""
         return int(self.word_ids([word])[0])
 
     def word_ids(self, words: Sequence[str]) -> np.ndarray:
-        """The ids of many words: (len(words),) int32.
+        """The ids of many words, that of `<UNK>` for words without: (len(words),) int32.
 
         Raises:
             InputError: a word has none, and there is no `<UNK>`.
@@ -159,8 +151,7 @@ class Vocabulary:
         Returns:
             (number of words + 2,) int32.
         """
-        first, last = (EOS, BOS) if reverse else (BOS, EOS)
-        return self.word_ids([first, *_tokens(sentence, split), last])
+        return self.word_ids(_marked(sentence, reverse, split))
 
 
 class UnicodeCharsVocabulary(Vocabulary):
@@ -184,13 +175,8 @@ class UnicodeCharsVocabulary(Vocabulary):
     def __init__(
         self, filename: PathLike, max_word_length: int, validate_file: bool = False
     ) -> None:
-        self._max_word_length = require_max_word_length(max_word_length)
+        self.max_word_length = require_max_word_length(max_word_length)
         super().__init__(filename, validate_file)
-
-    @property
-    def max_word_length(self) -> int:
-        """Characters a word, the two marks around it included."""
-        return self._max_word_length
 
     @property
     def bos_chars(self) -> np.ndarray:
@@ -222,11 +208,10 @@ class UnicodeCharsVocabulary(Vocabulary):
         Returns:
             (number of words + 2, max_word_length) int32, 0..260, 260 is padding.
         """
-        first, last = (EOS, BOS) if reverse else (BOS, EOS)
-        return self._char_ids([first, *_tokens(sentence, split), last])
+        return self._char_ids(_marked(sentence, reverse, split))
 
     def _char_ids(self, words: Sequence[str]) -> np.ndarray:
-        return encode_words(words, self._max_word_length).astype(np.int32)
+        return encode_words(words, self.max_word_length).astype(np.int32)
 
 
 def load_vocab(vocab_file: PathLike, max_word_length: int | None = None) -> Vocabulary:
@@ -255,16 +240,17 @@ def vocab_of_words(
         vocabulary = Vocabulary.__new__(Vocabulary)
     else:
         vocabulary = UnicodeCharsVocabulary.__new__(UnicodeCharsVocabulary)
-        vocabulary._max_word_length = require_max_word_length(max_word_length)
+        vocabulary.max_word_length = require_max_word_length(max_word_length)
     vocabulary._set_words(list(words), source)
     return vocabulary
 
 
-def _tokens(sentence: str | Sequence[str], split: bool) -> Sequence[str]:
+def _marked(sentence: str | Sequence[str], reverse: bool, split: bool) -> list[str]:
     if isinstance(sentence, str) != split:
         expected = "text is expected" if split else "a list of tokens is expected (split=False)"
         raise InputError(f"{expected}, not {sentence!r}.")
-    return sentence.split() if isinstance(sentence, str) else sentence
+    tokens = sentence.split() if isinstance(sentence, str) else sentence
+    return [EOS, *tokens, BOS] if reverse else [BOS, *tokens, EOS]
 
 
 def _validate(filename: PathLike) -> None:

@@ -86,21 +86,17 @@ def gather_docstrings(packages: Sequence[str] = PACKAGES) -> list[Document]:
     folders = [Path(sysconfig.get_paths()["stdlib"])]
     folders += [Path(spec.origin).parent for spec in specs if spec is not None and spec.origin]
     documents, seen = [], set()
-    for path in (path for folder in folders for path in _source_files(folder)):
-        source = path.read_text(encoding="utf-8", errors="replace")
-        fresh = [s for s in dict.fromkeys(docstring_sentences(source)) if s not in seen]
-        seen.update(fresh)
-        if fresh:
-            documents.append([tokenize(sentence) for sentence in fresh])
+    for folder in folders:
+        for path in sorted(folder.rglob("*.py")):
+            above = path.relative_to(folder).parts[:-1]
+            if not _SKIPPED_FOLDERS.isdisjoint(above) or not path.is_file():
+                continue
+            source = path.read_text(encoding="utf-8", errors="replace")
+            fresh = [s for s in dict.fromkeys(docstring_sentences(source)) if s not in seen]
+            seen.update(fresh)
+            if fresh:
+                documents.append([tokenize(sentence) for sentence in fresh])
     return documents
-
-
-def _source_files(folder: Path) -> list[Path]:
-    return sorted(
-        path
-        for path in folder.rglob("*.py")
-        if path.is_file() and _SKIPPED_FOLDERS.isdisjoint(path.relative_to(folder).parts[:-1])
-    )
 
 
 def docstring_sentences(source: str) -> Iterator[str]:

@@ -6,7 +6,7 @@ vectors are on the disk; what is beyond the index is cut off when the run is res
 
     run.json    what is computed: only the same run is resumed
     vectors     the arrays, one after the other
-    index       a line a sentence: number of its line, tokens, checksum of all so far, text
+    index       a line a sentence: number of its line, tokens, text
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import math
 import os
 import shutil
 import time
-import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import IO, Any, NamedTuple
 
@@ -34,32 +33,24 @@ _PART_BYTES = 16 * 2**20
 
 
 class IndexEntry(NamedTuple):
-    """A line of the index.
+    """A line of the index."""
 
-    Attributes:
-        line: number of the sentence's line in the text, from 0.
-        text: the sentence, without white space around it.
-        n_tokens: its tokens.
-        checksum: of the lines and texts so far, this one included.
-    """
-
-    line: int
-    text: str
+    line: int  # number of the sentence's line in the text, from 0
+    text: str  # the sentence, without white space around it
     n_tokens: int
-    checksum: int
 
     def encoded(self) -> bytes:
         """The line of the file."""
-        return f"{self.line}\t{self.n_tokens}\t{self.checksum:08x}\t{self.text}\n".encode()
+        return f"{self.line}\t{self.n_tokens}\t{self.text}\n".encode()
 
     @classmethod
     def parsed(cls, line: bytes) -> IndexEntry | None:
         """The inverse of `encoded`; None if the line is cut off."""
-        fields = line.rstrip(b"\n").split(b"\t", 3)
-        if not line.endswith(b"\n") or len(fields) != 4:
+        fields = line[:-1].split(b"\t", 2)
+        if not line.endswith(b"\n") or len(fields) != 3:
             return None
-        number, n_tokens, checksum, text = fields
-        return cls(int(number), text.decode(), int(n_tokens), int(checksum, 16))
+        number, n_tokens, text = fields
+        return cls(int(number), text.decode(), int(n_tokens))
 
 
 class DiskArray:
@@ -80,11 +71,8 @@ class DiskArray:
         offset: int = 0,
         part_bytes: int = _PART_BYTES,
     ) -> None:
-        self.path = path
-        self.dtype = dtype
-        self.shape = shape
-        self.offset = offset
-        self.part_bytes = part_bytes
+        self.path, self.offset, self.part_bytes = path, offset, part_bytes
+        self.dtype, self.shape = dtype, shape
         self.n_bytes = dtype.itemsize * math.prod(shape)
 
     @classmethod
@@ -130,8 +118,7 @@ class DiskArray:
 
 class EmbeddedSentence(NamedTuple):
     """A sentence and its vectors, (tokens, dim) or (n_layers, tokens, dim), or without tokens
-    when they are pooled; a `DiskArray` if they are many.
-    """
+    when they are pooled; a `DiskArray` if they are many."""
 
     line: int
     text: str
@@ -170,7 +157,7 @@ class PartialFile:
         self.n_sentences = self.n_tokens = 0
         self._save_seconds, self._save_bytes = save_seconds, save_bytes
         self._memory_bytes, self._part_bytes = memory_bytes, memory_bytes // 2
-        self._size = self._checksum = 0
+        self._size = 0
         self._pending: list[bytes] = []
         self._n_long = 0
         os.makedirs(self.folder, exist_ok=True)
@@ -231,7 +218,6 @@ class PartialFile:
         self.n_sentences += 1
         self.n_tokens += entry.n_tokens
         self._size += self._n_bytes(entry.n_tokens)
-        self._checksum = entry.checksum
 
     def after_those_done(
         self, sentences: Iterable[tuple[int, str]], source: str
@@ -241,15 +227,13 @@ class PartialFile:
         Raises:
             InputError: the text does not begin with the sentences that were done.
         """
-        checksum, sentences = 0, iter(sentences)
-        for _ in range(self.n_sentences):
-            line, text = next(sentences, (-1, ""))
-            checksum = _add(checksum, line, text)
-        if checksum != self._checksum:
-            raise InputError(
-                f"{source}: the first {self.n_sentences} sentences are not those whose vectors "
-                f"are in {self.folder}."
-            )
+        sentences = iter(sentences)
+        for entry in self.index():
+            if (entry.line, entry.text) != next(sentences, None):
+                raise InputError(
+                    f"{source}: the first {self.n_sentences} sentences are not those whose vectors "
+                    f"are in {self.folder}."
+                )
         return sentences
 
     def new_array(self, shape: tuple[int, ...]) -> DiskArray:
@@ -268,7 +252,7 @@ class PartialFile:
             self._copy(vectors)
         else:
             self._vectors.write(as_dtype(vectors, self.dtype).tobytes())
-        entry = IndexEntry(line, text, n_tokens, _add(self._checksum, line, text))
+        entry = IndexEntry(line, text, n_tokens)
         self._pending.append(entry.encoded())
         self._count(entry)
         when, size = self._saved
@@ -346,7 +330,3 @@ def as_dtype(vectors: np.ndarray, dtype: np.dtype) -> np.ndarray:
         raise InputError(
             f"dtype: {dtype} holds values up to 65504, and a vector has {largest:g}."
         ) from error
-
-
-def _add(checksum: int, line: int, text: str) -> int:
-    return zlib.crc32(f"{line}\t{text}\n".encode(), checksum)

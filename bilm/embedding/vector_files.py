@@ -41,12 +41,7 @@ _DATASETS.set_obj_track_times(False)  # the same vectors give the same file
 
 
 def write_array(file: h5py.File, name: str, array: np.ndarray) -> None:
-    """Write a dataset, as `file.create_dataset(name, data=array)` does, but at less cost.
-
-    Args:
-        file: open for writing.
-        name: of the dataset; "/" separates the names of groups.
-        array: of numbers; its type is the dataset's.
+    """Write numbers as `file.create_dataset(name, data=array)` does, but at less cost.
 
     Raises:
         ValueError: there is a dataset of that name.
@@ -73,24 +68,28 @@ def write_hdf5(
         sentence_keys: the sentence is the key (and there is no index), else its line number.
         with_index: add `sentence_to_index`.
     """
-    index: dict[str, str] = {}
+    index: dict[str, str] | None = {} if with_index and not sentence_keys else None
     with h5py.File(path, "w") as file:
-        for sentence in sentences:
-            key = sentence.text if sentence_keys else str(sentence.line)
-            _write_dataset(file, key, sentence.vectors)
-            if with_index and not sentence_keys:
-                index[sentence.text] = key
-        if with_index and not sentence_keys:
+        for key, vectors in _keyed(sentences, sentence_keys, index):
+            if not isinstance(vectors, DiskArray):
+                write_array(file, key, vectors)
+                continue
+            dataset = file.create_dataset(key, vectors.shape, vectors.dtype)
+            for start, stop, part in vectors.parts():
+                dataset[..., start:stop, :] = part
+        if index is not None:
             file.create_dataset(SENTENCE_INDEX, (1,), h5py.string_dtype())[0] = json.dumps(index)
 
 
-def _write_dataset(file: h5py.File, key: str, vectors: Any) -> None:
-    if not isinstance(vectors, DiskArray):
-        write_array(file, key, vectors)
-        return
-    dataset = file.create_dataset(key, vectors.shape, vectors.dtype)
-    for start, stop, part in vectors.parts():
-        dataset[..., start:stop, :] = part
+def _keyed(
+    sentences: Iterable[EmbeddedSentence], sentence_keys: bool, index: dict[str, str] | None
+) -> Iterator[tuple[str, Any]]:
+    """Keys and vectors; `index` is filled on the way."""
+    for sentence in sentences:
+        key = sentence.text if sentence_keys else str(sentence.line)
+        yield key, sentence.vectors
+        if index is not None:
+            index[sentence.text] = key
 
 
 def write_npz(
@@ -106,30 +105,26 @@ def write_npz(
         file: what to write to; it need not be able to go back.
         sentences, sentence_keys, with_index: as for `write_hdf5`.
     """
-    index: dict[str, str] = {}
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
-        for sentence in sentences:
-            key = sentence.text if sentence_keys else str(sentence.line)
-            vectors = sentence.vectors
-            content = vectors.content() if isinstance(vectors, DiskArray) else [vectors.tobytes()]
-            _write_member(archive, key, vectors.dtype, vectors.shape, content)
-            index[sentence.text] = key
-        if with_index and not sentence_keys:
-            text = np.array([json.dumps(index)])
-            _write_member(archive, SENTENCE_INDEX, text.dtype, text.shape, [text.tobytes()])
+    index: dict[str, str] | None = {} if with_index and not sentence_keys else None
+    with zipfile.ZipFile(file, "w") as archive:
+        for key, vectors in _keyed(sentences, sentence_keys, index):
+            content = vectors.content() if isinstance(vectors, DiskArray) else None
+            _write_member(archive, key, vectors, content)
+        if index is not None:
+            _write_member(archive, SENTENCE_INDEX, np.array([json.dumps(index)]))
 
 
 def _write_member(
     archive: zipfile.ZipFile,
     name: str,
-    dtype: np.dtype,
-    shape: tuple[int, ...],
-    content: Iterable[bytes],
+    array: Any,
+    content: Iterable[bytes] | None = None,
 ) -> None:
-    header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
+    """Write an array as `numpy.savez` does; `content` are its bytes, if it is not in memory."""
+    header = {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape}
     with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
         np.lib.format.write_array_header_1_0(member, header)
-        for part in content:
+        for part in [array.tobytes()] if content is None else content:
             member.write(part)
 
 
@@ -166,11 +161,13 @@ def write_packed_hdf5(path: PathLike, partial: PartialFile, *, with_text: bool =
 
 def write_packed_npz(file: IO[bytes], partial: PartialFile, *, with_text: bool = True) -> None:
     """The packed layout in .npz."""
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+    with zipfile.ZipFile(file, "w") as archive:
         for name, array in _small_arrays(partial, with_text):
-            _write_member(archive, name, array.dtype, array.shape, [array.tobytes()])
+            _write_member(archive, name, array)
         content = (rows.tobytes() for rows in _packed_rows(partial))
-        _write_member(archive, "vectors", partial.dtype, _packed_shape(partial), content)
+        # Of which only the type and the shape count.
+        shaped = np.broadcast_to(np.zeros((), partial.dtype), _packed_shape(partial))
+        _write_member(archive, "vectors", shaped, content)
 
 
 def _is_pooled(partial: PartialFile) -> bool:
@@ -188,14 +185,10 @@ def _packed_rows(partial: PartialFile) -> Iterator[np.ndarray]:
     n_bytes = 0
     for sentence in partial.sentences():
         vectors = sentence.vectors
-        if isinstance(vectors, DiskArray):
-            parts: Iterable[np.ndarray] = (part for _, _, part in vectors.parts())
-        else:
-            parts = [vectors]
-        for part in parts:
-            rows = part[np.newaxis] if _is_pooled(partial) else np.moveaxis(part, -2, 0)
-            waiting.append(rows)
-            n_bytes += rows.nbytes
+        is_large = isinstance(vectors, DiskArray)
+        for part in (part for _, _, part in vectors.parts()) if is_large else [vectors]:
+            waiting.append(part[np.newaxis] if _is_pooled(partial) else np.moveaxis(part, -2, 0))
+            n_bytes += part.nbytes
             if n_bytes > _CHUNK_BYTES:
                 yield np.concatenate(waiting)
                 waiting, n_bytes = [], 0
@@ -204,13 +197,11 @@ def _packed_rows(partial: PartialFile) -> Iterator[np.ndarray]:
 
 
 def _small_arrays(partial: PartialFile, with_text: bool) -> Iterator[tuple[str, np.ndarray]]:
-    pooled = _is_pooled(partial)
-    n = partial.n_sentences
+    n, text = partial.n_sentences, bytearray()
     lines, sizes, text_sizes = (np.zeros(n, np.int64) for _ in range(3))
-    text = bytearray()
     for k, sentence in enumerate(partial.index()):
         lines[k] = sentence.line
-        sizes[k] = 1 if pooled else sentence.n_tokens
+        sizes[k] = 1 if _is_pooled(partial) else sentence.n_tokens
         if with_text:
             encoded = sentence.text.encode()
             text_sizes[k] = len(encoded)
@@ -290,42 +281,32 @@ class SentenceKeys:
         self._groups: set[str] = set()
 
     def is_new(self, sentence: str, where: str) -> bool:
-        """Whether a sentence comes for the first time.
-
-        Args:
-            where: the file and line, for messages.
+        """Whether a sentence comes for the first time; `where` names it in messages.
 
         Raises:
             InputError: the sentence cannot be a name, or not beside another one's.
         """
-        if self._taken.get(sentence) == sentence:
+        steps = [sentence]
+        if self._paths:
+            steps = [step for step in sentence.split("/") if step not in ("", ".")]
+        name = "/".join(steps)
+        groups = {"/".join(steps[:n]) for n in range(1, len(steps))}
+        if self._taken.get(name) == sentence:
             return False
         if "\0" in sentence or len(sentence.encode()) > _LONGEST_KEY:
-            raise self._refusal(
-                sentence, where, f"names have at most {_LONGEST_KEY} bytes, none of 0"
-            )
-        if not self._paths:
-            self._taken[sentence] = sentence
+            reason = f"names have at most {_LONGEST_KEY} bytes, none of 0"
+        elif not steps:
+            reason = "in HDF5 it names the file itself"
+        elif name in self._taken or name in self._groups:
+            reason = "in HDF5 another sentence has this name or group"
+        elif not groups.isdisjoint(self._taken):
+            reason = "in HDF5 another sentence has the name before a /"
+        else:
+            self._taken[name] = sentence
+            self._groups |= groups
             return True
-        steps = [step for step in sentence.split("/") if step not in ("", ".")]
-        name = "/".join(steps)
-        if not steps:
-            raise self._refusal(sentence, where, "in HDF5 it names the file itself")
-        groups = {"/".join(steps[:n]) for n in range(1, len(steps))}
-        other = self._taken.get(name)
-        if other == sentence:
-            return False
-        if other is not None or name in self._groups:
-            raise self._refusal(sentence, where, "in HDF5 another sentence has this name or group")
-        if not groups.isdisjoint(self._taken):
-            raise self._refusal(sentence, where, "in HDF5 another sentence has the name before a /")
-        self._taken[name] = sentence
-        self._groups |= groups
-        return True
-
-    def _refusal(self, sentence: str, where: str, reason: str) -> InputError:
         shown = sentence if len(sentence) < 80 else f"{sentence[:77]}..."
-        return InputError(
+        raise InputError(
             f"{where}: {shown!r} cannot be a key: {reason}. Keys that are line numbers (the "
             "default) are always possible."
         )

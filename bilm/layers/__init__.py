@@ -2,11 +2,11 @@
 
 from bilm.layers.cell import LSTMState, Mode
 from bilm.layers.lstm import BatchSlice, Dropout, LSTMStack, States
+from bilm.layers.recurrence import WordLookup
 from bilm.layers.scalar_mix import ScalarMix
 from bilm.layers.softmax import Negatives, Softmax
 from bilm.layers.text import CharacterIds, WordIds
 from bilm.layers.token_encoder import CharacterEncoder, DictionaryEncoder, WordEmbedding
-from bilm.layers.xla_lstm import WordLookup
 
 __all__ = [
     "BatchSlice",

@@ -48,14 +48,10 @@ class Mode(enum.Enum):
 
 
 class LSTMState(NamedTuple):
-    """What an LSTM layer hands from one step to the next.
+    """What a layer hands from one step to the next. A batch of 1 stands for all rows alike."""
 
-    c: float32 (batch, dim), the cell state. h: float32 (batch, hidden_dim), the output. A batch of
-    1 stands for all rows alike.
-    """
-
-    c: tf.Tensor
-    h: tf.Tensor
+    c: tf.Tensor  # float32 (batch, dim), the cell state
+    h: tf.Tensor  # float32 (batch, hidden_dim), the output
 
 
 class LSTMWeights(NamedTuple):
@@ -71,40 +67,28 @@ class LSTMWeights(NamedTuple):
 
 
 class Clips(NamedTuple):
-    """Bounds of the cell state and of the projection; None: no bound. Without a projection the
-    second one has no effect."""
+    """Bounds; None: no bound. Without a projection the second one has no effect."""
 
     cell: float | None = None
     projection: float | None = None
 
 
 class Boundaries(NamedTuple):
-    """Where texts are in the rows of a batch.
+    """Where texts are in the rows of a batch."""
 
-    Attributes:
-        mask: bool (time, batch); where False the output is zeros and the state stays. None: all
-            True.
-        resets: bool (time, batch); where True a text begins: the state before the step is
-            `initial`, whatever came before. None: all False.
-        initial: the state in which texts begin, (batch, ...) or (1, ...); None: the state before
-            the first step. No gradient reaches it.
-    """
-
+    # Bool (time, batch); where False the output is zeros and the state stays. None: all True.
     mask: Any = None
+    # Bool (time, batch); where True a text begins: the state before the step is `initial`,
+    # whatever came before. None: all False.
     resets: Any = None
+    # (batch, ...) or (1, ...); None: the state before the first step. No gradient reaches it.
     initial: LSTMState | None = None
 
 
 def cell(
     pre_activations: Sequence[tf.Tensor], c: tf.Tensor, clip: float | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The new cell state, and what is projected.
-
-    Args:
-        pre_activations: of i, j, f and o.
-        c: the cell state before, of their shape.
-        clip: bound of the cell state; None: no bound.
-    """
+    """The new cell state, and what is projected, from the pre-activations of i, j, f and o."""
     i, j, f, o = pre_activations
     new_c = clipped(tf.sigmoid(f + 1.0) * c + tf.sigmoid(i) * tf.tanh(j), clip)
     return new_c, tf.sigmoid(o) * tf.tanh(new_c)

@@ -19,21 +19,13 @@ NEVER = -1e30
 
 
 class _Blocks(NamedTuple):
-    """The logits hidden . W^T + b, a block of classes at a time.
+    """The logits hidden . W^T + b, a block of classes at a time."""
 
-    Attributes:
-        hidden: float32 (n, dim).
-        W: float32 (classes, dim).
-        b: float32 (classes,).
-        size: int32 (), classes of a block.
-        precision: of the product.
-    """
-
-    hidden: tf.Tensor
-    W: tf.Tensor
-    b: tf.Tensor
-    size: tf.Tensor
-    precision: str
+    hidden: tf.Tensor  # float32 (n, dim)
+    W: tf.Tensor  # float32 (classes, dim)
+    b: tf.Tensor  # float32 (classes,)
+    size: tf.Tensor  # int32 (), classes of a block
+    precision: str  # of the product
 
     @property
     def n_classes(self) -> tf.Tensor:
@@ -123,18 +115,13 @@ def _log_sum(blocks: _Blocks) -> tf.Tensor:
 def _log_sum_gradient(
     blocks: _Blocks, log_sum: tf.Tensor, scale: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Gradients of scale * log_sum: for hidden, and for W and b as the blocks' parts in a row.
-
-    Args:
-        log_sum: float32 (n,).
-        scale: float32 (n, 1).
-    """
+    """Gradients of scale (n, 1) * log_sum (n,): of hidden, W and b."""
     hidden, precision = blocks.hidden, blocks.precision
     n_blocks = -(-blocks.n_classes // blocks.size)
-    of_W = tf.TensorArray(
-        tf.float32, n_blocks, infer_shape=False, element_shape=[None, hidden.shape[1]]
+    of_W, of_b = (
+        tf.TensorArray(tf.float32, n_blocks, infer_shape=False, element_shape=shape)
+        for shape in ([None, hidden.shape[1]], [None])
     )
-    of_b = tf.TensorArray(tf.float32, n_blocks, infer_shape=False, element_shape=[None])
 
     def add_block(i: tf.Tensor, d_hidden: tf.Tensor, of_W: Any, of_b: Any) -> tuple[Any, ...]:
         start = i * blocks.size
@@ -154,19 +141,12 @@ def _log_sum_gradient(
 
 
 class Likeliest(NamedTuple):
-    """The likeliest words at n positions.
+    """The likeliest words at n positions."""
 
-    Attributes:
-        ids: int32 (n, k), the likeliest word first; of equal ones the lower id.
-        log_probabilities: float32 (n, k), nats.
-        of_targets: float32 (n,), log-probabilities of given words.
-        ranks: int32 (n,), how many words are likelier than the given one.
-    """
-
-    ids: tf.Tensor
-    log_probabilities: tf.Tensor
-    of_targets: tf.Tensor
-    ranks: tf.Tensor
+    ids: tf.Tensor  # int32 (n, k), the likeliest word first; of equal ones the lower id
+    log_probabilities: tf.Tensor  # float32 (n, k), nats
+    of_targets: tf.Tensor  # float32 (n,), log-probabilities of given words
+    ranks: tf.Tensor  # int32 (n,), how many words are likelier than the given one
 
 
 def likeliest_words(
@@ -183,10 +163,8 @@ def likeliest_words(
     The best classes so far go with the running sum from block to block.
 
     Args:
-        hidden: float32 (n, dim).
-        W: float32 (classes, dim).
-        bias: float32 (classes,); NEVER for classes that are left out.
-        targets: int32 (n,), the given classes.
+        hidden, W, bias, targets: as for `full_cross_entropy`; the bias is NEVER for classes that
+            are left out.
         k: at most the number of classes.
         block: classes of a block; None: as many as make 64 MiB of logits.
     """

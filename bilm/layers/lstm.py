@@ -17,36 +17,26 @@ import tensorflow as tf
 from bilm.layers.cell import Boundaries, Clips, LSTMState, LSTMWeights, Mode
 from bilm.layers.initial_values import glorot
 from bilm.layers.products import check_precision
-from bilm.layers.recurrence import projected_lstm
-from bilm.layers.xla_lstm import WordLookup, xla_lstm
+from bilm.layers.recurrence import WordLookup, projected_lstm, xla_lstm
 from bilm.options import LSTMOptions
 
 States = tuple[LSTMState, ...]
 
 
 class BatchSlice(NamedTuple):
-    """Some of the rows of a batch that is divided among devices.
+    """Some of the rows of a batch that is divided among devices."""
 
-    Attributes:
-        first: number of the first of them.
-        total: rows of the whole batch.
-    """
-
-    first: int
-    total: int
+    first: int  # number of the first of them
+    total: int  # rows of the whole batch
 
 
 @dataclass(frozen=True)
 class Dropout:
-    """The random numbers of dropout.
+    """The random numbers of dropout."""
 
-    Attributes:
-        seed: int64 (2,). It determines, with the place in the network, what is dropped.
-        rows: which rows of a larger batch the inputs are, so that a row is dropped alike
-            wherever it is; None: the whole batch.
-    """
-
-    seed: Any
+    seed: Any  # int64 (2,); it determines, with the place in the network, what is dropped
+    # Which rows of a larger batch the inputs are, so that a row is dropped alike wherever it is;
+    # None: the whole batch.
     rows: BatchSlice | None = None
 
     def apply(self, x: tf.Tensor, rate: float, layer: int) -> tf.Tensor:
@@ -126,18 +116,11 @@ class LSTMStack(keras.layers.Layer):
         return LSTMWeights(**({"projection": None} | added))
 
     def _add_initial(self, i: int) -> LSTMState:
-        sizes = self.options.dim, self.options.projection_dim
-        return LSTMState(
-            *(
-                self.add_weight(
-                    name=f"layer_{i}_initial_{name}",
-                    shape=(1, size),
-                    initializer="zeros",
-                    trainable=False,
-                )
-                for name, size in zip(LSTMState._fields, sizes, strict=True)
-            )
-        )
+        def add(name: str, size: int) -> Any:
+            name = f"layer_{i}_initial_{name}"
+            return self.add_weight(name=name, shape=(1, size), initializer="zeros", trainable=False)
+
+        return LSTMState(add("c", self.options.dim), add("h", self.options.projection_dim))
 
     def initial_states(self) -> States:
         """The states in which texts begin, (1, ...) for all rows: zeros, unless a warm-up set
@@ -170,17 +153,9 @@ class LSTMStack(keras.layers.Layer):
         if mode is Mode.COMPILED_LOOP:
             return _xla_layers(self.options)(inputs, weights, states, boundaries, n_steps)
         inputs = inputs.looked_up() if isinstance(inputs, WordLookup) else inputs
-        return run_layers(
-            inputs,
-            weights,
-            states,
-            boundaries,
-            functools.partial(
-                projected_lstm, clips=_clips(self.options), mode=mode, precision=self.precision
-            ),
-            self.options,
-            drop,
-        )
+        clips = Clips(self.options.cell_clip, self.options.proj_clip)
+        run = functools.partial(projected_lstm, clips=clips, mode=mode, precision=self.precision)
+        return run_layers(inputs, weights, states, boundaries, run, self.options, drop)
 
 
 def run_layers(
@@ -210,10 +185,6 @@ def run_layers(
     return outputs, tuple(new_states)
 
 
-def _clips(options: LSTMOptions) -> Clips:
-    return Clips(options.cell_clip, options.proj_clip)
-
-
 @functools.cache
 def _xla_layers(options: LSTMOptions) -> Callable[..., tuple[list[tf.Tensor], States]]:
     """All layers of a direction as one program, compiled once for each shape in a process."""
@@ -225,7 +196,8 @@ def _xla_layers(options: LSTMOptions) -> Callable[..., tuple[list[tf.Tensor], St
         boundaries: Sequence[Boundaries],
         n_steps: tf.Tensor,
     ) -> tuple[list[tf.Tensor], States]:
-        run_layer = functools.partial(xla_lstm, clips=_clips(options), n_steps=n_steps)
+        clips = Clips(options.cell_clip, options.proj_clip)
+        run_layer = functools.partial(xla_lstm, clips=clips, n_steps=n_steps)
         return run_layers(inputs, weights, states, boundaries, run_layer, options)
 
     return tf.function(run, jit_compile=True, autograph=False)

@@ -1,10 +1,15 @@
-"""The layer mix of ELMo: Peters et al. (2018), section 3.2, equation 1."""
+"""One vector of a token's layers: the mix that trains, and choices that stay as they are.
+
+Source: Peters et al. (2018), section 3.2, equation 1.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from bilm.errors import InputError
@@ -69,11 +74,12 @@ class ScalarMix(keras.layers.Layer):
 
     def call(self, lm_embeddings: tf.Tensor, mask: tf.Tensor) -> Any:
         """Mix the layers."""
-        mixed = self._mix(lm_embeddings, mask)
+        mixed = self.mixed(lm_embeddings, mask)
         mixed._keras_mask = mask
         return (mixed, self.regularization()) if self.return_regularization else mixed
 
-    def _mix(self, lm_embeddings: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    def mixed(self, lm_embeddings: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+        """The mix alone, outside of Keras."""
         if lm_embeddings.shape[1] != self.n_layers:
             raise InputError(
                 f"ScalarMix {self.name!r} mixes {self.n_layers} layers; lm_embeddings has "
@@ -116,3 +122,104 @@ class ScalarMix(keras.layers.Layer):
             "do_layer_norm": self.do_layer_norm,
             "return_regularization": self.return_regularization,
         }
+
+
+Layers = str | int | ScalarMix | Sequence[float] | np.ndarray
+
+
+class LayerChoice:
+    """Takes the wanted vectors out of all layers.
+
+    Args:
+        layers: "average" of all layers, the token layer among them; "top"; "all"; the number of
+            one layer, 0 for the token layer, -1 for the top; a `ScalarMix`; or a weight for each
+            layer, which are used as they are.
+        n_layers: layers that there are, the token layer among them.
+
+    Attributes:
+        weights: the sum that the vectors are: float32 (n_layers,), a factor for each layer; None
+            where they are not a sum with fixed factors.
+        keeps_layers: whether the vectors keep the axis of layers.
+        normalises: whether a token's vector depends on the other tokens, by the mix.
+
+    Raises:
+        InputError: `layers` is none of these, or does not fit `n_layers`.
+    """
+
+    def __init__(self, layers: Layers, n_layers: int) -> None:
+        self.weights: np.ndarray | None = None
+        self.keeps_layers = isinstance(layers, str) and layers == "all"
+        self._mix: ScalarMix | None = None
+        self._number: int | None = None
+        if isinstance(layers, ScalarMix):
+            self._choose_mix(layers, n_layers)
+        elif isinstance(layers, str):
+            if layers not in ("average", "top", "all"):
+                raise InputError(f"layers: one of average, top, all is expected, not {layers!r}.")
+            if layers == "average":
+                self.weights = np.full(n_layers, 1 / n_layers, np.float32)
+            elif layers == "top":
+                self._number = n_layers - 1
+        elif isinstance(layers, int | np.integer) and not isinstance(layers, bool):
+            if not -n_layers <= layers < n_layers:
+                raise InputError(
+                    f"layers: the model's layers are 0 (tokens) to {n_layers - 1} (top), "
+                    f"not {layers}."
+                )
+            self._number = int(layers) % n_layers
+        else:
+            self.weights = _as_weights(layers, n_layers)
+        if self._number is not None:
+            self.weights = np.eye(n_layers, dtype=np.float32)[self._number]
+        self.normalises = self._mix is not None
+
+    def _choose_mix(self, mix: ScalarMix, n_layers: int) -> None:
+        if mix.n_layers != n_layers:
+            raise InputError(
+                f"layers: the mix {mix.name!r} is for {mix.n_layers} layers, the model has "
+                f"{n_layers}."
+            )
+        gamma = float(mix.gamma.numpy()[0])
+        if mix.W is None:
+            self.weights = np.zeros(n_layers, np.float32)
+            self.weights[-1] = gamma
+        elif mix.do_layer_norm:
+            self._mix = mix
+        else:
+            raised = np.exp(mix.W.numpy().astype(np.float64))
+            self.weights = (gamma * raised / raised.sum()).astype(np.float32)
+
+    def __call__(self, layers: np.ndarray) -> np.ndarray:
+        """The wanted vectors.
+
+        Args:
+            layers: float32 (n_layers, tokens, dim).
+
+        Returns:
+            float32 (tokens, dim), or (n_layers, tokens, dim) for "all"; not a view.
+        """
+        if self._number is not None:
+            return layers[self._number].copy()
+        if self._mix is not None:
+            mask = np.ones((1, layers.shape[1]), bool)
+            return self._mix.mixed(tf.constant(layers[np.newaxis]), tf.constant(mask))[0].numpy()
+        if self.weights is None:
+            return layers
+        # One layer after the other: each value depends on its own token only, to the last bit.
+        result = layers[0] * self.weights[0]
+        for layer, weight in zip(layers[1:], self.weights[1:], strict=True):
+            result += weight * layer
+        return result
+
+
+def _as_weights(weights: Any, n_layers: int) -> np.ndarray:
+    try:
+        values = np.asarray(weights, np.float32)
+    except (TypeError, ValueError):
+        values = np.empty(0, np.float32)
+    if values.shape != (n_layers,) or not np.isfinite(values).all():
+        raise InputError(
+            f"layers: 'average', 'top', 'all', a number, a ScalarMix, or {n_layers} finite weights "
+            f"are expected, not {weights!r}."
+        )
+    return values

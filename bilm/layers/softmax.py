@@ -26,29 +26,11 @@ _ROWS_AT_ONCE = 320
 
 
 class Negatives(NamedTuple):
-    """The sampled classes of one direction and step.
+    """The sampled classes of one direction and step."""
 
-    Attributes:
-        ids: int32 (n_samples,), distinct, in rising order.
-        log_expected: float32 (n_samples,), logarithm of each one's expected count in the sample.
-        n_tries: float32 scalar, draws that it took to find so many distinct ones.
-    """
-
-    ids: tf.Tensor
-    log_expected: tf.Tensor
-    n_tries: tf.Tensor
-
-
-class _Classes(NamedTuple):
-    """Some rows of the softmax.
-
-    Attributes:
-        W: float32 (classes, projection_dim).
-        b: float32 (classes,), corrected by the logarithm of the expected counts.
-    """
-
-    W: tf.Tensor
-    b: tf.Tensor
+    ids: tf.Tensor  # int32 (n_samples,), distinct, in rising order
+    log_expected: tf.Tensor  # float32 (n_samples,), log of each one's expected count in the sample
+    n_tries: tf.Tensor  # float32 (), draws that it took to find so many distinct ones
 
 
 class Softmax(keras.layers.Layer):
@@ -87,15 +69,8 @@ class Softmax(keras.layers.Layer):
         self.built = True
 
     def full_losses(self, hidden: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
-        """-log p(target | hidden) over the whole vocabulary.
-
-        Args:
-            hidden: float32 (n, projection_dim).
-            targets: int32 (n,).
-
-        Returns:
-            float32 (n,), nats.
-        """
+        """-log p(target | hidden) over the whole vocabulary, float32 (n,) in nats, from `hidden`
+        float32 (n, projection_dim) and `targets` int32 (n,)."""
         W, b = tf.convert_to_tensor(self.W), tf.convert_to_tensor(self.b)
         return full_cross_entropy(hidden, W, b, targets, self.precision)
 
@@ -128,38 +103,31 @@ class Softmax(keras.layers.Layer):
         for d, sample in enumerate(negatives):
             true, drawn = parts[d], parts[len(targets) + d]  # (n,), (n_samples,): rows of W and b
             log_expected = log_uniform_log_expected(targets[d], sample.n_tries, self.n_tokens)
-            loss = self._sampled_cross_entropy(
-                hidden[d],
-                _Classes(tf.gather(W, true), tf.gather(b, true) - log_expected),
-                _Classes(tf.gather(W, drawn), tf.gather(b, drawn) - sample.log_expected),
-                is_member(targets[d], sample.ids),
-            )
-            losses.append(loss)
+            # (n,), the targets' logits; and W and b of the samples
+            b_true = tf.gather(b, true) - log_expected
+            true_logit = tf.reduce_sum(hidden[d] * tf.gather(W, true), axis=1) + b_true
+            sampled = tf.gather(W, drawn), tf.gather(b, drawn) - sample.log_expected
+            hit = is_member(targets[d], sample.ids)
+            losses.append(self._sampled_cross_entropy(hidden[d], true_logit, sampled, hit))
         return tuple(losses)
 
     def _sampled_cross_entropy(
-        self, hidden: tf.Tensor, true: _Classes, sampled: _Classes, hit: tf.Tensor
+        self,
+        hidden: tf.Tensor,
+        true_logit: tf.Tensor,
+        sampled: tuple[tf.Tensor, tf.Tensor],
+        hit: tf.Tensor,
     ) -> tf.Tensor:
-        """log sum of exp(logit) over the target and the samples, less the target's logit.
+        """log sum of exp(logit) over the target and the samples, less the target's logit: (n,).
 
         An accidental hit is a target that is itself among the samples. It counts once; since its
         two logits are the same number, leaving the target out of the sum of a row with a hit does
         what masking the hit would do, and no mask over all logits is needed.
-
-        Args:
-            hidden: (n, projection_dim).
-            true: the targets, one for each of the n rows.
-            sampled: the samples.
-            hit: bool (n,).
-
-        Returns:
-            float32 (n,), nats.
         """
-        true_logit = tf.reduce_sum(hidden * true.W, axis=1) + true.b  # (n,)
         counted = tf.where(hit, tf.constant(-math.inf), true_logit)
         sizes = self._part_sizes(hidden.shape[0])
         parts = zip(tf.split(hidden, sizes), tf.split(counted, sizes), strict=True)
-        log_sums = [_log_sum(rows, other, sampled, self.precision) for rows, other in parts]
+        log_sums = [_log_sum(rows, other, *sampled, self.precision) for rows, other in parts]
         return tf.concat(log_sums, axis=0) - true_logit
 
     def _part_sizes(self, n_rows: int | None) -> list[int] | int:
@@ -191,18 +159,14 @@ def is_member(ids: tf.Tensor, ordered: tf.Tensor) -> tf.Tensor:
     return tf.gather(ordered, tf.minimum(index, tf.shape(ordered)[0] - 1)) == ids
 
 
-def _log_sum(hidden: tf.Tensor, other: tf.Tensor, sampled: _Classes, precision: str) -> tf.Tensor:
-    """log(exp(other) + sum over samples of exp(hidden . W^T + b)), float32 (n,).
+def _log_sum(
+    hidden: tf.Tensor, other: tf.Tensor, W: tf.Tensor, b: tf.Tensor, precision: str
+) -> tf.Tensor:
+    """log(exp(other) + sum over samples of exp(hidden . W^T + b)): float32 (n,), as `other` is.
 
     The exponentials are kept for the gradient, in the precision of the products, and are scaled
     by row on the narrow side of each product.
-
-    Args:
-        hidden: float32 (n, dim).
-        other: float32 (n,), a logit that counts besides.
-        sampled: W (s, dim) and b (s,).
     """
-    dtype = tf.as_dtype(precision)
 
     @tf.custom_gradient
     def log_sum(
@@ -212,7 +176,7 @@ def _log_sum(hidden: tf.Tensor, other: tf.Tensor, sampled: _Classes, precision: 
         highest = tf.stop_gradient(tf.maximum(tf.reduce_max(logits, axis=1), other))
         e = tf.exp(logits - highest[:, tf.newaxis])
         total = tf.reduce_sum(e, axis=1) + tf.exp(other - highest)  # (n,)
-        e = tf.cast(e, dtype)
+        e = tf.cast(e, precision)
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
             scale = upstream / total
@@ -225,4 +189,4 @@ def _log_sum(hidden: tf.Tensor, other: tf.Tensor, sampled: _Classes, precision: 
 
         return highest + tf.math.log(total), gradient
 
-    return log_sum(hidden, other, sampled.W, sampled.b)
+    return log_sum(hidden, other, W, b)

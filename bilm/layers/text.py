@@ -33,47 +33,25 @@ _WHITE_SPACE = r"[\t-\r\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028
 
 
 class FramedWords(NamedTuple):
-    """Sentences between their begin and end.
+    """Sentences between their begin and end."""
 
-    Attributes:
-        words: string (batch, time + 2): `<S>`, the tokens, `</S>`, then `<S>` for no word.
-        mask: bool (batch, time + 2), True from `<S>` to `</S>`.
-        lengths: int32 (batch,), tokens of each sentence.
-    """
-
-    words: tf.Tensor
-    mask: tf.Tensor
-    lengths: tf.Tensor
+    words: tf.Tensor  # string (batch, time + 2): `<S>`, the tokens, `</S>`, then `<S>` for no word
+    mask: tf.Tensor  # bool (batch, time + 2), True from `<S>` to `</S>`
+    lengths: tf.Tensor  # int32 (batch,), tokens of each sentence
 
 
 def as_text(text: Any) -> Any:
-    """Text as a tensor of strings.
+    """Text as a tensor of strings, tokens filled up with "".
 
     Args:
         text: strings (batch,), sentences; or (batch, time), tokens. A tensor, a `keras.Input`, a
             ragged tensor of tokens, a NumPy array, or lists, whose sentences may differ in length.
 
-    Returns:
-        the same as a tensor, tokens filled up with "".
-
     Raises:
         InputError: it is not text, or has another number of axes.
     """
-    if isinstance(text, tf.RaggedTensor):
-        check_text(text)
-        return text.to_tensor(default_value="")
     if isinstance(text, np.ndarray) or not hasattr(text, "dtype"):
         return tf.constant(_padded(text), tf.string)
-    check_text(text)
-    return text
-
-
-def check_text(text: Any) -> None:
-    """Check a tensor's dtype and axes.
-
-    Raises:
-        InputError: it does not hold strings (batch,) or (batch, time).
-    """
     dtype, shape = getattr(text.dtype, "name", text.dtype), tuple(text.shape)
     if dtype != "string":
         raise InputError(
@@ -83,6 +61,7 @@ def check_text(text: Any) -> None:
         raise InputError(
             f"text: sentences (batch,) or tokens (batch, time) are expected, not shape {shape}."
         )
+    return text.to_tensor(default_value="") if isinstance(text, tf.RaggedTensor) else text
 
 
 def _padded(text: Any) -> np.ndarray:
@@ -146,14 +125,8 @@ def framed_words(tokens: tf.Tensor, lengths: tf.Tensor | None = None) -> FramedW
 
 
 def characters_of(words: tf.Tensor, max_characters_per_token: int) -> tf.Tensor:
-    """Character ids + 1 of words, as `Batcher` gives them.
-
-    Args:
-        words: string, of any shape. Their bytes are taken as they are.
-
-    Returns:
-        int32, the shape of `words` + (max_characters_per_token,), 1..261.
-    """
+    """Character ids + 1 of words (string, of any shape), as `Batcher` gives them: int32, 1..261,
+    the shape of `words` + (max_characters_per_token,). Their bytes are taken as they are."""
     room = max_characters_per_token - 2
     content = tf.cast(tf.io.decode_raw(words, tf.uint8, fixed_length=room), tf.int32)
     lengths = tf.minimum(tf.strings.length(words), room)
@@ -190,17 +163,16 @@ class _TextToIds(keras.layers.Layer):
             mask = mask[..., tf.newaxis]  # (batch, time + 2, 1), beside the axis of characters
         return ids * tf.cast(mask, ids.dtype)
 
+    last_axes: tuple[int, ...] = ()
+
     def ids_of(self, words: tf.Tensor) -> tf.Tensor:
         """The ids of words, of which all are there."""
         raise NotImplementedError
 
-    def _last_axes(self) -> tuple[int, ...]:
-        return ()
-
     def compute_output_spec(self, text: Any) -> keras.KerasTensor:
         """int32 (batch, time + 2, ...); the time of sentences is not known before they are."""
         time = text.shape[1] if len(text.shape) == 2 else None
-        axes = (text.shape[0], None if time is None else time + 2, *self._last_axes())
+        axes = (text.shape[0], None if time is None else time + 2, *self.last_axes)
         return keras.KerasTensor(axes, "int32")
 
     def compute_mask(self, text: Any, previous_mask: Any = None) -> Any:
@@ -240,13 +212,11 @@ class CharacterIds(_TextToIds):
     ) -> None:
         super().__init__(name, **kwargs)
         self.max_characters_per_token = require_max_word_length(max_characters_per_token)
+        self.last_axes = (max_characters_per_token,)
 
     def ids_of(self, words: tf.Tensor) -> tf.Tensor:
         """The character ids + 1 of words of any shape: int32, a last axis more."""
         return characters_of(words, self.max_characters_per_token)
-
-    def _last_axes(self) -> tuple[int, ...]:
-        return (self.max_characters_per_token,)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""
@@ -258,8 +228,8 @@ class WordIds(_TextToIds):
     """Text to word ids: `TokenBatcher` as a Keras layer.
 
     Args:
-        vocabulary: the words in the order of their ids, `<S>`, `</S>` and `<UNK>` among them. Of a
-            word that occurs twice the last id holds. It is saved with the layer.
+        vocabulary: the words in the order of their ids, `<S>` and `</S>` among them. Of a word
+            that occurs twice the last id holds. It is saved with the layer.
 
     Call arguments:
         text: as for `CharacterIds`.
@@ -269,7 +239,9 @@ class WordIds(_TextToIds):
     (batch, time + 2).
 
     Raises:
-        InputError: the vocabulary lacks a special word; what is not text, or has other axes.
+        InputError: the vocabulary lacks `<S>` or `</S>`, or it lacks `<UNK>` and a word needs it
+            (within a graph this is tf.errors.InvalidArgumentError); what is not text, or has other
+            axes.
 
     Example: `WordIds(["<S>", "</S>", "<UNK>", "word"])(["a word"])`.
     """
@@ -278,10 +250,10 @@ class WordIds(_TextToIds):
         super().__init__(name, **kwargs)
         self.vocabulary = tuple(vocabulary)
         ids = {word: number for number, word in enumerate(self.vocabulary, start=1)}
-        missing = [word for word in (BOS, EOS, UNK) if word not in ids]
+        missing = [word for word in (BOS, EOS) if word not in ids]
         if missing:
             raise InputError(f"vocabulary: it lacks {', '.join(missing)}.")
-        self.unk = ids[UNK]
+        self.unk = ids.get(UNK)
         words = [word.encode("utf-8", "ignore") for word in ids]
         with tf.init_scope():
             contents = tf.lookup.KeyValueTensorInitializer(
@@ -296,7 +268,15 @@ class WordIds(_TextToIds):
     def ids_of(self, words: tf.Tensor) -> tf.Tensor:
         """The ids + 1 of words of any shape: int32."""
         ids = self.known_ids_of(words)
-        return tf.where(ids == 0, self.unk, ids)
+        if self.unk is not None:
+            return tf.where(ids == 0, self.unk, ids)
+        outside = tf.boolean_mask(words, ids == 0)
+        message = f"text: a word is not in the vocabulary, which has no {UNK} for such words:"
+        if tf.executing_eagerly() and len(outside):
+            raise InputError(f"{message} {outside[0].numpy().decode('utf-8', 'replace')!r}.")
+        known = tf.debugging.Assert(tf.size(outside) == 0, [message, outside], summarize=5)
+        with tf.control_dependencies([known]):
+            return tf.identity(ids)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""

@@ -30,14 +30,9 @@ ACTIVATIONS = {"relu": tf.nn.relu, "tanh": tf.tanh}
 
 
 def lookup(table: tf.Tensor | tf.Variable, ids: tf.Tensor) -> tf.Tensor:
-    """Rows of `table` for ids counted from 1; id 0 is the mask and gives zeros.
+    """Rows of `table` (n, dim) for ids counted from 1, of any shape: shape of `ids` + (dim,).
 
-    Args:
-        table: (n, dim).
-        ids: integers of any shape, 0..n.
-
-    Returns:
-        shape of `ids` + (dim,).
+    Id 0 is the mask and gives zeros.
     """
     mask = tf.cast(ids > 0, table.dtype)[..., tf.newaxis]
     return tf.gather(table, tf.maximum(ids - 1, 0)) * mask
@@ -99,55 +94,39 @@ class CharacterEncoder(keras.layers.Layer):
         self.n_groups = n_groups
         self.precision = check_precision(precision)
         self._seed = seed
+        dim, size = options.embedding_dim, options.n_filters
         self.char_embed = self.add_weight(
             name="char_embed",
-            shape=(options.n_characters, options.embedding_dim),
+            shape=(options.n_characters, dim),
             initializer=uniform(1.0, seed, "char_embed"),
         )
         self.convolutions = [
-            self._add_convolution(i, width, number)
+            self._add_pair(f"conv_{i}", (1, width, dim, number))
             for i, (width, number) in enumerate(options.filters)
         ]
         self.highways = [self._add_highway(k) for k in range(options.n_highway)]
-        self.projection = self._add_projection()
+        self.projection: tuple[Any, Any] | None = None
+        # With a dictionary the characters are always projected, the word beside them.
+        if size != projection_dim or options.dictionary is not None:
+            self.projection = self._add_pair("projection", (size, projection_dim))
         self.built = True
 
-    def _add_convolution(self, i: int, width: int, number: int) -> tuple[Any, Any]:
-        dim = self.options.embedding_dim
-        if self.options.activation == "relu":
-            initial = uniform(0.05, self._seed, f"conv_{i}")
+    def _add_pair(self, name: str, shape: tuple[int, ...], bias: float = 0.0) -> tuple[Any, Any]:
+        """A kernel, whose last axis is that of its results, and their bias."""
+        if name.startswith("conv") and self.options.activation == "relu":
+            initial = uniform(0.05, self._seed, name)
         else:
-            initial = normal(math.sqrt(1 / (width * dim)), self._seed, f"conv_{i}")
-        shape = (1, width, dim, number)
-        kernel = self.add_weight(name=f"conv_{i}_kernel", shape=shape, initializer=initial)
-        return kernel, self.add_weight(name=f"conv_{i}_bias", shape=(number,), initializer="zeros")
+            initial = normal(math.sqrt(1 / math.prod(shape[:-1])), self._seed, name)
+        kernel = self.add_weight(name=f"{name}_kernel", shape=shape, initializer=initial)
+        constant = keras.initializers.Constant(bias)
+        return kernel, self.add_weight(name=f"{name}_bias", shape=shape[-1:], initializer=constant)
 
     def _add_highway(self, k: int) -> dict[str, Any]:
-        size = self.options.n_filters
-        weights = {}
+        shape, weights = (self.options.n_filters, self.options.n_filters), {}
         for gate, bias in (("carry", -2.0), ("transform", 0.0)):
-            name = f"highway_{k}_{gate}"
-            initial = normal(math.sqrt(1 / size), self._seed, name)
-            weights[f"W_{gate}"] = self.add_weight(
-                name=f"{name}_kernel", shape=(size, size), initializer=initial
-            )
-            weights[f"b_{gate}"] = self.add_weight(
-                name=f"{name}_bias", shape=(size,), initializer=keras.initializers.Constant(bias)
-            )
+            pair = self._add_pair(f"highway_{k}_{gate}", shape, bias)
+            weights[f"W_{gate}"], weights[f"b_{gate}"] = pair
         return weights
-
-    def _add_projection(self) -> tuple[Any, Any] | None:
-        size = self.options.n_filters
-        # With a dictionary the characters are always projected, the word beside them.
-        if size == self.projection_dim and self.options.dictionary is None:
-            return None
-        initial = normal(math.sqrt(1 / size), self._seed, "projection")
-        shape = (size, self.projection_dim)
-        kernel = self.add_weight(name="projection_kernel", shape=shape, initializer=initial)
-        bias = self.add_weight(
-            name="projection_bias", shape=(self.projection_dim,), initializer="zeros"
-        )
-        return kernel, bias
 
     def call(self, characters: tf.Tensor) -> tf.Tensor:
         """Encode words."""
@@ -185,16 +164,12 @@ class CharacterEncoder(keras.layers.Layer):
         table = tf.convert_to_tensor(self.char_embed)
         embedded = lookup(table, characters[:, : longest + widest])  # (n, characters, dim)
         parts = [
-            _max_convolution(
-                embedded[:, : longest + width],
-                kernel[0],  # (1, width, dim, number) -> (width, dim, number)
-                bias,
-                self.options.activation,
-                self.precision,
-            )
+            # (1, width, dim, number) -> (width, dim, number)
+            _max_product(embedded[:, : longest + width], kernel[0], self.precision) + bias
             for (width, _), (kernel, bias) in zip(filters, self.convolutions, strict=True)
         ]
-        return tf.concat(parts, axis=-1)  # (n, n_filters)
+        # The maximum commutes with the bias and with the activations, which do not fall.
+        return ACTIVATIONS[self.options.activation](tf.concat(parts, axis=-1))  # (n, n_filters)
 
     def _highway(self, x: tf.Tensor, weights: dict[str, Any]) -> tf.Tensor:
         """Srivastava et al. (2015). The files' names are the wrong way round: the gate that is
@@ -215,26 +190,6 @@ def word_lengths(characters: tf.Tensor, n_characters: int = N_CHARACTERS) -> tf.
     mask = (characters != 0) & (characters != n_characters)  # (n, max_characters_per_token)
     columns = tf.range(1, tf.shape(characters)[1] + 1)
     return tf.reduce_max(tf.where(mask, columns, 0), axis=1)
-
-
-def _max_convolution(
-    embedded: tf.Tensor, kernel: tf.Tensor, bias: tf.Tensor, activation: str, precision: str
-) -> tf.Tensor:
-    """One filter width: activation(max over positions of (window . kernel) + bias).
-
-    Args:
-        embedded: float32 (n, characters, char_dim).
-        kernel: float32 (width, char_dim, n_filters).
-        bias: float32 (n_filters,).
-        activation: one of `ACTIVATIONS`.
-        precision: "float32" or "bfloat16".
-
-    Returns:
-        float32 (n, n_filters).
-    """
-    # The maximum commutes with the bias and with the activations, which do not fall.
-    strongest = _max_product(embedded, kernel, precision) + bias
-    return ACTIVATIONS[activation](strongest)
 
 
 def _max_product(embedded: tf.Tensor, kernel: tf.Tensor, precision: str) -> tf.Tensor:
@@ -276,19 +231,19 @@ def _max_product(embedded: tf.Tensor, kernel: tf.Tensor, precision: str) -> tf.T
     return strongest(embedded, kernel)
 
 
-class DictionaryEncoder(keras.layers.Layer):
+class DictionaryEncoder(CharacterEncoder):
     """Convolutions over a dictionary of characters, plus a projected table of words.
 
     The projection of [word; characters] in Che et al. (2018) is the sum of a projection of each.
+
+    Args:
+        options: with a `dictionary`; the others are those of `CharacterEncoder`.
 
     Call arguments:
         ids: int32 (n, 1 + max_characters_per_token), rows of the dictionaries + 1, 0 for nothing:
             the word, then its characters.
 
     Output shape: (n, projection_dim), float32.
-
-    Raises:
-        InputError: the options have no dictionary.
     """
 
     def __init__(
@@ -296,39 +251,26 @@ class DictionaryEncoder(keras.layers.Layer):
         options: CharCNNOptions,
         projection_dim: int,
         *,
-        n_groups: int = N_GROUPS,
         seed: int | None = None,
-        precision: str = "float32",
-        **kwargs: Any,
+        **settings: Any,
     ) -> None:
-        super().__init__(autocast=False, dtype="float32", **kwargs)
+        super().__init__(options, projection_dim, seed=seed, **settings)
         if options.dictionary is None:
             raise InputError("char_cnn.dictionary: the options have none.")
-        self.characters = CharacterEncoder(
-            options,
-            projection_dim,
-            n_groups=n_groups,
-            seed=seed,
-            precision=precision,
-            name="characters",
-        )
-        self.projection_dim = projection_dim
         self.word_embed = self.W_word = None
         n_words, dim = options.dictionary.n_words, options.dictionary.word_dim
         if dim:
-            initial = glorot(seed, "word_embed")
             self.word_embed = self.add_weight(
-                name="word_embed", shape=(n_words, dim), initializer=initial
+                name="word_embed", shape=(n_words, dim), initializer=glorot(seed, "word_embed")
             )
             self.W_word = self.add_weight(
                 name="W_word", shape=(dim, projection_dim), initializer=glorot(seed, "W_word")
             )
-        self.built = True
 
     def call(self, ids: tf.Tensor) -> tf.Tensor:
         """Encode words."""
-        vectors = self.characters(ids[:, 1:])
+        vectors = super().call(ids[:, 1:])
         if self.word_embed is None:
             return vectors
         words = lookup(tf.convert_to_tensor(self.word_embed), ids[:, 0])
-        return vectors + product(words, self.W_word, self.characters.precision)
+        return vectors + product(words, self.W_word, self.precision)

@@ -213,9 +213,7 @@ class BidirectionalLanguageModel(keras.layers.Layer):
             "token_embeddings": tokens,
             "mask": mask,
         }
-        if self.trainable:
-            return result
-        return {name: tf.stop_gradient(value) for name, value in result.items()}
+        return result if self.trainable else tf.nest.map_structure(tf.stop_gradient, result)
 
     def _encode(self, ids: tf.Tensor) -> tf.Tensor:
         if not self.use_character_inputs:
@@ -230,11 +228,9 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         if self._kept_states is None:
             return self.network.initial_states()
         # A batch of unknown size is known only now.
+        message = "ids: too many sentences in a batch; states are kept for max_batch_size = "
         fits = tf.debugging.assert_less_equal(
-            batch_size,
-            self.max_batch_size,
-            f"ids: too many sentences in a batch; states are kept for max_batch_size = "
-            f"{self.max_batch_size}.",
+            batch_size, self.max_batch_size, f"{message}{self.max_batch_size}."
         )
         with tf.control_dependencies([fits]):
             batch_size = tf.identity(batch_size)
@@ -277,16 +273,14 @@ class BidirectionalLanguageModel(keras.layers.Layer):
                 f"is at least 2, not {shape[1]}."
             )
         if isinstance(ids, np.ndarray) or (tf.is_tensor(ids) and hasattr(ids, "numpy")):
-            self._check_range(np.asarray(ids))
-
-    def _check_range(self, ids: np.ndarray) -> None:
-        highest = N_CHARACTERS if self.n_tokens is None else self.n_tokens
-        low, high = (int(ids.min()), int(ids.max())) if ids.size else (0, 0)
-        if low < 0 or high > highest:
-            kind = "character" if self.use_character_inputs else "word"
-            raise InputError(
-                f"ids: {kind} ids from 0 to {highest} are expected, not {low} to {high}."
-            )
+            array = np.asarray(ids)
+            highest = N_CHARACTERS if self.n_tokens is None else self.n_tokens
+            low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+            if low < 0 or high > highest:
+                kind = "character" if self.use_character_inputs else "word"
+                raise InputError(
+                    f"ids: {kind} ids from 0 to {highest} are expected, not {low} to {high}."
+                )
 
     def get_config(self) -> dict[str, Any]:
         """What builds the network again; the weights are saved beside it, not from the files."""

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import h5py
 import numpy as np
-import tensorflow as tf
 
-from bilm.data import Vocabulary, network_ids
-from bilm.embedding.corpus import CorpusEncoder
+from bilm.data import Vocabulary
+from bilm.embedding.corpus import CorpusEncoder, EncodedWords
 from bilm.embedding.vector_files import write_array
 from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write, read_lines
-from bilm.model.words import character_ids, find_words, load_network
+from bilm.model.words import find_words
 from bilm.model_files import read_options
-from bilm.network import build_network
 
 
 def dump_token_embeddings(
@@ -45,18 +43,16 @@ def dump_token_embeddings(
     if options.max_word_length is None:
         raise InputError(f"{options_file}: no char_cnn: a model of words has its vectors already.")
     vocabulary = Vocabulary(vocab_file)
-    word_ids = character_ids(options, weight_file)
-    network = build_network(options)
-    load_network(network, weight_file)
-    encode = tf.function(network.encoder, reduce_retracing=True, autograph=False)
+    words = [vocabulary.id_to_word(number) for number in range(vocabulary.size)]
+    encoder = EncodedWords(*find_words(options, weight_file).load())
     with atomic_write(outfile) as temporary, h5py.File(temporary, "w") as file:
         shape = (vocabulary.size, options.lstm.projection_dim)
         embedding = file.create_dataset("embedding", shape, np.float32)
         for start in range(0, vocabulary.size, words_at_once):
-            stop = min(start + words_at_once, vocabulary.size)
-            words = [vocabulary.id_to_word(number) for number in range(start, stop)]
-            characters = network_ids(word_ids(words).astype(np.int32))
-            embedding[start:stop] = encode(tf.constant(characters)).numpy()
+            part = words[start : start + words_at_once]
+            vectors = np.empty((len(part), shape[1]), np.float32)
+            encoder.encode(part, vectors)
+            embedding[start : start + len(part)] = vectors
 
 
 def dump_bilm_embeddings(

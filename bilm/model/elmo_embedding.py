@@ -11,10 +11,9 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data.encoding import BOS, EOS
-from bilm.embedding.layer_choice import LayerChoice
 from bilm.errors import InputError
 from bilm.files import PathLike
-from bilm.layers import ScalarMix
+from bilm.layers.scalar_mix import LayerChoice, ScalarMix
 from bilm.layers.text import FramedWords, as_text, framed_words, tokens_of
 from bilm.model.bidirectional import BidirectionalLanguageModel, ids_as_array
 from bilm.model.words import CACHE, CACHE_AND_CHARACTERS, CHARACTERS, WordVectors, find_words
@@ -45,9 +44,7 @@ class ELMoEmbedding(keras.layers.Layer):
         do_layer_norm: normalise each layer before the sum, over the batch; of the mix.
         train_language_model: let gradients into the language model too.
         precision: "float32", or "bfloat16" for products in bfloat16.
-        warm_up: a text file, or sentences, after which each sentence begins in place of zero
-            states; for models that were trained without resets, see `bilm.warm_up`. The states
-            are saved with the layer.
+        warm_up: as for `ELMo.from_pretrained`; the states are saved with the layer.
         words: for loaders: where words get their vectors when there are no files to see it in.
 
     Call arguments:
@@ -185,7 +182,12 @@ class ELMoEmbedding(keras.layers.Layer):
             found = self.all_layers(framed_words(tokens_of(inputs)))
         else:
             found = self.language_model(inputs)
-        vectors, mask = self._one_of_all(found), found["mask"]
+        layers, mask = found["lm_embeddings"], found["mask"]
+        if self.mix is not None:
+            vectors = self.mix(layers, mask)
+        else:
+            # (layers,) x (batch, layers, time, dim) -> (batch, time, dim)
+            vectors = tf.einsum("k,bktd->btd", tf.constant(self._factors), layers)
         vectors *= tf.cast(mask, vectors.dtype)[..., tf.newaxis]
         vectors._keras_mask = mask
         return vectors
@@ -194,12 +196,6 @@ class ELMoEmbedding(keras.layers.Layer):
         """What `BidirectionalLanguageModel` returns, for sentences of words (batch, time + 2)."""
         tokens = self.word_vectors(sentences.words, encoder=self.language_model.encoder)
         return self.language_model.read(tokens, sentences.mask)
-
-    def _one_of_all(self, found: Mapping[str, tf.Tensor]) -> tf.Tensor:
-        if self.mix is not None:
-            return self.mix(found["lm_embeddings"], found["mask"])
-        # (layers,) x (batch, layers, time, dim) -> (batch, time, dim)
-        return tf.einsum("k,bktd->btd", tf.constant(self._factors), found["lm_embeddings"])
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
         """float32 (batch, time, dim); the time of sentences is not known before they are."""

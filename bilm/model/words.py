@@ -1,8 +1,7 @@
 """Where the vectors of words come from: their characters, a table of words, or a token cache.
 
-The files of a model decide it, once (`find_words`). It is realised twice: in NumPy for corpora,
-which are read as lists of words (`WordSource.load`), and within a graph for Keras, which is given
-tensors of strings (`WordVectors`).
+The files of a model decide it, once (`find_words`). It is realised twice: for corpora, which are
+lists of words (`WordSource.load`), and for Keras, which has tensors of strings (`WordVectors`).
 """
 
 from __future__ import annotations
@@ -44,22 +43,14 @@ CHARACTERS, TABLE, CACHE, CACHE_AND_CHARACTERS = (
 
 
 class WordSource(NamedTuple):
-    """Where the vectors of a model's words come from.
+    """Where the vectors of a model's words come from."""
 
-    Attributes:
-        kind: CHARACTERS, TABLE, CACHE or CACHE_AND_CHARACTERS.
-        options: the model's.
-        weight_file: its weights.
-        table_file: the file of the table or of the cache; None for CHARACTERS.
-        vocab_file: its words.
-        vocabulary: the words by its rows; None for CHARACTERS, and for a TABLE without a file.
-    """
-
-    kind: str
+    kind: str  # CHARACTERS, TABLE, CACHE or CACHE_AND_CHARACTERS
     options: Options
     weight_file: PathLike
-    table_file: PathLike | None = None
-    vocab_file: PathLike | None = None
+    table_file: PathLike | None = None  # of the table or of the cache; None for CHARACTERS
+    vocab_file: PathLike | None = None  # its words
+    # The words by its rows; None for CHARACTERS, and for a TABLE without a file.
     vocabulary: Vocabulary | None = None
 
     @property
@@ -84,10 +75,7 @@ class WordSource(NamedTuple):
         return self.vocabulary
 
     def refuse_unknown(self, sentence: Tokens, where: str) -> None:
-        """Check that each word has a vector.
-
-        Args:
-            where: what the sentence is called in a message.
+        """Check that each word of a sentence has a vector; `where` names the sentence.
 
         Raises:
             InputError: a word is not in the vocabulary of the cache, and there are no weights to
@@ -103,13 +91,7 @@ class WordSource(NamedTuple):
             )
 
     def load(self, precision: str = "float32") -> tuple[BiLM, WordIds]:
-        """Load the network for corpora.
-
-        Args:
-            precision: "float32", or "bfloat16" for products in bfloat16.
-
-        Returns:
-            the network; and what gives the ids of words that its encoder takes, less one.
+        """The network for corpora, and what gives the ids of words for its encoder, less one.
 
         Raises:
             FileNotFoundError, InputError: a file is not there, is not what it should be, or does
@@ -127,7 +109,8 @@ class WordSource(NamedTuple):
         if self.table_file is None:
             return network, characters
         vocabulary = self.require_vocabulary()
-        cache = load_cache(self.table_file, vocabulary.size, self.options.lstm.projection_dim)
+        cache = WordEmbedding(vocabulary.size, self.options.lstm.projection_dim, name="cache")
+        load_table(cache, self.table_file)
 
         def word_ids(words: Sequence[str]) -> np.ndarray:
             rows = vocabulary.known_ids(words)
@@ -146,8 +129,6 @@ def find_words(
     """Where the vectors of words come from, as the files say.
 
     Args:
-        options: the sizes.
-        weight_file: the weights.
         vocab_file: the vocabulary of a model of words, or of a token cache.
         embedding_weight_file: a token cache, in place of the character encoder or before it; or
             the table of a model of words.
@@ -182,12 +163,8 @@ def find_words(
 class CachedWords:
     """A token encoder that looks words up and encodes the others from their characters.
 
-    Call arguments:
-        ids: int32 (n, 1 + max_characters_per_token): the cache's row + 1, 0 for a word that it
-            does not have; then the character ids + 1.
-
-    Returns:
-        float32 (n, projection_dim).
+    It takes int32 (n, 1 + max_characters_per_token): the cache's row + 1, 0 for a word that it
+    does not have; then the character ids + 1.
     """
 
     def __init__(self, cache: WordEmbedding, characters: Encoder) -> None:
@@ -196,7 +173,7 @@ class CachedWords:
         self.weights = [*cache.weights, *characters.weights]
 
     def __call__(self, ids: tf.Tensor) -> tf.Tensor:
-        """The words' vectors."""
+        """The words' vectors: float32 (n, projection_dim)."""
         outside = tf.where(ids[:, 0] == 0)  # (words outside, 1)
         encoded = self.characters(tf.gather_nd(ids[:, 1:], outside))
         return tf.tensor_scatter_nd_update(self.cache(ids[:, 0]), outside, encoded)
@@ -232,9 +209,9 @@ class WordVectors(keras.layers.Layer):
             self.words = WordIdsLayer(vocabulary)
         if kind == CACHE_AND_CHARACTERS and vocabulary is not None:
             shape = (len(vocabulary), options.lstm.projection_dim)
-            self.cache = (
-                WordEmbedding(*shape) if cache_file is None else load_cache(cache_file, *shape)
-            )
+            self.cache = WordEmbedding(*shape, name="cache")
+            if cache_file is not None:
+                load_table(self.cache, cache_file)
         self.trainable = False
         self.built = True
 
@@ -256,24 +233,14 @@ class WordVectors(keras.layers.Layer):
             )
 
     def call(self, words: tf.Tensor, encoder: Encoder) -> tf.Tensor:
-        """The vectors of words.
-
-        Args:
-            words: string, of any shape; each distinct word is encoded once.
-            encoder: the language model's own.
-
-        Returns:
-            float32, the shape of `words` + (projection_dim,).
-        """
+        """The vectors of words of any shape by the language model's encoder, which encodes each
+        distinct word once: float32, the shape of `words` + (projection_dim,)."""
         distinct, index = tf.unique(tf.reshape(words, [-1]))
         vectors = self._encode(distinct, encoder)  # (distinct words, projection_dim)
-        shape = tf.concat([tf.shape(words), tf.shape(vectors)[1:]], 0)
-        # (all words, projection_dim) -> the shape of `words` again
-        laid_out = tf.reshape(tf.gather(vectors, index), shape)
-        return tf.ensure_shape(laid_out, (*words.shape, vectors.shape[-1]))
+        # (words,) -> the shape of `words` again
+        return tf.gather(vectors, tf.reshape(index, tf.shape(words)))
 
     def _encode(self, words: tf.Tensor, encoder: Encoder) -> tf.Tensor:
-        self.require_words()
         if self.words is None:
             return encoder(self.characters.ids_of(words))  # type: ignore[union-attr]
         if self.kind == TABLE:
@@ -336,9 +303,8 @@ def character_ids(options: Options, weight_file: PathLike) -> WordIds:
 def load_network(
     network: BiLM, weight_file: PathLike, embedding_file: PathLike | None = None
 ) -> None:
-    """Load the layers; the word table from a file of its own, if `embedding_file` names one.
-
-    The states in which texts begin are loaded too, if the weights file holds any.
+    """Load the layers, and the states in which texts begin, if the weights file holds any; the word
+    table from a file of its own, if `embedding_file` names one.
 
     Raises:
         FileNotFoundError, InputError: see `bilm.weights.load_hdf5`.
@@ -349,20 +315,14 @@ def load_network(
         return
     # The weights of the encoder that made the cache may be beside the LSTMs.
     load_hdf5(weight_file, weight_table(None, network.stacks), also=ENCODER_GROUPS)
-    _load_table(network.encoder, embedding_file)
+    load_table(network.encoder, embedding_file)
 
 
-def load_cache(file: PathLike, n_tokens: int, projection_dim: int) -> WordEmbedding:
-    """A token cache, read from its file.
+def load_table(table: Encoder, file: PathLike) -> None:
+    """Load a token cache, or the table of a model of words, from its file.
 
     Raises:
         FileNotFoundError, InputError: see `bilm.weights.load_hdf5`.
     """
-    cache = WordEmbedding(n_tokens, projection_dim, name="cache")
-    _load_table(cache, file)
-    return cache
-
-
-def _load_table(table: Encoder, file: PathLike) -> None:
     # The file may hold a whole model besides.
     load_hdf5(file, weight_table(table, ()), also=(*ENCODER_GROUPS, *LSTM_GROUPS))

@@ -29,7 +29,7 @@ from bilm.checkpoints import (
     load_checkpoint,
     open_checkpoint,
     read_checkpoint,
-    read_tensor,
+    restore_tensor,
 )
 from bilm.errors import InputError
 from bilm.files import OPTIONS_FILE, PathLike, atomic_write, flush_to_disk
@@ -43,19 +43,13 @@ RECORD = "bilm/record"
 STATES_PREFIX = "bilm/state/"
 _TEMPORARY = ".model.ckpt-"
 _STEP, _PERPLEXITY = "global_step", "train_perplexity"
-# Beginnings of the names of what is in a checkpoint beside variables and accumulators.
-IGNORED = (_STEP, _PERPLEXITY, "bilm/")
 
 
 @dataclass(frozen=True)
 class RunSettings:
     """What stays the same from the first step of a run to the last, beside the options.
 
-    Attributes:
-        seed: of initial values, dropout and samples.
-        precision: "float32", or "bfloat16" for products in bfloat16.
-        schedule: of the learning rate.
-        init_from: what the run began with; None for initial values.
+    As for `train`; `init_from` is None for a run that began with initial values.
     """
 
     seed: int = 0
@@ -116,14 +110,10 @@ class RunRecord:
 
     @classmethod
     def from_dict(cls, values: Any, source: str) -> RunRecord:
-        """A record from what `to_dict` gave.
-
-        Args:
-            values: read from JSON.
-            source: where they are from, for messages.
+        """A record from what `to_dict` gave, read from JSON.
 
         Raises:
-            InputError: it is not such an object; names the key.
+            InputError: it is not such an object; names `source` and the key.
         """
         if isinstance(values, dict) and "place" in values:  # its name in earlier versions
             values = {"iterator_state": values["place"]} | values
@@ -160,10 +150,6 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
 
 
-def _is_list(value: Any, of: Callable[[Any], bool]) -> bool:
-    return isinstance(value, list) and len(value) > 0 and all(map(of, value))
-
-
 def _is_state(value: Any) -> bool:
     return value is None or isinstance(value, dict)
 
@@ -180,13 +166,13 @@ _RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "seed": _COUNT,
     "batch_shape": (
         "a list of two whole numbers from 1",
-        lambda x: _is_list(x, lambda n: _is_count(n, 1)) and len(x) == 2,
+        lambda x: isinstance(x, list) and len(x) == 2 and all(_is_count(n, 1) for n in x),
     ),
     "seconds": ("a finite number from 0", lambda x: _is_number(x) and math.isfinite(x)),
     "train_perplexity": _NUMBER,
     "iterator_state": (
         "an object or null, or a list of them",
-        lambda x: _is_state(x) or _is_list(x, _is_state),
+        lambda x: all(map(_is_state, x)) and x != [] if isinstance(x, list) else _is_state(x),
     ),
     "run": _OBJECT,
     "run.precision": (f"one of {', '.join(PRECISIONS)}", lambda x: x in PRECISIONS),
@@ -203,12 +189,17 @@ _RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }
 
 
-# Writing
-
-
 def accumulator_name(weight: Weight) -> str:
     """The name of a variable's Adagrad accumulator."""
     return f"{weight.checkpoint}/Adagrad"
+
+
+def names_beside(table: Sequence[Weight]) -> list[str]:
+    """Beginnings of the names of what a checkpoint holds beside the variables of a network."""
+    return [_STEP, _PERPLEXITY, "bilm/", *map(accumulator_name, table)]
+
+
+# Writing
 
 
 def save_checkpoint(
@@ -218,7 +209,7 @@ def save_checkpoint(
     record: RunRecord | None = None,
     keep: int = 1,
 ) -> str:
-    """Write `model.ckpt-{step}` and remove all but the newest `keep`.
+    """Write `model.ckpt-{step}`, remove all but the newest `keep`, and return its prefix.
 
     The files get their names when they are on the disk, the index last: a checkpoint whose index
     is there is whole. Checkpoints of later steps, which were found damaged when the run went back
@@ -231,22 +222,24 @@ def save_checkpoint(
         record: what a resumed run needs; None writes none, as the original.
         keep: how many checkpoints to keep.
 
-    Returns:
-        the checkpoint's prefix.
-
     Raises:
         OSError: the disk does not take it; no file is left of the attempt.
     """
     folder = os.fspath(save_dir)
     prefix = checkpoint_prefix(folder, step)
     temporary = os.path.join(folder, f"{_TEMPORARY}{uuid.uuid4().hex[:8]}")
-    named = dict(tensors)
-    named[_STEP] = np.float32(step)
-    named[_PERPLEXITY] = np.float32(0.0 if record is None else record.train_perplexity)
+    perplexity = 0.0 if record is None else record.train_perplexity
+    named = {**tensors, _STEP: np.float32(step), _PERPLEXITY: np.float32(perplexity)}
     if record is not None:
         named[RECORD] = json.dumps(record.to_dict())
+    names = sorted(named)
     try:
-        _write_bundle(temporary, named)
+        with tf.device("/cpu:0"):
+            values = [tf.convert_to_tensor(named[name]) for name in names]
+            no_slices = [""] * len(names)
+            tf.raw_ops.SaveV2(
+                prefix=temporary, tensor_names=names, shape_and_slices=no_slices, tensors=values
+            )
         for suffix in SUFFIXES:
             flush_to_disk(temporary + suffix)
         # An older index must not be there beside newer data, not even for a moment.
@@ -264,17 +257,6 @@ def save_checkpoint(
     return prefix
 
 
-def _write_bundle(prefix: str, named: Mapping[str, Any]) -> None:
-    names = sorted(named)
-    with tf.device("/cpu:0"):
-        tf.raw_ops.SaveV2(
-            prefix=prefix,
-            tensor_names=names,
-            shape_and_slices=[""] * len(names),
-            tensors=[tf.convert_to_tensor(named[name]) for name in names],
-        )
-
-
 def _remove_old(folder: str, step: int, keep: int) -> None:
     found = list_checkpoints(folder)
     kept = [prefix for number, prefix in found.items() if number <= step][-keep:]
@@ -288,8 +270,7 @@ def _remove_old(folder: str, step: int, keep: int) -> None:
 def _write_state(folder: PathLike, names: Sequence[str]) -> None:
     """Write the file `checkpoint`, which names a folder's checkpoints, oldest first.
 
-    TensorFlow's own `update_checkpoint_state` writes absolute paths, which are wrong when the
-    folder is moved, and does not wait for the disk.
+    TensorFlow's own function writes absolute paths, which are wrong when the folder is moved.
     """
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
@@ -302,9 +283,6 @@ def keep_best(save_dir: PathLike, prefix: str) -> str:
 
     The files are linked where the file system can, so that they take no room of their own. The
     one that was best before goes when the new one is there.
-
-    Raises:
-        OSError: the disk does not take it.
     """
     folder = Path(save_dir, BEST_FOLDER)
     folder.mkdir(exist_ok=True)
@@ -338,11 +316,10 @@ def read_record(ckpt_file: str) -> RunRecord | None:
         FileNotFoundError: there is no such checkpoint.
         InputError: it is damaged, or the record is not right.
     """
-    reader = open_checkpoint(ckpt_file)
-    if not reader.has_tensor(RECORD):
+    if not open_checkpoint(ckpt_file).has_tensor(RECORD):
         return None
     source = f"{ckpt_file}: {RECORD}"
-    text = read_tensor(ckpt_file, reader, RECORD)
+    text = _read_value(ckpt_file, RECORD)
     try:
         values = json.loads(text)
     except (ValueError, TypeError) as error:  # UnicodeDecodeError is a ValueError
@@ -351,15 +328,16 @@ def read_record(ckpt_file: str) -> RunRecord | None:
 
 
 def read_step(ckpt_file: str) -> int:
-    """The global step of a checkpoint.
-
-    Raises:
-        FileNotFoundError, InputError: as for `read_record`.
-    """
-    step = read_tensor(ckpt_file, open_checkpoint(ckpt_file), _STEP)
+    """The global step of a checkpoint; errors as for `read_record`."""
+    step = _read_value(ckpt_file, _STEP)
     if isinstance(step, np.number) and np.isfinite(step) and step >= 0:
         return int(step)
     raise InputError(f"{ckpt_file}: {_STEP}: a number from 0 is expected, not {step!r}.")
+
+
+def _read_value(ckpt_file: str, name: str) -> Any:
+    types = open_checkpoint(ckpt_file).get_variable_to_dtype_map()
+    return restore_tensor(ckpt_file, name, types.get(name, tf.float32)).numpy()
 
 
 def load_variables(
@@ -367,26 +345,16 @@ def load_variables(
 ) -> None:
     """Set variables, and Adagrad's accumulators if they are given, from a checkpoint.
 
-    Raises:
-        FileNotFoundError: there is no such checkpoint.
-        InputError: it is damaged, or does not fit; everything that does not is named.
+    Errors as for `bilm.checkpoints.read_checkpoint`.
     """
     targets = {weight.checkpoint: weight.variable.value for weight in table}
-    ignored = [*IGNORED]
     if accumulators:
-        names = [accumulator_name(weight) for weight in table]
-        targets |= dict(zip(names, accumulators, strict=True))
-    else:
-        ignored += [accumulator_name(weight) for weight in table]
-    load_checkpoint(ckpt_file, targets, ignored)
+        targets |= dict(zip(map(accumulator_name, table), accumulators, strict=True))
+    load_checkpoint(ckpt_file, targets, names_beside(table))
 
 
 def load_states(ckpt_file: str, zero_states: Any) -> Any:
-    """The LSTM states of a checkpoint of ours, in the form of `zero_states`.
-
-    Raises:
-        InputError: the checkpoint holds states of another batch size.
-    """
+    """The LSTM states of a checkpoint of ours, in the form of `zero_states`."""
     named = named_states(zero_states, STATES_PREFIX)
     shapes = {name: tuple(value.shape) for name, value in named.items()}
     values = read_checkpoint(ckpt_file, shapes, ("lm/", _STEP, _PERPLEXITY, RECORD))
@@ -396,11 +364,8 @@ def load_states(ckpt_file: str, zero_states: Any) -> Any:
 def load_mean_states(ckpt_file: str, zero_states: Callable[[int], Any]) -> Any:
     """The LSTM states of a checkpoint of ours, averaged over the rows: (1, ...) of each direction.
 
-    Args:
-        zero_states: gives states for a number of rows.
-
-    Returns:
-        None for a checkpoint that holds none, as one of the original program.
+    None for one that holds none, as those of the original program; `zero_states` gives states for
+    a number of rows.
     """
     record = read_record(ckpt_file)
     if record is None:

@@ -12,13 +12,7 @@ from bilm.errors import InputError
 from bilm.files import OPTIONS_FILE, VOCABULARY_FILE, PathLike, write_json
 from bilm.network import build_network
 from bilm.options import Options
-from bilm.training.checkpoint import (
-    IGNORED,
-    accumulator_name,
-    load_mean_states,
-    read_record,
-    read_step,
-)
+from bilm.training.checkpoint import load_mean_states, names_beside, read_record, read_step
 from bilm.training.language_model import LanguageModel
 from bilm.weights import named_states, save_hdf5, with_softmax_datasets
 
@@ -65,58 +59,40 @@ def dump_weights(
         _refuse_training_files(path, tf_save_dir)
     words = _softmax_words(options, tf_save_dir, vocab_file) if with_softmax else None
     if with_softmax:
-        table = LanguageModel(options, is_training=False, seed=None).weight_table()
-        table = with_softmax_datasets(table)
+        model = LanguageModel(options, is_training=False, seed=None)
+        network, table = model.network, with_softmax_datasets(model.weight_table())
     else:
         n_tokens = options.n_tokens_vocab if options.char_cnn is None else None
-        table = build_network(options, n_tokens).weight_table()
+        network = build_network(options, n_tokens)
+        table = network.weight_table()
     shapes = {weight.checkpoint: tuple(weight.variable.shape) for weight in table}
-    # The accumulators, and perhaps the softmax, are not wanted; what else is below lm/ is wrong.
-    ignored = [*IGNORED, "lm/softmax/"]
-    ignored += [accumulator_name(weight) for weight in table]
-    values = read_checkpoint(ckpt_file, shapes, ignored)
+    values = read_checkpoint(ckpt_file, shapes, [*names_beside(table), "lm/softmax/"])
     datasets = {w.dataset: values[w.checkpoint] for w in table if w.dataset}
     if with_states:
-        datasets |= _mean_states(options, ckpt_file)
+        states = load_mean_states(ckpt_file, network.zero_states)
+        if states is None:
+            raise InputError(
+                f"{ckpt_file}: with_states: it holds no LSTM states, as checkpoints of the "
+                "original program do not."
+            )
+        datasets |= {name: value.numpy() for name, value in named_states(states).items()}
     save_hdf5(outfile, datasets, words, training=_how_trained(options, ckpt_file))
     write_json(options_file, options.inference_dict())
 
 
-def _mean_states(options: Options, ckpt_file: str) -> dict[str, Any]:
-    network = build_network(options, options.n_tokens_vocab if options.char_cnn is None else None)
-    states = load_mean_states(ckpt_file, network.zero_states)
-    if states is None:
-        raise InputError(
-            f"{ckpt_file}: with_states: it holds no LSTM states, as checkpoints of the original "
-            "program do not."
-        )
-    return {name: value.numpy() for name, value in named_states(states).items()}
-
-
 def _how_trained(options: Options, ckpt_file: str) -> dict[str, Any]:
     """What `bilm.weights.read_training` gives of the weights."""
-    steps = read_step(ckpt_file)
+    steps, record = read_step(ckpt_file), read_record(ckpt_file)
     # The original program did not write down how many devices there were.
-    record = read_record(ckpt_file)
     tokens = None if record is None else steps * math.prod(record.batch_shape)
-    return {
-        "steps": steps,
-        "tokens": tokens,
-        "n_train_tokens": options.n_train_tokens,
-        "n_tokens_vocab": options.n_tokens_vocab,
-        "reset_rate": options.reset_rate,
-    }
+    names = ("n_train_tokens", "n_tokens_vocab", "reset_rate")
+    return {"steps": steps, "tokens": tokens} | {name: getattr(options, name) for name in names}
 
 
 def _softmax_words(
     options: Options, tf_save_dir: PathLike, vocab_file: PathLike | None
 ) -> list[str]:
-    """The words of the softmax by their ids.
-
-    Raises:
-        FileNotFoundError, InputError: there is no vocabulary, or it is not this model's, or HDF5
-            cannot hold it.
-    """
+    """The words of the softmax by their ids, once they are known to be this model's."""
     if vocab_file is None:
         vocab_file = os.path.join(tf_save_dir, VOCABULARY_FILE)
         if not os.path.isfile(vocab_file):

@@ -21,8 +21,7 @@ from bilm.errors import InputError
 from bilm.layers import Mode
 from bilm.options import Options
 from bilm.training.checkpoint import load_mean_states, load_variables
-from bilm.training.feed import Feed, make_feed
-from bilm.training.language_model import LanguageModel
+from bilm.training.language_model import Feed, LanguageModel, make_feed
 from bilm.warm_up import WarmUpText, read_text
 
 # Of the batches of sentences, every so many are scored from the states of training as well.
@@ -76,6 +75,10 @@ class Perplexity(float):
         result.n_predictions = n_predictions
         result.losses = total
         return result
+
+    def start_ratios(self) -> dict[str, float]:
+        """The `start_ratio` by the names of the directions; empty if it was not measured."""
+        return dict(zip(("forward", "backward"), self.start_ratio or (), strict=False))
 
 
 def exp_of_loss(loss: float) -> float:
@@ -182,16 +185,16 @@ def evaluate(
     excess, n_compared = np.zeros(options.n_directions), 0
     rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     for number, chunk in enumerate(prefetch(_chunks(data, options, batch_size, carry_state), 4)):
+        n_predictions = int(chunk.mask.sum())
         is_compared = training_states is not None and number % _COMPARED_EVERY == 0
-        if is_compared and chunk.sentences is not None and not chunk.is_continued:
-            excess -= scorer.summed_losses(chunk.feed, chunk.mask, False, training_states).sum(
-                axis=1
-            )
-            excess += scorer.summed_losses(chunk.feed, chunk.mask, False).sum(axis=1)
-            n_compared += int(chunk.mask.sum())
-        losses = scorer.summed_losses(chunk.feed, chunk.mask, chunk.is_continued, begin)
+        is_compared &= chunk.sentences is not None and not chunk.is_continued
+        from_training = scorer.summed_losses(chunk, training_states) if is_compared else None
+        losses = scorer.summed_losses(chunk, begin)
+        if from_training is not None:
+            excess += (losses - from_training).sum(axis=1)
+            n_compared += n_predictions
         total += losses.sum(axis=1)
-        count += int(chunk.mask.sum())
+        count += n_predictions
         if per_sentence:
             if chunk.sentences is None:
                 raise InputError(
@@ -233,21 +236,19 @@ class Scorer:
         self._model = model
         self._states: Any = None
         # One trace for chunks of all shapes.
-        signature = [_feed_signature(model.options), _states_signature(model)]
-        self._losses = tf.function(self._run, autograph=False, input_signature=signature)
-        self._hidden = tf.function(self._run_hidden, autograph=False, input_signature=signature)
+        compiled = {"autograph": False, "input_signature": model.signature()}
+        self._losses = tf.function(self._run_losses, **compiled)
+        self._hidden = tf.function(self._run_hidden, **compiled)
 
     def losses(self, feed: Feed, is_continued: bool, begin: Any = None) -> np.ndarray:
         """The loss of every place: float32 (n_directions, time, batch), nats."""
         losses, self._states = self._losses(feed, self._states_before(is_continued, begin))
         return losses.numpy()
 
-    def summed_losses(
-        self, feed: Feed, mask: np.ndarray, is_continued: bool, begin: Any = None
-    ) -> np.ndarray:
-        """Losses summed over time where `mask` is True: float64 (n_directions, batch), nats."""
-        losses = self.losses(feed, is_continued, begin)
-        return np.where(mask, losses, 0.0).sum(axis=1, dtype=np.float64)
+    def summed_losses(self, chunk: Chunk, begin: Any = None) -> np.ndarray:
+        """Losses summed over the time of a chunk: float64 (n_directions, batch), nats."""
+        losses = self.losses(chunk.feed, chunk.is_continued, begin)
+        return np.where(chunk.mask, losses, 0.0).sum(axis=1, dtype=np.float64)
 
     def hidden(self, feed: Feed, is_continued: bool) -> np.ndarray:
         """The top layer: float32 (n_directions, time, batch, projection_dim)."""
@@ -259,31 +260,16 @@ class Scorer:
             return self._states
         return self._model.network.initial_states() if begin is None else begin
 
-    def _run(self, feed: Feed, states: Any) -> tuple[tf.Tensor, Any]:
-        # The shapes of sentences vary too much to compile each of them.
-        losses, after = self._model.losses(
-            self._model.encode(feed), feed, states, mode=Mode.INFERENCE
-        )
+    # The shapes of sentences vary too much to compile each of them: Mode.INFERENCE.
+
+    def _run_losses(self, feed: Feed, states: Any) -> tuple[tf.Tensor, Any]:
+        losses, after = self._model.losses(feed, states, mode=Mode.INFERENCE)
+        # n_directions of (time * batch,) -> (n_directions, time, batch)
         return tf.reshape(tf.stack(losses), tf.shape(feed.targets)), after
 
     def _run_hidden(self, feed: Feed, states: Any) -> tuple[tf.Tensor, Any]:
-        hidden, after = self._model.hidden(
-            self._model.encode(feed), feed, states, mode=Mode.INFERENCE
-        )
+        hidden, after = self._model.hidden(feed, states, mode=Mode.INFERENCE)
         return tf.stack(hidden), after
-
-
-def _feed_signature(options: Options) -> Feed:
-    width = () if options.max_word_length is None else (options.max_word_length,)
-    tokens = (options.n_directions, None, None)
-    return Feed(*(tf.TensorSpec(shape, tf.int32) for shape in ((None, *width), tokens, tokens)))
-
-
-def _states_signature(model: LanguageModel) -> Any:
-    return tf.nest.map_structure(
-        lambda state: tf.TensorSpec((None, *state.shape[1:]), state.dtype),
-        model.network.zero_states(1),
-    )
 
 
 def _chunks(data: Any, options: Options, batch_size: int, carry_state: bool) -> Iterator[Chunk]:
@@ -295,16 +281,14 @@ def _chunks(data: Any, options: Options, batch_size: int, carry_state: bool) -> 
         for batch in data.iter_sentence_batches(batch_size * options.unroll_steps):
             # A row that is longer than the budget is taken in several.
             yield from chunks(batch, options, batch_size * options.unroll_steps)
-    elif method == "iter_distinct":
-        for number, batch in enumerate(data.iter_distinct(*shape)):
-            if batch.state is not None and not batch.state.settings.test:
-                raise InputError("carry_state: the data has no end; make it with test=True.")
-            yield Chunk(make_feed(batch, options), batch.mask.T, is_continued=number > 0)
-    else:
-        for number, batch in enumerate(data.iter_batches(*shape)):
-            feed = make_feed(batch, options, shape)
-            mask = np.ones(feed.targets.shape[1:], bool)
-            yield Chunk(feed, mask, is_continued=number > 0)
+        return
+    for number, batch in enumerate(getattr(data, method)(*shape)):
+        is_ours = isinstance(batch, Batch)
+        if is_ours and batch.state is not None and not batch.state.test:
+            raise InputError("carry_state: the data has no end; make it with test=True.")
+        feed = make_feed(batch, options, shape)
+        mask = batch.mask.T if is_ours else np.ones(feed.targets.shape[1:], bool)
+        yield Chunk(feed, mask, is_continued=number > 0)
 
 
 def chunks(batch: Batch, options: Options, n_tokens: int) -> Iterator[Chunk]:

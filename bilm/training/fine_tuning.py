@@ -8,7 +8,8 @@ does not know keep their initial values, and the optimizer starts anew.
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from bilm.errors import InputError
 from bilm.files import PathLike
 from bilm.model_files import ModelFiles, ModelSource, open_model
 from bilm.options import Options
-from bilm.training.checkpoint import IGNORED, accumulator_name
+from bilm.training.checkpoint import names_beside
 from bilm.training.language_model import LanguageModel
 from bilm.weights import (
     SOFTMAX_B,
@@ -43,27 +44,26 @@ def require_same_network(options: Options, source: ModelFiles) -> None:
         InputError: names every option that differs, with both values; or the model's are not
             right.
     """
-    names = ["bidirectional"]
-    if source.is_checkpoint:
-        names.append("share_embedding_softmax")
-    ours, theirs = _flat(options, names), _flat(source.read_options(), names)
+    ours, theirs = _network_of(options), _network_of(source.read_options())
+    names = set(ours | theirs) - (set() if source.is_checkpoint else {"share_embedding_softmax"})
     differing = [
         f"{name} is {ours.get(name)!r}, and {theirs.get(name)!r} there"
-        for name in sorted(ours | theirs)
+        for name in sorted(names)
         if ours.get(name) != theirs.get(name)
     ]
     if differing:
         raise InputError(f"The network is not that of {source.source}: {'; '.join(differing)}.")
 
 
-def _flat(options: Options, names: list[str]) -> dict[str, Any]:
-    flat = {name: getattr(options, name) for name in names}
-    for part in ("lstm", "char_cnn"):
-        values = getattr(options, part)
+def _network_of(options: Options) -> dict[str, Any]:
+    flat: dict[str, Any] = {
+        name: getattr(options, name) for name in ("bidirectional", "share_embedding_softmax")
+    }
+    for part, values in (("lstm", options.lstm), ("char_cnn", options.char_cnn)):
         if values is None:
             flat[part] = None
-            continue
-        flat |= {f"{part}.{name}": value for name, value in asdict(values).items()}
+        else:
+            flat |= {f"{part}.{name}": value for name, value in asdict(values).items()}
     return flat
 
 
@@ -100,49 +100,36 @@ def _load(
 ) -> tuple[int, int] | None:
     require_same_network(model.options, source)
     table = model.weight_table()
-    if not source.is_checkpoint and SOFTMAX_B in dataset_shapes(source.weights):
+    stored = {} if source.is_checkpoint else dataset_shapes(source.weights)
+    if SOFTMAX_B in stored:
         table = with_softmax_datasets(table)
+    others = [weight for weight in table if weight.checkpoint not in _WORD_ROWS]
     rows = [weight for weight in table if weight.checkpoint in _WORD_ROWS]
     if not source.is_checkpoint:
         rows = [weight for weight in rows if weight.dataset is not None]
     if not rows:
         load_hdf5(source.weights, table, also=("embedding",))
         return None
-    words = _matches(source, vocabulary)
-    others = [weight for weight in table if weight.checkpoint not in _WORD_ROWS]
-    if source.is_checkpoint:
-        _load_checkpoint(source, others, rows, words)
-    else:
-        _load_hdf5(source, others, rows, words)
-    return len(words.ours), words.n_ours
-
-
-@dataclass(frozen=True)
-class _Matches:
-    """Ids of the words that both vocabularies have, and the size of each vocabulary."""
-
-    ours: np.ndarray
-    theirs: np.ndarray
-    n_ours: int
-    n_theirs: int
-
-
-def _matches(source: ModelFiles, vocabulary: Vocabulary | None) -> _Matches:
     if vocabulary is None:
         raise InputError("init_from: rows of words are carried over; the data has no vocabulary.")
-    theirs = _vocabulary_of(source)
+    theirs = _vocabulary_of(source, VOCABULARY in stored)
+    read = _read_checkpoint if source.is_checkpoint else _read_hdf5
+    values = read(source, others, rows, theirs.size)
     ids = {theirs.id_to_word(k): k for k in range(theirs.size)}
-    pairs = [
-        (k, ids[word]) for k in range(vocabulary.size) if (word := vocabulary.id_to_word(k)) in ids
-    ]
-    array = np.array(pairs, np.int64).reshape(-1, 2)
-    return _Matches(array[:, 0], array[:, 1], vocabulary.size, theirs.size)
+    words = [vocabulary.id_to_word(k) for k in range(vocabulary.size)]
+    here = [k for k, word in enumerate(words) if word in ids]
+    there = [ids[words[k]] for k in here]
+    for weight, of_weight in zip(rows, values, strict=True):
+        mine = weight.variable.value.numpy().copy()
+        mine[here] = of_weight[there]
+        weight.variable.assign(mine)
+    return len(here), vocabulary.size
 
 
-def _vocabulary_of(source: ModelFiles) -> Vocabulary:
+def _vocabulary_of(source: ModelFiles, is_stored: bool) -> Vocabulary:
     if source.vocabulary is not None:
         return Vocabulary(source.vocabulary)
-    if not source.is_checkpoint and VOCABULARY in dataset_shapes(source.weights):
+    if is_stored:
         return vocab_of_words(load_vocabulary_words(source.weights), source.weights, None)
     raise InputError(
         f"init_vocab: name the vocabulary that {source.weights} was trained with; its rows of "
@@ -150,47 +137,41 @@ def _vocabulary_of(source: ModelFiles) -> Vocabulary:
     )
 
 
-def _load_checkpoint(
-    source: ModelFiles, others: list[Weight], rows: list[Weight], words: _Matches
-) -> None:
+def _read_checkpoint(
+    source: ModelFiles, others: Sequence[Weight], rows: Sequence[Weight], n_words: int
+) -> list[np.ndarray]:
+    """Set the other weights from a checkpoint, and return its rows of `n_words` words."""
     stated = source.read_options().n_tokens_vocab
-    if stated is not None and stated != words.n_theirs:
+    if stated is not None and stated != n_words:
         raise InputError(
             f"{source.options} is for n_tokens_vocab = {stated} words, but "
-            f"{source.vocabulary} has {words.n_theirs}: init_vocab names the right one."
+            f"{source.vocabulary} has {n_words}: init_vocab names the right one."
         )
     shapes = {weight.checkpoint: tuple(weight.variable.shape) for weight in others}
-    for weight in rows:
-        shapes[weight.checkpoint] = (words.n_theirs, *weight.variable.shape[1:])
-    ignored = [*IGNORED, *(accumulator_name(weight) for weight in (*others, *rows))]
-    values = read_checkpoint(os.fspath(source.weights), shapes, ignored)
+    shapes |= {weight.checkpoint: _shape(weight, n_words) for weight in rows}
+    values = read_checkpoint(os.fspath(source.weights), shapes, names_beside([*others, *rows]))
     for weight in others:
         weight.variable.assign(values[weight.checkpoint])
-    for weight in rows:
-        _carry(weight, values[weight.checkpoint], words)
+    return [values[weight.checkpoint] for weight in rows]
 
 
-def _load_hdf5(
-    source: ModelFiles, others: list[Weight], rows: list[Weight], words: _Matches
-) -> None:
+def _read_hdf5(
+    source: ModelFiles, others: Sequence[Weight], rows: Sequence[Weight], n_words: int
+) -> list[np.ndarray]:
+    """Set the other weights from a weights file, and return its rows of `n_words` words."""
     stored = dataset_shapes(source.weights)
     names = [weight.dataset or "" for weight in rows]
     for weight, name in zip(rows, names, strict=True):
-        expected = (words.n_theirs, *weight.variable.shape[1:])
+        expected = _shape(weight, n_words)
         if stored.get(name) != expected:
             raise InputError(
-                f"{source.weights}: {name}: shape {expected} is expected for the {words.n_theirs} "
+                f"{source.weights}: {name}: shape {expected} is expected for the {n_words} "
                 f"words of {source.vocabulary or VOCABULARY}, not {stored.get(name)}."
             )
     load_hdf5(source.weights, others, also=names)
     with open_hdf5(source.weights) as file:
-        values = [file[name][...].astype(np.float32) for name in names]
-    for weight, of_weight in zip(rows, values, strict=True):
-        _carry(weight, of_weight, words)
+        return [file[name][...].astype(np.float32) for name in names]
 
 
-def _carry(weight: Weight, values: np.ndarray, words: _Matches) -> None:
-    """Set the rows of the words that both have."""
-    mine = weight.variable.value.numpy().copy()
-    mine[words.ours] = values[words.theirs]
-    weight.variable.assign(mine)
+def _shape(weight: Weight, n_words: int) -> tuple[int, ...]:
+    return (n_words, *weight.variable.shape[1:])

@@ -7,7 +7,7 @@ import math
 import re
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -60,35 +60,29 @@ class Interval:
         return step > 0 and step % int(length) == 0
 
 
+@dataclass
 class Monitor:
     """Measures a held-out text with the model that is in training.
 
-    Args:
+    Attributes:
         score: gives the perplexity of the text (of several workers, of this one's share), when it
             is called with the LSTM states of training, (1, ...) of each direction, or None.
         every: when to measure.
         patience: how many measurements may follow the best one; None is no bound.
         reset_rate: of the training, for a warning.
-        group: the workers; None is one alone.
+        group: the workers.
     """
 
-    def __init__(
-        self,
-        score: Callable[[Any], Perplexity],
-        every: Interval,
-        patience: int | None = None,
-        *,
-        reset_rate: float = 0.0,
-        group: ProcessGroup | None = None,
-    ) -> None:
-        if patience is not None and patience < 1:
-            raise InputError(f"patience: a whole number from 1 is expected, not {patience!r}.")
-        self._score_share = score
-        self.every = every
-        self._patience = patience
-        self._reset_rate = reset_rate
-        self._group = group or ProcessGroup()
-        self._last = time.monotonic()
+    score: Callable[[Any], Perplexity]
+    every: Interval
+    patience: int | None = None
+    reset_rate: float = 0.0
+    group: ProcessGroup = field(default_factory=ProcessGroup)
+    _last: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        if self.patience is not None and self.patience < 1:
+            raise InputError(f"patience: a whole number from 1 is expected, not {self.patience!r}.")
 
     def minutes_are_over(self) -> bool:
         """Whether to measure for the time that has gone by."""
@@ -97,7 +91,7 @@ class Monitor:
 
     def should_stop(self, state: HeldoutState) -> bool:
         """Whether patience is at its end."""
-        return self._patience is not None and state.since_best >= self._patience
+        return self.patience is not None and state.since_best >= self.patience
 
     def measure(
         self, state: HeldoutState, global_step: int, training_states: Any = None
@@ -109,8 +103,6 @@ class Monitor:
 
         Raises:
             NotFiniteError: the perplexity is not a number.
-            InputError: the data holds nothing to score, or does not fit the model.
-            WorkersError: another worker has gone, or had an error.
         """
         perplexity = self._score(training_states)
         self._last = time.monotonic()
@@ -127,29 +119,27 @@ class Monitor:
         return perplexity, now
 
     def _warn_if_lost(self, perplexity: Perplexity) -> None:
-        names = ("forward", "backward")
-        ratios = perplexity.start_ratio or ()
-        lost = [(name, x) for name, x in zip(names, ratios, strict=False) if x > _LOST]
-        if lost and self._group.worker.is_chief:
-            listed = " and ".join(f"{name} perplexity is {x:.3g} times" for name, x in lost)
+        lost = {name: x for name, x in perplexity.start_ratios().items() if x > _LOST}
+        if lost and self.group.worker.is_chief:
+            listed = " and ".join(f"{name} perplexity is {x:.3g} times" for name, x in lost.items())
             logger.warning(
                 "sentences begin from LSTM states of zero, where this model does badly: its "
                 "held-out %s what it is from the states of training. Vectors suffer alike. A "
                 "reset_rate (it is %g) lets training visit zeros; dump_weights with_states writes "
                 "weights that begin from other states.",
                 listed,
-                self._reset_rate,
+                self.reset_rate,
             )
 
     def _score(self, training_states: Any) -> Perplexity:
         """The perplexity of the whole text, of which each worker scores its share."""
         share = None
-        with self._group.deferred_errors():
-            share = self._score_share(training_states)
-        if share is not None and self._group.worker.is_alone:
+        with self.group.deferred_errors():
+            share = self.score(training_states)
+        if share is not None and self.group.worker.is_alone:
             return share
         said = None if share is None else (share.losses.tolist(), share.n_predictions)
-        losses, counts = zip(*self._group.all_gather(said), strict=True)
+        losses, counts = zip(*self.group.all_gather(said), strict=True)
         whole = Perplexity.of_losses(np.sum(losses, axis=0), sum(counts))
         whole.start_ratio = None if share is None else share.start_ratio
         return whole

@@ -7,20 +7,34 @@ the mean of the two negative log-likelihoods, in nats.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bilm.data import Vocabulary, network_ids
+from bilm.data import Batch, Vocabulary, network_ids
 from bilm.data.corpus import IndexedText
 from bilm.errors import InputError
 from bilm.layers import Dropout, Mode, Negatives, Softmax, States, WordLookup
 from bilm.network import Texts, build_network
-from bilm.options import Options
-from bilm.training.feed import Feed
+from bilm.options import N_CHARACTERS, Options
 from bilm.weights import Weight, weight_table
+
+
+class Feed(NamedTuple):
+    """A batch with time first, as NumPy arrays or tensors. D is the number of directions.
+
+    Attributes:
+        inputs: int32, the distinct words: characters (distinct, max_word_length) or word ids
+            (distinct,), both + 1, so that 0 is nothing.
+        words: int32 (D, time, batch), rows of `inputs`.
+        targets: int32 (D, time, batch), vocabulary ids.
+    """
+
+    inputs: Any
+    words: Any
+    targets: Any
 
 
 class LanguageModel(keras.Model):
@@ -34,6 +48,9 @@ class LanguageModel(keras.Model):
         precision: "float32", or "bfloat16" for products in bfloat16.
         mode: how the LSTMs are executed; None: for use in training outside a run of `train`, or
             for inference.
+
+    Attributes:
+        samples: whether the loss is the sampled softmax's.
 
     Raises:
         InputError: `n_tokens_vocab` is missing, or is too small for the sampled softmax.
@@ -52,8 +69,8 @@ class LanguageModel(keras.Model):
         if not isinstance(options, Options):
             options = Options.from_dict(options, training=True)
         self.options = options
-        self.is_training = is_training
-        n_tokens = _checked_vocabulary_size(options, is_training)
+        self.samples = is_training and options.sample_softmax
+        n_tokens = _checked_vocabulary_size(options, self.samples)
         self.network = build_network(
             options,
             n_tokens if options.char_cnn is None else None,
@@ -63,21 +80,15 @@ class LanguageModel(keras.Model):
             mode=mode or (Mode.KERAS if is_training else Mode.INFERENCE),
         )
         self.encoder, self.stacks = self.network
-        tied = self.encoder.embedding if options.share_embedding_softmax else None
         self.softmax = Softmax(
             n_tokens,
             options.lstm.projection_dim,
-            tied=tied,
+            tied=self.encoder.embedding if options.share_embedding_softmax else None,
             seed=seed,
             precision=precision,
             name="softmax",
         )
         self.built = True
-
-    @property
-    def samples(self) -> bool:
-        """Whether the loss is the sampled softmax's."""
-        return self.is_training and self.options.sample_softmax
 
     def weight_table(self) -> list[Weight]:
         """All variables with their names in files, in the order of the network."""
@@ -95,13 +106,19 @@ class LanguageModel(keras.Model):
         vectors = self.encoder(tf.constant(network_ids(ids.astype(np.int32))))
         self.network.warm_up(vectors, [text.sentence(number) for number in range(len(text))])
 
-    def encode(self, feed: Feed) -> tf.Tensor:
-        """Vectors of the batch's distinct words, float32 (distinct, projection_dim)."""
-        return self.encoder(feed.inputs)
+    def signature(self, steps: int | None = None, rows: int | None = None) -> list[Any]:
+        """Of a tf.function of a `Feed` and states; None takes any number of steps or rows."""
+        options = self.options
+        width = () if options.max_word_length is None else (options.max_word_length,)
+        tokens = (options.n_directions, steps, rows)
+        feed = Feed(*(tf.TensorSpec(shape, tf.int32) for shape in ((None, *width), tokens, tokens)))
+        states = tf.nest.map_structure(
+            lambda x: tf.TensorSpec((rows, *x.shape[1:]), x.dtype), self.network.zero_states(1)
+        )
+        return [feed, states]
 
     def losses(
         self,
-        vectors: tf.Tensor,
         feed: Feed,
         states: Sequence[States],
         negatives: Sequence[Negatives] = (),
@@ -113,7 +130,6 @@ class LanguageModel(keras.Model):
         """The loss of every prediction.
 
         Args:
-            vectors: what `encode` gave.
             feed: the batch.
             states: of each direction, before the batch.
             negatives: of each direction, when the softmax is sampled.
@@ -126,16 +142,17 @@ class LanguageModel(keras.Model):
             of each direction float32 (time * batch,) in nats, and the states after the batch.
             No gradient goes from them to the batch before.
         """
-        hidden, after = self.hidden(vectors, feed, states, dropout, resets=resets, mode=mode)
+        hidden, after = self.hidden(feed, states, dropout, resets=resets, mode=mode)
         # (time, batch, projection_dim) -> (time * batch, projection_dim)
-        flat = [tf.reshape(h, (-1, self.options.lstm.projection_dim)) for h in hidden]
+        flat = tuple(tf.reshape(h, (-1, self.options.lstm.projection_dim)) for h in hidden)
         # (time, batch) -> (time * batch,)
-        targets = [tf.reshape(feed.targets[d], (-1,)) for d in range(len(self.stacks))]
-        return self._softmax_losses(flat, targets, negatives), after
+        targets = tuple(tf.reshape(feed.targets[d], (-1,)) for d in range(len(flat)))
+        if negatives:
+            return self.softmax.sampled_losses(flat, targets, tuple(negatives)), after
+        return tuple(map(self.softmax.full_losses, flat, targets)), after
 
     def hidden(
         self,
-        vectors: tf.Tensor,
         feed: Feed,
         states: Sequence[States],
         dropout: Dropout | None = None,
@@ -148,20 +165,14 @@ class LanguageModel(keras.Model):
         Returns:
             of each direction float32 (time, batch, projection_dim), and the states.
         """
+        vectors = self.encoder(feed.inputs)  # (distinct, projection_dim)
         read = [WordLookup(vectors, feed.words[d]) for d in range(len(self.stacks))]
         texts = Texts(read, states, resets=resets, initial=self.network.zero_states(1))
         outputs, after = self.network.run(texts, dropout=dropout, mode=mode)
         return [layers[-1] for layers in outputs], tf.nest.map_structure(tf.stop_gradient, after)
 
-    def _softmax_losses(
-        self, hidden: list[tf.Tensor], targets: list[tf.Tensor], negatives: Sequence[Negatives]
-    ) -> tuple[tf.Tensor, ...]:
-        if negatives:
-            return self.softmax.sampled_losses(tuple(hidden), tuple(targets), tuple(negatives))
-        return tuple(self.softmax.full_losses(h, t) for h, t in zip(hidden, targets, strict=True))
 
-
-def _checked_vocabulary_size(options: Options, is_training: bool) -> int:
+def _checked_vocabulary_size(options: Options, samples: bool) -> int:
     n_tokens = options.n_tokens_vocab
     if options.char_cnn is not None and options.char_cnn.dictionary is not None:
         raise InputError(
@@ -170,9 +181,104 @@ def _checked_vocabulary_size(options: Options, is_training: bool) -> int:
     if n_tokens is None:
         raise InputError("options: n_tokens_vocab, the size of the vocabulary, is missing.")
     n_samples = options.n_negative_samples_batch
-    if is_training and options.sample_softmax and n_samples >= n_tokens:
+    if samples and n_samples >= n_tokens:
         raise InputError(
             f"options: n_negative_samples_batch = {n_samples} distinct words cannot be drawn from "
             f"n_tokens_vocab = {n_tokens}; take fewer, or sample_softmax = false."
         )
     return n_tokens
+
+
+# From a batch of the data to a feed
+
+
+def make_feed(
+    batch: Batch | Mapping[str, Any], options: Options, shape: tuple[int, int] | None = None
+) -> Feed:
+    """Turn a `Batch`, or one of the original's dicts, into a `Feed`.
+
+    Args:
+        batch: of the data.
+        options: what it has to fit.
+        shape: rows and steps that were asked for; None takes any.
+
+    Raises:
+        InputError: the batch does not fit the options: an array is missing, has another shape,
+            or ids out of range.
+    """
+    inputs = None
+    if not isinstance(batch, Batch):
+        tokens, targets = _arrays(batch, options)
+    else:
+        inputs, kind = batch.characters, "token_ids" if batch.characters is None else "words"
+        tokens = np.stack([getattr(stream, kind) for stream in batch.streams])
+        targets = np.stack([stream.next_token_id for stream in batch.streams])
+    if inputs is None:
+        # (D, batch, time, ...) -> (D * batch * time, ...)
+        flat = tokens.reshape(-1, *tokens.shape[3:])
+        inputs, tokens = np.unique(flat, axis=0 if flat.ndim > 1 else None, return_inverse=True)
+    words = tokens.reshape(targets.shape)
+    feed = Feed(network_ids(inputs.astype(np.int32)), _time_first(words), _time_first(targets))
+    _check(feed, options, shape)
+    return feed
+
+
+def _arrays(batch: Mapping[str, Any], options: Options) -> tuple[np.ndarray, np.ndarray]:
+    """Words (D, batch, time, ...) and targets (D, batch, time) of one of the original's dicts."""
+    suffixes = ("", "_reverse")[: options.n_directions]
+    kind = "token_ids" if options.char_cnn is None else "tokens_characters"
+    needed = [name + suffix for suffix in suffixes for name in (kind, "next_token_id")]
+    missing = [name for name in needed if batch.get(name) is None]
+    if missing:
+        raise InputError(f"A batch of this model needs {needed}; {missing} are missing.")
+    arrays = {name: np.asarray(batch[name]) for name in needed}
+    rows_and_steps = arrays["next_token_id"].shape
+    for name, array in arrays.items():
+        if array.dtype.kind not in "iu":
+            raise InputError(f"A batch's {name}: integers are expected, not {array.dtype}.")
+        n_axes = 3 if name.startswith("tokens_characters") else 2
+        if array.ndim != n_axes or array.shape[:2] != rows_and_steps:
+            raise InputError(
+                f"The arrays of a batch do not fit together: {name} has shape {array.shape}, "
+                f"next_token_id {rows_and_steps}."
+            )
+    of_kind = [np.stack([arrays[name + s] for s in suffixes]) for name in (kind, "next_token_id")]
+    return of_kind[0], of_kind[1]
+
+
+def _time_first(x: np.ndarray) -> np.ndarray:
+    # (D, batch, time) -> (D, time, batch)
+    return np.ascontiguousarray(x.transpose(0, 2, 1), np.int32)
+
+
+def _check(feed: Feed, options: Options, shape: tuple[int, int] | None) -> None:
+    if len(feed.words) != options.n_directions:
+        raise InputError(
+            f"The options ask for {options.n_directions} directions; the data has "
+            f"{len(feed.words)}."
+        )
+    if feed.inputs.shape[1:] != (
+        () if options.max_word_length is None else (options.max_word_length,)
+    ):
+        length = feed.inputs.shape[1] if feed.inputs.ndim == 2 else "no"
+        raise InputError(
+            f"The options ask for max_characters_per_token = {options.max_word_length}; the data "
+            f"has {length} characters a word."
+        )
+    n_tokens = options.n_tokens_vocab or 0
+    highest = N_CHARACTERS if options.char_cnn else n_tokens
+    for what, ids, n in (
+        ("input", feed.inputs - 1, highest),
+        ("next_token_id", feed.targets, n_tokens),
+    ):
+        if ids.size and not (ids.min() >= 0 and ids.max() < n):
+            raise InputError(
+                f"The data's {what} ids run from {ids.min()} to {ids.max()}; from 0 to {n - 1} "
+                f"is expected (n_tokens_vocab = {n_tokens})."
+            )
+    steps, rows = feed.targets.shape[1:]
+    if shape is not None and shape != (rows, steps):
+        raise InputError(
+            f"The data's batches are of {rows} rows by {steps} tokens; {shape[0]} by {shape[1]} "
+            f"is expected."
+        )

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write, read_lines
@@ -79,16 +79,6 @@ class TrainingRecord:
     best_step: int | None = None
     stopped_early: bool = False
     words_carried: tuple[int, int] | None = None
-
-
-class Log(Protocol):
-    """What takes the facts of a run."""
-
-    def go_back(self, step: int) -> None:
-        """Forget what is known of later steps."""
-
-    def write(self, *, step: int, **facts: Any) -> None:
-        """Take facts of a step."""
 
 
 class RunLog:

@@ -8,7 +8,8 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from bilm.checkpoints import holds_checkpoint, is_whole, list_checkpoints
@@ -20,10 +21,10 @@ from bilm.training.checkpoint import RunSettings, keep_best
 from bilm.training.evaluation import Perplexity, Scorer, evaluate
 from bilm.training.fine_tuning import load_pretrained
 from bilm.training.heldout import Interval, Monitor
-from bilm.training.log import Log, RunLog, TensorBoardLog, TrainingProgress, TrainingRecord
+from bilm.training.log import RunLog, TensorBoardLog, TrainingProgress, TrainingRecord
 from bilm.training.optimizer import Schedule
 from bilm.training.process import Interrupts, folder_lock, interrupts
-from bilm.training.replicas import Worker, find_replicas
+from bilm.training.replicas import ProcessGroup, Worker, find_replicas
 from bilm.training.run import Run
 
 logger = logging.getLogger(__name__)
@@ -36,25 +37,11 @@ _HELDOUT_ROWS = 128
 
 
 class Saving(NamedTuple):
-    """Where and how often checkpoints are written.
-
-    Attributes:
-        folder: of the run.
-        seconds: between two of them.
-        keep: how many stay.
-    """
+    """Where checkpoints are written, the seconds between two of them, and how many stay."""
 
     folder: str
     seconds: float
     keep: int
-
-
-class Due(NamedTuple):
-    """What a worker wishes before a step: to end here, or to save or measure after the step."""
-
-    end: bool
-    save: bool
-    measure: bool
 
 
 def train(
@@ -146,7 +133,7 @@ def train(
         run = Run(options, replicas, settings)
         with group.deferred_errors():
             monitor = None if heldout is None else _monitor(run, heldout, heldout_every, patience)
-            trainer = Trainer(run, saving, logs, monitor, progress)
+            trainer = Trainer(run, data, saving, logs, monitor, progress)
             if restart_ckpt_file is not None:
                 trainer.restart(restart_ckpt_file, is_own)
             elif init_from is not None:
@@ -157,7 +144,7 @@ def train(
             if is_chief:
                 write_json(os.path.join(tf_save_dir, OPTIONS_FILE), extra | options.training_dict())
         group.all_gather()
-        return trainer.train(data)
+        return trainer.train()
 
 
 def _check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:
@@ -207,56 +194,46 @@ def _monitor(run: Run, heldout: Any, every: str, patience: int | None) -> Monito
     # One scan, so that text that cannot be read is found before the first step.
     _ = getattr(heldout, "n_train_tokens", None)
     scorer = Scorer(run.model)
-
-    def score(training_states: Any) -> Perplexity:
-        return evaluate(scorer, heldout, _HELDOUT_ROWS, training_states=training_states)
-
     return Monitor(
-        score,
+        lambda states: evaluate(scorer, heldout, _HELDOUT_ROWS, training_states=states),
         Interval.parse(every),
         patience,
-        reset_rate=run.options.reset_rate,
-        group=run.replicas.group,
+        run.options.reset_rate,
+        run.replicas.group,
     )
 
 
-def _open_logs(folder: PathLike | None, tensorboard: bool) -> list[Log]:
+def _open_logs(folder: PathLike | None, tensorboard: bool) -> list[RunLog | TensorBoardLog]:
     if folder is None:
         if tensorboard:
             raise InputError("tensorboard: its files stand beside the log, which has no folder.")
         return []
-    logs: list[Log] = [RunLog(folder)]
-    return [*logs, TensorBoardLog(folder)] if tensorboard else logs
+    return [RunLog(folder), *([TensorBoardLog(folder)] if tensorboard else [])]
 
 
+@dataclass
 class Trainer:
     """Goes from step to step; logs, measures, saves and tells."""
 
-    def __init__(
-        self,
-        run: Run,
-        saving: Saving,
-        logs: Sequence[Log],
-        monitor: Monitor | None,
-        progress: Progress | None,
-    ) -> None:
-        self.record = TrainingRecord()
-        self._run = run
-        self._saving = saving
-        self._logs = logs
-        self._monitor = monitor
-        self._progress = progress
-        self._group = run.replicas.group
-        self._saved: tuple[int, Any] | None = None  # step and held-out state of the last checkpoint
-        self._started = self._saved_at = time.monotonic()
+    run: Run
+    data: Any
+    saving: Saving
+    logs: Sequence[RunLog | TensorBoardLog]
+    monitor: Monitor | None
+    progress: Progress | None
+    record: TrainingRecord = field(default_factory=TrainingRecord)
+    # Step and held-out state of the last checkpoint.
+    _saved: tuple[int, Any] | None = None
+    _started: float = field(default_factory=time.monotonic)
+    _saved_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def _group(self) -> ProcessGroup:
+        return self.run.replicas.group
 
     def restart(self, ckpt_file: str, is_own: bool) -> None:
-        """Resume from a checkpoint.
-
-        Args:
-            is_own: it is one of the folder's: there is nothing to save before the next step.
-        """
-        run = self._run
+        """Resume from a checkpoint; with one of the folder's own nothing is to be saved yet."""
+        run = self.run
         run.restart(ckpt_file)
         if is_own:
             self.record.checkpoint = ckpt_file
@@ -265,30 +242,38 @@ class Trainer:
                 # A crash may have come between the checkpoint and its second name.
                 self._keep_best(ckpt_file)
 
-    def train(self, data: Any) -> TrainingRecord:
+    def train(self) -> TrainingRecord:
         """Train until the last step, the end of the data, patience or a wish of `progress`."""
-        run, record = self._run, self.record
+        run, record = self.run, self.record
         with self._group.deferred_errors():
-            for log in self._logs:
+            for log in self.logs:
                 log.go_back(run.global_step)
         self._started = self._saved_at = time.monotonic()
-        with interrupts() as signals, self._until_all_know(signals):
-            batches: Any = prefetch(run.inputs(data), _READ_AHEAD)
+        with contextlib.ExitStack() as stack:
+            signals = stack.enter_context(interrupts())
+            if not self._group.worker.is_alone:
+                # One of several is interrupted where the others hear of it.
+                stack.enter_context(signals.held())
             try:
-                with contextlib.closing(batches):
-                    self._steps(batches, signals, data)
+                with contextlib.closing(prefetch(run.inputs(self.data), _READ_AHEAD)) as batches:
+                    self._steps(batches, signals)
                 if record.n_steps == 0 and run.done == 0:
                     raise InputError(
                         "The data holds no batch of {} rows by {} tokens.".format(*run.feed_shape)
                     )
-                if self._monitor is not None and run.heldout.measured_at != run.global_step:
-                    self._measure(self._monitor)
+                if self.monitor is not None and run.heldout.measured_at != run.global_step:
+                    self._measure(self.monitor)
                 self._save()
                 self._group.all_gather()
             except KeyboardInterrupt:
                 if not signals.interrupted_within_step:
                     self._rescue()
                 raise
+            except NotFiniteError as error:
+                raise TrainingError(
+                    f"{error} Training stops; {self._last_checkpoint()}. "
+                    "A lower learning_rate may help."
+                ) from error
             except WorkerLostError as error:
                 raise WorkerLostError(
                     f"{error} Training stops; {self._last_checkpoint()}. To go on from it, start "
@@ -301,52 +286,50 @@ class Trainer:
         record.best, record.best_step = run.heldout.best, run.heldout.best_step
         return record
 
-    def _until_all_know(self, signals: Interrupts) -> contextlib.AbstractContextManager[None]:
-        """One of several workers is interrupted where the others hear of it."""
-        return contextlib.nullcontext() if self._group.worker.is_alone else signals.held()
-
-    def _steps(self, batches: Generator[Any, None, None], signals: Interrupts, data: Any) -> None:
+    def _steps(self, batches: Iterator[Any], signals: Interrupts) -> None:
         self._measure_if_due()
         event = None
         while True:
-            item, due = self._next(batches, signals, event)
+            item, save, measure = self._next(batches, signals, event)
             if item is None:
                 return
             with signals.held():
-                self._advance(data, *item)
-            heldout = self._measure_if_due(due.measure)
-            if due.save:
+                self._advance(*item)
+            heldout = self._measure_if_due(measure)
+            if save:
                 self._save()
             event = self._event(heldout)
 
     def _next(
         self, batches: Iterator[Any], signals: Interrupts, event: TrainingProgress | None
-    ) -> tuple[Any, Due]:
-        """The next batch, None if the run is to end, and what is due after its step.
+    ) -> tuple[Any, bool, bool]:
+        """The next batch, None if the run is to end; whether to save and to measure after its step.
 
         Several workers continue together, or not at all; the time is that of the chief's clock.
         """
-        item, run, monitor = None, self._run, self._monitor
+        item, run, monitor = None, self.run, self.monitor
         with self._group.deferred_errors():
             signals.due()
-            if event is None or self._progress is None or not self._progress(event):
+            if event is None or self.progress is None or not self.progress(event):
                 if monitor is not None and monitor.should_stop(run.heldout):
                     self.record.stopped_early = run.done < run.n_steps
                 else:
                     item = next(batches, None)
-        due = Due(
-            item is None,
-            time.monotonic() - self._saved_at > self._saving.seconds,
-            monitor is not None and monitor.minutes_are_over(),
-        )
-        wishes = [Due(*wish) for wish in self._group.all_gather(due)]
-        return None if any(wish.end for wish in wishes) else item, wishes[0]
+        save = time.monotonic() - self._saved_at > self.saving.seconds
+        measure = monitor is not None and monitor.minutes_are_over()
+        wishes = self._group.all_gather((item is None, save, measure))
+        return None if any(end for end, *_ in wishes) else item, wishes[0][1], wishes[0][2]
 
-    def _advance(self, data: Any, inputs: Any, iterator_state: Any) -> None:
+    def _advance(self, inputs: Any, iterator_state: Any) -> None:
         """Do a step and log it."""
-        run, record = self._run, self.record
-        with self._not_finite(data):
+        run, record = self.run, self.record
+        try:
             run.advance(inputs, iterator_state)
+        except NotFiniteError as error:
+            if not hasattr(self.data, "describe_state"):
+                raise
+            where = self.data.describe_state(run.iterator_state)
+            raise NotFiniteError(f"{error} Its batch begins at {where}.") from error
         record.train_perplexity.append(run.perplexity)
         record.n_steps += 1
         record.n_tokens += run.tokens_per_step
@@ -358,10 +341,23 @@ class Trainer:
                 learning_rate=run.last_learning_rate,
             )
 
+    def _event(self, heldout: Perplexity | None) -> TrainingProgress:
+        run, record = self.run, self.record
+        return TrainingProgress(
+            run.done,
+            run.n_steps,
+            run.epoch,
+            run.perplexity,
+            record.n_tokens,
+            record.seconds,
+            heldout=heldout,
+            is_best=heldout is not None and run.heldout.best_step == run.global_step,
+        )
+
     def _log(self, **facts: Any) -> None:
-        run = self._run
+        run = self.run
         with self._group.deferred_errors():
-            for log in self._logs:
+            for log in self.logs:
                 log.write(
                     step=run.global_step,
                     epoch=run.epoch,
@@ -370,28 +366,10 @@ class Trainer:
                     seconds=round(run.seconds + self.record.seconds, 3),
                 )
 
-    @contextlib.contextmanager
-    def _not_finite(self, data: Any = None) -> Iterator[None]:
-        """Say what is known when the numbers have run away."""
-        try:
-            yield
-        except NotFiniteError as error:
-            where = ""
-            if data is not None and hasattr(data, "describe_state"):
-                where = f" Its batch begins at {data.describe_state(self._run.iterator_state)}."
-            raise TrainingError(
-                f"{error}{where} Training stops; {self._last_checkpoint()}. "
-                "A lower learning_rate may help."
-            ) from error
-
-    def _last_checkpoint(self) -> str:
-        found = list(list_checkpoints(self._saving.folder).values())
-        if not found:
-            return "nothing was saved, there is no earlier checkpoint"
-        return f"nothing was saved since the last good checkpoint, {found[-1]}"
+    # The held-out text
 
     def _measure_if_due(self, by_time: bool = False) -> Perplexity | None:
-        run, monitor = self._run, self._monitor
+        run, monitor = self.run, self.monitor
         if monitor is None or run.heldout.measured_at == run.global_step:
             return None
         is_due = by_time or monitor.every.falls_on(run.done, run.steps_per_epoch)
@@ -399,37 +377,36 @@ class Trainer:
 
     def _measure(self, monitor: Monitor) -> Perplexity:
         """Measure the held-out text; keep the model if it is the best."""
-        run = self._run
-        with self._not_finite():
-            perplexity, run.heldout = monitor.measure(
-                run.heldout, run.global_step, run.mean_states()
-            )
-            is_best = run.heldout.best_step == run.global_step
-            self._log(
-                heldout_perplexity=float(perplexity),
-                heldout_forward=perplexity.forward,
-                heldout_backward=perplexity.backward,
-                best=is_best,
-                **_start_ratios(perplexity),
-            )
-            self.record.heldout.append((run.global_step, perplexity))
-            if is_best:
-                self._keep_best(self._save())
+        run = self.run
+        perplexity, run.heldout = monitor.measure(run.heldout, run.global_step, run.mean_states())
+        is_best = run.heldout.best_step == run.global_step
+        ratios = perplexity.start_ratios().items()
+        self._log(
+            heldout_perplexity=float(perplexity),
+            heldout_forward=perplexity.forward,
+            heldout_backward=perplexity.backward,
+            best=is_best,
+            **{f"start_ratio_{name}": ratio for name, ratio in ratios if math.isfinite(ratio)},
+        )
+        self.record.heldout.append((run.global_step, perplexity))
+        if is_best:
+            self._keep_best(self._save())
         return perplexity
 
     def _keep_best(self, ckpt_file: str) -> None:
         if self._group.worker.is_chief:
             with self._group.deferred_errors():
-                keep_best(self._saving.folder, ckpt_file)
+                keep_best(self.saving.folder, ckpt_file)
+
+    # Checkpoints, and errors that say what there is to resume from
 
     def _save(self) -> str:
         """Write a checkpoint if anything has changed since the last one; return the last one."""
-        run, saving = self._run, self._saving
+        run, saving = self.run, self.saving
         now = (run.global_step, run.heldout)
         if self.record.checkpoint is None or self._saved != now:
-            with self._not_finite():
-                seconds = run.seconds + self.record.seconds
-                self.record.checkpoint = run.save(saving.folder, saving.keep, seconds)
+            seconds = run.seconds + self.record.seconds
+            self.record.checkpoint = run.save(saving.folder, saving.keep, seconds)
             self._saved = now
         self._saved_at = time.monotonic()
         return self.record.checkpoint
@@ -447,32 +424,17 @@ class Trainer:
 
     def _with_state(self, error: Exception) -> str:
         """The message of an error, and what there is to resume from."""
-        n = self._run.global_step
         if self._rescue():
-            state = f"Training stopped after step {n}, which is saved as {self.record.checkpoint}."
+            state = f", which is saved as {self.record.checkpoint}."
         else:
-            state = f"Training stopped after step {n}; {self._last_checkpoint()}."
+            state = f"; {self._last_checkpoint()}."
         text = str(error)
         if isinstance(error, OSError) and error.strerror is not None:
             text = f"{error.filename}: {error.strerror}."
-        return f"{text} {state}"
+        return f"{text} Training stopped after step {self.run.global_step}{state}"
 
-    def _event(self, heldout: Perplexity | None) -> TrainingProgress:
-        run, record = self._run, self.record
-        return TrainingProgress(
-            run.done,
-            run.n_steps,
-            run.epoch,
-            run.perplexity,
-            record.n_tokens,
-            record.seconds,
-            heldout=heldout,
-            is_best=heldout is not None and run.heldout.best_step == run.global_step,
-        )
-
-
-def _start_ratios(perplexity: Perplexity) -> dict[str, float]:
-    """What the log says of the states in which texts begin."""
-    names = ("start_ratio_forward", "start_ratio_backward")
-    ratios = perplexity.start_ratio or ()
-    return {name: x for name, x in zip(names, ratios, strict=False) if math.isfinite(x)}
+    def _last_checkpoint(self) -> str:
+        found = list(list_checkpoints(self.saving.folder).values())
+        if not found:
+            return "nothing was saved, there is no earlier checkpoint"
+        return f"nothing was saved since the last good checkpoint, {found[-1]}"

@@ -4,10 +4,6 @@ its learning rate.
 Duchi et al. (2011), "Adaptive subgradient methods for online learning and stochastic
 optimization". Rows of a sparse gradient that occur twice are summed before anything is squared,
 and only the rows that a step touches cost work.
-
-Adagrad makes its steps smaller by itself, and the original trained at one rate: that is the
-default. A rate that falls to zero helps when the end of the run is known; a warm-up helps a model
-that was trained before, whose accumulators start anew.
 """
 
 from __future__ import annotations
@@ -95,6 +91,10 @@ def sum_repeated_rows(gradient: Gradient) -> Gradient:
 class Schedule:
     """A factor of the options' learning rate for every step.
 
+    Adagrad makes its steps smaller by itself, and the original trained at one rate. A rate that
+    falls to zero helps when the end of the run is known; a warm-up helps a model that was trained
+    before, whose accumulators start anew.
+
     Args:
         kind: after the warm-up the factor is 1 ("constant"), or falls from 1 to 0 at the end of
             the run along a line ("linear") or half a cosine ("cosine").
@@ -118,11 +118,7 @@ class Schedule:
             )
 
     def factor(self, step: int, n_steps: int) -> float:
-        """The factor of a step.
-
-        Args:
-            step: counted from 0 over the whole run.
-            n_steps: of the whole run.
+        """The factor of a step of the whole run, counted from 0.
 
         >>> [Schedule("linear", warmup_steps=2).factor(step, 6) for step in range(6)]
         [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]

@@ -14,7 +14,6 @@ import socket
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from bilm.errors import InputError
@@ -52,7 +51,8 @@ class Interrupts:
             self._asked = False
             raise KeyboardInterrupt
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+    def handle(self, *_: Any) -> None:
+        """Take a signal."""
         if self._held and not self._asked:
             self._asked = True
             return
@@ -75,16 +75,13 @@ class Interrupts:
 def interrupts() -> Iterator[Interrupts]:
     """Handle the signals within the block; outside the main thread nothing is changed."""
     handling = Interrupts()
-    with _handlers(handling._handle, _ASKED):
+    with _handlers(handling.handle, _ASKED):
         yield handling
 
 
 @contextlib.contextmanager
 def killable() -> Iterator[None]:
-    """Let Ctrl-C end the process at once, where it waits within TensorFlow and nothing is lost.
-
-    Python's own handler would come when the wait is over.
-    """
+    """Let Ctrl-C end a wait within TensorFlow: Python's own handler would come when it is over."""
     with _handlers(signal.SIG_DFL, (signal.SIGINT,)):
         yield
 
@@ -149,16 +146,10 @@ def _lock(path: Path) -> int | None:
             os.close(descriptor)
             logger.warning("%s: cannot be locked: %s", path, error.strerror)
             return None
-        if _is_still(path, descriptor):
-            os.ftruncate(descriptor, 0)
-            os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
-            return descriptor
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                os.ftruncate(descriptor, 0)
+                os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+                return descriptor
         os.close(descriptor)  # its holder removed it between our opening and our locking
     return None
-
-
-def _is_still(path: Path, descriptor: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(descriptor))
-    except FileNotFoundError:
-        return False

@@ -29,7 +29,7 @@ from bilm.errors import InputError, WorkerLostError, WorkersError
 from bilm.training.process import killable
 
 VARIABLE = "TF_CONFIG"
-_ROLES = ("chief", "worker")
+_PARTS, _ROLES = ("cluster", "task"), ("chief", "worker")
 _FORM = (
     '{"cluster": {"worker": ["HOST:PORT", ...]}, "task": {"type": "worker", "index": N}} '
     "is expected"
@@ -43,8 +43,6 @@ _LOST = (
     tf.errors.DeadlineExceededError,
     tf.errors.FailedPreconditionError,
 )
-
-Gather = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -79,11 +77,7 @@ ALONE = Worker()
 
 
 def find_worker(environment: Mapping[str, str] = os.environ) -> Worker:
-    """Read TF_CONFIG; without it the process trains alone.
-
-    Raises:
-        InputError: it is not of the form that it should be.
-    """
+    """Read TF_CONFIG; without it the process trains alone."""
     text = environment.get(VARIABLE, "")
     if not text.strip():
         return ALONE
@@ -91,7 +85,10 @@ def find_worker(environment: Mapping[str, str] = os.environ) -> Worker:
         value = json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{VARIABLE}: not JSON: {error.msg}; {_FORM}.") from error
-    cluster, task = _part(value, "cluster"), _part(value, "task")
+    parts: list[Any] = [value.get(name, {}) if isinstance(value, dict) else None for name in _PARTS]
+    if not all(isinstance(part, dict) for part in parts):
+        raise InputError(f"{VARIABLE}: {_FORM}, not {json.dumps(value)}.")
+    cluster, task = parts
     if not cluster:
         return ALONE
     unknown = [role for role in (*cluster, task.get("type", "worker")) if role not in _ROLES]
@@ -111,13 +108,6 @@ def find_worker(environment: Mapping[str, str] = os.environ) -> Worker:
     return Worker(tasks.index(this), len(tasks))
 
 
-def _part(value: Any, name: str) -> dict[str, Any]:
-    part = value.get(name, {}) if isinstance(value, dict) else None
-    if not isinstance(part, dict):
-        raise InputError(f"{VARIABLE}: {_FORM}, not {json.dumps(value)}.")
-    return part
-
-
 class ProcessGroup:
     """The workers of a run: all-gathers small JSON values, so that all workers decide alike.
 
@@ -130,7 +120,9 @@ class ProcessGroup:
         gather: joins the float32 (n,) arrays of all workers, in their order.
     """
 
-    def __init__(self, worker: Worker = ALONE, gather: Gather | None = None) -> None:
+    def __init__(
+        self, worker: Worker = ALONE, gather: Callable[[np.ndarray], np.ndarray] | None = None
+    ) -> None:
         self.worker = worker
         self._gather = gather
         self._error: BaseException | None = None
@@ -149,10 +141,7 @@ class ProcessGroup:
             self._error = self._error or error
 
     def all_gather(self, value: Any = None) -> list[Any]:
-        """The values of all workers, in their order.
-
-        Args:
-            value: of this worker, fit for JSON.
+        """The values of all workers, in their order; each is fit for JSON.
 
         Raises:
             the error of this worker's own work, if there was one.
@@ -174,11 +163,7 @@ class ProcessGroup:
         return [answer["value"] for answer in answers]
 
     def require_same(self, facts: dict[str, Any]) -> None:
-        """Check that all workers were given the same.
-
-        Raises:
-            InputError: names what differs.
-        """
+        """Check that all workers were given the same; the error names what differs."""
         plans = self.all_gather(facts)
         differing = [
             f"{name} is {plans[0].get(name)!r} for worker 0 and {plan.get(name)!r} for "
@@ -196,11 +181,9 @@ class ProcessGroup:
 class Replicas:
     """Where the replicas of a model are.
 
-    Args:
+    Attributes:
         strategy: of tf.distribute; None is one device, with nothing around it.
         worker: which worker this process is.
-
-    Attributes:
         n: replicas of all workers.
         n_local: replicas of this one.
         first: number of this worker's first replica among all.
@@ -221,11 +204,7 @@ class Replicas:
 
     @contextlib.contextmanager
     def reachable(self) -> Iterator[None]:
-        """For collective operations, which fail when a worker has gone.
-
-        Raises:
-            WorkerLostError: in place of TensorFlow's errors.
-        """
+        """For collective operations, which raise a `WorkerLostError` when a worker has gone."""
         try:
             yield
         except _LOST as error:
@@ -238,6 +217,8 @@ class Replicas:
 
     def run(self, function: Callable[[int], Any]) -> tuple[Any, ...]:
         """The results of `function` for each replica of this worker, given its local number."""
+        if self.strategy is None:
+            return (function(0),)
 
         def replica() -> Any:
             context = tf.distribute.get_replica_context()
@@ -247,6 +228,8 @@ class Replicas:
 
     def mean(self, values: list[Any]) -> list[Any]:
         """Within `run`: the means over all replicas; of sparse gradients, the rows of all."""
+        if self.strategy is None:
+            return values
         there = [value for value in values if value is not None]
         means = iter(tf.distribute.get_replica_context().all_reduce("MEAN", there))
         return [None if value is None else next(means) for value in values]
@@ -291,8 +274,16 @@ def find_replicas(n_gpus: int = 1) -> Replicas:
     worker = find_worker()
     if not worker.is_alone:
         return _join(n_gpus, worker)
-    devices = find_devices(n_gpus)
-    return Replicas() if n_gpus == 1 else Replicas(tf.distribute.MirroredStrategy(devices))
+    if n_gpus < 1:
+        raise InputError(f"n_gpus: a whole number from 1 is expected, not {n_gpus!r}.")
+    if n_gpus == 1:
+        return Replicas()
+    # Without a GPU, a CPU that was divided into logical devices on purpose serves as well.
+    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
+    names = [device.name for device in devices]
+    if len(names) < n_gpus:
+        raise InputError(f"n_gpus: {n_gpus} are asked for; TensorFlow sees {names}.")
+    return Replicas(tf.distribute.MirroredStrategy(names[:n_gpus]))
 
 
 @functools.cache
@@ -314,22 +305,3 @@ def _join(n_gpus: int, worker: Worker) -> Replicas:
             f"bilm.training.find_replicas first ({error})."
         ) from error
     return Replicas(strategy, worker)
-
-
-def find_devices(n_gpus: int) -> list[str | None]:
-    """The names of the first `n_gpus` GPUs; [None], TensorFlow's own choice, for one device.
-
-    Raises:
-        InputError: there are fewer GPUs.
-    """
-    if n_gpus < 1:
-        raise InputError(f"n_gpus: a whole number from 1 is expected, not {n_gpus!r}.")
-    if n_gpus == 1:
-        return [None]
-    # Without a GPU, a CPU that was divided into logical devices on purpose serves as well.
-    devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
-    if len(devices) < n_gpus:
-        raise InputError(
-            f"n_gpus: {n_gpus} are asked for; TensorFlow sees {[d.name for d in devices]}."
-        )
-    return [device.name for device in devices[:n_gpus]]

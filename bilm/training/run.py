@@ -30,11 +30,10 @@ from bilm.training.checkpoint import (
     save_checkpoint,
 )
 from bilm.training.evaluation import exp_of_loss
-from bilm.training.feed import Marks, make_feed
-from bilm.training.language_model import LanguageModel
+from bilm.training.language_model import LanguageModel, make_feed
 from bilm.training.optimizer import Adagrad
 from bilm.training.replicas import Replicas
-from bilm.training.step import ReplicatedStep, StepInputs, TrainingStep
+from bilm.training.step import StepInputs, TrainingStep
 from bilm.weights import named_states
 
 logger = logging.getLogger(__name__)
@@ -63,12 +62,15 @@ class Run:
         self.steps_per_epoch = max(1, (options.n_train_tokens or 0) // self.tokens_per_step)
         self.n_steps = options.n_epochs * self.steps_per_epoch
         with replicas.scope(), replicas.reachable():
-            self._make_variables()
-        self.step: Any = (
-            TrainingStep(self.model, self.optimizer, options.batch_size)
-            if replicas.strategy is None
-            else ReplicatedStep(self.model, self.optimizer, options.batch_size, replicas)
-        )
+            self.model = LanguageModel(
+                options, seed=settings.seed, precision=settings.precision, mode=Mode.TRAINING
+            )
+            variables = self.model.trainable_variables
+            self.optimizer = Adagrad(variables, options.learning_rate, options.all_clip_norm_val)
+        self.table = self.model.weight_table()
+        by_id = dict(zip(map(id, variables), self.optimizer.accumulators, strict=True))
+        self.accumulators = [by_id[id(weight.variable)] for weight in self.table]
+        self.step = TrainingStep(self.model, self.optimizer, options.batch_size, replicas)
         self.states = self.step.zero_states()
         self.iterator_state: IteratorState | None = None
         self.heldout = HeldoutState()
@@ -77,44 +79,15 @@ class Run:
         self.seconds = 0.0
         self.perplexity = self.last_learning_rate = 0.0  # of the last step
 
-    def _make_variables(self) -> None:
-        options, settings = self.options, self.settings
-        self.model = LanguageModel(
-            options, seed=settings.seed, precision=settings.precision, mode=Mode.TRAINING
-        )
-        self.table = self.model.weight_table()
-        by_id = {id(weight.variable): weight for weight in self.table}
-        self.optimizer = Adagrad(
-            self.model.trainable_variables, options.learning_rate, options.all_clip_norm_val
-        )
-        self.accumulators = {
-            by_id[id(variable)].checkpoint: accumulator
-            for variable, accumulator in zip(
-                self.model.trainable_variables, self.optimizer.accumulators, strict=True
-            )
-        }
-
     @property
     def epoch(self) -> int:
         """The pass over the training tokens that the last step was of, from 1."""
         return 1 + (self.done - 1) // self.steps_per_epoch
 
-    @property
-    def learning_rate(self) -> float:
-        """Of the step that comes next."""
-        factor = self.settings.schedule.factor(self.done, self.n_steps)
-        return self.options.learning_rate * factor
-
     def restart(self, ckpt_file: str) -> None:
-        """Take over everything that a checkpoint holds.
-
-        Raises:
-            FileNotFoundError: there is no such checkpoint.
-            InputError: it is damaged, or does not fit the options.
-        """
-        accumulators = [self.accumulators[weight.checkpoint] for weight in self.table]
+        """Take over everything that a checkpoint holds; errors as for `load_variables`."""
         with self.replicas.scope():
-            load_variables(ckpt_file, self.table, accumulators)
+            load_variables(ckpt_file, self.table, self.accumulators)
         self.global_step = read_step(ckpt_file)
         record = read_record(ckpt_file)
         if record is None:
@@ -146,8 +119,7 @@ class Run:
     ) -> None:
         """Resume with batches of another shape or of another number of workers.
 
-        Progress is kept in tokens. LSTM states and rows restart: the sentence that a row was
-        within is left.
+        Progress is kept in tokens; the sentence that a row was within is left.
         """
         worker, n_tokens = self.replicas.worker, math.prod(record.batch_shape)
         before, now = len(recorded), worker.count
@@ -167,12 +139,8 @@ class Run:
             state = min(states, key=lambda state: state.shard).with_worker(*worker.share)
         self.iterator_state = state.with_batches(*self.feed_shape)
 
-    def inputs(self, data: Any) -> Iterator[tuple[StepInputs, IteratorState | None]]:
-        """The inputs of the steps that are left, and the state of the data set after each.
-
-        Raises:
-            InputError: a batch does not fit the options.
-        """
+    def inputs(self, data: Any) -> Iterator[tuple[tuple[StepInputs, ...], IteratorState | None]]:
+        """The inputs of the steps that are left, and the state of the data set after each."""
         shape, marks = self.feed_shape, self._marks(data)
         if deciding_method(data, "iter_distinct", "iter_batches") == "iter_distinct":
             resumed = {} if self.iterator_state is None else {"state": self.iterator_state}
@@ -189,7 +157,7 @@ class Run:
             state = getattr(batch, "state", None)
             yield self.step.inputs(feed, step, self.settings.seed, marks), state
 
-    def _marks(self, data: Any) -> Marks | None:
+    def _marks(self, data: Any) -> tuple[int, int] | None:
         """By which inputs the begin of a sentence is known."""
         if self.options.char_cnn is not None or not self.options.reset_rate:
             return None
@@ -199,20 +167,15 @@ class Run:
                 f"reset_rate = {self.options.reset_rate}: the data has no vocab, whose ids of <S> "
                 "and </S> tell where a sentence begins; give it one, or train with reset_rate = 0."
             )
-        return Marks(vocabulary.bos, vocabulary.eos)
+        return vocabulary.bos, vocabulary.eos
 
-    def advance(self, inputs: StepInputs, iterator_state: IteratorState | None) -> None:
-        """Do a step.
+    def advance(self, inputs: tuple[StepInputs, ...], iterator_state: IteratorState | None) -> None:
+        """Do a step, after whose batch the data set has the state `iterator_state`.
 
-        Args:
-            inputs: of the step.
-            iterator_state: of the data set after its batch.
-
-        Raises:
-            NotFiniteError: the loss is not; the count and all states stay as they were.
-            WorkersError: another worker has gone.
+        When the loss is not finite, the count and all states stay as they were.
         """
-        self.last_learning_rate = self.learning_rate
+        factor = self.settings.schedule.factor(self.done, self.n_steps)
+        self.last_learning_rate = self.options.learning_rate * factor
         with self.replicas.scope():
             self.optimizer.learning_rate.assign(self.last_learning_rate)
         losses, states = self.step(inputs, self.states)
@@ -225,28 +188,20 @@ class Run:
         self.perplexity = exp_of_loss(loss)
 
     def mean_states(self) -> tuple[States, ...]:
-        """This worker's LSTM states averaged over its rows: (1, ...) of each direction."""
-        local = self.states if self.replicas.strategy is None else self.states[0]
-        return mean_over_rows(local)
+        """LSTM states averaged over the rows of a replica: (1, ...) of each direction."""
+        return mean_over_rows(self.states[0])
 
     def save(self, folder: str, keep: int, seconds: float) -> str:
         """Write a checkpoint, which the chief does for all; return its prefix.
 
-        Args:
-            folder: of the run.
-            keep: how many checkpoints to keep.
-            seconds: of the run's steps so far.
-
-        Raises:
-            NotFiniteError: a value is not finite; nothing is written.
-            OSError: the disk does not take it.
-            WorkersError: another worker has gone, or could not write.
+        `keep` checkpoints stay; `seconds` is the time of the run's steps so far. When a value is
+        not finite, nothing is written.
         """
         tensors: dict[str, Any] = {}
-        for weight in self.table:
+        for weight, accumulator in zip(self.table, self.accumulators, strict=True):
             tensors[weight.checkpoint] = weight.variable.value
-            tensors[accumulator_name(weight)] = self.accumulators[weight.checkpoint]
-        tensors |= named_states(self.step.whole_states(self.states), STATES_PREFIX)
+            tensors[accumulator_name(weight)] = accumulator
+        tensors |= named_states(self.replicas.gathered(self.states), STATES_PREFIX)
         for name, tensor in tensors.items():
             if not tf.reduce_all(tf.math.is_finite(tensor)):
                 raise NotFiniteError(f"Step {self.global_step}: {name} has values not finite.")
@@ -254,19 +209,16 @@ class Run:
         states = group.all_gather(None if state is None else state.to_dict())
         if group.worker.is_chief:
             with group.deferred_errors():
-                record = self._record(seconds, states)
+                record = RunRecord(
+                    step=self.global_step,
+                    done=self.done,
+                    batch_shape=self.batch_shape,
+                    seconds=seconds,
+                    train_perplexity=self.perplexity,
+                    settings=self.settings,
+                    heldout=self.heldout,
+                    iterator_state=states,
+                )
                 save_checkpoint(folder, self.global_step, tensors, record, keep)
         group.all_gather()
         return checkpoint_prefix(folder, self.global_step)
-
-    def _record(self, seconds: float, iterator_states: list[Any]) -> RunRecord:
-        return RunRecord(
-            step=self.global_step,
-            done=self.done,
-            batch_shape=self.batch_shape,
-            seconds=seconds,
-            train_perplexity=self.perplexity,
-            settings=self.settings,
-            heldout=self.heldout,
-            iterator_state=iterator_states,
-        )

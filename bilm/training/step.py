@@ -1,23 +1,37 @@
-"""One step of training: loss, gradients, update; on one device, or on several that share a batch.
+"""One step of training: random numbers, loss, gradients, update; on one device or on several.
 
-State goes in and comes out.
+State goes in and comes out. Random numbers follow from the seed of the run, the step, and the
+direction or the row alone, so that a run that is resumed draws what it would have drawn, and
+workers that share a batch draw alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
+from bilm.data import network_ids
+from bilm.data.encoding import BOS_CHAR, EOS_CHAR
 from bilm.layers import BatchSlice, Dropout, Negatives, States
 from bilm.layers.softmax import log_uniform_log_expected
-from bilm.training.draws import Draw, draw_log_uniform, draw_resets
-from bilm.training.feed import Feed, Marks
-from bilm.training.language_model import LanguageModel
+from bilm.training.language_model import Feed, LanguageModel
 from bilm.training.optimizer import Adagrad
 from bilm.training.replicas import Replicas
+
+# What is drawn for a step is told apart by a number: 0 and 1 are the directions.
+_OF_RESETS = 2
+
+AllStates = tuple[tuple[States, ...], ...]  # of each replica of this worker
+
+
+class Draw(NamedTuple):
+    """Distinct classes int32 (n_samples,) in rising order, and the number of draws it took."""
+
+    ids: Any
+    n_tries: Any
 
 
 class StepInputs(NamedTuple):
@@ -40,30 +54,40 @@ class StepInputs(NamedTuple):
 class TrainingStep:
     """The compiled step of a model.
 
+    Inputs and states are tuples, an entry for each replica of this worker. All replicas share
+    the negative samples, and gradients are averaged before rows that occur twice are summed,
+    before the norm is bounded and before anything is squared: the step is that of one device
+    with the rows of all.
+
     Args:
         model: what is trained.
-        optimizer: over the model's trainable variables.
-        batch_size: rows of a batch.
+        optimizer: over the model's trainable variables; both made within the scope of `replicas`.
+        batch_size: rows of each replica.
+        replicas: None is one device.
     """
 
-    def __init__(self, model: LanguageModel, optimizer: Adagrad, batch_size: int) -> None:
+    def __init__(
+        self,
+        model: LanguageModel,
+        optimizer: Adagrad,
+        batch_size: int,
+        replicas: Replicas | None = None,
+    ) -> None:
         self.model = model
         self.optimizer = optimizer
         self.batch_size = batch_size
-        self._step = tf.function(self._run, input_signature=self.signature(), autograph=False)
+        self.replicas = replicas or Replicas()
+        signature = [(of_one,) * self.replicas.n_local for of_one in self._signature()]
+        self._step = tf.function(self._run, input_signature=signature, autograph=False)
 
     def inputs(
-        self, feed: Feed, step: int, seed: int, marks: Marks | None, rows: BatchSlice | None = None
-    ) -> StepInputs:
-        """Add the random numbers of a step, which follow from `seed` and `step` alone.
+        self, feed: Feed, step: int, seed: int, marks: tuple[int, int] | None
+    ) -> tuple[StepInputs, ...]:
+        """Divide a batch, of all replicas of this worker, and add the random numbers of a step.
 
-        Args:
-            feed: the batch.
-            step, seed: whole numbers from 0.
-            marks: the inputs by which the first one of a sentence is known.
-            rows: which rows of a larger batch `feed` holds; None is the whole batch.
+        They follow from `seed` and `step`; for `marks` see `sentence_starts`.
         """
-        options = self.model.options
+        options, n_parts = self.model.options, self.replicas.n_local
         draws: tuple[Draw, ...] = ()
         if self.model.samples:
             n_tokens, n_samples = options.n_tokens_vocab or 0, options.n_negative_samples_batch
@@ -71,133 +95,16 @@ class TrainingStep:
                 draw_log_uniform(n_tokens, n_samples, (seed, step, d))
                 for d in range(options.n_directions)
             )
-        resets: tuple[Any, ...] = ()
+        of_parts: list[tuple[Any, ...]] = [()] * n_parts
         if options.reset_rate:
-            resets = draw_resets(feed, marks, options.reset_rate, (seed, step), rows)
-        return StepInputs(feed, draws, (seed, step), resets)
-
-    def __call__(
-        self, inputs: StepInputs, states: Sequence[States]
-    ) -> tuple[tf.Tensor, tuple[States, ...]]:
-        """Do the step.
-
-        Returns:
-            float32 (n_directions,), the mean loss of each direction in nats before the update,
-            and the states after the batch.
-        """
-        return self._step(inputs, tuple(states))
-
-    def zero_states(self) -> tuple[States, ...]:
-        """The states before any text."""
-        return self.model.network.zero_states(self.batch_size)
-
-    def whole_states(self, states: tuple[States, ...]) -> tuple[States, ...]:
-        """The states of all rows, as a checkpoint holds them."""
-        return states
-
-    def own_states(self, states: tuple[States, ...]) -> tuple[States, ...]:
-        """What `whole_states` made of them."""
-        return states
-
-    def signature(self) -> list[Any]:
-        """The shapes of inputs and states."""
-        options = self.model.options
-        width = () if options.max_word_length is None else (options.max_word_length,)
-        places = (options.n_directions, options.unroll_steps, self.batch_size)
-        draw = Draw(tf.TensorSpec((None,), tf.int32), tf.TensorSpec((), tf.int32))
-        resets = tf.TensorSpec(places[1:], tf.bool)
-        inputs = StepInputs(
-            Feed(
-                tf.TensorSpec((None, *width), tf.int32),
-                tf.TensorSpec(places, tf.int32),
-                tf.TensorSpec(places, tf.int32),
-            ),
-            (draw,) * options.n_directions if self.model.samples else (),
-            (tf.TensorSpec((), tf.int64), tf.TensorSpec((), tf.int64)),
-            (resets,) * (options.n_directions if options.reset_rate else 0),
-        )
-        states = tf.nest.map_structure(
-            lambda x: tf.TensorSpec(x.shape, x.dtype), self.zero_states()
-        )
-        return [inputs, states]
-
-    def _run(
-        self, inputs: StepInputs, states: tuple[States, ...]
-    ) -> tuple[tf.Tensor, tuple[States, ...]]:
-        losses, after, gradients = self.gradients(inputs, states)
-        self.optimizer.apply(gradients)
-        return losses, after
-
-    def gradients(
-        self, inputs: StepInputs, states: tuple[States, ...], rows: BatchSlice | None = None
-    ) -> tuple[tf.Tensor, tuple[States, ...], list[Any]]:
-        """The losses, the states after the batch, and the gradient of each variable.
-
-        Args:
-            inputs, states: of the batch.
-            rows: which rows of a larger batch these are; None is the whole batch.
-        """
-        options = self.model.options
-        negatives = [self._negatives(draw) for draw in inputs.draws]
-        dropout = Dropout(tf.stack(inputs.dropout_seed), rows) if options.dropout else None
-        variables = self.model.trainable_variables
-        with tf.GradientTape() as tape:
-            vectors = self.model.encode(inputs.feed)
-            of_places, after = self.model.losses(
-                vectors,
-                inputs.feed,
-                states,
-                negatives,
-                dropout,
-                resets=inputs.resets,
+            drawn = draw_resets(feed, marks, options.reset_rate, (seed, step), self._rows())
+            # of each direction (time, batch) -> n_parts of (time, batch_size)
+            of_parts = list(
+                zip(*(np.split(resets, n_parts, axis=1) for resets in drawn), strict=True)
             )
-            losses = tf.stack([tf.reduce_mean(of_direction) for of_direction in of_places])
-            # The original trained on the sum over time and the mean over rows.
-            objective = options.unroll_steps * tf.reduce_mean(losses)
-        return losses, after, tape.gradient(objective, [v.value for v in variables])
-
-    def _negatives(self, draw: Draw) -> Negatives:
-        n_tries = tf.cast(draw.n_tries, tf.float32)
-        n_tokens = self.model.options.n_tokens_vocab or 0
-        return Negatives(draw.ids, log_uniform_log_expected(draw.ids, n_tries, n_tokens), n_tries)
-
-
-AllStates = tuple[tuple[States, ...], ...]  # of each local replica
-
-
-class ReplicatedStep:
-    """The compiled step of a model that has replicas; in place of a `TrainingStep`.
-
-    Inputs and states are tuples, an entry for each replica of this worker. All replicas share
-    the negative samples, and gradients are averaged before rows that occur twice are summed,
-    before the norm is bounded and before anything is squared: the step is that of one device
-    with the rows of all.
-
-    Args:
-        model, optimizer: made within the scope of `replicas`.
-        batch_size: rows of each replica.
-    """
-
-    def __init__(
-        self, model: LanguageModel, optimizer: Adagrad, batch_size: int, replicas: Replicas
-    ) -> None:
-        self._one = TrainingStep(model, optimizer, batch_size)
-        self._replicas = replicas
-        signature = [(of_one,) * replicas.n_local for of_one in self._one.signature()]
-        self._step = tf.function(self._run, input_signature=signature, autograph=False)
-
-    def inputs(
-        self, feed: Feed, step: int, seed: int, marks: Marks | None
-    ) -> tuple[StepInputs, ...]:
-        """The inputs of each local replica; `feed` holds the rows of all of them."""
-        replicas, size = self._replicas, self._one.batch_size
-        rows = BatchSlice(replicas.first * size, replicas.n * size)
-        whole = self._one.inputs(feed, step, seed, marks, rows)
-        parts = divide(feed, replicas.n_local)
-        of_parts = [np.split(resets, len(parts), axis=1) for resets in whole.resets]
         return tuple(
-            whole._replace(feed=part, resets=tuple(resets[k] for resets in of_parts))
-            for k, part in enumerate(parts)
+            StepInputs(part, draws, (seed, step), resets)
+            for part, resets in zip(divide(feed, n_parts), of_parts, strict=True)
         )
 
     def __call__(
@@ -207,44 +114,78 @@ class ReplicatedStep:
 
         Returns:
             float32 (n_directions,), the mean loss of each direction over all replicas, in nats,
-            and the states after the batch.
-
-        Raises:
-            WorkersError: another worker has gone.
+            before the update; and the states after the batch.
         """
-        with self._replicas.reachable():
+        with self.replicas.reachable():
             return self._step(inputs, states)
 
     def zero_states(self) -> AllStates:
         """The states before any text."""
-        return (self._one.zero_states(),) * self._replicas.n_local
-
-    def whole_states(self, states: AllStates) -> tuple[States, ...]:
-        """The states of all rows of all workers, as a checkpoint holds them."""
-        return self._replicas.gathered(states)
+        return (self.model.network.zero_states(self.batch_size),) * self.replicas.n_local
 
     def own_states(self, states: tuple[States, ...]) -> AllStates:
-        """This worker's part of what `whole_states` made."""
-        rows, first = self._one.batch_size, self._replicas.first
+        """This worker's part of the states of all rows of all workers, as a checkpoint has them."""
+        first, size = self._rows().first, self.batch_size
         return tuple(
-            tf.nest.map_structure(lambda x, k=k: x[k * rows : (k + 1) * rows], states)
-            for k in range(first, first + self._replicas.n_local)
+            tf.nest.map_structure(lambda x, k=k: x[k : k + size], states)
+            for k in range(first, first + self.replicas.n_local * size, size)
         )
+
+    def _rows(self, k: int = 0) -> BatchSlice:
+        """Those of a replica of this worker, in the batch of all workers."""
+        replicas, size = self.replicas, self.batch_size
+        return BatchSlice((replicas.first + k) * size, replicas.n * size)
+
+    def _signature(self) -> list[Any]:
+        options = self.model.options
+        n, places = options.n_directions, (options.unroll_steps, self.batch_size)
+        feed, states = self.model.signature(*places)
+        draw = Draw(tf.TensorSpec((None,), tf.int32), tf.TensorSpec((), tf.int32))
+        inputs = StepInputs(
+            feed,
+            (draw,) * (n if self.model.samples else 0),
+            (tf.TensorSpec((), tf.int64),) * 2,
+            (tf.TensorSpec(places, tf.bool),) * (n if options.reset_rate else 0),
+        )
+        return [inputs, states]
 
     def _run(
         self, inputs: tuple[StepInputs, ...], states: AllStates
     ) -> tuple[tf.Tensor, AllStates]:
-        replicas, rows = self._replicas, self._one.batch_size
-
         def of_replica(k: int) -> Any:
-            here = BatchSlice((replicas.first + k) * rows, replicas.n * rows)
-            losses, after, gradients = self._one.gradients(inputs[k], states[k], here)
-            losses, *gradients = replicas.mean([tf.identity(losses), *gradients])
-            self._one.optimizer.apply(gradients)
+            rows = None if self.replicas.n == 1 else self._rows(k)
+            losses, after, gradients = self.gradients(inputs[k], states[k], rows)
+            losses, *gradients = self.replicas.mean([tf.identity(losses), *gradients])
+            self.optimizer.apply(gradients)
             return losses, after
 
-        results = replicas.run(of_replica)
+        results = self.replicas.run(of_replica)
         return results[0][0], tuple(after for _, after in results)
+
+    def gradients(
+        self, inputs: StepInputs, states: tuple[States, ...], rows: BatchSlice | None = None
+    ) -> tuple[tf.Tensor, tuple[States, ...], list[Any]]:
+        """The losses of a replica, its states after the batch, and the gradient of each variable.
+
+        `rows` says which rows of a larger batch they are; None is the whole batch.
+        """
+        options = self.model.options
+        negatives = [self._negatives(draw) for draw in inputs.draws]
+        dropout = Dropout(tf.stack(inputs.dropout_seed), rows) if options.dropout else None
+        with tf.GradientTape() as tape:
+            of_places, after = self.model.losses(
+                inputs.feed, states, negatives, dropout, resets=inputs.resets
+            )
+            losses = tf.stack([tf.reduce_mean(of_direction) for of_direction in of_places])
+            # The original trained on the sum over time and the mean over rows.
+            objective = options.unroll_steps * tf.reduce_mean(losses)
+        variables = [variable.value for variable in self.model.trainable_variables]
+        return losses, after, tape.gradient(objective, variables)
+
+    def _negatives(self, draw: Draw) -> Negatives:
+        n_tries = tf.cast(draw.n_tries, tf.float32)
+        n_tokens = self.model.options.n_tokens_vocab or 0
+        return Negatives(draw.ids, log_uniform_log_expected(draw.ids, n_tries, n_tokens), n_tries)
 
 
 def divide(feed: Feed, n_parts: int) -> list[Feed]:
@@ -254,7 +195,76 @@ def divide(feed: Feed, n_parts: int) -> list[Feed]:
     parts = []
     words, targets = (np.split(array, n_parts, axis=2) for array in (feed.words, feed.targets))
     for of_part, target in zip(words, targets, strict=True):
-        distinct, places = np.unique(of_part, return_inverse=True)
-        places = places.reshape(of_part.shape).astype(np.int32)
-        parts.append(Feed(feed.inputs[distinct], places, np.ascontiguousarray(target)))
+        distinct, index = np.unique(of_part, return_inverse=True)
+        index = index.reshape(of_part.shape).astype(np.int32)
+        parts.append(Feed(feed.inputs[distinct], index, np.ascontiguousarray(target)))
     return parts
+
+
+# Random numbers
+
+
+def draw_log_uniform(n_classes: int, n_samples: int, seed: tuple[int, ...]) -> Draw:
+    """Negative samples of the sampled softmax: draw until enough distinct classes are there.
+
+    P(k) = log((k + 2) / (k + 1)) / log(n_classes + 1), the log-uniform (Zipfian) distribution over
+    a vocabulary that is ordered by falling count. The numbers of `seed` determine the draw.
+
+    Raises:
+        ValueError: more samples are asked for than there are classes.
+    """
+    if n_samples > n_classes:
+        raise ValueError(f"{n_samples} distinct classes cannot be drawn from {n_classes}.")
+    random = np.random.default_rng(seed)
+    drawn = np.empty(0, np.int32)
+    while True:
+        u = random.random(4 * n_samples)
+        k = np.exp(u * math.log(n_classes + 1)).astype(np.int32) - 1
+        drawn = np.concatenate([drawn, np.minimum(k, n_classes - 1)])
+        ids, first = np.unique(drawn, return_index=True)
+        if len(ids) >= n_samples:
+            last = np.partition(first, n_samples - 1)[n_samples - 1]
+            return Draw(ids[first <= last], int(last) + 1)
+
+
+def sentence_starts(feed: Feed, marks: tuple[int, int] | None) -> np.ndarray:
+    """Where sentences begin: bool (D, time, batch).
+
+    `marks` are the word ids of `<S>` and, backwards, of `</S>`, which are inputs nowhere else; None
+    where inputs are characters, in which both have a byte of their own.
+    """
+    first = feed.inputs if marks else feed.inputs[:, 1]
+    begins = np.isin(first, network_ids(np.array(marks or (BOS_CHAR, EOS_CHAR))))
+    return begins[feed.words]  # (distinct,) -> (D, time, batch)
+
+
+def draw_resets(
+    feed: Feed,
+    marks: tuple[int, int] | None,
+    rate: float,
+    seed: tuple[int, int],
+    rows: BatchSlice | None = None,
+) -> tuple[np.ndarray, ...]:
+    """Draw the sentences that begin, in training, from LSTM states of zero.
+
+    In use every text begins from zeros. A row of training batches does so only once, at its first
+    sentence: later ones begin from the states after the sentence before. A network that never
+    sees zeros again may be lost there (see docs/states.md), so now and then a sentence begins
+    anew. Both directions read the same sentences at the same steps of a row, and share the draw.
+
+    Args:
+        feed: the batch.
+        marks: see `sentence_starts`.
+        rate: probability of each sentence.
+        seed: of the run, and the step: with the row they determine the draw.
+        rows: which rows of a larger batch begin with those of `feed`; None is the whole batch.
+
+    Returns:
+        of each direction bool (time, batch), True at the first input of such a sentence.
+    """
+    starts = sentence_starts(feed, marks)
+    n_steps, n_rows = starts.shape[1:]
+    first, total = (0, n_rows) if rows is None else rows
+    random = np.random.default_rng((*seed, _OF_RESETS))
+    drawn = random.random((n_steps, total)) < rate
+    return tuple(starts & drawn[:, first : first + n_rows])
