@@ -14,14 +14,11 @@ from bilm import ELMo, InputError, ScalarMix, dump_token_embeddings, weight_laye
 from bilm.embedding.corpus import CorpusEncoder
 from bilm.embedding.packed_batch import PackedRunner
 from tests import oracle
+from tests.compare import close
 from tests.small_models import write_small_model
 
 TEXT = ["the cat sees a bird .", "", "a dog", "the the the", "ünïcödé 猫 .", "bird"]
 TOKENS = [line.split() for line in TEXT]
-
-
-def close(actual, expected):
-    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-6)
 
 
 def all_layers(options, weights, sentences):

@@ -32,14 +32,9 @@ from tests.oracle.files import hdf5_name
 from tests.oracle.lstm import layers_of, run_direction
 from tests.oracle.training import loss_and_gradients
 from tests.scored_models import KINDS, Model
-from tests.small_runs import ROWS, STEPS, Batches, random_batch, small_options, write_corpus
+from tests.small_runs import ROWS, STEPS, Batches, random_batch, small_options
 
 # Resets: which sentences
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 def feeds_of(corpus, kind, n=6):
