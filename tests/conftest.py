@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 import signal
 
 # Read when TensorFlow is first imported, so set before any test module is.
@@ -18,6 +19,8 @@ import pytest
 from bilm.data import UnicodeCharsVocabulary
 from tests import small_corpora, small_runs
 from tests.command_line import Text, make_text, train_model
+from tests.embedded_text import LINES, Embedded, write_lines
+from tests.small_models import write_small_model
 
 GOLDEN = Path(__file__).parent / "fixtures" / "golden"
 
@@ -51,6 +54,25 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Text, str]:
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> small_runs.Corpus:
     """A small corpus to train on; no test changes it."""
     return small_runs.write_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="session")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Embedded:
+    """A model of characters in the form of those that were published; no test changes it."""
+    from bilm import ELMo  # imports TensorFlow, which not all tests need
+
+    made = write_small_model(tmp_path_factory.mktemp("published"), "as_published")
+    model = ELMo.from_pretrained(made.folder)
+    return Embedded(made.folder, model, model.encode(LINES, "all"))
+
+
+@pytest.fixture
+def place(published: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Embedded:
+    """A folder to work in, with `LINES` as text.txt and the model as elmo."""
+    monkeypatch.chdir(tmp_path)
+    write_lines(LINES)
+    shutil.copytree(published.folder, "elmo")
+    return published
 
 
 @pytest.fixture
