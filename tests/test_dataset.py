@@ -180,14 +180,17 @@ def test_one_reading_gives_what_two_directions_read_alone(vocab, write_shards):
         LMDataset(pattern, vocab, reverse, shuffle_on_load=True, seed=3)
         for reverse in (False, True)
     ]
-    sentences = (itertools.islice(data.get_sentence(), 60) for data in alone)
+    sentences = [list(itertools.islice(data.get_sentence(), 60)) for data in alone]
+    assert len(sentences[0]) == 60
     for (ids, _), (reversed_ids, _) in zip(*sentences, strict=True):
         np.testing.assert_array_equal(ids, reversed_ids[::-1])
     forward, backward = (_get_batch(data.get_sentence(), 3, 5, 12) for data in alone)
     both = BidirectionalLMDataset(pattern, vocab, shuffle_on_load=True, seed=3)
-    for batch, one, other in itertools.islice(
-        zip(both.iter_batches(3, 5), forward, backward, strict=False), 40
-    ):
+    batches = [
+        list(itertools.islice(some, 40)) for some in (both.iter_batches(3, 5), forward, backward)
+    ]
+    assert len(batches[0]) == 40
+    for batch, one, other in zip(*batches, strict=True):
         assert set(batch) == set(one) | {name + "_reverse" for name in other}
         for name in one:
             np.testing.assert_array_equal(batch[name], one[name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 
@@ -42,7 +43,7 @@ def feeds_of(corpus, kind, n=6):
     options = small_options(kind)
     data = corpus.data(options)
     read = Options.from_dict(options, training=True)
-    batches = [batch for batch, _ in zip(data.iter_batches(ROWS, STEPS), range(n), strict=False)]
+    batches = list(itertools.islice(data.iter_batches(ROWS, STEPS), n))
     assert len(batches) == n
     marks = None if "char_cnn" in options else Marks(data.vocab.bos, data.vocab.eos)
     return batches, [make_feed(batch, read) for batch in batches], marks
