@@ -361,4 +361,4 @@ def test_steps_are_traced_once_for_all_lengths_and_batch_sizes():
         function = tf.function(layer, input_signature=signature)
         for n_steps, batch in [(3, 2), (5, 2), (4, 7)]:
             function(tf.zeros((n_steps, batch, 16)))
-    assert traces["_cell"] == traces["_output"] == 1
+    assert len(traces) > 1 and set(traces.values()) == {1}
