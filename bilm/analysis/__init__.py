@@ -7,5 +7,13 @@ from bilm.analysis.occurrences import (
     read_labelled_uses,
     sample_uses,
 )
+from bilm.analysis.static import StaticVectors
 
-__all__ = ["Occurrences", "Sample", "parse_query", "read_labelled_uses", "sample_uses"]
+__all__ = [
+    "Occurrences",
+    "Sample",
+    "StaticVectors",
+    "parse_query",
+    "read_labelled_uses",
+    "sample_uses",
+]

@@ -83,7 +83,9 @@ def load_elmo(args: argparse.Namespace) -> ELMo:
     )
 
 
-def read_sentences(patterns: Sequence[str], display: ProgressDisplay) -> Iterator[list[str]]:
+def read_sentences(
+    patterns: Sequence[str], display: ProgressDisplay, doing: str = "reading"
+) -> Iterator[list[str]]:
     """The tokens of each line of text files, showing how much of them has been read."""
     files = find_all_files(patterns)
     total, before = size_of(files), 0
@@ -91,10 +93,10 @@ def read_sentences(patterns: Sequence[str], display: ProgressDisplay) -> Iterato
         with reading_text(path) as lines:
             for number, line in enumerate(lines):
                 if number % _LINES_BETWEEN_UPDATES == 0:
-                    display.update("reading", before + bytes_read(lines), total, "bytes")
+                    display.update(doing, before + bytes_read(lines), total, "bytes")
                 yield line.split()
         before += os.path.getsize(path)
-    display.update("reading", total, total, "bytes")
+    display.update(doing, total, total, "bytes")
 
 
 def sample(

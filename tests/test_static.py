@@ -1,0 +1,258 @@
+"""Static vectors: files of every kind, what is near, word2vec, analogies, and the verb."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+
+import numpy as np
+import pytest
+
+from bilm import ELMo
+from bilm.analysis import StaticVectors
+from bilm.analysis.static import (
+    Word2VecSettings,
+    answer_analogies,
+    frequent_words,
+    mean_vectors,
+    token_vectors,
+    train_word2vec,
+)
+from bilm.cli import main
+from bilm.errors import InputError
+from tests.command_line import input_error, usage_error
+from tests.small_models import write_small_model
+
+# a and b point nearly the same way, c away from both; d is b - a + c.
+WORDS = ["a", "b", "c", "d"]
+VECTORS = np.array([[1, 0, 0], [1, 1, 0], [0, 0, 1], [0, 1, 1]], np.float32)
+TEXT = "".join(f"{word} {' '.join(map(str, v))}\n" for word, v in zip(WORDS, VECTORS, strict=True))
+
+
+@pytest.fixture(scope="module")
+def elmo(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    return ELMo.from_pretrained(write_small_model(folder, "short_words_261").files)
+
+
+def written(folder, content, name="vectors.txt"):
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+@pytest.mark.parametrize("header", ["4 3\n", ""], ids=["word2vec", "GloVe"])
+def test_files_are_read(tmp_path, header):
+    vectors = StaticVectors.load(written(tmp_path, header + TEXT))
+    assert vectors.words == WORDS and vectors.dim == 3
+    np.testing.assert_array_equal(vectors.vectors, VECTORS)
+
+
+def test_compressed_files_are_read(tmp_path):
+    path = written(tmp_path, gzip.compress(TEXT.encode()), "vectors.txt.gz")
+    assert StaticVectors.load(path).words == WORDS
+
+
+def test_saved_vectors_are_read_back_exactly(tmp_path):
+    random = np.random.default_rng(0).normal(size=(3, 5)).astype(np.float32)
+    StaticVectors(["a", "bank", "银行"], random).save(tmp_path / "v.txt")
+    loaded = StaticVectors.load(tmp_path / "v.txt")
+    assert loaded.words == ["a", "bank", "银行"]
+    np.testing.assert_array_equal(loaded.vectors, random)
+
+
+def test_gensim_reads_what_is_saved(tmp_path):
+    from gensim.models import KeyedVectors
+
+    StaticVectors(WORDS, VECTORS).save(tmp_path / "v.txt")
+    keyed = KeyedVectors.load_word2vec_format(str(tmp_path / "v.txt"))
+    assert keyed.index_to_key == WORDS
+    np.testing.assert_array_equal(keyed["b"], VECTORS[1])
+
+
+def test_words_in_small_letters_stand_for_others(tmp_path):
+    vectors = StaticVectors(["Bank", "bank", "play"], VECTORS[:3])
+    assert [vectors.index(word) for word in ("Bank", "BANK", "Play", "river")] == [0, 1, 2, None]
+    assert "Play" in vectors and "river" not in vectors
+    assert vectors.vector("river") is None
+
+
+def test_only_some_words_are_kept(tmp_path):
+    path = written(tmp_path, TEXT)
+    assert StaticVectors.load(path, keep=["C", "a", "z"]).words == ["a", "c"]
+    assert StaticVectors.load(path, max_words=2).words == ["a", "b"]
+
+
+def test_words_may_have_spaces(tmp_path):
+    path = written(tmp_path, "2 2\nNew York 1 2\nb 3 4\n")
+    assert StaticVectors.load(path).words == ["New York", "b"]
+
+
+def test_a_word_that_is_there_twice_is_kept_once(tmp_path, caplog):
+    path = written(tmp_path, "a 1 2\na 3 4\n")
+    with caplog.at_level(logging.WARNING, "bilm"):
+        vectors = StaticVectors.load(path)
+    np.testing.assert_array_equal(vectors.vectors, [[1, 2]])
+    assert f"{path}, line 2: 'a' again; the first is kept" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a 1 2\nb 1\n", "line 2: a word and 2 numbers, separated by single spaces, are expected"),
+        ("a 1 2\nb 1 x\n", "line 2: a word and 2 numbers"),
+        ("a 1 2\nb 1 nan\n", "line 2: a word and 2 numbers"),
+        ("a 1 2\n\nb 1 2\n", "line 2: a word and 2 numbers"),
+        ("a\n", "line 1: a word and 0 numbers"),
+        ("3 2\na 1 2\n", "the first line promises 3 words; there are 1. The file is cut off"),
+        ("", "there is no vector"),
+        (b"1 2\na \x00\x00\x80\x3f\x00\x00\x00\x40\n", "word2vec's binary form; text is expected"),
+        (b"a 1 2\n\xff 1 2\n", "line 2: not UTF-8"),
+    ],
+)
+def test_wrong_files_are_refused(tmp_path, content, message):
+    path = written(tmp_path, content)
+    with pytest.raises(InputError) as error:
+        StaticVectors.load(path)
+    assert str(error.value).startswith(str(path)) and message in str(error.value)
+
+
+def test_a_file_without_the_words_is_refused(tmp_path):
+    path = written(tmp_path, TEXT)
+    with pytest.raises(InputError, match="none of the words that are asked for has a vector there"):
+        StaticVectors.load(path, keep=["x"])
+
+
+def test_a_word_that_would_not_be_read_back_is_refused(tmp_path):
+    with pytest.raises(InputError, match="'x y': a word without white space is expected"):
+        StaticVectors(["x y"], VECTORS[:1]).save(tmp_path / "v.txt")
+    assert not list(tmp_path.iterdir())
+
+
+def test_nearest():
+    vectors = StaticVectors(WORDS, VECTORS)
+    assert [word for _, word in vectors.nearest("a", 2)] == ["b", "c"]
+    assert vectors.nearest("a", 1)[0][0] == pytest.approx(0.5**0.5)
+    with pytest.raises(InputError, match="'x' has no static vector"):
+        vectors.nearest("x")
+
+
+def test_analogy():
+    vectors = StaticVectors(WORDS, VECTORS)
+    assert vectors.analogy("a", "b", "c", 1)[0][1] == "d"
+    with pytest.raises(InputError, match="'x' has no static vector"):
+        vectors.analogy("a", "x", "c")
+
+
+def test_analogies_of_a_file(tmp_path):
+    path = written(tmp_path, ": first\na b c d\na b x d\n: second\na b c a\n", "questions.txt")
+    scores = {
+        s.section: (s.right, s.asked) for s in answer_analogies(StaticVectors(WORDS, VECTORS), path)
+    }
+    assert scores["first"] == (1, 1)
+    assert scores["second"] == (0, 1)  # no answer may be a word of the question
+    assert scores["Total accuracy"][0] == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a b c d\n", "a line `: NAME` is expected before the questions"),
+        (": s\na b c\n", "line 2: four words are expected, not 'a b c'"),
+        (": s\nx y z w\n", "no question has vectors for all of its four words"),
+    ],
+)
+def test_wrong_analogies_are_refused(tmp_path, content, message):
+    path = written(tmp_path, content, "questions.txt")
+    with pytest.raises(InputError, match=message):
+        answer_analogies(StaticVectors(WORDS, VECTORS), path)
+
+
+def pairs_of_words(n):
+    """Sentences in which a0 and b0 go together, and a1 and b1."""
+    return [[f"{side}{k % 2}" for side in "ab" * 3] for k in range(n)]
+
+
+def test_word2vec_is_the_same_by_seed_and_finds_what_goes_together():
+    settings = Word2VecSettings(dim=8, min_count=1, epochs=20, seed=3)
+    trained = [train_word2vec(lambda: pairs_of_words(400), settings) for _ in range(2)]
+    np.testing.assert_array_equal(trained[0].vectors, trained[1].vectors)
+    assert sorted(trained[0].words) == ["a0", "a1", "b0", "b1"]
+    assert trained[0].nearest("a0", 1)[0][1] == "b0"
+
+
+def test_word2vec_needs_words():
+    with pytest.raises(InputError, match="min_count: no word of the text occurs 5 times"):
+        train_word2vec(lambda: [["a", "b"]])
+
+
+def test_frequent_words():
+    sentences = [["b", "a", "b"], ["c", "a", "d"]]
+    assert frequent_words(sentences, 1) == ["a", "b", "c", "d"]
+    assert frequent_words(sentences, 2) == ["a", "b"]
+    assert frequent_words(sentences, 1, 1) == ["a"]
+
+
+def test_vectors_of_a_model(elmo):
+    sentences = [["a", "b"], [], ["b", "c", "b"]]
+    encoded = elmo.encode(sentences, "top")
+    means = mean_vectors(elmo, ["b", "a", "z"], sentences)
+    assert means.words == ["b", "a"]
+    b = np.mean([encoded[0][1], encoded[2][0], encoded[2][2]], axis=0)
+    np.testing.assert_allclose(means.vectors, [b, encoded[0][0]], rtol=1e-5)
+    tokens = token_vectors(elmo, ["b", "a"])
+    layer = elmo.encode([["a", "b"]], 0)[0]
+    np.testing.assert_allclose(tokens.vectors, layer[::-1], rtol=1e-5)
+
+
+def test_the_verb_makes_and_asks(tmp_path, capsys):
+    text = written(tmp_path, "".join(f"{' '.join(s)}\n" for s in pairs_of_words(400)), "text.txt")
+    out = str(tmp_path / "v.txt")
+    arguments = ["static", "--text", str(text), "--out", out]
+    assert main([*arguments, "--dim", "8", "--epochs", "20"]) == 0
+    assert capsys.readouterr().out == f"{out}: 4 words, 8 dimensions\n"
+    assert main(["static", "--vectors", out, "--nearest", "a0", "--n", "1"]) == 0
+    said = capsys.readouterr().out.split()
+    assert said[0] == "a0" and said[2] == "b0"
+    assert main(["static", "--vectors", out, "--analogy", "a0", "b0", "a1", "--n", "1"]) == 0
+    assert capsys.readouterr().out.split()[-1] == "b1"
+    questions = written(tmp_path, ": pairs\na0 b0 a1 b1\n", "questions.txt")
+    assert main(["static", "--vectors", out, "--analogies", str(questions)]) == 0
+    assert "100.0 %" in capsys.readouterr().out
+    assert "--force" in input_error(arguments, capsys)
+
+
+@pytest.mark.parametrize("method", ["layer0", "mean"])
+def test_the_verb_takes_vectors_of_a_model(tmp_path, method):
+    model = write_small_model(tmp_path / "model", "short_words_261")
+    text = written(tmp_path, "a b\nb c\n", "text.txt")
+    options, weights = model.files
+    arguments = [
+        "static",
+        "--text",
+        str(text),
+        "--out",
+        str(tmp_path / "v.txt"),
+        "--method",
+        method,
+    ]
+    arguments += ["--min_count", "1", "--options_file", options, "--weight_file", weights]
+    assert main(arguments) == 0
+    elmo = ELMo.from_pretrained(model.files)
+    found = StaticVectors.load(tmp_path / "v.txt")
+    assert found.words == ["b", "a", "c"]
+    encoded = elmo.encode([["a", "b"]], 0 if method == "layer0" else "top")[0]
+    np.testing.assert_allclose(found.vector("a"), encoded[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "name --text and --out, or --vectors and a question"),
+        (["--text", "t", "--out", "o", "--nearest", "a"], "name --text and --out, or --vectors"),
+        (["--vectors", "v", "--text", "t"], "--vectors is read; --text and --out make new ones"),
+        (["--vectors", "v"], "--vectors goes with --nearest, --analogy or --analogies"),
+    ],
+)
+def test_flags_that_do_not_go_together(arguments, message, capsys):
+    assert message in usage_error(["static", *arguments], capsys)
