@@ -202,7 +202,7 @@ from bilm.analysis import sample_uses
 
 def lines():
     for k in range(int(sys.argv[1])):
-        yield f"sentence {k} has a bank and a spring and words x{k % 1000} of its own number {k * 7}"
+        yield f"sentence {k} has a bank and a spring and a word x{k % 1000} of its own {k * 7}"
 
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 sample = sample_uses(lines(), ["bank", "spring", "x7"], max_occurrences=500)
@@ -255,7 +255,7 @@ def test_a_file_without_labelled_uses(tmp_path):
     path.write_text("\n \n", encoding="utf-8")
     with pytest.raises(InputError, match=r"uses\.tsv: there is no labelled use of a word\.$"):
         read_labelled_uses(path)
-    with pytest.raises(FileNotFoundError, match="nothing.tsv"):
+    with pytest.raises(FileNotFoundError, match=r"nothing\.tsv"):
         read_labelled_uses(tmp_path / "nothing.tsv")
 
 
@@ -428,8 +428,8 @@ BROKEN = {
     "flat positions": ({"positions": lambda p: p[:, 0]}, "positions: integers (5, 2)"),
     "float positions": ({"positions": lambda p: p * 1.0}, "positions: integers (5, 2)"),
     "a number": ({"positions": lambda p: np.int64(3)}, ""),
-    "no such sentence": ({"positions": lambda p: p + [[9, 0]]}, "no token 1 in sentence 9"),
-    "no such token": ({"positions": lambda p: p + [[0, 9]]}, "no token 10 in sentence 0"),
+    "no such sentence": ({"positions": lambda p: p + np.array([9, 0])}, "no token 1 in sentence 9"),
+    "no such token": ({"positions": lambda p: p + np.array([0, 9])}, "no token 10 in sentence 0"),
     "below zero": ({"positions": lambda p: -p}, "positions: there is no token"),
     "pickled": ({"positions": lambda p: np.array([{}], object)}, ""),
     "no JSON": ({"text": lambda t: t[:-5]}, ""),
