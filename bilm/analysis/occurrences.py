@@ -317,7 +317,7 @@ class Occurrences:
         after = " ..." if position + 1 + width < len(sentence) else ""
         return f"{before}{' '.join([*left, f'[{sentence[position]}]', *right])}{after}"
 
-    def _frame(self, occurrence: int) -> tuple[Sentence, str, Sentence]:
+    def frame(self, occurrence: int) -> tuple[Sentence, str, Sentence]:
         """The token before, itself, and after it; empty where the sentence ends."""
         number, position = self.positions[occurrence]
         tokens = tuple(self.sentences[number])
@@ -390,13 +390,13 @@ class Occurrences:
             direction = directions[query]
         cosines = directions @ direction
         found = Neighbours([], [])
-        seen = {asked._frame(number)}
+        seen = {asked.frame(number)}
         own_sentence = tuple(asked.sentence(number))
         for other in map(int, np.argsort(-cosines, kind="stable")):
             is_same = self.words[other] == asked.words[number]
             nearest = found.same_word if is_same else found.other_words
             is_elsewhere = self.positions[other, 0] != own
-            frame = self._frame(other)
+            frame = self.frame(other)
             is_elsewhere = is_elsewhere and tuple(self.sentence(other)) != own_sentence
             if len(nearest) < n and is_elsewhere and frame not in seen:
                 nearest.append((float(cosines[other]), other))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from bilm.cli import flags
@@ -65,6 +65,32 @@ def add_occurrences(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="keep occurrences and vectors in this file (.npz): after Ctrl-C the same command "
         "continues from it, and without --text and --model it is all that is needed",
+    )
+
+
+def layer_or(*others: str) -> Callable[[str], int | str]:
+    """A type for flags: the number of a layer, "top", "average", or one of `others`."""
+    names = ("top", "average", *others)
+
+    def parse(text: str) -> int | str:
+        if text in names:
+            return text
+        if text.isdecimal():
+            return int(text)
+        raise argparse.ArgumentTypeError(
+            f"a number from 0, {', '.join(names[:-1])} or {names[-1]} is expected, not {text!r}"
+        )
+
+    return parse
+
+
+def add_format(parser: flags.Group) -> None:
+    """--format of a result that people look at."""
+    parser.add_argument(
+        "--format",
+        choices=("text", "json"),
+        default="text",
+        help="for a terminal, or a JSON object a line (default: text)",
     )
 
 

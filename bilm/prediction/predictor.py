@@ -53,6 +53,7 @@ class Predictor:
         self._softmax = model.softmax
         self.scorer = SentenceScorer(model, vocabulary)
         self.window_tokens = 32768
+        self._likeliest: dict[tuple[Any, ...], LikeliestWords] = {}
 
     @classmethod
     def from_pretrained(
@@ -193,7 +194,7 @@ class Predictor:
         counted = self._directions(directions)
         if prior is None:
             prior = float(len(counted) - 1)
-        words = LikeliestWords(self._softmax, self.vocabulary, n, counted, prior)
+        words = self._likeliest_words(n, counted, prior)
         requests = (
             (name, Request(tokens, find_places(tokens, places, f"sentence {number}")))
             for number, (name, tokens) in enumerate(read_stream(sentences, with_ids))
@@ -201,6 +202,14 @@ class Predictor:
         return self._by_window(
             requests, lambda window: self.scorer.substitutes(window, words, batch_size), with_ids
         )
+
+    def _likeliest_words(self, n: int, directions: tuple[int, ...], prior: float) -> LikeliestWords:
+        """What ran before with the same arguments, if it did: it is traced once."""
+        key = (n, directions, prior)
+        if key not in self._likeliest:
+            found = LikeliestWords(self._softmax, self.vocabulary, n, directions, prior)
+            self._likeliest = {key: found}
+        return self._likeliest[key]
 
     def _directions(self, wanted: str | None) -> tuple[int, ...]:
         of_model = tuple(range(self.options.n_directions))
