@@ -2,14 +2,15 @@
 
 For each group: its size, its typical lines (the uses nearest to its centre), and its typical words:
 those that the language model would rather put in the place of these uses than of the others, if the
-model has its softmax (`bilm dump --with_softmax`, or a training folder in --substitutes_from); else
-those that stand near the uses of the group more often. Several forms of a word are joined with +, as
-in bank+banks.
+model has its softmax (`bilm dump --with_softmax`; or name a training folder, --substitutes_from);
+else those that stand near the uses of the group more often. Several forms of a word are joined with
++, as in bank+banks.
 
 Groups come from k-means. Their number is the smallest from 2 to --max_groups whose mean silhouette
-has nine tenths of the highest one, or 1 if none reaches 0.25; --groups sets it. A group holds uses that are alike to the
-model: that may be a sense, or a part of speech, or a capital letter. With --labels it is measured
-how well groups fit the labels of uses: ARI (0 by chance, 1 if both are the same) and V-measure.
+has nine tenths of the highest one, or 1 if none reaches 0.25; --groups sets it. A group holds uses
+that are alike to the model: that may be a sense, a part of speech, or a capital letter. With
+--labels it is measured how well the groups fit the labels: ARI (0 by chance, 1 if both are the
+same) and V-measure.
 
   bilm senses bank spring --model elmo --text corpus.txt
   bilm senses bank+banks --model elmo --text corpus.txt --groups 3 --out bank.tsv
