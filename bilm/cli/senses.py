@@ -25,7 +25,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from bilm.cli import columns, flags, word_job
-from bilm.cli.terminal import note
+from bilm.cli.terminal import import_tensorflow, note
 from bilm.errors import InputError
 
 if TYPE_CHECKING:
@@ -170,11 +170,12 @@ def _by_word(words: list[str], occurrences: Occurrences) -> dict[str, Occurrence
 
 def _predictor(args: argparse.Namespace) -> Predictor | None:
     """The language model that finds typical words, if there is one."""
-    from bilm.prediction import Predictor
-
     source = args.substitutes_from
     if not args.n_words or (source is None and args.model is None and args.weight_file is None):
         return None
+    import_tensorflow()
+    from bilm.prediction import Predictor
+
     try:
         return Predictor.from_pretrained(
             source or flags.model_source(args), precision=args.precision, warm_up=args.warm_up

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from bilm.cli import flags
-from bilm.cli.terminal import import_tensorflow
+from bilm.cli.terminal import import_tensorflow, note
 from bilm.errors import InputError
 from bilm.files import bytes_read, find_all_files, reading_text, size_of
 from bilm.progress import ProgressDisplay
@@ -155,6 +155,12 @@ def load_occurrences(
         from bilm.analysis import Occurrences
 
         found = Occurrences.load(args.occurrences)
+        whole = found.about.get("n", len(found))
+        if len(found) < whole:
+            note(
+                f"{args.occurrences} has {len(found):,} of {whole:,} occurrences: the command that "
+                "was interrupted continues from it."
+            )
         if words is None:
             return found
         missing = [word for word in words if not len(found.of(word))]
