@@ -327,7 +327,8 @@ def _silhouette(points: np.ndarray, of: np.ndarray, seed: int) -> float:
     metrics = import_extra("sklearn.metrics", _PURPOSE)
     chosen = np.arange(len(of))
     if len(of) > _AT_ONCE:
-        chosen = np.random.default_rng(seed).choice(len(of), _AT_ONCE, replace=False)
+        random = np.random.default_rng(seed)
+        chosen = random.choice(len(of), _AT_ONCE, replace=False)
     if len(np.unique(of[chosen])) < 2:
         return -1.0
     return float(metrics.silhouette_score(points[chosen], of[chosen], metric="cosine"))
