@@ -265,7 +265,7 @@ def test_a_word_that_occurs_once_is_one_group(place, capsys):
     arguments = ["senses", "harbour", *SENSES[2:]]
     assert run(capsys, *arguments).out.startswith("harbour: once, layer 1, 1 group\n")
     assert input_error([*arguments, "--groups", "2"], capsys).endswith(
-        "--groups: 'harbour' occurs 1 times, too few for 2 groups."
+        "--groups: 'harbour' has 1 use, too few for 2 groups."
     )
     missing = ["senses", "ship", *SENSES[2:]]
     assert input_error(missing, capsys).endswith("'ship' does not occur in the text.")

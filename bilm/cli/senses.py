@@ -202,7 +202,7 @@ class _Found:
         n_groups = args.groups
         if n_groups is not None and n_groups > len(occurrences):
             raise InputError(
-                f"--groups: {word!r} occurs {len(occurrences):,} times, too few for {n_groups} "
+                f"--groups: {word!r} has {_count(len(occurrences), 'use')}, too few for {n_groups} "
                 "groups."
             )
         self.word, self.occurrences, self.layer = word, occurrences, args.layer
