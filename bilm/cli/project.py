@@ -1,0 +1,173 @@
+"""Draw the occurrences of words, layer by layer, in two dimensions.
+
+WORD is one word or several; without one, what --occurrences or --labelled has is drawn. The ending
+of --out says what is written:
+
+  .html    one page that works offline: point at a dot to read its sentence and its nearest
+           neighbours; draw a rectangle or search to see the lines; enlarge a layer
+  .png     a picture; .svg one that can be scaled
+  FOLDER/  a folder that TensorBoard's Embedding Projector shows
+
+Needs the packages scikit-learn, altair and vl-convert-python (the folder does without).
+
+  bilm project bank --model elmo --text text.txt --out bank.html
+  bilm project bank spring --model elmo --text "text/*.txt" --method tsne --out both.png
+  bilm project --labelled uses.tsv --model elmo --layer top --out senses.svg
+  bilm project bank --model elmo --text text.txt --out bank-vectors/
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import TYPE_CHECKING
+
+from bilm.cli import flags, word_job
+from bilm.cli.terminal import note
+from bilm.progress import ProgressDisplay
+
+if TYPE_CHECKING:
+    from bilm.analysis import Occurrences
+
+_NAMED_WORDS = 5  # in a title
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The flags of `bilm project`."""
+    parser.add_argument(
+        "words", metavar="WORD", nargs="*", help="words whose occurrences are drawn"
+    )
+    word_job.add_model(parser)
+    word_job.add_occurrences(parser)
+    parser.add_argument(
+        "--labelled",
+        metavar="FILE",
+        help="instead of --text: a label, a tab and a sentence with one [word] in brackets on "
+        "each line; labels are drawn in colours",
+    )
+    group = parser.add_argument_group("picture")
+    group.add_argument(
+        "--out",
+        metavar="FILE",
+        required=True,
+        help="picture to write: .html, .png or .svg; or a folder, with / at its end",
+    )
+    flags.add_force(group)
+    group.add_argument(
+        "--method",
+        choices=("pca", "tsne"),
+        default="pca",
+        help="pca keeps large distances, tsne neighbours; tsne takes longer (default: pca)",
+    )
+    group.add_argument(
+        "--perplexity",
+        type=flags.positive_number,
+        metavar="X",
+        help="of tsne: neighbours that each occurrence has, about (default: 30, or a third of "
+        "the occurrences)",
+    )
+    group.add_argument(
+        "--layer", metavar="N", help="draw one layer only: a number from 0, or top (default: all)"
+    )
+    group.add_argument(
+        "--colour",
+        choices=("word", "label"),
+        help="what colours tell apart (default: labels where there are any, else words)",
+    )
+    group.add_argument("--title", metavar="TEXT", help="title (default: the words)")
+    group.add_argument(
+        "--n_threads",
+        type=flags.whole_number(1),
+        metavar="N",
+        default=1,
+        help="threads of tsne; more are slower on a machine that is busy (default: 1)",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the picture."""
+    is_folder = args.out.endswith(("/", os.sep)) or os.path.isdir(args.out)
+    if args.method != "tsne" and args.perplexity is not None:
+        flags.usage_error(args, "--perplexity goes with --method tsne")
+    _check_output(args, is_folder)
+    occurrences = _occurrences(args)
+    layers = None if args.layer is None else [_layer(args.layer)]
+    if is_folder:
+        from bilm.analysis import write_projector
+
+        numbers = None if layers is None else [occurrences.layer_number(layers[0])]
+        write_projector(args.out, occurrences, layers=numbers, replace=args.force)
+    else:
+        _draw(args, occurrences, layers)
+    print(args.out)
+    return 0
+
+
+def _check_output(args: argparse.Namespace, is_folder: bool) -> None:
+    """What is known to go wrong, before work that takes long."""
+    from bilm.analysis import picture_ending
+    from bilm.extras import import_extra
+
+    if is_folder:
+        if os.path.isdir(args.out) and os.listdir(args.out):
+            flags.require_free(args, args.out)
+        return
+    picture_ending(args.out)
+    flags.require_free(args, args.out)
+    folder = os.path.dirname(args.out)
+    if folder and not os.path.isdir(folder):
+        raise FileNotFoundError(f"The folder {folder!r} to write into does not exist.")
+    for module in ("altair", "vl_convert", "sklearn"):
+        import_extra(module, "bilm project")
+
+
+def _occurrences(args: argparse.Namespace) -> Occurrences:
+    if args.labelled is not None:
+        if args.text is not None or args.words:
+            flags.usage_error(args, "--labelled names sentences and words itself")
+        from bilm.analysis import read_labelled_uses
+
+        uses = read_labelled_uses(args.labelled)
+        elmo = word_job.load_elmo(args)
+        with ProgressDisplay() as display:
+            return word_job.encode(elmo, uses, display, args.occurrences)
+    if not args.words and (args.text is not None or args.occurrences is None):
+        flags.usage_error(args, "name at least one WORD")
+    return word_job.load_occurrences(args, args.words or None)
+
+
+def _layer(text: str) -> int | str:
+    return int(text) if text.isdecimal() else text
+
+
+def _draw(
+    args: argparse.Namespace, occurrences: Occurrences, layers: list[int | str] | None
+) -> None:
+    from bilm.analysis import LARGE_PAGE, project, write_picture
+
+    with ProgressDisplay() as display:
+        projection = project(
+            occurrences,
+            args.method,
+            layers=layers,
+            perplexity=args.perplexity,
+            seed=args.seed,
+            n_threads=args.n_threads,
+            progress=lambda done, total: display.update("projecting", done, total, "layers"),
+        )
+    title = args.title if args.title is not None else _title(args, occurrences)
+    size = write_picture(args.out, occurrences, projection, title=title, colour=args.colour)
+    if args.out.lower().endswith(".html") and size > LARGE_PAGE:
+        note(
+            f"{args.out}: {size / 1e6:.0f} MB, with which browsers are slow: "
+            "--max_occurrences makes it smaller."
+        )
+
+
+def _title(args: argparse.Namespace, occurrences: Occurrences) -> str:
+    """The words, those of a file by falling count."""
+    from collections import Counter
+
+    words = args.words or [word for word, _ in Counter(occurrences.words.tolist()).most_common()]
+    more = len(words) - _NAMED_WORDS
+    return ", ".join(words[:_NAMED_WORDS]) + (f" and {more} more words" if more > 0 else "")
