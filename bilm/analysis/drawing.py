@@ -62,6 +62,7 @@ class Drawing:
         occurrences: what is drawn.
         projection: of them.
         kinds: what the colour tells of each; "" is grey.
+        told: what it is that the colour tells, such as "label".
         is_page: for a browser, with a search, a menu and the list of lines.
     """
 
@@ -71,11 +72,13 @@ class Drawing:
         occurrences: Occurrences,
         projection: Projection,
         kinds: Sequence[str],
+        told: str,
         is_page: bool,
     ) -> None:
         self.alt = altair
         self.occurrences = occurrences
         self.projection = projection
+        self.told = told
         self.is_page = is_page
         self.kinds, self.palette = _with_palette(kinds)
         self.has_menu = is_page and len(projection.layers) > 1
@@ -161,6 +164,8 @@ class Drawing:
         if self.projection.variance is None:
             return name
         first, second = 100 * self.projection.variance[k]
+        if first == 0:
+            return f"{name}: all vectors are equal"
         return f"{name}: {first:.0f} % + {second:.0f} % of the variance"
 
     def _panel(self, k: int, size: int, chosen: bool = False) -> Any:
@@ -182,7 +187,9 @@ class Drawing:
             labelFontSize=12.5, labelFontWeight="bold", labelColor="#333", labelPadding=6
         )
         return (
-            chart.mark_point(filled=True, size=_dot_size(len(self.kinds), size), strokeWidth=0)
+            chart.mark_point(
+                aria=False, filled=True, size=_dot_size(len(self.kinds), size), strokeWidth=0
+            )
             .encode(
                 x=alt.X(f"x{k}:Q", axis=None, scale=scale),
                 y=alt.Y(f"y{k}:Q", axis=None, scale=scale),
@@ -197,7 +204,7 @@ class Drawing:
 
     def _tooltip(self) -> list[Any]:
         alt = self.alt
-        kind = [alt.Tooltip("k:N", title="colour")] if len(self.palette) > 1 else []
+        kind = [alt.Tooltip("k:N", title=self.told)] if len(self.palette) > 1 else []
         return [alt.Tooltip("sentence:N"), *kind, *(alt.Tooltip(f"{n}:N") for n in _NEIGHBOURS)]
 
     def _colour(self) -> Any:
@@ -223,19 +230,27 @@ class Drawing:
     def _count(self) -> Any:
         """How many lines there are, or how to get some."""
         alt = self.alt
-        said = (
-            f"datum.n === 0 ? 'Draw a rectangle in a panel, or search: the lines are listed here.'"
-            f" : datum.n > {_LINES} ? format(datum.n, ',') + ' lines, of which the first {_LINES}:'"
+        # The parameter has the range of whichever panel the rectangle is in.
+        brushed = [f"isArray(brush.x{k})" for k in range(len(self.projection.layers))]
+        idle = f"!({' || '.join(brushed)} || search !== '')"
+        hint = "Draw a rectangle in a panel, or search: the lines are listed here."
+        amount = (
+            f"datum.n > {_LINES} ? format(datum.n, ',') + ' lines, of which the first {_LINES}:'"
             " : datum.n === 1 ? '1 line:' : datum.n + ' lines:'"
         )
-        return (
-            alt.Chart()
-            .transform_filter(_IS_LISTED)
-            .transform_aggregate(n="count()")
-            .transform_calculate(said=said)
-            .mark_text(align="left", fontSize=13, fontWeight="bold", color="#333")
-            .encode(x=alt.value(0), y=alt.value(12), text="said:N")
-            .properties(width=_WIDTH, height=20, view=alt.ViewBackground(stroke=None))
+        counted = alt.Chart().transform_filter(_IS_LISTED).transform_aggregate(n="count()")
+        waiting = alt.Chart().transform_filter(idle).transform_aggregate(n="count()")
+        parts = [
+            chart.mark_text(align="left", fontSize=13, fontWeight=weight, color="#333").encode(
+                x=alt.value(0), y=alt.value(12), text="said:N"
+            )
+            for chart, weight in (
+                (counted.transform_calculate(said=amount), "bold"),
+                (waiting.transform_calculate(said=repr(hint)), "normal"),
+            )
+        ]
+        return alt.layer(*parts).properties(
+            width=_WIDTH, height=20, view=alt.ViewBackground(stroke=None)
         )
 
     def _lines(self) -> Any:

@@ -133,13 +133,15 @@ def _drawing(
             f"projection: it has {len(projection.points)} occurrences, and {len(occurrences)} "
             "are to be drawn."
         )
-    kinds = _kinds(occurrences, colour, groups)
+    told, kinds = _kinds(occurrences, colour, groups)
     altair = import_extra("altair", _PURPOSE)
-    return Drawing(altair, occurrences, projection, kinds, is_page)
+    return Drawing(altair, occurrences, projection, kinds, told, is_page)
 
 
-def _kinds(occurrences: Occurrences, colour: str | None, groups: Sequence[int] | None) -> list[str]:
-    """What colours tell apart, for each occurrence; "" is grey."""
+def _kinds(
+    occurrences: Occurrences, colour: str | None, groups: Sequence[int] | None
+) -> tuple[str, list[str]]:
+    """What colours tell apart: its name, and what it is of each occurrence; "" is grey."""
     labels = occurrences.labels
     if colour not in (None, "word", "label", "group"):
         raise InputError(f"colour: 'word', 'label' or 'group' is expected, not {colour!r}.")
@@ -148,10 +150,10 @@ def _kinds(occurrences: Occurrences, colour: str | None, groups: Sequence[int] |
     if (colour == "label" and labels is None) or (colour == "group" and groups is None):
         raise InputError(f"colour: the occurrences have no {colour}s.")
     if labels is not None and colour in (None, "label"):
-        return [str(label) for label in labels]
+        return "label", [str(label) for label in labels]
     if groups is not None and colour in (None, "group"):
-        return [f"group {int(group)}" if group >= 0 else "" for group in groups]
-    return [str(word) for word in occurrences.words]
+        return "group", [f"group {int(group)}" if group >= 0 else "" for group in groups]
+    return "word", [str(word) for word in occurrences.words]
 
 
 def _image(chart: Any, ending: str) -> bytes:
