@@ -61,6 +61,7 @@ def chromium() -> Any:
     service = webdriver.ChromeService(executable_path=DRIVER)
     driver = webdriver.Chrome(options=options, service=service)
     driver.set_script_timeout(60)
+    driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _KEEP_VIEW})
     return driver
 
 
@@ -74,7 +75,6 @@ class Page:
 
     def __init__(self, driver: Any, path: Path) -> None:
         self.driver = driver
-        driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _KEEP_VIEW})
         self.complaints()
         self.requests()
         driver.get(path.as_uri())
@@ -98,7 +98,7 @@ class Page:
 
     def texts(self) -> list[str]:
         """The texts that are drawn now."""
-        return re.findall(r"<text[^>]*>([^<]+)</text>", self.svg())
+        return re.findall(r"<(?:text|tspan)[^>]*>([^<]+)</", self.svg())
 
     def dots(self, colour: str) -> int:
         """How many dots are drawn in a colour."""
@@ -106,7 +106,7 @@ class Page:
 
     def cells(self) -> dict[str, tuple[float, float, float, float]]:
         """Name to left, top, width and height of the panels."""
-        return self.driver.execute_script(_CELLS)
+        return {name: tuple(cell) for name, cell in self.driver.execute_script(_CELLS).items()}
 
     def choose(self, name: str, text: str) -> None:
         """Choose from a menu."""

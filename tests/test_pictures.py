@@ -33,7 +33,7 @@ def svg_of(tmp_path, occurrences, projection, **settings):
 
 
 def texts(svg):
-    return re.findall(r"<text[^>]*>([^<]+)</text>", svg)
+    return re.findall(r"<(?:text|tspan)[^>]*>([^<]+)</", svg)
 
 
 def dots(svg, colour):
@@ -70,7 +70,8 @@ def test_one_layer_is_drawn_large(projected, tmp_path):
     occurrences, _ = projected
     svg = svg_of(tmp_path, occurrences, project(occurrences, "tsne", layers=["top"], perplexity=4))
     assert 'd="M0.5,0.5h620v620h-620Z"' in svg
-    assert "layer 2" in texts(svg) and "t-SNE with perplexity 4." in " ".join(texts(svg))
+    assert {"bank", "layer 2"} <= set(texts(svg))
+    assert "t-SNE with perplexity 4." in " ".join(texts(svg))
 
 
 def test_what_colours_tell(projected, tmp_path):
@@ -109,7 +110,8 @@ def test_a_chart_is_altairs_own(projected):
         "birch .",
     )
     # Coordinates fill a square; the nearest in layer 1 is the next in line, of the same sense.
-    assert abs(int(first["x1"])) == 1000 and first["n1"].split(",")[0] == "1"
+    assert max(abs(int(row.split("\t")[7])) for row in rows[1:]) == 1000
+    assert first["n1"].split(",")[0] == "1"
 
 
 def test_a_page_is_one_file_without_addresses_to_load_from(projected, tmp_path):
@@ -124,7 +126,8 @@ def test_a_page_is_one_file_without_addresses_to_load_from(projected, tmp_path):
     assert path.stat().st_size == size < 1_500_000
     assert "<title>&lt;bank&gt;</title>" in page
     assert "</script><script>alert" not in page and "苹果" in page
-    assert not re.findall(r"<(?:script|link|img|iframe)[^>]*(?:src|href)=\"(?!data:,)", page)
+    outside = re.sub(r"(?s)(<script[^>]*>).*?</script>", r"\1", page)
+    assert re.findall(r'(?:src|href)="([^"]*)"', outside) == ["data:,"]
 
 
 @pytest.mark.parametrize(
@@ -146,7 +149,7 @@ def test_what_does_not_fit(projected, tmp_path):
         draw(occurrences.select(np.arange(4)), projection)
     with pytest.raises(InputError, match="colour: the occurrences have no labels"):
         draw(replace(occurrences, labels=None), projection, colour="label")
-    with pytest.raises(InputError, match="a file name that ends in .html, .png, .svg is expected"):
+    with pytest.raises(InputError, match=r"a file name that ends in .html, .png, .svg is expected"):
         write_picture(tmp_path / "picture.pdf", occurrences, projection)
 
 

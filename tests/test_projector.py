@@ -66,7 +66,7 @@ def test_a_folder_is_replaced_only_when_asked_and_only_if_it_is_one(tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     (other / "precious").touch()
-    with pytest.raises(InputError, match="holds no projector_config.pbtxt; it is not replaced"):
+    with pytest.raises(InputError, match=r"holds no projector_config.pbtxt; it is not replaced"):
         write_projector(other, occurrences, replace=True)
 
 

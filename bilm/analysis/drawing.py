@@ -145,7 +145,8 @@ class Drawing:
         return found
 
     def _subtitle(self) -> list[str]:
-        shown = f"{len(self.occurrences):,} occurrences, each of them a dot in every panel. "
+        where = "a dot in every panel" if len(self.projection.layers) > 1 else "a dot"
+        shown = f"{len(self.occurrences):,} occurrences, each of them {where}. "
         if self.projection.perplexity is None:
             shown += "PCA: the two directions in which the layer's vectors differ most."
         else:
@@ -224,7 +225,7 @@ class Drawing:
     def _legend(self) -> Any:
         return self.alt.Legend(
             title=None, orient="top", direction="horizontal", columns=8, symbolSize=90,
-            symbolOpacity=1, labelFontSize=12.5, labelLimit=220, offset=10,
+            symbolOpacity=1, symbolLimit=0, labelFontSize=12.5, labelLimit=220, offset=10,
         )  # fmt: skip
 
     def _count(self) -> Any:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import html
 import json
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ ENDINGS = (".html", ".png", ".svg")
 LARGE_PAGE = 10_000_000
 """Bytes of a page from which browsers are slow with it."""
 
+_NAMED_WORDS = 5  # in a title
 _PURPOSE = "A picture of occurrences"
 # Added to Altair's page: inputs above the picture, and a tooltip that is wide enough for sentences.
 _HEAD = """<head>
@@ -52,7 +54,7 @@ def write_picture(
     occurrences: Occurrences,
     projection: Projection,
     *,
-    title: str = "",
+    title: str | None = None,
     colour: str | None = None,
     groups: Sequence[int] | None = None,
 ) -> int:
@@ -71,6 +73,7 @@ def write_picture(
     """
     ending = picture_ending(path)
     is_page = ending == ".html"
+    title = title or _words(occurrences)
     drawing = _drawing(occurrences, projection, colour, groups, is_page)
     if not is_page:
         require_font(drawing.written(title))
@@ -97,7 +100,7 @@ def draw(
     occurrences: Occurrences,
     projection: Projection,
     *,
-    title: str = "",
+    title: str | None = None,
     colour: str | None = None,
     groups: Sequence[int] | None = None,
 ) -> Any:
@@ -106,7 +109,7 @@ def draw(
     Args:
         occurrences: what is drawn.
         projection: of these occurrences.
-        title: of the picture.
+        title: of the picture; None: the words, the most frequent first.
         colour: what colours tell apart: "word", "label" or "group"; None: labels where there are
             any, else groups, else words. What has an empty label or a negative group is grey.
         groups: the number of a group for each occurrence; negative for none.
@@ -118,7 +121,15 @@ def draw(
         InputError: the projection or the groups are not of these occurrences, or there is nothing
             of the kind that `colour` names; Altair is not installed.
     """
-    return _drawing(occurrences, projection, colour, groups, is_page=False).chart(title)
+    drawing = _drawing(occurrences, projection, colour, groups, is_page=False)
+    return drawing.chart(title or _words(occurrences))
+
+
+def _words(occurrences: Occurrences) -> str:
+    """The words, the most frequent first, as a title."""
+    words = [word for word, _ in Counter(occurrences.words.tolist()).most_common()]
+    more = len(words) - _NAMED_WORDS
+    return ", ".join(words[:_NAMED_WORDS]) + (f" and {more} more words" if more > 0 else "")
 
 
 def _drawing(

@@ -24,12 +24,11 @@ from typing import TYPE_CHECKING
 
 from bilm.cli import flags, word_job
 from bilm.cli.terminal import note
+from bilm.errors import InputError
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     from bilm.analysis import Occurrences
-
-_NAMED_WORDS = 5  # in a title
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -95,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
     if is_folder:
         from bilm.analysis import write_projector
 
-        numbers = None if layers is None else [occurrences.layer_number(layers[0])]
+        numbers = None if layers is None else [_number(occurrences, layers[0])]
         write_projector(args.out, occurrences, layers=numbers, replace=args.force)
     else:
         _draw(args, occurrences, layers)
@@ -140,6 +139,16 @@ def _layer(text: str) -> int | str:
     return int(text) if text.isdecimal() else text
 
 
+def _number(occurrences: Occurrences, layer: int | str) -> int:
+    number = occurrences.layer_number(layer)
+    if number is None:
+        raise InputError(
+            f"layer: 'top' or a number from 0 to {occurrences.n_layers - 1} is expected, "
+            f"not {layer!r}."
+        )
+    return number
+
+
 def _draw(
     args: argparse.Namespace, occurrences: Occurrences, layers: list[int | str] | None
 ) -> None:
@@ -155,19 +164,9 @@ def _draw(
             n_threads=args.n_threads,
             progress=lambda done, total: display.update("projecting", done, total, "layers"),
         )
-    title = args.title if args.title is not None else _title(args, occurrences)
-    size = write_picture(args.out, occurrences, projection, title=title, colour=args.colour)
+    size = write_picture(args.out, occurrences, projection, title=args.title, colour=args.colour)
     if args.out.lower().endswith(".html") and size > LARGE_PAGE:
         note(
             f"{args.out}: {size / 1e6:.0f} MB, with which browsers are slow: "
             "--max_occurrences makes it smaller."
         )
-
-
-def _title(args: argparse.Namespace, occurrences: Occurrences) -> str:
-    """The words, those of a file by falling count."""
-    from collections import Counter
-
-    words = args.words or [word for word, _ in Counter(occurrences.words.tolist()).most_common()]
-    more = len(words) - _NAMED_WORDS
-    return ", ".join(words[:_NAMED_WORDS]) + (f" and {more} more words" if more > 0 else "")
