@@ -11,7 +11,6 @@ from bilm.analysis import Occurrences
 from bilm.cli import main
 from tests.command_line import input_error, usage_error
 from tests.hand_made import two_senses
-from tests.scored_models import KINDS, Model
 
 for module in ("altair", "sklearn", "vl_convert"):
     pytest.importorskip(module)
@@ -52,11 +51,10 @@ def test_a_folder_for_the_projector(place, capsys):
     assert Path("vectors/layer-0.tsv").exists()
 
 
-def test_words_of_a_text_with_a_model(place, capsys, tmp_path):
-    kind, changes = KINDS["one_layer_tied"]
-    model = Model(tmp_path / "model", kind, **changes)
+def test_words_of_a_text_with_a_model(place, capsys, trained):
+    assert main(["dump", "--save_dir", trained[1], "--model_dir", "elmo"]) == 0
     Path("text.txt").write_text("the cat sees a dog\na dog sees the cat\n" * 3, encoding="utf-8")
-    arguments = ["project", "cat", "dog", "--model", str(model.folder), "--text", "text.txt",
+    arguments = ["project", "cat", "dog", "--model", "elmo", "--text", "text.txt",
                  "--occurrences", "kept.npz", "--max_occurrences", "4"]  # fmt: skip
     assert main([*arguments, "--out", "animals.html"]) == 0
     assert len(Occurrences.load("kept.npz")) == 8
@@ -65,7 +63,7 @@ def test_words_of_a_text_with_a_model(place, capsys, tmp_path):
     Path("uses.tsv").write_text(
         "x\tthe [cat] sees\nx\ta [cat] sees\ny\tsees the [dog]\n", encoding="utf-8"
     )
-    labelled = ["project", "--labelled", "uses.tsv", "--model", str(model.folder)]
+    labelled = ["project", "--labelled", "uses.tsv", "--model", "elmo"]
     assert main([*labelled, "--out", "uses.svg"]) == 0
     svg = Path("uses.svg").read_text(encoding="utf-8")
     assert ">x<" in svg and ">y<" in svg
@@ -78,6 +76,17 @@ def test_a_large_page_is_said_to_be_slow(place, capsys, monkeypatch):
     assert main(["project", "--occurrences", "bank.npz", "--out", "bank.html"]) == 0
     error = capsys.readouterr().err
     assert "bank.html: 1 MB, with which browsers are slow: --max_occurrences makes it" in error
+
+
+def test_ctrl_c_says_what_is_kept(place, capsys, monkeypatch):
+    def interrupted(*arguments, **settings):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bilm.analysis.project", interrupted)
+    assert main(["project", "--occurrences", "bank.npz", "--out", "bank.svg"]) == 130
+    error = capsys.readouterr().err
+    assert "interrupted. bank.npz has the vectors: the same command goes on from there" in error
+    assert not Path("bank.svg").exists()
 
 
 @pytest.mark.parametrize(

@@ -91,13 +91,15 @@ def run(args: argparse.Namespace) -> int:
     _check_output(args, is_folder)
     occurrences = _occurrences(args)
     layers = None if args.layer is None else [_layer(args.layer)]
-    if is_folder:
-        from bilm.analysis import write_projector
-
-        numbers = None if layers is None else [_number(occurrences, layers[0])]
-        write_projector(args.out, occurrences, layers=numbers, replace=args.force)
-    else:
-        _draw(args, occurrences, layers)
+    try:
+        write = _write_folder if is_folder else _draw
+        write(args, occurrences, layers)
+    except KeyboardInterrupt:
+        if args.occurrences is None:
+            raise
+        raise KeyboardInterrupt(
+            f"{args.occurrences} has the vectors: the same command goes on from there."
+        ) from None
     print(args.out)
     return 0
 
@@ -137,6 +139,15 @@ def _occurrences(args: argparse.Namespace) -> Occurrences:
 
 def _layer(text: str) -> int | str:
     return int(text) if text.isdecimal() else text
+
+
+def _write_folder(
+    args: argparse.Namespace, occurrences: Occurrences, layers: list[int | str] | None
+) -> None:
+    from bilm.analysis import write_projector
+
+    numbers = None if layers is None else [_number(occurrences, layers[0])]
+    write_projector(args.out, occurrences, layers=numbers, replace=args.force)
 
 
 def _number(occurrences: Occurrences, layer: int | str) -> int:
