@@ -71,7 +71,7 @@ def test_one_layer_is_drawn_large(projected, tmp_path):
     svg = svg_of(tmp_path, occurrences, project(occurrences, "tsne", layers=["top"], perplexity=4))
     assert 'd="M0.5,0.5h620v620h-620Z"' in svg
     assert {"bank", "layer 2"} <= set(texts(svg))
-    assert "t-SNE with perplexity 4." in " ".join(texts(svg))
+    assert "t-SNE with perplexity 4:" in " ".join(texts(svg))
 
 
 def test_what_colours_tell(projected, tmp_path):

@@ -36,7 +36,7 @@ def test_a_picture_of_a_file_of_occurrences(place, capsys):
                  "--colour", "word"]  # fmt: skip
     assert main(arguments) == 0
     svg = Path("bank.svg").read_text(encoding="utf-8")
-    assert "t-SNE with perplexity 3." in svg and ">Banks<" in svg and "layer 1" in svg
+    assert "t-SNE with perplexity 3:" in svg and ">Banks<" in svg and "layer 1" in svg
     assert "layer 2" not in svg and "river" not in svg
 
 
@@ -63,7 +63,7 @@ def test_words_of_a_text_with_a_model(place, capsys, trained):
     Path("uses.tsv").write_text(
         "x\tthe [cat] sees\nx\ta [cat] sees\ny\tsees the [dog]\n", encoding="utf-8"
     )
-    labelled = ["project", "--labelled", "uses.tsv", "--model", "elmo"]
+    labelled = ["project", "--labels", "uses.tsv", "--model", "elmo"]
     assert main([*labelled, "--out", "uses.svg"]) == 0
     svg = Path("uses.svg").read_text(encoding="utf-8")
     assert ">x<" in svg and ">y<" in svg
@@ -113,8 +113,8 @@ def test_usage(place, capsys):
     assert "name at least one WORD" in usage_error(["project", "--text", "t", *out], capsys)
     wrong = ["project", "--occurrences", "bank.npz", "--perplexity", "3", *out]
     assert "--perplexity goes with --method tsne" in usage_error(wrong, capsys)
-    wrong = ["project", "bank", "--labelled", "uses.tsv", *out]
-    assert "--labelled names sentences and words itself" in usage_error(wrong, capsys)
+    wrong = ["project", "bank", "--labels", "uses.tsv", *out]
+    assert "--labels has the sentences and the words" in usage_error(wrong, capsys)
 
 
 def test_packages_that_are_missing_are_named_before_the_work(place, capsys, monkeypatch):

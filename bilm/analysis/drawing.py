@@ -150,7 +150,8 @@ class Drawing:
         if self.projection.perplexity is None:
             shown += "PCA: the two directions in which the layer's vectors differ most."
         else:
-            shown += f"t-SNE with perplexity {self.projection.perplexity:.3g}."
+            shown += f"t-SNE with perplexity {self.projection.perplexity:.3g}: "
+            shown += "distances between groups mean little."
         lines = [shown]
         for layer, n in zip(self.projection.layers, self.projection.n_distinct, strict=True):
             if layer == 0 and n < len(self.occurrences):

@@ -1,6 +1,6 @@
 """Draw the occurrences of words, layer by layer, in two dimensions.
 
-WORD is one word or several; without one, what --occurrences or --labelled has is drawn. The ending
+WORD is one word or several; without one, what --occurrences or --labels has is drawn. The ending
 of --out says what is written:
 
   .html    one page that works offline: point at a dot to read its sentence and its nearest
@@ -12,7 +12,7 @@ Needs the packages scikit-learn, altair and vl-convert-python (the folder does w
 
   bilm project bank --model elmo --text text.txt --out bank.html
   bilm project bank spring --model elmo --text "text/*.txt" --method tsne --out both.png
-  bilm project --labelled uses.tsv --model elmo --layer top --out senses.svg
+  bilm project --labels uses.tsv --model elmo --layer top --out senses.svg
   bilm project bank --model elmo --text text.txt --out bank-vectors/
 """
 
@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     word_job.add_model(parser)
     word_job.add_occurrences(parser)
     parser.add_argument(
-        "--labelled",
+        "--labels",
         metavar="FILE",
         help="instead of --text: a label, a tab and a sentence with one [word] in brackets on "
         "each line; labels are drawn in colours",
@@ -123,12 +123,12 @@ def _check_output(args: argparse.Namespace, is_folder: bool) -> None:
 
 
 def _occurrences(args: argparse.Namespace) -> Occurrences:
-    if args.labelled is not None:
+    if args.labels is not None:
         if args.text is not None or args.words:
-            flags.usage_error(args, "--labelled names sentences and words itself")
+            flags.usage_error(args, "--labels has the sentences and the words")
         from bilm.analysis import read_labelled_uses
 
-        uses = read_labelled_uses(args.labelled)
+        uses = read_labelled_uses(args.labels)
         elmo = word_job.load_elmo(args)
         with ProgressDisplay() as display:
             return word_job.encode(elmo, uses, display, args.occurrences)
