@@ -39,14 +39,16 @@ setup(
     license="Apache-2.0",
     packages=find_packages(include=["bilm", "bilm.*"]),
     package_data={"bilm": ["py.typed"]},
+    # The lower bounds are the versions that the tests were run with on Python 3.10; the newest that
+    # they were run with are in CONTRIBUTING.md.
     python_requires=">=3.10",
     install_requires=[
         "tensorflow>=2.18",
         "keras>=3.12,<4",
-        "numpy",
-        "h5py",
+        "numpy>=1.26.4",
+        "h5py>=3.11",
         "rich>=13",
-        "wrapt>=1.11",
+        "wrapt>=1.14",
     ],
     extras_require={
         "chinese": ["jieba>=0.42"],
@@ -60,6 +62,7 @@ setup(
             "matplotlib>=3.8",
             "pytest>=8",
             "pytest-xdist>=3.5",
+            "selenium>=4.20",
             "ruff>=0.17,<0.18",
             "mypy>=2.4,<3",
         ],

@@ -13,6 +13,7 @@ _PACKAGES = {
     "gensim": ("gensim", "look"),
     "matplotlib": ("matplotlib", "plot"),
     "sklearn": ("scikit-learn", "look"),
+    "threadpoolctl": ("scikit-learn", "look"),
     "vl_convert": ("vl-convert-python", "look"),
 }
 

@@ -160,6 +160,7 @@ class Predictor:
         self.batch_tokens, self.window_tokens = 4096, 32768
         self._softmax = model.softmax
         self._scorer = Scorer(model)
+        self._likeliest: dict[tuple[Any, ...], _LikeliestWords] = {}
 
     @classmethod
     def from_pretrained(
@@ -280,7 +281,7 @@ class Predictor:
         counted = self._directions(directions)
         if prior is None:
             prior = float(len(counted) - 1)
-        words = _LikeliestWords(self._softmax, self.vocabulary, n, counted, prior)
+        words = self._likeliest_words(n, counted, prior)
         requests = (
             _Request(name, tokens, find_places(tokens, places, f"sentence {number}"))
             for number, (name, tokens) in enumerate(read_stream(sentences, with_ids))
@@ -288,6 +289,14 @@ class Predictor:
         return self._by_window(
             requests, lambda w: self._substitutes(w, words, batch_size), with_ids
         )
+
+    def _likeliest_words(self, n: int, directions: Sequence[int], prior: float) -> _LikeliestWords:
+        """What ran before with the same arguments, if it did: it is traced once."""
+        key = (n, tuple(directions), prior)
+        if key not in self._likeliest:
+            found = _LikeliestWords(self._softmax, self.vocabulary, n, directions, prior)
+            self._likeliest = {key: found}
+        return self._likeliest[key]
 
     def _directions(self, wanted: str | None) -> Sequence[int]:
         if wanted is None:

@@ -65,8 +65,9 @@ def rows_of(sentences: Sequence[np.ndarray], n_directions: int) -> tuple[np.ndar
             sentence but the last, which it would predict.
         mask: bool (time, rows), False past a row's end; the same for both directions.
     """
-    rows = np.array_split(np.arange(len(sentences)), min(N_ROWS, len(sentences)))
-    lengths = np.array([sum(len(sentences[number]) - 1 for number in row) for row in rows])
+    steps = np.array([len(sentence) - 1 for sentence in sentences])
+    rows = np.array_split(steps, min(N_ROWS, len(sentences)))
+    lengths = np.array([row.sum() for row in rows])
     mask = np.arange(lengths.max())[:, np.newaxis] < lengths  # (time, rows)
     index = np.zeros((n_directions, *mask.shape), np.int32)
     for d in range(n_directions):

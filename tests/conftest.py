@@ -2,39 +2,27 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import shutil
 import signal
 
 # Read when TensorFlow is first imported, so set before any test module is.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
+from collections.abc import Callable
 from pathlib import Path
 
-import h5py
-import numpy as np
 import pytest
 
+from bilm.data import UnicodeCharsVocabulary
+from tests import small_corpora, small_runs
 from tests.command_line import Text, make_text, train_model
+from tests.embedded_text import LINES, Embedded, write_lines
+from tests.small_models import write_small_model
 
 GOLDEN = Path(__file__).parent / "fixtures" / "golden"
-INFERENCE_CASES = (
-    "base",
-    "no_projections",
-    "one_layer",
-    "tanh_no_highway_no_skip",
-    "three_layers",
-    "tight_clip",
-    "wide_tokens",
-)
-TRAINING_CASES = (
-    "characters",
-    "clipped_gradients",
-    "forward_only",
-    "one_layer",
-    "words",
-    "words_tied_softmax",
-)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -62,23 +50,38 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Text, str]:
     return train_model(tmp_path_factory.mktemp("trained"))
 
 
-def read_run(folder: Path) -> tuple[list[dict[str, np.ndarray]], np.ndarray]:
-    """The eight batches of a training case, int32, and exp(loss) of each."""
-    with h5py.File(folder / "run.hdf5") as run:
-        batches = [
-            {name: value[()].astype(np.int32) for name, value in run[f"batches/{k}"].items()}
-            for k in range(len(run["batches"]))
-        ]
-        return batches, run["train_perplexity"][()]
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> small_runs.Corpus:
+    """A small corpus to train on; no test changes it."""
+    return small_runs.write_corpus(tmp_path_factory.mktemp("corpus"))
 
 
-class RecordedBatches:
-    """Data as the original handed it over: dicts, of which the recorded ones are given."""
+@pytest.fixture(scope="session")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Embedded:
+    """A model of characters in the form of those that were published; no test changes it."""
+    from bilm import ELMo  # imports TensorFlow, which not all tests need
 
-    def __init__(self, batches):
-        self.batches = batches
+    made = write_small_model(tmp_path_factory.mktemp("published"), "as_published")
+    model = ELMo.from_pretrained(made.folder)
+    return Embedded(made.folder, model, model.encode(LINES, "all"))
 
-    def iter_batches(self, batch_size, num_steps):
-        for batch in self.batches:
-            assert batch["token_ids"].shape == (batch_size, num_steps)
-            yield dict(batch)
+
+@pytest.fixture
+def place(published: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Embedded:
+    """A folder to work in, with `LINES` as text.txt and the model as elmo."""
+    monkeypatch.chdir(tmp_path)
+    write_lines(LINES)
+    shutil.copytree(published.folder, "elmo")
+    return published
+
+
+@pytest.fixture
+def vocab(tmp_path: Path) -> UnicodeCharsVocabulary:
+    """The vocabulary of `small_corpora`."""
+    return small_corpora.small_vocabulary(tmp_path)
+
+
+@pytest.fixture
+def write_shards(tmp_path: Path) -> Callable[..., str]:
+    """Writes shards, lists of sentences, each a list of words; gives the pattern."""
+    return functools.partial(small_corpora.write_shards, tmp_path)

@@ -1,40 +1,36 @@
-"""What the tests of `bilm embed` share: a model that is loaded once, a text, and its vectors."""
+"""What the tests of `bilm embed` share: a model, a text, and its vectors."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
-from types import SimpleNamespace
+from typing import TYPE_CHECKING, NamedTuple
 
 import h5py
+import numpy as np
 
-from bilm import ELMo
 from bilm.cli import main
-from tests import oracle
+
+if TYPE_CHECKING:
+    from bilm import ELMo
 
 LINES = ["the cat sees a bird .", "", " a  dog ", "the cat sees a bird .", "猫 / dog", "bird"]
 
 
-def make_model(folder):
-    """A model folder, and the model, which is loaded once."""
-    options = oracle.MODELS["as_published"]
-    oracle.write_model(folder, options, oracle.random_weights(options, seed=7))
-    return folder, ELMo.from_pretrained(folder)
+class Embedded(NamedTuple):
+    """A model in a folder, the same loaded, and all layers of `LINES`, (layers, tokens, dim)."""
+
+    folder: Path
+    model: ELMo
+    expected: list[np.ndarray]
 
 
-def make_place(made, tmp_path, monkeypatch):
-    """A folder with a text, a model that does not load again, and what `encode` gives."""
-    folder, model = made
-    monkeypatch.setattr("bilm.elmo.ELMo.from_pretrained", lambda *_, **__: model)
-    monkeypatch.chdir(tmp_path)
-    Path("text.txt").write_text("".join(f"{line}\n" for line in LINES), encoding="utf-8")
-    shutil.copytree(folder, "elmo")
-    return SimpleNamespace(model=model, expected=model.encode(LINES, "all"))
+def write_lines(lines, path="text.txt"):
+    Path(path).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
-def embed(*more):
-    assert main(["embed", "text.txt", "out.hdf5", "--model", "elmo", *more]) == 0
+def embed(*more, text="text.txt", out="out.hdf5"):
+    assert main(["embed", text, out, "--model", "elmo", *more]) == 0
 
 
 def read(path="out.hdf5"):

@@ -21,7 +21,7 @@ def small_vocabulary(folder):
     return UnicodeCharsVocabulary(path, 12)
 
 
-def write_corpus(folder, *shards):
+def write_shards(folder, *shards):
     """Write shards, lists of sentences, each a list of words; returns the glob."""
     for number, shard in enumerate(shards):
         lines = [" ".join(sentence) for sentence in shard]

@@ -82,16 +82,13 @@ class Batches:
         yield from self.batches
 
 
+def train(options, data, folder, *arguments, **settings):
+    """A run with its checkpoints in folder/model and its log in folder/log."""
+    places = (str(folder / "model"), str(folder / "log"))
+    return bilm.train(options, data, 1, *places, *arguments, **settings)
+
+
 def random_batch(seed=0, shape=(ROWS, STEPS), **changes):
     random = np.random.default_rng(seed)
     names = ("token_ids", "next_token_id")
     return {name: random.integers(0, N_TOKENS, shape) for name in names} | changes
-
-
-def checkpoint_tensors(prefix):
-    """Everything that a checkpoint holds but its record, by name."""
-    import tensorflow as tf
-
-    reader = tf.train.load_checkpoint(str(prefix))
-    names = set(reader.get_variable_to_shape_map()) - {"bilm/record"}
-    return {name: reader.get_tensor(name) for name in names}

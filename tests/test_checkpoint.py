@@ -36,7 +36,8 @@ from bilm.training.checkpoint import (
 )
 from bilm.training.optimizer import Schedule
 from tests import oracle
-from tests.small_runs import checkpoint_tensors, small_options, write_corpus
+from tests.compare import checkpoint_tensors, contents
+from tests.small_runs import small_options, write_corpus
 
 SUFFIXES = (".data-00000-of-00001", ".index")
 
@@ -247,10 +248,10 @@ def test_weights_and_options_for_inference_are_dumped(model_folder, tmp_path):
 )
 def test_a_dump_never_overwrites_the_training(copy, name):
     (copy.parent / "link.options.json").symlink_to(copy / "options.json")
-    before = {path.name: path.read_bytes() for path in copy.iterdir()}
+    before = contents(copy)
     with pytest.raises(InputError, match="a file of the training would be overwritten"):
         bilm.dump_weights(copy, copy / name)
-    assert {path.name: path.read_bytes() for path in copy.iterdir()} == before
+    assert contents(copy) == before
 
 
 def test_a_dump_of_a_folder_that_is_not_right_writes_nothing(copy, tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 from pathlib import Path
 
@@ -11,29 +10,19 @@ import pytest
 from bilm.data import BidirectionalLMDataset, LMDataset, load_vocab
 from bilm.errors import InputError
 from tests.command_line import make_text
-from tests.small_corpora import assert_same, random_shards, small_vocabulary, write_corpus
+from tests.small_corpora import assert_same, random_shards
 
 
-@pytest.fixture
-def vocab(tmp_path):
-    return small_vocabulary(tmp_path)
-
-
-@pytest.fixture
-def corpus(tmp_path):
-    return functools.partial(write_corpus, tmp_path)
-
-
-def test_properties(vocab, corpus):
+def test_properties(vocab, write_shards):
     shards = random_shards(1, 3)
-    data = BidirectionalLMDataset(corpus(*shards), vocab)
+    data = BidirectionalLMDataset(write_shards(*shards), vocab)
     assert data.vocab is vocab
     assert data.max_word_length == 12
     assert data.n_train_tokens == sum(len(s) + 1 for s in itertools.chain(*shards))
 
 
-def test_iterations_do_not_disturb_each_other(vocab, corpus):
-    data = LMDataset(corpus(*random_shards(2, 2)), vocab, shuffle_on_load=True)
+def test_iterations_do_not_disturb_each_other(vocab, write_shards):
+    data = LMDataset(write_shards(*random_shards(2, 2)), vocab, shuffle_on_load=True)
     one, other = data.iter_distinct(2, 3), data.iter_distinct(2, 3)
     first = [next(one) for _ in range(10)]
     for batch in first:
@@ -45,20 +34,20 @@ def test_no_file(vocab, tmp_path):
         LMDataset(tmp_path / "train-*", vocab)
 
 
-def test_no_sentence(vocab, corpus):
-    pattern = corpus([[]], [[" "]])
+def test_no_sentence(vocab, write_shards):
+    pattern = write_shards([[]], [[" "]])
     with pytest.raises(InputError, match=r"shard-\*.txt: no sentence in these files\."):
         BidirectionalLMDataset(pattern, vocab)
 
 
-def test_no_sentence_for_a_worker(vocab, corpus):
-    pattern = corpus([["a"], ["b"]], [["a"]])
+def test_no_sentence_for_a_worker(vocab, write_shards):
+    pattern = write_shards([["a"], ["b"]], [["a"]])
     with pytest.raises(InputError, match=r"no sentence in these files for worker 2 of 3\."):
         LMDataset(pattern, vocab, worker=(2, 3))
 
 
-def test_an_empty_shard_among_others_is_passed_over(vocab, corpus, caplog):
-    data = LMDataset(corpus([["a"]], [], [["b"]]), vocab, test=True)
+def test_an_empty_shard_among_others_is_passed_over(vocab, write_shards, caplog):
+    data = LMDataset(write_shards([["a"]], [], [["b"]]), vocab, test=True)
     assert [vocab.decode(ids) for ids, _ in data.get_sentence()] == ["<S> a </S>", "<S> b </S>"]
     assert "shard-01.txt: no sentence in this file" in caplog.text
     (batch,) = data.iter_distinct(1, 9)
@@ -72,8 +61,8 @@ def test_text_that_is_not_utf8(vocab, tmp_path):
         next(LMDataset(path, vocab).iter_distinct(1, 2))
 
 
-def test_a_shard_that_goes_away(vocab, corpus, tmp_path):
-    data = LMDataset(corpus([["a"]], [["b"]]), vocab)
+def test_a_shard_that_goes_away(vocab, write_shards, tmp_path):
+    data = LMDataset(write_shards([["a"]], [["b"]]), vocab)
     batches = data.iter_distinct(1, 1)
     next(batches)
     (tmp_path / "shard-01.txt").unlink()
@@ -88,13 +77,13 @@ def test_a_shard_that_goes_away(vocab, corpus, tmp_path):
         ({"worker": (2, 2)}, r"worker must be \(index, count\) with 0 <= index < count, not \(2,"),
     ],
 )
-def test_arguments_out_of_range(vocab, corpus, arguments, message):
+def test_arguments_out_of_range(vocab, write_shards, arguments, message):
     with pytest.raises(InputError, match=message):
-        LMDataset(corpus([["a"]]), vocab, **arguments)
+        LMDataset(write_shards([["a"]]), vocab, **arguments)
 
 
-def test_sizes_out_of_range(vocab, corpus):
-    data = LMDataset(corpus([["a"]]), vocab)
+def test_sizes_out_of_range(vocab, write_shards):
+    data = LMDataset(write_shards([["a"]]), vocab)
     with pytest.raises(InputError, match=r"batch_size must be 1 or more, not 0\."):
         next(data.iter_distinct(0, 2))
     with pytest.raises(InputError, match=r"num_steps must be 1 or more, not 0\."):

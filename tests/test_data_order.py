@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import json
 import random
@@ -12,17 +11,7 @@ import pytest
 
 from bilm.data import BidirectionalLMDataset, IteratorState, LMDataset
 from bilm.errors import InputError
-from tests.small_corpora import assert_same, random_shards, small_vocabulary, write_corpus
-
-
-@pytest.fixture
-def vocab(tmp_path):
-    return small_vocabulary(tmp_path)
-
-
-@pytest.fixture
-def corpus(tmp_path):
-    return functools.partial(write_corpus, tmp_path)
+from tests.small_corpora import assert_same, random_shards
 
 
 def sentences_of(vocab, data, n=None):
@@ -36,9 +25,9 @@ def numbered_shards(*sizes):
     return [[["a"] * next(lengths) for _ in range(size)] for size in sizes]
 
 
-def test_shuffling_gives_every_sentence_once_a_pass(vocab, corpus):
+def test_shuffling_gives_every_sentence_once_a_pass(vocab, write_shards):
     sizes = (3, 5, 1, 4)
-    pattern = corpus(*numbered_shards(*sizes))
+    pattern = write_shards(*numbered_shards(*sizes))
     shard_of = [number for number, size in enumerate(sizes) for _ in range(size)]
     data = LMDataset(pattern, vocab, shuffle_on_load=True, seed=7)
     lengths = [len(ids) - 2 for ids in sentences_of(vocab, data, 6 * 13)]
@@ -53,8 +42,8 @@ def test_shuffling_gives_every_sentence_once_a_pass(vocab, corpus):
     assert len(set(map(tuple, orders))) > 1
 
 
-def test_the_seed_alone_decides_the_order(vocab, corpus):
-    pattern = corpus(*numbered_shards(6, 6))
+def test_the_seed_alone_decides_the_order(vocab, write_shards):
+    pattern = write_shards(*numbered_shards(6, 6))
 
     def order(seed):
         data = LMDataset(pattern, vocab, shuffle_on_load=True, seed=seed)
@@ -66,8 +55,8 @@ def test_the_seed_alone_decides_the_order(vocab, corpus):
     assert order(1) != order(2)
 
 
-def test_one_pass_reads_the_shards_in_order_when_shuffled(vocab, corpus):
-    pattern = corpus(*numbered_shards(5, 5))
+def test_one_pass_reads_the_shards_in_order_when_shuffled(vocab, write_shards):
+    pattern = write_shards(*numbered_shards(5, 5))
     data = LMDataset(pattern, vocab, test=True, shuffle_on_load=True)
     lengths = [len(ids) - 2 for ids in sentences_of(vocab, data)]
     assert sorted(lengths[:5]) == [1, 2, 3, 4, 5]
@@ -75,8 +64,8 @@ def test_one_pass_reads_the_shards_in_order_when_shuffled(vocab, corpus):
 
 
 @pytest.mark.parametrize("shuffle", [False, True])
-def test_workers_share_the_sentences(vocab, corpus, shuffle):
-    pattern = corpus(*numbered_shards(7, 1, 4))
+def test_workers_share_the_sentences(vocab, write_shards, shuffle):
+    pattern = write_shards(*numbered_shards(7, 1, 4))
     shares = []
     for index in range(3):
         data = LMDataset(
@@ -92,9 +81,9 @@ def test_workers_share_the_sentences(vocab, corpus, shuffle):
 @pytest.mark.parametrize("test", [False, True])
 @pytest.mark.parametrize(("seed", "n_shards"), [(0, 1), (1, 2), (2, 5)])
 def test_going_on_from_any_state_gives_the_same_batches(
-    vocab, corpus, shuffle, test, seed, n_shards
+    vocab, write_shards, shuffle, test, seed, n_shards
 ):
-    pattern = corpus(*random_shards(seed, n_shards, longest=9, sentences=5))
+    pattern = write_shards(*random_shards(seed, n_shards, longest=9, sentences=5))
     data = BidirectionalLMDataset(pattern, vocab, test=test, shuffle_on_load=shuffle, seed=seed)
     batches = list(itertools.islice(data.iter_distinct(3, 4), 25))
     for number, batch in enumerate(batches):
@@ -107,9 +96,9 @@ def test_going_on_from_any_state_gives_the_same_batches(
             assert_same(one, other)
 
 
-def test_a_row_goes_on_with_a_sentence_of_an_earlier_shard(vocab, corpus):
+def test_a_row_goes_on_with_a_sentence_of_an_earlier_shard(vocab, write_shards):
     words = [str(number) for number in range(60)]
-    pattern = corpus([words], [["a"]], [["b"]])
+    pattern = write_shards([words], [["a"]], [["b"]])
     data = LMDataset(pattern, vocab)
     batches = list(itertools.islice(data.iter_distinct(2, 4), 12))
     text = ["".join(map(chr, row[1 : np.argmax(row == 259)])) for row in batches[9].characters]
@@ -131,26 +120,26 @@ def test_a_row_goes_on_with_a_sentence_of_an_earlier_shard(vocab, corpus):
         ({"worker": (1, 2)}, r"worker was 0 and is now 1; n_workers was 1 and is now 2\."),
     ],
 )
-def test_a_state_of_other_settings_is_refused(vocab, corpus, changes, message):
-    pattern = corpus(*random_shards(0, 2))
+def test_a_state_of_other_settings_is_refused(vocab, write_shards, changes, message):
+    pattern = write_shards(*random_shards(0, 2))
     state = next(LMDataset(pattern, vocab).iter_distinct(2, 3)).state
     with pytest.raises(InputError, match=message):
         next(LMDataset(pattern, vocab, **changes).iter_distinct(2, 3, state=state))
 
 
-def test_a_state_of_other_sizes_or_another_corpus_is_refused(vocab, corpus):
-    pattern = corpus([["a"]], [["b"]])
+def test_a_state_of_other_sizes_or_another_corpus_is_refused(vocab, write_shards):
+    pattern = write_shards([["a"]], [["b"]])
     data = LMDataset(pattern, vocab)
     state = next(data.iter_distinct(2, 3)).state
     with pytest.raises(InputError, match=r"batch_size was 2 and is now 4; num_steps was 3 and"):
         next(data.iter_distinct(4, 7, state=state))
-    other = LMDataset(corpus([["a"]], [["b", "b"]]), vocab)
+    other = LMDataset(write_shards([["a"]], [["b", "b"]]), vocab)
     with pytest.raises(InputError, match=r"the corpus has other files or sizes\."):
         next(other.iter_distinct(2, 3, state=state))
 
 
-def test_a_state_that_the_corpus_does_not_have(vocab, corpus):
-    data = LMDataset(corpus([["a"] * 9], [["b"]]), vocab)
+def test_a_state_that_the_corpus_does_not_have(vocab, write_shards):
+    data = LMDataset(write_shards([["a"] * 9], [["b"]]), vocab)
     state = next(data.iter_distinct(2, 3)).state
     row = state.rows[0]
     for wrong in (
@@ -163,9 +152,9 @@ def test_a_state_that_the_corpus_does_not_have(vocab, corpus):
 
 
 @pytest.fixture
-def recorded(vocab, corpus):
+def recorded(vocab, write_shards):
     """A state as a checkpoint holds it."""
-    pattern = corpus(["a"] * 9 for _ in range(4))
+    pattern = write_shards(["a"] * 9 for _ in range(4))
     return next(LMDataset(pattern, vocab).iter_distinct(2, 3)).state.to_dict()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 
 import h5py
@@ -21,19 +20,7 @@ from tests.small_corpora import (
     check_batch,
     random_shards,
     slow_batches,
-    small_vocabulary,
-    write_corpus,
 )
-
-
-@pytest.fixture
-def vocab(tmp_path):
-    return small_vocabulary(tmp_path)
-
-
-@pytest.fixture
-def corpus(tmp_path):
-    return functools.partial(write_corpus, tmp_path)
 
 
 def golden_batches(golden):
@@ -98,9 +85,9 @@ def test_word_input_has_no_characters(golden):
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize(("batch_size", "num_steps"), [(1, 1), (3, 5), (4, 40), (7, 2)])
-def test_rows_of_many_shards(vocab, corpus, seed, batch_size, num_steps):
+def test_rows_of_many_shards(vocab, write_shards, seed, batch_size, num_steps):
     shards = random_shards(seed, n_shards=1 + seed % 4)
-    data = BidirectionalLMDataset(corpus(*shards), vocab)
+    data = BidirectionalLMDataset(write_shards(*shards), vocab)
     forward, backward = (
         slow_batches(itertools.cycle(marked), batch_size, num_steps)
         for marked in both_directions(itertools.chain(*shards))
@@ -114,9 +101,9 @@ def test_rows_of_many_shards(vocab, corpus, seed, batch_size, num_steps):
 
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize(("batch_size", "num_steps"), [(1, 1), (3, 5), (4, 40)])
-def test_one_pass_gives_every_prediction_once(vocab, corpus, seed, batch_size, num_steps):
+def test_one_pass_gives_every_prediction_once(vocab, write_shards, seed, batch_size, num_steps):
     shards = random_shards(seed, n_shards=1 + seed % 3)
-    data = BidirectionalLMDataset(corpus(*shards), vocab, test=True)
+    data = BidirectionalLMDataset(write_shards(*shards), vocab, test=True)
     sentences = list(itertools.chain(*shards))
     forward, backward = (
         list(slow_batches(marked, batch_size, num_steps)) for marked in both_directions(sentences)
@@ -142,23 +129,23 @@ def test_distinct_words_are_given_once_each(golden):
         assert used.tolist() == list(range(len(batch.characters)))
 
 
-def test_a_batch_larger_than_the_corpus(vocab, corpus):
-    data = LMDataset(corpus([["a", "b"]], [["of"]]), vocab)
+def test_a_batch_larger_than_the_corpus(vocab, write_shards):
+    data = LMDataset(write_shards([["a", "b"]], [["of"]]), vocab)
     batch = next(data.iter_distinct(6, 5))
     a, b, of, bos = (vocab.word_to_id(word) for word in ("a", "b", "of", "<S>"))
     assert batch.streams[0].token_ids.tolist() == [[bos, a, b, bos, of]] * 6
 
 
-def test_empty_lines_are_no_sentences(vocab, corpus):
-    data = LMDataset(corpus([["a"], [], [" ", "\t"], ["b"]]), vocab, test=True)
+def test_empty_lines_are_no_sentences(vocab, write_shards):
+    data = LMDataset(write_shards([["a"], [], [" ", "\t"], ["b"]]), vocab, test=True)
     assert [vocab.decode(ids) for ids, _ in data.get_sentence()] == ["<S> a </S>", "<S> b </S>"]
     assert data.n_train_tokens == 4  # two words and two ends
 
 
-def test_get_sentence(vocab, corpus):
+def test_get_sentence(vocab, write_shards):
     shards = random_shards(3, 3)
     for reverse in (False, True):
-        data = LMDataset(corpus(*shards), vocab, reverse=reverse, test=True)
+        data = LMDataset(write_shards(*shards), vocab, reverse=reverse, test=True)
         sentences = list(data.get_sentence())
         for (ids, characters), sentence in zip(sentences, itertools.chain(*shards), strict=True):
             words = sentence[::-1] if reverse else sentence
@@ -167,7 +154,7 @@ def test_get_sentence(vocab, corpus):
                 characters, vocab.encode_chars(words, reverse, split=False)
             )
             assert (ids.dtype, characters.dtype) == (np.int32, np.int32)
-    endless = LMDataset(corpus(*shards), vocab).get_sentence()
+    endless = LMDataset(write_shards(*shards), vocab).get_sentence()
     n = sum(map(len, shards))
     *_, first_again = itertools.islice(endless, n + 1)
     assert first_again[0].tolist() == vocab.encode(shards[0][0], split=False).tolist()
@@ -187,20 +174,23 @@ def test_get_batch_ends_without_an_incomplete_batch():
     assert list(_get_batch([], 2, 3, None)) == []
 
 
-def test_one_reading_gives_what_two_directions_read_alone(vocab, corpus):
-    pattern = corpus(*random_shards(5, 3))
+def test_one_reading_gives_what_two_directions_read_alone(vocab, write_shards):
+    pattern = write_shards(*random_shards(5, 3))
     alone = [
         LMDataset(pattern, vocab, reverse, shuffle_on_load=True, seed=3)
         for reverse in (False, True)
     ]
-    sentences = (itertools.islice(data.get_sentence(), 60) for data in alone)
+    sentences = [list(itertools.islice(data.get_sentence(), 60)) for data in alone]
+    assert len(sentences[0]) == 60
     for (ids, _), (reversed_ids, _) in zip(*sentences, strict=True):
         np.testing.assert_array_equal(ids, reversed_ids[::-1])
     forward, backward = (_get_batch(data.get_sentence(), 3, 5, 12) for data in alone)
     both = BidirectionalLMDataset(pattern, vocab, shuffle_on_load=True, seed=3)
-    for batch, one, other in itertools.islice(
-        zip(both.iter_batches(3, 5), forward, backward, strict=False), 40
-    ):
+    batches = [
+        list(itertools.islice(some, 40)) for some in (both.iter_batches(3, 5), forward, backward)
+    ]
+    assert len(batches[0]) == 40
+    for batch, one, other in zip(*batches, strict=True):
         assert set(batch) == set(one) | {name + "_reverse" for name in other}
         for name in one:
             np.testing.assert_array_equal(batch[name], one[name])
@@ -209,9 +199,9 @@ def test_one_reading_gives_what_two_directions_read_alone(vocab, corpus):
 
 @pytest.mark.parametrize("test", [False, True])
 @pytest.mark.parametrize("max_tokens", [1, 7, 30, 1000])
-def test_sentence_batches(vocab, corpus, max_tokens, test):
+def test_sentence_batches(vocab, write_shards, max_tokens, test):
     shards = random_shards(8, 3)
-    data = BidirectionalLMDataset(corpus(*shards), vocab, test=test, shuffle_on_load=test)
+    data = BidirectionalLMDataset(write_shards(*shards), vocab, test=test, shuffle_on_load=test)
     sentences = list(itertools.chain(*shards))
     seen = []
     for batch in data.iter_sentence_batches(max_tokens):
@@ -228,8 +218,8 @@ def test_sentence_batches(vocab, corpus, max_tokens, test):
     assert sorted(seen) == list(range(len(sentences)))
 
 
-def test_sentence_batches_fill_the_budget(vocab, corpus):
-    data = LMDataset(corpus([["a"] * length for length in (1, 5, 1, 1, 5, 9)]), vocab)
+def test_sentence_batches_fill_the_budget(vocab, write_shards):
+    data = LMDataset(write_shards([["a"] * length for length in (1, 5, 1, 1, 5, 9)]), vocab)
     batches = list(data.iter_sentence_batches(12))
     assert [batch.sentences.tolist() for batch in batches] == [[0, 2, 3], [1, 4], [5]]
     assert [batch.mask.shape for batch in batches] == [(3, 2), (2, 6), (1, 10)]

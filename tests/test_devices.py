@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import resource
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from bilm.training.checkpoint import read_record
 from tests.command_line import make_text, train_arguments
+from tests.compare import assert_same_checkpoint, contents
+from tests.processes import bound_files, start_bilm, wait_for
 from tests.replica_job import result, start, tf_config
-from tests.small_runs import STEPS, checkpoint_tensors, small_options, write_corpus
+from tests.small_runs import STEPS, small_options, write_corpus
 
 pytestmark = pytest.mark.slow
 
@@ -78,16 +75,11 @@ def assert_close(mine, theirs):
     for measured, expected in zip(heldout, as_held, strict=True):
         numbers = [[x for x in each if x is not None] for each in (measured, expected)]
         np.testing.assert_allclose(*numbers, 1e-5)
-    tensors, expected = checkpoint_tensors(checkpoint), checkpoint_tensors(other)
-    assert tensors.keys() == expected.keys()
-    for name, value in tensors.items():
-        np.testing.assert_allclose(value, expected[name], 1e-5, 1e-5, err_msg=name)
+    assert_same_checkpoint(checkpoint, other, 1e-5, 1e-5)
 
 
 def assert_same(checkpoint, other):
-    expected = checkpoint_tensors(other)
-    for name, value in checkpoint_tensors(checkpoint).items():
-        np.testing.assert_array_equal(value, expected[name], err_msg=name)
+    assert_same_checkpoint(checkpoint, other)
     mine, theirs = (dataclasses.replace(read_record(p), seconds=0) for p in (checkpoint, other))
     assert mine == theirs
 
@@ -156,16 +148,8 @@ def start_command(text, save_dir, *more, ports=(), changes=((), ())):
         "--heldout_every", "7steps", "--save_minutes", "1e-6", *more,
     )  # fmt: skip
     ports = ports or free_ports(2)
-    environment = dict(os.environ, CUDA_VISIBLE_DEVICES="-1")
-    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
     return [
-        subprocess.Popen(
-            [sys.executable, "-m", "bilm", *arguments, *changes[worker]],
-            env=environment | {"TF_CONFIG": tf_config(worker, ports)},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        start_bilm([*arguments, *changes[worker]], {"TF_CONFIG": tf_config(worker, ports)})
         for worker in range(2)
     ]
 
@@ -187,12 +171,6 @@ def whole(tmp_path_factory):
     return text, save_dir
 
 
-def wait_for_step(save_dir, step, process):
-    while not Path(save_dir, f"model.ckpt-{step}.index").exists():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.005)
-
-
 def assert_same_end(save_dir, whole):
     assert_same(str(save_dir / "model.ckpt-12"), str(whole / "model.ckpt-12"))
     best = read_record(str(whole / "model.ckpt-12")).heldout.best_step
@@ -203,7 +181,7 @@ def assert_same_end(save_dir, whole):
 def test_a_worker_that_dies_stops_the_other_and_the_run_goes_on(whole, victim, tmp_path):
     text, whole_dir = whole
     processes = start_command(text, tmp_path / "run")
-    wait_for_step(tmp_path / "run", 4, processes[0])
+    wait_for((tmp_path / "run" / "model.ckpt-4.index").exists, processes[0])
     processes[victim].kill()
     since = time.monotonic()
     codes, said = ends(processes)
@@ -219,7 +197,8 @@ def test_a_worker_that_dies_stops_the_other_and_the_run_goes_on(whole, victim, t
 def test_an_interrupt_of_one_worker_saves_for_all(whole, tmp_path):
     text, whole_dir = whole
     processes = start_command(text, tmp_path / "run", "--save_minutes", "9")
-    wait_for_log(tmp_path / "run", processes[0])
+    # The first step is done.
+    wait_for((tmp_path / "run" / "train_log.jsonl").exists, processes[0])
     processes[1].send_signal(signal.SIGINT)
     codes, said = ends(processes)
     assert codes == [1, 130], said
@@ -227,13 +206,6 @@ def test_an_interrupt_of_one_worker_saves_for_all(whole, tmp_path):
     assert "which is saved as" in said[0] and "interrupted. The last checkpoint is" in said[1]
     assert ends(start_command(text, tmp_path / "run"))[0] == [0, 0]
     assert_same_end(tmp_path / "run", whole_dir)
-
-
-def wait_for_log(save_dir, process):
-    """The first step is done."""
-    while not Path(save_dir, "train_log.jsonl").exists():
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.005)
 
 
 def test_workers_with_other_commands_are_refused(whole, tmp_path):
@@ -251,29 +223,20 @@ def test_a_full_disk_of_the_chief_stops_both(whole, tmp_path):
     text, _ = whole
     run = tmp_path / "run"
     shutil.copytree(text.folder / "whole", run)
-    before = {path: path.read_bytes() for path in run.glob("model.ckpt-*")}
-
-    def bound():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (8000, 8000))
+    before = contents(run, "model.ckpt-*")
 
     ports = free_ports(2)
-    processes = [restart(text, run, 0, ports, preexec_fn=bound), restart(text, run, 1, ports)]
+    bound = {"preexec_fn": bound_files(8000)}
+    processes = [restart(text, run, 0, ports, **bound), restart(text, run, 1, ports)]
     codes, said = ends(processes)
     assert codes == [1, 1], said
     assert "cannot be written" in said[0] and "model.ckpt-12" in said[0]
     assert "error: Worker 0 was stopped, and says why itself." in said[1]
-    assert {path: path.read_bytes() for path in run.glob("model.ckpt-*")} == before
+    assert contents(run, "model.ckpt-*") == before
 
 
 def restart(text, save_dir, worker, ports, **settings):
     arguments = ["restart", "--save_dir", str(save_dir), "--train_prefix", text.training,
                  "--n_epochs", "2", "--save_minutes", "1e-6"]  # fmt: skip
-    environment = {"CUDA_VISIBLE_DEVICES": "-1", "TF_CONFIG": tf_config(worker, ports)}
-    return subprocess.Popen(
-        [sys.executable, "-m", "bilm", *arguments],
-        env=os.environ | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **settings,
-    )
+    environment = {"TF_CONFIG": tf_config(worker, ports)}
+    return start_bilm(arguments, environment, **settings)

@@ -41,7 +41,7 @@ from bilm.errors import InputError
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "fixtures" / "golden"
 PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
-LANGUAGES = {"bash", "python", "json", "text"}
+LANGUAGES = {"bash", "python", "json", "mermaid", "text"}
 REASONS = (
     "needs a new environment",
     "needs a GPU",

@@ -14,15 +14,12 @@ import tensorflow as tf
 
 from bilm import Batcher, ELMo, ELMoEmbedding, InputError, TokenBatcher, dump_token_embeddings
 from tests import oracle
+from tests.compare import close
 from tests.small_models import write_small_model
 
 TEXT = ["the cat sees a bird .", "", "a dog", "the the </S> the", "ünïcödé 猫 ."]
 TOKENS = [line.split() for line in TEXT]
 WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "dog", "a", "."]
-
-
-def close(actual, expected):
-    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-6)
 
 
 @pytest.fixture(scope="module")

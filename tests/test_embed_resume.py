@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,23 +11,21 @@ import pytest
 
 from bilm import ELMo, InputError
 from bilm.cli import main
-from bilm.embedding import partial_file
 from bilm.embedding.partial_file import DiskArray, PartialFile
-from bilm.embedding.vector_files import PackedVectors
+from bilm.embedding.vector_files import (
+    PackedVectors,
+    write_hdf5,
+    write_json_lines,
+    write_npz,
+    write_packed_hdf5,
+)
 from tests.command_line import input_error
-from tests.embedded_text import LINES, embed, make_model, make_place, read
+from tests.compare import close
+from tests.embedded_text import LINES, embed, read, write_lines
+from tests.processes import start_bilm, wait_for
+from tests.small_models import write_small_model
 
-ROOT = Path(__file__).parent.parent
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    return make_model(tmp_path_factory.mktemp("model"))
-
-
-@pytest.fixture
-def place(made, tmp_path, monkeypatch):
-    return make_place(made, tmp_path, monkeypatch)
+PARTIAL = Path("out.hdf5.partial")
 
 
 # Shards, crashes
@@ -38,7 +33,7 @@ def place(made, tmp_path, monkeypatch):
 
 def test_shards_share_the_lines(place):
     for i in (1, 2):
-        assert main(["embed", "text.txt", f"{i}.hdf5", "--model=elmo", "--shard", f"{i}/2"]) == 0
+        embed("--shard", f"{i}/2", out=f"{i}.hdf5")
     first, index = read("1.hdf5")
     second, _ = read("2.hdf5")
     assert (sorted(first), sorted(second)) == (["0", "2", "4"], ["1", "3", "5"])
@@ -46,53 +41,50 @@ def test_shards_share_the_lines(place):
 
 
 def crash_after(monkeypatch, n):
-    """Let the process die when `n` sentences are written, with the last ones not saved."""
-    add, done = PartialFile.add, []
+    """Let the process die, and leave what it leaves when `n` sentences are on the disk: their
+    lines of the index, half a line more, and vectors that the index does not name."""
 
-    def adding(self, *arguments):
-        if len(done) == n:
+    replace = os.replace
+
+    def crash_at_the_end(source, target):
+        if target == "out.hdf5":
             raise SystemError("crash")
-        done.append(arguments)
-        add(self, *arguments)
+        replace(source, target)
 
-    monkeypatch.setattr(PartialFile, "add", adding)
-    with pytest.raises(SystemError):
+    with monkeypatch.context() as patch, pytest.raises(SystemError):
+        patch.setattr(os, "replace", crash_at_the_end)
         embed("--all")
-    monkeypatch.setattr(PartialFile, "add", add)
+    lines = (PARTIAL / "index").read_bytes().splitlines(keepends=True)
+    assert len(lines) == len(LINES) and not os.path.exists("out.hdf5")
+    (PARTIAL / "index").write_bytes(b"".join([*lines[:n], lines[n][:10]]))
 
 
 def test_resume_after_a_crash(place, monkeypatch, capsys):
     crash_after(monkeypatch, 3)
-    assert os.path.isdir("out.hdf5.partial") and not os.path.exists("out.hdf5")
-    # What a crash may leave beyond the index, and half a line of the index.
-    with open("out.hdf5.partial/vectors", "ab") as file:
+    (PARTIAL / "long-1").touch()
+    # A number that no one would compute: it shows what was taken over.
+    vectors = np.fromfile(PARTIAL / "vectors", np.float32)
+    vectors[0] = 7
+    vectors.tofile(PARTIAL / "vectors")
+    with open(PARTIAL / "vectors", "ab") as file:
         file.write(b"half a vector")
-    with open("out.hdf5.partial/index", "ab") as file:
-        file.write(b"3\t6\t0000")
-    Path("out.hdf5.partial/long-1").touch()
-    sizes = []
-    encode_iter = ELMo.encode_iter
-    monkeypatch.setattr(
-        ELMo, "encode_iter",
-        lambda self, items, **k: encode_iter(self, (sizes.append(x) or x for x in items), **k),
-    )  # fmt: skip
     embed("--all", "--resume")
     assert "continuing after 3 sentences" in capsys.readouterr().err
-    assert len(sizes) == 3
     arrays, index = read()
     assert sorted(arrays) == ["0", "1", "2", "3", "4", "5"] and len(index) == 5
+    assert arrays["0"][0, 0, 0] == 7
+    arrays["0"][0, 0, 0] = place.expected[0][0, 0, 0]
     for key, layers in enumerate(place.expected):
         np.testing.assert_allclose(arrays[str(key)], layers, atol=1e-6)
-    assert not os.path.exists("out.hdf5.partial")
+    assert not PARTIAL.exists()
     embed("--all", "--resume")
     assert "out.hdf5 is complete already" in capsys.readouterr().err
 
 
 def test_index_beyond_the_vectors_is_not_believed(place, monkeypatch):
     crash_after(monkeypatch, 4)
-    size = os.path.getsize("out.hdf5.partial/vectors")
-    with open("out.hdf5.partial/vectors", "r+b") as file:
-        file.truncate(size - 1)
+    of_four = sum(layers.nbytes for layers in place.expected[:4])
+    os.truncate(PARTIAL / "vectors", of_four - 1)
     embed("--all", "--resume")
     arrays, _ = read()
     np.testing.assert_allclose(arrays["3"], place.expected[3], atol=1e-6)
@@ -107,7 +99,7 @@ def test_resume_with_another_text_or_other_vectors(place, monkeypatch, capsys):
     assert "was left by an interrupted run: --resume continues it" in input_error(
         [*resume[:-1], "--all"], capsys
     )
-    Path("text.txt").write_text("another text\n" * 6, encoding="utf-8")
+    write_lines(["another text"] * 6)
     error = input_error([*resume, "--all"], capsys)
     assert "text.txt: the first 3 sentences are not those whose vectors are in out.hdf5" in error
     assert main([*resume[:-1], "--all", "--force"]) == 0
@@ -119,75 +111,91 @@ def test_resume_where_nothing_was_begun(place):
     assert len(read()[0]) == 6
 
 
+RUN = {"shape": [None, 2], "dtype": "float32"}
+
+
+def test_an_error_loses_nothing_that_was_added(tmp_path):
+    vectors = np.arange(6, dtype=np.float32).reshape(3, 2)
+    with pytest.raises(SystemError), PartialFile(tmp_path / "p", RUN) as partial:
+        partial.add(0, "a b c", 3, vectors)
+        partial.add(1, "", 0, vectors[:0])
+        raise SystemError("a bug")
+    with PartialFile(tmp_path / "p", RUN) as partial:
+        assert (partial.n_sentences, partial.n_tokens) == (2, 3)
+        (first, second) = partial.sentences()
+    assert (first.line, first.text, second.line, second.text) == (0, "a b c", 1, "")
+    np.testing.assert_array_equal(first.vectors, vectors)
+    assert second.vectors.shape == (0, 2)
+
+
 def test_two_processes_do_not_write_the_same(tmp_path):
     pytest.importorskip("fcntl")
-    run = {"shape": [None, 2], "dtype": "float32"}
-    with PartialFile(tmp_path / "p", run), pytest.raises(InputError, match="another process is"):
-        PartialFile(tmp_path / "p", run)
+    with PartialFile(tmp_path / "p", RUN), pytest.raises(InputError, match="another process is"):
+        PartialFile(tmp_path / "p", RUN)
 
 
 @pytest.mark.slow
-def test_resume_after_kill_9(made, tmp_path):
-    """Killed at several moments; in the end nothing is twice and nothing is missing."""
-    folder, model = made
-    lines = [f"{LINES[0]} {n}" for n in range(20000)]
-    (tmp_path / "text.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    program = (
-        "import functools, sys; from bilm.cli import main; "
-        "from bilm.embedding import partial_file; "
-        "often = functools.partial(partial_file.PartialFile, save_seconds=0.2, save_bytes=1e6); "
-        "partial_file.PartialFile = often; sys.exit(main(sys.argv[1:]))"
-    )
-    # fmt: off
-    command = [sys.executable, "-c", program, "embed", str(tmp_path / "text.txt"),
-               str(tmp_path / "out.hdf5"), "--model", str(folder), "--resume", "--packed"]
-    # fmt: on
-    killed = 0
-    for _ in range(4):
-        process = subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE)
-        index = tmp_path / "out.hdf5.partial" / "index"
-        before = index.stat().st_size if index.exists() else 0
-        while process.poll() is None:
-            if index.exists() and index.stat().st_size > before:
-                process.kill()
-                killed += 1
-                break
-        process.communicate()
-    assert killed
-    assert subprocess.run(command, cwd=ROOT, capture_output=True).returncode == 0
+def test_resume_after_kill_9(tmp_path):
+    """Killed when something is on the disk; in the end nothing is twice and nothing is missing.
+
+    What was added is saved each 256 MiB, or earlier: these are more.
+    """
+    changes = {"lstm": {"dim": 32, "projection_dim": 256}}
+    folder = write_small_model(tmp_path / "elmo", "as_published", **changes).folder
+    n_lines = 6000  # 59 MB a thousand
+    lines = [f"{n} a dog sees the cat and finds {n + 1} ." for n in range(n_lines)]
+    write_lines(lines, tmp_path / "text.txt")
+    command = ["embed", str(tmp_path / "text.txt"), str(tmp_path / "out.hdf5"), "--model",
+               str(folder), "--resume", "--packed", "--all"]  # fmt: skip
+    index = tmp_path / "out.hdf5.partial" / "index"
+    process = start_bilm(command)
+    wait_for(lambda: index.exists() and index.stat().st_size, process)
+    process.kill()
+    process.communicate()
+    n_saved = index.read_bytes().count(b"\n")
+    assert 0 < n_saved < n_lines
+    process = start_bilm(command)
+    _, said = process.communicate()
+    assert process.returncode == 0 and f"continuing after {n_saved:,} sentences" in said
+    model = ELMo.from_pretrained(folder)
     with PackedVectors(tmp_path / "out.hdf5") as packed:
-        assert len(packed) == 20000
-        assert [packed.line(k) for k in range(20000)] == list(range(20000))
-        for k in range(0, 20000, 1999):
+        assert [packed.line(k) for k in range(len(packed))] == list(range(n_lines))
+        for k in (0, n_saved - 1, n_saved, n_saved + 1, n_lines // 2, n_lines - 1):
             assert packed.text(k) == lines[k]
-            np.testing.assert_allclose(packed[k], model.encode([lines[k]])[0], atol=1e-6)
+            close(packed[k], model.encode([lines[k]], "all")[0])
+    os.remove(tmp_path / "out.hdf5")  # 350 MB
 
 
 # Long sentences by way of the disk
 
 
-@pytest.mark.parametrize("flags", [["--all"], ["--average", "--packed"], ["--all", "--packed"]])
-def test_a_long_sentence_stays_on_the_disk(place, monkeypatch, flags):
+@pytest.mark.parametrize("layers", ["all", "average"])
+def test_a_long_sentence_stays_on_the_disk(published, tmp_path, layers):
+    model = ELMo.from_pretrained(published.folder)
     sentence = " ".join(f"w{n % 7}" for n in range(50))
-    Path("text.txt").write_text(f"bird\n{sentence}\na dog\n", encoding="utf-8")
-    monkeypatch.setattr(place.model.corpus, "window_tokens", 20)
-    monkeypatch.setattr(place.model.corpus, "chunk_tokens", 8)
-    in_parts = functools.partial(PartialFile, memory_bytes=1000)
-    monkeypatch.setattr(partial_file, "PartialFile", in_parts)
-    created = []
-    create = DiskArray.create
-    monkeypatch.setattr(DiskArray, "create", lambda *a: created.append(a) or create(*a))
-    expected = place.model.encode([sentence], "all" if "--all" in flags else "average")[0]
-    embed(*flags)
-    assert len(created) == 1
-    if "--packed" in flags:
-        with PackedVectors("out.hdf5") as packed:
-            found = packed[1]
-    else:
-        found = read()[0]["1"]
-    np.testing.assert_allclose(found, expected, atol=1e-6)
-    assert main(["embed", "text.txt", "out.npz", "--model", "elmo", flags[0]]) == 0
-    np.testing.assert_allclose(np.load("out.npz")["1"], expected, atol=1e-6)
-    assert main(["embed", "text.txt", "out.jsonl", "--model", "elmo", flags[0]]) == 0
-    line = json.loads(Path("out.jsonl").read_text("utf-8").splitlines()[1])
-    np.testing.assert_allclose(line["vectors"], expected, atol=1e-6)
+    expected = model.encode([sentence], layers)[0]
+    model.corpus.window_tokens, model.corpus.chunk_tokens = 20, 8
+    shape = [3, None, 16] if layers == "all" else [None, 16]
+    run = {"shape": shape, "dtype": "float32"}
+    kept = []
+    with PartialFile(tmp_path / "p", run, memory_bytes=1000) as partial:
+        items = enumerate(["bird", sentence, "a dog"])
+        for line, vectors in model.encode_iter(
+            items, layers, with_ids=True, new_array=partial.new_array
+        ):
+            kept.append(isinstance(vectors, DiskArray))
+            partial.add(line, "x " * line, vectors.shape[-2], vectors)
+        partial.save()
+        assert kept == [False, True, False]
+        assert isinstance(list(partial.sentences())[1].vectors, DiskArray)
+        write_packed_hdf5(tmp_path / "packed.hdf5", partial, with_text=False)
+        write_hdf5(tmp_path / "o.hdf5", partial.sentences(), sentence_keys=False, with_index=False)
+        with open(tmp_path / "o.npz", "wb") as npz, open(tmp_path / "o.jsonl", "wb") as lines:
+            write_npz(npz, partial.sentences(), sentence_keys=False, with_index=False)
+            write_json_lines(lines, partial.sentences())
+    with PackedVectors(tmp_path / "packed.hdf5") as packed:
+        found = [packed[1]]
+    found += [read(tmp_path / "o.hdf5")[0]["1"], np.load(tmp_path / "o.npz")["1"]]
+    found += [json.loads((tmp_path / "o.jsonl").read_text("utf-8").splitlines()[1])["vectors"]]
+    for vectors in found:
+        np.testing.assert_allclose(vectors, expected, atol=1e-6)

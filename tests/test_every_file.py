@@ -129,5 +129,5 @@ def test_either_number_of_characters(tmp_path, n_characters):
     weights = oracle.random_weights(options, seed=11)
     oracle.write_model(tmp_path, options, weights)
     vectors = ELMo.from_pretrained(tmp_path).encode(SENTENCES[:2], "all")
-    for found, wanted in zip(vectors, expected_layers(options, weights), strict=False):
+    for found, wanted in zip(vectors, expected_layers(options, weights)[:2], strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)

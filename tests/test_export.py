@@ -25,16 +25,13 @@ from bilm import (
 from bilm.cli import main
 from bilm.serving import read_mix
 from tests.command_line import input_error, usage_error
+from tests.compare import close, contents
 from tests.small_models import write_small_model
 
 TEXT = ["the cat sees a bird .", "", "a dog", "the the </S> the", "ünïcödé\u3000猫 ."]
 TOKENS = [line.split() for line in TEXT]
 WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "dog", "a", "."]
 N = len(TEXT)
-
-
-def close(actual, expected):
-    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=5e-6)
 
 
 @pytest.fixture(scope="module")
@@ -311,10 +308,6 @@ def test_mixes_that_do_not_fit(small, tmp_path, mix, message):
 
 
 # The folder
-
-
-def contents(folder):
-    return {p.name: p.read_bytes() for p in Path(folder).iterdir() if p.is_file()}
 
 
 def test_a_folder_that_is_there_is_not_replaced(small, tmp_path, capsys):

@@ -9,7 +9,8 @@ import pytest
 
 import bilm
 from tests import oracle
-from tests.conftest import RecordedBatches, read_run
+from tests.recorded import read_run
+from tests.small_runs import Batches
 
 CASES = ("characters", "forward_only", "words_tied_softmax")
 
@@ -75,6 +76,8 @@ def test_other_data_is_scored_with_carried_states(golden, case):
     for batch in batches:
         loss, _, states = oracle.loss_and_gradients(weights, options, batch, states)
         losses.append(loss)
-    result = bilm.test(options, str(prefix), RecordedBatches(batches), batch_size=4)
+    data = Batches(batches)
+    result = bilm.test(options, str(prefix), data, batch_size=4)
+    assert set(data.asked) == {batch["token_ids"].shape for batch in batches}
     np.testing.assert_allclose(float(result), np.exp(np.mean(losses)), 1e-5)
     assert result.n_predictions == 8 * 4 * 7

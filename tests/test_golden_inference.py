@@ -13,13 +13,10 @@ import tensorflow as tf
 
 from bilm import BidirectionalLanguageModel, dump_token_embeddings, weight_layers
 from tests import oracle
-from tests.conftest import INFERENCE_CASES
+from tests.compare import close
+from tests.recorded import INFERENCE_CASES
 
 KEYS = ("lm_embeddings", "lengths", "token_embeddings", "mask")
-
-
-def close(actual, expected, rtol=1e-5, atol=5e-6):
-    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
 
 
 def assert_result(result, expected):

@@ -12,7 +12,8 @@ import pytest
 import bilm
 from bilm import BidirectionalLanguageModel
 from tests import oracle
-from tests.conftest import TRAINING_CASES, RecordedBatches, read_run
+from tests.recorded import TRAINING_CASES, read_run
+from tests.small_runs import Batches
 
 
 class Run(NamedTuple):
@@ -41,14 +42,16 @@ def run(golden, request, tmp_path_factory):
     n_train_tokens = len(batches) * options["batch_size"] * options["unroll_steps"]
     options |= {"n_epochs": 1, "n_train_tokens": n_train_tokens}
     folder = tmp_path_factory.mktemp(request.param)
+    data = Batches(batches)
     record = bilm.train(
         options,
-        RecordedBatches(batches),
+        data,
         1,
         str(folder / "model"),
         str(folder / "log"),
         restart_ckpt_file=str(recorded / "start" / "model.ckpt-2"),
     )
+    assert set(data.asked) == {batch["token_ids"].shape for batch in batches}
     return Run(recorded, options, expected, record, folder / "model")
 
 

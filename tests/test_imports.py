@@ -35,6 +35,8 @@ FRAMEWORKS = {"tensorflow", "keras"}
 # Parts that see no tensor, and parts that see no file.
 NO_TENSORS = {"errors", "files", "options", "data"}
 NO_FILES = {"layers"}
+# What all parts may import, and the program's door: not in the drawing of docs/reading.md.
+NOT_DRAWN = {"errors", "files", "options", "progress", "__main__"}
 # Programs for a person at a terminal.
 MAY_PRINT = {"cli", "demo", "__main__"}
 
@@ -83,6 +85,36 @@ def test_imports_go_one_way(path):
         # `from bilm import name` goes by the front door, which is above everything.
         assert other in RANK, f"{path} imports {name}: say which part it is from"
         assert other == part or RANK[other] < RANK[part], f"{path} imports {name}"
+
+
+def parts_used():
+    """The parts that each part imports, but for those that all may import."""
+    used = {part: set() for line in LINES for part in line if part not in NOT_DRAWN}
+    for path in PARTS:
+        if part_of(path) in used:
+            names = [n.split(".")[1] for n in imported(TREES[path]) if n.startswith("bilm.")]
+            used[part_of(path)] |= {n for n in names if n in used and n != part_of(path)}
+    return used
+
+
+def reached(part, used):
+    """All parts that a part imports, by way of others too."""
+    return used[part].union(*(reached(other, used) for other in used[part]))
+
+
+def test_the_drawing_of_the_imports():
+    """docs/reading.md has an arrow for each import, but those that a longer way shows already."""
+    used = parts_used()
+    arrows = {
+        f"    {part} --> {other}"
+        for part, others in used.items()
+        for other in others
+        if not any(other in reached(between, used) for between in others)
+    }
+    page = (ROOT.parent / "docs" / "reading.md").read_text(encoding="utf-8")
+    drawn = page.partition("graph TD\n")[2].partition("\n```")[0].splitlines()
+    assert "\n".join(drawn) == "\n".join(sorted(arrows))
+    assert len(arrows) > len(used) / 2
 
 
 @pytest.mark.parametrize("path", PARTS, ids=name_of)
@@ -150,3 +182,60 @@ def test_public_names_are_where_they_always_were():
         assert getattr(bilm, name) is not None
     with pytest.raises(AttributeError, match="'bilm' has no attribute 'nothing'"):
         _ = bilm.nothing
+
+
+# The tests themselves
+
+TESTS = sorted(Path(__file__).parent.rglob("*.py"))
+# Of named tuples, of Keras, and of the original program, whose name it is.
+NOT_PRIVATE = {"_replace", "_asdict", "_keras_mask", "_get_batch"}
+
+
+def is_private(name):
+    return name.startswith("_") and not name.endswith("__") and name not in NOT_PRIVATE
+
+
+def names_taken(tree):
+    """The names that a test takes from modules and objects, by import, attribute or patch."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.Attribute):
+            if not (isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")):
+                yield node.attr
+        elif isinstance(node, ast.Call):
+            yield from names_patched(node)
+
+
+def names_patched(call):
+    """What getattr, setattr, setitem or patch.object are told to change."""
+    if ast.unparse(call.func).split(".")[-1] not in ("getattr", "setattr", "delattr", "object"):
+        return
+    for argument in call.args[:2]:
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, str):
+            yield argument.value.split(".")[-1]
+
+
+@pytest.mark.parametrize("path", TESTS, ids=lambda path: path.name)
+def test_tests_use_public_names_only(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert not [name for name in names_taken(tree) if is_private(name)]
+    patched = [
+        name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call)
+        for name in names_patched(node)
+    ]
+    assert not [name for name in patched if name.isupper()], "constants are not patched"
+
+
+def test_that_check_finds_private_names():
+    for code in (
+        "from bilm.cli.embed import _Job",
+        "model._words.load()",
+        "monkeypatch.setattr('bilm.cli.embed._AHEAD', 1)",
+        "setattr(bilm.elmo, '_in_memory', None)",
+    ):
+        assert any(map(is_private, names_taken(ast.parse(code)))), code
+    for code in ("class A:\n def f(self): self._x = 1", "state._replace(sentence=5)", "a.__doc__"):
+        assert not any(map(is_private, names_taken(ast.parse(code)))), code

@@ -20,8 +20,8 @@ def info(capsys, *arguments):
     return capsys.readouterr().out
 
 
-def test_info_of_weights(made, capsys):
-    folder = made
+def test_info_of_weights(published, capsys):
+    folder = published.folder
     printed = info(capsys, folder)
     for line in (
         f"model         {folder}",
@@ -53,14 +53,6 @@ def test_info_of_a_model_of_words(tmp_path, capsys):
     assert "LSTMs         forward only, 1 layers of 20; projected to 8; no skip" in printed
     assert "              with notes\n" in printed
     assert "vocabulary    vocab.txt, 37 words\n" in printed
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    options = oracle.MODELS["as_published"]
-    oracle.write_model(folder, options, oracle.random_weights(options, seed=7))
-    return folder
 
 
 def test_info_of_an_original_training_folder(golden, capsys):

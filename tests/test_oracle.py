@@ -9,17 +9,14 @@ import numpy as np
 import pytest
 
 from tests import oracle
-from tests.conftest import INFERENCE_CASES, TRAINING_CASES, read_run
+from tests.compare import close
+from tests.recorded import INFERENCE_CASES, TRAINING_CASES, read_run
 
 BATCHES = (slice(0, 8), slice(8, 11), slice(11, 24), slice(24, 40))
 
 
 def read_options(path):
     return json.loads(path.read_text(encoding="utf-8"))
-
-
-def close(actual, expected, rtol=1e-5, atol=5e-6):
-    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
 
 
 @pytest.mark.parametrize("case", INFERENCE_CASES)

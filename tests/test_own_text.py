@@ -17,9 +17,9 @@ from bilm.data import (
     deciding_method,
 )
 from bilm.errors import InputError
-from tests.small_corpora import random_shards, small_vocabulary
-from tests.small_corpora import write_corpus as write_shards
-from tests.small_runs import ROWS, STEPS, checkpoint_tensors, small_options, write_corpus
+from tests.compare import assert_same_checkpoint
+from tests.small_corpora import random_shards, small_vocabulary, write_shards
+from tests.small_runs import ROWS, STEPS, Batches, small_options, train
 
 LONGEST = 4
 
@@ -248,11 +248,6 @@ def test_an_object_that_gives_nothing():
 
 
 @pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"))
-
-
-@pytest.fixture(scope="module")
 def short_corpus(corpus, tmp_path_factory):
     """The folder of the same text without long sentences."""
     folder = tmp_path_factory.mktemp("short")
@@ -268,21 +263,15 @@ def open_data(kind, folder, part="train-*.txt", **settings):
     return kind(str(folder / part), bilm.load_vocab(folder / "vocab.txt"), **settings)
 
 
-def run(options, data, folder, **settings):
-    return bilm.train(options, data, 1, folder / "model", folder / "log", **settings)
-
-
 def assert_same_training(one, other):
-    expected = checkpoint_tensors(other.checkpoint)
-    for name, values in checkpoint_tensors(one.checkpoint).items():
-        np.testing.assert_allclose(values, expected[name], rtol=1e-5, atol=1e-6, err_msg=name)
+    assert_same_checkpoint(one.checkpoint, other.checkpoint, rtol=1e-5, atol=1e-6)
 
 
 def test_training_takes_the_sentences_of_a_subclass(corpus, short_corpus, tmp_path):
     options = small_options(n_epochs=3)
-    own = run(options, open_data(ShortForward, corpus.folder), tmp_path / "own")
-    alone = run(options, open_data(LMDataset, short_corpus), tmp_path / "alone")
-    all_of_it = run(options, open_data(LMDataset, corpus.folder), tmp_path / "all")
+    own = train(options, open_data(ShortForward, corpus.folder), tmp_path / "own")
+    alone = train(options, open_data(LMDataset, short_corpus), tmp_path / "alone")
+    all_of_it = train(options, open_data(LMDataset, corpus.folder), tmp_path / "all")
     assert_same_training(own, alone)
     assert own.train_perplexity != pytest.approx(all_of_it.train_perplexity, rel=1e-4)
 
@@ -291,18 +280,13 @@ def test_training_takes_the_batches_of_a_subclass(corpus, tmp_path):
     options = small_options(n_epochs=2)
     data = open_data(Uppermost, corpus.folder)
     batches = list(itertools.islice(data.iter_batches(ROWS, STEPS), 4))
-
-    class Alone:
-        def iter_batches(self, batch_size, num_steps):
-            yield from batches
-
-    own = run(options, data, tmp_path / "own")
-    assert_same_training(own, run(options, Alone(), tmp_path / "alone"))
+    own = train(options, data, tmp_path / "own")
+    assert_same_training(own, train(options, Batches(batches), tmp_path / "alone"))
 
 
 def test_text_of_a_subclass_begins_anew_when_training_is_resumed(corpus, tmp_path, caplog):
     options = small_options(n_epochs=1)
-    first = run(options, open_data(ShortForward, corpus.folder), tmp_path / "first")
+    first = train(options, open_data(ShortForward, corpus.folder), tmp_path / "first")
     assert not caplog.text
     data = open_data(ShortForward, corpus.folder)
     bilm.train(small_options(n_epochs=2), data, 1, tmp_path / "next", None, first.checkpoint)
@@ -319,7 +303,7 @@ def test_a_state_for_a_subclass_that_cannot_resume(corpus, caplog):
 @pytest.mark.parametrize("carry_state", [False, True])
 def test_evaluation_takes_the_text_of_a_subclass(corpus, short_corpus, tmp_path, carry_state):
     options = small_options(n_epochs=1)
-    checkpoint = run(options, open_data(LMDataset, corpus.folder), tmp_path).checkpoint
+    checkpoint = train(options, open_data(LMDataset, corpus.folder), tmp_path).checkpoint
 
     def score(kind, folder):
         data = open_data(kind, folder, "heldout.txt", test=True)
@@ -334,7 +318,7 @@ def test_evaluation_takes_the_text_of_a_subclass(corpus, short_corpus, tmp_path,
 
 def test_sentences_of_changed_batches_cannot_be_told_apart(corpus, tmp_path):
     options = small_options(n_epochs=1)
-    checkpoint = run(options, open_data(LMDataset, corpus.folder), tmp_path).checkpoint
+    checkpoint = train(options, open_data(LMDataset, corpus.folder), tmp_path).checkpoint
     data = open_data(Uppermost, corpus.folder, "heldout.txt", test=True)
     with pytest.raises(InputError, match="needs a data set that gives its sentences one by one"):
         bilm.test(options, checkpoint, data, 2, per_sentence=True)

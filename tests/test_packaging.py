@@ -34,8 +34,10 @@ def test_setup_says_what_the_package_needs():
     keywords = setup_keywords()
     assert keywords["name"] == "bilm-keras"
     assert keywords["python_requires"] == ">=3.10"
-    needed = ["tensorflow>=2.18", "keras>=3.12,<4", "numpy", "h5py", "rich>=13", "wrapt>=1.11"]
-    assert keywords["install_requires"] == needed
+    assert keywords["install_requires"] == [
+        "tensorflow>=2.18", "keras>=3.12,<4", "numpy>=1.26.4", "h5py>=3.11", "rich>=13",
+        "wrapt>=1.14",
+    ]  # fmt: skip
     assert keywords["entry_points"] == {"console_scripts": ["bilm=bilm.cli:main"]}
 
 

@@ -129,15 +129,16 @@ def test_all_words_when_more_are_asked_for(small):
     np.testing.assert_allclose(np.exp(place.log_probabilities).sum(), 1, 1e-5)
 
 
-def test_batches_change_nothing(small, monkeypatch):
+def test_batches_change_nothing(small):
     """Whatever sentences stand together, and however a long one is cut."""
-    _, predictor = small
+    made, predictor = small
     sentences = random_sentences(8, [1, 9, 2, 2, 30, 0, 5, 17, 3])
     expected = predictor.score(sentences)
     places = predictor.substitutes(sentences, "all", n=3)
     for batch_size, budget in ((1, 4096), (2, 4096), (None, 7), (3, 16)):
-        monkeypatch.setattr(predictor, "batch_tokens", budget)
-        scores = predictor.score(sentences, batch_size=batch_size)
+        other = Predictor.from_pretrained(made.folder)
+        other.batch_tokens = budget
+        scores = other.score(sentences, batch_size=batch_size)
         for score, wanted in zip(scores, expected, strict=True):
             assert score.tokens == wanted.tokens
             np.testing.assert_allclose(score.forward, wanted.forward, 1e-5, 1e-5)
@@ -145,10 +146,10 @@ def test_batches_change_nothing(small, monkeypatch):
             np.testing.assert_allclose(
                 [score.end, score.begin], [wanted.end, wanted.begin], 1e-5, 1e-5
             )
-        found = predictor.substitutes(sentences, "all", n=3, batch_size=batch_size)
-        for one, other in zip(itertools.chain(*found), itertools.chain(*places), strict=True):
-            assert (one.place, one.words, one.rank) == (other.place, other.words, other.rank)
-            np.testing.assert_allclose(one.log_probabilities, other.log_probabilities, 1e-4, 1e-5)
+        found = other.substitutes(sentences, "all", n=3, batch_size=batch_size)
+        for one, wanted in zip(itertools.chain(*found), itertools.chain(*places), strict=True):
+            assert (one.place, one.words, one.rank) == (wanted.place, wanted.words, wanted.rank)
+            np.testing.assert_allclose(one.log_probabilities, wanted.log_probabilities, 1e-4, 1e-5)
 
 
 @pytest.mark.parametrize("block", [None, 4, 7, 18])
@@ -170,9 +171,9 @@ def test_blocks_of_the_vocabulary_change_nothing(block):
     np.testing.assert_array_equal(found.ranks, np.argmax(order == targets[:, np.newaxis], axis=1))
 
 
-def test_streams_are_read_a_window_at_a_time(small, monkeypatch):
-    _, predictor = small
-    monkeypatch.setattr(predictor, "window_tokens", 40)
+def test_streams_are_read_a_window_at_a_time(small):
+    predictor = Predictor.from_pretrained(small[0].folder)
+    predictor.window_tokens = 40
     taken = []
 
     def stream():

@@ -7,7 +7,6 @@ import io
 import json
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -36,15 +35,9 @@ def loaded(made):
 
 @pytest.fixture
 def place(made, loaded, tmp_path, monkeypatch):
-    """A folder with a text; the model `model` is loaded already."""
+    """A folder to work in, with a text and the model as `model`; the same, loaded."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model").symlink_to(made.folder)
-    load = Predictor.from_pretrained
-
-    def once(source, **settings):
-        return loaded if source == "model" else load(source, **settings)
-
-    monkeypatch.setattr("bilm.prediction.Predictor.from_pretrained", once)
     Path("text.txt").write_text("\n".join(LINES) + "\n", encoding="utf-8")
     return loaded
 
@@ -112,11 +105,11 @@ def test_totals_and_the_perplexity_of_the_whole(place, capsys):
 
 def test_standard_input_and_a_file(place, capsys, monkeypatch):
     expected = run(capsys, "score", "text.txt", "--model", "model").out
-    content = io.BytesIO(b"\xef\xbb\xbf" + Path("text.txt").read_bytes())
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=content))
+    content = b"\xef\xbb\xbf" + Path("text.txt").read_bytes()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
     found = run(capsys, "score", "-", "--model", "model").out
     assert found == expected
-    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(content.getvalue())))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
     single = run(capsys, "score", "-", "--model", "model", "--batch-size", "1").out
     for line, wanted in zip(single.splitlines(), expected.splitlines(), strict=True):
         line, wanted = json.loads(line), json.loads(wanted)

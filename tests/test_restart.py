@@ -6,21 +6,16 @@ import json
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import bilm
 from bilm.data import IteratorState
 from bilm.errors import InputError
 from bilm.training.checkpoint import read_record, save_checkpoint
-from tests.small_runs import ROWS, STEPS, checkpoint_tensors, small_options, write_corpus
+from tests.compare import assert_same_checkpoint, checkpoint_tensors, contents
+from tests.small_runs import ROWS, STEPS, small_options
 
 N_STEPS = 12
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 def run_options(kind="one_direction_one_layer_words", **changes):
@@ -68,21 +63,13 @@ def stopped(corpus, tmp_path_factory):
     return folder, record
 
 
-def assert_same(checkpoint, other):
-    """Variables, accumulators, LSTM states, step and perplexity, bit for bit."""
-    values, expected = checkpoint_tensors(checkpoint), checkpoint_tensors(other)
-    assert values.keys() == expected.keys()
-    for name, value in expected.items():
-        np.testing.assert_array_equal(values[name], value, err_msg=name)
-
-
 def test_an_interrupted_run_ends_as_a_whole_one(whole, stopped, corpus):
     folder, first = stopped
     second = train(corpus, folder, first.checkpoint)
     assert second.n_steps == N_STEPS - 7
     assert first.train_perplexity + second.train_perplexity == whole.train_perplexity
     assert second.checkpoint.endswith(f"model.ckpt-{N_STEPS}")
-    assert_same(second.checkpoint, whole.checkpoint)
+    assert_same_checkpoint(second.checkpoint, whole.checkpoint)
     text = (folder / "log" / "train_log.jsonl").read_text(encoding="utf-8")
     assert [json.loads(line)["step"] for line in text.splitlines()] == [1, 10, 12]
 
@@ -96,21 +83,21 @@ def test_an_interrupted_run_of_another_kind(corpus, tmp_path, kind):
     for stop in (1, 6, 7, None):
         record = train(corpus, tmp_path / "parts", checkpoint, stop, options)
         checkpoint = record.checkpoint
-    assert_same(checkpoint, whole.checkpoint)
+    assert_same_checkpoint(checkpoint, whole.checkpoint)
 
 
 def test_a_run_goes_on_in_another_folder(whole, stopped, corpus, tmp_path):
     folder, first = stopped
-    before = {path.name: path.read_bytes() for path in (folder / "model").iterdir()}
+    before = contents(folder / "model")
     second = train(corpus, tmp_path, first.checkpoint, seed=99)
-    assert_same(second.checkpoint, whole.checkpoint)
-    assert {path.name: path.read_bytes() for path in (folder / "model").iterdir()} == before
+    assert_same_checkpoint(second.checkpoint, whole.checkpoint)
+    assert contents(folder / "model") == before
 
 
 def test_a_run_that_is_done_stays_as_it_is(whole, corpus, tmp_path):
     record = train(corpus, tmp_path, whole.checkpoint)
     assert record.n_steps == 0 and record.train_perplexity == []
-    assert_same(record.checkpoint, whole.checkpoint)
+    assert_same_checkpoint(record.checkpoint, whole.checkpoint)
 
 
 def test_more_epochs_take_a_run_further(whole, corpus, tmp_path):
@@ -174,7 +161,7 @@ def test_a_state_under_its_earlier_names_is_resumed(stopped, whole, corpus, tmp_
     state = read_record(first.checkpoint).iterator_state[0]
     place = {"load": state.pop("shard"), **state}
     again = train(corpus, tmp_path, with_state(first, tmp_path / "old", place=place))
-    assert_same(again.checkpoint, whole.checkpoint)
+    assert_same_checkpoint(again.checkpoint, whole.checkpoint)
 
 
 @pytest.mark.parametrize("state", [{"rows": 3}, 5, ["a"], {}])
@@ -205,9 +192,8 @@ def test_a_checkpoint_that_is_not_there(corpus, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory):
+def saved(corpus, tmp_path_factory):
     """A corpus, options and a run of three steps, each saved."""
-    corpus = write_corpus(tmp_path_factory.mktemp("corpus"))
     folder, options = tmp_path_factory.mktemp("run"), small_options()
     data = corpus.data(options)
     settings = {"save_minutes": 0, "keep_checkpoints": 9, "progress": lambda event: event.step == 3}
@@ -217,11 +203,11 @@ def saved(tmp_path_factory):
 
 def test_going_back_does_not_lose_newer_checkpoints(saved, tmp_path):
     folder, options, data = saved
-    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    before = contents(folder)
     message = "ckpt-1: the folder has a newer checkpoint, model.ckpt-2, which would be lost. Go on"
     with pytest.raises(InputError, match=message):
         bilm.train(options, data, 1, folder, folder, str(folder / "model.ckpt-1"))
-    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert contents(folder) == before
     record = bilm.train(options, data, 1, tmp_path / "b", None, str(folder / "model.ckpt-1"))
     assert record.n_steps == 3 and record.checkpoint == str(tmp_path / "b" / "model.ckpt-4")
 
@@ -231,12 +217,11 @@ def test_going_back_from_damaged_checkpoints_replaces_them(saved, tmp_path):
     shutil.copytree(folder, tmp_path / "run")
     for step in (2, 3):
         path = Path(tmp_path, "run", f"model.ckpt-{step}.data-00000-of-00001")
-        contents = bytearray(path.read_bytes())
-        contents[len(contents) // 2] ^= 1
-        path.write_bytes(contents)
+        damaged = bytearray(path.read_bytes())
+        damaged[len(damaged) // 2] ^= 1
+        path.write_bytes(damaged)
     _, prefix = bilm.load_options_latest_checkpoint(tmp_path / "run", verify=True)
     assert prefix.endswith("model.ckpt-1")
     again = bilm.train(options, data, 1, tmp_path / "run", None, prefix)
     whole = bilm.train(options, data, 1, tmp_path / "whole", None)
-    for name, value in checkpoint_tensors(whole.checkpoint).items():
-        assert (checkpoint_tensors(again.checkpoint)[name] == value).all(), name
+    assert_same_checkpoint(again.checkpoint, whole.checkpoint)

@@ -6,16 +6,12 @@ import dataclasses
 import json
 import os
 import random
-import resource
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from bilm.cli import main
 from bilm.data import BidirectionalLMDataset, load_vocab
@@ -23,6 +19,8 @@ from bilm.errors import InputError
 from bilm.training import load_options_latest_checkpoint, train
 from bilm.training.checkpoint import RunRecord, read_record
 from tests.command_line import OPTIONS, WORDS, Text, input_error
+from tests.compare import assert_same_checkpoint, checkpoint_tensors
+from tests.processes import bound_files, saved_steps, start_bilm, wait_for
 
 # Each run takes seconds to trace.
 pytestmark = pytest.mark.slow
@@ -72,15 +70,13 @@ def train_here(text: Text, save_dir: Path, **settings):
     return train(options, data, 1, save_dir, save_dir, checkpoint, **settings)
 
 
-def tensors_of(save_dir: Path) -> dict[str, np.ndarray]:
-    """All of the newest checkpoint but its record."""
-    reader = tf.train.load_checkpoint(load_options_latest_checkpoint(save_dir)[1])
-    names = set(reader.get_variable_to_shape_map()) - {"bilm/record"}
-    return {name: reader.get_tensor(name) for name in names}
+def newest(save_dir: Path) -> str:
+    """The newest checkpoint of a folder."""
+    return load_options_latest_checkpoint(save_dir)[1]
 
 
 def record_of(save_dir: Path) -> RunRecord:
-    record = read_record(load_options_latest_checkpoint(save_dir)[1])
+    record = read_record(newest(save_dir))
     assert record is not None
     return dataclasses.replace(record, seconds=0)
 
@@ -91,16 +87,12 @@ def log_of(save_dir: Path) -> list[dict]:
 
 
 def assert_same_run(save_dir: Path, other: Path) -> None:
-    mine, theirs = tensors_of(save_dir), tensors_of(other)
-    assert mine.keys() == theirs.keys()
-    for name, value in mine.items():
-        np.testing.assert_array_equal(value, theirs[name], err_msg=name)
+    assert_same_checkpoint(newest(save_dir), newest(other))
     assert record_of(save_dir) == record_of(other)
     assert log_of(save_dir) == log_of(other)
     best, other_best = save_dir / "best", other / "best"
     assert {*os.listdir(best)} - {"vocab.txt"} == {*os.listdir(other_best)} - {"vocab.txt"}
-    for name, value in tensors_of(best).items():
-        np.testing.assert_array_equal(value, tensors_of(other_best)[name], err_msg=name)
+    assert_same_checkpoint(newest(best), newest(other_best))
 
 
 def test_a_run_in_pieces_is_the_run_in_one(whole, text, tmp_path):
@@ -111,7 +103,7 @@ def test_a_run_in_pieces_is_the_run_in_one(whole, text, tmp_path):
     checkpoint = None
     for stop in (1, 13, 14, 27):
         interrupted(text, pieces, checkpoint, stop)
-        checkpoint = load_options_latest_checkpoint(pieces)[1]
+        checkpoint = newest(pieces)
         assert checkpoint.endswith(f"-{stop}")
     train_here(text, pieces, checkpoint=checkpoint)
     assert_same_run(pieces, whole)
@@ -133,13 +125,12 @@ def test_what_a_crash_left_of_a_checkpoint_is_passed_over_and_replaced(
 ):
     cut = tmp_path / "cut"
     train_here(text, cut, progress=lambda event: event.step == 20)
-    newest = load_options_latest_checkpoint(cut)[1]
-    assert newest.endswith("model.ckpt-20")
-    data = Path(f"{newest}.data-00000-of-00001")
+    assert newest(cut).endswith("model.ckpt-20")
+    data = Path(f"{newest(cut)}.data-00000-of-00001")
     data.write_bytes(data.read_bytes()[:100])
     (cut / ".model.ckpt-1234abcd.index.tempstate1").write_bytes(b"x")
     (cut / "train_log.jsonl").open("a", encoding="utf-8").write('{"step": 20, "ep')
-    checkpoint = load_options_latest_checkpoint(cut)[1]
+    checkpoint = newest(cut)
     assert checkpoint.endswith("model.ckpt-19") and "passed over" in caplog.text
     train_here(text, cut, checkpoint=checkpoint, keep_checkpoints=1)
     assert_same_run(cut, whole)
@@ -161,7 +152,7 @@ def test_a_shard_that_dies_ends_the_run_and_loses_nothing(harm, whole, text, tmp
     message = "does not exist" if harm == "removed" else "bytes, and had"
     with pytest.raises((InputError, FileNotFoundError), match=message) as error:
         train_here(text, dead, save_minutes=10, progress=harm_all)
-    checkpoint = load_options_latest_checkpoint(dead)[1]
+    checkpoint = newest(dead)
     assert f"which is saved as {checkpoint}." in str(error.value)
     with pytest.raises((InputError, FileNotFoundError)):
         train_here(text, dead, checkpoint=checkpoint)
@@ -178,9 +169,8 @@ def command_of(text: Text, save_dir: Path) -> list[str]:
             "--lr_schedule", "cosine", "--save_minutes", "1e-6"]  # fmt: skip
 
 
-def start(arguments: list[str], **settings) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-m", "bilm", *arguments], text=True,
-                            stderr=subprocess.PIPE, stdout=subprocess.PIPE, **settings)  # fmt: skip
+def last_step(save_dir: Path) -> int:
+    return max(saved_steps(save_dir), default=0)
 
 
 def test_killed_at_any_moment_the_same_command_goes_on(whole, text, tmp_path):
@@ -188,44 +178,30 @@ def test_killed_at_any_moment_the_same_command_goes_on(whole, text, tmp_path):
     draw = random.Random(7)
     reached = []
     for steps in (0, 1, 9, 22):
-        process = start(command_of(text, killed))
-        wait_for_step(killed, steps, process)
+        process = start_bilm(command_of(text, killed))
+        wait_for(lambda n=steps: last_step(killed) >= n, process)
         time.sleep(draw.random() / 4)
         process.kill()
         process.communicate()
-        reached.append(max(steps_in(killed), default=0))
+        reached.append(last_step(killed))
     assert reached[-1] >= 22 and main(command_of(text, killed)) == 0
     assert_same_run(killed, whole)
     assert main(command_of(text, killed)) == 0  # all steps are done
     assert_same_run(killed, whole)
 
 
-def steps_in(save_dir: Path) -> list[int]:
-    return [int(path.name[11:-6]) for path in save_dir.glob("model.ckpt-*.index")]
-
-
-def wait_for_step(save_dir: Path, step: int, process: subprocess.Popen) -> None:
-    while max(steps_in(save_dir), default=0) < step:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
-
-
 def test_a_full_disk_ends_the_run_and_loses_nothing(whole, text, tmp_path):
     """A bound on the size of files stands for the disk: the checkpoint does not fit any more."""
     full = tmp_path / "full"
     interrupted(text, full, None, 12)
-    before = tensors_of(full)
-    limit = 8000
-
-    def bound():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-
-    process = start(command_of(text, full), preexec_fn=bound)
+    before = checkpoint_tensors(newest(full))
+    assert before
+    process = start_bilm(command_of(text, full), preexec_fn=bound_files(8000))
     _, said = process.communicate()
     assert process.returncode == 1 and "Traceback" not in said
     assert "cannot be written" in said and "model.ckpt-12" in said
     assert not list(full.glob(".*"))
-    for name, value in tensors_of(full).items():
+    for name, value in checkpoint_tensors(newest(full)).items():
         np.testing.assert_array_equal(value, before[name], err_msg=name)
     assert main(command_of(text, full)) == 0
     assert_same_run(full, whole)

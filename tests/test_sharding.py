@@ -13,6 +13,7 @@ import pytest
 from bilm.data import shard_corpus
 from bilm.data.sharding import shuffled
 from bilm.errors import InputError
+from tests.compare import contents
 
 SENTENCES = [f"sentence {number} {'苹果 ' * (number % 5)}." for number in range(1000)]
 
@@ -36,13 +37,9 @@ def read(path):
         return file.read().splitlines()
 
 
-def contents(folder):
+def sentences_in(folder):
     """The sentences of each shard by its name."""
     return {path.name: read(path) for path in sorted(folder.iterdir())}
-
-
-def bytes_of(folder):
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.mark.parametrize("bucket_bytes", [10**6, 900])
@@ -51,7 +48,7 @@ def test_every_sentence_is_in_one_shard(tmp_path, bucket_bytes):
     made = shard_corpus(
         pattern, tmp_path / "out", n_shards=7, heldout=150, bucket_bytes=bucket_bytes
     )
-    shards = contents(tmp_path / "out")
+    shards = sentences_in(tmp_path / "out")
     assert [*shards] == ["heldout-00.txt", "heldout-01.txt"] + [f"train-0{n}.txt" for n in range(7)]
     assert Counter(line for lines in shards.values() for line in lines) == Counter(SENTENCES)
     assert sum(len(lines) for name, lines in shards.items() if name.startswith("held")) == 150
@@ -74,7 +71,7 @@ def test_shards_are_shuffled_and_each_has_sentences_of_the_whole_corpus(tmp_path
     pattern, _ = write_text(tmp_path)
     shard_corpus(pattern, tmp_path / "out", n_shards=4, heldout=0.2)
     number = {sentence: n for n, sentence in enumerate(SENTENCES)}
-    for lines in contents(tmp_path / "out").values():
+    for lines in sentences_in(tmp_path / "out").values():
         places = [number[line] for line in lines]
         assert places != sorted(places)
         tenths = Counter(place // 100 for place in places)
@@ -98,22 +95,23 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path):
         shard_corpus(
             pattern, tmp_path / name, n_shards=3, heldout=0.01, seed=seed, compress=compress
         )
-    assert bytes_of(tmp_path / "a") == bytes_of(tmp_path / "b")
-    assert contents(tmp_path / "a").keys() == contents(tmp_path / "c").keys()
+    assert contents(tmp_path / "a") == contents(tmp_path / "b")
+    assert sentences_in(tmp_path / "a").keys() == sentences_in(tmp_path / "c").keys()
     assert all(
-        contents(tmp_path / "a")[name] != lines for name, lines in contents(tmp_path / "c").items()
+        sentences_in(tmp_path / "a")[name] != lines
+        for name, lines in sentences_in(tmp_path / "c").items()
     )
-    assert bytes_of(tmp_path / "d") == bytes_of(tmp_path / "e")
+    assert contents(tmp_path / "d") == contents(tmp_path / "e")
     for name, ending in (("d", ".gz"), ("f", ".xz")):
-        expected = {f"{k}{ending}": lines for k, lines in contents(tmp_path / "a").items()}
-        assert contents(tmp_path / name) == expected
+        expected = {f"{k}{ending}": lines for k, lines in sentences_in(tmp_path / "a").items()}
+        assert sentences_in(tmp_path / name) == expected
 
 
 def test_the_shuffle_is_that_of_every_version(tmp_path):
     """Whoever has made shards once can make them again: the seed's meaning may not change."""
     (tmp_path / "a.txt").write_text("".join(f"{n}\n" for n in range(10)), encoding="utf-8")
     shard_corpus(tmp_path / "a.txt", tmp_path / "out", n_shards=2, heldout=2, seed=5)
-    assert contents(tmp_path / "out") == {
+    assert sentences_in(tmp_path / "out") == {
         "heldout-00.txt": ["4", "5"],
         "train-00.txt": ["6", "0", "2", "9"],
         "train-01.txt": ["1", "7", "8", "3"],
@@ -125,7 +123,7 @@ def test_without_shuffling_the_order_is_kept(tmp_path):
     shard_corpus(
         pattern, tmp_path / "out", n_shards=3, heldout=100, shuffle=False, bucket_bytes=900
     )
-    shards = contents(tmp_path / "out")
+    shards = sentences_in(tmp_path / "out")
     training = [line for name, lines in shards.items() if "train" in name for line in lines]
     left = [sentence for sentence in SENTENCES if sentence not in set(shards["heldout-00.txt"])]
     assert training == left and len(left) == 900
@@ -170,7 +168,7 @@ def test_shards_are_never_overwritten(tmp_path, name):
     (tmp_path / "out" / name).write_text("mine", encoding="utf-8")
     with pytest.raises(InputError, match=rf"out has shards already \({name}\), which are never o"):
         shard_corpus(pattern, tmp_path / "out")
-    assert bytes_of(tmp_path / "out") == {name: b"mine"}
+    assert contents(tmp_path / "out") == {name: b"mine"}
 
 
 def test_a_file_in_the_place_of_the_folder(tmp_path):
@@ -243,7 +241,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, doing, there):
     with pytest.raises(OSError, match="No space left"):
         shard_corpus(pattern, tmp_path / "out", progress=full)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "text"][not there :]
-    assert not there or not contents(tmp_path / "out")
+    assert not there or not sentences_in(tmp_path / "out")
 
 
 def test_names_that_were_given_are_taken_back(tmp_path, monkeypatch):
@@ -259,7 +257,7 @@ def test_names_that_were_given_are_taken_back(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "rename", rename_once)
     with pytest.raises(KeyboardInterrupt):
         shard_corpus(pattern, tmp_path / "out", n_shards=3)
-    assert not contents(tmp_path / "out")
+    assert not sentences_in(tmp_path / "out")
 
 
 @pytest.mark.parametrize("there", [True, False])
@@ -281,7 +279,7 @@ def test_shards_that_appear_in_the_meantime_are_not_overwritten(tmp_path):
 
     with pytest.raises(InputError, match=r"out has shards already \(train-00.txt\)"):
         shard_corpus(pattern, tmp_path / "out", progress=other)
-    assert bytes_of(tmp_path / "out") == {"train-00.txt": b"mine"}
+    assert contents(tmp_path / "out") == {"train-00.txt": b"mine"}
 
 
 def test_progress_of_each_step_ends_with_all_bytes(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import logging
 
@@ -31,14 +32,9 @@ from tests.oracle.files import hdf5_name
 from tests.oracle.lstm import layers_of, run_direction
 from tests.oracle.training import loss_and_gradients
 from tests.scored_models import KINDS, Model
-from tests.small_runs import ROWS, STEPS, Batches, random_batch, small_options, write_corpus
+from tests.small_runs import ROWS, STEPS, Batches, random_batch, small_options
 
 # Resets: which sentences
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"))
 
 
 def feeds_of(corpus, kind, n=6):
@@ -46,7 +42,7 @@ def feeds_of(corpus, kind, n=6):
     options = small_options(kind)
     data = corpus.data(options)
     read = Options.from_dict(options, training=True)
-    batches = [batch for batch, _ in zip(data.iter_batches(ROWS, STEPS), range(n), strict=False)]
+    batches = list(itertools.islice(data.iter_batches(ROWS, STEPS), n))
     assert len(batches) == n
     marks = None if "char_cnn" in options else (data.vocab.bos, data.vocab.eos)
     return batches, [make_feed(batch, read) for batch in batches], marks

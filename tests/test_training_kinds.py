@@ -81,7 +81,8 @@ class Program:
 def samples_of(inputs, batch):
     """The drawn samples of each direction as the formulas take them."""
     samples = []
-    for draw, suffix in zip(inputs.draws, ("", "_reverse"), strict=False):
+    suffixes = ("", "_reverse")[: len(inputs.draws)]
+    for draw, suffix in zip(inputs.draws, suffixes, strict=True):
         targets = batch["next_token_id" + suffix].ravel()
         counts = [
             oracle.log_uniform_expected_count(ids, N_TOKENS, draw.n_tries)

@@ -9,17 +9,7 @@ import pytest
 
 import bilm
 from bilm.errors import InputError
-from tests.small_runs import ROWS, STEPS, Batches, random_batch, small_options, write_corpus
-
-
-@pytest.fixture(scope="module")
-def corpus(tmp_path_factory):
-    return write_corpus(tmp_path_factory.mktemp("corpus"))
-
-
-def train(options, data, folder, *arguments, **settings):
-    places = (str(folder / "model"), str(folder / "log"))
-    return bilm.train(options, data, 1, *places, *arguments, **settings)
+from tests.small_runs import ROWS, STEPS, Batches, random_batch, small_options, train
 
 
 def test_tokens_that_nobody_counts(tmp_path):

@@ -351,6 +351,12 @@ class Occurrences:
         after = " ..." if position + 1 + width < len(sentence) else ""
         return f"{before}{' '.join([*left, f'[{sentence[position]}]', *right])}{after}"
 
+    def frame(self, occurrence: int) -> tuple[Sentence, str, Sentence]:
+        """The token before, itself, and after it; empty where the sentence ends."""
+        number, position = self.positions[occurrence]
+        tokens = tuple(self.sentences[number])
+        return tokens[max(0, position - 1) : position], tokens[position], tokens[position + 1 :][:1]
+
     def of(self, word: str) -> np.ndarray:
         """The occurrences of a word, however it is capitalised: integers, ascending."""
         return np.flatnonzero(self.words == word.lower())
@@ -418,17 +424,17 @@ class Occurrences:
             direction = directions[query]
         cosines = directions @ direction
         found = Neighbours([], [])
-        seen = {asked.in_context(number, 1)}
+        seen = {asked.frame(number)}
         own_sentence = tuple(asked.sentence(number))
         for other in map(int, np.argsort(-cosines, kind="stable")):
             is_same = self.words[other] == asked.words[number]
             nearest = found.same_word if is_same else found.other_words
             is_elsewhere = self.positions[other, 0] != own
-            context = self.in_context(other, 1)
+            frame = self.frame(other)
             is_elsewhere = is_elsewhere and tuple(self.sentence(other)) != own_sentence
-            if len(nearest) < n and is_elsewhere and context not in seen:
+            if len(nearest) < n and is_elsewhere and frame not in seen:
                 nearest.append((float(cosines[other]), other))
-                seen.add(context)
+                seen.add(frame)
             if len(found.same_word) == len(found.other_words) == n:
                 break
         return found
@@ -493,7 +499,7 @@ class Occurrences:
             )
             _check(loaded)
         except (ValueError, KeyError, TypeError, IndexError, EOFError, OSError,
-                AttributeError, zipfile.BadZipFile, zlib.error) as error:  # fmt: skip
+                AttributeError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:  # fmt: skip
             raise InputError(f"{path}: not a file of occurrences: {error}.") from error
         return loaded
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from bilm.cli import flags, text_job
+from bilm.cli.terminal import note
 from bilm.errors import InputError
 from bilm.files import bytes_read, find_all_files, reading_text, size_of
 from bilm.progress import ProgressDisplay
@@ -46,6 +47,20 @@ def add_occurrences(parser: argparse.ArgumentParser) -> None:
         },
     )
     parser.set_defaults(max_occurrences=1000, seed=0)
+
+
+def layer_or(*others: str) -> Callable[[str], int | str]:
+    """A type for flags: the number of a layer, "top", "average", or one of `others`."""
+    names = ("top", "average", *others)
+    rule = f"a number from 0, {', '.join(names[:-1])} or {names[-1]} is expected"
+    return flags.value(
+        lambda text: int(text) if text.isdecimal() else text,
+        rule,
+        lambda layer: isinstance(layer, int) or layer in names,
+    )
+
+
+FORMAT = {"--format text|json": "for a terminal, or a JSON object a line (default: text)"}
 
 
 def read_sentences(
@@ -94,6 +109,12 @@ def load_occurrences(
         from bilm.analysis import Occurrences
 
         found = Occurrences.load(args.occurrences)
+        whole = found.about.get("n", len(found))
+        if len(found) < whole:
+            note(
+                f"{args.occurrences} has {len(found):,} of {whole:,} occurrences: the command that "
+                "was interrupted continues from it."
+            )
         if words is None:
             return found
         missing = [word for word in words if not len(found.of(word))]

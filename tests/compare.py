@@ -1,0 +1,34 @@
+"""How numbers, checkpoints and folders are compared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+
+def close(actual, expected, rtol=1e-5, atol=5e-6):
+    """Vectors of a model against those of the formulas."""
+    np.testing.assert_allclose(actual, expected, rtol=rtol, atol=atol)
+
+
+def checkpoint_tensors(prefix):
+    """Everything that a checkpoint holds but its record, by name."""
+    import tensorflow as tf
+
+    reader = tf.train.load_checkpoint(str(prefix))
+    names = set(reader.get_variable_to_shape_map()) - {"bilm/record"}
+    return {name: reader.get_tensor(name) for name in names}
+
+
+def assert_same_checkpoint(checkpoint, other, rtol=0.0, atol=0.0):
+    """Variables, accumulators, LSTM states, step and perplexity; bit for bit unless told."""
+    values, expected = checkpoint_tensors(checkpoint), checkpoint_tensors(other)
+    assert values.keys() == expected.keys() and values
+    for name, value in expected.items():
+        np.testing.assert_allclose(values[name], value, rtol, atol, err_msg=name)
+
+
+def contents(folder, pattern="*"):
+    """The bytes of each file in a folder, by its name."""
+    return {path.name: path.read_bytes() for path in Path(folder).glob(pattern) if path.is_file()}

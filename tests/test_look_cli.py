@@ -1,0 +1,337 @@
+"""`bilm neighbours` and `bilm senses`, run as a user runs them."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bilm import ELMo, Predictor
+from bilm.analysis import Occurrences, Sample, read_labelled_uses, sample_uses
+from bilm.cli import main
+from tests.command_line import input_error, usage_error
+from tests.scored_models import KINDS, Model
+from tests.small_runs import WORDS
+
+QUERY = "the [cat] sees 苹果"
+
+
+def lines_of_text():
+    draw = random.Random(1)
+    lines = [" ".join(draw.choices(WORDS, k=draw.choice([4, 7, 12]))) for _ in range(120)]
+    return [*lines, "a Harbour once", "the cat sees 苹果"]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model with its softmax and one without, and a text."""
+    place = tmp_path_factory.mktemp("look")
+    kind, changes = KINDS["characters"]
+    made = Model(place / "run", kind, **changes)
+    for name, more in (("model", ["--with_softmax"]), ("bare", [])):
+        arguments = ["dump", "--save_dir", str(made.folder), "--model_dir", str(place / name)]
+        assert main([*arguments, *more]) == 0
+    (place / "text.txt").write_text("\n".join(lines_of_text()) + "\n", encoding="utf-8")
+    (place / "vectors.txt").write_text(
+        "4 2\ncat 1 0\ndog 0.9 0.1\nhouse 0.1 0.9\n苹果 0.5 0.5\n", encoding="utf-8"
+    )
+    return place
+
+
+@pytest.fixture(scope="module")
+def elmo(folder):
+    return ELMo.from_pretrained(folder / "bare")
+
+
+@pytest.fixture(scope="module")
+def predictor(folder):
+    return Predictor.from_pretrained(folder / "model")
+
+
+@pytest.fixture
+def place(folder, elmo, predictor, tmp_path, monkeypatch):
+    """A folder to write to, with the models and the text in it; both models are loaded already."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "90")
+    for path in folder.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    load = Predictor.from_pretrained
+
+    def once(source, **settings):
+        return predictor if source in ("model", "run") else load(source, **settings)
+
+    monkeypatch.setattr("bilm.elmo.ELMo.from_pretrained", lambda source, **settings: elmo)
+    monkeypatch.setattr("bilm.prediction.Predictor.from_pretrained", once)
+
+
+NEIGHBOURS = ["neighbours", QUERY, "--model", "bare", "--text", "text.txt"]
+SENSES = ["senses", "cat", "--model", "bare", "--text", "text.txt"]
+
+
+def run(capsys, *arguments):
+    capsys.readouterr()
+    assert main(list(arguments)) == 0
+    return capsys.readouterr()
+
+
+def json_lines(text):
+    return [json.loads(line) for line in text.splitlines()]
+
+
+# bilm neighbours
+
+
+def test_neighbours_are_those_of_the_object(place, elmo, capsys):
+    printed = run(capsys, *NEIGHBOURS, "--format", "json", "--n", "4", "--seed", "3")
+    (found,) = json_lines(printed.out)
+    occurrences = Occurrences.encoded(elmo, sample_uses(lines_of_text(), ["cat"], seed=3))
+    query = Occurrences.of_query(elmo, QUERY)
+    assert (found["query"], found["word"], found["static"]) == (QUERY, "cat", None)
+    assert found["uses"] == len(occurrences)
+    assert [layer["layer"] for layer in found["layers"]] == [*range(elmo.n_layers)]
+    for number, layer in enumerate(found["layers"]):
+        expected = occurrences.neighbours(query, 4, number).same_word
+        assert len(expected) == 4 and layer["other_words"] == []
+        for context, (cosine, use) in zip(layer["same_word"], expected, strict=True):
+            assert context["sentence"] == list(occurrences.sentence(use))
+            assert context["position"] == occurrences.positions[use, 1]
+            assert context["cosine"] == pytest.approx(cosine, abs=1e-3)
+            assert " ".join(context["sentence"]) != "the cat sees 苹果"
+
+
+def test_both_columns_on_a_terminal(place, capsys):
+    out = run(capsys, *NEIGHBOURS, "--static", "vectors.txt", "--n", "3", "--layer", "top").out
+    lines = out.splitlines()
+    assert lines[0] == QUERY and lines[1] == ""
+    assert lines[2].startswith("static: vectors.txt   top layer: cat, ")
+    assert [line[:9].split() for line in lines[4:6]] == [["0.99", "dog"], ["0.71", "苹果"]]
+    # One word below the other, though some characters before it are two columns wide.
+    from rich.cells import cell_len
+
+    shown = [line for line in lines if "[cat]" in line][1:]
+    assert len(shown) == 3
+    assert len({cell_len(line[: line.index("[cat]")]) for line in shown}) == 1
+    assert max(map(cell_len, lines)) <= 90
+
+
+def test_other_words_and_several_queries(place, elmo, capsys):
+    arguments = ["neighbours", QUERY, "a [dog]", "--model", "bare", "--text", "text.txt"]
+    printed = run(capsys, *arguments, "--any_word", "--layer", "1", "--format", "json")
+    cat, dog = json_lines(printed.out)
+    assert (cat["word"], dog["word"]) == ("cat", "dog")
+    for found in (cat, dog):
+        (layer,) = found["layers"]
+        words = [c["sentence"][c["position"]].lower() for c in layer["other_words"]]
+        assert len(words) == 5 and found["word"] not in words
+        same = [c["sentence"][c["position"]].lower() for c in layer["same_word"]]
+        assert same == [found["word"]] * 5
+    alone = json_lines(run(capsys, *NEIGHBOURS, "--layer", "1", "--format", "json").out)[0]
+    assert alone["layers"][0]["same_word"] == cat["layers"][0]["same_word"]
+    text = run(capsys, *arguments, "--any_word", "--layer", "average").out
+    assert "\n\na [dog]\n" in text and "average of all layers: other words" in text
+
+
+def test_a_file_of_occurrences_replaces_the_text(place, elmo, capsys):
+    first = run(capsys, *NEIGHBOURS, "--occurrences", "cat.npz").out
+    assert Path("cat.npz").exists()
+    arguments = ["neighbours", QUERY, "--model", "bare", "--occurrences", "cat.npz"]
+    assert run(capsys, *arguments).out == first
+    assert input_error([*arguments[:1], "a [dog]", *arguments[2:]], capsys).endswith(
+        "cat.npz: there is no occurrence of 'dog'."
+    )
+    loaded = Occurrences.load("cat.npz")
+    other = Occurrences(loaded.sentences, loaded.positions, loaded.vectors, None, {"model": "x"})
+    other.save("other.npz")
+    assert input_error([*arguments[:-1], "other.npz"], capsys).endswith(
+        "other.npz: made with another model than bare."
+    )
+
+
+def test_a_file_of_an_interrupted_run_is_said_to_be_one(place, capsys):
+    run(capsys, *NEIGHBOURS, "--occurrences", "cat.npz")
+    whole = Occurrences.load("cat.npz")
+    whole.select(np.arange(9)).save("part.npz")
+    arguments = ["neighbours", QUERY, "--model", "bare", "--occurrences"]
+    said = f"part.npz has 9 of {len(whole)} occurrences: the command that was interrupted continues"
+    assert said in run(capsys, *arguments, "part.npz").err
+    assert "occurrences" not in run(capsys, *arguments, "cat.npz").err
+
+
+def test_a_word_that_occurs_once_or_not_at_all(place, capsys):
+    once = ["neighbours", "a [harbour]", *NEIGHBOURS[2:], "--layer", "0"]
+    printed = run(capsys, *once)
+    assert "'harbour' occurs once in the text: there is no use to compare with." in printed.err
+    assert "a [Harbour] once" in printed.out
+    (found,) = json_lines(run(capsys, *once, "--format", "json").out)
+    assert [context["cosine"] for context in found["layers"][0]["same_word"]] == [None]
+    missing = ["neighbours", "a [ship]", *NEIGHBOURS[2:]]
+    assert input_error(missing, capsys).endswith("'ship' does not occur in the text.")
+
+
+def test_a_word_without_a_static_vector(place, capsys):
+    arguments = ["neighbours", "a [house] [of", *NEIGHBOURS[2:], "--static", "vectors.txt"]
+    assert "0.99" not in run(capsys, *arguments).out.split("layer")[0]
+    arguments[1] = "a [tree]"
+    assert "'tree' is not in it" in run(capsys, *arguments).out
+    (found,) = json_lines(run(capsys, *arguments, "--format", "json").out)
+    assert found["static"] is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({1: "the cat"}, "'the cat': one token in brackets is expected"),
+        ({1: "[the] [cat]"}, "2 do."),
+        ({5: "nothing.txt"}, "No file matches 'nothing.txt'."),
+    ],
+)
+def test_queries_and_texts_that_are_wrong(place, capsys, changes, message):
+    arguments = [changes.get(k, argument) for k, argument in enumerate(NEIGHBOURS)]
+    assert message in input_error(arguments, capsys)
+
+
+def test_layers_that_there_are_not(place, capsys):
+    assert "number from 0 to" in input_error([*NEIGHBOURS, "--layer", "9"], capsys)
+    message = "a number from 0, top, average or all is expected, not 'first'"
+    assert message in usage_error([*NEIGHBOURS, "--layer", "first"], capsys)
+    arguments = ["neighbours", QUERY, "--model", "bare"]
+    assert "--text is needed, or --occurrences" in usage_error(arguments, capsys)
+
+
+# bilm senses
+
+
+def test_groups_as_text_and_json(place, capsys):
+    arguments = [*SENSES, "--groups", "2", "--lines", "3"]
+    lines = run(capsys, *arguments).out.splitlines()
+    (found,) = json_lines(run(capsys, *arguments, "--format", "json").out)
+    n = found["uses"]
+    assert lines[0] == f"cat: {n} uses, layer 1, 2 groups" and found["silhouettes"] == {}
+    sizes = [group["size"] for group in found["groups"]]
+    assert sum(sizes) == n and sizes == sorted(sizes, reverse=True)
+    assert f"group 1: {sizes[0]} uses, {sizes[0] / n:.0%}" in lines
+    for group in found["groups"]:
+        assert group["share"] == pytest.approx(group["size"] / n, abs=1e-4)
+        assert 1 <= len(group["lines"]) <= 3
+        cosines = [line["cosine"] for line in group["lines"]]
+        assert cosines == sorted(cosines, reverse=True)
+        for line in group["lines"]:
+            assert line["sentence"][line["position"]] == "cat"
+    assert sum("[cat]" in line for line in lines) == sum(len(g["lines"]) for g in found["groups"])
+    assert found["typical_words"] == "nearby" and "labels" not in found
+
+
+def test_the_number_of_groups_is_chosen(place, capsys):
+    (found,) = json_lines(run(capsys, *SENSES, "--format", "json").out)
+    values = {int(k): value for k, value in found["silhouettes"].items()}
+    assert list(values) == [2, 3, 4, 5, 6]
+    enough = [k for k in values if values[k] >= max(0.25, 0.9 * max(values.values()))]
+    assert len(found["groups"]) == min(enough, default=1)
+    (two,) = json_lines(run(capsys, *SENSES, "--max_groups", "2", "--format", "json").out)
+    assert list(two["silhouettes"]) == ["2"]
+    assert "silhouette by number of groups  2: " in run(capsys, *SENSES).out
+
+
+def test_typical_words_are_substitutes_where_the_model_has_them(place, capsys):
+    arguments = ["senses", "cat", "--text", "text.txt", "--groups", "2", "--format", "json"]
+    printed = run(capsys, *arguments, "--model", "model", "--n_words", "4")
+    (found,) = json_lines(printed.out)
+    assert found["typical_words"] == "substitutes"
+    for group in found["groups"]:
+        words = [word["word"] for word in group["words"]]
+        assert len(words) == 4 and set(words) <= set(WORDS) - {"cat"}
+        assert all(word["score"] < 0 for word in group["words"])
+    other = run(capsys, *arguments, "--model", "bare", "--substitutes_from", "run")
+    assert json_lines(other.out)[0]["typical_words"] == "substitutes"
+    near = run(capsys, *arguments, "--model", "bare")
+    assert "Typical words are those that stand near: bare: model.hdf5 holds no softmax" in near.err
+    none = json_lines(run(capsys, *arguments, "--model", "bare", "--n_words", "0").out)[0]
+    assert [group["words"] for group in none["groups"]] == [[], []]
+
+
+def test_several_words_and_forms(place, capsys):
+    arguments = ["senses", "cat+dog", "house", *SENSES[2:], "--format", "json"]
+    both, house = json_lines(run(capsys, *arguments).out)
+    assert (both["word"], house["word"]) == ("cat+dog", "house")
+    text = " ".join(lines_of_text()).split()
+    assert both["uses"] == text.count("cat") + text.count("dog")
+    assert house["uses"] == text.count("house")
+
+
+def test_a_word_that_occurs_once_is_one_group(place, capsys):
+    arguments = ["senses", "harbour", *SENSES[2:]]
+    assert run(capsys, *arguments).out.startswith("harbour: once, layer 1, 1 group\n")
+    assert input_error([*arguments, "--groups", "2"], capsys).endswith(
+        "--groups: 'harbour' has 1 use, too few for 2 groups."
+    )
+    missing = ["senses", "ship", *SENSES[2:]]
+    assert input_error(missing, capsys).endswith("'ship' does not occur in the text.")
+
+
+@pytest.fixture
+def labels(place):
+    """A file of labelled uses: what comes after the word decides."""
+    lines = []
+    for line in lines_of_text():
+        tokens = line.split()
+        for word in ("cat", "dog"):
+            if tokens.count(word) == 1 and tokens[-1] != word:
+                k = tokens.index(word)
+                label = "short" if len(tokens[k + 1]) < 4 else "long"
+                marked = " ".join([*tokens[:k], f"[{word}]", *tokens[k + 1 :]])
+                lines.append(f"{label}\t{marked}")
+    Path("uses.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return lines
+
+
+def test_fit_to_labels(labels, elmo, capsys):
+    arguments = ["senses", "cat", "--model", "bare", "--labels", "uses.tsv", "--groups", "3"]
+    (found,) = json_lines(run(capsys, *arguments, "--format", "json").out)
+    n = sum("[cat]" in line for line in labels)
+    assert found["uses"] == n
+    fit = found["labels"]
+    assert set(fit) == {"ari", "v_measure", "homogeneity", "completeness", "table"}
+    assert np.sum([*fit["table"].values()], axis=0).tolist() == [g["size"] for g in found["groups"]]
+    text = run(capsys, *arguments).out
+    assert f"fit to the labels: ARI {fit['ari']:.3f}, V-measure {fit['v_measure']:.3f}" in text
+    rows = [line.split() for line in text.splitlines()[-2:]]
+    assert {row[0]: list(map(int, row[1:])) for row in rows} == fit["table"]
+    each = json_lines(run(capsys, *arguments[:1], *arguments[2:], "--format", "json").out)
+    assert sorted(word["word"] for word in each) == ["cat", "dog"]
+
+
+def test_labels_that_are_kept_with_the_occurrences(labels, capsys):
+    first = run(capsys, "senses", "--model", "bare", "--labels", "uses.tsv",
+                "--occurrences", "uses.npz").out  # fmt: skip
+    assert run(capsys, "senses", "cat", "dog", "--occurrences", "uses.npz").out
+    again = run(capsys, "senses", *[line.split(":")[0] for line in first.splitlines()
+                if " uses, layer 1" in line], "--occurrences", "uses.npz").out  # fmt: skip
+    assert "ARI" in again and again.count("fit to the labels") == 2
+
+
+def test_the_groups_of_all_uses_are_written_as_labels(place, capsys):
+    run(capsys, *SENSES, "--groups", "2", "--out", "cat.tsv")
+    sample = read_labelled_uses("cat.tsv")
+    assert set(sample.labels) == {"cat.1", "cat.2"} and isinstance(sample, Sample)
+    (found,) = json_lines(
+        run(capsys, *SENSES[:4], "--labels", "cat.tsv", "--groups", "2", "--format", "json").out
+    )
+    assert found["labels"]["ari"] == pytest.approx(1)
+    error = input_error([*SENSES, "--out", "cat.tsv"], capsys)
+    assert error.endswith("cat.tsv would be overwritten: --force allows it.")
+    run(capsys, *SENSES, "--out", "cat.tsv", "--force")
+
+
+def test_flags_that_do_not_go_together(labels, capsys):
+    arguments = ["senses", "cat", "--model", "bare"]
+    both = [*arguments, "--labels", "uses.tsv", "--text", "text.txt"]
+    assert "--labels has the sentences: --text does not go with it" in usage_error(both, capsys)
+    assert "name a word, or --labels" in usage_error(["senses", "--model", "bare"], capsys)
+    missing = ["senses", "ship", "tree", "--model", "bare", "--labels", "uses.tsv"]
+    assert input_error(missing, capsys).endswith("uses.tsv: there is no use of 'ship', 'tree'.")
+    assert "from 0 to" in input_error([*SENSES, "--layer", "7"], capsys)
+    bare = [*SENSES, "--substitutes_from", "bare"]
+    assert "holds no softmax" in input_error(bare, capsys)

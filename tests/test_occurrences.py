@@ -1,0 +1,599 @@
+"""Occurrences of words: drawn from a text, encoded, kept in files, searched."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from bilm import ELMo, InputError
+from bilm.analysis import Occurrences, Sample, parse_query, read_labelled_uses, sample_uses
+from tests.small_models import write_small_model
+
+TEXT = [
+    "the bank of the river",
+    "a Bank lent money",
+    "",
+    "no money in the bank , no bank",
+    "spring came to the river bank",
+    "the spring of the watch",
+]
+WORDS = ["bank", "spring"]
+
+
+def uses(sample: Sample) -> list[tuple[str, str]]:
+    """(sentence, token) of each use."""
+    return [
+        (" ".join(sample.sentences[number]), sample.sentences[number][position])
+        for number, position in sample.positions
+    ]
+
+
+@pytest.fixture(scope="module")
+def elmo(tmp_path_factory):
+    made = write_small_model(tmp_path_factory.mktemp("model"), "as_published")
+    return ELMo.from_pretrained(made.files)
+
+
+@pytest.fixture(scope="module")
+def other_elmo(tmp_path_factory):
+    made = write_small_model(tmp_path_factory.mktemp("other"), "as_published", seed=8)
+    return ELMo.from_pretrained(made.files)
+
+
+@pytest.fixture
+def plane():
+    """Occurrences in a plane, whose directions can be read off; layer 1 is layer 0 turned round."""
+    sentences = [line.split() for line in ("a bank b", "c Bank d", "e bank f", "g shore h", "bank")]
+    positions = [(0, 1), (1, 1), (2, 1), (3, 1), (4, 0)]
+    # Their mean is (1, 1).
+    flat = np.array([(3, 1), (2, 2), (1, 3), (0, 0), (-1, -1)], np.float32)
+    vectors = np.stack([flat, -flat], axis=1)
+    return Occurrences(sentences, np.array(positions), vectors)
+
+
+# Queries
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens", "position"),
+    [
+        ("they [play] cards", ("they", "play", "cards"), 1),
+        ("[苹果]", ("苹果",), 0),
+        ("the bank by the [bank] .", ("the", "bank", "by", "the", "bank", "."), 4),
+        ("see [1 or [x]", ("see", "[1", "or", "x"), 3),
+        ("a [[] b", ("a", "[", "b"), 1),
+    ],
+)
+def test_the_marked_token_of_a_query(text, tokens, position):
+    assert parse_query(text) == (tokens, position)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("they play cards", "none does"),
+        ("", "none does"),
+        ("in [New York] now", "none does"),
+        ("they [play], mostly", "none does"),
+        ("[] is empty", "none does"),
+        ("[they] [play] cards", "2 do"),
+    ],
+)
+def test_a_query_without_one_marked_token(text, found):
+    message = (
+        f'{text!r}: one token in brackets is expected, as in "they [play] cards", with spaces '
+        f"around it; {found}."
+    )
+    with pytest.raises(InputError) as error:
+        parse_query(text)
+    assert str(error.value) == message
+
+
+# Drawing
+
+
+def test_all_uses_of_words_in_the_order_of_the_text():
+    sample = sample_uses(TEXT, WORDS)
+    assert uses(sample) == [
+        (TEXT[0], "bank"),
+        (TEXT[1], "Bank"),
+        (TEXT[3], "bank"),
+        (TEXT[3], "bank"),
+        (TEXT[4], "spring"),
+        (TEXT[4], "bank"),
+        (TEXT[5], "spring"),
+    ]
+    assert sample.positions.dtype == np.int64 and len(sample) == 7
+    assert sample.positions[2:4].tolist() == [[2, 4], [2, 7]]
+    assert sample.counts == {"bank": 5, "spring": 2}
+    assert len(sample.sentences) == 5 and sample.labels is None
+
+
+def test_case_is_told_apart_if_asked_for():
+    assert len(sample_uses(TEXT, ["BANK"])) == 5
+    assert len(sample_uses(TEXT, ["bank"], match_case=True)) == 4
+    assert uses(sample_uses(TEXT, ["Bank"], match_case=True)) == [(TEXT[1], "Bank")]
+
+
+def test_lists_of_tokens_are_drawn_from_as_lines_are():
+    lists = sample_uses([line.split() for line in TEXT], WORDS)
+    lines = sample_uses(TEXT, WORDS)
+    assert lists.sentences == lines.sentences
+    np.testing.assert_array_equal(lists.positions, lines.positions)
+
+
+def test_words_named_twice_are_drawn_once():
+    assert len(sample_uses(TEXT, ["bank", "Bank", "bank"])) == 5
+
+
+def test_all_words_without_numbers_and_marks():
+    sample = sample_uses(["In 1990 , he - a man - fell .", "x2 苹 b"], None)
+    assert [token for _, token in uses(sample)] == ["In", "he", "man", "fell", "苹"]
+    assert sample.counts == {"": 5}
+
+
+def test_each_use_is_as_likely_to_be_drawn():
+    """2,000 draws of 5 of 20 uses: each comes 500 times, give or take four deviations."""
+    lines = [f"{k} bank" for k in range(20)]
+    drawn = Counter(
+        int(sentence[0])
+        for seed in range(2000)
+        for sentence in sample_uses(lines, ["bank"], max_occurrences=5, seed=seed).sentences
+    )
+    assert len(drawn) == 20 and sum(drawn.values()) == 10_000
+    assert max(abs(count - 500) for count in drawn.values()) < 4 * np.sqrt(2000 * 0.25 * 0.75)
+
+
+def test_a_draw_depends_on_its_seed_and_word_alone():
+    lines = [f"{k} bank spring" for k in range(200)]
+
+    def of_bank(words, seed):
+        sample = sample_uses(lines, words, max_occurrences=10, seed=seed)
+        return [sentence for sentence, token in uses(sample) if token == "bank"]
+
+    alone = of_bank(["bank"], 0)
+    assert len(alone) == 10 and alone == of_bank(["bank"], 0)
+    assert alone == of_bank(["spring", "bank"], 0)
+    assert alone != of_bank(["bank"], 1)
+    of_spring = sample_uses(lines, ["spring"], max_occurrences=10, seed=0)
+    assert [sentence for sentence, _ in uses(of_spring)] != alone
+
+
+def test_progress_counts_sentences_and_tokens():
+    said = []
+    sample_uses(TEXT, WORDS, progress=lambda *counts: said.append(counts))
+    assert said == [(1, 5), (2, 9), (3, 9), (4, 17), (5, 23), (6, 28)]
+
+
+@pytest.mark.parametrize(
+    ("words", "settings", "message"),
+    [
+        (["bank", "teller"], {}, "'teller' does not occur in the text."),
+        (["Teller", "vault"], {}, "'teller', 'vault' does not occur in the text."),
+        ([], {}, "words: at least one word is expected."),
+        (
+            ["bank"],
+            {"max_occurrences": 0},
+            "max_occurrences: a whole number from 1 is expected, not 0.",
+        ),
+    ],
+)
+def test_words_that_cannot_be_drawn(words, settings, message):
+    with pytest.raises(InputError) as error:
+        sample_uses(TEXT, words, **settings)
+    assert str(error.value) == message
+
+
+def test_a_text_without_words():
+    with pytest.raises(InputError, match=r"^there are no words in the text\.$"):
+        sample_uses(["1 2", "", "- ."], None)
+
+
+MILLION = """
+import resource, sys
+from bilm.analysis import sample_uses
+
+def lines():
+    for k in range(int(sys.argv[1])):
+        yield f"sentence {k} has a bank and a spring and a word x{k % 1000} of its own {k * 7}"
+
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+sample = sample_uses(lines(), ["bank", "spring", "x7"], max_occurrences=500)
+print(len(sample), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.slow
+def test_a_million_sentences_take_no_more_memory_than_the_sample():
+    done = subprocess.run(
+        [sys.executable, "-c", MILLION, "1000000"], capture_output=True, text=True, check=True
+    )
+    n, kilobytes = map(int, done.stdout.split())
+    assert n == 1500
+    # kB on Linux, bytes on macOS.
+    assert kilobytes < 20_000 * (1024 if sys.platform == "darwin" else 1)
+
+
+# Labelled uses
+
+
+def test_labelled_uses(tmp_path):
+    path = tmp_path / "uses.tsv"
+    path.write_text("shore\tthe [bank] of it\n\nmoney\t a bank or [bank]\n", encoding="utf-8")
+    sample = read_labelled_uses(path)
+    assert sample.sentences == [("the", "bank", "of", "it"), ("a", "bank", "or", "bank")]
+    assert sample.positions.tolist() == [[0, 1], [1, 3]]
+    assert sample.labels == ["shore", "money"]
+
+
+@pytest.mark.parametrize(
+    ("line", "rule"),
+    [
+        ("the [bank]", "a label, a tab and a sentence with one [word] in brackets are expected"),
+        ("\tthe [bank]", "a label, a tab and a sentence"),
+        ("shore\tthe bank", "one token in brackets is expected"),
+        ("shore\t[the] [bank]", "2 do."),
+    ],
+)
+def test_a_line_that_is_no_labelled_use(tmp_path, line, rule):
+    path = tmp_path / "uses.tsv"
+    path.write_text(f"shore\tthe [bank]\n{line}\n", encoding="utf-8")
+    with pytest.raises(InputError) as error:
+        read_labelled_uses(path)
+    assert str(error.value).startswith(f"{path}, line 2: ") and rule in str(error.value)
+
+
+def test_a_file_without_labelled_uses(tmp_path):
+    path = tmp_path / "uses.tsv"
+    path.write_text("\n \n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"uses\.tsv: there is no labelled use of a word\.$"):
+        read_labelled_uses(path)
+    with pytest.raises(FileNotFoundError, match=r"nothing\.tsv"):
+        read_labelled_uses(tmp_path / "nothing.tsv")
+
+
+# Encoding
+
+
+def test_vectors_are_those_of_the_model(elmo):
+    sample = sample_uses(TEXT, WORDS)
+    occurrences = Occurrences.encoded(elmo, sample)
+    assert occurrences.vectors.dtype == np.float32
+    assert occurrences.vectors.shape == (7, elmo.n_layers, elmo.dim)
+    layers = elmo.encode([list(sentence) for sentence in sample.sentences], "all")
+    for vectors, (number, position) in zip(occurrences.vectors, sample.positions, strict=True):
+        np.testing.assert_allclose(vectors, layers[number][:, position], rtol=1e-5, atol=1e-6)
+    assert occurrences.n_layers == elmo.n_layers and len(occurrences) == 7
+    assert set(occurrences.about) == {"model", "sample", "n"} and occurrences.about["n"] == 7
+
+
+def test_of_a_query(elmo):
+    found = Occurrences.of_query(elmo, "the bank by the [bank]")
+    layers = elmo.encode(["the bank by the bank"], "all")[0]
+    np.testing.assert_allclose(found.vectors[0], layers[:, 4], rtol=1e-5, atol=1e-6)
+    assert found.word(0) == "bank" and found.in_context(0) == "the bank by the [bank]"
+
+
+def test_progress_of_encoding(elmo):
+    said = []
+    Occurrences.encoded(
+        elmo, sample_uses(TEXT, ["bank"]), progress=lambda *counts: said.append(counts)
+    )
+    assert said == [(1, 5), (2, 5), (4, 5), (5, 5)]
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, RuntimeError])
+def test_a_file_has_what_was_done_and_is_continued(elmo, tmp_path, stop):
+    sample, file = sample_uses(TEXT, WORDS), tmp_path / "uses.npz"
+    whole = Occurrences.encoded(elmo, sample)
+
+    def interrupt(done, total):
+        if done == 4:
+            raise stop
+
+    with pytest.raises(stop) as stopped:
+        Occurrences.encoded(elmo, sample, file=file, progress=interrupt)
+    if stop is KeyboardInterrupt:
+        assert str(stopped.value) == (
+            f"{file} has 4 of 7 occurrences; the same command continues from it."
+        )
+    part = Occurrences.load(file)
+    assert len(part) == 4 and part.about["n"] == 7
+    said = []
+    again = Occurrences.encoded(elmo, sample, file=file, progress=lambda *n: said.append(n))
+    assert said == [(6, 7), (7, 7)]
+    np.testing.assert_allclose(again.vectors, whole.vectors, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(again.vectors[:4], part.vectors)
+    said.clear()
+    read = Occurrences.encoded(elmo, sample, file=file, progress=lambda *n: said.append(n))
+    assert not said
+    np.testing.assert_array_equal(read.vectors, again.vectors)
+    np.testing.assert_array_equal(Occurrences.load(file).vectors, again.vectors)
+
+
+class Interrupted:
+    """A model that is interrupted before its first sentence is done."""
+
+    n_layers, dim = 2, 3
+
+    def fingerprint(self):
+        return "0"
+
+    def encode_iter(self, sentences, layers):
+        raise KeyboardInterrupt
+
+
+def test_nothing_is_written_if_nothing_was_done(tmp_path):
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        Occurrences.encoded(Interrupted(), sample_uses(TEXT, WORDS), file=tmp_path / "uses.npz")
+    assert not stopped.value.args and not list(tmp_path.iterdir())
+
+
+def test_a_file_of_another_model_or_sample_is_refused(elmo, other_elmo, tmp_path):
+    sample, file = sample_uses(TEXT, WORDS), tmp_path / "uses.npz"
+    Occurrences.encoded(elmo, sample, file=file)
+    before = file.read_bytes()
+    others = [
+        (other_elmo, sample),
+        (elmo, sample_uses(TEXT, ["bank"])),
+        (elmo, sample_uses([*TEXT[:5], "the spring of the clock"], WORDS)),
+        (elmo, replace(sample, labels=["x"] * 7)),
+    ]
+    message = (
+        f"{file}: made with another model, other words, or another sample of the text; name "
+        "another file, or remove it."
+    )
+    for model, of in others:
+        with pytest.raises(InputError) as error:
+            Occurrences.encoded(model, of, file=file)
+        assert str(error.value) == message
+    assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    "positions", [[], [(1, 0)], [(0, 3)], [(0, -1)], [(-1, 0)], [(2, 0), (0, 0)]]
+)
+def test_a_sample_whose_positions_are_wrong(elmo, positions):
+    sentences = [("the", "bank"), (), ("bank",)]
+    sample = Sample(sentences, np.array(positions, np.int64).reshape(-1, 2))
+    with pytest.raises(InputError) as error:
+        Occurrences.encoded(elmo, sample)
+    assert str(error.value) == (
+        "sample: positions (n, 2) of tokens within the sentences are expected, ascending."
+    )
+
+
+# Files
+
+
+@pytest.fixture
+def saved(plane, tmp_path):
+    """Occurrences with labels, and the path of their file."""
+    made = replace(plane, labels=["A", "B", "A", "水", ""], about={"model": "m", "n": 5})
+    path = tmp_path / "plane.npz"
+    made.save(path)
+    return made, path
+
+
+def test_what_is_saved_is_loaded(saved):
+    made, path = saved
+    read = Occurrences.load(path)
+    assert [tuple(s) for s in made.sentences] == list(read.sentences)
+    np.testing.assert_array_equal(read.positions, made.positions)
+    np.testing.assert_array_equal(read.vectors, made.vectors)
+    assert read.vectors.dtype == np.float32
+    assert read.labels == made.labels and read.about == made.about
+    replace(made, labels=None).save(path)
+    assert Occurrences.load(path).labels is None
+
+
+def write_changed(path, **changes):
+    """Write the file anew with other arrays; None leaves one out."""
+    with np.load(path) as arrays:
+        contents = dict(arrays)
+    for name, change in changes.items():
+        value = change(contents.get(name))
+        if value is None:
+            del contents[name]
+        else:
+            contents[name] = value
+    np.savez(path, **contents)
+
+
+def edited_text(**changes):
+    def edit(text):
+        values = json.loads(text.tobytes()) | changes
+        return np.frombuffer(json.dumps(values).encode(), np.uint8)
+
+    return edit
+
+
+BROKEN = {
+    "without vectors": ({"vectors": lambda v: None}, "positions, text, vectors are expected in it"),
+    "with something else": ({"more": lambda v: np.zeros(2)}, "are expected in it"),
+    "fewer vectors": ({"vectors": lambda v: v[:-1]}, "vectors: float32 (5, layers, dim)"),
+    "flat vectors": ({"vectors": lambda v: v[:, 0]}, "not (5, 2)"),
+    "double vectors": ({"vectors": lambda v: v.astype(float)}, "vectors: float32"),
+    "infinite vectors": (
+        {"vectors": lambda v: np.full_like(v, np.inf)},
+        "not all numbers are finite",
+    ),
+    "flat positions": ({"positions": lambda p: p[:, 0]}, "positions: integers (5, 2)"),
+    "float positions": ({"positions": lambda p: p * 1.0}, "positions: integers (5, 2)"),
+    "a number": ({"positions": lambda p: np.int64(3)}, ""),
+    "no such sentence": ({"positions": lambda p: p + np.array([9, 0])}, "no token 1 in sentence 9"),
+    "no such token": ({"positions": lambda p: p + np.array([0, 9])}, "no token 10 in sentence 0"),
+    "below zero": ({"positions": lambda p: -p}, "positions: there is no token"),
+    "pickled": ({"positions": lambda p: np.array([{}], object)}, ""),
+    "no JSON": ({"text": lambda t: t[:-5]}, ""),
+    "no UTF-8": ({"text": lambda t: np.array([255, 254], np.uint8)}, ""),
+    "a list": ({"text": lambda t: np.frombuffer(b"[1]", np.uint8)}, ""),
+    "no sentences": ({"text": lambda t: np.frombuffer(b"{}", np.uint8)}, "'sentences'"),
+    "a sentence of numbers": ({"text": edited_text(sentences=[[1, 2]] * 5)}, "lists of text"),
+    "sentences as a number": ({"text": edited_text(sentences=5)}, ""),
+    "too few labels": ({"text": edited_text(labels=["A"])}, "labels: 5 are expected, not 1"),
+    "a number for labels": ({"text": edited_text(labels=7)}, ""),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_file_whose_parts_do_not_fit(saved, kind):
+    _, path = saved
+    changes, said = BROKEN[kind]
+    write_changed(path, **changes)
+    with pytest.raises(InputError) as error:
+        Occurrences.load(path)
+    assert str(error.value).startswith(f"{path}: not a file of occurrences: ")
+    assert said in str(error.value)
+
+
+def array_file():
+    file = io.BytesIO()
+    np.save(file, np.zeros(3))
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"text\n", b"\x80\x04N.", array_file()])
+def test_a_file_of_another_kind(tmp_path, content):
+    path = tmp_path / "uses.npz"
+    path.write_bytes(content)
+    with pytest.raises(InputError) as error:
+        Occurrences.load(path)
+    assert str(error.value).startswith(f"{path}: not a file of occurrences: ")
+
+
+def test_a_damaged_file(saved):
+    """Cut off anywhere it is refused; with a byte changed it is refused, or loads as it was."""
+    made, path = saved
+    whole = path.read_bytes()
+    for end in range(0, len(whole), 37):
+        path.write_bytes(whole[:end])
+        with pytest.raises(InputError):
+            Occurrences.load(path)
+    draw = np.random.default_rng(0)
+    for place in draw.choice(len(whole), 150, replace=False):
+        damaged = bytearray(whole)
+        damaged[place] ^= 1 << int(draw.integers(8))
+        path.write_bytes(damaged)
+        try:
+            read = Occurrences.load(path)
+        except InputError:
+            continue
+        np.testing.assert_array_equal(read.vectors, made.vectors)
+        np.testing.assert_array_equal(read.positions, made.positions)
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"file of occurrences .*nothing\.npz.*not exist"):
+        Occurrences.load(tmp_path / "nothing.npz")
+    with pytest.raises(FileNotFoundError, match="is a folder"):
+        Occurrences.load(tmp_path)
+
+
+# What an object of them says
+
+
+def test_words_and_their_contexts(plane):
+    assert plane.words.tolist() == ["bank", "bank", "bank", "shore", "bank"]
+    assert plane.of("BANK").tolist() == [0, 1, 2, 4] and plane.of("shore").tolist() == [3]
+    assert not len(plane.of("river"))
+    assert plane.word(1) == "Bank" and plane.sentence(1) == ["c", "Bank", "d"]
+    assert plane.in_context(1) == "c [Bank] d" and plane.in_context(4) == "[bank]"
+    assert plane.in_context(1, 0) == "... [Bank] ..."
+
+
+def test_some_of_them(plane):
+    labelled = replace(plane, labels=list("ABCDE"))
+    for chosen in (np.array([3, 0]), np.array([True, False, False, True, False])):
+        some = labelled.select(chosen)
+        numbers = [3, 0] if chosen.dtype != bool else [0, 3]
+        assert [some.word(k) for k in range(2)] == [plane.word(k) for k in numbers]
+        assert some.labels == ["ABCDE"[k] for k in numbers]
+        np.testing.assert_array_equal(some.vectors, plane.vectors[numbers])
+    assert plane.select(np.array([2])).labels is None
+
+
+def test_layers(plane):
+    assert plane.n_layers == 2
+    np.testing.assert_array_equal(plane.layer(0), -plane.layer("top"))
+    np.testing.assert_array_equal(plane.layer(1), plane.layer("top"))
+    np.testing.assert_array_equal(plane.layer("average"), np.zeros((5, 2)))
+    assert [plane.layer_number(x) for x in (0, np.int64(1), "top", "average")] == [0, 1, 1, None]
+
+
+@pytest.mark.parametrize("layer", [2, -1, "bottom", True, 1.0, None])
+def test_no_such_layer(plane, layer):
+    with pytest.raises(InputError) as error:
+        plane.layer(layer)
+    assert str(error.value) == (
+        f"layer: 'top', 'average' or a number from 0 to 1 is expected, not {layer!r}."
+    )
+
+
+def test_directions_have_no_common_part(plane):
+    half = np.sqrt(0.5)
+    expected = [(1, 0), (half, half), (0, 1), (-half, -half), (-half, -half)]
+    np.testing.assert_allclose(plane.directions(0), expected, atol=1e-6)
+    np.testing.assert_allclose(plane.directions(), -np.array(expected), atol=1e-6)
+    np.testing.assert_allclose(
+        plane.directions_of(np.array([(1, 5), (1, 1)], np.float32), 0), [(0, 1), (0, 0)], atol=1e-6
+    )
+
+
+def test_neighbours_by_cosine(plane):
+    found = plane.neighbours(0, n=2, layer=0)
+    assert [number for _, number in found.same_word] == [1, 2]
+    np.testing.assert_allclose([c for c, _ in found.same_word], [np.sqrt(0.5), 0], atol=1e-6)
+    assert [number for _, number in found.other_words] == [3]
+    np.testing.assert_allclose(found.other_words[0][0], -np.sqrt(0.5), atol=1e-6)
+
+
+def test_neighbours_of_a_query_from_elsewhere(plane):
+    vectors = np.array([[(9, 1), (9, 1)]], np.float32)
+    query = Occurrences([("my", "Shore", "too")], np.array([(0, 1)]), vectors)
+    found = plane.neighbours(query, n=1, layer=0)
+    assert [number for _, number in found.same_word] == [3]
+    assert found.other_words == [(pytest.approx(1.0), 0)]
+    # Layer 1 is turned round, and its mean is (-1, -1): the query lies at (10, 2) from there.
+    found = plane.neighbours(query, n=1, layer=1)
+    assert found.other_words == [(pytest.approx(12 / np.sqrt(2 * 104)), 4)]
+    unknown = Occurrences([("harbour",)], np.array([(0, 0)]), vectors)
+    found = plane.neighbours(unknown, n=9, layer=0)
+    assert not found.same_word and len(found.other_words) == 5
+
+
+def test_neighbours_are_in_other_sentences_and_contexts():
+    lines = ["the bank and the bank", "the bank and so on", "see the bank and so", "my bank"]
+    sentences = [line.split() for line in [*lines, "my bank"]]
+    positions = np.array([(0, 1), (0, 4), (1, 1), (2, 2), (3, 1), (4, 1)])
+    vectors = np.random.default_rng(0).normal(size=(6, 1, 3)).astype(np.float32)
+    occurrences = Occurrences(sentences, positions, vectors)
+    # 1 is in the same sentence; 2 and 3 have the words beside them in common with it.
+    found = occurrences.neighbours(0, n=6)
+    assert len(found.same_word) == 1 and found.same_word[0][1] in (4, 5)
+    # A sentence that is in the text is not a neighbour of itself when it is typed.
+    query = Occurrences([("my", "bank")], np.array([(0, 1)]), vectors[:1])
+    found = occurrences.neighbours(query, n=6)
+    assert not {4, 5} & {number for _, number in found.same_word}
+
+
+def test_a_word_that_occurs_once(plane):
+    once = plane.select(plane.of("shore"))
+    assert len(once) == 1
+    np.testing.assert_array_equal(once.directions(), [[0, 0]])
+    assert once.neighbours(0) == ([], [])
+    assert once.contrasting_pair("shore") == (0, 0)
+
+
+def test_two_contexts_that_differ_most(plane):
+    first, second = plane.contrasting_pair("bank", 0)
+    assert {first, second} <= {0, 1, 2, 4} and first != second
+    with pytest.raises(KeyError, match="river"):
+        plane.contrasting_pair("river")

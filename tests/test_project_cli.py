@@ -1,0 +1,123 @@
+"""`bilm project`, run as a user runs it."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from bilm.analysis import Occurrences
+from bilm.cli import main
+from tests.command_line import input_error, usage_error
+from tests.hand_made import two_senses
+
+for module in ("altair", "sklearn", "vl_convert"):
+    pytest.importorskip(module)
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    """A folder with a file of occurrences."""
+    monkeypatch.chdir(tmp_path)
+    two_senses().save("bank.npz")
+    return tmp_path
+
+
+def test_a_picture_of_a_file_of_occurrences(place, capsys):
+    assert main(["project", "--occurrences", "bank.npz", "--out", "bank.svg"]) == 0
+    assert capsys.readouterr().out == "bank.svg\n"
+    svg = Path("bank.svg").read_text(encoding="utf-8")
+    assert "layer 2: " in svg and "river" in svg
+    error = input_error(["project", "--occurrences", "bank.npz", "--out", "bank.svg"], capsys)
+    assert "bank.svg would be overwritten: --force allows it." in error
+    arguments = ["project", "Bank", "--occurrences", "bank.npz", "--out", "bank.svg", "--force",
+                 "--method", "tsne", "--perplexity", "3", "--layer", "1", "--title", "Banks",
+                 "--colour", "word"]  # fmt: skip
+    assert main(arguments) == 0
+    svg = Path("bank.svg").read_text(encoding="utf-8")
+    assert "t-SNE with perplexity 3:" in svg and ">Banks<" in svg and "layer 1" in svg
+    assert "layer 2" not in svg and "river" not in svg
+
+
+def test_a_folder_for_the_projector(place, capsys):
+    arguments = ["project", "--occurrences", "bank.npz", "--out", "vectors/"]
+    assert main([*arguments, "--layer", "top"]) == 0
+    assert capsys.readouterr().out == "vectors/\n"
+    names = {"layer-2.tsv", "metadata.tsv", "projector_config.pbtxt"}
+    assert {path.name for path in Path("vectors").iterdir()} == names
+    assert "vectors/ would be overwritten: --force" in input_error(arguments, capsys)
+    assert main([*arguments, "--force"]) == 0
+    assert Path("vectors/layer-0.tsv").exists()
+
+
+def test_words_of_a_text_with_a_model(place, capsys, trained):
+    assert main(["dump", "--save_dir", trained[1], "--model_dir", "elmo"]) == 0
+    Path("text.txt").write_text("the cat sees a dog\na dog sees the cat\n" * 3, encoding="utf-8")
+    arguments = ["project", "cat", "dog", "--model", "elmo", "--text", "text.txt",
+                 "--occurrences", "kept.npz", "--max_occurrences", "4"]  # fmt: skip
+    assert main([*arguments, "--out", "animals.html"]) == 0
+    assert len(Occurrences.load("kept.npz")) == 8
+    page = Path("animals.html").read_text(encoding="utf-8")
+    assert "<title>cat, dog</title>" in page or "<title>dog, cat</title>" in page
+    Path("uses.tsv").write_text(
+        "x\tthe [cat] sees\nx\ta [cat] sees\ny\tsees the [dog]\n", encoding="utf-8"
+    )
+    labelled = ["project", "--labels", "uses.tsv", "--model", "elmo"]
+    assert main([*labelled, "--out", "uses.svg"]) == 0
+    svg = Path("uses.svg").read_text(encoding="utf-8")
+    assert ">x<" in svg and ">y<" in svg
+    few = ["project", "cat", *arguments[3:7], "--max_occurrences", "1", "--out", "few.svg"]
+    assert "at least 3 occurrences; there is 1" in input_error(few, capsys)
+
+
+def test_a_large_page_is_said_to_be_slow(place, capsys, monkeypatch):
+    monkeypatch.setattr("bilm.analysis.LARGE_PAGE", 500_000)
+    assert main(["project", "--occurrences", "bank.npz", "--out", "bank.html"]) == 0
+    error = capsys.readouterr().err
+    assert "bank.html: 1 MB, with which browsers are slow: --max_occurrences makes it" in error
+
+
+def test_ctrl_c_says_what_is_kept(place, capsys, monkeypatch):
+    def interrupted(*arguments, **settings):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("bilm.analysis.project", interrupted)
+    assert main(["project", "--occurrences", "bank.npz", "--out", "bank.svg"]) == 130
+    error = capsys.readouterr().err
+    assert "interrupted. bank.npz has the vectors: the same command goes on from there" in error
+    assert not Path("bank.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--out", "bank.pdf"], "bank.pdf: a file name that ends in .html, .png, .svg is expected"),
+        (["--out", "none/bank.svg"], "The folder 'none' to write into does not exist"),
+        (["--out", "x.svg", "--layer", "7"], "a number from 0 to 2 is expected, not 7"),
+        (["--out", "x.svg", "--layer", "first"], "a number from 0 to 2 is expected, not 'first'"),
+        (["--out", "x/", "--layer", "average"], "layer: 'top' or a number from 0 to 2 is expected"),
+        (["--out", "x.svg", "--method", "tsne", "--perplexity", "9"], "perplexity: 9 does not fit"),
+        (["water", "--out", "x.svg"], "bank.npz: there is no occurrence of 'water'"),
+        (["--out", "x.svg", "--title", "\U000f0f8e"], "which would be drawn as boxes"),
+    ],
+)
+def test_what_cannot_be_drawn(place, capsys, flags, message):
+    assert message in input_error(["project", "--occurrences", "bank.npz", *flags], capsys)
+    assert sorted(path.name for path in place.iterdir()) == ["bank.npz"]
+
+
+def test_usage(place, capsys):
+    out = ["--out", "x.svg"]
+    assert "name at least one WORD" in usage_error(["project", *out], capsys)
+    assert "name at least one WORD" in usage_error(["project", "--text", "t", *out], capsys)
+    wrong = ["project", "--occurrences", "bank.npz", "--perplexity", "3", *out]
+    assert "--perplexity goes with --method tsne" in usage_error(wrong, capsys)
+    wrong = ["project", "bank", "--labels", "uses.tsv", *out]
+    assert "--labels has the sentences and the words" in usage_error(wrong, capsys)
+
+
+def test_packages_that_are_missing_are_named_before_the_work(place, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "altair", None)
+    error = input_error(["project", "bank", "--text", "none", "--out", "x.svg"], capsys)
+    assert "bilm project needs the package altair" in error

@@ -1,0 +1,147 @@
+"""Occurrences in two dimensions, and their neighbours in all of them."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import threadpoolctl
+
+from bilm import InputError
+from bilm.analysis import Occurrences, nearest, project
+from tests.hand_made import two_senses
+
+pytest.importorskip("sklearn")
+
+
+def distances(points):
+    return np.linalg.norm(points[:, None] - points[None], axis=2)
+
+
+def random_occurrences(n, dim=5, layers=2, seed=0):
+    vectors = np.random.default_rng(seed).normal(size=(n, layers, dim)).astype(np.float32)
+    sentences = [(f"a{k}", "word", f"b{k}") for k in range(n)]
+    return Occurrences(sentences, np.array([(k, 1) for k in range(n)]), vectors)
+
+
+def test_pca_is_the_singular_value_decomposition_of_the_directions():
+    occurrences = random_occurrences(40)
+    found = project(occurrences)
+    assert found.method == "pca" and found.layers == [0, 1] and found.perplexity is None
+    assert found.points.shape == (40, 2, 2) and found.points.dtype == np.float32
+    for layer in (0, 1):
+        directions = occurrences.directions(layer)
+        centred = directions - directions.mean(axis=0)
+        u, s, _ = np.linalg.svd(centred, full_matrices=False)
+        expected = u[:, :2] * s[:2]
+        signs = np.sign((found.points[:, layer] * expected).sum(axis=0))
+        np.testing.assert_allclose(found.points[:, layer] * signs, expected, atol=1e-5)
+        np.testing.assert_allclose(found.variance[layer], (s**2 / (s**2).sum())[:2], rtol=1e-4)
+
+
+def test_a_layer_of_equal_vectors_is_one_point():
+    found = project(two_senses())
+    assert found.n_distinct == [1, 16, 16]
+    assert not found.points[:, 0].any() and not found.variance[0].any()
+    # Two senses on two sides: nearly all of the variance is in one direction.
+    assert found.variance[1, 0] > 0.95
+    x = found.points[:, 1, 0]
+    assert min(x[:8].min(), x[8:].min()) < 0 < max(x[:8].max(), x[8:].max())
+    assert (np.sign(x[:8]) == np.sign(x[0])).all() and (np.sign(x[8:]) == -np.sign(x[0])).all()
+
+
+def test_rounding_errors_are_no_directions():
+    occurrences = two_senses()
+    noise = 1e-7 * np.random.default_rng(0).normal(size=(16, 6))
+    occurrences.vectors[:, 0] += noise.astype(np.float32)
+    assert project(occurrences, layers=[0]).n_distinct == [1]
+
+
+def test_tsne_keeps_groups_apart_and_follows_its_seed():
+    occurrences = two_senses()
+    found = project(occurrences, "tsne", layers=["top", 1], seed=1)
+    assert found.layers == [2, 1] and found.variance is None and found.perplexity == 5
+    again = project(occurrences, "tsne", layers=[2, 1], seed=1)
+    np.testing.assert_array_equal(found.points, again.points)
+    between = distances(found.points[:, 1])
+    np.fill_diagonal(between, np.inf)
+    assert (between.argmin(axis=1) // 8 == np.arange(16) // 8).all()
+
+
+def test_tsne_puts_equal_vectors_in_one_place():
+    occurrences = random_occurrences(30, layers=1)
+    occurrences.vectors[10:20] = occurrences.vectors[:10]
+    occurrences.vectors[20:] = occurrences.vectors[:10]
+    found = project(occurrences, "tsne", perplexity=9)
+    assert found.n_distinct == [10] and found.perplexity == 9
+    np.testing.assert_array_equal(found.points[:10], found.points[10:20])
+    assert len(np.unique(found.points[:, 0], axis=0)) == 10
+
+
+def test_threads_are_bounded_while_it_works():
+    seen = []
+    occurrences = two_senses()
+    project(
+        occurrences,
+        progress=lambda done, total: seen.append(
+            (done, total, {pool["num_threads"] for pool in threadpoolctl.threadpool_info()})
+        ),
+    )
+    assert [(done, total) for done, total, _ in seen] == [(1, 3), (2, 3), (3, 3)]
+    assert all(threads == {1} for _, _, threads in seen)
+
+
+@pytest.mark.parametrize(
+    ("n", "settings", "message"),
+    [
+        (8, {"method": "umap"}, "method: 'pca' or 'tsne' is expected, not 'umap'"),
+        (2, {}, "A picture needs at least 3 occurrences; there are 2"),
+        (1, {}, "A picture needs at least 3 occurrences; there is 1"),
+        (16, {"method": "tsne", "perplexity": 5.5}, "perplexity: 5.5 does not fit 16 occurrences"),
+        (16, {"method": "tsne", "perplexity": 0}, "at most a third of the others, 5, is expected"),
+        (8, {"layers": [3]}, "layer: 'top', 'average' or a number from 0 to 2 is expected, not 3"),
+        (8, {"layers": ["average"]}, "layers: numbers of layers or 'top' are expected"),
+        (8, {"layers": []}, r"layers: numbers of layers or 'top' are expected, not \[\]"),
+    ],
+)
+def test_what_cannot_be_projected(n, settings, message):
+    with pytest.raises(InputError, match=message):
+        project(two_senses().select(np.arange(n)), **settings)
+
+
+def test_scikit_learn_that_is_missing_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "sklearn.decomposition", None)
+    with pytest.raises(InputError, match="bilm project needs the package scikit-learn: `pip inst"):
+        project(two_senses())
+
+
+def test_nearest_are_those_of_all_dimensions():
+    occurrences = random_occurrences(50, dim=20)
+    numbers, cosines = nearest(occurrences, 1, 4)
+    directions = occurrences.directions(1)
+    all_cosines = directions @ directions.T
+    np.fill_diagonal(all_cosines, -2)
+    np.testing.assert_array_equal(numbers, np.argsort(-all_cosines, axis=1)[:, :4])
+    np.testing.assert_allclose(cosines, np.take_along_axis(all_cosines, numbers, 1), rtol=1e-6)
+
+
+def test_nearest_leaves_out_the_own_sentence_and_repeated_contexts():
+    occurrences = random_occurrences(6, layers=1)
+    vectors = np.eye(6, dtype=np.float32)[[0, 0, 0, 0, 1, 2]][:, None]
+    sentences = [
+        ("a", "word", "b", "word", "c"),
+        ("a", "word", "b", "x"),
+        ("d", "word", "e"),
+        ("f",),
+    ]
+    positions = np.array([(0, 1), (0, 3), (1, 1), (2, 1), (2, 0), (3, 0)])
+    occurrences = replace(occurrences, sentences=sentences, positions=positions, vectors=vectors)
+    numbers, cosines = nearest(occurrences, n=3)
+    # Not number 1, of the same sentence, nor 2, of the same context "a word b".
+    assert numbers[0, 0] == 3 and set(numbers[0, 1:]) == {4, 5}
+    assert cosines[0, 0] == pytest.approx(1)
+    few, missing = nearest(occurrences.select(np.array([0, 1, 3])), n=2)
+    np.testing.assert_array_equal(few, [[2, -1], [2, -1], [0, 1]])
+    assert np.isnan(missing[0, 1])
