@@ -85,7 +85,7 @@ def test_ctrl_c_says_what_is_kept(place, capsys, monkeypatch):
     monkeypatch.setattr("bilm.analysis.project", interrupted)
     assert main(["project", "--occurrences", "bank.npz", "--out", "bank.svg"]) == 130
     error = capsys.readouterr().err
-    assert "interrupted. bank.npz has the vectors: the same command goes on from there" in error
+    assert "interrupted. bank.npz has the vectors: the same command continues from it" in error
     assert not Path("bank.svg").exists()
 
 
