@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 _MAX_TOKENS = 3_000_000
 _HELDOUT_SHARE = 0.03
 _MAX_HELDOUT_TOKENS = 50_000
+_LEAST_USES = 10  # of a word of --words
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
     for module in ("altair", "vl_convert", "sklearn"):
         import_extra(module, "bilm demo")
     text = _read_text(args)
+    words_to_show = _words_to_show(args, text)
     note("loading TensorFlow ...")
     import_tensorflow()
     from bilm.demo.job import DemoFiles, write_text
@@ -73,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     print(f"vocabulary {len(words):>9,} words")
     _train(args, files)
     _measure(files, text, words)
-    _show_senses(args, files, text)
+    _show_senses(files, text, words_to_show)
     print(f"\nAll files are in {args.out}; `bilm train --help` tells how to train your own.")
     return 0
 
@@ -127,7 +129,23 @@ def _measure(files: DemoFiles, text: SplitText, words: list[str]) -> None:
     print(f"both                    {float(perplexity):8.1f}")
 
 
-def _show_senses(args: argparse.Namespace, files: DemoFiles, text: SplitText) -> None:
+def _words_to_show(args: argparse.Namespace, text: SplitText) -> list[str] | None:
+    """The words of --words that occur often enough; None if it is not given."""
+    if args.words is None:
+        return None
+    from bilm.demo.senses import count_uses
+
+    counts = count_uses(text.heldout + text.training, args.words)
+    for word, count in counts.items():
+        if count < _LEAST_USES:
+            note(f"{word!r} occurs {count} times in the text; {_LEAST_USES} are needed to show it.")
+    words = [word for word, count in counts.items() if count >= _LEAST_USES]
+    if not words:
+        raise InputError(f"--words: none of them occurs {_LEAST_USES} times in the text.")
+    return words
+
+
+def _show_senses(files: DemoFiles, text: SplitText, words: list[str] | None) -> None:
     from bilm.analysis.pictures import write_picture
     from bilm.analysis.projection import project
     from bilm.demo.job import load_model
@@ -139,7 +157,7 @@ def _show_senses(args: argparse.Namespace, files: DemoFiles, text: SplitText) ->
         found = find_two_senses(
             elmo,
             sentences,
-            args.words,
+            words,
             progress=lambda done, total: display.update("encoding", done, total, "occurrences"),
         )
         static = static_vectors(elmo, sentences)
@@ -150,7 +168,8 @@ def _show_senses(args: argparse.Namespace, files: DemoFiles, text: SplitText) ->
             print(f"  one vector for all its uses, nearest words: {nearest}")
         for group, size in enumerate(senses.groups.sizes):
             share = size / len(senses.occurrences)
-            print(f"  group {group + 1}, {share:.0%}; near it: {', '.join(senses.words_nearby(group))}")
+            nearby = ", ".join(senses.words_nearby(group))
+            print(f"  group {group + 1}, {share:.0%}; words nearby: {nearby}")
             for line in senses.lines(group):
                 print(f"    {line}")
     uses = all_uses(found)

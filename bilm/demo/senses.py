@@ -22,6 +22,7 @@ from bilm.elmo import ELMo
 from bilm.errors import InputError
 
 LAYER = 1
+_N_WORDS = 3
 _CANDIDATES = 150
 _USES = 150  # of each word
 _LEAST_USES = 30
@@ -65,21 +66,19 @@ def find_two_senses(
     elmo: ELMo,
     sentences: Sequence[Sentence],
     words: Iterable[str] | None = None,
-    n: int = 3,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[TwoSenses]:
-    """The `n` words whose uses fall most clearly into two groups, the clearest first.
+    """The words whose uses fall most clearly into two groups, the clearest first.
 
     Args:
-        words: those to look at; None takes ordinary ones of the text. Of words that are named, all
-            are taken that occur ten times.
+        words: those to look at, all of which are taken; None takes three ordinary ones of the
+            text.
         progress: called with occurrences encoded, and all of them.
 
     Raises:
-        InputError: no word occurs often enough; or a word that is named does not occur.
+        InputError: no word of the text occurs often enough, or one that is named does not occur.
     """
     candidates = list(words) if words is not None else ordinary_words(sentences, _CANDIDATES)
-    least = _LEAST_USES if words is None else 10
     if not candidates:
         raise InputError("the text has no words that could be shown in context.")
     sample = sample_uses(sentences, candidates, max_occurrences=_USES)
@@ -87,7 +86,7 @@ def find_two_senses(
     found = []
     for word, count in sample.counts.items():
         own = occurrences.select(occurrences.of(word))
-        if len(own) < least:
+        if words is None and len(own) < _LEAST_USES:
             continue
         tried = group_uses(own, layer=LAYER, max_groups=2)
         groups = tried if len(tried) == 2 else group_uses(own, layer=LAYER, n_groups=2)
@@ -95,8 +94,19 @@ def find_two_senses(
         if words is not None or min(groups.sizes) >= _LEAST_SHARE * len(own):
             found.append(TwoSenses(word, own, groups, count))
     if not found:
-        raise InputError(f"no word of the text occurs {least} times, as it needs to be shown.")
-    return sorted(found, key=lambda senses: -senses.silhouette)[:n]
+        raise InputError(f"no word of the text has two groups of {_LEAST_USES} uses or more.")
+    found.sort(key=lambda senses: -senses.silhouette)
+    return found if words is not None else found[:_N_WORDS]
+
+
+def count_uses(sentences: Iterable[Sentence], words: Iterable[str]) -> dict[str, int]:
+    """How often words occur, however they are capitalised."""
+    counts = {word.lower(): 0 for word in words}
+    for sentence in sentences:
+        for token in map(str.lower, sentence):
+            if token in counts:
+                counts[token] += 1
+    return counts
 
 
 def static_vectors(elmo: ELMo, sentences: Sequence[Sentence]) -> StaticVectors:
