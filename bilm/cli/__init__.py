@@ -21,7 +21,7 @@ from bilm.errors import InputError, TrainingError
 
 VERBS = (
     "shard", "vocab", "train", "restart", "test", "plot", "dump", "info", "embed", "export",
-    "score", "substitutes", "static", "convert", "demo",
+    "score", "substitutes", "static", "probe", "convert", "demo",
 )  # fmt: skip
 
 
