@@ -46,13 +46,14 @@ class ProbeSettings:
         sizes: sentences of the training text that are drawn; None is all of them.
         seeds: each draws other sentences, other labels of the control task, another order.
         control: measure the control task too, which takes as long as the task.
-        least_steps: steps in which each probe is fitted, at least; see `SoftmaxProbe`.
+        least_steps: steps in which each probe is fitted, at least; None is as many as
+            `SoftmaxProbe` has.
     """
 
     sizes: Sequence[int | None] = (None,)
     seeds: Sequence[int] = (0, 1, 2)
     control: bool = True
-    least_steps: int = 1000
+    least_steps: int | None = None
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ class _Job:
         train: Occurrences,
         test: Occurrences,
         static: WordVectors | None,
-        least_steps: int,
+        least_steps: int | None,
     ) -> None:
         self._least_steps = least_steps
         self._texts = train, test

@@ -48,11 +48,11 @@ class SoftmaxProbe:
     Args:
         shape: of a row: (dim,) or (layers, dim).
         n_labels: labels that it tells apart.
-        least_steps: steps of fitting that are made even of few rows.
+        least_steps: steps of fitting that are made even of few rows; None is LEAST_STEPS.
     """
 
     def __init__(
-        self, shape: tuple[int, ...], n_labels: int, least_steps: int = LEAST_STEPS
+        self, shape: tuple[int, ...], n_labels: int, least_steps: int | None = None
     ) -> None:
         self._least_steps = least_steps
         self.mix = ScalarMix(shape[0]) if len(shape) == 2 else None
@@ -140,9 +140,9 @@ class SoftmaxProbe:
         return tf.argmax(self._logits(rows), axis=-1)
 
 
-def n_steps(n_rows: int, least_steps: int = LEAST_STEPS) -> int:
+def n_steps(n_rows: int, least_steps: int | None = None) -> int:
     """Steps in which a probe is fitted to so many rows: ten epochs, but no fewer than asked."""
-    return max(least_steps, _EPOCHS * n_rows // _BATCH)
+    return max(LEAST_STEPS if least_steps is None else least_steps, _EPOCHS * n_rows // _BATCH)
 
 
 def _rate(done: float) -> float:

@@ -173,7 +173,7 @@ def with_static(
         for token in occurrences.sentences[number]:
             types.setdefault(token, len(types))
     table = static_table(static, list(types))
-    has_vector = table.any(axis=1)
+    has_vector: np.ndarray = np.any(table, axis=1)
     vectors = np.zeros((len(occurrences), 1, static.dim), np.float32)
     for k in range(len(occurrences)):
         chosen = np.array([types[token] for token in _around(occurrences, k, window)], np.int64)
