@@ -19,7 +19,7 @@ NOUNS = {"cat", "dog", "bird"}
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("probe")
     (folder / "elmo").mkdir()
-    write_small_model(folder / "elmo", "characters")
+    write_small_model(folder / "elmo", "as_published")
     tagged = [
         "".join(f"{word}\t{'NOUN' if word in NOUNS else 'OTHER'}\n" for word in line.split())
         for line in SENTENCES

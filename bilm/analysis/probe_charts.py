@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from bilm.analysis.probing import ProbeCell, mix_weights, summarised
+from bilm.analysis.probing import MAJORITY, ProbeCell, mix_weights, summarised
 from bilm.analysis.word_sense import SenseRow
 from bilm.errors import InputError
 from bilm.extras import import_extra
@@ -81,6 +81,8 @@ def sense_chart(rows: Sequence[SenseRow]) -> Any:
 
 
 def _accuracy_chart(altair: Any, cells: Sequence[ProbeCell], n_sentences: int) -> Any:
+    # The most frequent label is so far below the rest that these would look alike.
+    cells = [cell for cell in cells if cell.representation != MAJORITY] or cells
     names = list(dict.fromkeys(cell.representation for cell in cells))
     values = [
         {
@@ -102,7 +104,7 @@ def _accuracy_chart(altair: Any, cells: Sequence[ProbeCell], n_sentences: int) -
     else:
         x = altair.X(
             "sentences:Q",
-            scale=altair.Scale(type="log"),
+            scale=altair.Scale(type="log", nice=False),
             axis=altair.Axis(values=sorted(sizes), format=","),
             title="training sentences",
         )
@@ -131,7 +133,7 @@ def _weights_chart(altair: Any, cells: Sequence[ProbeCell], n_sentences: int) ->
                 }
             )
     base = altair.Chart(altair.Data(values=values), width=_WIDTH // 2, height=_HEIGHT)
-    x = altair.X("layer:N", title=None)
+    x = altair.X("layer:N", title=None, axis=altair.Axis(labelAngle=0))
     offset = altair.XOffset("sentences:N", sort=sizes)
     axis = altair.Axis(title="weight in the mix")
     bars = base.mark_bar().encode(
