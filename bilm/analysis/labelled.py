@@ -13,7 +13,7 @@ Three forms are told apart by the first line that is neither empty nor a comment
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -161,7 +161,8 @@ def limited(sample: Sample, max_tokens: int, seed: int = 0) -> Sample:
     if len(sample) <= max_tokens:
         return sample
     counts = np.bincount(sample.positions[:, 0], minlength=len(sample.sentences))
-    order = np.random.default_rng(seed).permutation(len(sample.sentences))
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(sample.sentences))
     n_kept = max(1, int(np.searchsorted(np.cumsum(counts[order]), max_tokens, "right")))
     kept = np.sort(order[:n_kept])
     rows = np.flatnonzero(np.isin(sample.positions[:, 0], kept))
@@ -225,7 +226,7 @@ def _features(value: str, where: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _no_label(path: PathLike, column: str, place: int | None, features: Iterator | set) -> str:
+def _no_label(path: PathLike, column: str, place: int | None, features: set[str]) -> str:
     if place is not None:
         return f"{path}: no token has a label in the column {column.upper()}."
     there = ", ".join(sorted(features)) or "none"

@@ -231,15 +231,15 @@ class _Job:
         positions = self._texts[0].positions
         if size is None:
             return np.arange(len(positions))
-        order = np.random.default_rng((seed, 0)).permutation(self._sentences)
+        rng = np.random.default_rng((seed, 0))
+        order = rng.permutation(self._sentences)
         return np.flatnonzero(np.isin(positions[:, 0], order[:size]))
 
     def _control_labels(self, seed: int) -> _Labels:
         """A label for each word, drawn with the frequencies that the labels have."""
         counts = np.bincount(self._labels.train, minlength=self._n_labels)
-        of_word = np.random.default_rng((seed, 1)).choice(
-            self._n_labels, len(self._types), p=counts / counts.sum()
-        )
+        rng = np.random.default_rng((seed, 1))
+        of_word = rng.choice(self._n_labels, len(self._types), p=counts / counts.sum())
         return _Labels(of_word[self._words.train], of_word[self._words.test])
 
     def _most_frequent(self, rows: np.ndarray, by_word: bool) -> np.ndarray:
