@@ -44,6 +44,7 @@ def command(folder, *more, train="train.tsv", test="test.tsv"):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_table_a_file_and_a_picture(folder, tmp_path, capsys, monkeypatch):
     """Stopped after some cells, it goes on with the others."""
     out, picture = str(tmp_path / "result.json"), str(tmp_path / "result.svg")
