@@ -1,16 +1,21 @@
 """Looking at vectors: what a word means where it stands, searched, grouped, drawn and measured."""
 
+from bilm.analysis.geometry import LayerGeometry, measure_layers
+from bilm.analysis.labelled import limited, read_labelled
 from bilm.analysis.nearest import Context, LayerContexts, nearest_contexts
 from bilm.analysis.occurrences import (
     Occurrences,
     Sample,
     parse_query,
     read_labelled_uses,
+    sample_sentences,
     sample_uses,
 )
 from bilm.analysis.pictures import LARGE_PAGE, draw, picture_ending, write_picture
-from bilm.analysis.projection import Projection, nearest, project
+from bilm.analysis.probing import ProbeCell, ProbeSettings, probe
+from bilm.analysis.projection import Projection, project
 from bilm.analysis.projector import write_projector
+from bilm.analysis.report import Report, make_report
 from bilm.analysis.senses import (
     Fit,
     Groups,
@@ -20,7 +25,16 @@ from bilm.analysis.senses import (
     substitute_words,
     typical_uses,
 )
-from bilm.analysis.static import StaticVectors
+from bilm.analysis.static import StaticVectors, train_word2vec
+from bilm.analysis.word_sense import (
+    SenseResult,
+    SenseRow,
+    SenseSettings,
+    first_sense,
+    nearest_sense,
+    sense_table,
+    with_static,
+)
 
 __all__ = [
     "LARGE_PAGE",
@@ -28,23 +42,40 @@ __all__ = [
     "Fit",
     "Groups",
     "LayerContexts",
+    "LayerGeometry",
     "Occurrences",
+    "ProbeCell",
+    "ProbeSettings",
     "Projection",
+    "Report",
     "Sample",
+    "SenseResult",
+    "SenseRow",
+    "SenseSettings",
     "StaticVectors",
     "draw",
+    "first_sense",
     "fit_to_labels",
     "group_uses",
+    "limited",
+    "make_report",
+    "measure_layers",
     "nearby_words",
-    "nearest",
     "nearest_contexts",
+    "nearest_sense",
     "parse_query",
     "picture_ending",
+    "probe",
     "project",
+    "read_labelled",
     "read_labelled_uses",
+    "sample_sentences",
     "sample_uses",
+    "sense_table",
     "substitute_words",
+    "train_word2vec",
     "typical_uses",
+    "with_static",
     "write_picture",
     "write_projector",
 ]

@@ -45,8 +45,8 @@ class Sample:
 
     Attributes:
         sentences: the sentences that hold them, in the order of the text.
-        positions: int64 (n, 2): the number of the sentence, and the position of the token in it,
-            both from 0; ascending.
+        positions: int64 (n, 2): the number of the sentence, ascending, and the position of the
+            token in it, both from 0.
         labels: a label for each use, such as its sense; None without labels.
         counts: how often each word that was asked for occurs in the whole text, by the word as it
             is compared; under "" the number of all words, where none was asked for.
@@ -209,6 +209,8 @@ class _Reservoir:
 def read_labelled_uses(path: PathLike) -> Sample:
     """Uses of words with a label each: `label TAB sentence with one [word] in brackets` a line.
 
+    Lines of the same sentence that follow each other are uses within one sentence.
+
     Raises:
         FileNotFoundError, InputError: there is no such file, or a line is not of this form.
     """
@@ -227,8 +229,10 @@ def read_labelled_uses(path: PathLike) -> Sample:
             tokens, position = parse_query(text)
         except InputError as error:
             raise InputError(f"{path}, line {number}: {error}") from None
-        positions.append((len(sentences), position))
-        sentences.append(tokens)
+        # Uses in one sentence are often one after the other: it is then encoded once.
+        if not sentences or sentences[-1] != tokens:
+            sentences.append(tokens)
+        positions.append((len(sentences) - 1, position))
         labels.append(label.strip())
     if not sentences:
         raise InputError(f"{path}: there is no labelled use of a word.")

@@ -21,8 +21,8 @@ from bilm.errors import InputError, TrainingError
 
 VERBS = (
     "shard", "vocab", "train", "restart", "test", "plot", "dump", "info", "embed", "export",
-    "score", "substitutes", "report", "neighbours", "senses", "project", "static", "convert",
-    "demo",
+    "score", "substitutes", "report", "neighbours", "senses", "project", "probe", "static",
+    "convert", "demo",
 )  # fmt: skip
 
 

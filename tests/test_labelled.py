@@ -1,0 +1,155 @@
+"""Labelled text: three forms of files, told apart, and each wrong line named."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from bilm.analysis import Sample, limited, read_labelled
+from bilm.analysis.labelled import CONLLU, TAGGED, USES, labelled_form
+from bilm.errors import InputError
+
+
+def row(number, token, tag="X", features="_", relation="dep", lemma=None):
+    lemma = token.lower() if lemma is None else lemma
+    return "\t".join([str(number), token, lemma, tag, f"{tag}x", features, "0", relation, "_", "_"])
+
+
+SENTENCES = [
+    "# sent_id = 1",
+    "# text = Dogs can't",
+    row(1, "Dogs", "NOUN", "Case=Nom|Number=Plur", "nsubj", "dog"),
+    row("2-3", "can't"),
+    row(2, "ca", "AUX"),
+    row(3, "n't", "PART", relation="advmod:neg"),
+    row("3.1", "nothing", "VERB"),
+    "",
+    "",
+    row(1, "10 000", "NUM", "NumType=Card"),
+    row(2, "_", "_", lemma="_"),
+]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write_lines(*lines, name="labels.txt"):
+        path = tmp_path / name
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return str(path)
+
+    return write_lines
+
+
+@pytest.mark.parametrize(
+    ("column", "sentences", "positions", "labels"),
+    [
+        ("UPOS", 2, [(0, 0), (0, 1), (0, 2), (1, 0)], ["NOUN", "AUX", "PART", "NUM"]),
+        ("upos", 2, [(0, 0), (0, 1), (0, 2), (1, 0)], ["NOUN", "AUX", "PART", "NUM"]),
+        ("XPOS", 2, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)], "NOUNx AUXx PARTx NUMx _x".split()),
+        ("DEPREL", 2, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)],
+         ["nsubj", "dep", "advmod:neg", "dep", "dep"]),
+        # The lemma of the token `_` is `_`.
+        ("LEMMA", 2, [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)], ["dog", "ca", "n't", "10 000", "_"]),
+        ("FEATS", 2, [(0, 0), (1, 0)], ["Case=Nom|Number=Plur", "NumType=Card"]),
+        ("Number", 1, [(0, 0)], ["Plur"]),
+    ],
+)  # fmt: skip
+def test_conllu(write, column, sentences, positions, labels):
+    sample = read_labelled(write(*SENTENCES), column)
+    assert len(sample.sentences) == sentences and sample.sentences[0] == ("Dogs", "ca", "n't")
+    assert sample.positions.tolist() == [list(place) for place in positions]
+    assert sample.labels == labels
+
+
+def test_tokens_with_labels(write):
+    sample = read_labelled(write("The\tO", "bank\tB-ORG", " ", "", "#\tO", "苹果\tB-ORG", "O\tO "))
+    assert sample.sentences == [("The", "bank"), ("#", "苹果", "O")]
+    assert sample.positions.tolist() == [[0, 0], [0, 1], [1, 0], [1, 1], [1, 2]]
+    assert sample.labels == ["O", "B-ORG", "O", "B-ORG", "O"]
+
+
+def test_uses_of_words_in_one_sentence_are_read_as_one_sentence(write):
+    path = write("river\tthe [bank] of a bank", "money\tthe bank of a [bank]", "river\ta [bank]")
+    sample = read_labelled(path)
+    assert sample.sentences == [("the", "bank", "of", "a", "bank"), ("a", "bank")]
+    assert sample.positions.tolist() == [[0, 1], [0, 4], [1, 1]]
+    assert sample.labels == ["river", "money", "river"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "form"),
+    [
+        (["# newdoc", "", row(1, "a")], CONLLU),
+        (["a\tDET"], TAGGED),
+        (["#\tSYM", "a\tDET"], TAGGED),
+        (["river\tthe [bank] is wide"], USES),
+        (["river\t[bank]"], USES),
+    ],
+)
+def test_forms_are_told_apart(write, lines, form):
+    assert labelled_form(write(*lines)) == form
+
+
+FEATURES = "features are `_` or of the form Name=Value|Name=Value, not "
+
+
+@pytest.mark.parametrize(
+    ("lines", "column", "message"),
+    [
+        (["a b c"], "UPOS", "line 1: ten fields of CoNLL-U, `token TAB label` or `label TAB "
+         "sentence with one [word]` are expected, not 1 field: 'a b c'."),
+        (["", "a\tb\tc"], "UPOS", "line 2: ten fields of CoNLL-U, `token TAB label` or `label TAB "
+         r"sentence with one [word]` are expected, not 3 fields: 'a\tb\tc'."),
+        (["", "# only a comment"], "UPOS", "there is no sentence with labels."),
+        ([row(1, "a"), "2\tb\tb"], "UPOS",
+         r"line 2: ten fields separated by tabs are expected, not 3 fields: '2\tb\tb'."),
+        ([row(1, "a"), row("x", "b")], "UPOS", "line 2: the first field is the number of a token "
+         "(1), a range (1-2) or an empty node (1.1), not 'x'."),
+        ([row(1, "")], "UPOS", "line 1: the token is empty."),
+        ([row(1, " a")], "UPOS", "line 1: a token without blanks is expected, not ' a'; fields are "
+         "separated by one tab."),
+        ([row(1, "a", "_")], "upos", "no token has a label in the column UPOS."),
+        ([row(1, "a", features="Number")], "Number", f"line 1: {FEATURES}'Number'."),
+        ([row(1, "a", features="A=1|=2")], "A", f"line 1: {FEATURES}'A=1|=2'."),
+        ([row(1, "a", features="Case=Nom"), row(2, "b", features="Tense=Past")], "Number",
+         "column: one of LEMMA, UPOS, XPOS, FEATS, DEPREL, or a feature is expected, not 'Number'; "
+         "features in the file: Case, Tense."),
+        ([row(1, "a")], "TAG", "column: one of LEMMA, UPOS, XPOS, FEATS, DEPREL, or a feature is "
+         "expected, not 'TAG'; features in the file: none."),
+        (["a\tDET", "b DET"], "UPOS",
+         "line 2: a token, a tab and a label are expected, not 1 field: 'b DET'."),
+        (["a\tDET", "\tDET"], "UPOS", "line 2: the token is empty."),
+        (["a\tDET", "New York\tPROPN"], "UPOS", "line 2: a token without blanks is expected, not "
+         "'New York'; fields are separated by one tab."),
+        (["a\tDET", "b\t"], "UPOS", "line 2: the label of 'b' is empty."),
+        (["river\tthe bank is"], "UPOS", "line 1: 'the bank is': one token in brackets is "
+         'expected, as in "they [play] cards", with spaces around it; none does.'),
+    ],
+)  # fmt: skip
+def test_wrong_files_are_named_with_line_and_rule(write, lines, column, message):
+    path = write(*lines)
+    with pytest.raises(InputError) as raised:
+        read_labelled(path, column)
+    assert str(raised.value) in (f"{path}, {message}", f"{path}: {message}")
+
+
+def test_files_that_are_not_there():
+    with pytest.raises(FileNotFoundError, match=r"'nowhere\.txt' does not exist"):
+        read_labelled("nowhere.txt")
+
+
+def test_of_a_large_file_whole_sentences_are_drawn():
+    """Sentence k has k + 1 tokens, all of them labelled."""
+    sentences = [tuple(f"w{k}" for _ in range(k + 1)) for k in range(10)]
+    places = [(k, place) for k in range(10) for place in range(k + 1)]
+    sample = Sample(sentences, np.array(places), [f"{k}.{place}" for k, place in places])
+    assert limited(sample, 55) is sample
+    few = limited(sample, 20, seed=1)
+    assert 10 <= len(few) <= 20
+    assert len(few) == sum(map(len, few.sentences))
+    for (number, place), label in zip(few.positions, few.labels, strict=True):
+        assert label == f"{few.sentences[number][place][1:]}.{place}"
+    assert (np.diff(few.positions[:, 0]) >= 0).all()
+    assert limited(sample, 20, seed=1).sentences == few.sentences
+    assert any(limited(sample, 20, seed=seed).sentences != few.sentences for seed in range(5))
+    assert len(limited(sample, 1).sentences) == 1
