@@ -153,23 +153,25 @@ def _show_senses(files: DemoFiles, text: SplitText, words: list[str] | None) -> 
 
     _title("What a word means where it stands: two groups of the uses of a word")
     elmo, sentences = load_model(files), text.heldout + text.training
+    note("one vector for each frequent word ...")
+    static = static_vectors(elmo, sentences)
     with ProgressDisplay() as display:
         found = find_two_senses(
             elmo,
             sentences,
+            static,
             words,
             progress=lambda done, total: display.update("encoding", done, total, "occurrences"),
         )
-        static = static_vectors(elmo, sentences)
     for senses in found:
         print(f"\n{senses.word}, {senses.count:,} times in the text")
         if senses.word in static:
             nearest = ", ".join(word for _, word in static.nearest(senses.word, 6))
-            print(f"  one vector for all its uses, nearest words: {nearest}")
+            print(f"  one vector for all its uses; nearest words: {nearest}")
         for group, size in enumerate(senses.groups.sizes):
             share = size / len(senses.occurrences)
-            nearby = ", ".join(senses.words_nearby(group))
-            print(f"  group {group + 1}, {share:.0%}; words nearby: {nearby}")
+            nearest = ", ".join(senses.near[group])
+            print(f"  group {group + 1}, {share:.0%} of its uses; nearest words: {nearest}")
             for line in senses.lines(group):
                 print(f"    {line}")
     uses = all_uses(found)
