@@ -1,4 +1,4 @@
-"""The demo: its text, its unigram model, its neighbours, and the whole job on small text."""
+"""The demo: its text, its unigram model, the words it shows, and the whole job on small text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from bilm.cli import main
 from bilm.demo.job import DemoFiles, heldout_perplexity, load_model, unigram_perplexity
-from bilm.demo.neighbours import Occurrences, frequent_words, sample_with
+from bilm.demo.senses import LAYER, all_uses, count_uses, find_two_senses, static_vectors
 from bilm.demo.text import (
     docstring_sentences,
     gather_docstrings,
@@ -22,7 +22,9 @@ from bilm.demo.text import (
     tokenize,
     write_sentences,
 )
+from bilm.elmo import ELMo
 from bilm.errors import InputError
+from tests.small_models import write_small_model
 
 
 @pytest.mark.parametrize(
@@ -202,71 +204,54 @@ def test_unigram_perplexity_by_hand():
     assert unigram_perplexity(training, [["c"]], vocabulary) == pytest.approx(expected)
 
 
-def test_an_occurrence_in_context():
-    sentence = [f"{letter}{letter}" for letter in "abcdefg"]
-    occurrences = Occurrences.of_words([sentence], [np.eye(7, dtype=np.float32)])
-    assert occurrences.in_context(0, 2) == "[aa] bb cc ..."
-    assert occurrences.in_context(3, 2) == "... bb cc [dd] ee ff ..."
-    assert occurrences.in_context(6, 9) == "aa bb cc dd ee ff [gg]"
+@pytest.fixture(scope="module")
+def elmo(tmp_path_factory: pytest.TempPathFactory) -> ELMo:
+    folder = tmp_path_factory.mktemp("model")
+    return ELMo.from_pretrained(write_small_model(folder, "short_words_261").files)
 
 
-SUBJECTS = {"money": (1, 0.1), "interest": (1, 0.3), "water": (-1, 0), "fish": (-1, 0.2)}
+# "bank" stands at the ends of sentences of two kinds.
+BANKS = [
+    [*tokens.split(), str(n)]
+    for n in range(20)
+    for tokens in ("the bank lends money", "fish swim near this bank")
+]
 
 
-@pytest.fixture
-def banks() -> Occurrences:
-    """Every word has the vector of its sentence's first word."""
-    sentences = [[subject, "of", "Bank", str(n)] for n, subject in enumerate(SUBJECTS)]
-    vectors = [np.tile(np.float32(vector), (4, 1)) for vector in SUBJECTS.values()]
-    return Occurrences.of_words(sentences, vectors)
+def test_two_groups_of_a_named_word(elmo):
+    static = static_vectors(elmo, BANKS)
+    (senses,) = find_two_senses(elmo, BANKS, static, ["Bank"])
+    assert (senses.word, senses.count, len(senses.occurrences)) == ("bank", 40, 40)
+    assert senses.groups.sizes == [20, 20] and senses.cosine < 0.9
+    kinds = [{line.split()[0] for line in senses.lines(group)} for group in (0, 1)]
+    assert sorted(kinds, key=str) == [{"fish"}, {"the"}]
+    assert all(len(near) == 6 and "bank" not in near for near in senses.near)
+    uses = all_uses([senses, senses])
+    assert len(uses) == 80 and set(uses.labels) == {"bank 1", "bank 2"}
+    assert uses.in_context(79) == senses.occurrences.in_context(39)
 
 
-def test_occurrences_are_of_words(banks):
-    assert len(banks.positions) == len(banks.vectors) == 12
-    np.testing.assert_array_equal(banks.positions[banks.of("bank")], [[n, 2] for n in range(4)])
-    assert [banks.word(k) for k in banks.of("BANK")] == ["Bank"] * 4
-    assert not banks.of("2").size and not banks.of("absent").size
+def test_words_that_it_finds_itself(elmo):
+    static = static_vectors(elmo, BANKS)
+    # The most frequent words are passed over.
+    found = find_two_senses(elmo, [*BANKS, ["these"] * 50], static)
+    assert [senses.word for senses in found] == ["bank"]
+    with pytest.raises(InputError, match="no word of the text has two groups of uses among 40"):
+        find_two_senses(elmo, BANKS[:6], static)
+    with pytest.raises(InputError, match="the text has no words that could be shown"):
+        find_two_senses(elmo, [["1", "2"]], static)
 
 
-def test_the_nearest_occurrences_are_found(banks):
-    def subject(occurrence):
-        return banks.sentences[banks.positions[occurrence, 0]][0]
-
-    one, other = banks.contrasting_pair("bank")
-    # One of money, one of a river.
-    assert (subject(one) in {"money", "interest"}) != (subject(other) in {"money", "interest"})
-    found = banks.neighbours(one, 1)
-    alike = {"money": "interest", "interest": "money", "water": "fish", "fish": "water"}
-    (cosine, nearest), (_, other_word) = found.same_word[0], found.other_words[0]
-    assert banks.word(nearest) == "Bank" and subject(nearest) == alike[subject(one)]
-    assert 0.5 < cosine < 1.0
-    assert banks.word(other_word) != "Bank" and subject(other_word) == alike[subject(one)]
+def test_static_vectors_of_the_demo(elmo):
+    vectors = static_vectors(elmo, BANKS)
+    assert vectors.words[0] == "bank" and len(vectors) == 8
+    encoded = zip(BANKS, elmo.encode(BANKS, LAYER), strict=True)
+    mean = np.mean([layer[sentence.index("bank")] for sentence, layer in encoded], axis=0)
+    np.testing.assert_allclose(vectors.vector("bank"), mean, rtol=1e-4, atol=1e-6)
 
 
-def test_contexts_alike_are_shown_once():
-    sentences = [["The", "bank", "is"], ["The", "bank", "is"], ["My", "bank"], ["My", "bank"]]
-    vectors = [np.eye(3, dtype=np.float32)[: len(s)] + n for n, s in enumerate(sentences)]
-    occurrences = Occurrences.of_words(sentences, vectors)
-    found = occurrences.neighbours(occurrences.of("bank")[0])
-    assert [occurrences.in_context(k) for _, k in found.same_word] == ["My [bank]"]
-
-
-def test_occurrences_of_no_word(banks):
-    with pytest.raises(KeyError, match="absent"):
-        banks.contrasting_pair("absent")
-    with pytest.raises(InputError, match="the text has no words, only numbers and marks"):
-        Occurrences.of_words([["1", "."]], [np.zeros((2, 3), np.float32)])
-
-
-def test_sample_with_prefers_sentences_with_the_words():
-    sentences = [[f"w{n}"] for n in range(50)] + [["Key", "x"]]
-    assert ["Key", "x"] in sample_with(sentences, ["key"], 5)
-    assert len(sample_with(sentences, ["key"], 5)) == 5
-
-
-def test_frequent_words_are_not_the_most_frequent():
-    sentences = [["common"] * 9, ["usual"] * 5, ["Capital"] * 6, ["of"] * 4, ["word"] * 3, ["rare"]]
-    assert frequent_words(sentences, 2) == ["usual", "word"]
+def test_uses_are_counted():
+    assert count_uses([["A", "b"], ["a"]], ["a", "B", "c"]) == {"a": 1, "b": 1, "c": 0}
 
 
 def test_demo_refuses_a_folder_that_exists(tmp_path: Path, capsys):
@@ -280,6 +265,15 @@ def test_demo_tokenized_needs_a_corpus(tmp_path: Path, capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["demo", "--out", str(tmp_path / "new"), "--tokenized"])
     assert "--tokenized goes with --corpus" in capsys.readouterr().err
+
+
+def test_demo_needs_words_that_occur(tmp_path: Path, capsys):
+    text = tmp_path / "text.txt"
+    text.write_text(OWN_TEXT, encoding="utf-8")
+    arguments = ["demo", "--out", str(tmp_path / "new"), "--corpus", str(text), "--words", "zebra"]
+    assert main(arguments) == 1
+    assert "--words: none of them occurs 10 times in the text." in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
 
 
 def test_demo_names_a_missing_corpus(tmp_path: Path, capsys):
@@ -310,7 +304,8 @@ def own_demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, int]:
 def test_demo_leaves_text_model_and_weights(own_demo):
     folder, code = own_demo
     assert code == 0
-    names = ["checkpoints", "heldout.txt", "train.txt", "weights.hdf5", "weights.options.json"]
+    names = ["checkpoints", "heldout.txt", "senses.html", "train.txt", "weights.hdf5"]
+    names.append("weights.options.json")
     assert sorted(os.listdir(folder)) == names
     files = DemoFiles.in_folder(folder)
     heldout = Path(files.heldout).read_text(encoding="utf-8").splitlines()
@@ -345,11 +340,14 @@ def test_demo_prints_what_it_found(tmp_path: Path, capsys):
         "forward language model ",
         "backward language model ",
         "[dog]",
-        "  same word   ",
-        "  other words ",
+        "\ndog, ",
+        "  one vector for all its uses; nearest words: ",
+        "  group 1, ",
+        "  group 2, ",
+        "senses.html in a browser",
     ):
         assert reported in captured.out
-    assert "'absent' does not occur three times in the text." in captured.err
+    assert "'absent' occurs 0 times in the text; 10 are needed to show it." in captured.err
     assert "step 1  perplexity " in captured.err
     before = sorted(os.listdir(tmp_path / "out"))
     assert main(arguments) == 1

@@ -137,6 +137,15 @@ def test_nearest():
         vectors.nearest("x")
 
 
+def test_nearest_to_vectors_is_without_the_mean():
+    vectors = StaticVectors(WORDS, VECTORS + 10)
+    found = vectors.nearest_to(VECTORS[[2, 0]] + 10, 2)
+    assert [[word for _, word in words] for words in found] == [["c", "d"], ["a", "b"]]
+    assert found[0][0][0] == pytest.approx(1)
+    # The mean of the vectors is (0.5, 0.5, 0.5).
+    assert found[1][1][0] == pytest.approx(1 / 3)
+
+
 def test_analogy():
     vectors = StaticVectors(WORDS, VECTORS)
     assert vectors.analogy("a", "b", "c", 1)[0][1] == "d"

@@ -77,6 +77,20 @@ class StaticVectors:
         order = [k for k in np.argsort(-cosines, kind="stable")[: n + 1] if k != index]
         return [(float(cosines[k]), self.words[k]) for k in order[:n]]
 
+    def nearest_to(self, vectors: np.ndarray, n: int = 10) -> list[list[tuple[float, str]]]:
+        """For vectors (m, dim) of the same model, the `n` words nearest to each.
+
+        The cosine is that without the mean of the static vectors, which vectors of a language
+        model mostly have in common.
+        """
+        mean = self.vectors.mean(axis=0)
+        cosines = _unit(vectors - mean) @ _unit(self.vectors - mean).T  # (m, words)
+        order = np.argsort(-cosines, axis=1, kind="stable")[:, :n]
+        return [
+            [(float(row[k]), self.words[k]) for k in best]
+            for row, best in zip(cosines, order, strict=True)
+        ]
+
     def analogy(self, a: str, b: str, c: str, n: int = 5) -> list[tuple[float, str]]:
         """What is to `c` as `b` is to `a`: the words nearest to b - a + c, by gensim (3CosAdd).
 
@@ -159,8 +173,12 @@ class StaticVectors:
 
     @cached_property
     def _directions(self) -> np.ndarray:
-        norms = np.linalg.norm(self.vectors, axis=1, keepdims=True)
-        return self.vectors / np.maximum(norms, 1e-12)
+        return _unit(self.vectors)
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    """The rows at length 1."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 class _Reader:

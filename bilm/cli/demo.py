@@ -2,8 +2,11 @@
 
 Needs no download. Gathers the English docstrings of the installed Python, NumPy, Keras and
 TensorFlow, builds a vocabulary, trains the tiny preset for a few minutes, measures held-out
-perplexity beside a unigram model's, dumps the weights, loads them again, and shows words in
-context with their nearest neighbours in other contexts.
+perplexity beside a unigram model's, dumps the weights and loads them again. Then it looks for words
+whose uses fall into two groups, shows typical lines of both beside the nearest words of a vector
+that is the same in all contexts, and writes a page to be opened in a browser.
+
+Needs the packages of the extra `look`: `pip install 'bilm-keras[look]'`.
 
   bilm demo
   bilm demo --corpus my-text.txt --out my-demo
@@ -22,20 +25,18 @@ from typing import TYPE_CHECKING
 from bilm.cli import flags
 from bilm.cli.terminal import import_tensorflow, note
 from bilm.errors import InputError
+from bilm.extras import import_extra
 from bilm.progress import ProgressDisplay, duration
 
 if TYPE_CHECKING:
     from bilm.demo.job import DemoFiles
-    from bilm.demo.neighbours import Occurrences
     from bilm.demo.text import SplitText
     from bilm.training import TrainingProgress
 
-# Words of docstrings that mean more than one thing.
-_WORDS = ("left", "call", "set", "like", "run", "order")
 _MAX_TOKENS = 3_000_000
 _HELDOUT_SHARE = 0.03
 _MAX_HELDOUT_TOKENS = 50_000
-_POOL_SENTENCES = 6_000
+_LEAST_USES = 10  # of a word of --words
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--minutes X": "time to train for; the rest takes about a minute (default: 3)",
             "--corpus FILE ...": "your own text (plain, .gz, .xz; UTF-8)",
             "--tokenized": "--corpus has one sentence a line, tokens separated by white space",
-            "--words WORD ...": "words to show in context (default: chosen)",
+            "--words WORD ...": "words to show (default: those with the clearest groups)",
         },
     )
     parser.set_defaults(out="bilm-demo", minutes=3.0)
@@ -61,7 +62,10 @@ def run(args: argparse.Namespace) -> int:
             f"{args.out} exists, perhaps from an earlier demo, and is never overwritten: name "
             "another folder by --out, or remove it."
         )
+    for module in ("altair", "vl_convert", "sklearn"):
+        import_extra(module, "bilm demo")
     text = _read_text(args)
+    words_to_show = _words_to_show(args, text)
     note("loading TensorFlow ...")
     import_tensorflow()
     from bilm.demo.job import DemoFiles, write_text
@@ -71,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     print(f"vocabulary {len(words):>9,} words")
     _train(args, files)
     _measure(files, text, words)
-    _show_contexts(args, files, text)
+    _show_senses(files, text, words_to_show)
     print(f"\nAll files are in {args.out}; `bilm train --help` tells how to train your own.")
     return 0
 
@@ -125,33 +129,59 @@ def _measure(files: DemoFiles, text: SplitText, words: list[str]) -> None:
     print(f"both                    {float(perplexity):8.1f}")
 
 
-def _show_contexts(args: argparse.Namespace, files: DemoFiles, text: SplitText) -> None:
+def _words_to_show(args: argparse.Namespace, text: SplitText) -> list[str] | None:
+    """The words of --words that occur often enough; None if it is not given."""
+    if args.words is None:
+        return None
+    from bilm.demo.senses import count_uses
+
+    counts = count_uses(text.heldout + text.training, args.words)
+    for word, count in counts.items():
+        if count < _LEAST_USES:
+            note(f"{word!r} occurs {count} times in the text; {_LEAST_USES} are needed to show it.")
+    words = [word for word, count in counts.items() if count >= _LEAST_USES]
+    if not words:
+        raise InputError(f"--words: none of them occurs {_LEAST_USES} times in the text.")
+    return words
+
+
+def _show_senses(files: DemoFiles, text: SplitText, words: list[str] | None) -> None:
+    from bilm.analysis.pictures import write_picture
+    from bilm.analysis.projection import project
     from bilm.demo.job import load_model
-    from bilm.demo.neighbours import Occurrences, frequent_words, sample_with
+    from bilm.demo.senses import all_uses, find_two_senses, static_vectors
 
-    words, minimum = args.words, 3
-    if words is None:
-        words, minimum = frequent_words(text.training, len(_WORDS)) if args.corpus else _WORDS, 8
-    pool = sample_with(text.heldout + text.training, words, _POOL_SENTENCES)
-    vectors = load_model(files).encode(pool, "top")
-    _title(f"Words in context, and the contexts nearest to them in {len(pool):,} sentences")
-    print(f"two contexts of each word; cosines of the top layer's vectors; {files.weights}")
-    occurrences = Occurrences.of_words(pool, vectors)
-    for word in words:
-        if len(occurrences.of(word)) >= minimum:
-            for occurrence in occurrences.contrasting_pair(word):
-                _print_neighbours(occurrences, occurrence)
-        elif args.words:
-            note(f"{word!r} does not occur three times in the text.")
-
-
-def _print_neighbours(occurrences: Occurrences, occurrence: int) -> None:
-    found = occurrences.neighbours(occurrence)
-    print(f"\n{occurrences.in_context(occurrence)}")
-    for title, nearest in (("same word", found.same_word), ("other words", found.other_words)):
-        for number, (cosine, other) in enumerate(nearest):
-            label = title if number == 0 else ""
-            print(f"  {label:<12}{cosine:5.2f}  {occurrences.in_context(other)}")
+    _title("What a word means where it stands: two groups of the uses of a word")
+    elmo, sentences = load_model(files), text.heldout + text.training
+    note("one vector for each frequent word ...")
+    static = static_vectors(elmo, sentences)
+    with ProgressDisplay() as display:
+        found = find_two_senses(
+            elmo,
+            sentences,
+            static,
+            words,
+            progress=lambda done, total: display.update("encoding", done, total, "occurrences"),
+        )
+    for senses in found:
+        print(f"\n{senses.word}, {senses.count:,} times in the text")
+        if senses.word in static:
+            nearest = ", ".join(word for _, word in static.nearest(senses.word, 6))
+            print(f"  one vector for all its uses; nearest words: {nearest}")
+        for group, size in enumerate(senses.groups.sizes):
+            share = size / len(senses.occurrences)
+            nearest = ", ".join(senses.near[group])
+            print(f"  group {group + 1}, {share:.0%} of its uses; nearest words: {nearest}")
+            for line in senses.lines(group):
+                print(f"    {line}")
+    uses = all_uses(found)
+    write_picture(
+        files.page,
+        uses,
+        project(uses, "pca"),
+        title=f"Uses of {', '.join(senses.word for senses in found)}",
+    )
+    print(f"\nOpen {files.page} in a browser: each dot is a use of a word, and shows its sentence.")
 
 
 def _title(text: str) -> None:

@@ -28,6 +28,7 @@ class DemoFiles(NamedTuple):
         checkpoints: folder of the trained model, with its softmax and its optimizer.
         vocabulary: in that folder, as `bilm train` writes it.
         weights: HDF5 weights for use, which `options` belong to.
+        page: a page for the browser, with the uses of some words.
     """
 
     training: str
@@ -36,13 +37,14 @@ class DemoFiles(NamedTuple):
     vocabulary: str
     weights: str
     options: str
+    page: str
 
     @classmethod
     def in_folder(cls, folder: str) -> DemoFiles:
         """The files of a folder."""
         names = (
             "train.txt", "heldout.txt", "checkpoints", "checkpoints/vocab.txt", "weights.hdf5",
-            "weights.options.json",
+            "weights.options.json", "senses.html",
         )  # fmt: skip
         return cls(*(os.path.join(folder, name) for name in names))
 
