@@ -234,7 +234,7 @@ def test_two_groups_of_a_named_word(elmo):
 def test_words_that_it_finds_itself(elmo):
     static = static_vectors(elmo, BANKS)
     # The most frequent words are passed over.
-    found = find_two_senses(elmo, [*BANKS, ["these"] * 50], static)
+    found = find_two_senses(elmo, [*BANKS, ["these", "those"] * 50], static)
     assert [senses.word for senses in found] == ["bank"]
     with pytest.raises(InputError, match="no word of the text has two groups of uses among 40"):
         find_two_senses(elmo, BANKS[:6], static)

@@ -10,7 +10,8 @@ import pytest
 import threadpoolctl
 
 from bilm import InputError
-from bilm.analysis import Occurrences, nearest, project
+from bilm.analysis import Occurrences, project
+from bilm.analysis.projection import nearest
 from tests.hand_made import two_senses
 
 pytest.importorskip("sklearn")
