@@ -49,7 +49,6 @@ def test_a_table_a_file_and_a_picture(folder, tmp_path, capsys, monkeypatch):
     """Stopped after some cells, it goes on with the others."""
     out, picture = str(tmp_path / "result.json"), str(tmp_path / "result.svg")
     flags = ["--sizes", "2,all", "--seeds", "1", "--no_control", "--out", out]
-    monkeypatch.setattr("bilm.analysis.softmax_probe.LEAST_STEPS", 20)
     flags += ["--static", str(folder / "vectors.txt"), "--picture", picture]
     update = ProgressDisplay.update
 

@@ -9,6 +9,7 @@ import pytest
 
 from bilm.analysis import Occurrences
 from bilm.cli import main
+from bilm.cli.project import slow_page
 from tests.command_line import input_error, usage_error
 from tests.hand_made import two_senses
 
@@ -71,11 +72,10 @@ def test_words_of_a_text_with_a_model(place, capsys, trained):
     assert "at least 3 occurrences; there is 1" in input_error(few, capsys)
 
 
-def test_a_large_page_is_said_to_be_slow(place, capsys, monkeypatch):
-    monkeypatch.setattr("bilm.analysis.LARGE_PAGE", 500_000)
-    assert main(["project", "--occurrences", "bank.npz", "--out", "bank.html"]) == 0
-    error = capsys.readouterr().err
-    assert "bank.html: 1 MB, with which browsers are slow: --max_occurrences makes it" in error
+def test_a_large_page_is_said_to_be_slow():
+    said = slow_page("bank.html", 12_300_000)
+    assert said.startswith("bank.html: 12 MB, with which browsers are slow: --max_occurrences")
+    assert slow_page("bank.html", 9_000_000) is None and slow_page("bank.svg", 12_300_000) is None
 
 
 def test_ctrl_c_says_what_is_kept(place, capsys, monkeypatch):

@@ -138,7 +138,7 @@ def _number(occurrences: Occurrences, layer: int | str) -> int:
 def _draw(
     args: argparse.Namespace, occurrences: Occurrences, layers: list[int | str] | None
 ) -> None:
-    from bilm.analysis import LARGE_PAGE, project, write_picture
+    from bilm.analysis import project, write_picture
 
     with ProgressDisplay() as display:
         projection = project(
@@ -151,8 +151,18 @@ def _draw(
             progress=lambda done, total: display.update("projecting", done, total, "layers"),
         )
     size = write_picture(args.out, occurrences, projection, title=args.title, colour=args.colour)
-    if args.out.lower().endswith(".html") and size > LARGE_PAGE:
-        note(
-            f"{args.out}: {size / 1e6:.0f} MB, with which browsers are slow: "
-            "--max_occurrences makes it smaller."
-        )
+    slow = slow_page(args.out, size)
+    if slow is not None:
+        note(slow)
+
+
+def slow_page(path: str, size: int) -> str | None:
+    """A warning if a picture is a page of so many bytes that browsers are slow with it."""
+    from bilm.analysis import LARGE_PAGE
+
+    if not path.lower().endswith(".html") or size <= LARGE_PAGE:
+        return None
+    return (
+        f"{path}: {size / 1e6:.0f} MB, with which browsers are slow: --max_occurrences makes it "
+        "smaller."
+    )
