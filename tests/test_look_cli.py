@@ -142,6 +142,8 @@ def test_a_file_of_occurrences_replaces_the_text(place, elmo, capsys):
     assert input_error([*arguments[:1], "a [dog]", *arguments[2:]], capsys).endswith(
         "cat.npz: there is no occurrence of 'dog'."
     )
+    other_case = ["neighbours", "a [Cat]", *arguments[2:], "--match_case"]
+    assert "there is no occurrence of 'Cat'" in input_error(other_case, capsys)
     loaded = Occurrences.load("cat.npz")
     other = Occurrences(loaded.sentences, loaded.positions, loaded.vectors, None, {"model": "x"})
     other.save("other.npz")

@@ -117,15 +117,17 @@ def load_occurrences(
             )
         if words is None:
             return found
-        missing = [word for word in words if not len(found.of(word))]
+        tokens = [found.word(k) for k in range(len(found))]
+        if not args.match_case:
+            tokens, words = [t.lower() for t in tokens], [word.lower() for word in words]
+        missing = [word for word in words if word not in set(tokens)]
         if missing:
             raise InputError(
                 f"{args.occurrences}: there is no occurrence of {', '.join(map(repr, missing))}."
             )
-        folded = {word.lower() for word in words}
         import numpy as np
 
-        return found.select(np.array([word in folded for word in found.words]))
+        return found.select(np.array([token in words for token in tokens]))
     find_all_files(args.text)  # before the model is loaded, which takes longer
     elmo = elmo or text_job.load_elmo(args)
     with ProgressDisplay() as display:
