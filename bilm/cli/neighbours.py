@@ -53,7 +53,8 @@ def run(args: argparse.Namespace) -> int:
     from bilm.analysis import StaticVectors, parse_query
 
     parsed = [parse_query(query) for query in args.query]
-    words = list(dict.fromkeys(tokens[position].lower() for tokens, position in parsed))
+    asked = [tokens[position] for tokens, position in parsed]
+    words = list(dict.fromkeys(asked if args.match_case else map(str.lower, asked)))
     if args.text is None and args.occurrences is None:
         flags.usage_error(args, "--text is needed, or --occurrences with a file that is there")
     static = None if args.static is None else StaticVectors.load(args.static)
@@ -84,7 +85,7 @@ def _occurrences(args: argparse.Namespace, words: list[str], elmo: ELMo) -> Occu
     find_all_files(args.text)
     with ProgressDisplay() as display:
         sample = word_job.sample(args, words, display)
-        sample = joined(sample, word_job.sample(args, None, display), without=words)
+        sample = joined(sample, word_job.sample(args, None, display), without={word.lower() for word in words})
         return word_job.encode(elmo, sample, display, args.occurrences)
 
 
