@@ -85,7 +85,9 @@ def _occurrences(args: argparse.Namespace, words: list[str], elmo: ELMo) -> Occu
     find_all_files(args.text)
     with ProgressDisplay() as display:
         sample = word_job.sample(args, words, display)
-        sample = joined(sample, word_job.sample(args, None, display), without={word.lower() for word in words})
+        sample = joined(
+            sample, word_job.sample(args, None, display), without={word.lower() for word in words}
+        )
         return word_job.encode(elmo, sample, display, args.occurrences)
 
 
