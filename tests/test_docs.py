@@ -47,6 +47,7 @@ REASONS = (
     "needs a GPU",
     "needs two machines",
     "needs a download",
+    "needs a font",
     "needs minutes",
 )
 # A path of the machine that a page was written on.
@@ -101,7 +102,8 @@ def runnable(page: Path) -> bool:
 
 
 def write_text_files(folder: Path) -> None:
-    """corpus/train-*.txt, heldout.txt and sentences.txt; novel.txt and news.txt, not tokenised."""
+    """corpus/train-*.txt, heldout.txt, sentences.txt; novel.txt and news.txt, not tokenised; and
+    what `write_uses` writes."""
     lines = (GOLDEN / "corpus" / "shard-00.txt").read_text("utf-8").splitlines(keepends=True)
     (folder / "corpus").mkdir()
     for number, part in enumerate((lines[::2], lines[1::2])):
@@ -114,6 +116,28 @@ def write_text_files(folder: Path) -> None:
     said = itertools.product(("我们", "老师", "他"), ("坐火车", "走路"), ("北京", "学校", "上海"))
     chinese = [f"{who}{does}去{where}。{who}来了吗？\n" for who, does, where in said]
     (folder / "news.txt").write_text("".join(chinese * 20), "utf-8")
+    write_uses(folder)
+
+
+def write_uses(folder: Path) -> None:
+    """wiki.txt and wiki-zh.txt, tokenised, with words of several senses."""
+    said = [
+        "she sat on the {} bank of the {}", "the {} bank lends {} its money",
+        "they play cards in {} and {}", "his {} play was staged in {}",
+        "in spring the {} is {}", "a {} apple fell on the {}",
+    ]  # fmt: skip
+    words = "river town big small".split()
+    english = [line.format(a, b) for line in said for a, b in itertools.product(words, words)]
+    (folder / "wiki.txt").write_text("".join(f"{line} .\n" for line in english), "utf-8")
+    said = [
+        "他 在 {} 银行 {} 工作",
+        "他 吃 了 {} {} 苹果",
+        "苹果 {} 发布 了 {}",
+        "他 的 {} 包袱 {}",
+    ]
+    words = "大 小 新 旧".split()
+    chinese = [line.format(a, b) for line in said for a, b in itertools.product(words, words)]
+    (folder / "wiki-zh.txt").write_text("".join(f"{line} 。\n" for line in chinese), "utf-8")
 
 
 @contextlib.contextmanager
@@ -198,6 +222,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = ["--save_dir", str(folder / "model")]
     assert main(["train", *model, *vocabulary, *training]) == 0
     assert main(["dump", *model, "--model_dir", str(folder / "elmo")]) == 0
+    shutil.copytree(folder / "elmo", folder / "elmo-zh")
     shutil.copytree(GOLDEN / "training" / "characters" / "end", folder / "old-model")
     shutil.copy(GOLDEN / "vocab.txt", folder / "old-vocab.txt")
     shutil.copytree(GOLDEN.parent / "many_langs" / "words_legacy", folder / "many-langs")
