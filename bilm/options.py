@@ -136,7 +136,7 @@ class CharCNNOptions(_Part):
 
     Attributes:
         filters: pairs (width in characters, number of filters).
-        activation: "relu" or "tanh", after the maximum over positions.
+        activation: one of `ACTIVATIONS`, after the maximum over positions.
         embedding_dim: size of a character's vector.
         n_highway: highway layers.
         max_characters_per_token: characters of a word, its begin and end marks among them.

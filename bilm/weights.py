@@ -24,7 +24,7 @@ from bilm.layers import CharacterEncoder, DictionaryEncoder, LSTMStack, Softmax,
 
 Encoder = CharacterEncoder | WordEmbedding
 
-# The groups that published files hold. Others may stand beside them; no known reader minds.
+# The groups that published files hold. Others may be beside them; no known reader minds.
 ENCODER_GROUPS = ("char_embed", "CNN", "embedding", "dictionary/")
 LSTM_GROUPS = ("RNN_", "rnn")
 # Groups that our own files may have besides: of a softmax that is tied there is only b.

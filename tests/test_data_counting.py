@@ -78,9 +78,9 @@ def test_cut_by_size(tmp_path):
         ({"a": 1}, {"min_count": 2}, r"vocab.txt: no word occurs 2 times or more\."),
         ({"<S>": 1}, {}, r"no word occurs 1 times or more\."),
         ({"a": 1}, {"max_size": 2}, r"max_size must be 3 or more \(the special tokens\), not 2\."),
-        ({"a b": 1}, {}, r"'a b' cannot stand in a vocabulary: it is not one token\."),
-        ({"": 1}, {}, r"'' cannot stand in a vocabulary"),
-        ({"a\n": 1}, {}, r"'a\\n' cannot stand in a vocabulary"),
+        ({"a b": 1}, {}, r"'a b' cannot be in a vocabulary: it is not one token\."),
+        ({"": 1}, {}, r"'' cannot be in a vocabulary"),
+        ({"a\n": 1}, {}, r"'a\\n' cannot be in a vocabulary"),
     ],
 )
 def test_refusals_leave_what_is_there(tmp_path, counts, arguments, message):

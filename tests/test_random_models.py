@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from bilm import BidirectionalLanguageModel
+from bilm.options import ACTIVATIONS
 from tests import oracle
 from tests.test_training_kinds import N_TOKENS, ROWS, STEPS, assert_steps_agree
 
@@ -41,7 +42,7 @@ def random_options(seed):
     if random.random() < 0.2:  # the filters make up the vector, without a projection
         filters = [[1, 1], [3, size - 1]]
     options["char_cnn"] = {
-        "activation": pick("relu", "tanh"),
+        "activation": pick(*ACTIVATIONS),
         "filters": filters,
         "embedding": {"dim": int(random.integers(1, 7))},
         "n_highway": int(random.integers(0, 4)),

@@ -204,7 +204,7 @@ def saved(corpus, tmp_path_factory):
 def test_going_back_does_not_lose_newer_checkpoints(saved, tmp_path):
     folder, options, data = saved
     before = contents(folder)
-    message = "ckpt-1: the folder has a newer checkpoint, model.ckpt-2, which would be lost. Go on"
+    message = "ckpt-1: the folder has a newer checkpoint, model.ckpt-2, which would be lost. Resume"
     with pytest.raises(InputError, match=message):
         bilm.train(options, data, 1, folder, folder, str(folder / "model.ckpt-1"))
     assert contents(folder) == before

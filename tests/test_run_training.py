@@ -127,7 +127,7 @@ def test_patience_needs_a_text(tmp_path, capsys):
     text = make_text(tmp_path)
     with pytest.raises(InputError, match="patience: it needs a held-out text"):
         train_model(text, tmp_path / "run", patience=2)
-    with pytest.raises(InputError, match="tensorboard: its files stand beside the log"):
+    with pytest.raises(InputError, match="tensorboard: its files are written beside the log"):
         train(OPTIONS | {"n_tokens_vocab": 14}, data_of(text), 1, tmp_path, None, tensorboard=True)
     arguments = ["train", "--save_dir", "m", "--vocab_file", "v", "--train_prefix", "t"]
     error = usage_error([*arguments, "--patience", "2"], capsys)

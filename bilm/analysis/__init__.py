@@ -1,4 +1,4 @@
-"""Looking at vectors: what a word means where it stands, searched, grouped, drawn and measured."""
+"""Looking at vectors: what a word means in its context, searched, grouped, drawn and measured."""
 
 from bilm.analysis.geometry import LayerGeometry, measure_layers
 from bilm.analysis.labelled import limited, read_labelled

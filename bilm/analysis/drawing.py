@@ -49,8 +49,9 @@ class Drawing:
 
     All panels are drawn from one table with a row for each occurrence: `k`, its kind, which the
     colour tells; `l`, `w` and `r`, the text before the word, the word, and the text after it; and
-    for the layer at each place of the projection `x0`, `y0`, and `n0`, its nearest occurrences:
-    number,cosine in hundredths, and so on. It is text, of which Altair has less to check.
+    for the first layer of the projection `x0`, `y0`, and `n0`, its nearest occurrences:
+    number,cosine in hundredths, and so on; likewise for the other layers. It is text, of which
+    Altair has less to check.
 
     A rectangle that is drawn in one panel is a range of that panel's x and y; as each row has the
     coordinates of all panels, the same occurrences are in it everywhere.

@@ -7,7 +7,7 @@ Three forms are told apart by the first line that is neither empty nor a comment
 
     CoNLL-U                 ten fields separated by tabs, an empty line after each sentence
     token TAB label         two fields, an empty line after each sentence
-    label TAB sentence      a use of a word a line, which stands in [brackets]
+    label TAB sentence      a use of a word a line, which is in [brackets]
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from bilm.analysis.occurrences import Sample, read_labelled_uses
 from bilm.errors import InputError
 from bilm.files import PathLike, read_lines
 
-# Columns of CoNLL-U that are labels, with their places; any other name is that of a feature.
+# Columns of CoNLL-U that are labels, and their fields from 0; other names are those of features.
 COLUMNS = {"LEMMA": 2, "UPOS": 3, "XPOS": 4, "FEATS": 5, "DEPREL": 7}
 _N_FIELDS = 10
 _TOKEN_ID = re.compile(r"[0-9]+")
@@ -84,7 +84,7 @@ def read_conllu(path: PathLike, column: str = "UPOS") -> Sample:
     Ranges (3-4) and empty nodes (5.1) are no tokens. A token may hold a blank, as the format has
     it.
     """
-    place = COLUMNS.get(column.upper())
+    index = COLUMNS.get(column.upper())
     reader = _Reader()
     features: set[str] = set()
     for number, line in enumerate(read_lines(path), start=1):
@@ -109,16 +109,16 @@ def read_conllu(path: PathLike, column: str = "UPOS") -> Sample:
             )
         token = fields[1]
         _check_token(token, where, blanks=True)
-        if place is None:
+        if index is None:
             values = _features(fields[COLUMNS["FEATS"]], where)
             features.update(values)
             label = values.get(column)
         else:
-            label = _label(fields[place], token, place)
+            label = _label(fields[index], token, index)
         reader.add(token, label)
     reader.end_sentence()
     if not reader.labels:
-        raise InputError(_no_label(path, column, place, features))
+        raise InputError(_no_label(path, column, index, features))
     return reader.sample()
 
 
@@ -207,9 +207,9 @@ def _check_token(token: str, where: str, blanks: bool) -> None:
         )
 
 
-def _label(value: str, token: str, place: int) -> str | None:
-    """What stands in a column; `_` is nothing, unless it is the lemma of the token `_`."""
-    is_lemma = place == COLUMNS["LEMMA"] and token == "_"
+def _label(value: str, token: str, index: int) -> str | None:
+    """What is in a column; `_` is nothing, unless it is the lemma of the token `_`."""
+    is_lemma = index == COLUMNS["LEMMA"] and token == "_"
     return None if not value.strip() or (value == "_" and not is_lemma) else value
 
 
@@ -226,8 +226,8 @@ def _features(value: str, where: str) -> dict[str, str]:
     return {name: value for name, _, value in pairs}
 
 
-def _no_label(path: PathLike, column: str, place: int | None, features: set[str]) -> str:
-    if place is not None:
+def _no_label(path: PathLike, column: str, index: int | None, features: set[str]) -> str:
+    if index is not None:
         return f"{path}: no token has a label in the column {column.upper()}."
     there = ", ".join(sorted(features)) or "none"
     return (

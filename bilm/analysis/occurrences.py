@@ -77,7 +77,7 @@ def parse_query(text: str) -> tuple[tuple[str, ...], int]:
     """The tokens of a sentence such as "they [play] cards", and the position of the marked one.
 
     Raises:
-        InputError: no token, or more than one, stands in brackets.
+        InputError: no token, or more than one, is in brackets.
     """
     tokens = text.split()
     marked = [k for k, token in enumerate(tokens) if _MARKED.fullmatch(token)]
@@ -201,9 +201,9 @@ class _Reservoir:
         if len(self.uses) < self._size:
             self.uses.append((number, position, tokens))
             return
-        place = int(self._draw() * self.n_offered)
-        if place < self._size:
-            self.uses[place] = (number, position, tokens)
+        slot = int(self._draw() * self.n_offered)
+        if slot < self._size:
+            self.uses[slot] = (number, position, tokens)
 
 
 def read_labelled_uses(path: PathLike) -> Sample:
@@ -342,7 +342,7 @@ class Occurrences:
         return self.sentences[number][position]
 
     def sentence(self, occurrence: int) -> Sentence:
-        """The sentence that it stands in."""
+        """The sentence that it occurs in."""
         return self.sentences[self.positions[occurrence, 0]]
 
     def in_context(self, occurrence: int, width: int = 6) -> str:

@@ -1,4 +1,4 @@
-"""The file of results of a probing run, which a run that was stopped goes on with."""
+"""The file of results of a probing run, from which a run that was stopped continues."""
 
 from __future__ import annotations
 

@@ -69,8 +69,8 @@ def project(
             "tsne" (van der Maaten and Hinton 2008), which keeps neighbours together; distances
             between its groups, and their sizes, mean little.
         layers: numbers of layers, or "top"; None for all.
-        perplexity: of t-SNE: about how many neighbours each occurrence has a place for; less than
-            a third of the occurrences. None: 30, or as many as fewer occurrences allow.
+        perplexity: of t-SNE: about how many neighbours each occurrence has; less than a
+            third of the occurrences. None: 30, or as many as fewer occurrences allow.
         seed: of t-SNE. PCA has none, and its signs are fixed.
         n_threads: threads of t-SNE and of matrix products; the result does not depend on it. On a
             machine that others use too, several threads wait for each other and are slower.

@@ -166,7 +166,7 @@ def typical_uses(occurrences: Occurrences, groups: Groups, group: int, n: int = 
 def substitute_words(
     predictor: Predictor, occurrences: Occurrences, uses: Sequence[Sequence[int]], n: int = 8
 ) -> list[Words]:
-    """The words that a language model would put in the place of some uses, for several groups.
+    """The words that a language model would put in place of some uses, for several groups.
 
     The log-probability of a word for a group is the mean over its uses, which is that of the
     product of their distributions. Of the 50 words that are likeliest, those are typical of a
@@ -236,7 +236,7 @@ def _most_typical(means: Sequence[_MeanOfWords], group: int, own: Collection[str
 def nearby_words(
     occurrences: Occurrences, groups: Groups, group: int, n: int = 8, width: int = 10
 ) -> Words:
-    """The words that stand near the uses of a group more often than near those of the others.
+    """The words that occur near the uses of a group more often than near those of the others.
 
     Returns:
         pairs of a score and a word in small letters, highest first: the difference of the

@@ -2,7 +2,7 @@
 
 Needs no download. Gathers the English docstrings of the installed Python, NumPy, Keras and
 TensorFlow, builds a vocabulary, trains the tiny preset for a few minutes, measures held-out
-perplexity beside a unigram model's, dumps the weights and loads them again. Then it looks for words
+perplexity and a unigram model's, dumps the weights and loads them again. Then it looks for words
 whose uses fall into two groups, shows typical lines of both beside the nearest words of a vector
 that is the same in all contexts, and writes a page to be opened in a browser.
 
@@ -151,7 +151,7 @@ def _show_senses(files: DemoFiles, text: SplitText, words: list[str] | None) -> 
     from bilm.demo.job import load_model
     from bilm.demo.senses import all_uses, find_two_senses, static_vectors
 
-    _title("What a word means where it stands: two groups of the uses of a word")
+    _title("What a word means in its context: two groups of the uses of a word")
     elmo, sentences = load_model(files), text.heldout + text.training
     note("one vector for each frequent word ...")
     static = static_vectors(elmo, sentences)

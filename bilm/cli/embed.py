@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 Computed = tuple[tuple[int, str], Any]  # (number of the line, sentence), vectors
 _TOKENS_AHEAD = 4096
+# The endings of OUT that choose them, and functions `write_NAME` of `vector_files`.
+_FORMATS = ("hdf5", "npz", "jsonl")
 _LAYERS = {
     "--all": "all layers (layers, tokens, dim)",
     "--top": "the top layer (tokens, dim)",
@@ -46,8 +48,8 @@ _VECTORS = {
     "--dtype float32|float16": "type of the numbers in OUT (default: float32)",
 }
 _FILE = {
-    "--format hdf5|npz|jsonl": "format of OUT (default: as its ending .npz or .jsonl says, "
-    "otherwise hdf5; standard output: jsonl)",
+    f"--format {'|'.join(_FORMATS)}": "format of OUT (default: what its ending names, otherwise "
+    "hdf5; standard output: jsonl)",
     "--packed": "one array of all vectors, and the offset of each sentence",
     "--use_sentence_keys": "the sentence is the key, not its line number; a sentence that is "
     "repeated is computed and written once, an empty line not at all",
@@ -123,9 +125,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _kind_of(output: str) -> str:
-    if output == STANDARD or output.endswith(".jsonl"):
+    if output == STANDARD:
         return "jsonl"
-    return "npz" if output.endswith(".npz") else "hdf5"
+    ending = os.path.splitext(output)[1].removeprefix(".")
+    return ending if ending in _FORMATS else "hdf5"
 
 
 def _partial_folder(args: argparse.Namespace) -> str:
@@ -228,7 +231,7 @@ def _writer(args: argparse.Namespace) -> Callable[..., None]:
     from bilm.embedding import vector_files
 
     if args.format == "jsonl":
-        return vector_files.write_json_lines
+        return vector_files.write_jsonl
     layout = "packed_" if args.packed else ""
     write = getattr(vector_files, f"write_{layout}{args.format}")
     if args.packed:

@@ -1,9 +1,9 @@
 """Find the uses of a word that are nearest to its use in a sentence, layer by layer.
 
 QUERY is a sentence with the word in brackets and spaces between tokens, as "they [play] cards". The
-uses of the word in the text are compared with it by the cosine of their vectors, of which the mean
-of all these uses has been taken away. --static sets the words beside them that are nearest to the
-word in a static model, which does not see the sentence: table 4 of the paper (Peters et al., 2018).
+uses of the word in the text are compared with it by the cosine of their vectors, from which the
+mean of all these uses is subtracted. --static also shows the words that are nearest to the word in
+a static model, which does not see the sentence: table 4 of the paper (Peters et al., 2018).
 
   bilm neighbours "they [play] cards" --model elmo --text corpus.txt
   bilm neighbours "a [play] in three acts" "they [play] cards" --model elmo --text corpus.txt \\

@@ -1,15 +1,16 @@
 """Measure what each layer of a model knows of labels: parts of speech, word senses, one's own.
 
-The files of labels are UTF-8 (plain, .gz, .xz) and of one of three forms, which is found out:
+The files of labels are UTF-8 (plain, .gz, .xz), of one of three forms that are told apart by their
+content:
 
   CoNLL-U                 the labels are in --column
   token TAB label         an empty line after each sentence
-  label TAB sentence      uses of words: one word stands in [brackets]
+  label TAB sentence      uses of words, with one word in [brackets]
 
 For labels of tokens, a softmax is fitted on the vectors of each layer, on the mix of the layers
-with weights that are learned with it, and on static vectors. Beside them stand the most frequent
-label, and that of each word. In the control task each word has a random label; selectivity is the
-accuracy less that of the control task (Hewitt and Liang, 2019).
+with weights that are learned with it, and on static vectors. The baselines are the most frequent
+label of all, and that of each word. In the control task each word has a random label; selectivity
+is the accuracy less that of the control task (Hewitt and Liang, 2019).
 
 For uses of words, each test use gets the sense of the nearest training use of the same word.
 --task tags fits softmaxes to them as well.
@@ -19,7 +20,7 @@ For uses of words, each test use gets the sense of the nearest training use of t
       --sizes 100,1000,all --out result.json --picture result.svg
   bilm probe --train train-uses.txt --test test-uses.txt --model elmo
 
-After Ctrl-C the same command continues with what --out has not yet.
+After Ctrl-C the same command continues with the results that --out does not have yet.
 """
 
 from __future__ import annotations

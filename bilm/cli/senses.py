@@ -1,9 +1,9 @@
 """Group the uses of a word in a text by their vectors, and show what is typical of each group.
 
 For each group: its size, its typical lines (the uses nearest to its centre), and its typical words:
-those that the language model would rather put in the place of these uses than of the others, if the
+those that the language model would rather put in place of these uses than of the others, if the
 model has its softmax (`bilm dump --with_softmax`; or name a training folder, --substitutes_from);
-else those that stand near the uses of the group more often. Several forms of a word are joined with
+else those that occur near the uses of the group more often. Several forms of a word are joined with
 +, as in bank+banks.
 
 Groups come from k-means. Their number is the smallest from 2 to --max_groups whose mean silhouette
@@ -147,7 +147,7 @@ def _predictor(args: argparse.Namespace) -> Predictor | None:
     except InputError as error:
         if source is not None:
             raise
-        note(f"Typical words are those that stand near: {error}")
+        note(f"Typical words are those that occur nearby: {error}")
         return None
 
 

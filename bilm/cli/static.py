@@ -1,9 +1,9 @@
-"""Make static word vectors, or ask what is near in them: the baseline beside a model's.
+"""Make static word vectors, the baseline for a model's, or search them.
 
-A static vector is the same wherever its word stands. From a text come word2vec's (gensim), or ours:
-layer 0 of a model, which knows no context, or the mean of a layer over all occurrences. The file is
-text as word2vec and gensim's KeyedVectors write it; published GloVe and fastText files can be read
-as well.
+A static vector is the same wherever its word occurs. From a text come those of word2vec (gensim),
+of layer 0 of a model, which knows no context, or the means of a layer over all occurrences. The
+file is text as word2vec and gensim's KeyedVectors write it; published GloVe and fastText files can
+be read as well.
 
   bilm static --text corpus.txt --out vectors.txt
   bilm static --text corpus.txt --out vectors.txt --method mean --model elmo --layer 1
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             **flags.FORCE,
         },
     )
-    asking = parser.add_argument_group("ask vectors")
+    asking = parser.add_argument_group("search vectors")
     flags.add(
         asking,
         {

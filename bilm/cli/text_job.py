@@ -138,10 +138,12 @@ def add_predictor(parser: argparse.ArgumentParser) -> None:
     )
     words = "vocabulary of the softmax (default: the one in the weights, or vocab.txt beside the "
     flags.add(group, {"--vocab_file FILE": f"{words}weights or checkpoints)"} | flags.WARM_UP)
+    flags.add(group, flags.BATCH_SIZE | flags.PRECISION)
+    parser.set_defaults(precision="float32")
 
 
 def add_result(parser: argparse.ArgumentParser) -> None:
-    """The flags of the result and of the computation."""
+    """The flags of the result, for `write_results`."""
     flags.add(
         parser,
         {
@@ -149,11 +151,9 @@ def add_result(parser: argparse.ArgumentParser) -> None:
             **flags.FORCE,
             "--format jsonl|tsv": "a JSON object a line, or fields separated by tabs (default: "
             "jsonl)",
-            **flags.BATCH_SIZE,
-            **flags.PRECISION,
         },
     )
-    parser.set_defaults(out=STANDARD, format="jsonl", precision="float32")
+    parser.set_defaults(out=STANDARD, format="jsonl")
 
 
 def load_predictor(args: argparse.Namespace) -> Predictor:
@@ -178,6 +178,8 @@ def write_results(
     doing: str,
 ) -> None:
     """Write the result of each sentence to --out, which appears when all of them are there.
+
+    Without `load_predictor`, call `flags.require_free(args, args.out)` before the work.
 
     Args:
         results: (number of the line, result).

@@ -88,7 +88,7 @@ class TokenBatcher:
 
 
 def index_words(sentences: Sentences) -> tuple[list[str], np.ndarray]:
-    """The distinct words of sentences, and which of them stands where.
+    """The distinct words of sentences, and which of them is where.
 
     Errors are those of `Batcher.batch_sentences`.
 

@@ -151,7 +151,7 @@ class IndexedText:
 
     Attributes:
         words: (positions,) int32, the sentences one after the other; entries are rows of the table.
-        starts: (sentences,) int64, where each sentence's `<S>` stands in `words`.
+        starts: (sentences,) int64, where each sentence's `<S>` is in `words`.
         inputs: (sentences,) int32, words of each sentence + 1: its inputs in either direction.
         distinct: the table's words; row 0 is `<S>`, row 1 `</S>`. None if only ids are known.
         vocabulary_ids: (distinct,) int32, the table's ids; that of `<UNK>` outside the vocabulary.

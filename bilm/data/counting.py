@@ -112,7 +112,7 @@ def write_vocabulary(
     _require_size(max_size)
     for word, count in counts.items():
         if count >= min_count and word.split() != [word]:
-            raise InputError(f"{word!r} cannot stand in a vocabulary: it is not one token.")
+            raise InputError(f"{word!r} cannot be in a vocabulary: it is not one token.")
     with atomic_write(filename) as temporary:
         words = _words(_ranked(counts), filename, min_count, max_size)
         _write_lines(temporary, [*_SPECIAL, *words])

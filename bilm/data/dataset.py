@@ -182,7 +182,7 @@ class _Dataset:
     def iter_sentence_batches(self, max_tokens: int) -> Iterator[Batch]:
         """Every sentence once, each a row of its own that begins at column 0.
 
-        Sentences of like length stand together: each shard is sorted by length and cut into
+        Sentences of similar length are put together: each shard is sorted by length and cut into
         batches. One pass, whatever `test` and `shuffle_on_load` are.
 
         Args:

@@ -90,7 +90,7 @@ def framed(
 def encode_words(words: Sequence[str], max_word_length: int) -> np.ndarray:
     """The character ids of words.
 
-    A word's bytes stand between the marks for begin and end of word; those beyond
+    A word's bytes are between the marks for begin and end of word; those beyond
     `max_word_length - 2` are cut off. `<S>` and `</S>` have the mark of the sentence's begin or
     end in place of their bytes, also where a text holds them as words.
 

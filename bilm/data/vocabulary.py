@@ -63,7 +63,7 @@ class Vocabulary:
         if missing:
             raise InputError(
                 f"{source}: the vocabulary lacks {', '.join(missing)}; "
-                f"each of {BOS} and {EOS} must stand on a line of its own."
+                f"each of {BOS} and {EOS} must be on a line of its own."
             )
 
     @property
@@ -90,7 +90,7 @@ class Vocabulary:
         """
         if UNK not in self._word_to_id:
             raise InputError(
-                f"{self._source}: the vocabulary lacks {UNK}, which must stand on a line of its "
+                f"{self._source}: the vocabulary lacks {UNK}, which must be on a line of its "
                 "own: it is the target of words that are not in the vocabulary."
             )
 
@@ -258,11 +258,11 @@ def _validate(filename: PathLike) -> None:
     seen: dict[str, int] = {}
     for number, line in enumerate(read_lines(filename), start=1):
         word = line.strip()
-        place = f"{filename}, line {number}"
+        where = f"{filename}, line {number}"
         if not word:
-            raise InputError(f"{place}: blank; a vocabulary has one token a line.")
+            raise InputError(f"{where}: blank; a vocabulary has one token a line.")
         if len(word.split()) > 1:
-            raise InputError(f"{place}: {word!r} holds white space, so no text has this token.")
+            raise InputError(f"{where}: {word!r} holds white space, so no text has this token.")
         if word in seen:
-            raise InputError(f"{place}: {word!r} stands on line {seen[word]} already.")
+            raise InputError(f"{where}: {word!r} is on line {seen[word]} already.")
         seen[word] = number

@@ -2,9 +2,9 @@
 
 The token encoder knows no context, so a word's vector is kept from its first use on. Sentences
 are taken from the stream a window at a time and packed into the rows of a batch. While a window is
-computed, the vectors of the one before it are handed on, in the order in which the sentences came.
+computed, the vectors of the one before it are yielded, in the order in which the sentences came.
 Memory is that of two windows and of the kept words, however long the stream is. A sentence that is
-longer than a window is computed in chunks, whose layers are handed on one by one.
+longer than a window is computed in chunks, whose layers are yielded one by one.
 
 Sentences are laid end to end in the rows of a batch (sequence packing), so that nothing is computed
 for padding: a sentence takes one position for each of its words, and the LSTM states are reset

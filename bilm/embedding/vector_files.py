@@ -128,7 +128,7 @@ def _write_member(
             member.write(part)
 
 
-def write_json_lines(file: IO[bytes], sentences: Iterable[EmbeddedSentence]) -> None:
+def write_jsonl(file: IO[bytes], sentences: Iterable[EmbeddedSentence]) -> None:
     """A JSON object a sentence: {"line": number from 0, "tokens": [...], "vectors": [...]}.
 
     Numbers have the nine digits that make float32 out of them again.

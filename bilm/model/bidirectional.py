@@ -269,7 +269,7 @@ class BidirectionalLanguageModel(keras.layers.Layer):
             raise InputError(f"ids: shape ({axes}) is expected, not {shape}.")
         if shape[1] is not None and shape[1] < 2:
             raise InputError(
-                f"ids: each sentence stands between its begin and end tokens, so the time axis "
+                f"ids: each sentence is between its begin and end tokens, so the time axis "
                 f"is at least 2, not {shape[1]}."
             )
         if isinstance(ids, np.ndarray) or (tf.is_tensor(ids) and hasattr(ids, "numpy")):

@@ -173,7 +173,7 @@ def evaluate(
     begin: Any = None,
     training_states: Any = None,
 ) -> Perplexity:
-    """Score a held-out text with a model as it stands. Arguments and errors as for `test`.
+    """Score a held-out text with a model as it is. Arguments and errors as for `test`.
 
     Args:
         begin: of each direction the states, (1, ...), in which texts begin; None: the model's own.
@@ -241,7 +241,7 @@ class Scorer:
         self._hidden = tf.function(self._run_hidden, **compiled)
 
     def losses(self, feed: Feed, is_continued: bool, begin: Any = None) -> np.ndarray:
-        """The loss of every place: float32 (n_directions, time, batch), nats."""
+        """The loss of every position: float32 (n_directions, time, batch), nats."""
         losses, self._states = self._losses(feed, self._states_before(is_continued, begin))
         return losses.numpy()
 

@@ -124,7 +124,7 @@ class Monitor:
             listed = " and ".join(f"{name} perplexity is {x:.3g} times" for name, x in lost.items())
             logger.warning(
                 "sentences begin from LSTM states of zero, where this model does badly: its "
-                "held-out %s what it is from the states of training. Vectors suffer alike. A "
+                "held-out %s what it is from the states of training. Vectors suffer as well. A "
                 "reset_rate (it is %g) lets training visit zeros; dump_weights with_states writes "
                 "weights that begin from other states.",
                 listed,

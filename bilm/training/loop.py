@@ -164,8 +164,8 @@ def _check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:
         if is_whole(prefix, verify=True):
             raise InputError(
                 f"{restart_ckpt_file}: the folder has a newer checkpoint, "
-                f"{os.path.basename(prefix)}, which would be lost. Go on from that one, or train "
-                "into another folder."
+                f"{os.path.basename(prefix)}, which would be lost. Resume from that one, or "
+                "train into another folder."
             )
     return True
 
@@ -206,7 +206,9 @@ def _monitor(run: Run, heldout: Any, every: str, patience: int | None) -> Monito
 def _open_logs(folder: PathLike | None, tensorboard: bool) -> list[RunLog | TensorBoardLog]:
     if folder is None:
         if tensorboard:
-            raise InputError("tensorboard: its files stand beside the log, which has no folder.")
+            raise InputError(
+                "tensorboard: its files are written beside the log, which has no folder."
+            )
         return []
     return [RunLog(folder), *([TensorBoardLog(folder)] if tensorboard else [])]
 
@@ -276,7 +278,7 @@ class Trainer:
                 ) from error
             except WorkerLostError as error:
                 raise WorkerLostError(
-                    f"{error} Training stops; {self._last_checkpoint()}. To go on from it, start "
+                    f"{error} Training stops; {self._last_checkpoint()}. To resume from it, start "
                     "the same command for all workers."
                 ) from error
             except (InputError, OSError, WorkersError) as error:

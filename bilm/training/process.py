@@ -1,4 +1,4 @@
-"""The process of a run: Ctrl-C and the polite request to end, and the lock of its folder.
+"""The process of a run: Ctrl-C and SIGTERM, and the lock of its folder.
 
 An interrupt between the update of the variables and the count of the step would leave a state
 that no run ever had, and it would be saved: it is held back while a step changes the model.

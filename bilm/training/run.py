@@ -125,7 +125,7 @@ class Run:
         before, now = len(recorded), worker.count
         logger.warning(
             "%s: batches were %d rows by %d tokens and are now %d by %d%s; the LSTM states start "
-            "at zero, and the text goes on with new sentences",
+            "at zero, and the text continues with new sentences",
             ckpt_file, *record.batch_shape, *self.batch_shape,
             "" if before == now else f", workers were {before} and are now {now}",
         )  # fmt: skip

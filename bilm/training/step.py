@@ -138,14 +138,14 @@ class TrainingStep:
 
     def _signature(self) -> list[Any]:
         options = self.model.options
-        n, places = options.n_directions, (options.unroll_steps, self.batch_size)
-        feed, states = self.model.signature(*places)
+        n, positions = options.n_directions, (options.unroll_steps, self.batch_size)
+        feed, states = self.model.signature(*positions)
         draw = Draw(tf.TensorSpec((None,), tf.int32), tf.TensorSpec((), tf.int32))
         inputs = StepInputs(
             feed,
             (draw,) * (n if self.model.samples else 0),
             (tf.TensorSpec((), tf.int64),) * 2,
-            (tf.TensorSpec(places, tf.bool),) * (n if options.reset_rate else 0),
+            (tf.TensorSpec(positions, tf.bool),) * (n if options.reset_rate else 0),
         )
         return [inputs, states]
 

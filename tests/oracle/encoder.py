@@ -19,6 +19,13 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
     return 0.5 * (1 + np.tanh(0.5 * x))
 
 
+# Each activation: its function, and its derivative from the function's value.
+ACTIVATIONS = {
+    "relu": (lambda x: np.maximum(x, 0), lambda y: y > 0),
+    "tanh": (np.tanh, lambda y: 1 - y**2),
+}
+
+
 def table_with_padding(table: np.ndarray) -> np.ndarray:
     """The table for inference: id 0 is padding, a row of zeros."""
     return np.concatenate([np.zeros_like(table[:1]), table])
@@ -69,7 +76,7 @@ def _stages(weights: Weights, options: Options, characters: np.ndarray) -> list[
         for i in range(len(cnn["filters"]))
     ]
     x = np.concatenate(pooled, axis=-1)
-    stages = [np.tanh(x) if cnn["activation"] == "tanh" else np.maximum(x, 0)]
+    stages = [ACTIVATIONS[cnn["activation"]][0](x)]
     for k in range(cnn.get("n_highway", 0)):
         stages.append(highway(stages[-1], group(weights, f"CNN_high_{k}/")))
     return stages
@@ -105,7 +112,7 @@ def encode_gradient(
         d, inner = highway_gradient(inputs[k], group(weights, prefix), d)
         gradients |= {prefix + name: value for name, value in inner.items()}
     y = [*inputs, last][0]
-    d = d * (1 - y**2 if options["char_cnn"]["activation"] == "tanh" else y > 0)
+    d = d * ACTIVATIONS[options["char_cnn"]["activation"]][1](y)
     return gradients | _convolution_gradients(weights, options, table, ids, d)
 
 
