@@ -62,6 +62,7 @@ setup(
             "matplotlib>=3.8",
             "pytest>=8",
             "pytest-xdist>=3.5",
+            "tensorboard>=2.18",
             "selenium>=4.20",
             "ruff>=0.17,<0.18",
             "mypy>=2.4,<3",
