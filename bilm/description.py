@@ -11,6 +11,7 @@ from typing import Any
 from bilm.checkpoints import open_checkpoint
 from bilm.data import Vocabulary
 from bilm.errors import InputError
+from bilm.hdf5 import dataset_shapes
 from bilm.model.words import count_embedded_tokens, load_network
 from bilm.model_files import ModelFiles
 from bilm.network import build_network
@@ -24,7 +25,6 @@ from bilm.weights import (
     SOFTMAX_W,
     STATES,
     VOCABULARY,
-    dataset_shapes,
     read_training,
 )
 

@@ -33,6 +33,7 @@ from bilm.data.corpus import IndexedText
 from bilm.embedding.corpus import Tokens, check_stream, read_stream
 from bilm.errors import InputError
 from bilm.files import VOCABULARY_FILE, PathLike
+from bilm.hdf5 import dataset_shapes
 from bilm.layers import Softmax
 from bilm.layers.full_softmax import NEVER, likeliest_words
 from bilm.model_files import ModelFiles, ModelSource, open_model
@@ -44,7 +45,6 @@ from bilm.weights import (
     SOFTMAX_B,
     SOFTMAX_W,
     VOCABULARY,
-    dataset_shapes,
     load_hdf5,
     load_initial_states,
     load_vocabulary_words,

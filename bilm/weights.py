@@ -7,9 +7,7 @@ TF1 checkpoints hold the softmax and Adagrad's accumulators as well.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,7 +17,8 @@ import numpy as np
 
 from bilm.data.encoding import from_bytes
 from bilm.errors import InputError
-from bilm.files import PathLike, atomic_write, require_file
+from bilm.files import PathLike, atomic_write
+from bilm.hdf5 import dataset_shapes, open_hdf5, read_integers, read_numbers, read_words
 from bilm.layers import CharacterEncoder, DictionaryEncoder, LSTMStack, Softmax, WordEmbedding
 
 Encoder = CharacterEncoder | WordEmbedding
@@ -35,6 +34,7 @@ DICTIONARY_CHARACTERS, DICTIONARY_WORDS = "tokens/characters", "tokens/words"
 STATES = "states/"
 # An attribute of the file: how the model was trained, a JSON object.
 TRAINING = "training"
+_MOST_NAMED = 100
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,8 @@ def load_hdf5(path: PathLike, table: Sequence[Weight], also: Iterable[str] = ())
     Raises:
         FileNotFoundError: there is no such file.
         InputError: the file is not HDF5, or datasets are missing, superfluous or of the wrong
-            shape: all of them are named, with both shapes.
+            shape: all of them are named, with both shapes; or one holds what are not finite
+            floating-point numbers, or is not in the file itself.
     """
     shapes = dataset_shapes(path)
     found: dict[str, Weight] = {}
@@ -161,7 +162,7 @@ def load_hdf5(path: PathLike, table: Sequence[Weight], also: Iterable[str] = ())
 def _assign(path: PathLike, variables: Mapping[str, Any]) -> None:
     with open_hdf5(path) as file:
         for name, variable in variables.items():
-            variable.assign(file[name][...].astype(np.float32))
+            variable.assign(read_numbers(file, name))
 
 
 def named_states(states: Sequence[Sequence[Any]], prefix: str = STATES) -> dict[str, Any]:
@@ -193,37 +194,6 @@ def load_initial_states(path: PathLike, stacks: Sequence[LSTMStack]) -> None:
     ]
     raise_all(path, problems)
     _assign(path, variables)
-
-
-def dataset_shapes(path: PathLike) -> dict[str, tuple[int, ...]]:
-    """The shape of every dataset in an HDF5 file; errors as for `open_hdf5`."""
-    shapes: dict[str, tuple[int, ...]] = {}
-
-    def add(name: str | bytes, item: Any) -> None:
-        if isinstance(item, h5py.Dataset):
-            shapes[os.fsdecode(name)] = item.shape  # bytes are a name that is not UTF-8
-
-    with open_hdf5(path) as file:
-        file.visititems(add)
-    return shapes
-
-
-@contextlib.contextmanager
-def open_hdf5(path: PathLike) -> Iterator[h5py.File]:
-    """Open an HDF5 file for the reading that the block does.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        InputError: the file is not HDF5, is cut off, or what the block reads is damaged.
-    """
-    path = require_file(path, "weights file")
-    try:
-        with h5py.File(path, "r") as file:
-            yield file
-    # Damage shows in whatever the library trips over first.
-    except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
-        detail = ", ".join(map(str, error.args))
-        raise InputError(f"{path}: not an HDF5 file, or cut off or damaged: {detail}") from error
 
 
 def save_hdf5(
@@ -269,7 +239,7 @@ def load_dictionaries(path: PathLike, sizes: Mapping[str, int]) -> dict[str, lis
             number of tokens.
     """
     with open_hdf5(path) as file:
-        found = {n: from_bytes(file[n][...]) if n in file else [] for n in sizes}
+        found = {n: from_bytes(read_integers(file, n)) if n in file else [] for n in sizes}
     for name, size in sizes.items():
         if len(found[name]) != size:
             raise InputError(f"{path}: {name}: {size} tokens are expected, not {len(found[name])}.")
@@ -283,12 +253,12 @@ def load_vocabulary_words(path: PathLike) -> list[str]:
         FileNotFoundError, InputError: see `open_hdf5`; it has no vocabulary.
     """
     with open_hdf5(path) as file:
-        words: list[str] = file[VOCABULARY].asstr()[...].tolist()
-    return words
+        return read_words(file, VOCABULARY)
 
 
 def raise_all(path: PathLike, problems: list[str]) -> None:
-    """Raise an InputError that names every one of the problems, if there are any."""
+    """Raise an InputError that names the problems, if there are any: the first hundred."""
     if problems:
-        listed = "\n  ".join(problems)
+        more = [f"and {len(problems) - _MOST_NAMED} more"] if len(problems) > _MOST_NAMED else []
+        listed = "\n  ".join(problems[:_MOST_NAMED] + more)
         raise InputError(f"{path}: the weights do not fit the options:\n  {listed}")

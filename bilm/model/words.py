@@ -19,6 +19,7 @@ from bilm.data.encoding import DictionaryIds
 from bilm.embedding.corpus import Tokens, WordIds
 from bilm.errors import InputError
 from bilm.files import PathLike
+from bilm.hdf5 import dataset_shapes
 from bilm.layers import CharacterIds, Mode, WordEmbedding
 from bilm.layers import WordIds as WordIdsLayer
 from bilm.network import BiLM, build_network
@@ -29,7 +30,6 @@ from bilm.weights import (
     ENCODER_GROUPS,
     LSTM_GROUPS,
     Encoder,
-    dataset_shapes,
     load_dictionaries,
     load_hdf5,
     load_initial_states,
