@@ -26,6 +26,7 @@ from bilm.weights import (
     STATES,
     VOCABULARY,
     read_training,
+    require_numbers,
 )
 
 _SOFTMAX = "softmax/"
@@ -48,6 +49,7 @@ def describe_model(files: ModelFiles) -> dict[str, Any]:
     """
     options = files.read_options()
     n_tokens = None if options.char_cnn else count_embedded_tokens(files.weights)
+    require_numbers(options, n_tokens, files.weights)
     network = build_network(options, n_tokens)
     table = network.weight_table()
     load_network(network, files.weights)

@@ -50,20 +50,29 @@ def dataset_shapes(path: PathLike) -> dict[str, tuple[int, ...]]:
     Raises:
         FileNotFoundError, InputError: see `open_hdf5`; anything in it is from another file.
     """
-    shapes: dict[str, tuple[int, ...]] = {}
-    names: list[bytes] = []
     with open_hdf5(path) as file:
-        file.id.links.visit(names.append)  # within the visit no error may be raised
-        for name in names:
-            shown = os.fsdecode(name)  # not all names are UTF-8
-            link = file.get(name, getlink=True)
-            if isinstance(link, h5py.ExternalLink):
-                raise _not_its_own(file, shown, _as_link(link))
-            item = file[name] if isinstance(link, h5py.HardLink) else None
-            if isinstance(item, h5py.Dataset):
-                _require_own(file, shown, item)
-                shapes[shown] = item.shape or ()
-    return shapes
+        return {name: dataset.shape or () for name, dataset in _datasets(file)}
+
+
+def count_stored(path: PathLike) -> int:
+    """How many numbers the datasets of a file can have, by the bytes that are there; errors as for
+    `dataset_shapes`."""
+    with open_hdf5(path) as file:
+        return sum(min(_sizes(dataset)) // _item_bytes(dataset) for _, dataset in _datasets(file))
+
+
+def _datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
+    names: list[bytes] = []
+    file.id.links.visit(names.append)  # within the visit no error may be raised
+    for name in names:
+        shown = os.fsdecode(name)  # not all names are UTF-8
+        link = file.get(name, getlink=True)
+        if isinstance(link, h5py.ExternalLink):
+            raise _not_its_own(file, shown, _as_link(link))
+        item = file[name] if isinstance(link, h5py.HardLink) else None
+        if isinstance(item, h5py.Dataset):
+            _require_own(file, shown, item)
+            yield shown, item
 
 
 def own_dataset(file: h5py.File, name: str) -> h5py.Dataset:
@@ -109,16 +118,26 @@ def require_stored(file: h5py.File, name: str, dataset: h5py.Dataset) -> None:
     Raises:
         InputError: the file has fewer bytes of it than its shape says.
     """
-    stored = dataset.id.get_storage_size()
-    declared = math.prod(dataset.shape or (0,)) * dataset.id.get_type().get_size()
-    room = stored
-    if dataset.id.get_create_plist().get_nfilters():
-        room = max(stored * _MOST_PACKED, _SMALL)
-    if declared > room or stored > file.id.get_filesize():
+    declared, room = _sizes(dataset)
+    stored, most = dataset.id.get_storage_size(), file.id.get_filesize()
+    if declared > room or stored > most:
         raise InputError(
             f"{file.filename}: {name}: shape {dataset.shape} is {declared:,} bytes, but the file "
-            f"has {min(stored, file.id.get_filesize()):,} bytes of it."
+            f"has {min(stored, most):,} bytes of it."
         )
+
+
+def _sizes(dataset: h5py.Dataset) -> tuple[int, int]:
+    """The bytes of a dataset as its shape says, and the most that the file can have of it."""
+    declared = math.prod(dataset.shape or (0,)) * _item_bytes(dataset)
+    stored = min(dataset.id.get_storage_size(), dataset.file.id.get_filesize())
+    if dataset.id.get_create_plist().get_nfilters():
+        stored = max(stored * _MOST_PACKED, _SMALL)
+    return declared, stored
+
+
+def _item_bytes(dataset: h5py.Dataset) -> int:
+    return max(1, int(dataset.id.get_type().get_size()))
 
 
 def read_numbers(file: h5py.File, name: str) -> np.ndarray:

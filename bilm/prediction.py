@@ -48,6 +48,7 @@ from bilm.weights import (
     load_hdf5,
     load_initial_states,
     load_vocabulary_words,
+    require_numbers,
     with_softmax_datasets,
 )
 
@@ -506,6 +507,11 @@ def _load(
         raise InputError(
             f"{files.source}: the weights hold no vocabulary ({VOCABULARY}): vocab_file names it."
         )
+    if not files.is_checkpoint:
+        n, size = options.n_tokens_vocab or 0, options.lstm.projection_dim
+        n_softmax = n if options.share_embedding_softmax else n * (size + 1)
+        n_rows = None if options.char_cnn else n
+        require_numbers(options, n_rows, files.weights, n_more=n_softmax)
     model = LanguageModel(options, is_training=False, seed=None, precision=precision)
     if vocabulary.size != model.softmax.n_tokens:
         raise InputError(

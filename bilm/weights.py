@@ -18,8 +18,16 @@ import numpy as np
 from bilm.data.encoding import from_bytes
 from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write
-from bilm.hdf5 import dataset_shapes, open_hdf5, read_integers, read_numbers, read_words
+from bilm.hdf5 import (
+    count_stored,
+    dataset_shapes,
+    open_hdf5,
+    read_integers,
+    read_numbers,
+    read_words,
+)
 from bilm.layers import CharacterEncoder, DictionaryEncoder, LSTMStack, Softmax, WordEmbedding
+from bilm.options import Options
 
 Encoder = CharacterEncoder | WordEmbedding
 
@@ -119,6 +127,40 @@ def _lstm_weights(stack: LSTMStack, direction: int, n_directions: int) -> Iterat
                 odd = f"RNN_{direction}/RNN/{odd_cell}/{name}"
             dataset = f"RNN_{direction}/RNN/MultiRNNCell/Cell{i}/LSTMCell/{name}"
             yield Weight(variable, dataset, f"lm/{scope}/{cell}/{tf1_name}", odd)
+
+
+def require_numbers(
+    options: Options, n_tokens: int | None, *files: PathLike, n_more: int = 0
+) -> None:
+    """Check that files have the numbers for a network of these sizes, before memory is taken.
+
+    It leaves room for what `load_hdf5` says more exactly: up to twice what is there, and 64 MB.
+
+    Args:
+        n_tokens: rows of the table of words; None for an encoder of characters.
+        files: the weights, and the token cache if it is a file of its own.
+        n_more: numbers of other layers.
+
+    Raises:
+        FileNotFoundError, InputError: see `dataset_shapes`; the files have far fewer.
+    """
+    lstm, char_cnn, p = options.lstm, options.char_cnn, options.lstm.projection_dim
+    layer = 4 * lstm.dim * (2 * p + 1) + (lstm.dim * p if lstm.has_projection else 0)
+    expected = n_more + options.n_directions * lstm.n_layers * layer
+    if n_tokens is not None:
+        expected += n_tokens * p
+    elif char_cnn is not None:
+        f, tokens = char_cnn.n_filters, char_cnn.dictionary
+        expected += char_cnn.embedding_dim * char_cnn.n_characters
+        expected += sum(n * (w * char_cnn.embedding_dim + 1) for w, n in char_cnn.filters)
+        expected += 2 * char_cnn.n_highway * f * (f + 1) + (p * (f + 1) if f != p else 0)
+        expected += tokens.n_words * tokens.word_dim if tokens else 0
+    found = sum(map(count_stored, dict.fromkeys(files)))
+    if expected > 2 * found + 2**24:
+        raise InputError(
+            f"{' and '.join(map(str, files))}: the weights do not fit the options, which ask for "
+            f"{expected:,} numbers; there are {found:,}."
+        )
 
 
 def load_hdf5(path: PathLike, table: Sequence[Weight], also: Iterable[str] = ()) -> None:

@@ -8,10 +8,12 @@ import h5py
 import numpy as np
 import pytest
 
-from bilm import ELMo, PackedVectors, Predictor
+from bilm import BidirectionalLanguageModel, ELMo, PackedVectors, Predictor
 from bilm.cli import main
+from bilm.description import describe_model
 from bilm.errors import InputError
 from bilm.hdf5 import dataset_shapes, open_hdf5, read_integers, read_numbers, read_words
+from bilm.model_files import open_model
 from tests import oracle
 from tests.small_models import write_small_model
 
@@ -287,3 +289,54 @@ def test_a_file_of_very_many_superfluous_datasets(tmp_path):
     with pytest.raises(InputError, match=r"CNN/0: superfluous(?s:.)*\n  and 200 more$") as caught:
         ELMo.from_pretrained(model.files)
     assert len(str(caught.value).splitlines()) == 102
+
+
+HUGE = {"dim": 2**20, "projection_dim": 2**18}
+
+
+def load_elmo(options, weights):
+    ELMo.from_pretrained((options, weights))
+
+
+def load_layer(options, weights):
+    BidirectionalLanguageModel(options, weights)
+
+
+def load_predictor(options, weights):
+    with h5py.File(weights, "a") as file:
+        file["softmax/b"] = np.zeros(3, np.float32)
+        file["softmax/W"] = np.zeros((3, 8), np.float32)
+        file["vocabulary/words"] = ["<S>", "</S>", "<UNK>"]
+    Predictor.from_pretrained((options, weights))
+
+
+def describe(options, weights):
+    with open_model((options, weights)) as files:
+        describe_model(files)
+
+
+@pytest.mark.parametrize("declared", [False, True])
+@pytest.mark.parametrize("load", [load_elmo, load_layer, load_predictor, describe])
+def test_options_that_ask_for_terabytes(tmp_path, load, declared):
+    """Memory is not taken for them, also if the file declares arrays of the same shapes."""
+    model = write_small_model(tmp_path, "as_published")
+    options = model.options | {"lstm": model.options["lstm"] | HUGE}
+    if declared:
+        with h5py.File(model.files[1], "a") as file:
+            for name in [f"{BIAS[:-1]}{part}" for part in ("W_0", "B", "W_P_0")]:
+                del file[name]
+            file.create_dataset(f"{BIAS[:-1]}W_0", (2**19, 2**22), "f4")
+            file.create_dataset(BIAS, (2**22,), "f4")
+    message = r"weights\.hdf5: the weights do not fit the options, which ask for [\d,]{15,} numb"
+    with pytest.raises(InputError, match=message):
+        load(options, model.files[1])
+
+
+def test_a_table_of_words_that_is_declared_only(tmp_path):
+    model = write_small_model(tmp_path, "words")
+    with h5py.File(model.files[1], "a") as file:
+        del file["embedding"]
+        file.create_dataset("embedding", (2 * 10**9, 8), "f4")
+    message = r"embedding: shape \(2000000000, 8\) is 64,000,000,000 bytes, but the file has 0"
+    with pytest.raises(InputError, match=message):
+        BidirectionalLanguageModel(*model.files, use_character_inputs=False)
