@@ -13,6 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
+from bilm.cli.terminal import printable
 from bilm.errors import InputError
 from bilm.files import atomic_write, require_plain_output
 from bilm.options import PRESETS
@@ -38,6 +39,9 @@ class Parser(argparse.ArgumentParser):
         # What follows a -- stays as it is.
         end = args.index("--") if "--" in args else len(args)
         return super().parse_known_args([*map(_underscored, args[:end]), *args[end:]], namespace)
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
 
 
 def _underscored(arg: str) -> str:
