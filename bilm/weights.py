@@ -42,6 +42,7 @@ DICTIONARY_CHARACTERS, DICTIONARY_WORDS = "tokens/characters", "tokens/words"
 STATES = "states/"
 # An attribute of the file: how the model was trained, a JSON object.
 TRAINING = "training"
+_TRAINING_KEYS = ("steps", "tokens", "n_train_tokens", "n_tokens_vocab", "reset_rate")
 _MOST_NAMED = 100
 
 
@@ -263,13 +264,17 @@ def read_training(path: PathLike) -> dict[str, Any] | None:
 
     Files that `dump_weights` wrote say "steps", "tokens" (predictions of each direction),
     "n_train_tokens" (of one epoch), "n_tokens_vocab" and "reset_rate". Errors as for `open_hdf5`,
-    also if what it says is not a JSON object.
+    also if what it says is not a JSON object, or these are not numbers.
     """
     with open_hdf5(path) as file:
         text = file.attrs.get(TRAINING)
         value = None if text is None else json.loads(text)
         if text is not None and not isinstance(value, dict):
             raise ValueError(f"attribute {TRAINING}: a JSON object is expected")
+        for key in _TRAINING_KEYS:
+            number = (value or {}).get(key, 0)
+            if number is not None and not (isinstance(number, int | float) and 0 <= number < 2**63):
+                raise ValueError(f"attribute {TRAINING}: {key}: a number from 0 is expected")
     return value
 
 

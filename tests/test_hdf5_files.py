@@ -14,6 +14,7 @@ from bilm.description import describe_model
 from bilm.errors import InputError
 from bilm.hdf5 import dataset_shapes, open_hdf5, read_integers, read_numbers, read_words
 from bilm.model_files import open_model
+from bilm.weights import read_training
 from tests import oracle
 from tests.small_models import write_small_model
 
@@ -340,3 +341,24 @@ def test_a_table_of_words_that_is_declared_only(tmp_path):
     message = r"embedding: shape \(2000000000, 8\) is 64,000,000,000 bytes, but the file has 0"
     with pytest.raises(InputError, match=message):
         BidirectionalLanguageModel(*model.files, use_character_inputs=False)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ('{"steps": "many"}', "steps: a number from 0 is expected"),
+        ('{"tokens": [1]}', "tokens: a number from 0 is expected"),
+        (
+            '{"steps": 3, "n_train_tokens": 1' + "0" * 400 + "}",
+            "n_train_tokens: a number from 0 is",
+        ),
+        ('{"reset_rate": NaN}', "reset_rate: a number from 0 is expected"),
+        ("[" * 100_000, "maximum recursion depth exceeded"),
+    ],
+)
+def test_how_a_model_was_trained_is_in_numbers(tmp_path, text, message):
+    model = write_small_model(tmp_path, "as_published")
+    with h5py.File(model.files[1], "a", libver="latest") as file:
+        file.attrs["training"] = text
+    with pytest.raises(InputError, match=rf"weights\.hdf5: .*{message}"):
+        read_training(model.files[1])
