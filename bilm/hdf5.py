@@ -164,8 +164,8 @@ def read_numbers(file: h5py.File, name: str) -> np.ndarray:
 
 def require_floats(file: h5py.File, name: str, dataset: h5py.Dataset) -> None:
     """Check that a dataset holds floating-point numbers, all of them; errors as above."""
-    if dataset.dtype.kind != "f":
-        kind = _kind(dataset)
+    if dataset.dtype.kind != "f" or dataset.shape is None:
+        kind = "an empty dataset" if dataset.shape is None else _kind(dataset)
         raise InputError(
             f"{file.filename}: {name}: floating-point numbers are expected, not {kind}."
         )

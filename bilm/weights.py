@@ -285,8 +285,9 @@ def load_dictionaries(path: PathLike, sizes: Mapping[str, int]) -> dict[str, lis
         FileNotFoundError, InputError: see `open_hdf5`; a dictionary is missing or has another
             number of tokens.
     """
+    names = dataset_shapes(path)
     with open_hdf5(path) as file:
-        found = {n: from_bytes(read_integers(file, n)) if n in file else [] for n in sizes}
+        found = {n: from_bytes(read_integers(file, n)) if n in names else [] for n in sizes}
     for name, size in sizes.items():
         if len(found[name]) != size:
             raise InputError(f"{path}: {name}: {size} tokens are expected, not {len(found[name])}.")

@@ -14,7 +14,7 @@ from bilm.description import describe_model
 from bilm.errors import InputError
 from bilm.hdf5 import dataset_shapes, open_hdf5, read_integers, read_numbers, read_words
 from bilm.model_files import open_model
-from bilm.weights import read_training
+from bilm.weights import load_dictionaries, read_training
 from tests import oracle
 from tests.small_models import write_small_model
 
@@ -118,6 +118,7 @@ KINDS = {
     "text": (np.array([b"1.5", b"2", b"3"]), "text"),
     "words": (np.array(["1.5", "2", "3"], h5py.string_dtype()), "text"),
     "enumeration": (np.zeros(3, h5py.enum_dtype({"a": 0}, "i1")), "an enumeration"),
+    "nothing": (h5py.Empty("f4"), "an empty dataset"),
     "date": (np.zeros(3, h5py.opaque_dtype("M8[s]")), r"datetime64\[s\]"),
 }
 
@@ -290,6 +291,13 @@ def test_a_file_of_very_many_superfluous_datasets(tmp_path):
     with pytest.raises(InputError, match=r"CNN/0: superfluous(?s:.)*\n  and 200 more$") as caught:
         ELMo.from_pretrained(model.files)
     assert len(str(caught.value).splitlines()) == 102
+
+
+def test_dictionaries_from_another_file(tmp_path, other):
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        file["tokens"] = h5py.ExternalLink(str(other), "/")
+    with pytest.raises(InputError, match=f"tokens: {OWN}a link to '/' of the file '.*other'"):
+        load_dictionaries(tmp_path / "a.hdf5", {"tokens/characters": 3})
 
 
 HUGE = {"dim": 2**20, "projection_dim": 2**18}

@@ -236,7 +236,7 @@ class PackedVectors:
                 self._offsets = read_integers(file, "offsets")
                 self._lines = read_integers(file, "lines")
                 self._texts = None
-                if "text" in file:
+                if file.get("text", getlink=True) is not None:
                     self._texts = own_dataset(file, "text")
                     self._text_offsets = read_integers(file, "text_offsets")
             except KeyError as error:
