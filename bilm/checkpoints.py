@@ -7,6 +7,7 @@ in `bilm.training.checkpoint`.
 
 from __future__ import annotations
 
+import glob
 import logging
 import math
 import os
@@ -111,6 +112,8 @@ def open_checkpoint(path: str) -> Any:
         InputError: it is cut off or damaged.
     """
     require_file(f"{path}.index", "checkpoint")
+    for part in glob.glob(f"{glob.escape(path)}.data-*"):
+        require_file(part, "checkpoint's data")
     try:
         return tf.train.load_checkpoint(path)
     except _DAMAGED as error:

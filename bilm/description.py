@@ -11,6 +11,7 @@ from typing import Any
 from bilm.checkpoints import open_checkpoint
 from bilm.data import Vocabulary
 from bilm.errors import InputError
+from bilm.hdf5 import dataset_shapes
 from bilm.model.words import count_embedded_tokens, load_network
 from bilm.model_files import ModelFiles
 from bilm.network import build_network
@@ -24,8 +25,8 @@ from bilm.weights import (
     SOFTMAX_W,
     STATES,
     VOCABULARY,
-    dataset_shapes,
     read_training,
+    require_numbers,
 )
 
 _SOFTMAX = "softmax/"
@@ -48,6 +49,7 @@ def describe_model(files: ModelFiles) -> dict[str, Any]:
     """
     options = files.read_options()
     n_tokens = None if options.char_cnn else count_embedded_tokens(files.weights)
+    require_numbers(options, n_tokens, files.weights)
     network = build_network(options, n_tokens)
     table = network.weight_table()
     load_network(network, files.weights)

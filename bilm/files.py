@@ -28,6 +28,8 @@ WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE = "model.hdf5", "options.json", "voc
 COMPRESSED = (".gz", ".xz")
 """Endings of text files that are read as compressed."""
 
+# Bytes of a JSON file: those that are read whole hold settings and figures, not vectors.
+_MOST_JSON = 2**26
 # What the readers of compressed files raise when the data is cut off or changed.
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
 
@@ -97,8 +99,23 @@ def require_file(path: PathLike, what: str) -> str:
     path = os.fspath(path)
     if not os.path.isfile(path):
         kind = "is a folder, not a file" if os.path.isdir(path) else "does not exist"
+        if os.path.exists(path) and not os.path.isdir(path):
+            kind = "is a FIFO, a socket or a device, not a file"
         raise FileNotFoundError(f"The {what} {path!r} {kind}.")
     return path
+
+
+def require_plain_output(path: PathLike) -> None:
+    """Check that no FIFO, socket, device or link to nowhere has the name of a file to write: the
+    file would take its place.
+
+    Raises:
+        InputError: one has.
+    """
+    if not os.path.lexists(path) or os.path.isfile(path) or os.path.isdir(path):
+        return
+    kind = "a FIFO, a socket or a device" if os.path.exists(path) else "a link that leads nowhere"
+    raise InputError(f"{os.fspath(path)!r} is {kind}; a file is to be written there.")
 
 
 def _open_bytes(path: PathLike) -> IO[bytes]:
@@ -163,17 +180,40 @@ def read_json_object(path: PathLike, what: str = "JSON file") -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: there is no such file.
-        InputError: not UTF-8, not JSON, or JSON of another kind.
+        InputError: too large, not UTF-8, not JSON, JSON of another kind, nested too deep, with a
+            number of thousands of digits, or with a key that an object has twice.
     """
     path = require_file(path, what)
+    if os.path.getsize(path) > _MOST_JSON:
+        raise InputError(
+            f"{path}: at most {_MOST_JSON:,} bytes of JSON are expected, not "
+            f"{os.path.getsize(path):,}."
+        )
     try:
-        value = json.loads(Path(path).read_text(encoding="utf-8-sig"))
+        text = Path(path).read_text(encoding="utf-8-sig")
+        value = json.loads(text, object_pairs_hook=_without_repeats)
     except UnicodeDecodeError:
         raise InputError(_what_is_wrong(path)) from None
     except json.JSONDecodeError as error:
         raise InputError(f"{path}, line {error.lineno}: not JSON: {error.msg}.") from error
+    except RecursionError as error:
+        raise InputError(f"{path}: JSON that is nested too deep.") from error
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except ValueError as error:
+        raise InputError(f"{path}: a number has too many digits: {error}.") from error
     if not isinstance(value, dict):
         raise InputError(f"{path}: a JSON object is expected, not {_kind(value)}.")
+    return value
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object, none of whose keys is there twice: readers differ in which one holds."""
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise InputError(f"the key {twice!r} is there more than once.")
     return value
 
 
@@ -187,18 +227,22 @@ def atomic_write(path: PathLike) -> Iterator[str]:
     """Give a temporary name beside `path`; rename it to `path` when the block ends well.
 
     The file is on the disk before it gets its name, so that a crash leaves the old file or the
-    new one, never half of either. When the block fails, the temporary file is removed.
+    new one, never half of either. When the block fails, the temporary file is removed. Of a link
+    to a file that file is replaced, and the link stays.
 
     Raises:
         FileNotFoundError: the folder to write into does not exist.
-        InputError: `path` is itself a folder.
+        InputError: `path` is a folder, or something else that is no file.
     """
     path = os.fspath(path)
+    if os.path.islink(path) and os.path.isfile(path):
+        path = os.path.realpath(path)
     folder, name = os.path.split(path)
     if folder and not os.path.isdir(folder):
         raise FileNotFoundError(f"The folder {folder!r} to write {name!r} into does not exist.")
     if os.path.isdir(path):
         raise InputError(f"{path!r} is a folder; a file is to be written there.")
+    require_plain_output(path)
     temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         yield temporary

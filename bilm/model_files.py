@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from bilm.checkpoints import holds_checkpoint, load_options_latest_checkpoint
 from bilm.errors import InputError
-from bilm.files import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE, PathLike
+from bilm.files import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE, PathLike, require_file
 from bilm.options import Options
 
 OptionsSource = PathLike | Mapping[str, Any] | Options
@@ -90,9 +90,7 @@ def open_model(source: ModelSource, *, weights_only: bool = False) -> Iterator[M
             folder = os.path.dirname(path) or os.curdir
             raise InputError(_not_dumped(f"{path}: a checkpoint", folder))
         yield _from_checkpoint(path, path)
-    elif not os.path.exists(path):
-        raise FileNotFoundError(f"The model {path!r} does not exist.")
-    elif _is_hdf5(path):
+    elif _is_hdf5(require_file(path, "model")):
         folder, name = os.path.split(path)
         # Other names in the folder may be of other weights.
         known = {*_option_names(name), *_VOCABULARIES} & set(os.listdir(folder or os.curdir))

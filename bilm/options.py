@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -24,6 +23,15 @@ N_CHARACTERS = 261
 # Of the character encoder, by their names in files.
 ACTIVATIONS = ("relu", "tanh")
 
+# Bounds of whole numbers, far above any model that was trained: whatever is higher is a slip, or
+# would take the machine's memory before anything else can be said of it.
+_SIZE = 2**20  # units, dimensions, filters, rows of a batch, steps: the largest published is 4,096
+_LAYERS = 100
+_FILTERS_LISTED = 1000
+_CHARACTERS = 2**16  # of a token
+_WORDS = 10**8  # ids are int32, and a table of 100 million words has 26 GB at 64 numbers a word
+_HIGHEST = 3e38  # float32 ends above it
+
 
 class _Rule(NamedTuple):
     """What a value has to be, and how that is said."""
@@ -33,24 +41,26 @@ class _Rule(NamedTuple):
 
 
 def _is_number(value: object) -> bool:
-    """Whether a value is a number, true and false not being numbers, nor infinity."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    """Whether a value is a number that float32 holds, true and false not being numbers."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and -_HIGHEST <= value <= _HIGHEST  # type: ignore[operator]
 
 
-def _is_count(value: Any, low: int = 1) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= low
+def _is_count(value: Any, low: int = 1, high: int = _SIZE) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
 
 
 def _are_lists(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(x, list | tuple) for x in value)
 
 
-def _count(low: int = 1) -> _Rule:
-    return _Rule(f"a whole number from {low}", lambda value: _is_count(value, low))
+def _count(low: int = 1, high: int = _SIZE) -> _Rule:
+    return _Rule(f"a whole number from {low} to {high}", lambda value: _is_count(value, low, high))
 
 
 _COUNT = _count()
-_POSITIVE = _Rule("a number above 0", lambda value: _is_number(value) and value > 0)
+_ROWS = _count(1, _WORDS)
+_POSITIVE = _Rule("a number above 0, up to 3e38", lambda value: _is_number(value) and value > 0)
 _CLIP = _Rule(_POSITIVE.text, lambda value: value is None or _POSITIVE.holds(value))
 _FLAG = _Rule("true or false", lambda value: isinstance(value, bool))
 _FRACTION = _Rule("from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)
@@ -80,7 +90,14 @@ class _Part:
 
 def _require(rule: _Rule, value: Any, key: str) -> None:
     if not rule.holds(value):
-        raise InputError(f"{key}: {rule.text} is expected, not {value!r}.")
+        raise InputError(f"{key}: {rule.text} is expected, not {_shown(value)}.")
+
+
+def _shown(value: object) -> str:
+    # Python refuses to write whole numbers of thousands of digits.
+    is_huge = isinstance(value, int) and abs(value) >= 10**100
+    text = "a number of more than 100 digits" if is_huge else repr(value)
+    return text if len(text) <= 200 else f"{text[:200]}..."
 
 
 @dataclass(frozen=True)
@@ -100,7 +117,7 @@ class LSTMOptions(_Part):
 
     dim: int = _option(_COUNT)
     projection_dim: int = _option(_COUNT)
-    n_layers: int = _option(_COUNT, 1)
+    n_layers: int = _option(_count(1, _LAYERS), 1)
     cell_clip: float | None = _option(_CLIP, None)
     proj_clip: float | None = _option(_CLIP, None)
     use_skip_connections: bool = _option(_FLAG, False)
@@ -125,8 +142,8 @@ class DictionaryOptions(_Part):
 
     prefix = "char_cnn.dictionary."
 
-    n_characters: int = _option(_COUNT)
-    n_words: int = _option(_count(0), 0)
+    n_characters: int = _option(_ROWS)
+    n_words: int = _option(_count(0, _WORDS), 0)
     word_dim: int = _option(_count(0), 0)
 
 
@@ -148,8 +165,8 @@ class CharCNNOptions(_Part):
     filters: tuple[tuple[int, int], ...] = _option(_PAIRS)
     activation: str = _option(_ACTIVATION)
     embedding_dim: int = _option(_COUNT)
-    n_highway: int = _option(_count(0), 0)
-    max_characters_per_token: int = _option(_count(3), 50)
+    n_highway: int = _option(_count(0, _LAYERS), 0)
+    max_characters_per_token: int = _option(_count(3, _CHARACTERS), 50)
     dictionary: DictionaryOptions | None = None
 
     def __post_init__(self) -> None:
@@ -161,6 +178,11 @@ class CharCNNOptions(_Part):
         )
         text = f"{_PAIRS.text} with widths of at most max_characters_per_token = {longest}"
         _require(_Rule(text, lambda _: fit), self.filters, "char_cnn.filters")
+        if len(self.filters) > _FILTERS_LISTED or self.n_filters > _SIZE:
+            raise InputError(
+                f"char_cnn.filters: at most {_FILTERS_LISTED} widths of {_SIZE} filters in all are "
+                f"expected, not {len(self.filters)} of {self.n_filters}."
+            )
 
     @property
     def n_characters(self) -> int:
@@ -188,11 +210,11 @@ class Options(_Part):
     lstm: LSTMOptions
     char_cnn: CharCNNOptions | None = None
     bidirectional: bool = _option(_FLAG, True)
-    n_tokens_vocab: int | None = _option(_COUNT, None)
+    n_tokens_vocab: int | None = _option(_ROWS, None)
     dropout: float = _option(_DROPOUT, 0.1)
     all_clip_norm_val: float | None = _option(_CLIP, 10.0)
     n_epochs: int = _option(_COUNT, 10)
-    n_train_tokens: int | None = _option(_COUNT, None)
+    n_train_tokens: int | None = _option(_count(1, 10**15), None)
     batch_size: int = _option(_COUNT, 128)
     unroll_steps: int = _option(_COUNT, 20)
     n_negative_samples_batch: int = _option(_COUNT, 8192)
@@ -355,7 +377,7 @@ def _read_char_cnn(options: Mapping[str, Any], source: str) -> CharCNNOptions:
 
 def _read_dictionary(char_cnn: Mapping[str, Any], source: str) -> DictionaryOptions:
     values = _value(char_cnn, "dictionary", _OBJECT, "char_cnn.")
-    _value(values, "n_characters", _COUNT, "char_cnn.dictionary.")
+    _value(values, "n_characters", _ROWS, "char_cnn.dictionary.")
     keys = _names(DictionaryOptions)
     return DictionaryOptions(**_known(values, keys, f"{source}: char_cnn.dictionary"))
 

@@ -33,6 +33,7 @@ from bilm.data.corpus import IndexedText
 from bilm.embedding.corpus import Tokens, check_stream, read_stream
 from bilm.errors import InputError
 from bilm.files import VOCABULARY_FILE, PathLike
+from bilm.hdf5 import dataset_shapes
 from bilm.layers import Softmax
 from bilm.layers.full_softmax import NEVER, likeliest_words
 from bilm.model_files import ModelFiles, ModelSource, open_model
@@ -44,10 +45,10 @@ from bilm.weights import (
     SOFTMAX_B,
     SOFTMAX_W,
     VOCABULARY,
-    dataset_shapes,
     load_hdf5,
     load_initial_states,
     load_vocabulary_words,
+    require_numbers,
     with_softmax_datasets,
 )
 
@@ -506,6 +507,11 @@ def _load(
         raise InputError(
             f"{files.source}: the weights hold no vocabulary ({VOCABULARY}): vocab_file names it."
         )
+    if not files.is_checkpoint:
+        n, size = options.n_tokens_vocab or 0, options.lstm.projection_dim
+        n_softmax = n if options.share_embedding_softmax else n * (size + 1)
+        n_rows = None if options.char_cnn else n
+        require_numbers(options, n_rows, files.weights, n_more=n_softmax)
     model = LanguageModel(options, is_training=False, seed=None, precision=precision)
     if vocabulary.size != model.softmax.n_tokens:
         raise InputError(

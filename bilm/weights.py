@@ -7,9 +7,7 @@ TF1 checkpoints hold the softmax and Adagrad's accumulators as well.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -19,8 +17,17 @@ import numpy as np
 
 from bilm.data.encoding import from_bytes
 from bilm.errors import InputError
-from bilm.files import PathLike, atomic_write, require_file
+from bilm.files import PathLike, atomic_write
+from bilm.hdf5 import (
+    count_stored,
+    dataset_shapes,
+    open_hdf5,
+    read_integers,
+    read_numbers,
+    read_words,
+)
 from bilm.layers import CharacterEncoder, DictionaryEncoder, LSTMStack, Softmax, WordEmbedding
+from bilm.options import Options
 
 Encoder = CharacterEncoder | WordEmbedding
 
@@ -35,6 +42,8 @@ DICTIONARY_CHARACTERS, DICTIONARY_WORDS = "tokens/characters", "tokens/words"
 STATES = "states/"
 # An attribute of the file: how the model was trained, a JSON object.
 TRAINING = "training"
+_TRAINING_KEYS = ("steps", "tokens", "n_train_tokens", "n_tokens_vocab", "reset_rate")
+_MOST_NAMED = 100
 
 
 @dataclass(frozen=True)
@@ -121,6 +130,40 @@ def _lstm_weights(stack: LSTMStack, direction: int, n_directions: int) -> Iterat
             yield Weight(variable, dataset, f"lm/{scope}/{cell}/{tf1_name}", odd)
 
 
+def require_numbers(
+    options: Options, n_tokens: int | None, *files: PathLike, n_more: int = 0
+) -> None:
+    """Check that files have the numbers for a network of these sizes, before memory is taken.
+
+    It leaves room for what `load_hdf5` says more exactly: up to twice what is there, and 64 MB.
+
+    Args:
+        n_tokens: rows of the table of words; None for an encoder of characters.
+        files: the weights, and the token cache if it is a file of its own.
+        n_more: numbers of other layers.
+
+    Raises:
+        FileNotFoundError, InputError: see `dataset_shapes`; the files have far fewer.
+    """
+    lstm, char_cnn, p = options.lstm, options.char_cnn, options.lstm.projection_dim
+    layer = 4 * lstm.dim * (2 * p + 1) + (lstm.dim * p if lstm.has_projection else 0)
+    expected = n_more + options.n_directions * lstm.n_layers * layer
+    if n_tokens is not None:
+        expected += n_tokens * p
+    elif char_cnn is not None:
+        f, tokens = char_cnn.n_filters, char_cnn.dictionary
+        expected += char_cnn.embedding_dim * char_cnn.n_characters
+        expected += sum(n * (w * char_cnn.embedding_dim + 1) for w, n in char_cnn.filters)
+        expected += 2 * char_cnn.n_highway * f * (f + 1) + (p * (f + 1) if f != p else 0)
+        expected += tokens.n_words * tokens.word_dim if tokens else 0
+    found = sum(map(count_stored, dict.fromkeys(files)))
+    if expected > 2 * found + 2**24:
+        raise InputError(
+            f"{' and '.join(map(str, files))}: the weights do not fit the options, which ask for "
+            f"{expected:,} numbers; there are {found:,}."
+        )
+
+
 def load_hdf5(path: PathLike, table: Sequence[Weight], also: Iterable[str] = ()) -> None:
     """Set the variables of `table` from a weights file.
 
@@ -132,7 +175,8 @@ def load_hdf5(path: PathLike, table: Sequence[Weight], also: Iterable[str] = ())
     Raises:
         FileNotFoundError: there is no such file.
         InputError: the file is not HDF5, or datasets are missing, superfluous or of the wrong
-            shape: all of them are named, with both shapes.
+            shape: all of them are named, with both shapes; or one holds what are not finite
+            floating-point numbers, or is not in the file itself.
     """
     shapes = dataset_shapes(path)
     found: dict[str, Weight] = {}
@@ -161,7 +205,7 @@ def load_hdf5(path: PathLike, table: Sequence[Weight], also: Iterable[str] = ())
 def _assign(path: PathLike, variables: Mapping[str, Any]) -> None:
     with open_hdf5(path) as file:
         for name, variable in variables.items():
-            variable.assign(file[name][...].astype(np.float32))
+            variable.assign(read_numbers(file, name))
 
 
 def named_states(states: Sequence[Sequence[Any]], prefix: str = STATES) -> dict[str, Any]:
@@ -195,37 +239,6 @@ def load_initial_states(path: PathLike, stacks: Sequence[LSTMStack]) -> None:
     _assign(path, variables)
 
 
-def dataset_shapes(path: PathLike) -> dict[str, tuple[int, ...]]:
-    """The shape of every dataset in an HDF5 file; errors as for `open_hdf5`."""
-    shapes: dict[str, tuple[int, ...]] = {}
-
-    def add(name: str | bytes, item: Any) -> None:
-        if isinstance(item, h5py.Dataset):
-            shapes[os.fsdecode(name)] = item.shape  # bytes are a name that is not UTF-8
-
-    with open_hdf5(path) as file:
-        file.visititems(add)
-    return shapes
-
-
-@contextlib.contextmanager
-def open_hdf5(path: PathLike) -> Iterator[h5py.File]:
-    """Open an HDF5 file for the reading that the block does.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        InputError: the file is not HDF5, is cut off, or what the block reads is damaged.
-    """
-    path = require_file(path, "weights file")
-    try:
-        with h5py.File(path, "r") as file:
-            yield file
-    # Damage shows in whatever the library trips over first.
-    except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
-        detail = ", ".join(map(str, error.args))
-        raise InputError(f"{path}: not an HDF5 file, or cut off or damaged: {detail}") from error
-
-
 def save_hdf5(
     path: PathLike,
     values: Mapping[str, np.ndarray],
@@ -251,13 +264,17 @@ def read_training(path: PathLike) -> dict[str, Any] | None:
 
     Files that `dump_weights` wrote say "steps", "tokens" (predictions of each direction),
     "n_train_tokens" (of one epoch), "n_tokens_vocab" and "reset_rate". Errors as for `open_hdf5`,
-    also if what it says is not a JSON object.
+    also if what it says is not a JSON object, or these are not numbers.
     """
     with open_hdf5(path) as file:
         text = file.attrs.get(TRAINING)
         value = None if text is None else json.loads(text)
         if text is not None and not isinstance(value, dict):
             raise ValueError(f"attribute {TRAINING}: a JSON object is expected")
+        for key in _TRAINING_KEYS:
+            number = (value or {}).get(key, 0)
+            if number is not None and not (isinstance(number, int | float) and 0 <= number < 2**63):
+                raise ValueError(f"attribute {TRAINING}: {key}: a number from 0 is expected")
     return value
 
 
@@ -268,8 +285,9 @@ def load_dictionaries(path: PathLike, sizes: Mapping[str, int]) -> dict[str, lis
         FileNotFoundError, InputError: see `open_hdf5`; a dictionary is missing or has another
             number of tokens.
     """
+    names = dataset_shapes(path)
     with open_hdf5(path) as file:
-        found = {n: from_bytes(file[n][...]) if n in file else [] for n in sizes}
+        found = {n: from_bytes(read_integers(file, n)) if n in names else [] for n in sizes}
     for name, size in sizes.items():
         if len(found[name]) != size:
             raise InputError(f"{path}: {name}: {size} tokens are expected, not {len(found[name])}.")
@@ -283,12 +301,12 @@ def load_vocabulary_words(path: PathLike) -> list[str]:
         FileNotFoundError, InputError: see `open_hdf5`; it has no vocabulary.
     """
     with open_hdf5(path) as file:
-        words: list[str] = file[VOCABULARY].asstr()[...].tolist()
-    return words
+        return read_words(file, VOCABULARY)
 
 
 def raise_all(path: PathLike, problems: list[str]) -> None:
-    """Raise an InputError that names every one of the problems, if there are any."""
+    """Raise an InputError that names the problems, if there are any: the first hundred."""
     if problems:
-        listed = "\n  ".join(problems)
+        more = [f"and {len(problems) - _MOST_NAMED} more"] if len(problems) > _MOST_NAMED else []
+        listed = "\n  ".join(problems[:_MOST_NAMED] + more)
         raise InputError(f"{path}: the weights do not fit the options:\n  {listed}")

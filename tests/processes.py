@@ -39,4 +39,5 @@ def wait_for(condition: Callable[[], object], process: subprocess.Popen[str]) ->
 
 def saved_steps(save_dir: Path) -> list[int]:
     """The steps of the checkpoints in a folder."""
-    return [int(path.stem.removeprefix("model.ckpt-")) for path in save_dir.glob("model.ckpt-*.index")]
+    saved = save_dir.glob("model.ckpt-*.index")  # not those under a temporary name
+    return [int(path.stem.removeprefix("model.ckpt-")) for path in saved]

@@ -265,7 +265,7 @@ def test_a_dump_of_a_folder_that_is_not_right_writes_nothing(copy, tmp_path):
     options["lstm"]["dim"] = 0
     (copy / "options.json").write_text(json.dumps(options), encoding="utf-8")
     with pytest.raises(
-        InputError, match=r"options\.json: lstm.dim: a whole number from 1 is expect"
+        InputError, match=r"options\.json: lstm.dim: a whole number from 1 to 1048576 is"
     ):
         bilm.dump_weights(copy, tmp_path / "out.hdf5")
     assert os.listdir(tmp_path) == ["model"]

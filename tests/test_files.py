@@ -213,6 +213,77 @@ def test_a_folder_to_write_into_that_is_not_there(tmp_path):
         pytest.fail("the block is not entered")
 
 
+def special(path, kind):
+    """Something that has a name and is no file."""
+    if kind == "FIFO":
+        os.mkfifo(path)
+    else:
+        os.symlink({"device": "/dev/null", "dangling": path.parent / "nowhere"}[kind], path)
+
+
+SPECIAL = {
+    "FIFO": "a FIFO, a socket or a device",
+    "device": "a FIFO, a socket or a device",
+    "dangling": "a link that leads nowhere",
+}
+
+
+@pytest.mark.parametrize("kind", SPECIAL)
+def test_what_is_no_file_is_not_replaced(tmp_path, kind):
+    path = tmp_path / "out"
+    special(path, kind)
+    before = os.lstat(path)
+    message = f"out' is {SPECIAL[kind]}; a file is to be written there"
+    with pytest.raises(InputError, match=message), atomic_write(path):
+        pytest.fail("the block is not entered")
+    assert os.lstat(path) == before and not (tmp_path / "nowhere").exists()
+
+
+def test_of_a_link_the_file_that_it_names_is_replaced(tmp_path):
+    (tmp_path / "far").mkdir()
+    target = write(tmp_path / "far" / "file", "old")
+    os.symlink("far/file", tmp_path / "link")
+    with atomic_write(tmp_path / "link") as temporary:
+        write(tmp_path / temporary, "new")
+    assert target.read_text() == "new" and os.readlink(tmp_path / "link") == "far/file"
+    assert os.listdir(tmp_path / "far") == ["file"]
+
+
+@pytest.mark.parametrize("kind", ["FIFO", "device"])
+def test_what_is_no_file_is_not_read(tmp_path, kind):
+    special(tmp_path / "in", kind)
+    message = "The text file '.*in' is a FIFO, a socket or a device, not a file"
+    with pytest.raises(FileNotFoundError, match=message):
+        list(read_lines(tmp_path / "in"))
+    with pytest.raises(FileNotFoundError, match="No file matches"):
+        find_files(tmp_path / "in")
+    with pytest.raises(FileNotFoundError, match=r"The JSON file '.*in' is a FIFO, a socket or a"):
+        read_json_object(tmp_path / "in")
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("[" * 100_000, "JSON that is nested too deep"),
+        ('{"a": ' * 100_000, "JSON that is nested too deep"),
+        ('{"a": 1' + "0" * 5000 + "}", "a number has too many digits"),
+        ('{"a": 1, "b": {"c": 1, "c": 2}}', "the key 'c' is there more than once"),
+    ],
+)
+def test_json_that_is_refused(tmp_path, text, message):
+    path = write(tmp_path / "a.json", text)
+    with pytest.raises(InputError, match=rf"a\.json: {message}"):
+        read_json_object(path)
+
+
+def test_json_of_many_gigabytes_is_not_read(tmp_path):
+    with open(tmp_path / "a.json", "wb") as file:
+        file.truncate(2**34)
+    message = r"a\.json: at most 67,108,864 bytes of JSON are expected, not 17,179,869,184"
+    with pytest.raises(InputError, match=message):
+        read_json_object(tmp_path / "a.json")
+
+
 def test_a_folder_in_the_place_of_the_result(tmp_path):
     message = "is a folder; a file is to be written there"
     with pytest.raises(InputError, match=message), atomic_write(tmp_path):

@@ -16,7 +16,7 @@ ROOT = Path(bilm.__file__).parent
 LINES = (
     ("errors",),
     ("extras", "files", "progress"),
-    ("options",),
+    ("hdf5", "options"),
     ("data", "warm_up"),
     ("layers",),
     ("weights",),
@@ -132,7 +132,7 @@ def test_no_tensors_or_files_where_they_do_not_belong(path):
 def test_weights_are_read_and_written_in_one_place():
     """Elsewhere h5py is for files of vectors only."""
     users = {part_of(path) for path in SOURCES if "h5py" in set(imported(TREES[path]))}
-    assert users <= {"weights", "embedding", "model", "demo", "cli"}
+    assert users <= {"hdf5", "weights", "embedding", "model"}
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)

@@ -136,16 +136,22 @@ def with_cnn(**changes):
     return {"lstm": LSTM, "char_cnn": CHAR_CNN | changes}
 
 
-WHOLE = "a whole number from 1 is expected, not"
-NUMBER = "a number above 0 is expected, not"
+WHOLE = r"a whole number from 1 to \d+ is expected, not"
+NUMBER = "a number above 0, up to 3e38 is expected, not"
 BOOL = "true or false is expected, not"
 PAIRS = r"char_cnn.filters: a list of \[width, number\]"
 
 BAD = [
     ({}, "lstm: a JSON object is expected; it is missing"),
     ({"lstm": [1]}, r"lstm: a JSON object is expected, not \[1\]"),
-    ({"lstm": {"dim": 4}}, "lstm.projection_dim: a whole number from 1 is expected; it is missing"),
-    ({"lstm": {"projection_dim": 4}}, "lstm.dim: a whole number from 1 is expected; it is missing"),
+    (
+        {"lstm": {"dim": 4}},
+        "lstm.projection_dim: a whole number .* is expected; it is missing",
+    ),
+    (
+        {"lstm": {"projection_dim": 4}},
+        "lstm.dim: a whole number .* is expected; it is missing",
+    ),
     (with_lstm(dim=0), f"lstm.dim: {WHOLE} 0"),
     (with_lstm(dim=True), f"lstm.dim: {WHOLE} True"),
     (with_lstm(projection_dim=8.0), f"lstm.projection_dim: {WHOLE} 8.0"),
@@ -172,7 +178,7 @@ BAD = [
     (with_cnn(embedding=4), "char_cnn.embedding: a JSON object is expected, not 4"),
     (
         with_cnn(embedding={}),
-        "char_cnn.embedding.dim: a whole number from 1 is expected; it is missing",
+        "char_cnn.embedding.dim: a whole number from 1 to 1048576 is expected; it is missing",
     ),
     (with_cnn(embedding={"dim": 0}), f"char_cnn.embedding.dim: {WHOLE} 0"),
     (with_cnn(filters=None), f"{PAIRS} is expected, not None"),
@@ -187,10 +193,13 @@ BAD = [
         f"{PAIRS} with widths of at most max_characters_per_token = 50 is",
     ),
     (with_cnn(activation="gelu"), "char_cnn.activation: relu or tanh is expected, not 'gelu'"),
-    (with_cnn(n_highway=-1), "char_cnn.n_highway: a whole number from 0 is expected, not -1"),
+    (
+        with_cnn(n_highway=-1),
+        "char_cnn.n_highway: a whole number from 0 to 100 is expected",
+    ),
     (
         with_cnn(max_characters_per_token=2),
-        "char_cnn.max_characters_per_token: a whole number from 3 is expected, not 2",
+        "char_cnn.max_characters_per_token: a whole number from 3 to 65536 is expected, not 2",
     ),
     (with_cnn(n_characters=263), "char_cnn.n_characters: 261 or 262 is expected, not 263"),
     ({"lstm": LSTM, "bidirectional": "yes"}, f"bidirectional: {BOOL} 'yes'"),
@@ -215,7 +224,7 @@ BAD = [
     (with_cnn(dictionary={"n_characters": 0}), f"char_cnn.dictionary.n_characters: {WHOLE} 0"),
     (
         with_cnn(dictionary={"n_characters": 9, "word_dim": -1}),
-        "char_cnn.dictionary.word_dim: a whole number from 0 is expected, not -1",
+        "char_cnn.dictionary.word_dim: a whole number from 0 to 1048576 is expected, not -1",
     ),
     (
         with_cnn(dictionary={"n_characters": 9}, n_characters=261),
@@ -231,10 +240,49 @@ def test_values_that_break_a_rule(values, message):
         Options.from_dict(values, training=True, source="some.json")
 
 
+HUGE = 10**4000
+SIZE = "a whole number from 1 to 1048576 is expected, not"
+TOO_HIGH = [
+    (with_lstm(dim=2**20 + 1), f"lstm.dim: {SIZE} 1048577"),
+    (with_lstm(projection_dim=10**30), f"lstm.projection_dim: {SIZE} 10+"),
+    (with_lstm(dim=HUGE), f"lstm.dim: {SIZE} a number of more than 100 digits"),
+    (with_lstm(n_layers=101), "lstm.n_layers: a whole number from 1 to 100 is expected, not 101"),
+    (with_lstm(cell_clip=HUGE), "lstm.cell_clip: a number above 0, up to 3e38 is expected, not a"),
+    (with_lstm(proj_clip=1e39), r"lstm.proj_clip: a number above 0, up to .*, not 1e\+39"),
+    (with_cnn(embedding={"dim": 10**9}), f"char_cnn.embedding.dim: {SIZE} 10+"),
+    (with_cnn(n_highway=10**9), "char_cnn.n_highway: a whole number from 0 to 100 is expected"),
+    (
+        with_cnn(max_characters_per_token=10**9),
+        "char_cnn.max_characters_per_token: a whole number from 3 to 65536 is expected, not 10+",
+    ),
+    (with_cnn(filters=[[1, 10**9]]), r"char_cnn.filters: a list of \[width, number\] .*"),
+    (
+        with_cnn(filters=[[1, 2**20], [2, 1]]),
+        "char_cnn.filters: at most 1000 widths of 1048576 filters in all are expected, not 2 of",
+    ),
+    (with_cnn(filters=[[1, 1]] * 10**5), "char_cnn.filters: at most 1000 .*, not 100000 of 100000"),
+    (
+        with_cnn(dictionary={"n_characters": 10**9}),
+        "char_cnn.dictionary.n_characters: a whole number from 1 to 100000000 is expected",
+    ),
+    (with_cnn() | {"learning_rate": HUGE}, "learning_rate: a number above 0, up to 3e38 is"),
+    (with_cnn() | {"batch_size": 10**9}, f"batch_size: {SIZE} 10+"),
+    (with_cnn() | {"n_tokens_vocab": 10**9}, "n_tokens_vocab: a whole number from 1 to 10{8} is"),
+    (with_cnn() | {"n_train_tokens": 10**18}, "n_train_tokens: a whole number from 1 to 10{15} is"),
+]
+
+
+@pytest.mark.parametrize("values, message", TOO_HIGH)
+def test_numbers_that_no_model_has(values, message):
+    with pytest.raises(InputError, match=f"^some.json: {message}") as caught:
+        Options.from_dict(values, training=True, source="some.json")
+    assert len(str(caught.value)) < 500
+
+
 def test_a_changed_copy_is_checked_too():
     options = Options.from_dict(PUBLISHED, training=True)
     assert dataclasses.replace(options, batch_size=3).batch_size == 3
-    with pytest.raises(InputError, match="batch_size: a whole number from 1 is expected, not 0"):
+    with pytest.raises(InputError, match=f"batch_size: {WHOLE} 0"):
         dataclasses.replace(options, batch_size=0)
 
 
@@ -249,7 +297,8 @@ def test_files_that_hold_no_options(tmp_path):
         Options.from_file(path, training=True)
     path.write_text('{"lstm": {}}', encoding="utf-8")
     with pytest.raises(
-        InputError, match=r"options.json: lstm.dim: a whole number from 1 is expected; it is"
+        InputError,
+        match=r"options.json: lstm.dim: a whole number .* is expected; it is",
     ):
         Options.from_file(path, training=True)
 

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 
 from bilm.errors import InputError
+from bilm.hdf5 import dataset_shapes
 from bilm.layers import Softmax
 from bilm.model.words import count_embedded_tokens, load_network
 from bilm.model_files import read_options
 from bilm.network import build_network
 from bilm.options import Options
 from bilm.weights import (
-    dataset_shapes,
     load_hdf5,
     save_hdf5,
     weight_table,

@@ -27,7 +27,7 @@ from bilm.cli import flags, text_job
 from bilm.cli.terminal import note
 from bilm.cli.text_job import STANDARD, TextInput, progress_display
 from bilm.errors import InputError
-from bilm.files import atomic_write
+from bilm.files import atomic_write, require_plain_output
 
 if TYPE_CHECKING:
     from bilm.elmo import ELMo
@@ -163,6 +163,7 @@ def _require_free_output(args: argparse.Namespace) -> None:
     if os.path.isdir(args.output):
         raise InputError(f"{args.output}: a folder; a file is to be written there.")
     if args.resume:
+        require_plain_output(args.output)
         return
     flags.require_free(args, args.output)
     if os.path.exists(_partial_folder(args)) and not args.force:

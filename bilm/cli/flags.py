@@ -13,8 +13,9 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
+from bilm.cli.terminal import printable
 from bilm.errors import InputError
-from bilm.files import atomic_write
+from bilm.files import atomic_write, require_plain_output
 from bilm.options import PRESETS
 
 Flags = dict[str, str]
@@ -38,6 +39,9 @@ class Parser(argparse.ArgumentParser):
         # What follows a -- stays as it is.
         end = args.index("--") if "--" in args else len(args)
         return super().parse_known_args([*map(_underscored, args[:end]), *args[end:]], namespace)
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
 
 
 def _underscored(arg: str) -> str:
@@ -122,11 +126,13 @@ FORCE = {"--force": "overwrite files that exist"}
 
 
 def require_free(args: argparse.Namespace, *paths: str | None) -> None:
-    """Check that no file would be overwritten, unless --force allows it.
+    """Check that no file would be overwritten, unless --force allows it, and nothing else ever.
 
     Raises:
-        InputError: names the files.
+        InputError: names the files; or one is a FIFO, a device or a link that leads nowhere.
     """
+    for path in filter(None, paths):
+        require_plain_output(path)
     taken = [path for path in paths if path and os.path.exists(path)]
     if taken and not args.force:
         raise InputError(f"{', '.join(taken)} would be overwritten: --force allows it.")

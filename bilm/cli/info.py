@@ -15,7 +15,7 @@ import json
 from typing import Any
 
 from bilm.cli import flags
-from bilm.cli.terminal import import_tensorflow
+from bilm.cli.terminal import import_tensorflow, printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     with open_model(source) as files:
         facts = describe_training(files) if files.is_checkpoint else describe_model(files)
     if args.json:
-        print(json.dumps(facts, ensure_ascii=False, indent=1))
+        print(printable(json.dumps(facts, ensure_ascii=False, indent=1)))
     else:
         for name, text in human_text(facts):
             print(f"{name:<14}{text}")
@@ -65,7 +65,7 @@ def human_text(facts: dict[str, Any]) -> list[tuple[str, str]]:
         rows += _trained_text(facts["trained"])
         if facts["initial_states"] == "own":
             rows[-1] = ("begin", "sentences begin from the mean states of training, in the file")
-    return rows
+    return [(name, printable(text)) for name, text in rows]
 
 
 def _input_text(source: dict[str, Any]) -> str:

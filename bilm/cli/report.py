@@ -129,9 +129,10 @@ def _measure(args: argparse.Namespace, source: ModelSource, usable: ModelSource)
 
 def _predictor(args: argparse.Namespace, usable: ModelSource) -> Predictor | None:
     """The model with its softmax; None if it has none."""
+    from bilm.hdf5 import dataset_shapes
     from bilm.model_files import open_model
     from bilm.prediction import Predictor
-    from bilm.weights import SOFTMAX_B, dataset_shapes
+    from bilm.weights import SOFTMAX_B
 
     with open_model(usable) as files:
         if not files.is_checkpoint and SOFTMAX_B not in dataset_shapes(files.weights):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -12,15 +13,33 @@ from collections.abc import Iterator
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 
+# Control characters but tab and line end, marks that turn the direction of text, surrogates.
+_CONTROL = re.compile(
+    "[\0-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+_LONGEST = 2000
+
+
+def printable(text: str) -> str:
+    """Text with control characters as escapes, \\u001b and the like.
+
+    Names that come from files, of datasets, keys or members, could otherwise move a terminal's
+    cursor, erase what it shows, or set its title.
+    """
+    return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
 def note(text: str) -> None:
-    """Tell the user something on standard error."""
-    print(text, file=sys.stderr)
+    """Tell the user something on standard error, at most some 2,000 characters."""
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]} ... ({len(text) - _LONGEST:,} characters more)"
+    print(printable(text), file=sys.stderr)
 
 
 class _Warnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         # sys.stderr as it is now: a progress display puts its own in its place.
-        note(self.format(record))
+        note(" ".join(self.format(record).splitlines()))
 
 
 @contextlib.contextmanager

@@ -126,9 +126,7 @@ def _opened_folder(source: PathLike) -> Iterator[str]:
     path = os.fspath(source)
     if os.path.isdir(path):
         yield _folder_of_model(path, [Path(path, _ENCODER)])
-    elif not os.path.exists(path):
-        raise FileNotFoundError(f"The model {path!r} does not exist.")
-    elif not zipfile.is_zipfile(path):
+    elif not zipfile.is_zipfile(require_file(path, "model")):
         raise InputError(f"{path}: a folder or a ZIP file is expected.")
     else:
         with tempfile.TemporaryDirectory(prefix="bilm-") as temporary:

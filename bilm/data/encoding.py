@@ -121,9 +121,10 @@ def encode_words(words: Sequence[str], max_word_length: int) -> np.ndarray:
 
 def require_max_word_length(max_word_length: int) -> int:
     """`max_word_length`; InputError if it cannot hold a mark between two marks."""
-    if max_word_length < 3:
+    if not isinstance(max_word_length, int | np.integer) or max_word_length < 3:
         raise InputError(
-            f"max_word_length must be 3 or more (begin, one character, end), not {max_word_length}."
+            "max_word_length must be 3 or more (begin, one character, end), not "
+            f"{max_word_length!r}."
         )
     return max_word_length
 

@@ -16,7 +16,9 @@ The packed layout, for very many sentences, has few arrays, in HDF5 or .npz:
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import zipfile
 from collections.abc import Iterable, Iterator
 from typing import IO, Any
@@ -27,7 +29,8 @@ from h5py import h5d, h5p, h5s, h5t
 
 from bilm.embedding.partial_file import DiskArray, EmbeddedSentence, PartialFile
 from bilm.errors import InputError
-from bilm.files import PathLike, require_file
+from bilm.files import PathLike
+from bilm.hdf5 import open_hdf5, own_dataset, read_integers, require_floats
 
 SENTENCE_INDEX = "sentence_to_index"
 _CHUNK_BYTES = 8 * 2**20
@@ -225,17 +228,42 @@ class PackedVectors:
     """
 
     def __init__(self, path: PathLike) -> None:
-        self._path = require_file(path, "file of vectors")
-        try:
-            self._file = h5py.File(self._path, "r")
-            self.vectors = self._file["vectors"]
-            self._offsets = self._file["offsets"][()]
-            self._lines = self._file["lines"][()]
-        except (OSError, KeyError) as error:
+        self._path = os.fspath(path)
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(open_hdf5(path, "file of vectors"))
+            try:
+                self.vectors = own_dataset(file, "vectors")
+                self._offsets = read_integers(file, "offsets")
+                self._lines = read_integers(file, "lines")
+                self._texts = None
+                if file.get("text", getlink=True) is not None:
+                    self._texts = own_dataset(file, "text")
+                    self._text_offsets = read_integers(file, "text_offsets")
+            except KeyError as error:
+                raise InputError(
+                    f"{path}: a packed HDF5 file is expected, with vectors, offsets and lines: "
+                    f"{error.args[0]}."
+                ) from error
+            require_floats(file, "vectors", self.vectors)
+            shape = self.vectors.shape
+            if len(shape) not in (2, 3):
+                raise InputError(
+                    f"{path}: vectors: (rows, dim) or (rows, layers, dim) is expected, not {shape}."
+                )
+            self._require_bounds("offsets", self._offsets, shape[0])
+            if self._texts is not None:
+                if self._texts.dtype != np.uint8 or self._texts.ndim != 1:
+                    raise InputError(f"{path}: text: uint8 of one axis is expected.")
+                self._require_bounds("text_offsets", self._text_offsets, len(self._texts))
+            self._open = stack.pop_all()
+
+    def _require_bounds(self, name: str, offsets: np.ndarray, most: int) -> None:
+        n = len(self) + 1
+        if len(offsets) != n or (np.diff(offsets, prepend=0, append=most) < 0).any():
             raise InputError(
-                f"{self._path}: a packed HDF5 file is expected, with vectors, offsets and lines: "
-                f"{error}"
-            ) from error
+                f"{self._path}: {name}: {n} rising numbers from 0 to {most} are expected, one "
+                "more than lines."
+            )
 
     def __len__(self) -> int:
         return len(self._lines)
@@ -252,16 +280,19 @@ class PackedVectors:
 
     def text(self, k: int) -> str:
         """The sentence as it was in the text."""
-        if "text" not in self._file:
+        if self._texts is None:
             raise InputError(f"{self._path}: holds no text; it was left out when it was written.")
-        start, stop = self._file["text_offsets"][k : k + 2]
-        return self._file["text"][start:stop].tobytes().decode()
+        start, stop = self._text_offsets[k : k + 2]
+        try:
+            return self._texts[start:stop].tobytes().decode()
+        except UnicodeDecodeError as error:
+            raise InputError(f"{self._path}: text {k} is not UTF-8: {error}.") from error
 
     def __enter__(self) -> PackedVectors:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._file.close()
+        self._open.close()
 
 
 class SentenceKeys:

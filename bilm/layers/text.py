@@ -165,6 +165,11 @@ class _TextToIds(keras.layers.Layer):
 
     last_axes: tuple[int, ...] = ()
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> _TextToIds:
+        """What Keras loads a saved layer with; its own would hide what is wrong."""
+        return cls(**config)
+
     def ids_of(self, words: tf.Tensor) -> tf.Tensor:
         """The ids of words, of which all are there."""
         raise NotImplementedError
@@ -248,6 +253,8 @@ class WordIds(_TextToIds):
 
     def __init__(self, vocabulary: Sequence[str], *, name: str = "word_ids", **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
+        if isinstance(vocabulary, str) or not all(isinstance(word, str) for word in vocabulary):
+            raise InputError(f"vocabulary: a list of words is expected, not {vocabulary!r:.80}.")
         self.vocabulary = tuple(vocabulary)
         ids = {word: number for number, word in enumerate(self.vocabulary, start=1)}
         missing = [word for word in (BOS, EOS) if word not in ids]

@@ -16,6 +16,7 @@ from bilm.model.words import count_embedded_tokens, load_network
 from bilm.model_files import read_options
 from bilm.network import build_network
 from bilm.options import N_CHARACTERS, Options
+from bilm.weights import require_numbers
 
 
 @keras.saving.register_keras_serializable(package="bilm")
@@ -102,6 +103,9 @@ class BidirectionalLanguageModel(keras.layers.Layer):
                 raise InputError("n_tokens: the rows of the word table are needed without files.")
             n_tokens = count_embedded_tokens(table_file)
         self.n_tokens = None if use_character_inputs else n_tokens
+        if weight_file is not None:
+            files = (weight_file, embedding_weight_file or weight_file)
+            require_numbers(self.options, self.n_tokens, *files)
         self.network = build_network(self.options, self.n_tokens, precision=precision)
         self.encoder, self.stacks = self.network
         if weight_file is not None:
@@ -293,6 +297,35 @@ class BidirectionalLanguageModel(keras.layers.Layer):
             "n_tokens": self.n_tokens,
             "precision": self.precision,
         }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> BidirectionalLanguageModel:
+        """What Keras loads a saved layer with.
+
+        Raises:
+            InputError: the configuration names a file, which `get_config` never does.
+        """
+        require_no_files(cls.__name__, config)
+        return cls(**config)
+
+
+def require_no_files(layer: str, config: Mapping[str, Any]) -> None:
+    """Check that the configuration of a saved layer has the options and no path: the files of
+    whoever loads it are not opened because a model file says so.
+
+    Raises:
+        InputError: names the key.
+    """
+    options = config.get("options_file")
+    if not isinstance(options, Mapping):
+        raise InputError(
+            f"{layer}: options_file: options are expected in a saved layer, not {options!r}."
+        )
+    for key in ("weight_file", "embedding_weight_file", "vocab_file", "warm_up"):
+        if config.get(key) is not None:
+            raise InputError(
+                f"{layer}: {key}: null is expected in a saved layer, not {config[key]!r}."
+            )
 
 
 def ids_as_array(ids: Any) -> np.ndarray:

@@ -15,7 +15,7 @@ from bilm.errors import InputError
 from bilm.files import PathLike
 from bilm.layers.scalar_mix import LayerChoice, ScalarMix
 from bilm.layers.text import FramedWords, as_text, framed_words, tokens_of
-from bilm.model.bidirectional import BidirectionalLanguageModel, ids_as_array
+from bilm.model.bidirectional import BidirectionalLanguageModel, ids_as_array, require_no_files
 from bilm.model.words import CACHE, CACHE_AND_CHARACTERS, CHARACTERS, WordVectors, find_words
 from bilm.model_files import ModelSource, open_model, read_options
 from bilm.options import Options
@@ -233,6 +233,16 @@ class ELMoEmbedding(keras.layers.Layer):
                 "n_rows": model.n_tokens,
             },
         }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> ELMoEmbedding:
+        """What Keras loads a saved layer with.
+
+        Raises:
+            InputError: the configuration names a file, which `get_config` never does.
+        """
+        require_no_files(cls.__name__, config)
+        return cls(**config)
 
 
 def _as_config(

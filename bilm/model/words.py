@@ -19,6 +19,7 @@ from bilm.data.encoding import DictionaryIds
 from bilm.embedding.corpus import Tokens, WordIds
 from bilm.errors import InputError
 from bilm.files import PathLike
+from bilm.hdf5 import dataset_shapes, open_hdf5, own_dataset, require_floats
 from bilm.layers import CharacterIds, Mode, WordEmbedding
 from bilm.layers import WordIds as WordIdsLayer
 from bilm.network import BiLM, build_network
@@ -29,10 +30,10 @@ from bilm.weights import (
     ENCODER_GROUPS,
     LSTM_GROUPS,
     Encoder,
-    dataset_shapes,
     load_dictionaries,
     load_hdf5,
     load_initial_states,
+    require_numbers,
     weight_table,
 )
 
@@ -99,6 +100,9 @@ class WordSource(NamedTuple):
         """
         of_characters = self.kind in (CHARACTERS, CACHE_AND_CHARACTERS)
         n_tokens = None if of_characters else self.require_vocabulary().size
+        require_numbers(
+            self.options, n_tokens, self.weight_file, self.table_file or self.weight_file
+        )
         network = build_network(
             self.options, n_tokens, precision=precision, mode=Mode.INFERENCE, n_groups=1
         )
@@ -268,7 +272,7 @@ def count_embedded_tokens(file: PathLike) -> int:
 
     Raises:
         FileNotFoundError: there is no such file.
-        InputError: the file has no such dataset, or not of two axes.
+        InputError: the file has no such dataset, or not of two axes; or it is not there whole.
     """
     shape = dataset_shapes(file).get("embedding")
     if shape is None or len(shape) != 2:
@@ -276,6 +280,8 @@ def count_embedded_tokens(file: PathLike) -> int:
         raise InputError(
             f"{file}: a dataset 'embedding' (tokens, projection_dim) is expected, not {found}."
         )
+    with open_hdf5(file) as opened:
+        require_floats(opened, "embedding", own_dataset(opened, "embedding"))
     return shape[0]
 
 

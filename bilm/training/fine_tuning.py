@@ -19,6 +19,7 @@ from bilm.data import Vocabulary
 from bilm.data.vocabulary import vocab_of_words
 from bilm.errors import InputError
 from bilm.files import PathLike
+from bilm.hdf5 import dataset_shapes, open_hdf5, read_numbers
 from bilm.model_files import ModelFiles, ModelSource, open_model
 from bilm.options import Options
 from bilm.training.checkpoint import names_beside
@@ -27,10 +28,8 @@ from bilm.weights import (
     SOFTMAX_B,
     VOCABULARY,
     Weight,
-    dataset_shapes,
     load_hdf5,
     load_vocabulary_words,
-    open_hdf5,
     with_softmax_datasets,
 )
 
@@ -170,7 +169,7 @@ def _read_hdf5(
             )
     load_hdf5(source.weights, others, also=names)
     with open_hdf5(source.weights) as file:
-        return [file[name][...].astype(np.float32) for name in names]
+        return [read_numbers(file, name) for name in names]
 
 
 def _shape(weight: Weight, n_words: int) -> tuple[int, ...]:

@@ -1,0 +1,217 @@
+"""HDF5 files that others may have made: only what is in the file itself is read.
+
+HDF5 lets a file name other files, whose bytes would then pass for its own, and declare arrays
+that nobody ever wrote. Whatever reads HDF5 gets its datasets here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import h5py
+import numpy as np
+
+from bilm.errors import InputError
+from bilm.files import PathLike, require_file
+
+# A byte of zlib's format stands for at most so many; small arrays may be packed better.
+_MOST_PACKED, _SMALL = 1032, 2**20
+# Words that are read at once, before their sizes are looked at.
+_WORDS_AT_ONCE = 256
+
+
+@contextlib.contextmanager
+def open_hdf5(path: PathLike, what: str = "weights file") -> Iterator[h5py.File]:
+    """Open an HDF5 file for the reading that the block does.
+
+    Raises:
+        FileNotFoundError: there is no such file; the message calls it `what`.
+        InputError: the file is not HDF5, is cut off, or what the block reads is damaged.
+    """
+    path = require_file(path, what)
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except InputError:
+        raise
+    # Damage shows in whatever the library trips over first.
+    except (OSError, RuntimeError, KeyError, TypeError, ValueError) as error:
+        detail = ", ".join(map(str, error.args))
+        raise InputError(f"{path}: not an HDF5 file, or cut off or damaged: {detail}") from error
+
+
+def dataset_shapes(path: PathLike) -> dict[str, tuple[int, ...]]:
+    """The shape of every dataset in an HDF5 file; links to names within it are not followed.
+
+    Raises:
+        FileNotFoundError, InputError: see `open_hdf5`; anything in it is from another file.
+    """
+    with open_hdf5(path) as file:
+        return {name: dataset.shape or () for name, dataset in _datasets(file)}
+
+
+def count_stored(path: PathLike) -> int:
+    """How many numbers the datasets of a file can have, by the bytes that are there; errors as for
+    `dataset_shapes`."""
+    with open_hdf5(path) as file:
+        return sum(min(_sizes(dataset)) // _item_bytes(dataset) for _, dataset in _datasets(file))
+
+
+def _datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
+    names: list[bytes] = []
+    file.id.links.visit(names.append)  # within the visit no error may be raised
+    for name in names:
+        shown = os.fsdecode(name)  # not all names are UTF-8
+        link = file.get(name, getlink=True)
+        if isinstance(link, h5py.ExternalLink):
+            raise _not_its_own(file, shown, _as_link(link))
+        item = file[name] if isinstance(link, h5py.HardLink) else None
+        if isinstance(item, h5py.Dataset):
+            _require_own(file, shown, item)
+            yield shown, item
+
+
+def own_dataset(file: h5py.File, name: str) -> h5py.Dataset:
+    """A dataset whose data is in the file itself.
+
+    Raises:
+        KeyError: there is no such dataset.
+        InputError: it is reached by a link, or its data is elsewhere.
+    """
+    item: Any = file
+    for step in name.split("/"):
+        link = item.get(step, getlink=True) if isinstance(item, h5py.Group) else None
+        if link is None:
+            raise KeyError(f"there is no dataset {name}")
+        if not isinstance(link, h5py.HardLink):
+            raise _not_its_own(file, name, _as_link(link))
+        item = item[step]
+    if not isinstance(item, h5py.Dataset):
+        raise KeyError(f"{name} is no dataset")
+    _require_own(file, name, item)
+    return item
+
+
+def _require_own(file: h5py.File, name: str, dataset: h5py.Dataset) -> None:
+    if dataset.external:
+        raise _not_its_own(file, name, f"data in the file {dataset.external[0][0]!r}")
+    if dataset.is_virtual:
+        raise _not_its_own(file, name, "a virtual dataset, whose data is in other ones")
+
+
+def _as_link(link: h5py.SoftLink | h5py.ExternalLink) -> str:
+    of_file = f" of the file {link.filename!r}" if isinstance(link, h5py.ExternalLink) else ""
+    return f"a link to {link.path!r}{of_file}"
+
+
+def _not_its_own(file: h5py.File, name: str, found: str) -> InputError:
+    return InputError(f"{file.filename}: {name}: data in the file itself is expected, not {found}.")
+
+
+def require_stored(file: h5py.File, name: str, dataset: h5py.Dataset) -> None:
+    """Check that what a dataset declares is there, before memory is taken for it.
+
+    Raises:
+        InputError: the file has fewer bytes of it than its shape says.
+    """
+    declared, room = _sizes(dataset)
+    stored, most = dataset.id.get_storage_size(), file.id.get_filesize()
+    if declared > room or stored > most:
+        raise InputError(
+            f"{file.filename}: {name}: shape {dataset.shape} is {declared:,} bytes, but the file "
+            f"has {min(stored, most):,} bytes of it."
+        )
+
+
+def _sizes(dataset: h5py.Dataset) -> tuple[int, int]:
+    """The bytes of a dataset as its shape says, and the most that the file can have of it."""
+    declared = math.prod(dataset.shape or (0,)) * _item_bytes(dataset)
+    stored = min(dataset.id.get_storage_size(), dataset.file.id.get_filesize())
+    if dataset.id.get_create_plist().get_nfilters():
+        stored = max(stored * _MOST_PACKED, _SMALL)
+    return declared, stored
+
+
+def _item_bytes(dataset: h5py.Dataset) -> int:
+    return max(1, int(dataset.id.get_type().get_size()))
+
+
+def read_numbers(file: h5py.File, name: str) -> np.ndarray:
+    """A dataset of floating-point numbers as float32.
+
+    Raises:
+        KeyError: there is no such dataset.
+        InputError: its data is not in the file, it is of another kind, or a number is not finite
+            in float32.
+    """
+    dataset = own_dataset(file, name)
+    require_floats(file, name, dataset)
+    with np.errstate(over="ignore"):
+        values = np.asarray(dataset[...].astype(np.float32, copy=False))
+    finite = np.isfinite(values)
+    if not finite.all():
+        place = tuple(np.argwhere(~finite)[0].tolist())
+        raise InputError(
+            f"{file.filename}: {name}: finite numbers of float32 are expected, not "
+            f"{dataset[place]} at {place}."
+        )
+    return values
+
+
+def require_floats(file: h5py.File, name: str, dataset: h5py.Dataset) -> None:
+    """Check that a dataset holds floating-point numbers, all of them; errors as above."""
+    if dataset.dtype.kind != "f" or dataset.shape is None:
+        kind = "an empty dataset" if dataset.shape is None else _kind(dataset)
+        raise InputError(
+            f"{file.filename}: {name}: floating-point numbers are expected, not {kind}."
+        )
+    require_stored(file, name, dataset)
+
+
+def read_integers(file: h5py.File, name: str) -> np.ndarray:
+    """A dataset of whole numbers, of one axis, as int64; errors as above."""
+    dataset = own_dataset(file, name)
+    is_enum = h5py.check_enum_dtype(dataset.dtype) is not None
+    if dataset.dtype.kind not in "iu" or is_enum or dataset.ndim != 1:
+        raise InputError(
+            f"{file.filename}: {name}: whole numbers of one axis are expected, not "
+            f"{_kind(dataset)} of shape {dataset.shape}."
+        )
+    require_stored(file, name, dataset)
+    return np.asarray(dataset[...].astype(np.int64))
+
+
+def read_words(file: h5py.File, name: str) -> list[str]:
+    """A dataset of text, of one axis; errors as above."""
+    dataset = own_dataset(file, name)
+    text = h5py.check_string_dtype(dataset.dtype)
+    if text is None or dataset.ndim != 1:
+        raise InputError(
+            f"{file.filename}: {name}: text of one axis is expected, not {_kind(dataset)} of "
+            f"shape {dataset.shape}."
+        )
+    require_stored(file, name, dataset)
+    words: list[str] = []
+    n_characters, most = 0, file.id.get_filesize()
+    for start in range(0, len(dataset), _WORDS_AT_ONCE):
+        part = dataset.asstr()[start : start + _WORDS_AT_ONCE].tolist()
+        words += part
+        # Words of one length were weighed above; of others each may be the same long one.
+        n_characters += sum(map(len, part))
+        if text.length is None and n_characters > most:
+            raise InputError(
+                f"{file.filename}: {name}: its words are longer than the file, of {most:,} bytes."
+            )
+    return words
+
+
+def _kind(dataset: h5py.Dataset) -> str:
+    if h5py.check_string_dtype(dataset.dtype) is not None:
+        return "text"
+    if h5py.check_enum_dtype(dataset.dtype) is not None:
+        return "an enumeration"
+    return str(dataset.dtype)

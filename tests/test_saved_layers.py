@@ -1,0 +1,88 @@
+"""Saved Keras models whose configuration names files: nothing of them is opened."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+
+import keras
+import numpy as np
+import pytest
+
+from bilm import BidirectionalLanguageModel, ELMoEmbedding
+from bilm.errors import InputError
+from bilm.layers import CharacterIds, WordIds
+from tests.small_models import write_small_model
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """The folder of a model, and files of Keras models with each layer of this package."""
+    folder = tmp_path_factory.mktemp("saved")
+    model = write_small_model(folder, "as_published")
+    text, ids = keras.Input((), dtype="string"), keras.Input((None, 50), dtype="int32")
+    layers = {
+        "elmo": (text, ELMoEmbedding(*model.files)(text)),
+        "bilm": (ids, BidirectionalLanguageModel(*model.files)(ids)["token_embeddings"]),
+        "character_ids": (text, CharacterIds(50)(text)),
+        "word_ids": (text, WordIds(["<S>", "</S>", "<UNK>"])(text)),
+    }
+    for name, (inputs, outputs) in layers.items():
+        keras.Model(inputs, outputs).save(folder / f"{name}.keras")
+    return folder
+
+
+def with_changes(path, changed, name, changes):
+    """The Keras model again, with other values in the configuration of a layer."""
+    with zipfile.ZipFile(path) as old, zipfile.ZipFile(changed, "w") as new:
+        for member in old.namelist():
+            content = old.read(member)
+            if member == "config.json":
+                config = json.loads(content)
+                [layer] = [x for x in config["config"]["layers"] if x["config"]["name"] == name]
+                layer["config"] |= changes
+                content = json.dumps(config)
+            new.writestr(member, content)
+    return changed
+
+
+@pytest.mark.parametrize("name", ["elmo", "bilm", "character_ids", "word_ids"])
+def test_a_model_as_it_was_saved_is_loaded(saved, name, tmp_path):
+    path = with_changes(saved / f"{name}.keras", tmp_path / "same.keras", name, {})
+    assert keras.models.load_model(path).get_layer(name).name == name
+
+
+@pytest.mark.parametrize("name", ["elmo", "bilm"])
+@pytest.mark.parametrize(
+    "key", ["options_file", "weight_file", "embedding_weight_file", "vocab_file", "warm_up"]
+)
+def test_a_path_in_the_configuration(saved, name, key, tmp_path):
+    os.mkfifo(tmp_path / "secret")  # whoever opened it would wait for ever
+    path = with_changes(
+        saved / f"{name}.keras", tmp_path / "a.keras", name, {key: str(tmp_path / "secret")}
+    )
+    rule = "options are" if key == "options_file" else "null is"
+    message = rf"{key}: {rule} expected in a saved layer, not '.*secret'"
+    with pytest.raises(InputError, match=message):
+        keras.models.load_model(path)
+
+
+@pytest.mark.parametrize(
+    "name, key, message",
+    [
+        ("word_ids", "vocabulary", "vocabulary: a list of words is expected, not '/etc/passwd'"),
+        ("character_ids", "max_characters_per_token", "must be 3 or more .*, not '/etc/passwd'"),
+    ],
+)
+def test_a_path_in_the_place_of_words_or_numbers(saved, name, key, message, tmp_path):
+    path = saved / f"{name}.keras"
+    changed = with_changes(path, tmp_path / "a.keras", name, {key: "/etc/passwd"})
+    with pytest.raises(InputError, match=message):
+        keras.models.load_model(changed)
+
+
+def test_words_of_a_layer():
+    with pytest.raises(InputError, match=r"vocabulary: a list of words is expected, not \[1\]"):
+        WordIds([1])
+    np.testing.assert_array_equal(WordIds(("<S>", "</S>", "a"))([["a"]]), [[1, 3, 2]])

@@ -1,0 +1,99 @@
+"""What files name themselves and their parts does not command the terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+
+import h5py
+import pytest
+
+from bilm.cli import main
+from bilm.cli.terminal import note, printable
+from tests.small_models import write_small_model
+
+# Clears the screen; sets the title; the same as one character; turns text round; a bell.
+EVIL = "\x1b[2J\x1b]0;x\x07\x9b2J\u202e"
+SHOWN = r"\u001b[2J\u001b]0;x\u0007\u009b2J\u202e"
+
+
+def test_control_characters_are_shown_as_escapes():
+    assert printable(f"a{EVIL}b\ud812\r") == rf"a{SHOWN}b\ud812\u000d"
+    plain = "Zürich \t 東京 \n \N{GRINNING FACE} क्\u200dष"
+    assert printable(plain) == plain
+
+
+def test_long_messages_are_cut(capsys):
+    note("a" * 2000)
+    note("b" * 1_000_000)
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "a" * 2000
+    assert second == "b" * 2000 + " ... (998,000 characters more)"
+
+
+def dataset(folder, model):
+    with h5py.File(model.files[1], "a") as file:
+        file[f"CNN/{EVIL}"] = 1.0
+    return ["info", str(folder)], 1
+
+
+def other_dataset(folder, model):
+    with h5py.File(model.files[1], "a") as file:
+        file[f"other/{EVIL}"] = 1.0
+    return ["info", str(folder)], 0
+
+
+def other_dataset_as_json(folder, model):
+    return ["info", "--json", str(folder)], other_dataset(folder, model)[1]
+
+
+def option_key(folder, model):
+    options = json.dumps(model.options | {EVIL: 1})
+    (folder / "options.json").write_text(options, encoding="utf-8")
+    return ["info", str(folder)], 0
+
+
+def option_value(folder, model):
+    options = json.dumps(model.options | {"lstm": {"dim": EVIL}})
+    (folder / "options.json").write_text(options, encoding="utf-8")
+    return ["info", str(folder)], 1
+
+
+def zip_member(folder, model):
+    path = folder / "model.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in ("a", "b"):
+            archive.writestr(f"{EVIL}{name}.hdf5", "")
+    return ["info", str(path)], 1
+
+
+def file_name(folder, model):
+    os.rename(folder / "weights.hdf5", folder / f"{EVIL}.hdf5")
+    return ["info", str(folder)], 0
+
+
+def path_of_text(folder, model):
+    return ["vocab", f"{EVIL}.txt", "--out", str(folder / "v")], 1
+
+
+@pytest.mark.parametrize(
+    "case",
+    [dataset, other_dataset, other_dataset_as_json, option_key, option_value, zip_member,
+     file_name, path_of_text],
+)  # fmt: skip
+def test_names_from_files_at_the_terminal(tmp_path, capsys, case):
+    arguments, code = case(tmp_path, write_small_model(tmp_path, "as_published"))
+    assert main(arguments) == code
+    shown = capsys.readouterr()
+    both = shown.out + shown.err
+    assert "[2J" in both
+    assert not set(both) & set("\x1b\x07\x9b\u202e")
+    if "--json" in arguments:
+        assert f"other/{EVIL}" in json.loads(shown.out)["weights"]["other_datasets"]
+
+
+def test_wrong_usage_at_the_terminal(capsys):
+    with pytest.raises(SystemExit):
+        main(["info", "a", "b", EVIL])
+    assert capsys.readouterr().err.endswith(f"unrecognized arguments: b {SHOWN}\n")
