@@ -182,12 +182,8 @@ def _kind(value: object) -> str:
     return kinds.get(type(value), "a number")
 
 
-@contextlib.contextmanager
-def atomic_write(path: PathLike) -> Iterator[str]:
-    """Give a temporary name beside `path`; rename it to `path` when the block ends well.
-
-    The file is on the disk before it gets its name, so that a crash leaves the old file or the
-    new one, never half of either. When the block fails, the temporary file is removed.
+def require_place(path: PathLike) -> None:
+    """Check that a file can have this name, before the work whose result it is to hold.
 
     Raises:
         FileNotFoundError: the folder to write into does not exist.
@@ -199,6 +195,21 @@ def atomic_write(path: PathLike) -> Iterator[str]:
         raise FileNotFoundError(f"The folder {folder!r} to write {name!r} into does not exist.")
     if os.path.isdir(path):
         raise InputError(f"{path!r} is a folder; a file is to be written there.")
+
+
+@contextlib.contextmanager
+def atomic_write(path: PathLike) -> Iterator[str]:
+    """Give a temporary name beside `path`; rename it to `path` when the block ends well.
+
+    The file is on the disk before it gets its name, so that a crash leaves the old file or the
+    new one, never half of either. When the block fails, the temporary file is removed.
+
+    Raises:
+        FileNotFoundError, InputError: as `require_place`.
+    """
+    path = os.fspath(path)
+    require_place(path)
+    folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         yield temporary
