@@ -23,8 +23,6 @@ LARGEST_PERPLEXITY = 30.0
 """The perplexity of t-SNE where none is given, with occurrences enough."""
 
 _BLOCK = 512  # rows of cosines that are computed together
-# Directions of vectors that differ by less than this part of their length are rounding errors.
-_SMALLEST_DIFFERENCE = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +84,7 @@ def project(
         raise InputError(f"A picture needs at least 3 occurrences; {_there_are(len(occurrences))}.")
     if method == "tsne":
         perplexity = _checked_perplexity(perplexity, len(occurrences))
-    numbers = _layer_numbers(occurrences, layers)
+    numbers = layer_numbers(occurrences, layers)
     threadpoolctl = import_extra("threadpoolctl", "bilm project")
     points = np.zeros((len(occurrences), len(numbers), 2), np.float32)
     variance = np.zeros((len(numbers), 2))
@@ -173,7 +171,12 @@ def _checked_perplexity(perplexity: float | None, n: int) -> float:
     return float(perplexity)
 
 
-def _layer_numbers(occurrences: Occurrences, layers: Sequence[int | str] | None) -> list[int]:
+def layer_numbers(occurrences: Occurrences, layers: Sequence[int | str] | None) -> list[int]:
+    """The numbers of layers that are named by numbers or "top"; None names all.
+
+    Raises:
+        InputError: there is no such layer, or none is named.
+    """
     if layers is None:
         return list(range(occurrences.n_layers))
     numbers = [occurrences.layer_number(layer) for layer in layers]
@@ -184,11 +187,7 @@ def _layer_numbers(occurrences: Occurrences, layers: Sequence[int | str] | None)
 
 def _distinct_directions(occurrences: Occurrences, layer: int) -> tuple[np.ndarray, np.ndarray]:
     """The different directions of a layer (m, dim), and which one each occurrence has (n,)."""
-    vectors = occurrences.layer(layer)
     directions = occurrences.directions(layer)
-    size = np.linalg.norm(vectors, axis=1)
-    spread = np.linalg.norm(vectors - vectors.mean(axis=0), axis=1)
-    directions = np.where((spread > _SMALLEST_DIFFERENCE * size)[:, None], directions, 0)
     _, first, index = np.unique(
         np.round(directions, 5), axis=0, return_index=True, return_inverse=True
     )
