@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -109,8 +110,8 @@ def nearest(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The nearest occurrences to each one, by the cosine of `Occurrences.directions`.
 
-    Those of its own sentence are left out, and of contexts that have the word before and after
-    them in common one is taken, as in `Occurrences.neighbours`.
+    Those of its own sentence are left out, and of those that have the word before and after them
+    in common one is taken, as in `Occurrences.neighbours`.
 
     Returns:
         their numbers, int64 (len(occurrences), n), nearest first, -1 where there are fewer; and
@@ -118,7 +119,7 @@ def nearest(
     """
     directions = occurrences.directions(layer)
     size = len(occurrences)
-    contexts = [occurrences.in_context(k, 1) for k in range(size)]
+    frames = [occurrences.frame(k) for k in range(size)]
     numbers = np.full((size, n), -1, np.int64)
     cosines = np.full((size, n), np.nan, np.float32)
     likely = min(size, 8 * n + 8)  # to look through before all others
@@ -129,25 +130,25 @@ def nearest(
             own = start + row
             values = block[row]
             candidates = candidates[np.argsort(-values[candidates], kind="stable")]
-            found = _in_other_contexts(occurrences, contexts, own, candidates, n)
+            found = _in_other_contexts(occurrences, frames, own, candidates, n)
             if len(found) < n and likely < size:
                 ranked = np.argsort(-values, kind="stable")
-                found = _in_other_contexts(occurrences, contexts, own, ranked, n)
+                found = _in_other_contexts(occurrences, frames, own, ranked, n)
             numbers[own, : len(found)] = found
             cosines[own, : len(found)] = values[found]
     return numbers, cosines
 
 
 def _in_other_contexts(
-    occurrences: Occurrences, contexts: list[str], own: int, ranked: np.ndarray, n: int
+    occurrences: Occurrences, frames: list[Any], own: int, ranked: np.ndarray, n: int
 ) -> list[int]:
-    """The first `n` of `ranked` in other sentences than that of `own`, each context once."""
+    """The first `n` of `ranked` in other sentences than that of `own`, each frame once."""
     found: list[int] = []
-    seen = {contexts[own]}
+    seen = {frames[own]}
     sentence = occurrences.positions[own, 0]
     for other in map(int, ranked):
-        if occurrences.positions[other, 0] != sentence and contexts[other] not in seen:
-            seen.add(contexts[other])
+        if occurrences.positions[other, 0] != sentence and frames[other] not in seen:
+            seen.add(frames[other])
             found.append(other)
             if len(found) == n:
                 break
