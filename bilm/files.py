@@ -222,13 +222,8 @@ def _kind(value: object) -> str:
     return kinds.get(type(value), "a number")
 
 
-@contextlib.contextmanager
-def atomic_write(path: PathLike) -> Iterator[str]:
-    """Give a temporary name beside `path`; rename it to `path` when the block ends well.
-
-    The file is on the disk before it gets its name, so that a crash leaves the old file or the
-    new one, never half of either. When the block fails, the temporary file is removed. Of a link
-    to a file that file is replaced, and the link stays.
+def require_place(path: PathLike) -> None:
+    """Check that a file can have this name, before the work whose result it is to hold.
 
     Raises:
         FileNotFoundError: the folder to write into does not exist.
@@ -243,6 +238,24 @@ def atomic_write(path: PathLike) -> Iterator[str]:
     if os.path.isdir(path):
         raise InputError(f"{path!r} is a folder; a file is to be written there.")
     require_plain_output(path)
+
+
+@contextlib.contextmanager
+def atomic_write(path: PathLike) -> Iterator[str]:
+    """Give a temporary name beside `path`; rename it to `path` when the block ends well.
+
+    The file is on the disk before it gets its name, so that a crash leaves the old file or the
+    new one, never half of either. When the block fails, the temporary file is removed. Of a link
+    to a file that file is replaced, and the link stays.
+
+    Raises:
+        FileNotFoundError, InputError: as `require_place`.
+    """
+    path = os.fspath(path)
+    if os.path.islink(path) and os.path.isfile(path):
+        path = os.path.realpath(path)
+    require_place(path)
+    folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
         yield temporary

@@ -165,7 +165,9 @@ def test_a_file_of_an_interrupted_run_is_said_to_be_one(place, capsys):
 def test_a_word_that_occurs_once_or_not_at_all(place, capsys):
     once = ["neighbours", "a [harbour]", *NEIGHBOURS[2:], "--layer", "0"]
     printed = run(capsys, *once)
-    assert "'harbour' occurs once in the text: there is no use to compare with." in printed.err
+    assert "'harbour': 1 use to search; cosines need two, as their mean" in printed.err
+    few = run(capsys, *NEIGHBOURS, "--max_occurrences", "1")
+    assert "'cat': 1 use to search" in few.err and "layer 0: cat, 1 use\n" in few.out
     assert "a [Harbour] once" in printed.out
     (found,) = json_lines(run(capsys, *once, "--format", "json").out)
     assert [context["cosine"] for context in found["layers"][0]["same_word"]] == [None]
@@ -196,11 +198,39 @@ def test_queries_and_texts_that_are_wrong(place, capsys, changes, message):
 
 
 def test_layers_that_there_are_not(place, capsys):
-    assert "number from 0 to" in input_error([*NEIGHBOURS, "--layer", "9"], capsys)
+    late = "--layer: the model's layers are 0 (tokens) to 2 (top), not 9."
+    assert input_error([*NEIGHBOURS, "--layer", "9", "--occurrences", "x.npz"], capsys).endswith(
+        late
+    )
+    assert not Path("x.npz").exists()
     message = "a number from 0, top, average or all is expected, not 'first'"
     assert message in usage_error([*NEIGHBOURS, "--layer", "first"], capsys)
     arguments = ["neighbours", QUERY, "--model", "bare"]
     assert "--text is needed, or --occurrences" in usage_error(arguments, capsys)
+
+
+def test_files_that_cannot_be_written_are_found_before_the_work(place, capsys):
+    message = "The folder 'no' to write 'x' into does not exist."
+    for arguments in (
+        [*NEIGHBOURS, "--occurrences", "no/x"],
+        [*SENSES, "--occurrences", "no/x"],
+        [*SENSES, "--out", "no/x"],
+    ):
+        error = input_error(arguments, capsys)
+        assert error.endswith(message) and "encoding" not in error
+
+
+def test_a_query_keeps_to_the_case_of_its_word(place, capsys):
+    Path("cases.txt").write_text("a Cat b\nc Cat d\ne cat f\ng cat h\ni cat j\n", encoding="utf-8")
+    both = ["neighbours", "the [Cat]", "the [cat]", "--model", "bare", "--text", "cases.txt"]
+    found = json_lines(run(capsys, *both, "--match_case", "--format", "json").out)
+    assert [query["uses"] for query in found] == [2, 3]
+    for query in found:
+        uses = [use for layer in query["layers"] for use in layer["same_word"]]
+        assert {use["sentence"][use["position"]] for use in uses} == {query["word"]}
+    assert [query["uses"] for query in json_lines(run(capsys, *both, "--format", "json").out)] == [
+        5, 5,
+    ]  # fmt: skip
 
 
 # bilm senses
@@ -267,7 +297,7 @@ def test_several_words_and_forms(place, capsys):
 
 def test_a_word_that_occurs_once_is_one_group(place, capsys):
     arguments = ["senses", "harbour", *SENSES[2:]]
-    assert run(capsys, *arguments).out.startswith("harbour: once, layer 1, 1 group\n")
+    assert run(capsys, *arguments).out.startswith("harbour: 1 use, layer 1, 1 group\n")
     assert input_error([*arguments, "--groups", "2"], capsys).endswith(
         "--groups: 'harbour' has 1 use, too few for 2 groups."
     )
@@ -329,6 +359,30 @@ def test_the_groups_of_all_uses_are_written_as_labels(place, capsys):
     run(capsys, *SENSES, "--out", "cat.tsv", "--force")
 
 
+def test_words_are_told_apart_by_their_case(place, capsys):
+    Path("cases.txt").write_text("a Cat b\nc Cat d\ne cat f\ng cat h\ni cat j\n", encoding="utf-8")
+    each = ["senses", "Cat", "cat", "Cat+cat", "--model", "bare", "--text", "cases.txt"]
+    found = json_lines(run(capsys, *each, "--match_case", "--format", "json").out)
+    assert [(word["word"], word["uses"]) for word in found] == [
+        ("Cat", 2),
+        ("cat", 3),
+        ("Cat+cat", 5),
+    ]
+    found = json_lines(run(capsys, *each, "--format", "json").out)
+    assert [(word["word"], word["uses"]) for word in found] == [("cat", 5), ("cat+cat", 5)]
+    Path("uses.tsv").write_text("x\ta [Cat]\ny\tthe [cat]\ny\ta [cat]\n", encoding="utf-8")
+    named = ["senses", "Cat", "--model", "bare", "--labels", "uses.tsv", "--match_case"]
+    (found,) = json_lines(run(capsys, *named, "--format", "json").out)
+    assert (found["word"], found["uses"]) == ("Cat", 1)
+
+
+def test_uses_that_could_not_be_read_again_are_left_out(place, capsys):
+    Path("notes.txt").write_text("a cat [1] b\nc cat d\n", encoding="utf-8")
+    noted = ["senses", "cat", "--model", "bare", "--text", "notes.txt", "--out", "cat.tsv"]
+    assert "cat.tsv: 1 use left out, whose sentence has other tokens in" in run(capsys, *noted).err
+    assert Path("cat.tsv").read_text(encoding="utf-8") == "cat.1\tc [cat] d\n"
+
+
 def test_flags_that_do_not_go_together(labels, capsys):
     arguments = ["senses", "cat", "--model", "bare"]
     both = [*arguments, "--labels", "uses.tsv", "--text", "text.txt"]
@@ -336,6 +390,6 @@ def test_flags_that_do_not_go_together(labels, capsys):
     assert "name a word, or --labels" in usage_error(["senses", "--model", "bare"], capsys)
     missing = ["senses", "ship", "tree", "--model", "bare", "--labels", "uses.tsv"]
     assert input_error(missing, capsys).endswith("uses.tsv: there is no use of 'ship', 'tree'.")
-    assert "from 0 to" in input_error([*SENSES, "--layer", "7"], capsys)
+    assert "not 7" in input_error([*SENSES, "--layer", "7"], capsys)
     bare = [*SENSES, "--substitutes_from", "bare"]
     assert "holds no softmax" in input_error(bare, capsys)

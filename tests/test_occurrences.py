@@ -14,6 +14,7 @@ import pytest
 
 from bilm import ELMo, InputError
 from bilm.analysis import Occurrences, Sample, parse_query, read_labelled_uses, sample_uses
+from tests import oracle
 from tests.small_models import write_small_model
 
 TEXT = [
@@ -176,7 +177,8 @@ def test_progress_counts_sentences_and_tokens():
     ("words", "settings", "message"),
     [
         (["bank", "teller"], {}, "'teller' does not occur in the text."),
-        (["Teller", "vault"], {}, "'teller', 'vault' does not occur in the text."),
+        (["Teller", "vault"], {}, "'teller', 'vault' do not occur in the text."),
+        ([""], {}, "'' does not occur in the text."),
         ([], {}, "words: at least one word is expected."),
         (
             ["bank"],
@@ -336,6 +338,21 @@ def test_nothing_is_written_if_nothing_was_done(tmp_path):
     assert not stopped.value.args and not list(tmp_path.iterdir())
 
 
+def test_a_file_in_a_folder_that_is_not_there(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"to write 'uses\.npz' into does not exist"):
+        Occurrences.encoded(Interrupted(), sample_uses(TEXT, WORDS), file=tmp_path / "no/uses.npz")
+
+
+def test_vectors_that_are_not_finite(tmp_path):
+    made = write_small_model(tmp_path, "as_published")
+    bias = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/B"
+    weights = made.weights | {bias: made.weights[bias] * np.float32("nan")}
+    damaged = ELMo.from_pretrained(oracle.write_model(tmp_path, made.options, weights))
+    with pytest.raises(InputError, match="hold numbers that are not finite: its weights are dam"):
+        Occurrences.encoded(damaged, sample_uses(TEXT, WORDS), file=tmp_path / "uses.npz")
+    assert not (tmp_path / "uses.npz").exists()
+
+
 def test_a_file_of_another_model_or_sample_is_refused(elmo, other_elmo, tmp_path):
     sample, file = sample_uses(TEXT, WORDS), tmp_path / "uses.npz"
     Occurrences.encoded(elmo, sample, file=file)
@@ -438,6 +455,7 @@ BROKEN = {
     "no sentences": ({"text": lambda t: np.frombuffer(b"{}", np.uint8)}, "'sentences'"),
     "a sentence of numbers": ({"text": edited_text(sentences=[[1, 2]] * 5)}, "lists of text"),
     "sentences as a number": ({"text": edited_text(sentences=5)}, ""),
+    "a list about it": ({"text": edited_text(about=[])}, "about: an object is expected"),
     "too few labels": ({"text": edited_text(labels=["A"])}, "labels: 5 are expected, not 1"),
     "a number for labels": ({"text": edited_text(labels=7)}, ""),
 }
@@ -466,7 +484,8 @@ def test_a_file_of_another_kind(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(InputError) as error:
         Occurrences.load(path)
-    assert str(error.value).startswith(f"{path}: not a file of occurrences: ")
+    said = "it is no .npz file, or cut off."
+    assert str(error.value) == f"{path}: not a file of occurrences: {said}"
 
 
 def test_a_damaged_file(saved):
@@ -507,6 +526,12 @@ def test_words_and_their_contexts(plane):
     assert plane.word(1) == "Bank" and plane.sentence(1) == ["c", "Bank", "d"]
     assert plane.in_context(1) == "c [Bank] d" and plane.in_context(4) == "[bank]"
     assert plane.in_context(1, 0) == "... [Bank] ..."
+
+
+def test_a_word_as_it_is_capitalised(plane):
+    assert plane.of("BANK").tolist() == [0, 1, 2, 4]
+    assert plane.of("Bank", match_case=True).tolist() == [1]
+    assert plane.of("BANK", match_case=True).tolist() == []
 
 
 def test_some_of_them(plane):
@@ -567,6 +592,18 @@ def test_neighbours_of_a_query_from_elsewhere(plane):
     unknown = Occurrences([("harbour",)], np.array([(0, 0)]), vectors)
     found = plane.neighbours(unknown, n=9, layer=0)
     assert not found.same_word and len(found.other_words) == 5
+
+
+def test_equal_vectors_have_a_cosine_of_one():
+    """Layer 0 knows no context; rounding errors are no directions."""
+    sentences = [line.split() for line in ("a bank b", "c bank d", "e bank f")]
+    positions = np.array([(0, 1), (1, 1), (2, 1)])
+    vectors = np.full((3, 1, 4), 0.1, np.float32) * np.array([1, 1 + 1e-7, 1 - 1e-7])[:, None, None]
+    same = Occurrences(sentences, positions, vectors.astype(np.float32))
+    assert not same.directions(0).any()
+    query = Occurrences([("the", "bank")], positions[:1], vectors[:1].astype(np.float32))
+    assert [cosine for cosine, _ in same.neighbours(query).same_word] == [1, 1, 1]
+    assert [cosine for cosine, _ in same.neighbours(0).same_word] == [1, 1]
 
 
 def test_neighbours_are_in_other_sentences_and_contexts():

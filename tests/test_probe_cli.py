@@ -94,7 +94,9 @@ def test_senses(folder, tmp_path, capsys):
     flags = ["--out", str(out), "--vectors", str(tmp_path / "kept")]
     for _ in range(2):
         assert main(command(folder, *flags, "--force", train="uses.txt", test="uses.txt")) == 0
-    lines = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr()
+    assert "uses.txt: 3 of 3 labelled tokens stand in the same sentence in " in printed.err
+    lines = printed.out.splitlines()
     assert lines[0] == (
         "3 uses; the word of 100.0% is in training, that of 100.0% with several senses. "
         "Accuracy, per cent"
@@ -119,6 +121,8 @@ def test_senses(folder, tmp_path, capsys):
         ([], {"test": "uses.txt"}, "uses.txt: a file of the form of "),
         ([], {"test": "nowhere.tsv"}, "nowhere.tsv' does not exist"),
         (["--static", "nowhere.vec"], {}, "'nowhere.vec' does not exist"),
+        (["--out", "no/x.json"], {}, "The folder 'no' to write 'x.json' into does not exist."),
+        (["--picture", "no/x.svg"], {}, "The folder 'no' to write 'x.svg' into does not exist."),
     ],
 )  # fmt: skip
 def test_wrong_input(folder, capsys, more, files, message):

@@ -93,10 +93,8 @@ def test_ctrl_c_says_what_is_kept(place, capsys, monkeypatch):
     ("flags", "message"),
     [
         (["--out", "bank.pdf"], "bank.pdf: a file name that ends in .html, .png, .svg is expected"),
-        (["--out", "none/bank.svg"], "The folder 'none' to write into does not exist"),
+        (["--out", "none/bank.svg"], "The folder 'none' to write 'bank.svg' into does not exist"),
         (["--out", "x.svg", "--layer", "7"], "a number from 0 to 2 is expected, not 7"),
-        (["--out", "x.svg", "--layer", "first"], "a number from 0 to 2 is expected, not 'first'"),
-        (["--out", "x/", "--layer", "average"], "layer: 'top' or a number from 0 to 2 is expected"),
         (["--out", "x.svg", "--method", "tsne", "--perplexity", "9"], "perplexity: 9 does not fit"),
         (["water", "--out", "x.svg"], "bank.npz: there is no occurrence of 'water'"),
         (["--out", "x.svg", "--title", "\U000f0f8e"], "which would be drawn as boxes"),
@@ -113,6 +111,10 @@ def test_usage(place, capsys):
     assert "name at least one WORD" in usage_error(["project", "--text", "t", *out], capsys)
     wrong = ["project", "--occurrences", "bank.npz", "--perplexity", "3", *out]
     assert "--perplexity goes with --method tsne" in usage_error(wrong, capsys)
+    wrong = ["project", "--occurrences", "bank.npz", "--layer", "average", *out]
+    assert "a number from 0 or top is expected, not 'average'" in usage_error(wrong, capsys)
+    wrong = ["project", "bank", "--text", "t", "--colour", "label", *out]
+    assert "--colour label goes with --labels" in usage_error(wrong, capsys)
     wrong = ["project", "bank", "--labels", "uses.tsv", *out]
     assert "--labels has the sentences and the words" in usage_error(wrong, capsys)
 

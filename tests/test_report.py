@@ -14,6 +14,7 @@ from bilm.analysis.occurrences import ordinary_words, sample_sentences
 from bilm.analysis.report import Prediction, make_report, measure_prediction, suspicions
 from bilm.cli import main
 from bilm.errors import InputError
+from tests import oracle
 from tests.command_line import input_error, usage_error
 from tests.small_models import write_small_model
 
@@ -68,9 +69,9 @@ def test_anisotropy_is_that_of_drawn_words(elmo):
 
 
 def test_too_little_text_is_refused(elmo):
-    with pytest.raises(InputError, match="no word that occurs 5 times; more text is needed"):
+    with pytest.raises(InputError, match="has 2 sentences and 0 words that occur 5 times: two"):
         measure_layers(elmo, SENTENCES[:2])
-    with pytest.raises(InputError, match="two sentences are needed"):
+    with pytest.raises(InputError, match="has 1 sentences and 1 words that occur 5 times"):
         measure_layers(elmo, [["one"] * 5])
 
 
@@ -190,6 +191,19 @@ def test_the_verb_prints_a_report_of_weights(elmo, tmp_path, capsys):
     assert main([*arguments, "--weight_file", weights]) == 0
     said = capsys.readouterr().out
     assert "3 sentences, 9 tokens of" in said and "has no softmax" in said
+
+
+def test_a_damaged_model_has_a_report(tmp_path):
+    made = write_small_model(tmp_path, "as_published")
+    bias = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/B"
+    weights = made.weights | {bias: made.weights[bias] * np.float32("nan")}
+    damaged = ELMo.from_pretrained(oracle.write_model(tmp_path, made.options, weights))
+    report = make_report(damaged, SENTENCES * 3, "text.txt", [])
+    assert any(
+        said.startswith("Layer 1: 30 vectors hold numbers that are not finite.")
+        for said in report.suspicions
+    )
+    assert report.examples == []
 
 
 def test_wrong_usage_of_the_verb(trained, tmp_path, capsys):

@@ -166,7 +166,9 @@ def test_analogies_of_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a b c d\n", "a line `: NAME` is expected before the questions"),
+        ("a b c d\n: s\na b c d\n", "line 1: a line `: NAME` is expected before it"),
+        ("", "questions.txt: there is no question"),
+        (": s\n", "there is no question"),
         (": s\na b c\n", "line 2: four words are expected, not 'a b c'"),
         (": s\nx y z w\n", "no question has vectors for all of its four words"),
     ],
@@ -200,6 +202,13 @@ def test_frequent_words():
     assert frequent_words(sentences, 1) == ["a", "b", "c", "d"]
     assert frequent_words(sentences, 2) == ["a", "b"]
     assert frequent_words(sentences, 1, 1) == ["a"]
+    with pytest.raises(InputError, match="min_count: no word of the text occurs 3 times"):
+        frequent_words(sentences, 3)
+
+
+def test_vectors_that_are_not_finite_are_refused():
+    with pytest.raises(InputError, match="static vectors: numbers that are finite are expected"):
+        StaticVectors(["a"], np.array([[np.nan, 1]], np.float32))
 
 
 def test_vectors_of_a_model(elmo):
@@ -261,6 +270,11 @@ def test_the_verb_takes_vectors_of_a_model(tmp_path, method):
         (["--text", "t", "--out", "o", "--nearest", "a"], "name --text and --out, or --vectors"),
         (["--vectors", "v", "--text", "t"], "--vectors is read; --text and --out make new ones"),
         (["--vectors", "v"], "--vectors goes with --nearest, --analogy or --analogies"),
+        (
+            ["--text", "t", "--out", "o", "--model", "m"],
+            "--model goes with --method layer0 or mean",
+        ),
+        (["--text", "t", "--out", "o", "--layer", "1"], "--layer goes with --method mean"),
     ],
 )
 def test_flags_that_do_not_go_together(arguments, message, capsys):

@@ -79,10 +79,8 @@ def measure_layers(
         words = draw.sample(words, _MAX_WORDS)
     if len(sentences) < 2 or not words:
         raise InputError(
-            f"the text has {len(sentences)} sentences and no word that occurs {min_occurrences} "
-            "times; more text is needed."
-            if not words
-            else "two sentences are needed, at least."
+            f"the text has {len(sentences)} sentences and {len(words)} words that occur "
+            f"{max(2, min_occurrences)} times: two sentences and one such word are needed."
         )
     sums = _Sums(elmo.n_layers, elmo.dim, words)
     found = elmo.encode_iter(([*sentence] for sentence in sentences), "all")

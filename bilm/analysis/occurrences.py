@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bilm.errors import InputError
-from bilm.files import PathLike, atomic_write, read_lines, require_file
+from bilm.files import PathLike, atomic_write, read_lines, require_file, require_place
 
 if TYPE_CHECKING:
     from bilm.elmo import ELMo
@@ -37,6 +37,8 @@ Layer = int | str
 
 _MARKED = re.compile(r"\[(\S+)\]")
 _ARRAYS = {"vectors", "positions", "text"}
+# Vectors that differ by less than this part of their length differ by rounding errors.
+_SMALLEST_DIFFERENCE = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,8 +143,10 @@ def sample_uses(
             progress(number + 1, n_tokens)
     missing = [word for word in drawn if not drawn[word].n_offered]
     if missing:
-        what = "there are no words in the text" if everything else "does not occur in the text"
-        raise InputError(f"{', '.join(map(repr, filter(None, missing)))} {what}.".strip())
+        if everything:
+            raise InputError("there are no words in the text.")
+        verb = "does" if len(missing) == 1 else "do"
+        raise InputError(f"{', '.join(map(repr, missing))} {verb} not occur in the text.")
     uses = sorted(use for reservoir in drawn.values() for use in reservoir.uses)
     numbers = list(dict.fromkeys(number for number, _, _ in uses))
     index = {number: k for k, number in enumerate(numbers)}
@@ -288,10 +292,14 @@ class Occurrences:
             progress: called with occurrences done, and all of them.
 
         Raises:
-            InputError: `file` is of another model or sample, or a word has no vector; the
-                positions of the sample are not those of tokens in ascending order.
+            FileNotFoundError: there is no folder for `file`.
+            InputError: `file` is of another model or sample, or a word has no vector, or one that
+                is not finite; the positions of the sample are not those of tokens in ascending
+                order.
         """
         _check_sample(sample)
+        if file is not None:
+            require_place(file)
         about = {"model": elmo.fingerprint(), "sample": _checksum(sample), "n": len(sample)}
         vectors = np.empty((len(sample), elmo.n_layers, elmo.dim), np.float32)
         done = 0
@@ -361,9 +369,10 @@ class Occurrences:
         tokens = tuple(self.sentences[number])
         return tokens[max(0, position - 1) : position], tokens[position], tokens[position + 1 :][:1]
 
-    def of(self, word: str) -> np.ndarray:
-        """The occurrences of a word, however it is capitalised: integers, ascending."""
-        return np.flatnonzero(self.words == word.lower())
+    def of(self, word: str, *, match_case: bool = False) -> np.ndarray:
+        """The occurrences of a word, by default however capitalised: integers, ascending."""
+        found = np.flatnonzero(self.words == word.lower())
+        return found[[self.word(int(k)) == word for k in found]] if match_case else found
 
     @cached_property
     def words(self) -> np.ndarray:
@@ -401,10 +410,15 @@ class Occurrences:
         return self.directions_of(self.layer(layer), layer)
 
     def directions_of(self, vectors: np.ndarray, layer: Layer = "top") -> np.ndarray:
-        """Vectors (m, dim) of the same layer from elsewhere, as `directions` has those of here."""
+        """Vectors (m, dim) of the same layer from elsewhere, as `directions` has those of here.
+
+        A vector that is the mean but for rounding errors has no direction: zeros.
+        """
         centred = vectors - self.layer(layer).mean(axis=0)
         norms = np.linalg.norm(centred, axis=1, keepdims=True)
-        return centred / np.maximum(norms, 1e-12)
+        lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
+        has_direction = norms > np.maximum(_SMALLEST_DIFFERENCE * lengths, 1e-12)
+        return np.where(has_direction, centred / np.maximum(norms, 1e-12), 0)
 
     def neighbours(self, query: int | Occurrences, n: int = 3, layer: Layer = "top") -> Neighbours:
         """The `n` nearest contexts of the same word and of other words, in other sentences.
@@ -427,6 +441,8 @@ class Occurrences:
             directions = self.directions(layer)
             direction = directions[query]
         cosines = directions @ direction
+        if not direction.any():  # as layer 0 has it where all uses are of one spelling
+            cosines[~directions.any(axis=1)] = 1
         found = Neighbours([], [])
         seen = {asked.frame(number)}
         own_sentence = tuple(asked.sentence(number))
@@ -489,6 +505,8 @@ class Occurrences:
         """
         path = require_file(path, "file of occurrences")
         try:
+            if not zipfile.is_zipfile(path):
+                raise ValueError("it is no .npz file, or cut off")
             with np.load(path, allow_pickle=False) as arrays:
                 if set(arrays) != _ARRAYS:
                     raise ValueError(f"{', '.join(sorted(_ARRAYS))} are expected in it")
@@ -503,7 +521,8 @@ class Occurrences:
             )
             _check(loaded)
         except (ValueError, KeyError, TypeError, IndexError, EOFError, OSError,
-                AttributeError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:  # fmt: skip
+                AttributeError, RuntimeError, MemoryError, zipfile.BadZipFile,
+                zlib.error) as error:  # fmt: skip
             raise InputError(f"{path}: not a file of occurrences: {error}.") from error
         return loaded
 
@@ -518,6 +537,8 @@ def _check(loaded: Occurrences) -> None:
         raise ValueError(f"vectors: float32 ({n}, layers, dim) is expected, not {shape}")
     if not np.isfinite(loaded.vectors).all():
         raise ValueError("vectors: not all numbers are finite")
+    if not isinstance(loaded.about, dict):
+        raise ValueError("about: an object is expected")
     if loaded.labels is not None and len(loaded.labels) != n:
         raise ValueError(f"labels: {n} are expected, not {len(loaded.labels)}")
     lengths = [len(sentence) for sentence in loaded.sentences]
@@ -548,7 +569,13 @@ def _fill(elmo: ELMo, sample: Sample, vectors: np.ndarray, done: int) -> Iterabl
     for number, layers in enumerate(elmo.encode_iter(sentences, "all"), start=first):
         stop = int(ends[number])
         # (layers, tokens, dim) -> (uses, layers, dim)
-        vectors[done:stop] = layers[:, sample.positions[done:stop, 1]].transpose(1, 0, 2)
+        found = layers[:, sample.positions[done:stop, 1]].transpose(1, 0, 2)
+        if not np.isfinite(found).all():
+            raise InputError(
+                "the model's vectors hold numbers that are not finite: its weights are damaged, or "
+                "its training diverged."
+            )
+        vectors[done:stop] = found
         done = stop
         yield done
 

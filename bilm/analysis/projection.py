@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -23,8 +24,6 @@ LARGEST_PERPLEXITY = 30.0
 """The perplexity of t-SNE where none is given, with occurrences enough."""
 
 _BLOCK = 512  # rows of cosines that are computed together
-# Directions of vectors that differ by less than this part of their length are rounding errors.
-_SMALLEST_DIFFERENCE = 1e-5
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,7 +85,7 @@ def project(
         raise InputError(f"A picture needs at least 3 occurrences; {_there_are(len(occurrences))}.")
     if method == "tsne":
         perplexity = _checked_perplexity(perplexity, len(occurrences))
-    numbers = _layer_numbers(occurrences, layers)
+    numbers = layer_numbers(occurrences, layers)
     threadpoolctl = import_extra("threadpoolctl", "bilm project")
     points = np.zeros((len(occurrences), len(numbers), 2), np.float32)
     variance = np.zeros((len(numbers), 2))
@@ -111,8 +110,8 @@ def nearest(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The nearest occurrences to each one, by the cosine of `Occurrences.directions`.
 
-    Those of its own sentence are left out, and of contexts that have the word before and after
-    them in common one is taken, as in `Occurrences.neighbours`.
+    Those of its own sentence are left out, and of those that have the word before and after them
+    in common one is taken, as in `Occurrences.neighbours`.
 
     Returns:
         their numbers, int64 (len(occurrences), n), nearest first, -1 where there are fewer; and
@@ -120,7 +119,7 @@ def nearest(
     """
     directions = occurrences.directions(layer)
     size = len(occurrences)
-    contexts = [occurrences.in_context(k, 1) for k in range(size)]
+    frames = [occurrences.frame(k) for k in range(size)]
     numbers = np.full((size, n), -1, np.int64)
     cosines = np.full((size, n), np.nan, np.float32)
     likely = min(size, 8 * n + 8)  # to look through before all others
@@ -131,25 +130,25 @@ def nearest(
             own = start + row
             values = block[row]
             candidates = candidates[np.argsort(-values[candidates], kind="stable")]
-            found = _in_other_contexts(occurrences, contexts, own, candidates, n)
+            found = _in_other_contexts(occurrences, frames, own, candidates, n)
             if len(found) < n and likely < size:
                 ranked = np.argsort(-values, kind="stable")
-                found = _in_other_contexts(occurrences, contexts, own, ranked, n)
+                found = _in_other_contexts(occurrences, frames, own, ranked, n)
             numbers[own, : len(found)] = found
             cosines[own, : len(found)] = values[found]
     return numbers, cosines
 
 
 def _in_other_contexts(
-    occurrences: Occurrences, contexts: list[str], own: int, ranked: np.ndarray, n: int
+    occurrences: Occurrences, frames: list[Any], own: int, ranked: np.ndarray, n: int
 ) -> list[int]:
-    """The first `n` of `ranked` in other sentences than that of `own`, each context once."""
+    """The first `n` of `ranked` in other sentences than that of `own`, each frame once."""
     found: list[int] = []
-    seen = {contexts[own]}
+    seen = {frames[own]}
     sentence = occurrences.positions[own, 0]
     for other in map(int, ranked):
-        if occurrences.positions[other, 0] != sentence and contexts[other] not in seen:
-            seen.add(contexts[other])
+        if occurrences.positions[other, 0] != sentence and frames[other] not in seen:
+            seen.add(frames[other])
             found.append(other)
             if len(found) == n:
                 break
@@ -173,7 +172,12 @@ def _checked_perplexity(perplexity: float | None, n: int) -> float:
     return float(perplexity)
 
 
-def _layer_numbers(occurrences: Occurrences, layers: Sequence[int | str] | None) -> list[int]:
+def layer_numbers(occurrences: Occurrences, layers: Sequence[int | str] | None) -> list[int]:
+    """The numbers of layers that are named by numbers or "top"; None names all.
+
+    Raises:
+        InputError: there is no such layer, or none is named.
+    """
     if layers is None:
         return list(range(occurrences.n_layers))
     numbers = [occurrences.layer_number(layer) for layer in layers]
@@ -184,11 +188,7 @@ def _layer_numbers(occurrences: Occurrences, layers: Sequence[int | str] | None)
 
 def _distinct_directions(occurrences: Occurrences, layer: int) -> tuple[np.ndarray, np.ndarray]:
     """The different directions of a layer (m, dim), and which one each occurrence has (n,)."""
-    vectors = occurrences.layer(layer)
     directions = occurrences.directions(layer)
-    size = np.linalg.norm(vectors, axis=1)
-    spread = np.linalg.norm(vectors - vectors.mean(axis=0), axis=1)
-    directions = np.where((spread > _SMALLEST_DIFFERENCE * size)[:, None], directions, 0)
     _, first, index = np.unique(
         np.round(directions, 5), axis=0, return_index=True, return_inverse=True
     )

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from bilm.analysis.occurrences import Occurrences
+from bilm.analysis.projection import layer_numbers
 from bilm.errors import InputError
 from bilm.files import PathLike, folder_in_place
 
@@ -18,7 +19,7 @@ def write_projector(
     folder: PathLike,
     occurrences: Occurrences,
     *,
-    layers: Sequence[int] | None = None,
+    layers: Sequence[int | str] | None = None,
     groups: Sequence[int] | None = None,
     replace: bool = False,
 ) -> None:
@@ -31,7 +32,7 @@ def write_projector(
     Args:
         folder: where to write.
         occurrences: what is written.
-        layers: numbers of layers; None for all.
+        layers: numbers of layers, or "top"; None for all.
         groups: the number of a group for each occurrence.
         replace: write over a folder that holds a projector_config.pbtxt.
 
@@ -40,7 +41,7 @@ def write_projector(
     """
     if groups is not None and len(groups) != len(occurrences):
         raise InputError(f"groups: {len(occurrences)} are expected, not {len(groups)}.")
-    numbers = range(occurrences.n_layers) if layers is None else layers
+    numbers = layer_numbers(occurrences, layers)
     vectors = {f"layer-{number}": occurrences.layer(number) for number in numbers}
     with folder_in_place(folder, CONFIG_FILE if replace else None) as temporary:
         for name, rows in vectors.items():

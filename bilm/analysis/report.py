@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bilm.analysis.geometry import LayerGeometry, measure_layers
-from bilm.analysis.occurrences import Occurrences, Sentence, ordinary_words, sample_uses
+from bilm.analysis.occurrences import Occurrences, Sample, Sentence, ordinary_words, sample_uses
 
 if TYPE_CHECKING:
     from bilm.elmo import ELMo
@@ -133,6 +133,8 @@ def make_report(
     """
     show = progress or (lambda doing, done, total: None)
     total = len(sentences)
+    chosen = ordinary_words(sentences, _N_WORDS) if words is None else words
+    sample = sample_uses(sentences, chosen, max_occurrences=_USES, seed=seed) if chosen else None
     layers = measure_layers(
         elmo, sentences, seed=seed, progress=lambda done: show("measuring layers", done, total)
     )
@@ -148,7 +150,7 @@ def make_report(
         sum(map(len, sentences)),
         prediction,
         layers,
-        _examples(elmo, sentences, words, seed),
+        [] if any(layer.not_finite for layer in layers) else _examples(elmo, sample),
     )
     report.suspicions.extend(suspicions(report.layers, report.prediction))
     return report
@@ -202,16 +204,12 @@ class _Mean:
         return math.exp(mean) if mean < 700 else math.inf
 
 
-def _examples(
-    elmo: ELMo, sentences: Sequence[Sentence], words: Sequence[str] | None, seed: int
-) -> list[Example]:
-    chosen = list(words) if words is not None else ordinary_words(sentences, _N_WORDS)
-    if not chosen:
+def _examples(elmo: ELMo, sample: Sample | None) -> list[Example]:
+    if sample is None:
         return []
-    sample = sample_uses(sentences, chosen, max_occurrences=_USES, seed=seed)
     occurrences = Occurrences.encoded(elmo, sample)
     examples = []
-    for word in chosen:
+    for word in sample.counts:
         if len(occurrences.of(word)) < 3:
             continue
         for occurrence in dict.fromkeys(occurrences.contrasting_pair(word)):

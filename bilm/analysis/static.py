@@ -44,6 +44,8 @@ class StaticVectors:
     """
 
     def __init__(self, words: Sequence[str], vectors: np.ndarray) -> None:
+        if not np.isfinite(vectors).all():
+            raise InputError("static vectors: numbers that are finite are expected.")
         self.words = words
         self.vectors = vectors
         self.dim = vectors.shape[1]
@@ -320,12 +322,18 @@ class _Restarted:
 def frequent_words(
     sentences: Iterable[Sentence], min_count: int = 5, max_words: int | None = None
 ) -> list[str]:
-    """The words of a text by falling count, words of equal count in the order of characters."""
+    """The words of a text by falling count, words of equal count in the order of characters.
+
+    Raises:
+        InputError: no word occurs often enough.
+    """
     counts = Counter(token for sentence in sentences for token in sentence)
     ranked = sorted(
         (word for word, count in counts.items() if count >= min_count),
         key=lambda word: (-counts[word], word),
     )
+    if not ranked:
+        raise InputError(f"min_count: no word of the text occurs {min_count} times.")
     return ranked[:max_words]
 
 
@@ -390,13 +398,23 @@ def answer_analogies(
 
     Raises:
         FileNotFoundError: there is no such file.
-        InputError: a line has not four words; no question has vectors for its words; no gensim.
+        InputError: a line has not four words, or stands before the first section; no question has
+            vectors for its words; no gensim.
     """
-    if not any(line.startswith(":") for line in read_lines(path)):
-        raise InputError(f"{path}: a line `: NAME` is expected before the questions of a section.")
+    n_questions, has_section = 0, False
     for number, line in enumerate(read_lines(path), start=1):
-        if line.strip() and not line.startswith(":") and len(line.split()) != 4:
-            raise InputError(f"{path}, line {number}: four words are expected, not {line[:80]!r}.")
+        if line.startswith(":"):
+            has_section = True
+        elif line.strip():
+            n_questions += 1
+            if not has_section:
+                raise InputError(f"{path}, line {number}: a line `: NAME` is expected before it.")
+            if len(line.split()) != 4:
+                raise InputError(
+                    f"{path}, line {number}: four words are expected, not {line[:_QUOTED]!r}."
+                )
+    if not n_questions:
+        raise InputError(f"{path}: there is no question.")
     keyed = vectors.keyed_vectors()
     _, sections = keyed.evaluate_word_analogies(os.fspath(path), restrict_vocab=max_words)
     scores = [

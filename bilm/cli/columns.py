@@ -54,6 +54,11 @@ def beside(left: Sequence[str], right: Sequence[str]) -> list[str]:
     return [f"{padded(first, width)}{_GAP}{second}".rstrip() for first, second in pairs]
 
 
+def count(n: int, what: str) -> str:
+    """A number of things: "1 use", "1,000 uses"."""
+    return f"{n:,} {what}{'s' * (n != 1)}"
+
+
 def table(rows: Sequence[Sequence[str]]) -> list[str]:
     """Rows of equal length as lines: the first column on the left, the others on the right."""
     widths = [max(map(width_of, column)) for column in zip(*rows, strict=True)]

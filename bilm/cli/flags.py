@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 from bilm.cli.terminal import printable
 from bilm.errors import InputError
-from bilm.files import atomic_write, require_plain_output
+from bilm.files import atomic_write, require_place
 from bilm.options import PRESETS
 
 Flags = dict[str, str]
@@ -126,13 +126,17 @@ FORCE = {"--force": "overwrite files that exist"}
 
 
 def require_free(args: argparse.Namespace, *paths: str | None) -> None:
-    """Check that no file would be overwritten, unless --force allows it, and nothing else ever.
+    """Check that files can be written, and that none would be overwritten without --force.
 
     Raises:
-        InputError: names the files; or one is a FIFO, a device or a link that leads nowhere.
+        FileNotFoundError, InputError: as `files.require_place`; names the files that are there.
     """
+    _require_new(args, *paths)
     for path in filter(None, paths):
-        require_plain_output(path)
+        require_place(path)
+
+
+def _require_new(args: argparse.Namespace, *paths: str | None) -> None:
     taken = [path for path in paths if path and os.path.exists(path)]
     if taken and not args.force:
         raise InputError(f"{', '.join(taken)} would be overwritten: --force allows it.")
@@ -148,7 +152,7 @@ def model_folder_files(args: argparse.Namespace, *names: str) -> Iterator[list[s
         InputError: one of them exists, without --force.
     """
     paths = [os.path.join(args.model_dir, name) for name in names]
-    require_free(args, *paths)
+    _require_new(args, *paths)
     existed = os.path.isdir(args.model_dir)
     os.makedirs(args.model_dir, exist_ok=True)
     try:

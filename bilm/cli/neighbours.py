@@ -18,7 +18,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from bilm.cli import columns, flags, text_job, word_job
+from bilm.cli import columns, flags, word_job
 from bilm.cli.terminal import note
 from bilm.errors import InputError
 
@@ -34,7 +34,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     word_job.add_occurrences(parser)
     group = parser.add_argument_group("neighbours")
     layer = "a number from 0, top, average, or all, one after the other (default: all)"
-    flags.add(group, {"--layer LAYER": layer}, type=word_job.layer_or("all"), default="all")
+    flags.add(
+        group,
+        {"--layer LAYER": layer},
+        type=word_job.layer_or("top", "average", "all"),
+        default="all",
+    )
     flags.add(
         group,
         {
@@ -57,8 +62,9 @@ def run(args: argparse.Namespace) -> int:
     words = list(dict.fromkeys(asked if args.match_case else map(str.lower, asked)))
     if args.text is None and args.occurrences is None:
         flags.usage_error(args, "--text is needed, or --occurrences with a file that is there")
+    word_job.check_files(args)
     static = None if args.static is None else StaticVectors.load(args.static)
-    elmo = text_job.load_elmo(args)
+    elmo = word_job.load_elmo(args)
     occurrences = _occurrences(args, words, elmo)
     for number, query in enumerate(args.query):
         found = _Found(args, query, elmo, occurrences, static)
@@ -72,7 +78,6 @@ def run(args: argparse.Namespace) -> int:
 def _occurrences(args: argparse.Namespace, words: list[str], elmo: ELMo) -> Occurrences:
     """Those of the words, and with --any_word a sample of all words."""
     from bilm.analysis.nearest import joined
-    from bilm.files import find_all_files
     from bilm.progress import ProgressDisplay
 
     if args.text is None:
@@ -82,7 +87,6 @@ def _occurrences(args: argparse.Namespace, words: list[str], elmo: ELMo) -> Occu
         return found
     if not args.any_word:
         return word_job.load_occurrences(args, words, elmo)
-    find_all_files(args.text)
     with ProgressDisplay() as display:
         sample = word_job.sample(args, words, display)
         sample = joined(
@@ -102,12 +106,17 @@ class _Found:
         occurrences: Occurrences,
         static: StaticVectors | None,
     ) -> None:
+        import numpy as np
+
         from bilm.analysis import Occurrences
         from bilm.analysis.nearest import nearest_contexts
 
         asked = Occurrences.of_query(elmo, query)
         self.query, self.word = query, asked.word(0)
-        self.n_uses = len(occurrences.of(self.word))
+        uses = occurrences.of(self.word, match_case=args.match_case)
+        is_other = ~np.isin(np.arange(len(occurrences)), occurrences.of(self.word))
+        occurrences = occurrences.select(np.sort([*uses, *np.flatnonzero(is_other)]).astype(int))
+        self.n_uses = len(uses)
         layers = list(range(elmo.n_layers)) if args.layer == "all" else [args.layer]
         self.layers: list[LayerContexts] = nearest_contexts(
             asked, occurrences, layers, args.n, args.any_word
@@ -116,8 +125,10 @@ class _Found:
         if static is not None and self.word in static:
             self.static = static.nearest(self.word, args.n_static)
         if self.n_uses <= 1:
-            times = "once" if self.n_uses else "nowhere"
-            note(f"{self.word!r} occurs {times} in the text: there is no use to compare with.")
+            note(
+                f"{self.word!r}: {columns.count(self.n_uses, 'use')} to search; cosines need two, "
+                "as their mean is taken away."
+            )
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -155,7 +166,7 @@ class _Found:
         for layer, same, other in self.layers:
             name = f"layer {layer}" if isinstance(layer, int) else f"{layer} layer"
             name = "average of all layers" if layer == "average" else name
-            kinds = [(f"{name}: {self.word}, {self.n_uses:,} uses", same)]
+            kinds = [(f"{name}: {self.word}, {columns.count(self.n_uses, 'use')}", same)]
             if other:
                 kinds.append((f"{name}: other words", other))
             for heading, contexts in kinds:

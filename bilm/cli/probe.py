@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any
 from bilm.cli import flags, text_job, word_job
 from bilm.cli.terminal import note
 from bilm.errors import InputError
-from bilm.files import require_file, write_json
+from bilm.files import require_file, require_place, write_json
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
@@ -104,6 +104,8 @@ def run(args: argparse.Namespace) -> int:
     if args.picture is not None:
         check_picture(args.picture)
         flags.require_free(args, args.picture)
+    if args.out is not None:
+        require_place(args.out)
     forms = [labelled.labelled_form(path) for path in (args.train, args.test)]
     if forms[0] != forms[1]:
         raise InputError(
@@ -123,6 +125,7 @@ def run(args: argparse.Namespace) -> int:
     if args.static is not None:
         require_file(args.static, "file of static vectors")
     texts = [_read(path, args) for path in (args.train, args.test)]
+    _note_overlap(args, *texts)
     (_senses if task == _SENSES else _tags)(args, *texts)
     return 0
 
@@ -137,6 +140,19 @@ def _read(path: str, args: argparse.Namespace) -> Sample:
         said += f" (drawn of {len(text):,}; see --max_tokens)"
     note(f"{said}, {len(set(kept.labels or ())):,} labels")
     return kept
+
+
+def _note_overlap(args: argparse.Namespace, train: Sample, test: Sample) -> None:
+    """Say how much of the test text is in the training text as well."""
+    numbers = {tuple(sentence): k for k, sentence in enumerate(train.sentences)}
+    seen = {(numbers[train.sentences[k]], position) for k, position in train.positions}
+    known = [numbers.get(sentence) for sentence in test.sentences]
+    n_seen = sum((known[k], position) in seen for k, position in test.positions)
+    if n_seen:
+        note(
+            f"{args.test}: {n_seen:,} of {len(test):,} labelled tokens stand in the same sentence "
+            f"in {args.train}: of those, what is measured is memory."
+        )
 
 
 def _static(args: argparse.Namespace, texts: Sequence[Sample]) -> StaticVectors | None:

@@ -22,7 +22,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from bilm.cli import flags, text_job, word_job
+from bilm.cli import flags, word_job
 from bilm.cli.terminal import note
 from bilm.errors import InputError
 from bilm.progress import ProgressDisplay
@@ -48,7 +48,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "(default: pca)",
             "--perplexity X": "of tsne: neighbours that each occurrence has, about (default: 30, "
             "or a third of the occurrences)",
-            "--layer LAYER": "draw one layer only: a number from 0, or top (default: all)",
             "--colour word|label": "what colours tell apart (default: labels where there are any, "
             "else words)",
             "--title TEXT": "title (default: the words)",
@@ -56,6 +55,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "1)",
         },
     )
+    layer = "draw one layer only: a number from 0, or top (default: all)"
+    flags.add(group, {"--layer LAYER": layer}, type=word_job.layer_or("top"))
     parser.set_defaults(method="pca", n_threads=1)
 
 
@@ -63,9 +64,11 @@ def run(args: argparse.Namespace) -> int:
     is_folder = args.out.endswith(("/", os.sep)) or os.path.isdir(args.out)
     if args.method != "tsne" and args.perplexity is not None:
         flags.usage_error(args, "--perplexity goes with --method tsne")
+    if args.colour == "label" and args.text is not None:
+        flags.usage_error(args, "--colour label goes with --labels")
     _check_output(args, is_folder)
     occurrences = _occurrences(args)
-    layers = None if args.layer is None else [_layer(args.layer)]
+    layers = None if args.layer is None else [args.layer]
     try:
         write = _write_folder if is_folder else _draw
         write(args, occurrences, layers)
@@ -85,14 +88,11 @@ def _check_output(args: argparse.Namespace, is_folder: bool) -> None:
     from bilm.extras import import_extra
 
     if is_folder:
-        if os.path.isdir(args.out) and os.listdir(args.out):
-            flags.require_free(args, args.out)
+        if os.path.isdir(args.out) and os.listdir(args.out) and not args.force:
+            raise InputError(f"{args.out} would be overwritten: --force allows it.")
         return
     picture_ending(args.out)
     flags.require_free(args, args.out)
-    folder = os.path.dirname(args.out)
-    if folder and not os.path.isdir(folder):
-        raise FileNotFoundError(f"The folder {folder!r} to write into does not exist.")
     for module in ("altair", "vl_convert", "sklearn"):
         import_extra(module, "bilm project")
 
@@ -104,7 +104,7 @@ def _occurrences(args: argparse.Namespace) -> Occurrences:
         from bilm.analysis import read_labelled_uses
 
         uses = read_labelled_uses(args.labels)
-        elmo = text_job.load_elmo(args)
+        elmo = word_job.load_elmo(args)
         with ProgressDisplay() as display:
             return word_job.encode(elmo, uses, display, args.occurrences)
     if not args.words and (args.text is not None or args.occurrences is None):
@@ -112,27 +112,12 @@ def _occurrences(args: argparse.Namespace) -> Occurrences:
     return word_job.load_occurrences(args, args.words or None)
 
 
-def _layer(text: str) -> int | str:
-    return int(text) if text.isdecimal() else text
-
-
 def _write_folder(
     args: argparse.Namespace, occurrences: Occurrences, layers: list[int | str] | None
 ) -> None:
     from bilm.analysis import write_projector
 
-    numbers = None if layers is None else [_number(occurrences, layers[0])]
-    write_projector(args.out, occurrences, layers=numbers, replace=args.force)
-
-
-def _number(occurrences: Occurrences, layer: int | str) -> int:
-    number = occurrences.layer_number(layer)
-    if number is None:
-        raise InputError(
-            f"layer: 'top' or a number from 0 to {occurrences.n_layers - 1} is expected, "
-            f"not {layer!r}."
-        )
-    return number
+    write_projector(args.out, occurrences, layers=layers, replace=args.force)
 
 
 def _draw(

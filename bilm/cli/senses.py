@@ -24,7 +24,7 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from bilm.cli import columns, flags, text_job, word_job
+from bilm.cli import columns, flags, word_job
 from bilm.cli.terminal import import_tensorflow, note
 from bilm.errors import InputError
 
@@ -43,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     word_job.add_occurrences(parser)
     group = parser.add_argument_group("groups")
     layer = "a number from 0, top or average (default: 1)"
-    flags.add(group, {"--layer LAYER": layer}, type=word_job.layer_or(), default=1)
+    flags.add(group, {"--layer LAYER": layer}, type=word_job.layer_or("top", "average"), default=1)
     flags.add(
         group,
         {
@@ -78,10 +78,11 @@ def run(args: argparse.Namespace) -> int:
         flags.usage_error(args, "name a word, or --labels")
     flags.require_free(args, args.out)
     require_scikit_learn()
-    occurrences = _occurrences(args)
+    word_job.check_files(args)
     predictor = _predictor(args)
+    occurrences = _occurrences(args)
     found = [
-        _Found(args, name, own, predictor) for name, own in _by_word(args.word, occurrences).items()
+        _Found(args, name, own, predictor) for name, own in _by_word(args, occurrences).items()
     ]
     for number, word in enumerate(found):
         if args.format == "json":
@@ -95,19 +96,21 @@ def run(args: argparse.Namespace) -> int:
 
 def _forms(word: str) -> list[str]:
     """The forms that are joined: bank+banks; c++ and + are words."""
-    forms = word.lower().split(_JOIN)
-    return forms if all(forms) else [word.lower()]
+    forms = word.split(_JOIN)
+    return forms if all(forms) else [word]
 
 
 def _occurrences(args: argparse.Namespace) -> Occurrences:
     words = [form for word in args.word for form in _forms(word)]
+    words = words if args.match_case else [word.lower() for word in words]
     if args.labels is None:
         return word_job.load_occurrences(args, words or None)
     from bilm.analysis import read_labelled_uses
     from bilm.progress import ProgressDisplay
 
     sample = read_labelled_uses(args.labels)
-    tokens = [sample.sentences[number][position].lower() for number, position in sample.positions]
+    tokens = [sample.sentences[number][position] for number, position in sample.positions]
+    tokens = tokens if args.match_case else [token.lower() for token in tokens]
     missing = [word for word in words if word not in tokens]
     if missing:
         raise InputError(f"{args.labels}: there is no use of {', '.join(map(repr, missing))}.")
@@ -115,19 +118,21 @@ def _occurrences(args: argparse.Namespace) -> Occurrences:
         kept = [k for k, token in enumerate(tokens) if token in words]
         labels = [(sample.labels or [])[k] for k in kept]
         sample = replace(sample, positions=sample.positions[kept], labels=labels)
-    elmo = text_job.load_elmo(args)
+    elmo = word_job.load_elmo(args)
     with ProgressDisplay() as display:
         return word_job.encode(elmo, sample, display, args.occurrences)
 
 
-def _by_word(words: list[str], occurrences: Occurrences) -> dict[str, Occurrences]:
+def _by_word(args: argparse.Namespace, occurrences: Occurrences) -> dict[str, Occurrences]:
     """The occurrences of each word; without words, of each that there is."""
     import numpy as np
 
-    names = list(dict.fromkeys(words)) or list(dict.fromkeys(occurrences.words.tolist()))
-    chosen = {name: _forms(name) if words else [name] for name in names}
+    tokens = [occurrences.word(k) for k in range(len(occurrences))]
+    tokens = tokens if args.match_case else [token.lower() for token in tokens]
+    names = args.word if args.match_case else [word.lower() for word in args.word]
+    chosen = {name: _forms(name) for name in names} or {token: [token] for token in tokens}
     return {
-        name: occurrences.select(np.isin(occurrences.words, forms))
+        name: occurrences.select(np.array([token in forms for token in tokens], bool))
         for name, forms in chosen.items()
     }
 
@@ -166,8 +171,8 @@ class _Found:
         n_groups = args.groups
         if n_groups is not None and n_groups > len(occurrences):
             raise InputError(
-                f"--groups: {word!r} has {_count(len(occurrences), 'use')}, too few for {n_groups} "
-                "groups."
+                f"--groups: {word!r} has {columns.count(len(occurrences), 'use')}, too few for "
+                f"{n_groups} groups."
             )
         self.word, self.occurrences, self.layer = word, occurrences, args.layer
         self.groups: Groups = group_uses(
@@ -236,13 +241,13 @@ class _Found:
     def as_lines(self, width: int) -> list[str]:
         """For a terminal."""
         n, groups = len(self.occurrences), self.groups
-        times = "once" if n == 1 else f"{n:,} uses"
-        lines = [f"{self.word}: {times}, layer {self.layer}, {_count(len(groups), 'group')}"]
+        uses, number = columns.count(n, "use"), columns.count(len(groups), "group")
+        lines = [f"{self.word}: {uses}, layer {self.layer}, {number}"]
         if groups.silhouettes:
             values = "  ".join(f"{k}: {value:.2f}" for k, value in groups.silhouettes.items())
             lines.append(f"silhouette by number of groups  {values}")
         for k, size in enumerate(groups.sizes):
-            lines += ["", f"group {k + 1}: {_count(size, 'use')}, {size / n:.0%}"]
+            lines += ["", f"group {k + 1}: {columns.count(size, 'use')}, {size / n:.0%}"]
             if self.words[k]:
                 lines.append(f"  {self.kind}: {' '.join(word for _, word in self.words[k])}")
             shown = [
@@ -263,14 +268,12 @@ class _Found:
         ]
 
 
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'s' * (n != 1)}"
-
-
 def _write(path: str, found: list[_Found]) -> None:
     """Each use with its group, the nearest to its centre first."""
+    from bilm.analysis import parse_query
     from bilm.files import atomic_write
 
+    n_left_out = 0
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         for word in found:
             for group in range(len(word.groups)):
@@ -278,4 +281,14 @@ def _write(path: str, found: list[_Found]) -> None:
                     tokens = list(word.occurrences.sentence(use))
                     position = int(word.occurrences.positions[use, 1])
                     tokens[position] = f"[{tokens[position]}]"
-                    file.write(f"{word.word}.{group + 1}\t{' '.join(tokens)}\n")
+                    try:
+                        parse_query(line := " ".join(tokens))
+                    except InputError:
+                        n_left_out += 1
+                        continue
+                    file.write(f"{word.word}.{group + 1}\t{line}\n")
+    if n_left_out:
+        note(
+            f"{path}: {columns.count(n_left_out, 'use')} left out, whose sentence has other tokens "
+            "in [brackets] as well."
+        )

@@ -18,7 +18,7 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from bilm.cli import flags, text_job, word_job
+from bilm.cli import flags, word_job
 from bilm.files import find_all_files
 from bilm.progress import ProgressDisplay
 
@@ -78,6 +78,10 @@ def run(args: argparse.Namespace) -> int:
         return 0
     if not (args.text and args.out) or asks:
         flags.usage_error(args, "name --text and --out, or --vectors and a question")
+    if args.method == "word2vec" and args.model is not None:
+        flags.usage_error(args, "--model goes with --method layer0 or mean")
+    if args.method != "mean" and args.layer is not None:
+        flags.usage_error(args, "--layer goes with --method mean")
     flags.require_free(args, args.out)
     find_all_files(args.text)
     with ProgressDisplay() as display:
@@ -112,7 +116,7 @@ def _word2vec(args: argparse.Namespace, display: ProgressDisplay) -> StaticVecto
 def _ours(args: argparse.Namespace, display: ProgressDisplay) -> StaticVectors:
     from bilm.analysis.static import frequent_words, mean_vectors, token_vectors
 
-    elmo = text_job.load_elmo(args)
+    elmo = word_job.load_elmo(args)
     words = frequent_words(word_job.read_sentences(args.text, display), args.min_count)
     if args.method == "layer0":
         return token_vectors(elmo, words)

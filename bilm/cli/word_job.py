@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from bilm.cli import flags, text_job
 from bilm.cli.terminal import note
 from bilm.errors import InputError
-from bilm.files import bytes_read, find_all_files, reading_text, size_of
+from bilm.files import bytes_read, find_all_files, reading_text, require_place, size_of
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
@@ -49,10 +49,28 @@ def add_occurrences(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(max_occurrences=1000, seed=0)
 
 
-def layer_or(*others: str) -> Callable[[str], int | str]:
-    """A type for flags: the number of a layer, "top", "average", or one of `others`."""
-    names = ("top", "average", *others)
-    rule = f"a number from 0, {', '.join(names[:-1])} or {names[-1]} is expected"
+def check_files(args: argparse.Namespace) -> None:
+    """What can be known of --text and --occurrences before the model is loaded."""
+    if args.text is not None:
+        find_all_files(args.text)
+        if args.occurrences is not None:
+            require_place(args.occurrences)
+
+
+def load_elmo(args: argparse.Namespace) -> ELMo:
+    """The model; it has the layer that --layer names."""
+    elmo = text_job.load_elmo(args)
+    if isinstance(args.layer, int) and args.layer >= elmo.n_layers:
+        raise InputError(
+            f"--layer: the model's layers are 0 (tokens) to {elmo.n_layers - 1} (top), not "
+            f"{args.layer}."
+        )
+    return elmo
+
+
+def layer_or(*names: str) -> Callable[[str], int | str]:
+    """A type for flags: the number of a layer, or one of `names`."""
+    rule = f"{', '.join(['a number from 0', *names[:-1]])} or {names[-1]} is expected"
     return flags.value(
         lambda text: int(text) if text.isdecimal() else text,
         rule,
@@ -128,8 +146,8 @@ def load_occurrences(
         import numpy as np
 
         return found.select(np.array([token in words for token in tokens]))
-    find_all_files(args.text)  # before the model is loaded, which takes longer
-    elmo = elmo or text_job.load_elmo(args)
+    check_files(args)
+    elmo = elmo or load_elmo(args)
     with ProgressDisplay() as display:
         return encode(elmo, sample(args, words, display), display, args.occurrences)
 
