@@ -114,8 +114,67 @@ def test_packed_and_pooled_without_text(place):
 
 def test_a_packed_file_is_expected(place):
     embed()
-    with pytest.raises(InputError, match="a packed HDF5 file is expected, with vectors, offsets"):
+    expected = "a packed HDF5 file is expected, with vectors, offsets and lines"
+    with pytest.raises(InputError, match=f"out.hdf5: {expected}: vectors is missing"):
         PackedVectors("out.hdf5")
+    with pytest.raises(InputError, match=f"text.txt: {expected}: .*signature"):
+        PackedVectors("text.txt")
+
+
+PACKED = {
+    "vectors": np.zeros((5, 4), np.float32),
+    "offsets": np.array([0, 2, 5]),
+    "lines": np.array([0, 1]),
+    "text": np.frombuffer(b"a bc d \xff", np.uint8),
+    "text_offsets": np.array([0, 3, 8]),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("vectors", None, "packed HDF5 file is expected, .*: vectors is missing"),
+        ("vectors", {}, "packed HDF5 file is expected, .*: vectors is a group"),
+        ("vectors", np.zeros(5, np.float32), r"with 2 or 3 axes are expected, not float32 \(5,\)"),
+        ("vectors", np.full((5, 4), b"a"), r"floating-point numbers .* not \|S1 \(5, 4\)"),
+        ("vectors", np.zeros((4, 4)), r"offsets: numbers that rise from 0 to 4 .* not \[0 2 5\]"),
+        ("lines", 3, r"lines: whole numbers with one axis are expected, not int64 \(\)"),
+        ("lines", np.arange(3), "offsets: 4 numbers are expected, one more than lines, not 3"),
+        ("offsets", None, "offsets is missing"),
+        ("offsets", np.array([0.0, 2, 5]), r"offsets: whole numbers .*, not float64 \(3,\)"),
+        ("offsets", np.array([[0, 2, 5]]), r"whole numbers with one axis .* int64 \(1, 3\)"),
+        ("offsets", np.array([0, 6, 5]), r"rise from 0 to 5 are expected, not \[0 6 5\]"),
+        ("offsets", np.array([-1, 2, 5]), r"rise from 0 to 5 are expected, not \[-1  2  5\]"),
+        ("text", None, "text is missing"),
+        ("text", np.zeros(8), r"text: bytes with one axis are expected, not float64 \(8,\)"),
+        ("text_offsets", None, "text_offsets is missing"),
+        ("text_offsets", np.array([0, 3, 9]), "text_offsets: numbers that rise from 0 to 8"),
+    ],
+)
+def test_an_array_of_a_packed_file_that_is_not_right(tmp_path, name, value, message):
+    path = tmp_path / "p.hdf5"
+    with h5py.File(path, "w") as file:
+        for key, array in (PACKED | {name: value}).items():
+            if isinstance(array, dict):
+                file.create_group(key)
+            elif array is not None:
+                file[key] = array
+    with pytest.raises(InputError, match=f"p.hdf5: .*{message}"):
+        PackedVectors(path)
+
+
+def test_a_sentence_of_a_packed_file_that_is_not_utf_8(tmp_path):
+    path = tmp_path / "p.hdf5"
+    with h5py.File(path, "w") as file:
+        for key, array in PACKED.items():
+            file[key] = array
+    with PackedVectors(path) as packed:
+        assert (packed.text(0), packed[1].shape) == ("a b", (3, 4))
+        with pytest.raises(InputError, match="p.hdf5: text: sentence 1 is not UTF-8: "):
+            packed.text(1)
+        for wrong in (packed.text, packed.line, packed.__getitem__):
+            with pytest.raises(IndexError, match="sentences are 0 to 1, not 2"):
+                wrong(2)
 
 
 def test_npz(place):

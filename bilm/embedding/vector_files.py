@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
 import h5py
@@ -31,6 +31,8 @@ from bilm.files import PathLike, require_file
 
 SENTENCE_INDEX = "sentence_to_index"
 _CHUNK_BYTES = 8 * 2**20
+_PACKED = "a packed HDF5 file is expected, with vectors, offsets and lines"
+_KINDS = {"f": "floating-point numbers", "iu": "whole numbers", "u": "bytes"}
 _LONGEST_KEY = 65000  # bytes; HDF5 and ZIP files have names of up to 64 KB
 
 _NAMES = h5p.create(h5p.LINK_CREATE)
@@ -221,41 +223,89 @@ class PackedVectors:
 
     Raises:
         FileNotFoundError: there is no such file.
-        InputError: it is not a packed file; `text` if the text was left out.
+        InputError: it is not a packed file, or an array of it is not right; `text` if the text was
+            left out, or is not UTF-8.
     """
 
     def __init__(self, path: PathLike) -> None:
         self._path = require_file(path, "file of vectors")
         try:
             self._file = h5py.File(self._path, "r")
-            self.vectors = self._file["vectors"]
-            self._offsets = self._file["offsets"][()]
-            self._lines = self._file["lines"][()]
-        except (OSError, KeyError) as error:
+        except OSError as error:
+            raise InputError(f"{self._path}: {_PACKED}: {error}.") from error
+        try:
+            self._read()
+        except BaseException as error:
+            self._file.close()
+            if isinstance(error, OSError):
+                raise InputError(f"{self._path}: damaged or cut off: {error}.") from error
+            raise
+
+    def _read(self) -> None:
+        self.vectors = self._dataset("vectors", "f", (2, 3))
+        n_rows = self.vectors.shape[0]
+        self._lines = self._dataset("lines", "iu")[()]
+        self._offsets = self._parts("offsets", n_rows)
+        self._text = self._text_offsets = None
+        if "text" in self._file or "text_offsets" in self._file:
+            self._text = self._dataset("text", "u")
+            self._text_offsets = self._parts("text_offsets", self._text.shape[0])
+
+    def _dataset(self, name: str, kinds: str, ranks: Sequence[int] = (1,)) -> h5py.Dataset:
+        """An array of the file, of one of these kinds of numbers and numbers of axes."""
+        dataset = self._file.get(name)
+        if not isinstance(dataset, h5py.Dataset):
+            has = "is missing" if dataset is None else "is a group"
+            raise InputError(f"{self._path}: {_PACKED}: {name} {has}.")
+        if dataset.dtype.kind not in kinds or dataset.ndim not in ranks:
+            axes = "2 or 3 axes" if len(ranks) > 1 else "one axis"
             raise InputError(
-                f"{self._path}: a packed HDF5 file is expected, with vectors, offsets and lines: "
-                f"{error}"
-            ) from error
+                f"{self._path}: {name}: {_KINDS[kinds]} with {axes} are expected, not "
+                f"{dataset.dtype} {dataset.shape}."
+            )
+        return dataset
+
+    def _parts(self, name: str, end: int) -> np.ndarray:
+        """Where each sentence begins and ends in an array of `end` rows."""
+        offsets = self._dataset(name, "iu")[()]
+        n = len(self._lines)
+        if len(offsets) != n + 1:
+            raise InputError(
+                f"{self._path}: {name}: {n + 1} numbers are expected, one more than lines, not "
+                f"{len(offsets)}."
+            )
+        if offsets[0] != 0 or offsets[-1] != end or (offsets[1:] < offsets[:-1]).any():
+            raise InputError(
+                f"{self._path}: {name}: numbers that rise from 0 to {end} are expected, not "
+                f"{np.array2string(offsets, threshold=6)}."
+            )
+        return offsets
 
     def __len__(self) -> int:
         return len(self._lines)
 
     def __getitem__(self, k: int) -> np.ndarray:
+        rows = self.vectors[self._offsets[self._known(k)] : self._offsets[k + 1]]
+        return rows if rows.ndim == 2 else np.moveaxis(rows, 0, -2)
+
+    def _known(self, k: int) -> int:
         if not 0 <= k < len(self):
             raise IndexError(f"{self._path}: sentences are 0 to {len(self) - 1}, not {k}.")
-        rows = self.vectors[self._offsets[k] : self._offsets[k + 1]]
-        return rows if rows.ndim == 2 else np.moveaxis(rows, 0, -2)
+        return k
 
     def line(self, k: int) -> int:
         """The number of the sentence's line, from 0."""
-        return int(self._lines[k])
+        return int(self._lines[self._known(k)])
 
     def text(self, k: int) -> str:
         """The sentence as it was in the text."""
-        if "text" not in self._file:
+        if self._text is None or self._text_offsets is None:
             raise InputError(f"{self._path}: holds no text; it was left out when it was written.")
-        start, stop = self._file["text_offsets"][k : k + 2]
-        return self._file["text"][start:stop].tobytes().decode()
+        start, stop = self._text_offsets[self._known(k) : k + 2]
+        try:
+            return self._text[start:stop].tobytes().decode()
+        except UnicodeDecodeError as error:
+            raise InputError(f"{self._path}: text: sentence {k} is not UTF-8: {error}.") from error
 
     def __enter__(self) -> PackedVectors:
         return self
