@@ -170,7 +170,7 @@ def test_a_sentence_of_a_packed_file_that_is_not_utf_8(tmp_path):
             file[key] = array
     with PackedVectors(path) as packed:
         assert (packed.text(0), packed[1].shape) == ("a b", (3, 4))
-        with pytest.raises(InputError, match="p.hdf5: text: sentence 1 is not UTF-8: "):
+        with pytest.raises(InputError, match=r"p\.hdf5: text: sentence 1 is not UTF-8: "):
             packed.text(1)
         for wrong in (packed.text, packed.line, packed.__getitem__):
             with pytest.raises(IndexError, match="sentences are 0 to 1, not 2"):

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from bilm.errors import InputError
 from bilm.files import PathLike
+from bilm.keras_backend import keras
 from bilm.layers import LSTMState, Mode, States
 from bilm.model.words import count_embedded_tokens, load_network
 from bilm.model_files import read_options

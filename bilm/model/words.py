@@ -10,7 +10,6 @@ import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -19,6 +18,7 @@ from bilm.data.encoding import DictionaryIds
 from bilm.embedding.corpus import Tokens, WordIds
 from bilm.errors import InputError
 from bilm.files import PathLike
+from bilm.keras_backend import keras
 from bilm.layers import CharacterIds, Mode, WordEmbedding
 from bilm.layers import WordIds as WordIdsLayer
 from bilm.network import BiLM, build_network
