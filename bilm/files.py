@@ -83,6 +83,18 @@ def find_all_files(patterns: PathLike | Iterable[PathLike]) -> list[str]:
     return list(files.values())
 
 
+def require_name(path: PathLike) -> str:
+    """`path` as text, once it is known that a file can have this name.
+
+    Raises:
+        InputError: it holds the character 0, or is empty.
+    """
+    path = os.fspath(path)
+    if not path or "\0" in path:
+        raise InputError(f"{path!r} cannot be the name of a file or folder.")
+    return path
+
+
 def size_of(files: Iterable[PathLike]) -> int:
     """The bytes of files as they lie on the disk."""
     return sum(map(os.path.getsize, files))
@@ -191,9 +203,9 @@ def atomic_write(path: PathLike) -> Iterator[str]:
 
     Raises:
         FileNotFoundError: the folder to write into does not exist.
-        InputError: `path` is itself a folder.
+        InputError: `path` is itself a folder, or no file can have this name.
     """
-    path = os.fspath(path)
+    path = require_name(path)
     folder, name = os.path.split(path)
     if folder and not os.path.isdir(folder):
         raise FileNotFoundError(f"The folder {folder!r} to write {name!r} into does not exist.")
@@ -226,9 +238,9 @@ def folder_in_place(
 
     Raises:
         InputError: there is a file, or a folder that is not to be replaced, or a file of the same
-            name in the folder to add to.
+            name in the folder to add to; or no folder can have this name.
     """
-    path = os.fspath(path).rstrip(os.sep) or os.sep
+    path = require_name(path).rstrip(os.sep) or os.sep
     is_added = adds and os.path.isdir(path)
     if not is_added:
         _require_replaceable(path, replaces)

@@ -20,6 +20,7 @@ sorted by falling count: the log-uniform distribution, the one that the sampled 
 from __future__ import annotations
 
 import dataclasses
+import numbers
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -31,7 +32,7 @@ from bilm.data import Vocabulary, load_vocab, vocab_of_words
 from bilm.data.batch import sentence_batches
 from bilm.data.corpus import IndexedText
 from bilm.embedding.corpus import Tokens, check_stream, read_stream
-from bilm.errors import InputError
+from bilm.errors import InputError, require_count
 from bilm.files import VOCABULARY_FILE, PathLike
 from bilm.layers import Softmax
 from bilm.layers.full_softmax import NEVER, likeliest_words
@@ -270,9 +271,8 @@ class Predictor:
             with_ids: take pairs (id, sentence) and yield pairs (id, list), the ids as they came.
         """
         check_stream(sentences, batch_size)
-        if n < 1:
-            raise InputError(f"n: a whole number from 1 is expected, not {n!r}.")
-        if prior is not None and not 0 <= prior <= 1:
+        require_count(n=n)
+        if prior is not None and not (isinstance(prior, numbers.Real) and 0 <= prior <= 1):
             raise InputError(f"prior: a number from 0 to 1 is expected, not {prior!r}.")
         if isinstance(places, str) and places not in ("gaps", "all"):
             raise InputError(

@@ -213,6 +213,16 @@ def test_a_folder_to_write_into_that_is_not_there(tmp_path):
         pytest.fail("the block is not entered")
 
 
+@pytest.mark.parametrize("write", [atomic_write, folder_in_place])
+def test_a_name_that_no_file_can_have(tmp_path, monkeypatch, write):
+    monkeypatch.chdir(tmp_path)
+    for name in ("", "a\0b"):
+        with pytest.raises(InputError) as caught, write(name):
+            pass
+        assert str(caught.value) == f"{name!r} cannot be the name of a file or folder."
+    assert os.listdir(tmp_path) == []
+
+
 def test_a_folder_in_the_place_of_the_result(tmp_path):
     message = "is a folder; a file is to be written there"
     with pytest.raises(InputError, match=message), atomic_write(tmp_path):

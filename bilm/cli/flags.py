@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from bilm.errors import InputError
-from bilm.files import atomic_write
+from bilm.files import atomic_write, require_name
 from bilm.options import PRESETS
 
 Flags = dict[str, str]
@@ -125,8 +125,11 @@ def require_free(args: argparse.Namespace, *paths: str | None) -> None:
     """Check that no file would be overwritten, unless --force allows it.
 
     Raises:
-        InputError: names the files.
+        InputError: names the files; or no file can have such a name.
     """
+    for path in paths:
+        if path is not None:
+            require_name(path)
     taken = [path for path in paths if path and os.path.exists(path)]
     if taken and not args.force:
         raise InputError(f"{', '.join(taken)} would be overwritten: --force allows it.")
