@@ -37,6 +37,7 @@ from bilm.files import VOCABULARY_FILE, PathLike
 from bilm.layers import Softmax
 from bilm.layers.full_softmax import NEVER, likeliest_words
 from bilm.model_files import ModelFiles, ModelSource, open_model
+from bilm.options import Options
 from bilm.training.checkpoint import load_variables
 from bilm.training.evaluation import Chunk, Scorer, chunks
 from bilm.training.language_model import LanguageModel
@@ -145,7 +146,8 @@ class Predictor:
     """A language model with its softmax, which tells how likely words are.
 
     Made by `Predictor.from_pretrained`. Each sentence is read alone, from the states in which texts
-    begin: its results depend neither on the others nor on how they are batched.
+    begin: its results depend neither on the others nor on how they are batched. It can be pickled,
+    and needs none of its files then.
 
     Attributes:
         options: the model's options.
@@ -159,7 +161,7 @@ class Predictor:
         self.options = model.options
         self.vocabulary = vocabulary
         self.batch_tokens, self.window_tokens = 4096, 32768
-        self._softmax = model.softmax
+        self._model, self._softmax = model, model.softmax
         self._scorer = Scorer(model)
         self._likeliest: dict[tuple[Any, ...], _LikeliestWords] = {}
 
@@ -190,6 +192,21 @@ class Predictor:
         if warm_up is not None:
             model.warm_up(read_text(warm_up), vocabulary)
         return cls(model, vocabulary)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "options": self.options,
+            "vocabulary": self.vocabulary,
+            "precision": self._model.stacks[0].precision,
+            "values": self._model.get_weights(),
+            "tokens": (self.batch_tokens, self.window_tokens),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        model = _empty_model(state["options"], state["precision"])
+        model.set_weights(state["values"])
+        self.__init__(model, state["vocabulary"])  # type: ignore[misc]
+        self.batch_tokens, self.window_tokens = state["tokens"]
 
     def score(
         self, sentences: Iterable[str | Sequence[str]], *, batch_size: int | None = None
@@ -506,7 +523,7 @@ def _load(
         raise InputError(
             f"{files.source}: the weights hold no vocabulary ({VOCABULARY}): vocab_file names it."
         )
-    model = LanguageModel(options, is_training=False, seed=None, precision=precision)
+    model = _empty_model(options, precision)
     if vocabulary.size != model.softmax.n_tokens:
         raise InputError(
             f"{VOCABULARY if in_weights else vocab_file}: {model.softmax.n_tokens} words are "
@@ -518,3 +535,8 @@ def _load(
         load_hdf5(files.weights, with_softmax_datasets(model.weight_table()))
         load_initial_states(files.weights, model.stacks)
     return model, vocabulary
+
+
+def _empty_model(options: Options, precision: str) -> LanguageModel:
+    """A model that predicts, before it has values."""
+    return LanguageModel(options, is_training=False, seed=None, precision=precision)
