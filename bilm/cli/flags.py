@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import glob
 import math
 import os
 import sys
@@ -14,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from bilm.errors import InputError
-from bilm.files import atomic_write, require_name
+from bilm.files import VOCABULARY_FILE, WEIGHTS_FILE, atomic_write, require_name
 from bilm.options import PRESETS
 
 Flags = dict[str, str]
@@ -121,8 +122,16 @@ TEXTS = {"files FILE ...": "text files or globs of them"}
 FORCE = {"--force": "overwrite files that exist"}
 
 
+# Flags that name what is written; whatever else names a file is read.
+_WRITTEN = {"out", "output", "outfile", "model_dir", "counts", "per_sentence", "picture"}
+# Files of models and of training runs, of which a command may be given the folder.
+_OF_MODELS = (WEIGHTS_FILE, "weights.hdf5", "*options.json", f"{VOCABULARY_FILE}*", "checkpoint",
+              "model.ckpt-*", "train_log*.jsonl")  # fmt: skip
+
+
 def require_free(args: argparse.Namespace, *paths: str | None) -> None:
-    """Check that no file would be overwritten, unless --force allows it.
+    """Check that no file would be overwritten, unless --force allows it: not even then one that
+    the command reads, or one of the model that it reads.
 
     Raises:
         InputError: names the files; or no file can have such a name.
@@ -131,8 +140,27 @@ def require_free(args: argparse.Namespace, *paths: str | None) -> None:
         if path is not None:
             require_name(path)
     taken = [path for path in paths if path and os.path.exists(path)]
+    for path in taken:
+        for flag, read in _read(args):
+            if os.path.samefile(path, read):
+                raise InputError(f"{path}: a file that this command reads ({flag}): name another.")
     if taken and not args.force:
         raise InputError(f"{', '.join(taken)} would be overwritten: --force allows it.")
+
+
+def _read(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """The files that a command reads, with the flags that name them."""
+    for flag, given in vars(args).items():
+        for text in given if isinstance(given, list) else [given]:
+            if flag in _WRITTEN or not isinstance(text, str):
+                continue
+            names: list[str] = [text]
+            if os.path.isdir(text):
+                names = [os.path.join(glob.escape(text), name) for name in _OF_MODELS]
+            for name in names:
+                # A file whose name holds brackets is no pattern, as for `find_files`.
+                found = [name] if os.path.isfile(name) else glob.glob(name)
+                yield from ((flag, path) for path in found if os.path.isfile(path))
 
 
 @contextlib.contextmanager
@@ -142,8 +170,13 @@ def model_folder_files(args: argparse.Namespace, *names: str) -> Iterator[list[s
     All of them are written before the first gets its own name, and none does if the block fails.
 
     Raises:
-        InputError: one of them exists, without --force.
+        InputError: one of them exists, without --force; or the folder is of a training run.
     """
+    if glob.glob(os.path.join(glob.escape(args.model_dir), "model.ckpt-*")):
+        raise InputError(
+            f"{args.model_dir}: the folder of a training run, whose options.json is another one: "
+            "name another folder."
+        )
     paths = [os.path.join(args.model_dir, name) for name in names]
     require_free(args, *paths)
     existed = os.path.isdir(args.model_dir)
