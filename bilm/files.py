@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import glob
 import gzip
 import io
@@ -13,7 +14,7 @@ import os
 import shutil
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -219,6 +220,36 @@ def atomic_write(path: PathLike) -> Iterator[str]:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.remove(temporary)
+
+
+@contextlib.contextmanager
+def atomic_write_all(paths: Sequence[PathLike], *, overwrite: bool = True) -> Iterator[list[str]]:
+    """`atomic_write` for files that belong together: the first one, without which the others are
+    nothing, gets its name last, and goes first if it is to be replaced. So whenever the program is
+    killed, files of two results never stand side by side.
+
+    Args:
+        paths: the files.
+        overwrite: False refuses files that are there; only without the first one, which a killed
+            program did not come to, others with the same content will do.
+
+    Raises:
+        FileNotFoundError, InputError: as for `atomic_write`; or a file would be overwritten.
+    """
+    first, *others = (os.fspath(path) for path in paths)
+    with contextlib.ExitStack() as stack:
+        # Names are given in the reverse order.
+        temporaries = [stack.enter_context(atomic_write(path)) for path in (first, *others)]
+        yield temporaries
+        for path, temporary in zip((first, *others), temporaries, strict=True):
+            if overwrite or not os.path.lexists(path):
+                continue
+            if path == first or not filecmp.cmp(path, temporary, shallow=False):
+                raise InputError(f"{path!r} is there; it would be overwritten.")
+        if others and os.path.isfile(first):
+            for temporary in temporaries:
+                flush_to_disk(temporary)
+            os.remove(first)
 
 
 @contextlib.contextmanager

@@ -160,11 +160,30 @@ def test_dump_overwrites_only_when_forced(trained, tmp_path: Path, capsys):
     assert outfile.read_bytes() != b"precious"
 
 
+@pytest.mark.parametrize("target", ["--outfile", "--model_dir"])
+def test_dump_completes_what_a_killed_run_left(trained, tmp_path, capsys, target):
+    """The weights get their name last; other options are not overwritten."""
+    name = {"--outfile": "new/model.hdf5", "--model_dir": "new"}[target]
+    (tmp_path / "new").mkdir()
+    arguments = ["dump", "--save_dir", trained[1], target, str(tmp_path / name)]
+    assert main(arguments) == 0
+    made = contents(tmp_path / "new")
+    (tmp_path / "new" / "model.hdf5").unlink()
+    assert main(arguments) == 0
+    assert contents(tmp_path / "new").keys() == made.keys()
+    (tmp_path / "new" / "model.hdf5").unlink()
+    options = next((tmp_path / "new").glob("*options.json"))
+    options.write_text("{}", encoding="utf-8")
+    assert f"{str(options)!r} is there; it would be overwritten." in input_error(arguments, capsys)
+    assert contents(tmp_path / "new").keys() == made.keys() - {"model.hdf5"}
+    assert options.read_text(encoding="utf-8") == "{}"
+
+
 def test_dump_of_a_folder_overwrites_only_when_forced(trained, tmp_path: Path, capsys):
     _, save_dir = trained
     (tmp_path / "options.json").write_text("{}", encoding="utf-8")
     arguments = ["dump", "--save_dir", save_dir, "--model_dir", str(tmp_path)]
-    assert "options.json would be overwritten" in input_error(arguments, capsys)
+    assert "options.json' is there; it would be overwritten" in input_error(arguments, capsys)
     assert os.listdir(tmp_path) == ["options.json"]
     assert main([*arguments, "--force"]) == 0
     assert sorted(os.listdir(tmp_path)) == ["model.hdf5", "options.json", "vocab.txt"]

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from bilm.errors import InputError
-from bilm.files import VOCABULARY_FILE, WEIGHTS_FILE, atomic_write, require_name
+from bilm.files import VOCABULARY_FILE, WEIGHTS_FILE, atomic_write_all, require_name
 from bilm.options import PRESETS
 
 Flags = dict[str, str]
@@ -148,6 +148,13 @@ def require_free(args: argparse.Namespace, *paths: str | None) -> None:
         raise InputError(f"{', '.join(taken)} would be overwritten: --force allows it.")
 
 
+def require_free_files(args: argparse.Namespace, first: str, *others: str | None) -> None:
+    """`require_free` for files of one result, whose first one gets its name last: without it the
+    others may be of a run that was killed, see `bilm.files.atomic_write_all`."""
+    whole = args.force or os.path.exists(first)
+    require_free(args, first, *(others if whole else ()))
+
+
 def _read(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """The files that a command reads, with the flags that name them."""
     for flag, given in vars(args).items():
@@ -178,12 +185,12 @@ def model_folder_files(args: argparse.Namespace, *names: str) -> Iterator[list[s
             "name another folder."
         )
     paths = [os.path.join(args.model_dir, name) for name in names]
-    require_free(args, *paths)
+    require_free_files(args, *paths)
     existed = os.path.isdir(args.model_dir)
     os.makedirs(args.model_dir, exist_ok=True)
     try:
-        with contextlib.ExitStack() as stack:
-            yield [stack.enter_context(atomic_write(path)) for path in paths]
+        with atomic_write_all(paths, overwrite=args.force) as temporaries:
+            yield temporaries
     except BaseException:
         if not existed:
             with contextlib.suppress(OSError):
