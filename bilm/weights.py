@@ -20,6 +20,7 @@ import numpy as np
 from bilm.data.encoding import from_bytes
 from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write, require_file
+from bilm.hdf5_writing import writing_hdf5
 from bilm.layers import CharacterEncoder, DictionaryEncoder, LSTMStack, Softmax, WordEmbedding
 
 Encoder = CharacterEncoder | WordEmbedding
@@ -235,7 +236,7 @@ def save_hdf5(
 ) -> None:
     """Write float32 `values`, a vocabulary, uint8 `texts`, and how the model was trained (see
     `read_training`), whole or not at all."""
-    with atomic_write(path) as temporary, h5py.File(temporary, "w") as file:
+    with atomic_write(path) as temporary, writing_hdf5(temporary) as file:
         for name, value in values.items():
             file.create_dataset(name, data=np.asarray(value, np.float32))
         for name, value in (texts or {}).items():

@@ -16,7 +16,7 @@ ROOT = Path(bilm.__file__).parent
 # A part imports from parts above it only, and never from another one of its own line.
 LINES = (
     ("errors",),
-    ("extras", "files", "keras_backend", "progress"),
+    ("extras", "files", "hdf5_writing", "keras_backend", "progress"),
     ("options",),
     ("data", "warm_up"),
     ("layers",),
@@ -37,7 +37,7 @@ FRAMEWORKS = {"tensorflow", "keras"}
 NO_TENSORS = {"errors", "files", "options", "data"}
 NO_FILES = {"layers"}
 # What all parts may import, and the program's door: not in the drawing of docs/reading.md.
-NOT_DRAWN = {"errors", "files", "keras_backend", "options", "progress", "__main__"}
+NOT_DRAWN = {"errors", "files", "hdf5_writing", "keras_backend", "options", "progress", "__main__"}
 # Programs for a person at a terminal.
 MAY_PRINT = {"cli", "demo", "__main__"}
 
@@ -133,7 +133,7 @@ def test_no_tensors_or_files_where_they_do_not_belong(path):
 def test_weights_are_read_and_written_in_one_place():
     """Elsewhere h5py is for files of vectors only."""
     users = {part_of(path) for path in SOURCES if "h5py" in set(imported(TREES[path]))}
-    assert users <= {"weights", "embedding", "model", "demo", "cli"}
+    assert users <= {"weights", "hdf5_writing", "embedding", "model", "demo", "cli"}
 
 
 def test_keras_is_imported_where_its_backend_is_checked():

@@ -28,6 +28,7 @@ from h5py import h5d, h5p, h5s, h5t
 from bilm.embedding.partial_file import DiskArray, EmbeddedSentence, PartialFile
 from bilm.errors import InputError
 from bilm.files import PathLike, require_file
+from bilm.hdf5_writing import writing_hdf5
 
 SENTENCE_INDEX = "sentence_to_index"
 _CHUNK_BYTES = 8 * 2**20
@@ -71,7 +72,7 @@ def write_hdf5(
         with_index: add `sentence_to_index`.
     """
     index: dict[str, str] | None = {} if with_index and not sentence_keys else None
-    with h5py.File(path, "w") as file:
+    with writing_hdf5(path) as file:
         for key, vectors in _keyed(sentences, sentence_keys, index):
             if not isinstance(vectors, DiskArray):
                 write_array(file, key, vectors)
@@ -151,7 +152,7 @@ def _json(array: np.ndarray) -> str:
 
 def write_packed_hdf5(path: PathLike, partial: PartialFile, *, with_text: bool = True) -> None:
     """The packed layout in HDF5."""
-    with h5py.File(path, "w") as file:
+    with writing_hdf5(path) as file:
         for name, array in _small_arrays(partial, with_text):
             file.create_dataset(name, data=array)
         dataset = file.create_dataset("vectors", _packed_shape(partial), partial.dtype)
