@@ -23,12 +23,13 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data import Vocabulary
-from bilm.embedding.corpus import CorpusEncoder, Tokens, check_stream, read_stream
+from bilm.embedding.corpus import CorpusEncoder, Tokens, WordIds, check_stream, read_stream
 from bilm.errors import InputError
 from bilm.files import PathLike
 from bilm.layers.scalar_mix import LayerChoice, Layers, ScalarMix
 from bilm.model.words import WordSource, find_words
 from bilm.model_files import ModelSource, open_model
+from bilm.network import BiLM
 from bilm.progress import ShowProgress, encoding_progress
 from bilm.warm_up import WarmUpText, read_text
 
@@ -40,7 +41,7 @@ class ELMo:
     """A pretrained language model that turns sentences into vectors.
 
     Made by `ELMo.from_pretrained`. Each sentence is read alone: its vectors do not depend on the
-    others, nor on how they are batched.
+    others, nor on how they are batched. It can be pickled, and needs none of its files then.
 
     Attributes:
         options: the model's options.
@@ -52,11 +53,14 @@ class ELMo:
     """
 
     def __init__(self, words: WordSource, precision: str = "float32") -> None:
+        self._set(words, *words.load(precision))
+
+    def _set(self, words: WordSource, network: BiLM, word_ids: WordIds) -> None:
         self.options = options = words.options
         self.n_layers = options.lstm.n_layers + 1
         self.dim = options.n_directions * options.lstm.projection_dim
         self._words = words
-        self.network, self.word_ids = words.load(precision)
+        self.network, self.word_ids = network, word_ids
         self.corpus = CorpusEncoder(self.network, self.word_ids)
 
     @classmethod
@@ -94,6 +98,27 @@ class ELMo:
         if warm_up is not None:
             elmo.corpus.warm_up(read_text(warm_up))
         return elmo
+
+    def __getstate__(self) -> dict[str, Any]:
+        corpus, stack = self.corpus, self.network.stacks[0]
+        return {
+            "words": self._words,
+            "word_ids": self.word_ids,
+            "precision": stack.precision,
+            "values": [variable.numpy() for variable in self._variables()],
+            "corpus": (corpus.window_tokens, corpus.chunk_tokens),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._set(state["words"], state["words"].build(state["precision"]), state["word_ids"])
+        for variable, value in zip(self._variables(), state["values"], strict=True):
+            variable.assign(value)
+        self.corpus.window_tokens, self.corpus.chunk_tokens = state["corpus"]
+
+    def _variables(self) -> list[Any]:
+        """All of the network, with the states in which texts begin."""
+        encoder, stacks = self.network
+        return [variable for layer in (encoder, *stacks) for variable in layer.weights]
 
     @property
     def vocabulary(self) -> Vocabulary | None:
@@ -235,10 +260,8 @@ class ELMo:
 
     def fingerprint(self) -> str:
         """A short text that differs for models with other options, weights, or initial states."""
-        encoder, stacks = self.network
-        weights = [variable for layer in (encoder, *stacks) for variable in layer.weights]
         value = zlib.crc32(repr(self.options).encode())
-        for values in (*weights, *tf.nest.flatten(self.network.initial_states())):
+        for values in (*self._variables(), *tf.nest.flatten(self.network.initial_states())):
             value = zlib.crc32(values.numpy().tobytes(), value)
         return f"{value:08x}"
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import numbers
+from typing import Any
+
 
 class InputError(ValueError):
     """Something that the user can mend: a file's content, an option, an argument.
@@ -11,15 +14,30 @@ class InputError(ValueError):
     """
 
 
-def require_at_least(least: int, **values: int | None) -> None:
-    """Refuse a number below `least`; None is none.
+def require_count(**values: Any) -> None:
+    """Refuse what is no whole number from 1.
 
     Raises:
         InputError: names it.
     """
     for name, value in values.items():
-        if value is not None and value < least:
-            raise InputError(f"{name} must be {least} or more, not {value}.")
+        if not _is_whole(value) or value < 1:
+            raise InputError(f"{name}: a whole number from 1 is expected, not {value!r}.")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def require_at_least(least: int, **values: int | None) -> None:
+    """Refuse what is no whole number, or below `least`; None is none.
+
+    Raises:
+        InputError: names it.
+    """
+    for name, value in values.items():
+        if value is not None and (not _is_whole(value) or value < least):
+            raise InputError(f"{name} must be {least} or more, not {value!r}.")
 
 
 class TrainingError(RuntimeError):

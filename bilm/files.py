@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import filecmp
 import glob
 import gzip
 import io
@@ -13,7 +14,7 @@ import os
 import shutil
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -83,6 +84,18 @@ def find_all_files(patterns: PathLike | Iterable[PathLike]) -> list[str]:
     if not files:
         raise InputError("No file is named.")
     return list(files.values())
+
+
+def require_name(path: PathLike) -> str:
+    """`path` as text, once it is known that a file can have this name.
+
+    Raises:
+        InputError: it holds the character 0, or is empty.
+    """
+    path = os.fspath(path)
+    if not path or "\0" in path:
+        raise InputError(f"{path!r} cannot be the name of a file or folder.")
+    return path
 
 
 def size_of(files: Iterable[PathLike]) -> int:
@@ -227,9 +240,10 @@ def require_place(path: PathLike) -> None:
 
     Raises:
         FileNotFoundError: the folder to write into does not exist.
-        InputError: `path` is a folder, or something else that is no file.
+        InputError: `path` is a folder, or something else that is no file, or no file can have this
+            name.
     """
-    path = os.fspath(path)
+    path = require_name(path)
     if os.path.islink(path) and os.path.isfile(path):
         path = os.path.realpath(path)
     folder, name = os.path.split(path)
@@ -267,6 +281,36 @@ def atomic_write(path: PathLike) -> Iterator[str]:
 
 
 @contextlib.contextmanager
+def atomic_write_all(paths: Sequence[PathLike], *, overwrite: bool = True) -> Iterator[list[str]]:
+    """`atomic_write` for files that belong together: the first one, without which the others are
+    nothing, gets its name last, and goes first if it is to be replaced. So whenever the program is
+    killed, files of two results never stand side by side.
+
+    Args:
+        paths: the files.
+        overwrite: False refuses files that are there; only without the first one, which a killed
+            program did not come to, others with the same content will do.
+
+    Raises:
+        FileNotFoundError, InputError: as for `atomic_write`; or a file would be overwritten.
+    """
+    first, *others = (os.fspath(path) for path in paths)
+    with contextlib.ExitStack() as stack:
+        # Names are given in the reverse order.
+        temporaries = [stack.enter_context(atomic_write(path)) for path in (first, *others)]
+        yield temporaries
+        for path, temporary in zip((first, *others), temporaries, strict=True):
+            if overwrite or not os.path.lexists(path):
+                continue
+            if path == first or not filecmp.cmp(path, temporary, shallow=False):
+                raise InputError(f"{path!r} is there; it would be overwritten.")
+        if others and os.path.isfile(first):
+            for temporary in temporaries:
+                flush_to_disk(temporary)
+            os.remove(first)
+
+
+@contextlib.contextmanager
 def folder_in_place(
     path: PathLike, replaces: str | None = None, *, adds: bool = False
 ) -> Iterator[str]:
@@ -283,9 +327,9 @@ def folder_in_place(
 
     Raises:
         InputError: there is a file, or a folder that is not to be replaced, or a file of the same
-            name in the folder to add to.
+            name in the folder to add to; or no folder can have this name.
     """
-    path = os.fspath(path).rstrip(os.sep) or os.sep
+    path = require_name(path).rstrip(os.sep) or os.sep
     is_added = adds and os.path.isdir(path)
     if not is_added:
         _require_replaceable(path, replaces)

@@ -107,7 +107,12 @@ def open_model(source: ModelSource, *, weights_only: bool = False) -> Iterator[M
 
 
 def _pair(source: Sequence[Any]) -> ModelFiles:
-    if not isinstance(source, Sequence) or len(source) != 2:
+    kinds = (str | os.PathLike | Mapping | Options, str | os.PathLike)
+    if (
+        not isinstance(source, Sequence)
+        or len(source) != 2
+        or not all(map(isinstance, source, kinds))
+    ):
         raise InputError(
             f"A model is a folder, a ZIP file, or a pair (options, weights), not {source!r}."
         )

@@ -313,7 +313,7 @@ def preset(name: str) -> dict[str, Any]:
     >>> preset("small")["lstm"]["dim"]
     1024
     """
-    if name not in _SIZES:
+    if not isinstance(name, str) or name not in _SIZES:
         raise InputError(f"preset: one of {', '.join(PRESETS)} is expected, not {name!r}.")
     dim, projection_dim, n_highway = _SIZES[name]
     is_tiny = name == "tiny"

@@ -20,6 +20,7 @@ sorted by falling count: the log-uniform distribution, the one that the sampled 
 from __future__ import annotations
 
 import dataclasses
+import numbers
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -31,12 +32,13 @@ from bilm.data import Vocabulary, load_vocab, vocab_of_words
 from bilm.data.batch import sentence_batches
 from bilm.data.corpus import IndexedText
 from bilm.embedding.corpus import Tokens, check_stream, read_stream
-from bilm.errors import InputError
+from bilm.errors import InputError, require_count
 from bilm.files import VOCABULARY_FILE, PathLike
 from bilm.hdf5 import dataset_shapes
 from bilm.layers import Softmax
 from bilm.layers.full_softmax import NEVER, likeliest_words
 from bilm.model_files import ModelFiles, ModelSource, open_model
+from bilm.options import Options
 from bilm.training.checkpoint import load_variables
 from bilm.training.evaluation import Chunk, Scorer, chunks
 from bilm.training.language_model import LanguageModel
@@ -145,7 +147,8 @@ class Predictor:
     """A language model with its softmax, which tells how likely words are.
 
     Made by `Predictor.from_pretrained`. Each sentence is read alone, from the states in which texts
-    begin: its results depend neither on the others nor on how they are batched.
+    begin: its results depend neither on the others nor on how they are batched. It can be pickled,
+    and needs none of its files then.
 
     Attributes:
         options: the model's options.
@@ -159,7 +162,7 @@ class Predictor:
         self.options = model.options
         self.vocabulary = vocabulary
         self.batch_tokens, self.window_tokens = 4096, 32768
-        self._softmax = model.softmax
+        self._model, self._softmax = model, model.softmax
         self._scorer = Scorer(model)
         self._likeliest: dict[tuple[Any, ...], _LikeliestWords] = {}
 
@@ -190,6 +193,21 @@ class Predictor:
         if warm_up is not None:
             model.warm_up(read_text(warm_up), vocabulary)
         return cls(model, vocabulary)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "options": self.options,
+            "vocabulary": self.vocabulary,
+            "precision": self._model.stacks[0].precision,
+            "values": self._model.get_weights(),
+            "tokens": (self.batch_tokens, self.window_tokens),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        model = _empty_model(state["options"], state["precision"])
+        model.set_weights(state["values"])
+        self.__init__(model, state["vocabulary"])  # type: ignore[misc]
+        self.batch_tokens, self.window_tokens = state["tokens"]
 
     def score(
         self, sentences: Iterable[str | Sequence[str]], *, batch_size: int | None = None
@@ -271,9 +289,8 @@ class Predictor:
             with_ids: take pairs (id, sentence) and yield pairs (id, list), the ids as they came.
         """
         check_stream(sentences, batch_size)
-        if n < 1:
-            raise InputError(f"n: a whole number from 1 is expected, not {n!r}.")
-        if prior is not None and not 0 <= prior <= 1:
+        require_count(n=n)
+        if prior is not None and not (isinstance(prior, numbers.Real) and 0 <= prior <= 1):
             raise InputError(f"prior: a number from 0 to 1 is expected, not {prior!r}.")
         if isinstance(places, str) and places not in ("gaps", "all"):
             raise InputError(
@@ -512,7 +529,7 @@ def _load(
         n_softmax = n if options.share_embedding_softmax else n * (size + 1)
         n_rows = None if options.char_cnn else n
         require_numbers(options, n_rows, files.weights, n_more=n_softmax)
-    model = LanguageModel(options, is_training=False, seed=None, precision=precision)
+    model = _empty_model(options, precision)
     if vocabulary.size != model.softmax.n_tokens:
         raise InputError(
             f"{VOCABULARY if in_weights else vocab_file}: {model.softmax.n_tokens} words are "
@@ -524,3 +541,8 @@ def _load(
         load_hdf5(files.weights, with_softmax_datasets(model.weight_table()))
         load_initial_states(files.weights, model.stacks)
     return model, vocabulary
+
+
+def _empty_model(options: Options, precision: str) -> LanguageModel:
+    """A model that predicts, before it has values."""
+    return LanguageModel(options, is_training=False, seed=None, precision=precision)

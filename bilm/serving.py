@@ -9,12 +9,12 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from bilm.errors import InputError
 from bilm.files import PathLike, folder_in_place, require_file
+from bilm.keras_backend import keras
 from bilm.layers.scalar_mix import LayerChoice, ScalarMix
 from bilm.layers.text import FramedWords, framed_words, tokens_of
 from bilm.model import ELMoEmbedding

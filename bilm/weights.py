@@ -26,6 +26,7 @@ from bilm.hdf5 import (
     read_numbers,
     read_words,
 )
+from bilm.hdf5_writing import writing_hdf5
 from bilm.layers import CharacterEncoder, DictionaryEncoder, LSTMStack, Softmax, WordEmbedding
 from bilm.options import Options
 
@@ -248,7 +249,7 @@ def save_hdf5(
 ) -> None:
     """Write float32 `values`, a vocabulary, uint8 `texts`, and how the model was trained (see
     `read_training`), whole or not at all."""
-    with atomic_write(path) as temporary, h5py.File(temporary, "w") as file:
+    with atomic_write(path) as temporary, writing_hdf5(temporary) as file:
         for name, value in values.items():
             file.create_dataset(name, data=np.asarray(value, np.float32))
         for name, value in (texts or {}).items():

@@ -386,6 +386,7 @@ def test_a_record_of_an_earlier_version(tmp_path):
 
 WRONG = [
     ("step", -1, "a whole number from 0 is expected, not -1"),
+    ("step", 2**63, "a whole number from 0 is expected, not 9223372036854775808"),
     ("step", 2.0, "a whole number from 0 is expected, not 2.0"),
     ("done", True, "a whole number from 0 is expected, not True"),
     ("seed", None, "a whole number from 0 is expected, not None"),
@@ -393,6 +394,7 @@ WRONG = [
     ("batch_shape", [3, 0], r"a list of two whole numbers from 1 is expected, not \[3, 0\]"),
     ("batch_shape", 12, "a list of two whole numbers from 1 is expected, not 12"),
     ("seconds", float("inf"), "a finite number from 0 is expected, not inf"),
+    ("seconds", 10**400, "a finite number from 0 is expected, not 1000"),
     ("train_perplexity", "low", "a number from 0 is expected, not 'low'"),
     ("iterator_state", [], r"an object or null, or a list of them is expected, not \[\]"),
     ("iterator_state", [3], r"an object or null, or a list of them is expected, not \[3\]"),
@@ -430,6 +432,7 @@ def test_a_value_of_a_record_that_is_not_right(tmp_path, key, value, message):
     ("text", "message"),
     [
         ("{", "JSON in UTF-8 is expected: Expecting"),
+        ("[" * 100_000, "JSON in UTF-8 is expected: maximum recursion depth"),
         (b'{"step": "\xff"}', "JSON in UTF-8 is expected: 'utf-8' codec"),
         ("[]", r"an object is expected, not \[\]"),
         (3.5, "JSON in UTF-8 is expected: the JSON object must be str"),

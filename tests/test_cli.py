@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -114,6 +115,22 @@ def test_a_file_that_may_not_be_written_is_an_error_of_one_line(text, capsys):
     (text.folder / "file").write_text("", encoding="utf-8")
     error = input_error(train_arguments(text, str(text.folder / "file" / "model")), capsys)
     assert "Not a directory" in error and "Errno" not in error
+
+
+def test_names_that_no_file_can_have(tmp_path, text, capsys):
+    before = sorted(os.listdir(tmp_path))
+    zero = str(tmp_path / "a\0b")
+    message = "text without the character 0 is expected, not"
+    for flag, arguments in (
+        ("save_dir", train_arguments(text, zero)),
+        ("out", ["vocab", text.training, "--out", zero]),
+        ("files", ["vocab", text.training, zero, "--out", str(tmp_path / "v")]),
+    ):
+        assert input_error(arguments, capsys) == f"bilm: error: {flag}: {message} {zero!r}."
+    error = "bilm: error: '' cannot be the name of a file or folder."
+    assert input_error(["vocab", text.training, "--out", ""], capsys) == error
+    assert input_error(["embed", text.heldout, "", "--model", "m"], capsys) == error
+    assert sorted(os.listdir(tmp_path)) == before
 
 
 def test_a_bug_keeps_its_traceback(monkeypatch, text):

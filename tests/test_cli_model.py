@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,8 +15,63 @@ import pytest
 
 from bilm.cli import main
 from tests.command_line import input_error
+from tests.compare import contents
 
 ROOT = Path(__file__).parent.parent
+
+
+@pytest.mark.parametrize(
+    ("flag", "arguments", "read"),
+    [
+        ("test_prefix", ["test", "--save_dir={run}", "--test_prefix={text}", "--per_sentence={o}"],
+         ["text.txt", "run/vocab.txt", "run/train_log.jsonl"]),
+        ("save_dir", ["dump", "--save_dir={run}", "--outfile={o}"],
+         ["run/vocab.txt", "run/options.json", "run/train_log.jsonl"]),
+        ("input", ["embed", "{text}", "{o}", "--model={run}"], ["text.txt", "run/vocab.txt"]),
+        ("input", ["score", "{text}", "--model={run}", "--out={o}"], ["text.txt", "run/vocab.txt"]),
+        ("input", ["substitutes", "{text}", "--model={run}", "--out={o}"],
+         ["text.txt", "run/options.json"]),
+        ("warm_up", ["score", "x", "--model={run}", "--warm_up={text}", "--out={o}"], ["text.txt"]),
+        ("files", ["vocab", "{folder}/*.txt", "--out={o}"], ["text.txt"]),
+    ],
+)  # fmt: skip
+def test_no_command_overwrites_what_it_reads(trained, tmp_path, capsys, flag, arguments, read):
+    """By whatever name, and with --force as well."""
+    shutil.copytree(trained[1], tmp_path / "run")
+    shutil.copy(trained[0].heldout, tmp_path / "text.txt")
+    for name in read:
+        before = contents(tmp_path, "**/*")
+        (tmp_path / "link").symlink_to(tmp_path / name)
+        for out in (tmp_path / name, tmp_path / "run" / ".." / name, tmp_path / "link"):
+            names = {"run": tmp_path / "run", "text": tmp_path / "text.txt", "folder": tmp_path}
+            command = [part.format(o=out, **names) for part in arguments]
+            error = input_error([*command, "--force"], capsys)
+            by = flag if name == "text.txt" else "(save_dir|model)"
+            assert re.search(rf"{re.escape(str(out))}: a file .* reads \({by}\): name ", error)
+        (tmp_path / "link").unlink()
+        assert contents(tmp_path, "**/*") == before
+
+
+def test_a_model_folder_is_not_that_of_a_training_run(trained, tmp_path, capsys):
+    _, save_dir = trained
+    shutil.copytree(save_dir, tmp_path / "run")
+    before = contents(tmp_path / "run")
+    for folder in (save_dir, str(tmp_path / "run")):
+        arguments = ["dump", "--save_dir", save_dir, "--model_dir", folder, "--force"]
+        assert f"{folder}: the folder of a training run" in input_error(arguments, capsys)
+    assert contents(tmp_path / "run") == before
+
+
+def test_scores_of_sentences_overwrite_only_when_forced(trained, tmp_path, capsys):
+    text, save_dir = trained
+    out = tmp_path / "scores.tsv"
+    out.write_text("mine", encoding="utf-8")
+    arguments = ["test", "--save_dir", save_dir, "--test_prefix", text.heldout]
+    arguments += ["--per_sentence", str(out)]
+    error = input_error(arguments, capsys)
+    assert f"{out} would be overwritten: --force allows it" in error and out.read_text() == "mine"
+    assert main([*arguments, "--force"]) == 0
+    assert len(out.read_text(encoding="utf-8").splitlines()) == 6
 
 
 # Test
@@ -103,11 +160,30 @@ def test_dump_overwrites_only_when_forced(trained, tmp_path: Path, capsys):
     assert outfile.read_bytes() != b"precious"
 
 
+@pytest.mark.parametrize("target", ["--outfile", "--model_dir"])
+def test_dump_completes_what_a_killed_run_left(trained, tmp_path, capsys, target):
+    """The weights get their name last; other options are not overwritten."""
+    name = {"--outfile": "new/model.hdf5", "--model_dir": "new"}[target]
+    (tmp_path / "new").mkdir()
+    arguments = ["dump", "--save_dir", trained[1], target, str(tmp_path / name)]
+    assert main(arguments) == 0
+    made = contents(tmp_path / "new")
+    (tmp_path / "new" / "model.hdf5").unlink()
+    assert main(arguments) == 0
+    assert contents(tmp_path / "new").keys() == made.keys()
+    (tmp_path / "new" / "model.hdf5").unlink()
+    options = next((tmp_path / "new").glob("*options.json"))
+    options.write_text("{}", encoding="utf-8")
+    assert f"{str(options)!r} is there; it would be overwritten." in input_error(arguments, capsys)
+    assert contents(tmp_path / "new").keys() == made.keys() - {"model.hdf5"}
+    assert options.read_text(encoding="utf-8") == "{}"
+
+
 def test_dump_of_a_folder_overwrites_only_when_forced(trained, tmp_path: Path, capsys):
     _, save_dir = trained
     (tmp_path / "options.json").write_text("{}", encoding="utf-8")
     arguments = ["dump", "--save_dir", save_dir, "--model_dir", str(tmp_path)]
-    assert "options.json would be overwritten" in input_error(arguments, capsys)
+    assert "options.json' is there; it would be overwritten" in input_error(arguments, capsys)
     assert os.listdir(tmp_path) == ["options.json"]
     assert main([*arguments, "--force"]) == 0
     assert sorted(os.listdir(tmp_path)) == ["model.hdf5", "options.json", "vocab.txt"]

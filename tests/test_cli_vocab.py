@@ -49,6 +49,21 @@ def test_vocab_of_several_globs_in_processes_with_counts(folder, capsys):
     assert Path("c.tsv").read_text("utf-8").splitlines()[:2] == [".\t72", "cat\t60"]
 
 
+def test_counts_of_a_killed_run_are_completed(folder, capsys):
+    """They get their name before the vocabulary does; other counts are refused."""
+    arguments = ["vocab", "train-*.txt", "--out", "v.txt", "--counts", "c.tsv"]
+    assert main(arguments) == 0
+    made = [Path(name).read_bytes() for name in ("v.txt", "c.tsv")]
+    Path("v.txt").unlink()
+    assert main(arguments) == 0
+    assert [Path(name).read_bytes() for name in ("v.txt", "c.tsv")] == made
+    Path("v.txt").unlink()
+    Path("c.tsv").write_text("mine", "utf-8")
+    error = input_error(arguments, capsys)
+    assert error == "bilm: error: 'c.tsv' is there; it would be overwritten."
+    assert Path("c.tsv").read_text("utf-8") == "mine" and not Path("v.txt").exists()
+
+
 def test_vocab_never_overwrites_silently(folder, capsys):
     for name in ("v.txt", "c.tsv"):
         Path(name).write_text("mine", "utf-8")

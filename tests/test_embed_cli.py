@@ -114,8 +114,34 @@ def test_packed_and_pooled_without_text(place):
 
 def test_a_packed_file_is_expected(place):
     embed()
-    with pytest.raises(InputError, match="a packed HDF5 file is expected, with vectors, offsets"):
+    expected = "a packed HDF5 file is expected, with vectors, offsets and lines"
+    with pytest.raises(InputError, match=f"out.hdf5: {expected}: "):
         PackedVectors("out.hdf5")
+    with pytest.raises(InputError, match="text.txt"):
+        PackedVectors("text.txt")
+
+
+PACKED = {
+    "vectors": np.zeros((5, 4), np.float32),
+    "offsets": np.array([0, 2, 5]),
+    "lines": np.array([0, 1]),
+    "text": np.frombuffer(b"a bc d \xff", np.uint8),
+    "text_offsets": np.array([0, 3, 8]),
+}
+
+
+def test_a_sentence_of_a_packed_file_that_is_not_utf_8(tmp_path):
+    path = tmp_path / "p.hdf5"
+    with h5py.File(path, "w") as file:
+        for key, array in PACKED.items():
+            file[key] = array
+    with PackedVectors(path) as packed:
+        assert (packed.text(0), packed[1].shape) == ("a b", (3, 4))
+        with pytest.raises(InputError, match=r"p\.hdf5: text 1 is not UTF-8: "):
+            packed.text(1)
+        for wrong in (packed.text, packed.line, packed.__getitem__):
+            with pytest.raises(IndexError, match="sentences are 0 to 1, not 2"):
+                wrong(2)
 
 
 def test_npz(place):

@@ -163,6 +163,9 @@ def test_no_sentences(model):
         ({"output": "array"}, "'list', 'padded' or 'ragged' is expected, not 'array'"),
         ({"pooling": "mean", "output": "padded"}, "pooled ones are all of one shape, np.stack"),
         ({"batch_size": 0}, "batch_size: a whole number from 1 is expected, not 0"),
+        ({"batch_size": 2.0}, r"batch_size: a whole number from 1 is expected, not 2\.0"),
+        ({"batch_size": "2"}, "batch_size: a whole number from 1 is expected, not '2'"),
+        ({"batch_size": float("nan")}, "batch_size: a whole number from 1 is expected, not nan"),
     ],
 )
 def test_arguments_are_checked(model, arguments, message):
@@ -176,6 +179,11 @@ def test_arguments_are_checked(model, arguments, message):
         ("a text", "a list of sentences is expected, not the text 'a text'"),
         (["fine", 3], "sentence 1: text or a list of tokens is expected, not 3"),
         (["fine", b"bytes"], "sentence 1: text or a list of tokens is expected, not b'bytes'"),
+        (None, "sentences: a list of sentences is expected, not None"),
+        ({"fine": 1}, "sentences: a list of sentences is expected, not {'fine': 1}"),
+        (tf.constant("fine"), "sentences: a list of sentences is expected, not <tf.Tensor"),
+        ([{"fine"}], "sentence 0: text or a list of tokens is expected, not {'fine'}"),
+        (["fine", tf.constant("a")], "sentence 1: text or a list of tokens is expected, not <tf"),
         ([["fine", 3.5]], "sentence 0, token 1: text is expected, not float 3.5"),
     ],
 )
@@ -184,6 +192,9 @@ def test_sentences_are_checked(model, sentences, message):
     with pytest.raises(InputError, match=message):
         elmo.encode(sentences)
     close(elmo.encode(TEXT[:1], "all")[0], expected[0])
+    close(
+        elmo.encode(dict.fromkeys(TEXT[:1]).keys(), "all", batch_size=np.int64(2))[0], expected[0]
+    )
 
 
 # Batches and streams

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import itertools
 import lzma
 import os
 import random
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from bilm.errors import InputError
 from bilm.files import (
     atomic_write,
+    atomic_write_all,
     find_files,
     folder_in_place,
     open_text,
@@ -20,6 +25,7 @@ from bilm.files import (
     require_file,
     write_json,
 )
+from tests.compare import contents
 
 TEXT = "one two\n\nεὐρὺς οὐρανός 😀\nlast line"
 LINES = ["one two", "", "εὐρὺς οὐρανός 😀", "last line"]
@@ -282,6 +288,82 @@ def test_json_of_many_gigabytes_is_not_read(tmp_path):
     message = r"a\.json: at most 67,108,864 bytes of JSON are expected, not 17,179,869,184"
     with pytest.raises(InputError, match=message):
         read_json_object(tmp_path / "a.json")
+
+
+@pytest.mark.parametrize("write", [atomic_write, folder_in_place])
+def test_a_name_that_no_file_can_have(tmp_path, monkeypatch, write):
+    monkeypatch.chdir(tmp_path)
+    for name in ("", "a\0b"):
+        with pytest.raises(InputError) as caught, write(name):
+            pass
+        assert str(caught.value) == f"{name!r} cannot be the name of a file or folder."
+    assert os.listdir(tmp_path) == []
+
+
+KILLED = """
+import os, sys
+from bilm.files import atomic_write_all
+
+def dying(operation):
+    def run(*arguments):
+        global left
+        if left == 0:
+            os._exit(9)
+        left -= 1
+        return operation(*arguments)
+    return run
+
+left, what = int(sys.argv[1]), sys.argv[2]
+for name in ("replace", "remove"):
+    setattr(os, name, dying(getattr(os, name)))
+with atomic_write_all(["first", "b", "c"], overwrite=len(sys.argv) > 3) as names:
+    for name in names:
+        with open(name, "w") as file:
+            file.write(what)
+"""
+
+
+def test_files_that_belong_together_never_are_of_two_results(tmp_path):
+    """Killed at each operation; the same again gives the whole result."""
+    names = ["first", "b", "c"]
+
+    def run(*arguments):
+        command = [sys.executable, "-c", KILLED, *arguments]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True).returncode
+
+    def there():
+        return [(tmp_path / n).read_text() if (tmp_path / n).exists() else None for n in names]
+
+    for force in ([], ["force"]):
+        codes = []
+        for n in itertools.count():
+            for name in names:
+                (tmp_path / name).unlink(missing_ok=True)
+                if force:
+                    (tmp_path / name).write_text("old")
+            codes.append(run(str(n), "new", *force))
+            assert there()[0] is None or len(set(there())) == 1
+            if codes[-1] == 0:
+                break
+            assert there() == ["new"] * 3 or run("99", "new", *force) == 0
+            assert there() == ["new"] * 3
+        assert codes[-1] == 0 and len(codes) >= 4 and set(codes[:-1]) == {9}
+
+
+def test_files_of_another_result_are_not_overwritten(tmp_path):
+    paths = [tmp_path / "first", tmp_path / "b"]
+    for taken, content in ((paths[1], "mine"), (paths[0], "new")):
+        for path in paths:
+            path.unlink(missing_ok=True)
+        taken.write_text(content)
+        message = f"'{taken}' is there; it would be overwritten"
+        with (
+            pytest.raises(InputError, match=message),
+            atomic_write_all(paths, overwrite=False) as names,
+        ):
+            for name in names:
+                Path(name).write_text("new")
+        assert contents(tmp_path) == {taken.name: content.encode()}
 
 
 def test_a_folder_in_the_place_of_the_result(tmp_path):

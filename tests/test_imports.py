@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,8 +16,8 @@ ROOT = Path(bilm.__file__).parent
 # A part imports from parts above it only, and never from another one of its own line.
 LINES = (
     ("errors",),
-    ("extras", "files", "progress"),
-    ("hdf5", "options"),
+    ("extras", "files", "keras_backend", "progress"),
+    ("hdf5", "hdf5_writing", "options"),
     ("data", "warm_up"),
     ("layers",),
     ("weights",),
@@ -36,7 +37,7 @@ FRAMEWORKS = {"tensorflow", "keras"}
 NO_TENSORS = {"errors", "files", "options", "data"}
 NO_FILES = {"layers"}
 # What all parts may import, and the program's door: not in the drawing of docs/reading.md.
-NOT_DRAWN = {"errors", "files", "options", "progress", "__main__"}
+NOT_DRAWN = {"errors", "files", "hdf5_writing", "keras_backend", "options", "progress", "__main__"}
 # Programs for a person at a terminal.
 MAY_PRINT = {"cli", "demo", "__main__"}
 
@@ -132,7 +133,33 @@ def test_no_tensors_or_files_where_they_do_not_belong(path):
 def test_weights_are_read_and_written_in_one_place():
     """Elsewhere h5py is for files of vectors only."""
     users = {part_of(path) for path in SOURCES if "h5py" in set(imported(TREES[path]))}
-    assert users <= {"hdf5", "weights", "embedding", "model"}
+    assert users <= {"hdf5", "hdf5_writing", "weights", "embedding", "model"}
+
+
+def test_keras_is_imported_where_its_backend_is_checked():
+    users = {name_of(path) for path in SOURCES if "keras" in set(imported(TREES[path]))}
+    assert users == {"keras_backend.py"}
+
+
+def run_with_backend(backend, *arguments):
+    """The last line of the errors of a program that ends with 1."""
+    environment = {**os.environ, "KERAS_BACKEND": backend}
+    done = subprocess.run(
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    return done.stderr.splitlines()[-1], "Traceback" in done.stderr
+
+
+def test_another_backend_of_keras(tmp_path):
+    """It is refused before Keras is imported; what needs no Keras does not mind."""
+    message = "bilm needs the TensorFlow backend of Keras; KERAS_BACKEND is"
+    program = "import bilm; bilm.preset('tiny'); bilm.Batcher(None, 50); bilm.ScalarMix"
+    error = run_with_backend("torch", "-c", program)
+    assert error == (f"bilm.errors.InputError: {message} 'torch'.", True)
+    for backend in ("jax", "of no name"):
+        error = run_with_backend(backend, "-m", "bilm", "info", str(tmp_path))
+        assert error == (f"bilm: error: {message} {backend!r}.", False)
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)

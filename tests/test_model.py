@@ -162,6 +162,10 @@ def test_arguments_that_do_not_go_together(characters, words):
         model(*characters.files, embedding_weight_file=words.files[1])
     with pytest.raises(InputError, match="max_batch_size: a whole number from 1 is expected, not"):
         model(*characters.files, max_batch_size=0, stateful=True)
+    with pytest.raises(
+        InputError, match="max_batch_size: a whole number from 1 is expected, not '"
+    ):
+        model(*characters.files, max_batch_size="3", stateful=True)
     with pytest.raises(InputError, match="n_tokens: the rows of the word table are needed"):
         model(words.files[0], None, use_character_inputs=False)
     with pytest.raises(InputError, match="precision: one of float32, bfloat16 is expected"):

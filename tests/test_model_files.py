@@ -183,6 +183,14 @@ def test_a_folder_with_weights_and_checkpoints(golden, tmp_path):
 # What is no model
 
 
+@pytest.mark.parametrize(
+    "pair", [None, 3, (None, None), ("options.json", 3), ({}, {}), ("a", "b", "c")]
+)
+def test_a_pair_that_is_none(pair):
+    expected = f"A model is a folder, a ZIP file, or a pair (options, weights), not {pair!r}."
+    assert message_of(pair) == expected
+
+
 def message_of(source):
     with pytest.raises(InputError) as caught:
         ELMo.from_pretrained(source)

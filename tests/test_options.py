@@ -347,6 +347,8 @@ def test_a_preset_that_is_not():
     message = "preset: one of tiny, small, medium, original is expected, not 'large'"
     with pytest.raises(InputError, match=message):
         preset("large")
+    with pytest.raises(InputError, match=r"is expected, not \['tiny'\]"):
+        preset(["tiny"])
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,12 @@ def test_a_folder_that_was_made_for_nothing_goes_again(tmp_path):
     assert os.listdir(tmp_path / "b") == ["result"]
 
 
+def test_a_folder_that_no_file_system_has():
+    message = "cannot be the name of a file or folder"
+    with pytest.raises(InputError, match=message), folder_lock("a\0b"):
+        pass
+
+
 def test_files_that_cannot_be_locked(tmp_path, monkeypatch, caplog):
     def refuse(*_):
         raise OSError(95, "Operation not supported")

@@ -55,9 +55,11 @@ def test_the_worker_that_tf_config_names(environment, worker):
     ("text", "message"),
     [
         ("{", "TF_CONFIG: not JSON: .* is expected"),
+        ("[" * 100_000, "TF_CONFIG: not JSON: maximum recursion depth"),
         ("[]", r'TF_CONFIG: {"cluster": .* is expected, not \[\]'),
         ('{"cluster": 5}', 'is expected, not {"cluster": 5}'),
         ('{"cluster": {"worker": "a:1"}}', 'is expected, not the cluster {"worker": "a:1"}'),
+        ('{"cluster": {"worker": ["a:1", 2]}}', r'not the cluster {"worker": \["a:1", 2\]}'),
         ('{"cluster": {"ps": ["a:1"]}}', 'a task is a chief or a worker, not "ps": all of them '),
         ('{"cluster": {"worker": ["a:1"]}}', "its cluster has no task {}"),
         (config({"worker": ["a:1"]}, {"type": "worker", "index": 1})["TF_CONFIG"],

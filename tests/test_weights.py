@@ -8,6 +8,7 @@ import pytest
 
 from bilm.errors import InputError
 from bilm.hdf5 import dataset_shapes
+from bilm.hdf5_writing import writing_hdf5
 from bilm.layers import Softmax
 from bilm.model.words import count_embedded_tokens, load_network
 from bilm.model_files import read_options
@@ -297,3 +298,26 @@ def test_names_in_checkpoints(kind):
     assert any(name.startswith("lm/rnn/") for name in names) == one_direction
     tied = Softmax(11, 8, tied=softmax.W)
     assert [weight.checkpoint for weight in weight_table(None, (), tied)] == ["lm/softmax/b"]
+
+
+def test_a_file_whose_end_does_not_reach_the_disk_is_refused(tmp_path, monkeypatch):
+    """An error while HDF5 closes the file gives no exception; what is read back tells."""
+    path = tmp_path / "a.hdf5"
+    numbers = np.arange(400, dtype=np.float32)
+    with writing_hdf5(path) as file:
+        file["numbers"], file["deep/large"] = numbers, np.ones((300, 1000), np.float32)
+    with h5py.File(path) as file:
+        np.testing.assert_array_equal(file["numbers"], numbers)
+        place = file["numbers"].id.get_offset()
+    close = h5py.File.close
+
+    def close_and_lose(file):
+        close(file)
+        with open(path, "r+b") as disk:
+            disk.seek(place + 800)
+            disk.write(bytes(8))
+
+    message = r"a\.hdf5: cannot be written: what is read back is not what was written"
+    with pytest.raises(OSError, match=message), writing_hdf5(path) as file:
+        file["numbers"], file["deep/large"] = numbers, np.ones((300, 1000), np.float32)
+        monkeypatch.setattr(h5py.File, "close", close_and_lose)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import keras
 import numpy as np
 import tensorflow as tf
 
+from bilm.keras_backend import keras
 from bilm.layers import ScalarMix
 
 # Few tokens are seen more often: the weights of the mix need steps to get anywhere.

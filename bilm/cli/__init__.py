@@ -71,6 +71,7 @@ def _fill(parser: argparse.ArgumentParser, verb: str) -> argparse.ArgumentParser
 
 def _run(args: argparse.Namespace, program: str) -> int:
     try:
+        _refuse_zeros(args)
         code = args.run(args)
         sys.stdout.flush()
         return code
@@ -85,6 +86,15 @@ def _run(args: argparse.Namespace, program: str) -> int:
         more = f" {interrupt}" if interrupt.args else ""
         note(f"\n{program}: interrupted.{more}")
         return 130
+
+
+def _refuse_zeros(args: argparse.Namespace) -> None:
+    """Programs that call `main` may give what no shell can: the character 0, for which the system
+    has no name."""
+    for flag, value in vars(args).items():
+        for text in value if isinstance(value, list) else [value]:
+            if isinstance(text, str) and "\0" in text:
+                raise InputError(f"{flag}: text without the character 0 is expected, not {text!r}.")
 
 
 def _one_line(error: Exception) -> str:

@@ -54,8 +54,9 @@ def run(args: argparse.Namespace) -> int:
     extras = {"with_softmax": args.with_softmax, "with_states": args.with_states}
     if args.outfile is not None:
         written = [args.outfile, f"{os.path.splitext(args.outfile)[0]}.options.json"]
-        flags.require_free(args, *written)
+        flags.require_free_files(args, *written)
         words = training_run.find_vocabulary(args) if args.with_softmax else None
+        extras["overwrite"] = args.force
         dump_weights(args.save_dir, args.outfile, vocab_file=words, **extras)
         print("\n".join(written))
         return 0

@@ -27,7 +27,7 @@ from bilm.cli import flags, text_job
 from bilm.cli.terminal import note
 from bilm.cli.text_job import STANDARD, TextInput, progress_display
 from bilm.errors import InputError
-from bilm.files import atomic_write, require_plain_output
+from bilm.files import atomic_write, require_name, require_plain_output
 
 if TYPE_CHECKING:
     from bilm.elmo import ELMo
@@ -155,7 +155,7 @@ def _require_free_output(args: argparse.Namespace) -> None:
         FileNotFoundError: its folder does not exist.
         InputError: OUT or its partial folder exists, and no flag says what to do.
     """
-    folder = os.path.dirname(args.output)
+    folder = os.path.dirname(require_name(args.output))
     if folder and not os.path.isdir(folder):
         raise FileNotFoundError(
             f"The folder {folder!r} to write {args.output!r} into does not exist."

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import glob
 import math
 import os
 import sys
@@ -15,7 +16,14 @@ from typing import Any, NoReturn
 
 from bilm.cli.terminal import printable
 from bilm.errors import InputError
-from bilm.files import atomic_write, require_place
+from bilm.files import (
+    VOCABULARY_FILE,
+    WEIGHTS_FILE,
+    atomic_write_all,
+    require_name,
+    require_place,
+    require_plain_output,
+)
 from bilm.options import PRESETS
 
 Flags = dict[str, str]
@@ -125,8 +133,16 @@ TEXTS = {"files FILE ...": "text files or globs of them"}
 FORCE = {"--force": "overwrite files that exist"}
 
 
+# Flags that name what is written; whatever else names a file is read.
+_WRITTEN = {"out", "output", "outfile", "model_dir", "counts", "per_sentence", "picture"}
+# Files of models and of training runs, of which a command may be given the folder.
+_OF_MODELS = (WEIGHTS_FILE, "weights.hdf5", "*options.json", f"{VOCABULARY_FILE}*", "checkpoint",
+              "model.ckpt-*", "train_log*.jsonl")  # fmt: skip
+
+
 def require_free(args: argparse.Namespace, *paths: str | None) -> None:
-    """Check that files can be written, and that none would be overwritten without --force.
+    """Check that files can be written, and that none would be overwritten without --force: not even
+    then one that the command reads, or one of the model that it reads.
 
     Raises:
         FileNotFoundError, InputError: as `files.require_place`; names the files that are there.
@@ -137,9 +153,38 @@ def require_free(args: argparse.Namespace, *paths: str | None) -> None:
 
 
 def _require_new(args: argparse.Namespace, *paths: str | None) -> None:
+    for path in paths:
+        if path is not None:
+            require_plain_output(require_name(path))
     taken = [path for path in paths if path and os.path.exists(path)]
+    for path in taken:
+        for flag, read in _read(args):
+            if os.path.samefile(path, read):
+                raise InputError(f"{path}: a file that this command reads ({flag}): name another.")
     if taken and not args.force:
         raise InputError(f"{', '.join(taken)} would be overwritten: --force allows it.")
+
+
+def require_free_files(args: argparse.Namespace, first: str, *others: str | None) -> None:
+    """`require_free` for files of one result, whose first one gets its name last: without it the
+    others may be of a run that was killed, see `bilm.files.atomic_write_all`."""
+    whole = args.force or os.path.exists(first)
+    _require_new(args, first, *(others if whole else ()))
+
+
+def _read(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """The files that a command reads, with the flags that name them."""
+    for flag, given in vars(args).items():
+        for text in given if isinstance(given, list) else [given]:
+            if flag in _WRITTEN or not isinstance(text, str):
+                continue
+            names: list[str] = [text]
+            if os.path.isdir(text):
+                names = [os.path.join(glob.escape(text), name) for name in _OF_MODELS]
+            for name in names:
+                # A file whose name holds brackets is no pattern, as for `find_files`.
+                found = [name] if os.path.isfile(name) else glob.glob(name)
+                yield from ((flag, path) for path in found if os.path.isfile(path))
 
 
 @contextlib.contextmanager
@@ -149,15 +194,20 @@ def model_folder_files(args: argparse.Namespace, *names: str) -> Iterator[list[s
     All of them are written before the first gets its own name, and none does if the block fails.
 
     Raises:
-        InputError: one of them exists, without --force.
+        InputError: one of them exists, without --force; or the folder is of a training run.
     """
+    if glob.glob(os.path.join(glob.escape(args.model_dir), "model.ckpt-*")):
+        raise InputError(
+            f"{args.model_dir}: the folder of a training run, whose options.json is another one: "
+            "name another folder."
+        )
     paths = [os.path.join(args.model_dir, name) for name in names]
-    _require_new(args, *paths)
+    require_free_files(args, *paths)
     existed = os.path.isdir(args.model_dir)
     os.makedirs(args.model_dir, exist_ok=True)
     try:
-        with contextlib.ExitStack() as stack:
-            yield [stack.enter_context(atomic_write(path)) for path in paths]
+        with atomic_write_all(paths, overwrite=args.force) as temporaries:
+            yield temporaries
     except BaseException:
         if not existed:
             with contextlib.suppress(OSError):

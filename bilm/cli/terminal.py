@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import re
@@ -60,9 +61,13 @@ def import_tensorflow() -> None:
 
     The first lines come from C++ straight to the file descriptor, before any setting is read.
     They are shown when the import fails, and all of them when the user has set
-    TF_CPP_MIN_LOG_LEVEL.
+    TF_CPP_MIN_LOG_LEVEL. Keras comes with it, whose backend is checked first.
+
+    Raises:
+        InputError: Keras was told to compute by another backend.
     """
     if _LEVEL in os.environ or "tensorflow" in sys.modules:
+        importlib.import_module("bilm.keras_backend")
         return
     # Its errors come as exceptions as well; what it logs is a missing driver or fast path.
     os.environ[_LEVEL] = "3"
@@ -71,7 +76,7 @@ def import_tensorflow() -> None:
         shown = os.dup(2)
         os.dup2(said.fileno(), 2)
         try:
-            import tensorflow  # noqa: F401
+            importlib.import_module("bilm.keras_backend")
         except BaseException:
             said.seek(0)
             os.write(shown, said.read())

@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "program does (default: each sentence stands alone)",
             "--per_sentence FILE": "write the score of every sentence, separated by tabs, in the "
             "order of the text",
+            **flags.FORCE,
             **flags.WARM_UP,
         },
     )
@@ -49,6 +50,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     if args.per_sentence and args.carry_state:
         flags.usage_error(args, "--per_sentence scores each sentence alone, not --carry_state")
+    flags.require_free(args, args.per_sentence)
     import_tensorflow()
     from bilm.checkpoints import load_options_latest_checkpoint
     from bilm.training import test

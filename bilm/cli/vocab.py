@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     from bilm.data.counting import build_vocabulary
 
-    flags.require_free(args, args.out, args.counts)
+    flags.require_free_files(args, args.out, args.counts)
     with ProgressDisplay() as display:
         report = build_vocabulary(
             args.files,
@@ -49,6 +49,7 @@ def run(args: argparse.Namespace) -> int:
             jobs=args.jobs or _processors(),
             counts_file=args.counts,
             progress=lambda stage: display.update(*stage),
+            overwrite=args.force,
         )
     print(f"tokens      {report.n_tokens}")
     print(f"types       {report.n_types}")

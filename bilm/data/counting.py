@@ -25,6 +25,7 @@ from bilm.files import (
     ShowStage,
     Stage,
     atomic_write,
+    atomic_write_all,
     bytes_read,
     find_all_files,
     quiet,
@@ -179,6 +180,7 @@ def build_vocabulary(
     jobs: int = 1,
     counts_file: PathLike | None = None,
     progress: ShowStage = quiet,
+    overwrite: bool = True,
 ) -> VocabularyReport:
     """Write the vocabulary of text files, whole or not at all.
 
@@ -189,7 +191,9 @@ def build_vocabulary(
     Args:
         patterns, jobs, progress: as for `count_words`.
         min_count, max_size: as for `write_vocabulary`.
-        counts_file: also write every different word, a tab and its count, in the same order.
+        counts_file: also write every different word, a tab and its count, in the same order. It
+            gets its name before the vocabulary does.
+        overwrite: False refuses files that are there, but for the same counts without a vocabulary.
 
     Raises:
         FileNotFoundError: a pattern matches nothing, or a folder to write into does not exist.
@@ -204,8 +208,7 @@ def build_vocabulary(
     for path in targets:
         if taken.count(os.path.realpath(path)) > 1:
             raise InputError(f"{path} is a file of the text, or is to be written twice.")
-    with contextlib.ExitStack() as stack:
-        temporaries = [stack.enter_context(atomic_write(path)) for path in targets]
+    with atomic_write_all(targets, overwrite=overwrite) as temporaries:
         counts = count_words(files, jobs=jobs, progress=progress)
         for word in counts.keys() & set(_SPECIAL):
             logger.warning(

@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence, Set
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,7 +26,7 @@ import tensorflow as tf
 
 from bilm.data import compute_ahead
 from bilm.data.encoding import DistinctWords, network_ids
-from bilm.errors import InputError
+from bilm.errors import InputError, require_count
 from bilm.layers import Mode, States, WordLookup
 from bilm.layers.recurrence import is_faster_for
 from bilm.network import BiLM, Texts
@@ -50,12 +50,26 @@ def check_stream(sentences: Any, batch_size: int | None) -> None:
     """Check the arguments of a call that takes many sentences.
 
     Raises:
-        InputError: `sentences` is one text, or `batch_size` is below 1.
+        InputError: `sentences` is one text or has no order, or `batch_size` is no whole number
+            from 1.
     """
     if isinstance(sentences, str):
         raise InputError(f"a list of sentences is expected, not the text {sentences!r}.")
-    if batch_size is not None and batch_size < 1:
-        raise InputError(f"batch_size: a whole number from 1 is expected, not {batch_size!r}.")
+    if not _is_stream(sentences):
+        raise InputError(f"sentences: a list of sentences is expected, not {sentences!r}.")
+    if batch_size is not None:
+        require_count(batch_size=batch_size)
+
+
+def _is_stream(value: Any) -> bool:
+    """Whether something can be gone through in an order that it has."""
+    if isinstance(value, bytes | Set | Mapping) and not isinstance(value, KeysView):
+        return False
+    try:
+        iter(value)
+    except TypeError:  # a tensor without axes, for one, which has the method
+        return False
+    return True
 
 
 def read_stream(items: Iterable[Any], with_ids: bool) -> Iterator[tuple[Any, Tokens]]:
@@ -80,7 +94,7 @@ def read_stream(items: Iterable[Any], with_ids: bool) -> Iterator[tuple[Any, Tok
 def _as_tokens(sentence: Any, number: int) -> Tokens:
     if isinstance(sentence, str):
         return sentence.split()
-    if isinstance(sentence, bytes) or not isinstance(sentence, Iterable):
+    if not _is_stream(sentence):
         raise InputError(
             f"sentence {number}: text or a list of tokens is expected, not {sentence!r}."
         )

@@ -31,6 +31,7 @@ from bilm.embedding.partial_file import DiskArray, EmbeddedSentence, PartialFile
 from bilm.errors import InputError
 from bilm.files import PathLike
 from bilm.hdf5 import open_hdf5, own_dataset, read_integers, require_floats
+from bilm.hdf5_writing import writing_hdf5
 
 SENTENCE_INDEX = "sentence_to_index"
 _CHUNK_BYTES = 8 * 2**20
@@ -72,7 +73,7 @@ def write_hdf5(
         with_index: add `sentence_to_index`.
     """
     index: dict[str, str] | None = {} if with_index and not sentence_keys else None
-    with h5py.File(path, "w") as file:
+    with writing_hdf5(path) as file:
         for key, vectors in _keyed(sentences, sentence_keys, index):
             if not isinstance(vectors, DiskArray):
                 write_array(file, key, vectors)
@@ -152,7 +153,7 @@ def _json(array: np.ndarray) -> str:
 
 def write_packed_hdf5(path: PathLike, partial: PartialFile, *, with_text: bool = True) -> None:
     """The packed layout in HDF5."""
-    with h5py.File(path, "w") as file:
+    with writing_hdf5(path) as file:
         for name, array in _small_arrays(partial, with_text):
             file.create_dataset(name, data=array)
         dataset = file.create_dataset("vectors", _packed_shape(partial), partial.dtype)
@@ -224,7 +225,8 @@ class PackedVectors:
 
     Raises:
         FileNotFoundError: there is no such file.
-        InputError: it is not a packed file; `text` if the text was left out.
+        InputError: it is not a packed file, or an array of it is not right; `text` if the text was
+            left out, or is not UTF-8.
     """
 
     def __init__(self, path: PathLike) -> None:
@@ -269,20 +271,23 @@ class PackedVectors:
         return len(self._lines)
 
     def __getitem__(self, k: int) -> np.ndarray:
+        rows = self.vectors[self._offsets[self._known(k)] : self._offsets[k + 1]]
+        return rows if rows.ndim == 2 else np.moveaxis(rows, 0, -2)
+
+    def _known(self, k: int) -> int:
         if not 0 <= k < len(self):
             raise IndexError(f"{self._path}: sentences are 0 to {len(self) - 1}, not {k}.")
-        rows = self.vectors[self._offsets[k] : self._offsets[k + 1]]
-        return rows if rows.ndim == 2 else np.moveaxis(rows, 0, -2)
+        return k
 
     def line(self, k: int) -> int:
         """The number of the sentence's line, from 0."""
-        return int(self._lines[k])
+        return int(self._lines[self._known(k)])
 
     def text(self, k: int) -> str:
         """The sentence as it was in the text."""
         if self._texts is None:
             raise InputError(f"{self._path}: holds no text; it was left out when it was written.")
-        start, stop = self._text_offsets[k : k + 2]
+        start, stop = self._text_offsets[self._known(k) : k + 2]
         try:
             return self._texts[start:stop].tobytes().decode()
         except UnicodeDecodeError as error:

@@ -6,23 +6,22 @@ import zlib
 from collections.abc import Callable
 from typing import Any
 
-import keras
-from keras.initializers import GlorotUniform, RandomNormal, RandomUniform
+from bilm.keras_backend import keras
 
 
 def uniform(bound: float, seed: int | None, name: str) -> keras.initializers.Initializer:
     """Uniform between -bound and +bound."""
-    return _seeded(lambda seed: RandomUniform(-bound, bound, seed), seed, name)
+    return _seeded(lambda seed: keras.initializers.RandomUniform(-bound, bound, seed), seed, name)
 
 
 def normal(deviation: float, seed: int | None, name: str) -> keras.initializers.Initializer:
     """Normal with a mean of 0 and a standard deviation."""
-    return _seeded(lambda seed: RandomNormal(0.0, deviation, seed), seed, name)
+    return _seeded(lambda seed: keras.initializers.RandomNormal(0.0, deviation, seed), seed, name)
 
 
 def glorot(seed: int | None, name: str) -> keras.initializers.Initializer:
     """Glorot and Bengio (2010), uniform."""
-    return _seeded(GlorotUniform, seed, name)
+    return _seeded(keras.initializers.GlorotUniform, seed, name)
 
 
 def _seeded(make: Callable[[int], Any], seed: int | None, name: str) -> Any:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import keras
 import tensorflow as tf
 
+from bilm.keras_backend import keras
 from bilm.layers.cell import Boundaries, Clips, LSTMState, LSTMWeights, Mode
 from bilm.layers.initial_values import glorot
 from bilm.layers.products import check_precision

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from bilm.errors import InputError
+from bilm.keras_backend import keras
 
 
 @keras.saving.register_keras_serializable(package="bilm")

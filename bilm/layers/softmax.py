@@ -14,9 +14,9 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-import keras
 import tensorflow as tf
 
+from bilm.keras_backend import keras
 from bilm.layers.full_softmax import full_cross_entropy
 from bilm.layers.initial_values import normal
 from bilm.layers.products import check_precision, product

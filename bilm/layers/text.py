@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -27,6 +26,7 @@ from bilm.data.encoding import (
     require_max_word_length,
 )
 from bilm.errors import InputError
+from bilm.keras_backend import keras
 
 # What str.split splits on. TensorFlow's own split knows ASCII only.
 _WHITE_SPACE = r"[\t-\r\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"  # noqa: E501

@@ -13,10 +13,10 @@ import itertools
 import math
 from typing import Any
 
-import keras
 import tensorflow as tf
 
 from bilm.errors import InputError
+from bilm.keras_backend import keras
 from bilm.layers.initial_values import glorot, normal, uniform
 from bilm.layers.products import check_precision, product
 from bilm.options import N_CHARACTERS, CharCNNOptions

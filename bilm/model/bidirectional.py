@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from bilm.errors import InputError
+from bilm.errors import InputError, require_count
 from bilm.files import PathLike
+from bilm.keras_backend import keras
 from bilm.layers import LSTMState, Mode, States
 from bilm.model.words import count_embedded_tokens, load_network
 from bilm.model_files import read_options
@@ -85,10 +85,8 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         self.max_batch_size = max_batch_size
         self.stateful = stateful
         self.precision = precision
-        if stateful and max_batch_size < 1:
-            raise InputError(
-                f"max_batch_size: a whole number from 1 is expected, not {max_batch_size!r}."
-            )
+        if stateful:
+            require_count(max_batch_size=max_batch_size)
         char_cnn = self.options.char_cnn
         if use_character_inputs and char_cnn is not None and char_cnn.dictionary is not None:
             raise InputError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import h5py
 import numpy as np
 
 from bilm.data import Vocabulary
@@ -10,6 +9,7 @@ from bilm.embedding.corpus import CorpusEncoder, EncodedWords
 from bilm.embedding.vector_files import write_array
 from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write, read_lines
+from bilm.hdf5_writing import writing_hdf5
 from bilm.model.words import find_words
 from bilm.model_files import read_options
 
@@ -45,7 +45,7 @@ def dump_token_embeddings(
     vocabulary = Vocabulary(vocab_file)
     words = [vocabulary.id_to_word(number) for number in range(vocabulary.size)]
     encoder = EncodedWords(*find_words(options, weight_file).load())
-    with atomic_write(outfile) as temporary, h5py.File(temporary, "w") as file:
+    with atomic_write(outfile) as temporary, writing_hdf5(temporary) as file:
         shape = (vocabulary.size, options.lstm.projection_dim)
         embedding = file.create_dataset("embedding", shape, np.float32)
         for start in range(0, vocabulary.size, words_at_once):
@@ -86,6 +86,6 @@ def dump_bilm_embeddings(
     source = find_words(read_options(options_file), weight_file, vocab_file)
     encoder = CorpusEncoder(*source.load(precision))
     sentences = (line.split() for line in read_lines(dataset_file))
-    with atomic_write(outfile) as temporary, h5py.File(temporary, "w") as file:
+    with atomic_write(outfile) as temporary, writing_hdf5(temporary) as file:
         for number, layers in enumerate(encoder.layers(sentences)):
             write_array(file, str(number), layers)

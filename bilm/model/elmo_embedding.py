@@ -6,13 +6,13 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from bilm.data.encoding import BOS, EOS
 from bilm.errors import InputError
 from bilm.files import PathLike
+from bilm.keras_backend import keras
 from bilm.layers.scalar_mix import LayerChoice, ScalarMix
 from bilm.layers.text import FramedWords, as_text, framed_words, tokens_of
 from bilm.model.bidirectional import BidirectionalLanguageModel, ids_as_array, require_no_files

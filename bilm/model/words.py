@@ -10,7 +10,6 @@ import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 import tensorflow as tf
 
@@ -20,6 +19,7 @@ from bilm.embedding.corpus import Tokens, WordIds
 from bilm.errors import InputError
 from bilm.files import PathLike
 from bilm.hdf5 import dataset_shapes, open_hdf5, own_dataset, require_floats
+from bilm.keras_backend import keras
 from bilm.layers import CharacterIds, Mode, WordEmbedding
 from bilm.layers import WordIds as WordIdsLayer
 from bilm.network import BiLM, build_network
@@ -91,13 +91,8 @@ class WordSource(NamedTuple):
                 "the word has no vector."
             )
 
-    def load(self, precision: str = "float32") -> tuple[BiLM, WordIds]:
-        """The network for corpora, and what gives the ids of words for its encoder, less one.
-
-        Raises:
-            FileNotFoundError, InputError: a file is not there, is not what it should be, or does
-                not fit the others; a vocabulary is needed and not known.
-        """
+    def build(self, precision: str = "float32") -> BiLM:
+        """The network for corpora, without values."""
         of_characters = self.kind in (CHARACTERS, CACHE_AND_CHARACTERS)
         n_tokens = None if of_characters else self.require_vocabulary().size
         require_numbers(
@@ -106,22 +101,38 @@ class WordSource(NamedTuple):
         network = build_network(
             self.options, n_tokens, precision=precision, mode=Mode.INFERENCE, n_groups=1
         )
-        load_network(network, self.weight_file, None if of_characters else self.table_file)
-        if not of_characters:
-            return network, self.require_vocabulary().word_ids
-        characters = character_ids(self.options, self.weight_file)
-        if self.table_file is None:
-            return network, characters
+        if self.kind != CACHE_AND_CHARACTERS:
+            return network
+        shape = (self.require_vocabulary().size, self.options.lstm.projection_dim)
+        encoder: Any = CachedWords(WordEmbedding(*shape, name="cache"), network.encoder)
+        return network._replace(encoder=encoder)
+
+    def load(self, precision: str = "float32") -> tuple[BiLM, WordIds]:
+        """The network for corpora, and what gives the ids of words for its encoder, less one. The
+        latter can be pickled.
+
+        Raises:
+            FileNotFoundError, InputError: a file is not there, is not what it should be, or does
+                not fit the others; a vocabulary is needed and not known.
+        """
+        network = self.build(precision)
+        encoder: Any = network.encoder
+        if self.kind == CHARACTERS:
+            load_network(network, self.weight_file)
+            return network, character_ids(self.options, self.weight_file)
         vocabulary = self.require_vocabulary()
-        cache = WordEmbedding(vocabulary.size, self.options.lstm.projection_dim, name="cache")
-        load_table(cache, self.table_file)
+        if self.kind != CACHE_AND_CHARACTERS:
+            load_network(network, self.weight_file, self.table_file)
+            return network, vocabulary.word_ids
+        load_network(network._replace(encoder=encoder.characters), self.weight_file)
+        characters = character_ids(self.options, self.weight_file)
+        load_table(encoder.cache, self.table_file or self.weight_file)
+        return network, functools.partial(_cached_ids, vocabulary, characters)
 
-        def word_ids(words: Sequence[str]) -> np.ndarray:
-            rows = vocabulary.known_ids(words)
-            return np.column_stack([rows, characters(words).astype(np.int32)])
 
-        encoder: Any = CachedWords(cache, network.encoder)
-        return network._replace(encoder=encoder), word_ids
+def _cached_ids(vocabulary: Vocabulary, characters: WordIds, words: Sequence[str]) -> np.ndarray:
+    """What `CachedWords` takes, less one."""
+    return np.column_stack([vocabulary.known_ids(words), characters(words).astype(np.int32)])
 
 
 def find_words(

@@ -9,9 +9,9 @@ form: whatever reads the folder of a run reads that one as well.
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
+import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -142,7 +142,7 @@ class RunRecord:
 
 
 def _is_count(value: Any, low: int = 0) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= low
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value < 2**63
 
 
 def _is_number(value: Any) -> bool:
@@ -168,7 +168,7 @@ _RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
         "a list of two whole numbers from 1",
         lambda x: isinstance(x, list) and len(x) == 2 and all(_is_count(n, 1) for n in x),
     ),
-    "seconds": ("a finite number from 0", lambda x: _is_number(x) and math.isfinite(x)),
+    "seconds": ("a finite number from 0", lambda x: _is_number(x) and x <= sys.float_info.max),
     "train_perplexity": _NUMBER,
     "iterator_state": (
         "an object or null, or a list of them",
@@ -322,7 +322,7 @@ def read_record(ckpt_file: str) -> RunRecord | None:
     text = _read_value(ckpt_file, RECORD)
     try:
         values = json.loads(text)
-    except (ValueError, TypeError) as error:  # UnicodeDecodeError is a ValueError
+    except (ValueError, TypeError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
         raise InputError(f"{source}: JSON in UTF-8 is expected: {error}") from error
     return RunRecord.from_dict(values, source)
 

@@ -9,7 +9,7 @@ from typing import Any
 from bilm.checkpoints import load_options_latest_checkpoint, read_checkpoint
 from bilm.data import Vocabulary
 from bilm.errors import InputError
-from bilm.files import OPTIONS_FILE, VOCABULARY_FILE, PathLike, write_json
+from bilm.files import OPTIONS_FILE, VOCABULARY_FILE, PathLike, atomic_write_all, write_json
 from bilm.network import build_network
 from bilm.options import Options
 from bilm.training.checkpoint import load_mean_states, names_beside, read_record, read_step
@@ -25,6 +25,7 @@ def dump_weights(
     with_states: bool = False,
     vocab_file: PathLike | None = None,
     options_file: PathLike | None = None,
+    overwrite: bool = True,
 ) -> None:
     """Write the weights of a folder's newest checkpoint in the published HDF5 format.
 
@@ -43,6 +44,7 @@ def dump_weights(
         vocab_file: with the softmax, its words; None takes vocab.txt in the folder.
         options_file: where to write the options; None writes `weights.options.json` beside
             `weights.hdf5`.
+        overwrite: False refuses files that are there, but for the same options without weights.
 
     Raises:
         FileNotFoundError, InputError: see `load_options_latest_checkpoint`; or the checkpoint
@@ -76,8 +78,10 @@ def dump_weights(
                 "original program do not."
             )
         datasets |= {name: value.numpy() for name, value in named_states(states).items()}
-    save_hdf5(outfile, datasets, words, training=_how_trained(options, ckpt_file))
-    write_json(options_file, options.inference_dict())
+    training = _how_trained(options, ckpt_file)
+    with atomic_write_all([outfile, options_file], overwrite=overwrite) as (weights, beside):
+        save_hdf5(weights, datasets, words, training=training)
+        write_json(beside, options.inference_dict())
 
 
 def _how_trained(options: Options, ckpt_file: str) -> dict[str, Any]:

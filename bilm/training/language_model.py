@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import keras
 import numpy as np
 import tensorflow as tf
 
 from bilm.data import Batch, Vocabulary, network_ids
 from bilm.data.corpus import IndexedText
 from bilm.errors import InputError
+from bilm.keras_backend import keras
 from bilm.layers import Dropout, Mode, Negatives, Softmax, States, WordLookup
 from bilm.network import Texts, build_network
 from bilm.options import N_CHARACTERS, Options

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bilm.errors import InputError
-from bilm.files import PathLike
+from bilm.files import PathLike, require_name
 
 try:
     import fcntl
@@ -111,10 +111,11 @@ def folder_lock(folder: PathLike) -> Iterator[None]:
     the file may still be there, and holds nobody up.
 
     Raises:
-        InputError: another process, or another run of this one, trains into the folder.
+        InputError: another process, or another run of this one, trains into the folder; or no
+            folder can have this name.
         OSError: the folder cannot be written to.
     """
-    was_there = os.path.isdir(folder)
+    was_there = os.path.isdir(require_name(folder))
     os.makedirs(folder, exist_ok=True)
     path = Path(folder, LOCK_FILE)
     descriptor = _lock(path)

@@ -83,8 +83,8 @@ def find_worker(environment: Mapping[str, str] = os.environ) -> Worker:
         return ALONE
     try:
         value = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise InputError(f"{VARIABLE}: not JSON: {error.msg}; {_FORM}.") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{VARIABLE}: not JSON: {error}; {_FORM}.") from error
     parts: list[Any] = [value.get(name, {}) if isinstance(value, dict) else None for name in _PARTS]
     if not all(isinstance(part, dict) for part in parts):
         raise InputError(f"{VARIABLE}: {_FORM}, not {json.dumps(value)}.")
@@ -99,7 +99,10 @@ def find_worker(environment: Mapping[str, str] = os.environ) -> Worker:
             "evaluator."
         )
     jobs = [(role, cluster.get(role, [])) for role in _ROLES]
-    if not all(isinstance(addresses, list) for _, addresses in jobs):
+    if not all(
+        isinstance(addresses, list) and all(isinstance(address, str) for address in addresses)
+        for _, addresses in jobs
+    ):
         raise InputError(f"{VARIABLE}: {_FORM}, not the cluster {json.dumps(cluster)}.")
     tasks = [(role, index) for role, addresses in jobs for index in range(len(addresses))]
     this = (task.get("type"), task.get("index"))

@@ -1,0 +1,85 @@
+"""Models that are pickled, copied, and handed to other processes."""
+
+from __future__ import annotations
+
+import copy
+import multiprocessing
+import pickle
+import shutil
+
+import numpy as np
+import pytest
+
+from bilm import ELMo, Predictor, dump_token_embeddings
+from tests.scored_models import KINDS, Model
+from tests.small_models import write_small_model
+
+TEXT = ["the cat sees a bird .", "", "a dog", "ünïcödé 猫 w5 ."]
+
+
+def elmo_of(kind, folder):
+    """A model of a kind, whose files are in a folder."""
+    made = write_small_model(folder, "words" if kind == "words" else "as_published")
+    words = ["<S>", "</S>", "<UNK>", "the", "bird", *(f"w{n}" for n in range(32))]
+    (folder / "words.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    if kind == "words":
+        return ELMo.from_pretrained(made.files, vocab_file=folder / "words.txt")
+    if kind == "cache":
+        dump_token_embeddings(folder / "words.txt", *made.files, folder / "cache.hdf5")
+        files = {"vocab_file": folder / "words.txt", "embedding_weight_file": folder / "cache.hdf5"}
+        return ELMo.from_pretrained(made.files, **files)
+    if kind == "bfloat16":
+        return ELMo.from_pretrained(made.files, precision="bfloat16", warm_up=[["a", "dog"]])
+    return ELMo.from_pretrained(made.files)
+
+
+def assert_alike(found, expected):
+    for actual, wanted in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(actual, wanted)
+
+
+@pytest.mark.parametrize("kind", ["characters", "words", "cache", "bfloat16"])
+def test_a_model_needs_none_of_its_files(tmp_path, kind):
+    elmo = elmo_of(kind, tmp_path / "model")
+    elmo.corpus.window_tokens, elmo.corpus.chunk_tokens = 20, 8
+    expected = elmo.encode(TEXT, "all")
+    shutil.rmtree(tmp_path / "model")
+    for copied in (pickle.loads(pickle.dumps(elmo)), copy.deepcopy(elmo)):
+        assert_alike(copied.encode(TEXT, "all"), expected)
+        assert copied.fingerprint() == elmo.fingerprint()
+        assert (copied.options, copied.dim, copied.n_layers) == (elmo.options, 16, 3)
+        assert (copied.corpus.window_tokens, copied.corpus.chunk_tokens) == (20, 8)
+    # A copy has variables of its own.
+    copied.network.stacks[0].weights[0].assign(0 * copied.network.stacks[0].weights[0])
+    assert copied.fingerprint() != elmo.fingerprint()
+    assert_alike(elmo.encode(TEXT, "all"), expected)
+
+
+@pytest.fixture(scope="module")
+def predictor(tmp_path_factory):
+    kind, changes = KINDS["one_layer_tied"]
+    return Predictor.from_pretrained(
+        Model(tmp_path_factory.mktemp("m") / "m", kind, **changes).folder
+    )
+
+
+def test_a_predictor(predictor):
+    predictor.batch_tokens = 64
+    for copied in (pickle.loads(pickle.dumps(predictor)), copy.deepcopy(predictor)):
+        assert copied.batch_tokens == 64 and copied.options == predictor.options
+        found, expected = (p.score(["the small dog", "a"])[0] for p in (copied, predictor))
+        assert_alike([found.forward, found.backward], [expected.forward, expected.backward])
+        found, expected = (p.substitutes(["the ___ dog"], n=3)[0][0] for p in (copied, predictor))
+        assert found.words == expected.words
+        assert_alike([found.log_probabilities], [expected.log_probabilities])
+
+
+@pytest.mark.slow
+def test_models_in_another_process(tmp_path, predictor):
+    elmo = elmo_of("characters", tmp_path / "model")
+    shutil.rmtree(tmp_path / "model")
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        vectors = pool.apply(elmo.encode, (TEXT, "all"))
+        score = pool.apply(predictor.score, (["the small dog"],))[0]
+    assert_alike(vectors, elmo.encode(TEXT, "all"))
+    np.testing.assert_array_equal(score.forward, predictor.score(["the small dog"])[0].forward)
