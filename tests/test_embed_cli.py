@@ -117,7 +117,7 @@ def test_a_packed_file_is_expected(place):
     expected = "a packed HDF5 file is expected, with vectors, offsets and lines"
     with pytest.raises(InputError, match=f"out.hdf5: {expected}: "):
         PackedVectors("out.hdf5")
-    with pytest.raises(InputError, match="text.txt"):
+    with pytest.raises(InputError, match=r"text\.txt: not an HDF5 file"):
         PackedVectors("text.txt")
 
 
