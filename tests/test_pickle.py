@@ -6,6 +6,7 @@ import copy
 import multiprocessing
 import pickle
 import shutil
+from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
 import pytest
@@ -78,8 +79,9 @@ def test_a_predictor(predictor):
 def test_models_in_another_process(tmp_path, predictor):
     elmo = elmo_of("characters", tmp_path / "model")
     shutil.rmtree(tmp_path / "model")
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
-        vectors = pool.apply(elmo.encode, (TEXT, "all"))
-        score = pool.apply(predictor.score, (["the small dog"],))[0]
+    # A pool of multiprocessing would wait for ever for a process that cannot begin.
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        vectors = pool.submit(elmo.encode, TEXT, "all").result(timeout=120)
+        score = pool.submit(predictor.score, ["the small dog"]).result(timeout=120)[0]
     assert_alike(vectors, elmo.encode(TEXT, "all"))
     np.testing.assert_array_equal(score.forward, predictor.score(["the small dog"])[0].forward)

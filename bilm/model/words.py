@@ -93,13 +93,8 @@ class WordSource(NamedTuple):
 
     def build(self, precision: str = "float32") -> BiLM:
         """The network for corpora, without values."""
-        of_characters = self.kind in (CHARACTERS, CACHE_AND_CHARACTERS)
-        n_tokens = None if of_characters else self.require_vocabulary().size
-        require_numbers(
-            self.options, n_tokens, self.weight_file, self.table_file or self.weight_file
-        )
         network = build_network(
-            self.options, n_tokens, precision=precision, mode=Mode.INFERENCE, n_groups=1
+            self.options, self._n_tokens(), precision=precision, mode=Mode.INFERENCE, n_groups=1
         )
         if self.kind != CACHE_AND_CHARACTERS:
             return network
@@ -115,6 +110,9 @@ class WordSource(NamedTuple):
             FileNotFoundError, InputError: a file is not there, is not what it should be, or does
                 not fit the others; a vocabulary is needed and not known.
         """
+        require_numbers(
+            self.options, self._n_tokens(), self.weight_file, self.table_file or self.weight_file
+        )
         network = self.build(precision)
         encoder: Any = network.encoder
         if self.kind == CHARACTERS:
@@ -128,6 +126,11 @@ class WordSource(NamedTuple):
         characters = character_ids(self.options, self.weight_file)
         load_table(encoder.cache, self.table_file or self.weight_file)
         return network, functools.partial(_cached_ids, vocabulary, characters)
+
+    def _n_tokens(self) -> int | None:
+        """Rows of the table of words; None for a network that reads characters."""
+        of_characters = self.kind in (CHARACTERS, CACHE_AND_CHARACTERS)
+        return None if of_characters else self.require_vocabulary().size
 
 
 def _cached_ids(vocabulary: Vocabulary, characters: WordIds, words: Sequence[str]) -> np.ndarray:
