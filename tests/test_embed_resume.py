@@ -15,7 +15,7 @@ from bilm.embedding.partial_file import DiskArray, PartialFile
 from bilm.embedding.vector_files import (
     PackedVectors,
     write_hdf5,
-    write_json_lines,
+    write_jsonl,
     write_npz,
     write_packed_hdf5,
 )
@@ -192,7 +192,7 @@ def test_a_long_sentence_stays_on_the_disk(published, tmp_path, layers):
         write_hdf5(tmp_path / "o.hdf5", partial.sentences(), sentence_keys=False, with_index=False)
         with open(tmp_path / "o.npz", "wb") as npz, open(tmp_path / "o.jsonl", "wb") as lines:
             write_npz(npz, partial.sentences(), sentence_keys=False, with_index=False)
-            write_json_lines(lines, partial.sentences())
+            write_jsonl(lines, partial.sentences())
     with PackedVectors(tmp_path / "packed.hdf5") as packed:
         found = [packed[1]]
     found += [read(tmp_path / "o.hdf5")[0]["1"], np.load(tmp_path / "o.npz")["1"]]
