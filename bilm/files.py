@@ -235,8 +235,11 @@ def _kind(value: object) -> str:
     return kinds.get(type(value), "a number")
 
 
-def require_place(path: PathLike) -> None:
+def require_place(path: PathLike) -> str:
     """Check that a file can have this name, before the work whose result it is to hold.
+
+    Returns:
+        the name; of a link to a file that of the file, which is what is replaced.
 
     Raises:
         FileNotFoundError: the folder to write into does not exist.
@@ -252,6 +255,7 @@ def require_place(path: PathLike) -> None:
     if os.path.isdir(path):
         raise InputError(f"{path!r} is a folder; a file is to be written there.")
     require_plain_output(path)
+    return path
 
 
 @contextlib.contextmanager
@@ -265,10 +269,7 @@ def atomic_write(path: PathLike) -> Iterator[str]:
     Raises:
         FileNotFoundError, InputError: as `require_place`.
     """
-    path = os.fspath(path)
-    if os.path.islink(path) and os.path.isfile(path):
-        path = os.path.realpath(path)
-    require_place(path)
+    path = require_place(path)
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex[:8]}.tmp")
     try:

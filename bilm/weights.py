@@ -25,8 +25,8 @@ from bilm.hdf5 import (
     read_integers,
     read_numbers,
     read_words,
+    writing_hdf5,
 )
-from bilm.hdf5_writing import writing_hdf5
 from bilm.layers import CharacterEncoder, DictionaryEncoder, LSTMStack, Softmax, WordEmbedding
 from bilm.options import Options
 

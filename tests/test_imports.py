@@ -17,7 +17,7 @@ ROOT = Path(bilm.__file__).parent
 LINES = (
     ("errors",),
     ("extras", "files", "keras_backend", "progress"),
-    ("hdf5", "hdf5_writing", "options"),
+    ("hdf5", "options"),
     ("data", "warm_up"),
     ("layers",),
     ("weights",),
@@ -37,7 +37,7 @@ FRAMEWORKS = {"tensorflow", "keras"}
 NO_TENSORS = {"errors", "files", "options", "data"}
 NO_FILES = {"layers"}
 # What all parts may import, and the program's door: not in the drawing of docs/reading.md.
-NOT_DRAWN = {"errors", "files", "hdf5_writing", "keras_backend", "options", "progress", "__main__"}
+NOT_DRAWN = {"errors", "files", "keras_backend", "options", "progress", "__main__"}
 # Programs for a person at a terminal.
 MAY_PRINT = {"cli", "demo", "__main__"}
 
@@ -133,7 +133,7 @@ def test_no_tensors_or_files_where_they_do_not_belong(path):
 def test_weights_are_read_and_written_in_one_place():
     """Elsewhere h5py is for files of vectors only."""
     users = {part_of(path) for path in SOURCES if "h5py" in set(imported(TREES[path]))}
-    assert users <= {"hdf5", "hdf5_writing", "weights", "embedding", "model"}
+    assert users <= {"hdf5", "weights", "embedding", "model"}
 
 
 def test_keras_is_imported_where_its_backend_is_checked():

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from bilm.errors import InputError
-from bilm.hdf5 import dataset_shapes
-from bilm.hdf5_writing import writing_hdf5
+from bilm.hdf5 import dataset_shapes, writing_hdf5
 from bilm.layers import Softmax
 from bilm.model.words import count_embedded_tokens, load_network
 from bilm.model_files import read_options

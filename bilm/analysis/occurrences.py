@@ -70,6 +70,11 @@ class Neighbours(NamedTuple):
     other_words: list[tuple[float, int]]
 
 
+def unit(vectors: np.ndarray) -> np.ndarray:
+    """The rows (n, dim) at length 1; zeros stay."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+
+
 def is_word(token: str) -> bool:
     """Whether a token is a word and not a number, a mark or a name in code."""
     return token.isalpha() and (len(token) > 1 or not token.isascii())
@@ -418,7 +423,7 @@ class Occurrences:
         norms = np.linalg.norm(centred, axis=1, keepdims=True)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
         has_direction = norms > np.maximum(_SMALLEST_DIFFERENCE * lengths, 1e-12)
-        return np.where(has_direction, centred / np.maximum(norms, 1e-12), 0)
+        return np.where(has_direction, unit(centred), 0)
 
     def neighbours(self, query: int | Occurrences, n: int = 3, layer: Layer = "top") -> Neighbours:
         """The `n` nearest contexts of the same word and of other words, in other sentences.

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.occurrences import Sentence
+from bilm.analysis.occurrences import Sentence, unit
 from bilm.errors import InputError
 from bilm.extras import import_extra
 from bilm.files import PathLike, atomic_write, open_text, read_lines, require_file
@@ -86,7 +86,7 @@ class StaticVectors:
         model mostly have in common.
         """
         mean = self.vectors.mean(axis=0)
-        cosines = _unit(vectors - mean) @ _unit(self.vectors - mean).T  # (m, words)
+        cosines = unit(vectors - mean) @ unit(self.vectors - mean).T  # (m, words)
         order = np.argsort(-cosines, axis=1, kind="stable")[:, :n]
         return [
             [(float(row[k]), self.words[k]) for k in best]
@@ -175,12 +175,7 @@ class StaticVectors:
 
     @cached_property
     def _directions(self) -> np.ndarray:
-        return _unit(self.vectors)
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    """The rows at length 1."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        return unit(self.vectors)
 
 
 class _Reader:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bilm.analysis.occurrences import Layer, Occurrences
+from bilm.analysis.occurrences import Layer, Occurrences, unit
 from bilm.analysis.probing import WordVectors, static_table
 from bilm.errors import InputError
 
@@ -293,10 +293,10 @@ class _Training:
         names = list(self._uses)
         means = np.stack([train.vectors[uses, 0].mean(axis=0) for uses in self._uses.values()])
         centre = means.mean(axis=0)
-        table = _unit(means - centre)
+        table = unit(means - centre)
         similar = list(words)
         for row in np.flatnonzero(~self._seen):
-            similar[row] = names[int(np.argmax(table @ _unit(test.vectors[row, :1] - centre)[0]))]
+            similar[row] = names[int(np.argmax(table @ unit(test.vectors[row, :1] - centre)[0]))]
         return similar
 
     def _result(self, senses: list[str | None]) -> SenseResult:
@@ -329,13 +329,9 @@ def _nearest(
         # By falling frequency: the first of equals is the one to take.
         order = np.argsort(ranks, kind="stable")
         vectors, ranks = vectors[order], ranks[order]
-    cosines = _unit(asked) @ _unit(vectors).T
+    cosines = unit(asked) @ unit(vectors).T
     best = cosines.max(axis=1, keepdims=True)
     return ranks[np.argmax(cosines >= best - _EQUAL, axis=1)]
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 def _around(occurrences: Occurrences, use: int, window: int | None) -> list[str]:

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bilm.cli import flags, word_job
+from bilm.cli import flags, text_job, word_job
 from bilm.cli.info import human_text
 from bilm.cli.terminal import import_tensorflow
 from bilm.errors import InputError
@@ -100,18 +100,11 @@ def _measure(args: argparse.Namespace, source: ModelSource, usable: ModelSource)
     from bilm.analysis.occurrences import sample_sentences
     from bilm.analysis.report import make_report
     from bilm.description import describe_model, describe_training
-    from bilm.elmo import ELMo
     from bilm.model_files import open_model
 
     with open_model(source) as files:
         facts = describe_training(files) if files.is_checkpoint else describe_model(files)
-    elmo = ELMo.from_pretrained(
-        usable,
-        vocab_file=args.vocab_file,
-        embedding_weight_file=args.embedding_weight_file,
-        precision=args.precision,
-        warm_up=args.warm_up,
-    )
+    elmo = text_job.load_elmo(args, usable)
     with ProgressDisplay() as display:
         read = word_job.read_sentences(args.text, display)
         sentences = sample_sentences(read, args.sentences, seed=args.seed)

@@ -17,6 +17,7 @@ from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     from bilm.elmo import ELMo
+    from bilm.model_files import ModelSource
     from bilm.prediction import Predictor
 
 STANDARD = "-"
@@ -113,9 +114,9 @@ def add_elmo(parser: flags.Group) -> None:
     flags.add(parser, flags.WORDS | flags.WARM_UP)
 
 
-def load_elmo(args: argparse.Namespace) -> ELMo:
-    """The model of `add_elmo` and --precision."""
-    source = flags.model_source(args)
+def load_elmo(args: argparse.Namespace, source: ModelSource | None = None) -> ELMo:
+    """The model of `add_elmo` and --precision; `source` is where it is, in place of the flags."""
+    source = source or flags.model_source(args)
     import_tensorflow()
     from bilm.elmo import ELMo
 

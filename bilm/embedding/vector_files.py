@@ -30,8 +30,7 @@ from h5py import h5d, h5p, h5s, h5t
 from bilm.embedding.partial_file import DiskArray, EmbeddedSentence, PartialFile
 from bilm.errors import InputError
 from bilm.files import PathLike
-from bilm.hdf5 import open_hdf5, own_dataset, read_integers, require_floats
-from bilm.hdf5_writing import writing_hdf5
+from bilm.hdf5 import open_hdf5, own_dataset, read_integers, require_floats, writing_hdf5
 
 SENTENCE_INDEX = "sentence_to_index"
 _CHUNK_BYTES = 8 * 2**20

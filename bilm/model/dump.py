@@ -9,7 +9,7 @@ from bilm.embedding.corpus import CorpusEncoder, EncodedWords
 from bilm.embedding.vector_files import write_array
 from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write, read_lines
-from bilm.hdf5_writing import writing_hdf5
+from bilm.hdf5 import writing_hdf5
 from bilm.model.words import find_words
 from bilm.model_files import read_options
 
