@@ -224,20 +224,87 @@ def _kind(dataset: h5py.Dataset) -> str:
 @contextlib.contextmanager
 def writing_hdf5(path: PathLike) -> Iterator[h5py.File]:
     """A new HDF5 file for the writing that the block does, which is then compared with what is
-    read back: errors of the disk while the file is closed do not always arrive otherwise.
+    read back.
 
     Raises:
         OSError: the disk did not take it.
     """
     path = os.fspath(path)
-    with h5py.File(path, "w") as file:
-        yield file
-        file.flush()
-        written = _summary(file)
+    disk = _Disk(path)
+    try:
+        with h5py.File(disk, "w") as file:
+            file.disk = disk
+            yield file
+            require_written(file)
+            file.flush()
+            written = _summary(file)
+    finally:
+        disk.close()
     with h5py.File(path, "r") as file:
         is_whole = _summary(file) == written
     if not is_whole:
         raise OSError(f"{path}: cannot be written: what is read back is not what was written.")
+
+
+def require_written(file: h5py.File) -> None:
+    """Raise the error of the disk that a file of `writing_hdf5` has met, if there is one, and
+    needed nothing since: for whoever writes for hours."""
+    disk = getattr(file, "disk", None)
+    if disk is not None and disk.error is not None:
+        raise disk.error
+
+
+class _Disk:
+    """A new file that takes all that HDF5 writes, also when the disk does not.
+
+    HDF5 cannot give up a file: one that it cannot close ends the process, or is wrong without a
+    word. So it is told that all is well, and the first error is kept.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "w+b", buffering=0)  # noqa: SIM115
+        self.error: OSError | None = None
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def readinto(self, buffer: Any) -> int:
+        return self._file.readinto(buffer)
+
+    def read(self, size: int = -1) -> bytes:
+        return self._file.read(size)
+
+    def write(self, data: Any) -> int:
+        with self._kept_error(), memoryview(data) as left:
+            n_written = 0
+            while n_written < len(left):
+                n_written += self._file.write(left[n_written:])
+        return len(data)
+
+    def truncate(self, size: int) -> int:
+        with self._kept_error():
+            self._file.truncate(size)
+        return size
+
+    def flush(self) -> None:
+        """There is nothing to flush."""
+
+    def close(self) -> None:
+        """Close the file, and raise the error if there was one."""
+        with self._kept_error():
+            self._file.close()
+        if self.error is not None:
+            raise self.error
+
+    @contextlib.contextmanager
+    def _kept_error(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.error = self.error or error
 
 
 def _summary(file: h5py.File) -> int:

@@ -30,7 +30,14 @@ from h5py import h5d, h5p, h5s, h5t
 from bilm.embedding.partial_file import DiskArray, EmbeddedSentence, PartialFile
 from bilm.errors import InputError
 from bilm.files import PathLike
-from bilm.hdf5 import open_hdf5, own_dataset, read_integers, require_floats, writing_hdf5
+from bilm.hdf5 import (
+    open_hdf5,
+    own_dataset,
+    read_integers,
+    require_floats,
+    require_written,
+    writing_hdf5,
+)
 
 SENTENCE_INDEX = "sentence_to_index"
 _CHUNK_BYTES = 8 * 2**20
@@ -48,12 +55,14 @@ def write_array(file: h5py.File, name: str, array: np.ndarray) -> None:
 
     Raises:
         ValueError: there is a dataset of that name.
+        OSError: the disk did not take it, or something before it.
     """
     array = np.ascontiguousarray(array)
     space = h5s.create_simple(array.shape)
     kind = h5t.py_create(array.dtype)
     dataset = h5d.create(file.id, name.encode(), kind, space, _DATASETS, _NAMES)
     dataset.write(h5s.ALL, h5s.ALL, array)
+    require_written(file)
 
 
 def write_hdf5(

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bilm.errors import InputError
-from bilm.files import PathLike, require_name
+from bilm.files import PathLike, folder_made, require_name
 
 try:
     import fcntl
@@ -115,19 +115,15 @@ def folder_lock(folder: PathLike) -> Iterator[None]:
             folder can have this name.
         OSError: the folder cannot be written to.
     """
-    was_there = os.path.isdir(require_name(folder))
-    os.makedirs(folder, exist_ok=True)
-    path = Path(folder, LOCK_FILE)
-    descriptor = _lock(path)
-    try:
-        yield
-    finally:
-        if descriptor is not None:
-            path.unlink(missing_ok=True)  # before it is free: nobody else's can be removed
-            os.close(descriptor)
-        if not was_there:
-            with contextlib.suppress(OSError):
-                os.rmdir(folder)  # which is an error if it is not empty
+    with folder_made(require_name(folder)):
+        path = Path(folder, LOCK_FILE)
+        descriptor = _lock(path)
+        try:
+            yield
+        finally:
+            if descriptor is not None:
+                path.unlink(missing_ok=True)  # before it is free: nobody else's can be removed
+                os.close(descriptor)
 
 
 def _lock(path: Path) -> int | None:
