@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
-import gc
 import hashlib
 import io
 import os
@@ -113,7 +112,6 @@ def run_here(command: Callable[[], int], folder: Path, number: int, kind: str) -
                 code = error.code
             except BaseException as error:
                 said.write(f"Traceback: {error!r}")
-            gc.collect()
         count, failed = end()
     return Outcome(code, said.getvalue(), count, failed)
 

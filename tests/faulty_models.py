@@ -6,6 +6,7 @@ Models are loaded once, and what only computes is done once: it is files that ar
 from __future__ import annotations
 
 import functools
+import json
 import os
 import shutil
 import sys
@@ -18,7 +19,7 @@ import tensorflow as tf
 import bilm.training
 from bilm import ELMo, Predictor
 from bilm.cli import main
-from tests.command_line import train_model
+from tests.command_line import OPTIONS, make_text, train_arguments
 from tests.embedded_text import LINES, write_lines
 from tests.faulty_files import Case, explore, report
 from tests.small_models import write_small_model
@@ -27,8 +28,9 @@ MANY_LANGS = str(Path(__file__).parent / "fixtures" / "many_langs" / "words_lega
 LONG = " ".join(f"w{n % 7}" for n in range(40))
 
 
-def command(text: str, *more: str) -> functools.partial[int]:
-    return functools.partial(main, [*text.split(), *more])
+def command(words: str) -> functools.partial[int]:
+    verb, *arguments = words.split()
+    return functools.partial(main, arguments, verb)
 
 
 def embed(out: str, flags: str = "") -> Case:
@@ -78,9 +80,13 @@ MODELS = {
 
 def write_users(folder: Path) -> None:
     """A text, models, and results of earlier commands."""
-    text, _ = train_model(folder)
-    os.rename(folder / "model", folder / "run")
-    shutil.copytree(folder / "run", folder / "run" / "best")
+    text = make_text(folder)
+    options = OPTIONS | {"lstm": {"dim": 4, "projection_dim": 4, "n_layers": 1}}
+    del options["char_cnn"]
+    Path(text.options).write_text(json.dumps(options), encoding="utf-8")
+    assert main(train_arguments(text, str(folder / "run"))) == 0
+    shutil.copytree(folder / "run", folder / "best")
+    (folder / "best").rename(folder / "run" / "best")
     write_small_model(folder / "elmo", "as_published")
     write_lines([*LINES, LONG], folder / "text.txt")
     for name in ("served", "mine"):

@@ -16,7 +16,7 @@ WORDS = "the a cat dog bird sees hears finds small old Größe 猫 .".split()
 
 
 def command(*arguments: str) -> functools.partial[int]:
-    return functools.partial(main, list(arguments))
+    return functools.partial(main, list(arguments[1:]), arguments[0])
 
 
 SHARD = ("shard", "text.txt", "--n_shards", "3", "--heldout", "4", "--out_dir")

@@ -270,8 +270,9 @@ def tidy_folder(save_dir: PathLike, step: int, keep: int) -> None:
             if path.name.removesuffix(suffix) not in kept:
                 path.unlink()
     for place in (folder, folder / BEST_FOLDER):
-        for left in place.glob(f".*.{'[0-9a-f]' * 8}.tmp"):
-            left.unlink()
+        for pattern in (f"{_TEMPORARY}*", f".*.{'[0-9a-f]' * 8}.tmp"):
+            for left in place.glob(pattern):
+                left.unlink()
 
 
 def _write_state(folder: PathLike, names: Sequence[str]) -> None:

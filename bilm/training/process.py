@@ -122,8 +122,10 @@ def folder_lock(folder: PathLike) -> Iterator[None]:
             yield
         finally:
             if descriptor is not None:
-                path.unlink(missing_ok=True)  # before it is free: nobody else's can be removed
-                os.close(descriptor)
+                try:
+                    path.unlink(missing_ok=True)  # before it is free: nobody else's can go
+                finally:
+                    os.close(descriptor)
 
 
 def _lock(path: Path) -> int | None:
@@ -145,8 +147,10 @@ def _lock(path: Path) -> int | None:
             return None
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.stat(path), os.fstat(descriptor)):
-                os.ftruncate(descriptor, 0)
-                os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+                said = f"process {os.getpid()} on {socket.gethostname()}\n"
+                with contextlib.suppress(OSError):  # it holds all the same
+                    os.ftruncate(descriptor, 0)
+                    os.write(descriptor, said.encode())
                 return descriptor
         os.close(descriptor)  # its holder removed it between our opening and our locking
     return None
