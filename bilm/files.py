@@ -372,7 +372,7 @@ def folder_in_place(
     if not is_added:
         _require_replaceable(path, replaces)
     for left in _left(home, name, ".tmp"):
-        logger.warning("%s is of a run that was killed, unless one is under way: remove it", left)
+        logger.warning("%s/ is of a run that was killed, unless one is under way: remove it", left)
     temporary = os.path.join(home, f".{name}.{uuid.uuid4().hex[:8]}.tmp")
     with folder_made(home or os.curdir):
         os.mkdir(temporary)
@@ -392,8 +392,8 @@ def folder_in_place(
 
 @contextlib.contextmanager
 def folder_made(path: PathLike) -> Iterator[None]:
-    """Make a folder and those above it for the block; when it fails, those that are then empty go
-    again."""
+    """Make a folder and those above it for the block; those that were made and are empty at its
+    end, because it failed for instance, go again."""
     made, folder = [], os.path.abspath(path)
     while not os.path.isdir(folder):
         made.append(folder)
@@ -401,11 +401,10 @@ def folder_made(path: PathLike) -> Iterator[None]:
     try:
         os.makedirs(path, exist_ok=True)
         yield
-    except BaseException:
+    finally:
         for folder in made:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError):  # which is raised for one that is not empty
                 os.rmdir(folder)
-        raise
 
 
 def undo_killed(path: PathLike) -> None:
@@ -446,7 +445,10 @@ def _take_place(path: str, temporary: str) -> None:
     except BaseException:
         os.replace(old, path)
         raise
-    os.replace(old, temporary)
+    try:
+        os.replace(old, temporary)  # before its files go: under its own name it is whole
+    except OSError:
+        shutil.rmtree(old, ignore_errors=True)
 
 
 def _add_to(path: str, temporary: str) -> None:

@@ -22,6 +22,7 @@ import hashlib
 import io
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -124,11 +125,10 @@ def run_forked(command: Callable[[], int], folder: Path, number: int, kind: str)
         if child == 0:
             outcome = run_here(command, folder, number, kind)
             result.write_text("\n".join(map(str, [*outcome[::2], outcome.failed, outcome.said])))
-            os._exit(0)
-        _, status = os.waitpid(child, 0)
-        if os.WIFSIGNALED(status):
-            name = f"signal {os.WTERMSIG(status)}"
-            return Outcome(None, "" if kind == "kill" else f"Traceback: {name}", number + 1, name)
+            os.kill(os.getpid(), signal.SIGKILL)  # nothing of the tests' own is to end here
+        os.waitpid(child, 0)
+        if not result.exists():
+            return Outcome(None, "", number + 1, "killed")
         code, count, failed, said = result.read_text().split("\n", 3)
         return Outcome(int(code) if code.isdigit() else None, said, int(count), failed)
 
@@ -235,16 +235,17 @@ def _after_fault(
                 yield f"{path} is a half result"
         elif path.split("/")[0] in case.keeps:
             continue
-        elif not is_killed and outcome.failed not in REMOVALS:
-            yield f"{path} is left"
+        elif not is_killed:
+            if outcome.failed not in REMOVALS:
+                yield f"{path} is left"
         elif not any(part.startswith(".") for part in path.split("/")):
             yield f"{path} is left, and not hidden"
     new = {path for path in expected if found.get(path) == expected[path] != before.get(path)}
     is_half = new and not all(found.get(path) == content for path, content in expected.items())
     folders = all(path.endswith("/") for path in new)
-    if is_half and not folders and (case.first is None or case.first in found):
-        if not (case.adds and is_killed):
-            yield f"of the results only {sorted(new)} are there"
+    may_be_half = case.first is not None and case.first not in found
+    if is_half and not folders and not may_be_half and not (case.adds and is_killed):
+        yield f"of the results only {sorted(new)} are there"
 
 
 def _after_again(case: Case, again: Outcome, expected: Tree, work: Path) -> Iterator[str]:
