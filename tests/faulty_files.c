@@ -27,12 +27,14 @@ static char root[PATH_MAX];
 static int armed, kind, halted, is_full;
 static long fail_at, counted;
 static char failed[64];
+static char trace[1 << 16]; /* the first letter of each operation */
 static unsigned char of_root[DESCRIPTORS];
 
 void faulty_arm(const char *folder, long number, int how) {
     snprintf(root, sizeof root, "%s", folder);
     memset(of_root, 0, sizeof of_root);
     fail_at = number, kind = how, counted = 0, halted = is_full = 0, failed[0] = 0;
+    memset(trace, 0, sizeof trace);
     armed = 1;
 }
 
@@ -43,13 +45,17 @@ long faulty_disarm(void) {
 
 const char *faulty_failed(void) { return failed; }
 
+const char *faulty_trace(void) { return trace; }
+
 /* Whether an operation goes on; `takes_room` if it needs some on the disk. */
 static int verdict(const char *what, int takes_room) {
     if (halted) {
         errno = EIO;
         return FAIL;
     }
-    if (__atomic_fetch_add(&counted, 1, __ATOMIC_SEQ_CST) == fail_at) {
+    long number = __atomic_fetch_add(&counted, 1, __ATOMIC_SEQ_CST);
+    if (number < (long)sizeof trace - 1) trace[number] = what[0];
+    if (number == fail_at) {
         int is_write = strcmp(what, "write") == 0;
         snprintf(failed, sizeof failed, "%s", what);
         if (kind == ERROR) {

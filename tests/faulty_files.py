@@ -36,6 +36,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 KINDS = ("kill", "halt", "torn", "error", "full")
 REMOVALS = ("unlink", "rmdir")
+# First letters of operations at which a way to fail is no other than a kill, or none.
+_ALIKE = {"torn": "ofcrumlas", "full": "fcru"}
 
 
 # In the tests
@@ -71,30 +73,28 @@ class Outcome(NamedTuple):
     Attributes:
         code: its exit code; None if it was killed.
         said: standard output and error.
-        count: operations, as far as it went.
+        operations: a letter for each, as far as it went: the first of its name.
         failed: the name of the one that failed; "" if the command ended before.
     """
 
     code: int | None
     said: str
-    count: int
+    operations: str
     failed: str
 
 
 @contextlib.contextmanager
-def faults(folder: Path, number: int, kind: str) -> Iterator[Callable[[], tuple[int, str]]]:
+def faults(folder: Path, number: int, kind: str) -> Iterator[Callable[[], tuple[str, str]]]:
     """Let operation `number`, from 0, below `folder` fail within the block; gives a function that
-    says how many there were, and which one failed."""
+    ends that, and says which operations there were and which one failed."""
     library = ctypes.CDLL(None)
     library.faulty_failed.restype = ctypes.c_char_p
-    library.faulty_disarm.restype = ctypes.c_long
+    library.faulty_trace.restype = ctypes.c_char_p
     library.faulty_arm(os.fsencode(folder), ctypes.c_long(number), KINDS.index(kind))
-    count = None
 
-    def end() -> tuple[int, str]:
-        nonlocal count
-        count = library.faulty_disarm() if count is None else count
-        return count, library.faulty_failed().decode()
+    def end() -> tuple[str, str]:
+        library.faulty_disarm()
+        return library.faulty_trace().decode(), library.faulty_failed().decode()
 
     try:
         yield end
@@ -113,8 +113,8 @@ def run_here(command: Callable[[], int], folder: Path, number: int, kind: str) -
                 code = error.code
             except BaseException as error:
                 said.write(f"Traceback: {error!r}")
-        count, failed = end()
-    return Outcome(code, said.getvalue(), count, failed)
+        operations, failed = end()
+    return Outcome(code, said.getvalue(), operations, failed)
 
 
 def run_forked(command: Callable[[], int], folder: Path, number: int, kind: str) -> Outcome:
@@ -128,9 +128,9 @@ def run_forked(command: Callable[[], int], folder: Path, number: int, kind: str)
             os.kill(os.getpid(), signal.SIGKILL)  # nothing of the tests' own is to end here
         os.waitpid(child, 0)
         if not result.exists():
-            return Outcome(None, "", number + 1, "killed")
-        code, count, failed, said = result.read_text().split("\n", 3)
-        return Outcome(int(code) if code.isdigit() else None, said, int(count), failed)
+            return Outcome(None, "", "", "killed")
+        code, operations, failed, said = result.read_text().split("\n", 3)
+        return Outcome(int(code) if code.isdigit() else None, said, operations, failed)
 
 
 Tree = dict[str, bytes]
@@ -161,7 +161,6 @@ class Case:
         adds: results may be there in part when the command was killed.
         runs: `run_here` or `run_forked`.
         normal: makes contents equal that may differ, by their names.
-        again: the command after the one that failed; None is the same.
     """
 
     command: Callable[[], int]
@@ -171,37 +170,44 @@ class Case:
     adds: bool = False
     runs: Callable[..., Outcome] = run_here
     normal: Callable[[str, bytes], bytes] | None = None
-    again: Callable[[], int] | None = None
     problems: list[str] = field(default_factory=list)
 
 
 def explore(
-    case: Case, name: str, users: Path, work: Path, kinds: Sequence[str], every: int = 1
+    case: Case,
+    name: str,
+    users: Path,
+    work: Path,
+    kinds: Sequence[str],
+    every: int = 1,
+    every_write: int = 1,
 ) -> int:
     """Run a case with each `every`th operation failing, in each way; how many operations it has.
 
     Args:
         users: the folder that is there before.
         work: where to work; what is there is removed.
+        every_write: of operations that write each so many-th only.
     """
     begin(users, work)
     whole = case.runs(case.command, work, -1, "error")
     assert whole.code == 0 and "Traceback" not in whole.said, (name, whole)
     before, expected = tree_of(users, case.normal), tree_of(work, case.normal)
     for kind in kinds:
-        number = 0
-        while True:
+        for number, letter in enumerate(whole.operations):
+            # Where nothing is written or made, a torn write is a kill, and a disk is not full.
+            if number % (every_write if letter == "w" else every) or letter in _ALIKE.get(kind, ""):
+                continue
             begin(users, work)
             outcome = case.runs(case.command, work, number, kind)
-            if not outcome.failed:
-                break
             where = f"{name}, {kind} at operation {number} ({outcome.failed})"
+            if not outcome.failed:
+                case.problems.append(f"{where}: the command has ended before")
             wrong = [*_after_fault(case, kind, outcome, before, expected, work)]
-            again = case.runs(case.again or case.command, work, -1, "error")
+            again = case.runs(case.command, work, -1, "error")
             wrong += _after_again(case, again, expected, work)
             case.problems += [f"{where}: {problem}" for problem in wrong]
-            number += every
-    return whole.count
+    return len(whole.operations)
 
 
 def begin(users: Path, work: Path) -> None:

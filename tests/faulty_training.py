@@ -118,7 +118,7 @@ class Runs:
         begin(self.users, self.work)
         whole = run_here(command, self.work, -1, "error")
         assert whole.code == 0, whole
-        self.count, self.expected = whole.count, result_of(self.work / "run")
+        self.operations, self.expected = whole.operations, result_of(self.work / "run")
 
     def check_end(self, where: str) -> None:
         """The same command again, and what it leaves."""
@@ -131,17 +131,17 @@ class Runs:
 
     def each_operation(self, kind: str, every: int) -> None:
         """One operation fails, then the same command ends the run."""
-        number = 0
-        while True:
+        for number in range(0, len(self.operations), every):
             begin(self.users, self.work)
             outcome = run_here(command, self.work, number, kind)
-            if not outcome.failed:
-                return
             where = f"train, {kind} at operation {number} ({outcome.failed})"
-            if "Traceback" in outcome.said or (outcome.code not in (0, 1) and kind != "halt"):
+            if not outcome.failed:
+                self.problems.append(f"{where}: the command has ended before")
+            if kind in ("error", "full") and (
+                "Traceback" in outcome.said or outcome.code not in (0, 1)
+            ):
                 self.problems.append(f"{where}: exit {outcome.code}: {outcome.said[-1500:]}")
             self.check_end(where)
-            number += every
 
     def one_after_the_other(self, kind: str) -> int:
         """The n-th run ends at its n-th operation, until one comes to its end."""
@@ -157,7 +157,7 @@ def run(*plan: str) -> int:
     """Each of `plan` is KIND:EVERY, or KIND:row."""
     with tempfile.TemporaryDirectory() as place:
         runs = Runs(Path(os.path.realpath(place)))
-        print(f"train: {runs.count} operations")
+        print(f"train: {len(runs.operations)} operations")
         for part in plan:
             kind, every = part.split(":")
             if every == "row":

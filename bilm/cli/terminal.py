@@ -55,7 +55,8 @@ def standard_streams() -> Iterator[None]:
             os.open(os.devnull, os.O_RDWR)  # which gets the lowest number that is free
     before = sys.stdin, sys.stdout, sys.stderr
     sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
-    sys.stdout = out = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    out: Any = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stdout = out
     sys.stderr = _Unfailing(sys.stderr or open(2, "w", closefd=False))  # noqa: SIM115
     form = {}
     if isinstance(out, io.TextIOWrapper):
