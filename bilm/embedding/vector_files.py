@@ -89,6 +89,7 @@ def write_hdf5(
             dataset = file.create_dataset(key, vectors.shape, vectors.dtype)
             for start, stop, part in vectors.parts():
                 dataset[..., start:stop, :] = part
+                require_written(file)
         if index is not None:
             file.create_dataset(SENTENCE_INDEX, (1,), h5py.string_dtype())[0] = json.dumps(index)
 
@@ -168,6 +169,7 @@ def write_packed_hdf5(path: PathLike, partial: PartialFile, *, with_text: bool =
         start = 0
         for rows in _packed_rows(partial):
             dataset[start : start + len(rows)] = rows
+            require_written(file)
             start += len(rows)
 
 
