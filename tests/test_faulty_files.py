@@ -13,7 +13,6 @@ JOBS = {
     "texts": ("tests.faulty_texts", 1),
     "vectors": ("tests.faulty_models", "vectors", 1),
     "models": ("tests.faulty_models", "models", 1),
-    "training": ("tests.faulty_training", "halt:1", "halt:row", "torn:9", "error:4", "full:9"),
 }
 
 
