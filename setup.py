@@ -13,6 +13,8 @@ from setuptools import find_packages, setup
 ROOT = Path(__file__).parent
 # What the verbs that look at vectors need: grouping, static vectors, pictures.
 LOOK = ["scikit-learn>=1.5", "gensim>=4.4,<5", "altair>=5.5,<7", "vl-convert-python>=1.7"]
+# What `bilm embed` needs for Parquet, and whatever works on tables.
+PARQUET = ["pyarrow>=18"]
 
 
 def package_version() -> str:
@@ -54,11 +56,16 @@ setup(
         "chinese": ["jieba>=0.42"],
         "english": ["spacy>=3.8,<4"],
         "look": LOOK,
+        "parquet": PARQUET,
         "plot": ["matplotlib>=3.8"],
         "tensorboard": ["tensorboard>=2.18"],
         # ruff's formatter changes with its minor versions, so the check needs one of them.
         "test": [
             *LOOK,
+            *PARQUET,
+            # Readers of Parquet besides pyarrow.
+            "duckdb>=1.3",
+            "polars>=1.30",
             "matplotlib>=3.8",
             "pytest>=8",
             "pytest-xdist>=3.5",

@@ -26,7 +26,7 @@ LINES = (
     ("embedding",),
     ("conversion", "model", "training"),
     ("description", "elmo", "prediction", "serving"),
-    ("analysis",),
+    ("analysis", "tables"),
     ("demo",),
     ("cli",),
     ("__main__",),
