@@ -13,6 +13,7 @@ _PACKAGES = {
     "gensim": ("gensim", "look"),
     "matplotlib": ("matplotlib", "plot"),
     "pyarrow": ("pyarrow", "parquet"),
+    "ray": ("'ray[data]>=2.60,<2.64'", "ray"),
     "sklearn": ("scikit-learn", "look"),
     "threadpoolctl": ("scikit-learn", "look"),
     "vl_convert": ("vl-convert-python", "look"),

@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bilm.data.text_files import Part, PartReader, Piece, TextRange, find_parts, find_pieces
+from bilm.data.text_files import Part, PartReader, Piece, TextRange, find_parts
 from bilm.embedding.parts import (
     PartJob,
     PartReport,
@@ -41,7 +41,7 @@ from bilm.files import PathLike, ShowStage, Stage, find_all_files, quiet, size_o
 if TYPE_CHECKING:
     from bilm.tables import TableEmbedder
 
-__all__ = ["Embedded", "embed", "find_line"]
+__all__ = ["Embedded", "embed", "find_line", "map_in_order"]
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +111,7 @@ def embed(
     import_extra("ray.data", _NEEDED_BY)
     require_free(out, resume=resume, force=force)
     files = find_all_files(texts)
+    _ = embedder.shape  # a model that is not there is found at once
     if resume and is_complete(out):
         shutil.rmtree(f"{os.fspath(out)}.partial", ignore_errors=True)
         return Embedded(0, 0, 0)
@@ -122,7 +123,7 @@ def embed(
         map_function: Any = map
         if size_of(files) > _ALONE_BYTES:
             stack.enter_context(cluster.connected())
-            map_function = _map_in_order
+            map_function = map_in_order
         parts = find_parts(files, part_bytes, map_function=map_function, show=show)
         settings = {**embedder.settings(), "parts": len(parts), "files": _described(parts)}
         folder = stack.enter_context(PartsFolder(out, settings, resume=resume, force=force))
@@ -135,6 +136,7 @@ def embed(
             _compute_all(parts, folder, job, cluster, show)
         folder.finish()
     return Embedded(sum(part.n_lines for part in parts), len(parts), n_left)
+
 
 def _described(parts: Sequence[Part]) -> dict[str, str]:
     """Of each file its number of lines and a checksum of its text."""
@@ -223,7 +225,7 @@ def _n_processors() -> int:
     return os.cpu_count() or 1
 
 
-def _map_in_order(
+def map_in_order(
     function: Callable[[TextRange], list[Piece]], items: Sequence[TextRange]
 ) -> Iterator[list[Piece]]:
     """`map` with tasks of Ray, some ahead of what is taken."""
@@ -291,10 +293,8 @@ def _reports(parts: Sequence[Part], job: PartJob, cluster: _Cluster) -> Iterator
                 size=min(cluster.workers, len(parts)), max_tasks_in_flight_per_actor=1
             ),
             num_cpus=cluster.cpus,
-            # How often is counted by `PartJob`: machines may go as often as they like.
-            max_restarts=-1,
-            max_task_retries=-1,
         )
+        # Ray starts actors that ended again, and their tasks, without end; `PartJob` counts.
         for batch in results.iter_batches(batch_size=None, prefetch_batches=0):
             yield from (pickle.loads(report) for report in batch["report"])
 

@@ -27,7 +27,7 @@ LINES = (
     ("conversion", "model", "training"),
     ("description", "elmo", "prediction", "serving"),
     ("analysis", "tables"),
-    ("demo",),
+    ("demo", "ray"),
     ("cli",),
     ("__main__",),
 )

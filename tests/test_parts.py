@@ -26,6 +26,8 @@ class Killed(BaseException):
 class Lengths:
     """Gives the number of characters for a vector; fails at texts that it is told of."""
 
+    dtype, shape = "float32", (1,)
+
     def __init__(self, fails=None):
         self.fails = fails or {}
         self.texts = []
@@ -128,7 +130,9 @@ def test_rows_say_file_and_line(tmp_path, files):
     with open_folder(tmp_path) as folder:
         write_parts(job_of(folder, Lengths()), parts)
         folder.finish()
-    places = [(path, n) for path, count in zip(files, (200, 100), strict=True) for n in range(count)]
+    places = [
+        (path, n) for path, count in zip(files, (200, 100), strict=True) for n in range(count)
+    ]
     assert [find_line(tmp_path / "out", number) for number in range(300)] == places
     for number in (-1, 300):
         with pytest.raises(InputError, match=rf"has no row of the id {number}\."):
@@ -370,17 +374,20 @@ def test_row_groups(tmp_path, one_part):
     folder, part = one_part
 
     class Wide(Lengths):
+        shape = (40_000,)
+
         def schema(self, table):
             return table.append(pa.field("vectors", pa.list_(pa.float32(), 40_000)))
 
         def _vectors(self, batch):
             values = pa.array(np.zeros(batch.num_rows * 40_000, np.float32))
             vectors = pa.FixedSizeListArray.from_arrays(values, 40_000)
-            return pa.RecordBatch.from_arrays([*batch.columns, vectors], schema=self.schema(batch.schema))
+            columns, schema = [*batch.columns, vectors], self.schema(batch.schema)
+            return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     job = job_of(folder, Wide())
     job = job._replace(batch_rows=50)
-    (report,) = write_parts(job, [part])
+    assert write_parts(job, [part])[0].error is None
     metadata = pq.read_metadata(job.path(0))
     # 8 MB a batch, and groups of 32 MiB or more
     assert [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)] == [250, 50]

@@ -13,6 +13,11 @@ The key of a sentence is its line number, counted from 0; an empty line is a sen
 In Parquet, which needs the extra `parquet`, the number is in the column id.
 Until OUT is complete, the vectors are in a folder OUT.partial, which needs as much space again;
 after a crash the same command with --resume continues from it.
+
+On Ray, which needs the extra `ray`, many processes or machines share the files of a corpus; OUT is
+a folder of Parquet files:
+
+  bilm embed 'text/*.txt' vectors --model elmo --pooling mean --engine ray --workers 2
 """
 
 from __future__ import annotations
@@ -25,7 +30,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bilm.cli import flags, text_job
+from bilm.cli import flags, ray_job, text_job
 from bilm.cli.terminal import note
 from bilm.cli.text_job import STANDARD, TextInput, progress_display
 from bilm.errors import InputError
@@ -88,10 +93,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shard = "embed every Nth line only, beginning with line I (1 to N), so that N jobs share a text"
     flags.add(group, {"--shard I/N": shard}, type=_shard, default=(1, 1))
     flags.add(group, _RESUME | flags.PRECISION)
+    ray_job.add_flags(parser)
     parser.set_defaults(dtype="float32", precision="float32")
 
 
 def run(args: argparse.Namespace) -> int:
+    ray_job.require_fitting_flags(args)
+    if args.engine is not None:
+        return ray_job.run(args, _chosen_layers(args))
     args.format = args.format or _kind_of(args.output)
     _require_fitting_flags(args)
     if args.output != STANDARD:
@@ -183,14 +192,18 @@ def _require_free_output(args: argparse.Namespace) -> None:
         )
 
 
-def _layers(args: argparse.Namespace, model: ELMo) -> str | int:
+def _chosen_layers(args: argparse.Namespace) -> str | int:
     if args.layer is None:
         return "all" if args.all else "top" if args.top else "average"
-    if args.layer >= model.n_layers:
+    return int(args.layer)
+
+
+def _layers(args: argparse.Namespace, model: ELMo) -> str | int:
+    if args.layer is not None and args.layer >= model.n_layers:
         raise InputError(
             f"--layer: the model's layers are 0 to {model.n_layers - 1}, not {args.layer}."
         )
-    return int(args.layer)
+    return _chosen_layers(args)
 
 
 def _check(

@@ -142,6 +142,14 @@ def file_schema(facts: Mapping[str, Any], *, with_text: bool = True) -> pa.Schem
     return arrow.schema(fields, metadata=settings_metadata(facts))
 
 
+def parquet_writer(file: IO[bytes] | str, schema: pa.Schema) -> Any:
+    """A `pyarrow.parquet.ParquetWriter` for vectors: zstd, without dictionaries."""
+    # Numbers of vectors are hardly ever alike, and nobody looks for the largest of them.
+    return import_pyarrow("pyarrow.parquet").ParquetWriter(
+        file, schema, compression="zstd", use_dictionary=False, write_statistics=["id"]
+    )
+
+
 def write_parquet(
     file: IO[bytes],
     sentences: Iterable[EmbeddedSentence],
@@ -158,13 +166,9 @@ def write_parquet(
         facts, with_text: as for `file_schema`.
         group_bytes: of the vectors and texts of a row group; more only for a single sentence.
     """
-    arrow, parquet = import_pyarrow(), import_pyarrow("pyarrow.parquet")
+    arrow = import_pyarrow()
     schema = file_schema(facts, with_text=with_text)
-    # Numbers of vectors are hardly ever alike, and nobody looks for the largest of them.
-    writer = parquet.ParquetWriter(
-        file, schema, compression="zstd", use_dictionary=False, write_statistics=["id"]
-    )
-    with writer:
+    with parquet_writer(file, schema) as writer:
         for group in _groups(sentences, group_bytes):
             columns = [arrow.array([sentence.line for sentence in group], arrow.int64())]
             if with_text:

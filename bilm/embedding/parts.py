@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import numpy as np
 
 from bilm.data.text_files import Part, PartReader
-from bilm.embedding.arrow import import_pyarrow
+from bilm.embedding.arrow import import_pyarrow, parquet_writer, require_row
 from bilm.errors import InputError
 from bilm.files import PathLike, atomic_write, read_json_object, require_name, write_json
 
@@ -41,7 +41,7 @@ except ImportError:  # not on Windows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-LINES = b"bilm.lines"
+LINES = "bilm.lines"
 """The key, in the metadata of a file's schema, of the lines that it holds."""
 
 # Rows that are tried again together after an error.
@@ -52,7 +52,13 @@ _FIRST = "part-000000.parquet"
 
 
 class Embedder(Protocol):
-    """What `bilm.tables.TableEmbedder` does."""
+    """What `bilm.tables.TableEmbedder` is and does."""
+
+    dtype: str
+
+    @property
+    def shape(self) -> Sequence[int | None]:
+        """The shape of a sentence's vectors."""
 
     def __call__(self, table: pa.Table) -> pa.Table:
         """The table with vectors."""
@@ -95,7 +101,9 @@ class PartJob(NamedTuple):
 
     def schema(self, part: Part) -> pa.Schema:
         """The columns of a part's file, with all metadata. Loads the model."""
-        described = {key.encode(): value.encode() for key, value in self.embedder.metadata().items()}
+        described = {
+            key.encode(): value.encode() for key, value in self.embedder.metadata().items()
+        }
         described[LINES] = _lines_of(part).encode()
         return self.embedder.schema(_text_schema()).with_metadata(described)
 
@@ -126,6 +134,9 @@ class PartJob(NamedTuple):
             )
         schema = self.schema(part)
         texts = [line.strip() for line in reader.lines(part)]
+        n_tokens = [len(text.split()) for text in texts]
+        for row, n in enumerate(n_tokens):
+            require_row(n, self.embedder.shape, self.embedder.dtype, _name_of(part, row))
         ids = np.arange(part.first_id, part.first_id + len(texts))
         table = import_pyarrow().table([ids, texts], schema=_text_schema())
         ways = [self._together, self._in_groups]
@@ -141,7 +152,7 @@ class PartJob(NamedTuple):
             except Exception:
                 if compute == ways[-1]:
                     raise
-        return sum(len(text.split()) for text in texts)
+        return sum(n_tokens)
 
     def _together(self, table: pa.Table, part: Part, attempt: _Attempt) -> Iterator[pa.RecordBatch]:
         """The fast way. Which sentence fails is not known, as the model reads ahead."""
@@ -174,11 +185,11 @@ class PartJob(NamedTuple):
 
     def _alone(self, table: pa.Table, part: Part, row: int, attempt: _Attempt) -> pa.Table:
         place = _Place(row, 1)
-        name, line = part.place(row)
+        name = _name_of(part, row)
         n_ended = attempt.n_ended if attempt.ended_at == place else 0
         if n_ended >= self.tries:
             raise _SentenceError(
-                f"{name}, line {line + 1}: the process that computed this sentence ended "
+                f"{name}: the process that computed this sentence ended "
                 f"{n_ended} times; it may have no memory for it."
             )
         attempt.begin(place)
@@ -187,11 +198,11 @@ class PartJob(NamedTuple):
             try:
                 return self.embedder(table)
             except InputError as error:
-                raise _SentenceError(f"{name}, line {line + 1}: {error}") from error
+                raise _SentenceError(f"{name}: {error}") from error
             except Exception as error:
                 reason = error
         raise _SentenceError(
-            f"{name}, line {line + 1}: failed {self.tries} times: {type(reason).__name__}: {reason}"
+            f"{name}: failed {self.tries} times: {type(reason).__name__}: {reason}"
         ) from reason
 
 
@@ -236,6 +247,12 @@ class _Attempt:
     def remove(self) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.remove(self._path)
+
+
+def _name_of(part: Part, row: int) -> str:
+    """For messages, in which lines count from 1."""
+    path, line = part.place(row)
+    return f"{path}, line {line + 1}"
 
 
 def _text_schema() -> pa.Schema:
@@ -341,22 +358,19 @@ class PartsFolder:
 
     def _require_same(self, left: dict[str, Any], settings: dict[str, Any]) -> None:
         settings = json.loads(json.dumps(settings))
-        names = sorted(set(left) | set(settings))
-        differing = [name for name in names if left.get(name) != settings.get(name)]
+        names = sorted({*left, *settings} - {"files"})
         listed = [
             f"{name} {left.get(name)}, not {settings.get(name)}"
-            for name in differing
-            if name != "files"
+            for name in names
+            if left.get(name) != settings.get(name)
         ]
-        if "files" in differing:
-            files = [left.get("files", {}), settings.get("files", {})]
-            paths = sorted(
-                path for path in {**files[0], **files[1]} if files[0].get(path) != files[1].get(path)
-            )
+        then, now = left["files"], settings["files"]
+        files = sorted(path for path in {**then, **now} if then.get(path) != now.get(path))
+        if files:
             kinds = {(True, False): "is not read now", (False, True): "was not read then"}
-            kind = kinds.get((paths[0] in files[0], paths[0] in files[1]), "has changed since")
-            more = f" ({len(paths)} files differ)" if len(paths) > 1 else ""
-            listed.append(f"{paths[0]} {kind}{more}")
+            kind = kinds.get((files[0] in then, files[0] in now), "has changed since")
+            more = f" ({len(files)} files differ)" if len(files) > 1 else ""
+            listed.append(f"{files[0]} {kind}{more}")
         if listed:
             raise InputError(f"{self.folder}: holds vectors of another job: {'; '.join(listed)}.")
 
@@ -487,6 +501,6 @@ def find_line(folder: PathLike, row_id: int) -> tuple[str, int]:
 
 def _lines_in(path: str) -> list[tuple[str, int, int, int]]:
     metadata = import_pyarrow("pyarrow.parquet").read_schema(path).metadata or {}
-    if LINES not in metadata:
-        raise InputError(f"{path}: has no {LINES.decode()} in its metadata.")
-    return [tuple(entry) for entry in json.loads(metadata[LINES])]
+    if LINES.encode() not in metadata:
+        raise InputError(f"{path}: has no {LINES} in its metadata.")
+    return [tuple(entry) for entry in json.loads(metadata[LINES.encode()])]
