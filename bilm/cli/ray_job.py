@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
 import warnings
 
 from bilm.cli import flags
-from bilm.cli.terminal import import_tensorflow, note
+from bilm.cli.terminal import import_tensorflow, note, python_only_on_stderr
 from bilm.cli.text_job import STANDARD
+from bilm.extras import import_extra
 from bilm.progress import ProgressDisplay
 
 _ENGINE = {
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace, layers: str | int) -> int:
         threads=args.cpus,
     )
     try:
-        with ProgressDisplay() as display:
+        with python_only_on_stderr(), ProgressDisplay() as display:
             done = embed(
                 args.input,
                 args.output,
@@ -104,9 +104,8 @@ def run(args: argparse.Namespace, layers: str | int) -> int:
 
 
 def _silence_ray() -> None:
-    """Keep what Ray says of itself off the terminal: its processes write it to files as well."""
-    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
-    warnings.filterwarnings("ignore", module="ray")
+    """Keep what Ray says of itself off the terminal; its log files have it."""
+    import_extra("ray.data", "--engine ray")  # sets the levels of its loggers
     for name in ("ray", "ray.data"):
         logging.getLogger(name).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", module="ray")
