@@ -228,18 +228,24 @@ def _n_processors() -> int:
 def map_in_order(
     function: Callable[[TextRange], list[Piece]], items: Sequence[TextRange]
 ) -> Iterator[list[Piece]]:
-    """`map` with tasks of Ray, some ahead of what is taken."""
+    """`map` with tasks of Ray, some ahead of what is taken; they may run in other folders."""
     ray = _ray()
     task = ray.remote(function)
     ahead = 2 * int(ray.cluster_resources().get("CPU", 1))
-    waiting: deque[Any] = deque()
+    waiting: deque[tuple[str, Any]] = deque()
+
+    def first() -> list[Piece]:
+        path, reference = waiting.popleft()
+        return [piece._replace(path=path) for piece in ray.get(reference)]
+
     try:
         for item in items:
-            waiting.append(task.remote(item))
+            absolute = item._replace(path=os.path.abspath(item.path))
+            waiting.append((item.path, task.remote(absolute)))
             if len(waiting) > ahead:
-                yield ray.get(waiting.popleft())
+                yield first()
         while waiting:
-            yield ray.get(waiting.popleft())
+            yield first()
     except ray.exceptions.RayTaskError as error:
         raise (error.cause if isinstance(error.cause, InputError | OSError) else error) from None
 
@@ -286,7 +292,7 @@ def _reports(parts: Sequence[Part], job: PartJob, cluster: _Cluster) -> Iterator
         items = [{"part": pickle.dumps(part)} for part in parts]
         results = data.from_items(items, override_num_blocks=len(items)).map_batches(
             _PartWriter,
-            fn_constructor_args=(job,),
+            fn_constructor_args=(job, os.getcwd()),
             # A task of Ray is a part, and no actor has a second one waiting.
             batch_size=1,
             compute=data.ActorPoolStrategy(
@@ -302,9 +308,9 @@ def _reports(parts: Sequence[Part], job: PartJob, cluster: _Cluster) -> Iterator
 class _PartWriter:
     """An actor's function for `map_batches`: places of parts in, reports out."""
 
-    def __init__(self, job: PartJob) -> None:
+    def __init__(self, job: PartJob, folder: str) -> None:
         self._job = job
-        self._reader = PartReader()
+        self._reader = PartReader(folder)
 
     def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
         parts = [pickle.loads(part) for part in batch["part"]]

@@ -29,9 +29,7 @@ def test_ray_that_is_not_installed(place, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setitem(sys.modules, "ray.data", None)
     error = input_error(["embed", "text.txt", "out", "--model", "elmo", *ENGINE], capsys)
-    assert (
-        "--engine ray needs the package 'ray[data]>=2.60,<2.64': `pip install 'r" in error
-    )
+    assert "--engine ray needs the package 'ray[data]>=2.60,<2.64': `pip install 'r" in error
     assert "bilm-keras[ray]" in error
 
 
@@ -149,16 +147,20 @@ def check(out, files, model, layers="average", pooling=None):
     return names
 
 
+def add_machine(cluster, **settings):
+    cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20, **settings)
+
+
 @pytest.fixture(scope="module")
 def cluster():
     """Three machines of one CPU each, all of them this one."""
     utils = pytest.importorskip("ray.cluster_utils", reason="the extra `ray` is not installed")
     patch = pytest.MonkeyPatch()
     patch.setenv("PYTHONPATH", str(ROOT))
-    small = {"num_cpus": 1, "object_store_memory": 80 * 2**20, "include_dashboard": False}
-    cluster = utils.Cluster(initialize_head=True, head_node_args=small)
+    cluster = utils.Cluster()
+    add_machine(cluster, include_dashboard=False)
     for _ in range(2):
-        cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20)
+        add_machine(cluster)
     cluster.wait_for_nodes()
     yield cluster
     cluster.shutdown()
@@ -193,7 +195,8 @@ def test_a_local_instance(ray, place, tmp_path):
     files = write_corpus(tmp_path / "text")
     command = ["embed", "text/*", "out", "--model", "elmo", "--pooling", "mean", *ENGINE,
                "--part_mb", "0.003"]  # fmt: skip
-    process = start_bilm(command, {"RAY_ADDRESS": ""})
+    quiet = {"RAY_ADDRESS": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    process = start_bilm(command, quiet)
     printed, said = process.communicate(timeout=300)
     assert (process.returncode, printed) == (0, "out\n"), said
     assert len(check("out", files, place.model, pooling="mean")) > 5
@@ -202,7 +205,7 @@ def test_a_local_instance(ray, place, tmp_path):
     size = os.path.getsize
     assert lines[-1].startswith(f"embedding {round(sum(map(size, files)) / 1000)}") or lines
     # Whoever resumes a job that is over is told so, and Ray is not started.
-    process = start_bilm([*command, "--resume"], {"RAY_ADDRESS": ""})
+    process = start_bilm([*command, "--resume"], quiet)
     printed, said = process.communicate(timeout=300)
     assert (process.returncode, printed) == (0, "")
     assert "out is complete already; nothing to do." in said
@@ -212,9 +215,8 @@ def test_a_local_instance(ray, place, tmp_path):
 def test_actors_and_a_machine_that_end(cluster, place, tmp_path):
     """Actors are killed, one at a time, and a raylet is removed with all that it has."""
     files = write_corpus(tmp_path / "text")
-    command = ["embed", "text/*", "out", "--model", "elmo", "--all", "--engine", "ray",
+    command = ["embed", "text/*", "out", "--model", "elmo", "--top", "--engine", "ray",
                "--workers", "3", "--part_mb", "0.0002", "--address", cluster.address]  # fmt: skip
-    command[command.index("--all")] = "--top"
     process = start_bilm(command)
     n_killed = 0
     for n_done in (5, 20, 40):
@@ -223,14 +225,15 @@ def test_actors_and_a_machine_that_end(cluster, place, tmp_path):
             os.kill(worker, signal.SIGKILL)
             n_killed += 1
     wait_for(lambda: parts_in("out") >= 60, process)
-    cluster.remove_node(cluster.worker_nodes[-1] if isinstance(cluster.worker_nodes, list)
-                        else next(iter(cluster.worker_nodes)), allow_graceful=False)  # fmt: skip
-    printed, said = process.communicate(timeout=300)
+    try:
+        cluster.remove_node(next(iter(cluster.worker_nodes)), allow_graceful=False)
+        printed, said = process.communicate(timeout=300)
+    finally:
+        add_machine(cluster)
+        cluster.wait_for_nodes()
     assert (process.returncode, printed) == (0, "out\n"), said
     assert n_killed > 0
     check("out", files, place.model, "top")
-    cluster.add_node(num_cpus=1, object_store_memory=80 * 2**20)
-    cluster.wait_for_nodes()
 
 
 @pytest.mark.slow

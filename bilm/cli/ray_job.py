@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
+import os
 import warnings
+from collections.abc import Iterator
 
 from bilm.cli import flags
 from bilm.cli.terminal import import_tensorflow, note, python_only_on_stderr
@@ -58,7 +61,7 @@ def require_fitting_flags(args: argparse.Namespace) -> None:
 
 def run(args: argparse.Namespace, layers: str | int) -> int:
     """The job; `layers` is what the flags choose."""
-    _silence_ray()
+    import_extra("ray.data", "--engine ray")
     from bilm.ray import embed
 
     import_tensorflow()
@@ -80,7 +83,7 @@ def run(args: argparse.Namespace, layers: str | int) -> int:
         threads=args.cpus,
     )
     try:
-        with python_only_on_stderr(), ProgressDisplay() as display:
+        with _without_ray(), ProgressDisplay() as display:
             done = embed(
                 args.input,
                 args.output,
@@ -103,9 +106,19 @@ def run(args: argparse.Namespace, layers: str | int) -> int:
     return 0
 
 
-def _silence_ray() -> None:
-    """Keep what Ray says of itself off the terminal; its log files have it."""
-    import_extra("ray.data", "--engine ray")  # sets the levels of its loggers
-    for name in ("ray", "ray.data"):
-        logging.getLogger(name).setLevel(logging.ERROR)
-    warnings.filterwarnings("ignore", module="ray")
+@contextlib.contextmanager
+def _without_ray() -> Iterator[None]:
+    """Keep what Ray says off both streams: its logger, its C++, and what it prints of processes
+    that have ended. Its log files have it all."""
+    loggers = [logging.getLogger(name) for name in ("ray", "ray.data")]
+    levels = [logger.level for logger in loggers]
+    with contextlib.ExitStack() as stack:
+        for logger, level in zip(loggers, levels, strict=True):
+            stack.callback(logger.setLevel, level)
+            logger.setLevel(logging.ERROR)
+        stack.enter_context(warnings.catch_warnings())
+        warnings.filterwarnings("ignore", module="ray")
+        stack.enter_context(python_only_on_stderr())
+        nowhere = stack.enter_context(open(os.devnull, "w", encoding="utf-8"))
+        stack.enter_context(contextlib.redirect_stdout(nowhere))
+        yield

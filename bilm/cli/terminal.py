@@ -96,8 +96,9 @@ def python_only_on_stderr() -> Iterator[None]:
         stack.callback(os.close, shown)
         with contextlib.suppress(OSError):  # of a stream that has no descriptor
             if own.fileno() == 2:
-                settings = {"buffering": 1, "encoding": own.encoding, "errors": own.errors}
-                sys.stderr = stack.enter_context(open(os.dup(shown), "w", **settings))
+                sys.stderr = stack.enter_context(
+                    open(os.dup(shown), "w", 1, encoding=own.encoding, errors=own.errors)
+                )
         stack.callback(setattr, sys, "stderr", own)
         nowhere = stack.enter_context(open(os.devnull, "wb"))
         stack.callback(os.dup2, shown, 2)

@@ -206,9 +206,13 @@ class PartReader:
 
     The file that was read last stays open: of a compressed one, parts that come in their order are
     then read without decompressing anything twice.
+
+    Args:
+        folder: of the files with relative names.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: PathLike = "") -> None:
+        self._folder = folder
         self._path: str | None = None
         self._file: IO[bytes] | None = None
 
@@ -240,7 +244,8 @@ class PartReader:
     def _read(self, piece: Piece) -> bytes:
         if self._file is None or piece.path != self._path:
             self.close()
-            self._file, self._path = open_bytes(piece.path), piece.path
+            self._file = open_bytes(os.path.join(self._folder, piece.path))
+            self._path = piece.path
         self._file.seek(piece.start)
         return self._file.read(piece.stop - piece.start)
 

@@ -101,10 +101,7 @@ class PartJob(NamedTuple):
 
     def schema(self, part: Part) -> pa.Schema:
         """The columns of a part's file, with all metadata. Loads the model."""
-        described = {
-            key.encode(): value.encode() for key, value in self.embedder.metadata().items()
-        }
-        described[LINES] = _lines_of(part).encode()
+        described: Any = {**self.embedder.metadata(), LINES: _lines_of(part)}
         return self.embedder.schema(_text_schema()).with_metadata(described)
 
     def write(self, part: Part, reader: PartReader) -> PartReport:
