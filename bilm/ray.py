@@ -125,7 +125,12 @@ def embed(
             stack.enter_context(cluster.connected())
             map_function = map_in_order
         parts = find_parts(files, part_bytes, map_function=map_function, show=show)
-        settings = {**embedder.settings(), "parts": len(parts), "files": _described(parts)}
+        settings = {
+            **embedder.settings(),
+            "fixed_size": embedder.fixed_size,
+            "parts": len(parts),
+            "files": _described(parts),
+        }
         folder = stack.enter_context(PartsFolder(out, settings, resume=resume, force=force))
         in_workers = copy.copy(embedder)
         in_workers.threads = cluster.cpus

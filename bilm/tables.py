@@ -108,6 +108,7 @@ class TableEmbedder:
         batch_size: sentences that are computed together, at most; None takes as many as are fast.
         threads: of TensorFlow in each process that computes; None leaves them as they are. They
             can be set only before TensorFlow is used there.
+        fixed_size: False makes a vector a list of any size, as Spark wants it.
 
     The columns are `vectors`, or `layer_0`, `layer_1`, ...; see `bilm.embedding.arrow`.
 
@@ -125,6 +126,7 @@ class TableEmbedder:
         dtype: str = "float32",
         batch_size: int | None = None,
         threads: int | None = None,
+        fixed_size: bool = True,
     ) -> None:
         if pooling not in (None, "mean", "max"):
             raise InputError(f"pooling: None, 'mean' or 'max' is expected, not {pooling!r}.")
@@ -136,7 +138,7 @@ class TableEmbedder:
             if value is not None:
                 require_count(**{name: value})
         self.text_column, self.pooling, self.dtype = text_column, pooling, dtype
-        self.batch_size, self.threads = batch_size, threads
+        self.batch_size, self.threads, self.fixed_size = batch_size, threads, fixed_size
         self.layers = _plain_layers(layers)
         self._shape: list[int | None] | None = None
         self._loaded: _Loaded | None = None
@@ -185,13 +187,16 @@ class TableEmbedder:
             FileNotFoundError: the model does not exist.
         """
         self._require_text(table)
-        fields = vector_fields(self.shape, self.dtype)
+        fields = self._fields()
         taken = [field.name for field in fields if field.name in table.names]
         if taken:
             raise InputError(f"the table has a column {taken[0]!r} already: rename or drop it.")
         for field in fields:
             table = table.append(field)
         return table
+
+    def _fields(self) -> list[pa.Field]:
+        return vector_fields(self.shape, self.dtype, fixed_size=self.fixed_size)
 
     def _require_text(self, schema: pa.Schema) -> None:
         arrow, name = import_pyarrow(), self.text_column
@@ -302,7 +307,7 @@ class TableEmbedder:
     def _finished(self, piece: _Piece) -> pa.RecordBatch:
         """The rows of a piece with their vectors."""
         missing = [text is None for text in piece.texts]
-        arrays = vector_arrays(piece.vectors, self.shape, self.dtype, missing)
+        arrays = vector_arrays(piece.vectors, self._fields(), missing)
         columns = [*piece.rows.columns, *arrays]
         return import_pyarrow().RecordBatch.from_arrays(columns, schema=piece.schema)
 

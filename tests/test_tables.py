@@ -103,6 +103,20 @@ def test_the_settings_are_in_the_metadata(published, embedder):
     assert embedder.metadata()["bilm"].encode() == metadata[b"bilm"]
 
 
+def test_lists_of_any_size(published):
+    """For Spark, which knows no others."""
+    texts = ["bird", None, "", "a dog"]
+    for pooling in ("max", None):
+        settings = {"layers": "all", "pooling": pooling}
+        fixed, lists = (
+            TableEmbedder(published.model, fixed_size=size, **settings)(table(texts))
+            for size in (True, False)
+        )
+        kind = pa.list_(pa.float32()) if pooling else pa.list_(pa.list_(pa.float32()))
+        assert lists.schema.field("layer_2").type == kind
+        assert lists.to_pylist() == fixed.to_pylist()
+
+
 # What it takes
 
 

@@ -74,15 +74,17 @@ def settings_metadata(settings: Mapping[str, Any]) -> dict[str, str]:
     return {METADATA: json.dumps(said)}
 
 
-def vector_fields(shape: Shape, dtype: str) -> list[pa.Field]:
+def vector_fields(shape: Shape, dtype: str, *, fixed_size: bool = True) -> list[pa.Field]:
     """The columns of vectors.
 
     Args:
         shape: of a sentence's vectors, see above.
         dtype: "float32" or "float16".
+        fixed_size: False makes a vector a list of any size.
     """
     arrow, parts = import_pyarrow(), _Parts.of(shape)
-    kind = arrow.list_(arrow.float16() if dtype == "float16" else arrow.float32(), parts.dim)
+    number = arrow.float16() if dtype == "float16" else arrow.float32()
+    kind = arrow.list_(number, parts.dim) if fixed_size else arrow.list_(number)
     if not parts.is_pooled:
         kind = arrow.list_(kind)
     if parts.n_layers is None:
@@ -91,40 +93,49 @@ def vector_fields(shape: Shape, dtype: str) -> list[pa.Field]:
 
 
 def vector_arrays(
-    vectors: Sequence[Any], shape: Shape, dtype: str, missing: Sequence[bool] | None = None
+    vectors: Sequence[Any], fields: Sequence[pa.Field], missing: Sequence[bool] | None = None
 ) -> list[pa.Array]:
     """The vectors of sentences as arrays of the columns of `vector_fields`.
 
     Args:
-        vectors: of each sentence an array of that shape and dtype. A single one is not copied, and
-            of a `DiskArray` the file is mapped.
-        shape, dtype: as for `vector_fields`.
+        vectors: of each sentence an array of the shape and dtype of the fields. A single one is
+            not copied, and of a `DiskArray` the file is mapped.
+        fields: the columns.
         missing: sentences that are null in the result.
     """
+    arrow = import_pyarrow()
     if not vectors:
-        arrow = import_pyarrow()
-        return [arrow.array([], field.type) for field in vector_fields(shape, dtype)]
-    parts = _Parts.of(shape)
+        return [arrow.array([], field.type) for field in fields]
+    mask = arrow.array(missing, arrow.bool_()) if missing is not None and any(missing) else None
     arrays = [v.mapped() if isinstance(v, DiskArray) else v for v in vectors]
-    layers: list[list[np.ndarray]] = [arrays]
-    if parts.n_layers is not None:
-        layers = [[array[k] for array in arrays] for k in range(parts.n_layers)]
-    return [_vector_array(layer, parts, missing) for layer in layers]
+    if fields[0].name == "vectors":
+        return [_vector_array(arrays, fields[0].type, mask)]
+    return [
+        _vector_array([array[k] for array in arrays], field.type, mask)
+        for k, field in enumerate(fields)
+    ]
 
 
-def _vector_array(
-    vectors: list[np.ndarray], parts: _Parts, missing: Sequence[bool] | None
-) -> pa.Array:
+def _vector_array(vectors: list[np.ndarray], kind: pa.DataType, mask: pa.Array | None) -> pa.Array:
     """A column, of arrays (tokens, dim) or (dim,)."""
     arrow = import_pyarrow()
-    mask = arrow.array(missing, arrow.bool_()) if missing is not None and any(missing) else None
     flat = [array.reshape(-1) for array in vectors]
     values = arrow.array(flat[0] if len(flat) == 1 else np.concatenate(flat))
-    if parts.is_pooled:
-        return arrow.FixedSizeListArray.from_arrays(values, parts.dim, mask=mask)
-    tokens = arrow.FixedSizeListArray.from_arrays(values, parts.dim)
+    dim = vectors[0].shape[-1]
+    if vectors[0].ndim == 1:
+        return _rows(values, dim, kind, mask)
+    tokens = _rows(values, dim, kind.value_type)
     offsets = np.cumsum([0, *(len(array) for array in vectors)], dtype=np.int32)
     return arrow.ListArray.from_arrays(offsets, tokens, mask=mask)
+
+
+def _rows(values: pa.Array, dim: int, kind: pa.DataType, mask: pa.Array | None = None) -> pa.Array:
+    """Numbers as vectors, lists of `dim` of them."""
+    arrow = import_pyarrow()
+    if arrow.types.is_fixed_size_list(kind):
+        return arrow.FixedSizeListArray.from_arrays(values, dim, mask=mask)
+    offsets = np.arange(0, len(values) + 1, dim, dtype=np.int32)
+    return arrow.ListArray.from_arrays(offsets, values, mask=mask)
 
 
 def file_schema(facts: Mapping[str, Any], *, with_text: bool = True) -> pa.Schema:
@@ -168,6 +179,7 @@ def write_parquet(
     """
     arrow = import_pyarrow()
     schema = file_schema(facts, with_text=with_text)
+    fields = [field for field in schema if field.name not in ("id", "text")]
     with parquet_writer(file, schema) as writer:
         for group in _groups(sentences, group_bytes):
             columns = [arrow.array([sentence.line for sentence in group], arrow.int64())]
@@ -175,7 +187,7 @@ def write_parquet(
                 texts = [sentence.text for sentence in group]
                 columns.append(arrow.array(texts, arrow.string()))
             vectors = [sentence.vectors for sentence in group]
-            columns += vector_arrays(vectors, facts["shape"], facts["dtype"])
+            columns += vector_arrays(vectors, fields)
             table = arrow.Table.from_arrays(columns, schema=schema)
             writer.write_table(table, row_group_size=len(group))
 
