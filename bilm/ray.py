@@ -19,7 +19,7 @@ import copy
 import logging
 import os
 import pickle
-import shutil
+import re
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +32,7 @@ from bilm.embedding.parts import (
     PartsFolder,
     find_line,
     is_complete,
+    remove_rest,
     require_free,
 )
 from bilm.errors import InputError, require_count
@@ -54,11 +55,12 @@ _OBJECT_STORE_BYTES = 128 * 2**20
 # anew, so many times in a row without a part that was done.
 _MOST_SECONDS = 3600.0
 _ROUNDS = 3
+_REASON = 500
 
 
 class Embedded(NamedTuple):
     """What a job has done: sentences and files of the result, and how many of the files an
-    interrupted job had left."""
+    interrupted job had left; all 0 if the folder was complete already."""
 
     n_sentences: int
     n_files: int
@@ -109,38 +111,56 @@ def embed(
     if part_bytes is not None:
         require_count(part_bytes=part_bytes)
     import_extra("ray.data", _NEEDED_BY)
+    if resume and is_complete(out):
+        remove_rest(out)
+        return Embedded(0, 0, 0)
     require_free(out, resume=resume, force=force)
     files = find_all_files(texts)
     _ = embedder.shape  # a model that is not there is found at once
-    if resume and is_complete(out):
-        shutil.rmtree(f"{os.fspath(out)}.partial", ignore_errors=True)
-        return Embedded(0, 0, 0)
     if embedder.text_column != "text":
         raise InputError(f"text_column: 'text' is expected, not {embedder.text_column!r}.")
     cluster = _Cluster(workers, embedder.threads or 1, address)
     cluster.require_local_cpus()
-    with contextlib.ExitStack() as stack:
-        map_function: Any = map
-        if size_of(files) > _ALONE_BYTES:
-            stack.enter_context(cluster.connected())
-            map_function = map_in_order
-        parts = find_parts(files, part_bytes, map_function=map_function, show=show)
-        settings = {
-            **embedder.settings(),
-            "fixed_size": embedder.fixed_size,
+    job = _Job(embedder, cluster, part_bytes, show)
+    return job.run(files, out, resume=resume, force=force)
+
+
+class _Job(NamedTuple):
+    """What `embed` does when its arguments are known to be good."""
+
+    embedder: TableEmbedder
+    cluster: _Cluster
+    part_bytes: int | None
+    show: ShowStage
+
+    def run(self, files: Sequence[str], out: PathLike, *, resume: bool, force: bool) -> Embedded:
+        """Find the parts, compute those that are missing, and give the folder its name."""
+        with contextlib.ExitStack() as stack:
+            map_function: Any = map
+            if size_of(files) > _ALONE_BYTES:
+                stack.enter_context(self.cluster.connected())
+                map_function = map_in_order
+            parts = find_parts(files, self.part_bytes, map_function=map_function, show=self.show)
+            settings = self._settings(parts)
+            folder = stack.enter_context(PartsFolder(out, settings, resume=resume, force=force))
+            embedder = copy.copy(self.embedder)
+            embedder.threads = self.cluster.cpus
+            job = PartJob(embedder, os.path.abspath(folder.parts), os.path.abspath(folder.attempts))
+            n_left = len(parts) - len(folder.missing(parts, job))
+            if n_left < len(parts):
+                stack.enter_context(self.cluster.connected())
+                _compute_all(parts, folder, job, self.cluster, self.show)
+            folder.finish()
+        return Embedded(sum(part.n_lines for part in parts), len(parts), n_left)
+
+    def _settings(self, parts: Sequence[Part]) -> dict[str, Any]:
+        """What must be alike for a job to be resumed."""
+        return {
+            **self.embedder.settings(),
+            "fixed_size": self.embedder.fixed_size,
             "parts": len(parts),
             "files": _described(parts),
         }
-        folder = stack.enter_context(PartsFolder(out, settings, resume=resume, force=force))
-        in_workers = copy.copy(embedder)
-        in_workers.threads = cluster.cpus
-        job = PartJob(in_workers, os.path.abspath(folder.parts), os.path.abspath(folder.attempts))
-        n_left = len(parts) - len(folder.missing(parts, job))
-        if n_left < len(parts):
-            stack.enter_context(cluster.connected())
-            _compute_all(parts, folder, job, cluster, show)
-        folder.finish()
-    return Embedded(sum(part.n_lines for part in parts), len(parts), n_left)
 
 
 def _described(parts: Sequence[Part]) -> dict[str, str]:
@@ -167,8 +187,11 @@ class _Cluster(NamedTuple):
     @property
     def is_local(self) -> bool:
         """Whether Ray is to be started on this machine."""
-        is_named = self.address or os.environ.get("RAY_ADDRESS")
-        return not is_named and not _ray().is_initialized()
+        return self._named in ("", "local") and not _ray().is_initialized()
+
+    @property
+    def _named(self) -> str:
+        return self.address or os.environ.get("RAY_ADDRESS", "")
 
     def require_local_cpus(self) -> None:
         """Check that this machine has the CPUs, if Ray is to be started on it.
@@ -209,7 +232,7 @@ class _Cluster(NamedTuple):
                 **quiet_settings,
             )
         elif ours:
-            ray.init(self.address or os.environ["RAY_ADDRESS"], **quiet_settings)
+            ray.init(self._named, **quiet_settings)
         try:
             alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
             self._require_room([node.get("CPU", 0) for node in alive], "the machines of Ray have")
@@ -278,13 +301,19 @@ def _compute_all(
         except InputError:
             raise
         except Exception as error:  # of Ray's many kinds
-            reason = f"{type(error).__name__}: {error}"
+            reason = _shortened(error)
         n_before, left = len(left), folder.missing(parts, job)
         n_stalled = n_stalled + 1 if len(left) == n_before else 0
         if n_stalled == _ROUNDS:
             raise InputError(f"Ray ended the job {_ROUNDS} times, the last time: {reason}")
         if left:
             logger.warning("Ray ended the job (%s); it goes on with what is missing", reason)
+
+
+def _shortened(error: Exception) -> str:
+    """The name of an error, and of its text, which can be pages of several processes, the end."""
+    lines = re.sub(r"\x1b\[\d+m", "", str(error)).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {lines[-1].strip()[-_REASON:]}"
 
 
 def _reports(parts: Sequence[Part], job: PartJob, cluster: _Cluster) -> Iterator[PartReport]:

@@ -11,7 +11,14 @@ import pytest
 
 from bilm import InputError
 from bilm.data.text_files import PartReader, find_parts
-from bilm.embedding.parts import PartJob, PartsFolder, find_line, is_complete, require_free
+from bilm.embedding.parts import (
+    PartJob,
+    PartsFolder,
+    find_line,
+    is_complete,
+    remove_rest,
+    require_free,
+)
 
 pa = pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -194,6 +201,8 @@ def test_a_job_that_was_killed_while_it_finished(tmp_path, files, monkeypatch):
             patch.setattr("shutil.rmtree", lambda *_: (_ for _ in ()).throw(Killed))
             folder.finish()
     assert is_complete(tmp_path / "out") and (tmp_path / "out.partial").exists()
+    remove_rest(tmp_path / "out")
+    assert is_complete(tmp_path / "out") and not (tmp_path / "out.partial").exists()
     check_result(tmp_path / "out", files)
 
 

@@ -6,7 +6,9 @@ import gzip
 import json
 import os
 import signal
+import subprocess
 import sys
+import textwrap
 import time
 from pathlib import Path
 
@@ -190,9 +192,9 @@ def parts_in(out):
 
 
 @pytest.mark.slow
-def test_a_local_instance(ray, place, tmp_path):
+def test_a_local_instance(ray, place):
     """Started and ended by the command, which says nothing of it."""
-    files = write_corpus(tmp_path / "text")
+    files = write_corpus(Path("text"))
     command = ["embed", "text/*", "out", "--model", "elmo", "--pooling", "mean", *ENGINE,
                "--part_mb", "0.003"]  # fmt: skip
     quiet = {"RAY_ADDRESS": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
@@ -212,9 +214,24 @@ def test_a_local_instance(ray, place, tmp_path):
 
 
 @pytest.mark.slow
-def test_actors_and_a_machine_that_end(cluster, place, tmp_path):
+def test_what_the_docstring_shows(ray, place):
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("two processors are needed")
+    import bilm.ray
+
+    files = write_corpus(Path("text"))
+    texts = [path for path in files if path.endswith(".txt")]
+    program = textwrap.dedent(bilm.ray.__doc__.split("\n\n")[1])
+    environment = {**os.environ, "RAY_ADDRESS": "", "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, check=False)
+    assert done.returncode == 0
+    check("vectors", texts, place.model, pooling="mean")
+
+
+@pytest.mark.slow
+def test_actors_and_a_machine_that_end(cluster, place):
     """Actors are killed, one at a time, and a raylet is removed with all that it has."""
-    files = write_corpus(tmp_path / "text")
+    files = write_corpus(Path("text"))
     command = ["embed", "text/*", "out", "--model", "elmo", "--top", "--engine", "ray",
                "--workers", "3", "--part_mb", "0.0002", "--address", cluster.address]  # fmt: skip
     process = start_bilm(command)
@@ -237,8 +254,8 @@ def test_actors_and_a_machine_that_end(cluster, place, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_driver_that_is_killed(cluster, place, tmp_path, capsys):
-    files = write_corpus(tmp_path / "text")
+def test_a_driver_that_is_killed(cluster, place, capsys):
+    files = write_corpus(Path("text"))
     command = ["embed", "text/*", "out", "--model", "elmo", "--engine", "ray", "--part_mb",
                "0.0002", "--address", cluster.address]  # fmt: skip
     process = start_bilm([*command, "--workers", "2"])
@@ -269,11 +286,11 @@ def wait_for_end_of_workers(cluster):
 
 
 @pytest.mark.slow
-def test_in_python(cluster, place, tmp_path, ray):
+def test_in_python(cluster, place, ray):
     """A connection of the caller is used and stays; a sentence that ends the process is named."""
     from bilm.ray import Embedded, embed
 
-    files = write_corpus(tmp_path / "text")
+    files = write_corpus(Path("text"))
     stages = []
     with ray.init(cluster.address, log_to_driver=False):
         embedder = TableEmbedder("elmo", pooling="max")
@@ -297,10 +314,10 @@ def test_in_python(cluster, place, tmp_path, ray):
 
 
 @pytest.mark.slow
-def test_a_large_text_is_looked_through_by_ray(cluster, place, tmp_path, ray):
+def test_a_large_text_is_looked_through_by_ray(cluster, place, ray):
     from bilm.ray import map_in_order
 
-    files = write_corpus(tmp_path / "text")
+    files = write_corpus(Path("text"))
     with ray.init(cluster.address, log_to_driver=False):
         found = find_parts(files, 500, map_function=map_in_order, range_bytes=3000)
         assert found == find_parts(files, 500, range_bytes=3000)

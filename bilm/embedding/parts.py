@@ -437,6 +437,11 @@ def is_complete(out: PathLike) -> bool:
     return os.path.isfile(os.path.join(out, _FIRST)) and not is_left
 
 
+def remove_rest(out: PathLike) -> None:
+    """Remove what a job has left that was killed when its folder was complete."""
+    shutil.rmtree(f"{_plain(out)}.partial", ignore_errors=True)
+
+
 def require_free(out: PathLike, *, resume: bool, force: bool) -> None:
     """Check that a folder of parts can be written.
 
