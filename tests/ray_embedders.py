@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 from bilm import TableEmbedder
 
@@ -16,7 +17,7 @@ class DeadlyEmbedder(TableEmbedder):
         def checked():
             for batch in batches:
                 if any("deadly" in text for text in batch.column("text").to_pylist()):
-                    os._exit(1)
+                    os.kill(os.getpid(), signal.SIGKILL)
                 yield batch
 
         return super().batches(checked(), *more)

@@ -214,14 +214,14 @@ def test_an_earlier_folder_is_replaced_at_the_end(tmp_path, files, monkeypatch):
         folder.finish()
     old = check_result(tmp_path / "out", files)
     Path(files[0]).write_text("new", encoding="utf-8")
-    new_parts = find_parts(files)
+    new_parts = find_parts(files, 500)
     with open_folder(tmp_path, force=True) as folder:
-        pass
+        write_parts(job_of(folder, Lengths()), new_parts[:1])
     # The job that was forced is resumed as one.
     with open_folder(tmp_path, resume=True) as folder:
         job = job_of(folder, Lengths())
-        assert folder.missing(new_parts, job) == new_parts
-        write_parts(job, new_parts)
+        assert folder.missing(new_parts, job) == new_parts[1:]
+        write_parts(job, new_parts[1:])
         assert pq.read_table(tmp_path / "out").num_rows == old.num_rows
         folder.finish()
     assert check_result(tmp_path / "out", files).num_rows == 101
@@ -266,6 +266,13 @@ def test_refusals(tmp_path, files):
     assert "does not exist" in refusal(FileNotFoundError, out="none/out")
     with pytest.raises(InputError, match="a folder that all machines see is expected, not an add"):
         require_free("s3://bucket/out", resume=False, force=False)
+
+
+def test_a_job_that_has_done_nothing_leaves_nothing(tmp_path, files):
+    with pytest.raises(SystemError), open_folder(tmp_path) as folder:
+        Path(folder.parts, ".part-000000.parquet.1234.tmp").touch()
+        raise SystemError
+    assert not (tmp_path / "out.partial").exists()
 
 
 def test_a_folder_that_appears_is_not_overwritten(tmp_path, files):

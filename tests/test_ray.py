@@ -197,17 +197,13 @@ def test_a_local_instance(ray, place):
     files = write_corpus(Path("text"))
     command = ["embed", "text/*", "out", "--model", "elmo", "--pooling", "mean", *ENGINE,
                "--part_mb", "0.003"]  # fmt: skip
-    quiet = {"RAY_ADDRESS": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    process = start_bilm(command, quiet)
+    process = start_bilm(command, {"RAY_ADDRESS": ""})
     printed, said = process.communicate(timeout=300)
     assert (process.returncode, printed) == (0, "out\n"), said
     assert len(check("out", files, place.model, pooling="mean")) > 5
-    lines = said.splitlines()
-    assert all(line.startswith(("reading ", "embedding ")) for line in lines), said
-    size = os.path.getsize
-    assert lines[-1].startswith(f"embedding {round(sum(map(size, files)) / 1000)}") or lines
+    assert "embedding" in said and "ray" not in said.lower()
     # Whoever resumes a job that is over is told so, and Ray is not started.
-    process = start_bilm([*command, "--resume"], quiet)
+    process = start_bilm([*command, "--resume"], {"RAY_ADDRESS": ""})
     printed, said = process.communicate(timeout=300)
     assert (process.returncode, printed) == (0, "")
     assert "out is complete already; nothing to do." in said
@@ -221,7 +217,8 @@ def test_what_the_docstring_shows(ray, place):
 
     files = write_corpus(Path("text"))
     texts = [path for path in files if path.endswith(".txt")]
-    program = textwrap.dedent(bilm.ray.__doc__.split("\n\n")[1])
+    shown = [line for line in bilm.ray.__doc__.splitlines() if line.startswith("    ")]
+    program = textwrap.dedent("\n".join(shown))
     environment = {**os.environ, "RAY_ADDRESS": "", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, check=False)
     assert done.returncode == 0
@@ -310,7 +307,7 @@ def test_in_python(cluster, place, ray):
         with pytest.raises(InputError, match=r"bad\.txt, line 71: the process that computed this "
                            r"sentence ended 5 times"):  # fmt: skip
             embed("bad.txt", "bad", DeadlyEmbedder("elmo"), workers=1)
-        assert not os.path.exists("bad") and os.path.exists("bad.partial")
+        assert not os.path.exists("bad") and not os.path.exists("bad.partial")
 
 
 @pytest.mark.slow

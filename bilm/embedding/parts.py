@@ -406,6 +406,10 @@ class PartsFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """Of a job that has done nothing yet, nothing is left."""
+        with contextlib.suppress(FileNotFoundError):
+            if not any(name.endswith(".parquet") for name in os.listdir(self.parts)):
+                shutil.rmtree(self.folder)
         self._lock.close()
 
 
