@@ -25,6 +25,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bilm.data.counting import n_processors
 from bilm.data.text_files import Part, PartReader, Piece, TextRange, find_parts
 from bilm.embedding.parts import (
     PartJob,
@@ -200,7 +201,7 @@ class _Cluster(NamedTuple):
             InputError: it has fewer.
         """
         if self.is_local:
-            self._require_room([_n_processors()], "this machine has")
+            self._require_room([n_processors()], "this machine has")
 
     def _require_room(self, machines: Sequence[float], have: str) -> None:
         """Ray waits without a word for CPUs that there are not."""
@@ -244,13 +245,6 @@ class _Cluster(NamedTuple):
 
 def _ray() -> Any:
     return import_extra("ray", _NEEDED_BY)
-
-
-def _n_processors() -> int:
-    """Those that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def map_in_order(
