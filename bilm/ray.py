@@ -316,6 +316,7 @@ def _reports(parts: Sequence[Part], job: PartJob, cluster: _Cluster) -> Iterator
     context = data.DataContext.get_current().copy()
     context.enable_progress_bars = context.print_on_execution_start = False
     context.execution_no_progress_timeout_s = _MOST_SECONDS
+    context.max_consecutive_actor_init_deaths = _ROUNDS
     with data.DataContext.current(context):
         items = [{"part": pickle.dumps(part)} for part in parts]
         results = data.from_items(items, override_num_blocks=len(items)).map_batches(

@@ -86,13 +86,15 @@ class PartJob(NamedTuple):
     """Computes parts and writes them, in any process that sees the folders.
 
     `parts` and `attempts` are folders; `tries` is how often a sentence may fail, by an error that
-    need not come again or by the end of the process; `batch_rows` go to the model at a time.
+    need not come again or by the end of the process; `loads` how often a process may end while it
+    loads the model, for one part; `batch_rows` go to the model at a time.
     """
 
     embedder: Embedder
     parts: str
     attempts: str
     tries: int = 5
+    loads: int = 20
     batch_rows: int = 1024
 
     def path(self, number: int) -> str:
@@ -124,7 +126,7 @@ class PartJob(NamedTuple):
     def _write(self, part: Part, reader: PartReader, attempt: _Attempt) -> int:
         """Gives the number of tokens."""
         attempt.begin(_LOADING)
-        if attempt.n_ended >= self.tries and attempt.ended_at == _LOADING:
+        if attempt.n_ended >= self.loads and attempt.ended_at == _LOADING:
             raise InputError(
                 f"the process ended {attempt.n_ended} times while it loaded the model: it may have "
                 "no memory for it"
