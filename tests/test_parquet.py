@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import json
 import os
 import sys
@@ -12,7 +14,7 @@ import pytest
 
 from bilm import ELMo, InputError, TableEmbedder
 from bilm.embedding.arrow import require_row, write_parquet
-from bilm.embedding.partial_file import DiskArray, PartialFile
+from bilm.embedding.partial_file import DiskArray, EmbeddedSentence, PartialFile
 from tests.command_line import input_error, usage_error
 from tests.embedded_text import LINES, embed, read, write_lines
 
@@ -161,6 +163,28 @@ def test_row_groups_have_an_end_and_a_long_sentence_stays_on_the_disk(published,
         assert_rows(arrays(file.read()[f"layer_{k}"]), [layers[k] for layers in expected])
 
 
+def test_a_full_disk():
+    class Full(io.RawIOBase):
+        left = 3000
+
+        def write(self, content):
+            self.left -= len(content)
+            if self.left < 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return len(content)
+
+        def writable(self):
+            return True
+
+    facts = {"shape": [16], "dtype": "float32", "layers": "top", "pooling": "max", "model": "m",
+             "precision": "float32"}  # fmt: skip
+    rows = np.random.default_rng(1).random((100, 16), np.float32)
+    for group_bytes in (500, 10**6):
+        sentences = (EmbeddedSentence(k, "a", row) for k, row in enumerate(rows))
+        with pytest.raises(OSError, match="No space left on device"):
+            write_parquet(Full(), sentences, facts, group_bytes=group_bytes)
+
+
 # Who reads it
 
 
@@ -230,7 +254,7 @@ def test_a_row_that_is_too_large(place):
 
 
 def test_a_line_that_is_too_long_is_found_before_the_work(place, capsys):
-    write_lines(["bird", "a " * (2**24 + 1)])
+    write_lines(["bird", "a " * (2**22 + 1)])
     error = input_error(["embed", "text.txt", OUT, "--model", "elmo"], capsys)
     assert "text.txt, line 2: the vectors of a sentence are a row in Parquet" in error
     assert not os.path.exists(f"{OUT}.partial")

@@ -40,8 +40,10 @@ SETTINGS = ("model", "layers", "pooling", "dtype", "precision")
 """What vectors depend on: the fingerprint of the model, and what was asked for."""
 
 _NEEDED_BY = "a table of vectors"
-_GROUP_BYTES = 64 * 2**20
-_ROW_BYTES = 2**30
+# While a column is written, it takes several times the memory of its numbers: pyarrow has two levels
+# for each, in buffers that grow, three times with many sentences and six with one.
+_GROUP_BYTES = 32 * 2**20
+_ROW_BYTES = 256 * 2**20
 
 
 def import_pyarrow(module: str = "pyarrow") -> Any:
