@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from bilm import ELMo, InputError, TableEmbedder
+from bilm.cli import main
 from bilm.embedding.arrow import require_row, write_parquet
 from bilm.embedding.partial_file import DiskArray, EmbeddedSentence, PartialFile
 from tests.command_line import input_error, usage_error
@@ -44,7 +45,7 @@ def assert_rows(found, expected, atol=1e-6):
 # What is in the file
 
 
-@pytest.mark.parametrize("flag", ["--top", "--layer=1", "none"])
+@pytest.mark.parametrize("flag", ["--layer=1", "none"])
 def test_a_sentence_is_a_row(place, flag, capsys):
     table = embedded(*([] if flag == "none" else [flag]))
     assert capsys.readouterr().out == f"{OUT}\n"
@@ -53,12 +54,11 @@ def test_a_sentence_is_a_row(place, flag, capsys):
         pa.schema([("id", pa.int64()), ("text", pa.string()), ("vectors", kind)])
     )
     assert table["id"].to_pylist() == [0, 1, 2, 3, 4, 5] and table["text"].to_pylist() == TEXTS
-    choose = {"--top": lambda x: x[2], "--layer=1": lambda x: x[1]}
-    wanted = choose.get(flag, lambda x: x.mean(axis=0))
+    wanted = {"--layer=1": lambda x: x[1], "none": lambda x: x.mean(axis=0)}[flag]
     assert_rows(arrays(table["vectors"]), [wanted(layers) for layers in place.expected])
     said = json.loads(table.schema.metadata[b"bilm"])
     assert said["model"] == place.model.fingerprint() and said["pooling"] is None
-    assert said["layers"] == {"--top": "top", "--layer=1": 1}.get(flag, "average")
+    assert said["layers"] == {"--layer=1": 1, "none": "average"}[flag]
     assert sorted(os.listdir()) == ["elmo", OUT, "text.txt"]
 
 
@@ -77,26 +77,6 @@ def test_pooled_float16_without_text(place):
     assert table.schema.field("layer_2").type == pa.list_(pa.float16(), 16)
     wanted = [x[2].max(axis=0) if x.shape[1] else np.zeros(16) for x in place.expected]
     assert_rows(arrays(table["layer_2"]), wanted, atol=5e-3)
-
-
-def test_compressed_without_dictionaries(place):
-    embedded("--top")
-    group = pq.ParquetFile(OUT).metadata.row_group(0)
-    for k in range(group.num_columns):
-        column = group.column(k)
-        assert column.compression == "ZSTD"
-        assert not any("DICTIONARY" in encoding for encoding in column.encodings)
-
-
-def test_a_file_has_the_schema_and_the_vectors_of_a_table(place):
-    for flags, settings in (
-        (("--all",), {"layers": "all"}),
-        (("--pooling=mean", "--dtype=float16"), {"pooling": "mean", "dtype": "float16"}),
-    ):
-        table = embedded(*flags, "--force")
-        again = TableEmbedder("elmo", **settings)(table.select(["id", "text"]))
-        assert again.schema.equals(table.schema) and again.equals(table)
-        assert again.schema.metadata[b"bilm"] == table.schema.metadata[b"bilm"]
 
 
 def test_lines_of_every_kind(place):
@@ -188,35 +168,66 @@ def test_a_full_disk():
 # Who reads it
 
 
-@pytest.fixture
-def files(place):
+KINDS = {
+    "tokens": {"layers": "top"},
+    "pooled": {"pooling": "mean"},
+    "all": {"layers": "all"},
+    "half": {"pooling": "mean", "dtype": "float16"},
+}
+
+
+@pytest.fixture(scope="module")
+def files(published, tmp_path_factory):
     """Files of each kind, and what pyarrow reads in them."""
-    kinds = {"tokens": ["--top"], "pooled": ["--top", "--pooling=mean"], "all": ["--all"],
-             "half": ["--top", "--pooling=mean", "--dtype=float16"]}  # fmt: skip
-    for name, flags in kinds.items():
-        embed(*flags, out=f"{name}.parquet")
-    return {name: pq.read_table(f"{name}.parquet") for name in kinds}
+    folder = tmp_path_factory.mktemp("kinds")
+    write_lines(LINES, folder / "text.txt")
+    for name, settings in KINDS.items():
+        flags = [f"--{name}={value}" for name, value in settings.items() if name != "layers"]
+        if "layers" in settings:
+            flags.append(f"--{settings['layers']}")
+        arguments = ["embed", str(folder / "text.txt"), str(folder / f"{name}.parquet"), *flags]
+        assert main([*arguments, "--model", str(published.folder)]) == 0
+    return folder, {name: pq.read_table(folder / f"{name}.parquet") for name in KINDS}
+
+
+def test_a_table_gets_the_schema_and_the_vectors_of_a_file(published, files):
+    for name, table in files[1].items():
+        embedder = TableEmbedder(published.model, **KINDS[name])
+        again = embedder(table.select(["id", "text"]))
+        assert again.schema.equals(table.schema) and again.equals(table)
+        assert again.schema.metadata[b"bilm"] == table.schema.metadata[b"bilm"]
+
+
+def test_compressed_without_dictionaries(files):
+    group = pq.ParquetFile(files[0] / "all.parquet").metadata.row_group(0)
+    for k in range(group.num_columns):
+        column = group.column(k)
+        assert column.compression == "ZSTD"
+        assert not any("DICTIONARY" in encoding for encoding in column.encodings)
 
 
 def test_duckdb(files):
     duckdb = pytest.importorskip("duckdb")
-    for name, table in files.items():
+    folder, tables = files
+    for name, table in tables.items():
         columns = ", ".join(table.column_names)
-        rows = duckdb.sql(f"SELECT {columns} FROM '{name}.parquet' ORDER BY id").fetchall()
+        query = f"SELECT {columns} FROM '{folder}/{name}.parquet' ORDER BY id"
+        rows = duckdb.sql(query).fetchall()
         for row, wanted in zip(rows, table.to_pylist(), strict=True):
             assert list(row[:2]) == [wanted["id"], wanted["text"]]
             for found, column in zip(row[2:], table.column_names[2:], strict=True):
                 assert np.array_equal(np.array(found), np.array(wanted[column])), (name, column)
-    said = duckdb.sql("SELECT key, value FROM parquet_kv_metadata('all.parquet')").fetchall()
-    assert json.loads(dict(said)[b"bilm"])["layers"] == "all"
+    query = f"SELECT key, value FROM parquet_kv_metadata('{folder}/all.parquet')"
+    assert json.loads(dict(duckdb.sql(query).fetchall())[b"bilm"])["layers"] == "all"
 
 
 def test_polars(files):
     polars = pytest.importorskip("polars")
-    for name, table in files.items():
-        frame = polars.read_parquet(f"{name}.parquet")
+    folder, tables = files
+    for name, table in tables.items():
+        frame = polars.read_parquet(folder / f"{name}.parquet")
         assert frame.to_dicts() == table.to_pylist(), name
-    assert polars.read_parquet("pooled.parquet")["vectors"].to_numpy().shape == (6, 16)
+    assert polars.read_parquet(folder / "pooled.parquet")["vectors"].to_numpy().shape == (6, 16)
 
 
 # What is refused

@@ -40,8 +40,8 @@ SETTINGS = ("model", "layers", "pooling", "dtype", "precision")
 """What vectors depend on: the fingerprint of the model, and what was asked for."""
 
 _NEEDED_BY = "a table of vectors"
-# While a column is written, it takes several times the memory of its numbers: pyarrow has two levels
-# for each, in buffers that grow, three times with many sentences and six with one.
+# While pyarrow writes a column, it has two levels for each number, in buffers that grow: three
+# times the memory of the numbers with many sentences, six times with one.
 _GROUP_BYTES = 32 * 2**20
 _ROW_BYTES = 256 * 2**20
 
