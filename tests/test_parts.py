@@ -260,7 +260,7 @@ def test_refusals(tmp_path, files):
     (tmp_path / "out" / "file").touch()
     assert "is there now; it would be overwritten." in refusal(resume=True)
     assert "holds no part-000000.parquet; it is not replaced." in refusal(force=True)
-    assert "is there already; it would be overwritten." in refusal(out="out/")
+    assert "is there already; it would be overwritten: force allows it." in refusal(out="out/")
     (tmp_path / "file").touch()
     assert "is a file; a folder is to be written there." in refusal(out="file", force=True)
     assert "does not exist" in refusal(FileNotFoundError, out="none/out")

@@ -466,13 +466,15 @@ def require_free(out: PathLike, *, resume: bool, force: bool) -> None:
         raise InputError(f"{out!r} is a file; a folder is to be written there.")
     if _is_filled(out) and not (resume and os.path.isdir(f"{out}.partial")):
         if not force:
-            raise InputError(f"The folder {out!r} is there already; it would be overwritten.")
+            raise InputError(
+                f"The folder {out!r} is there already; it would be overwritten: force allows it."
+            )
         if not os.path.isfile(os.path.join(out, _FIRST)):
             raise InputError(f"The folder {out!r} holds no {_FIRST}; it is not replaced.")
     if os.path.isdir(f"{out}.partial") and not (resume or force):
         raise InputError(
-            f"{out}.partial was left by an interrupted job: to resume continues it, to force "
-            "begins anew."
+            f"{out}.partial was left by an interrupted job: to resume continues it, to "
+            "force begins anew."
         )
 
 
