@@ -229,7 +229,8 @@ class TableEmbedder:
     def __call__(self, table: pa.Table) -> pa.Table:
         """The table with its vectors.
 
-        Memory: the vectors once, and some 100 MB; of a sentence alone that has more, twice.
+        Memory: the vectors once, and besides those of two windows of sentences and of one batch
+        of `batches`, see there; of a sentence alone that has more, at most twice.
 
         Raises:
             InputError: as `schema` and `ELMo.encode`; or a value is too large for float16.
