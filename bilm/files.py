@@ -150,7 +150,8 @@ def require_plain_output(path: PathLike) -> None:
     raise InputError(f"{os.fspath(path)!r} is {kind}; a file is to be written there.")
 
 
-def _open_bytes(path: PathLike) -> IO[bytes]:
+def open_bytes(path: PathLike) -> IO[bytes]:
+    """Open a text file's bytes for reading: decompressed, as its ending .gz or .xz says."""
     path = require_file(path, "text file")
     opened: Any = {".gz": gzip.open, ".xz": lzma.open}.get(os.path.splitext(path)[1], open)
     return opened(path, "rb")
@@ -161,22 +162,30 @@ def open_text(path: PathLike) -> io.TextIOWrapper:
 
     A byte order mark, which some editors put before the first word, is not part of the text.
     """
-    return io.TextIOWrapper(_open_bytes(path), encoding="utf-8-sig")
+    return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig")
+
+
+@contextlib.contextmanager
+def reading_bytes(path: PathLike) -> Iterator[IO[bytes]]:
+    """Open a text file as `open_bytes` does.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: the compressed data is damaged, or what was decoded within the block is not
+            UTF-8 (the line is named by its number).
+    """
+    try:
+        with open_bytes(path) as file:
+            yield file
+    except (UnicodeDecodeError, *_DAMAGED) as error:
+        raise InputError(_what_is_wrong(path)) from error
 
 
 @contextlib.contextmanager
 def reading_text(path: PathLike) -> Iterator[io.TextIOWrapper]:
-    """Open a text file as `open_text` does.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        InputError: a line is not UTF-8 (named by its number), or the compressed data is damaged.
-    """
-    try:
-        with open_text(path) as text:
-            yield text
-    except (UnicodeDecodeError, *_DAMAGED) as error:
-        raise InputError(_what_is_wrong(path)) from error
+    """Open a text file as `open_text` does; errors as above."""
+    with reading_bytes(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig") as text:
+        yield text
 
 
 def read_lines(path: PathLike) -> Iterator[str]:
@@ -190,7 +199,7 @@ def _what_is_wrong(path: PathLike) -> str:
     """Say which line of a text file cannot be read: its reader reads ahead and does not know."""
     number = 0
     try:
-        with _open_bytes(path) as lines:
+        with open_bytes(path) as lines:
             for line in lines:
                 number += 1
                 line.decode("utf-8")
