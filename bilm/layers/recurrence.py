@@ -9,8 +9,8 @@ z are saved, not the gates: to compute the gates again costs less than to write 
 
 `xla_lstm` is for inference on much text with small layers, as part of a program that XLA compiles
 whole. That is faster while a layer's weights stay in a cache: the loop over the steps is compiled
-with what it does, and what the first layer reads are words of a table, whose products with the
-kernel are computed once for each word, not at each position.
+with what it does, and what the first layer reads are products of words with its kernel, computed
+once for each word, not at each position.
 
 Source: Peters et al. (2018), section 3.4.
 """
@@ -331,6 +331,13 @@ class WordLookup(NamedTuple):
         return tf.gather(self.vectors, self.ids)
 
 
+class ProductLookup(NamedTuple):
+    """Inputs as rows of a table of what they give to a layer's pre-activations."""
+
+    products: Any  # float32 (n, 4 * dim), of the distinct words, the bias added
+    ids: Any  # int32 (time, batch), the row in `products` of each position's word
+
+
 def is_faster_for(options: LSTMOptions, precision: str) -> bool:
     """Whether layers are faster in one program than step by step.
 
@@ -341,7 +348,7 @@ def is_faster_for(options: LSTMOptions, precision: str) -> bool:
 
 
 def xla_lstm(
-    inputs: tf.Tensor | WordLookup,
+    inputs: tf.Tensor | ProductLookup,
     weights: LSTMWeights,
     state: LSTMState,
     boundaries: Boundaries,
@@ -352,7 +359,7 @@ def xla_lstm(
     """Run the cell over the first `n_steps` steps of `inputs`; within a compiled function.
 
     Args:
-        inputs: words of a table, or float32 (time, batch, input_dim).
+        inputs: words of a table of products, or float32 (time, batch, input_dim).
         weights, state, boundaries, clips: as for `projected_lstm`; there is no mask.
         n_steps: int32 (); steps from there on are left out.
 
@@ -360,7 +367,7 @@ def xla_lstm(
         outputs: float32 (time, batch, hidden_dim), zeros from `n_steps` on, and the state after
         the last step.
     """
-    is_lookup = isinstance(inputs, WordLookup)
+    is_lookup = isinstance(inputs, ProductLookup)
     products = (_of_words if is_lookup else _of_vectors)(inputs, weights)
     # Constants to XLA, which compiles for each shape.
     max_steps, n_rows = tf.unstack(tf.shape(inputs.ids if is_lookup else inputs)[:2])
@@ -396,14 +403,13 @@ class _Products(NamedTuple):
         return x if self.features == 1 else tf.transpose(x)
 
 
-def _of_words(words: WordLookup, weights: LSTMWeights) -> _Products:
+def _of_words(words: ProductLookup, weights: LSTMWeights) -> _Products:
     """As (batch, features), so that a word's products are looked up as they lie."""
-    kernel, bias, projection = weights
-    input_dim = words.vectors.shape[1]
-    of_words = words.vectors @ kernel[:input_dim] + bias  # (n, 4 * dim)
-    recurrent = kernel[input_dim:]  # (hidden_dim, 4 * dim)
+    kernel, _, projection = weights
+    hidden_dim = kernel.shape[1] // 4 if projection is None else projection.shape[1]
+    recurrent = kernel[-hidden_dim:]  # (hidden_dim, 4 * dim)
     return _Products(
-        lambda t, h: h @ recurrent + tf.gather(of_words, words.ids[t]),  # (batch, 4 * dim)
+        lambda t, h: h @ recurrent + tf.gather(words.products, words.ids[t]),  # (batch, 4 * dim)
         None if projection is None else lambda m: m @ projection,
         features=1,
     )
