@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 
 from bilm import ELMo, InputError, ScalarMix, dump_token_embeddings, weight_layers
-from bilm.embedding.corpus import CorpusEncoder, PackedRunner
+from bilm.embedding.corpus import CorpusEncoder
+from bilm.embedding.packed import PackedRunner
 from tests import oracle
 from tests.compare import close
 from tests.small_models import write_small_model
@@ -207,9 +208,9 @@ class CountingRunner(PackedRunner):
         super().__init__(network)
         self.sizes = []
 
-    def __call__(self, words, sentences, is_full):
-        self.sizes.append(len(sentences.lengths))
-        return super().__call__(words, sentences, is_full)
+    def __call__(self, words, lengths, marks, is_full):
+        self.sizes.append(len(lengths))
+        return super().__call__(words, lengths, marks, is_full)
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 100])

@@ -35,8 +35,8 @@ _PLAIN_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 _PLAIN_STEP, _COMPILED_STEP, _COMPILING = 20, 6, 12_000
 # Steps that a compiled loop may take beyond those of a full row.
 _MORE_STEPS = 32
-# Words whose products with the first layer are kept.
-_KEPT_PRODUCTS = 4096
+# Words whose products with the first layers are kept, if a window has no more.
+_KEPT_WORDS = 4096
 
 
 class PackedSentences(NamedTuple):
@@ -123,6 +123,8 @@ class PackedRunner:
         compiling: what compiling a program costs, in rows times steps.
         longest: words of the longest sentence that should share a batch: a longer one would leave
             too few rows.
+        kept_words: words whose products with the first layers a compiled loop keeps; more, if a
+            window has more.
 
     Attributes:
         longest: as given.
@@ -137,33 +139,37 @@ class PackedRunner:
         rows: Sequence[int] | None = None,
         compiling: int = _COMPILING,
         longest: int = 255,
+        kept_words: int = _KEPT_WORDS,
     ) -> None:
         self._network = network
         stack = network.stacks[0]
         if mode is None:
             in_loop = is_faster_for(stack.options, stack.precision)
             mode = Mode.COMPILED_LOOP if in_loop else Mode.COMPILED_STEPS
-        self._products = _WordProducts(network) if mode is Mode.COMPILED_LOOP else None
+        in_loop = mode is Mode.COMPILED_LOOP
+        self._products = _WordProducts(network, kept_words) if in_loop else None
         fast_rows, n_steps = _IN_LOOP if self._products else _STEPWISE
         self._rows = tuple(rows or fast_rows)
         self._most_steps = n_steps + _MORE_STEPS
         self.longest = longest
         self.window_tokens = max(self._rows) * n_steps
-        self._plain, self._compiled = self._function(Mode.INFERENCE), self._function(mode)
+        self._mode = mode
+        self._plain = self._function(Mode.INFERENCE)
+        self._programs: dict[int, Any] = {}  # by their rows
         self._compiling = compiling
-        # By a program's rows, what running without it has cost more; of one that is there, None.
-        self._lost: dict[int, float | None] = dict.fromkeys(self._rows, 0.0)
+        # By a program's rows, what running without it has cost more, in rows times steps.
+        self._lost = dict.fromkeys(self._rows, 0)
         self._states: tuple[States, ...] = ()
 
-    def _function(self, mode: Mode) -> Any:
+    def _function(self, mode: Mode, n_rows: int | None = None) -> Any:
         lstm, n_directions = self._network.stacks[0].options, len(self._network.stacks)
         of_words = tf.TensorSpec((None, lstm.projection_dim), tf.float32)
         if mode is Mode.COMPILED_LOOP:
             of_words = tf.TensorSpec((None, 4 * lstm.dim), tf.float32)
         signature = [
             [of_words] * n_directions,
-            tf.TensorSpec((n_directions, None, None), tf.int32),
-            tf.TensorSpec((None, None), tf.bool),
+            tf.TensorSpec((n_directions, None, n_rows), tf.int32),
+            tf.TensorSpec((None, n_rows), tf.bool),
             tf.TensorSpec((), tf.int32),
             tensor_specs(self._network.zero_states(1)),
         ]
@@ -202,44 +208,42 @@ class PackedRunner:
         """
         if not self._states:
             self._states = self._states_after(marks)
-        n_rows, is_compiled = self._choose(lengths, is_full)
-        sentences = PackedSentences.pack(lengths, n_rows)
+        sentences, run = self._choose(lengths, is_full)
         n_steps, n_directions = sentences.shape[0], len(self._network.stacks)
-        if is_compiled and self._products and n_steps <= self._most_steps:
-            rows = self._products.rows(words)
-            ids, resets = sentences.ids(rows[words.ids], n_directions), sentences.resets()
+        tables, ids = [tf.constant(words.vectors)] * n_directions, words.ids
+        in_loop = run is not self._plain and self._products is not None
+        if in_loop:
+            tables, ids = self._products.looked_up(words)
+        ids, resets = sentences.ids(ids, n_directions), sentences.resets()
+        if in_loop:  # there is one number of steps in a program
             more = self._most_steps - n_steps
             ids = np.pad(ids, [(0, 0), (0, more), (0, 0)])
             resets = np.pad(resets, [(0, more), (0, 0)])
-            run, tables = self._compiled, self._products.tables()
-        else:
-            ids, resets = sentences.ids(words.ids, n_directions), sentences.resets()
-            run = self._compiled if is_compiled and not self._products else self._plain
-            tables = [tf.constant(words.vectors)] * n_directions
         outputs = run(tables, ids, resets, n_steps, self._states)
         return sentences, [[np.asarray(x) for x in layers] for layers in outputs]
 
-    def _choose(self, lengths: np.ndarray, is_full: bool) -> tuple[int, bool]:
-        """The number of rows, and whether to run the program for it."""
+    def _choose(self, lengths: np.ndarray, is_full: bool) -> tuple[PackedSentences, Any]:
+        """Where sentences lie so that the steps cost least, and the function that runs them."""
         total, longest = int(lengths.sum()), int(lengths.max())
 
         def cost(n_rows: int, of_step: int) -> int:
             return max(longest, -(-total // n_rows)) * (n_rows + of_step)
 
-        plain = min((cost(n, _PLAIN_STEP), n) for n in _PLAIN_ROWS)
-        compiled = {n: cost(n, _COMPILED_STEP) for n in self._rows}
-        if self._products and longest > self._most_steps:
-            return plain[1], False
-        best = min(compiled, key=compiled.__getitem__)
-        there = [(compiled[n], n) for n in self._rows if self._lost[n] is None]
-        now, n_rows = min([plain, *there])
-        lost = self._lost[best]
-        if lost is not None:
-            self._lost[best] = lost = lost + max(0, now - compiled[best])
-            if lost >= self._compiling or (is_full and compiled[best] < plain[0]):
-                self._lost[best] = None
-                return best, True
-        return n_rows, (now, n_rows) in there
+        cost_now, n_rows = min((cost(n, _PLAIN_STEP), n) for n in _PLAIN_ROWS)
+        run, plain_rows = self._plain, n_rows
+        for n, program in self._programs.items():
+            if cost(n, _COMPILED_STEP) < cost_now:
+                cost_now, n_rows, run = cost(n, _COMPILED_STEP), n, program
+        best_cost, best = min((cost(n, _COMPILED_STEP), n) for n in self._rows)
+        if best_cost < cost_now:  # then there is no program for it
+            self._lost[best] += cost_now - best_cost
+            if is_full or self._lost[best] >= self._compiling:
+                self._programs[best] = run = self._function(self._mode, best)
+                n_rows = best
+        sentences = PackedSentences.pack(lengths, n_rows)
+        if self._products is not None and sentences.shape[0] > self._most_steps:
+            return PackedSentences.pack(lengths, plain_rows), self._plain
+        return sentences, run
 
     def warm_up(self, vectors: tf.Tensor, sentences: Sequence[np.ndarray]) -> None:
         """Let sentences begin from the states after a text, see `BiLM.warm_up`."""
@@ -254,58 +258,54 @@ class PackedRunner:
 
 
 class _WordProducts:
-    """What words give to the pre-activations of the first layers, kept while there is room.
+    """What words give to the pre-activations of the first layers, kept while there is room."""
 
-    A table is a variable, so that a program takes it as it lies.
-    """
-
-    def __init__(self, network: BiLM) -> None:
+    def __init__(self, network: BiLM, kept_words: int) -> None:
         self._stacks = network.stacks
-        self._tables: list[tf.Variable] = []
-        self._row_of = np.empty(0, np.int32)  # by a word's number, -1: there is none
+        self._tables: list[tf.Tensor] = []  # of each direction, float32 (rows, 4 * dim)
+        self._size = kept_words
+        self._row_of = np.empty(0, np.int32)  # by a word's number; -1: there is none
         self._n_kept = 0
         self._edition = -1
 
-    def tables(self) -> list[tf.Tensor]:
-        """Of each direction, float32 (rows, 4 * dim)."""
-        return [table.value() for table in self._tables]
-
-    def rows(self, words: Words) -> np.ndarray:
-        """The row of each distinct word: int32 (distinct words,); missing ones are computed."""
-        numbers = words.numbers
+    def looked_up(self, words: Words) -> tuple[list[tf.Tensor], np.ndarray]:
+        """The tables, and the row of each word: int32 (words,); missing ones are computed."""
+        distinct = words.numbers
         if words.edition != self._edition:
-            self._edition, self._n_kept = words.edition, 0
-            self._row_of[:] = -1
-        size = int(numbers.max()) + 1
-        if size > len(self._row_of):
-            more = np.full(max(size, 2 * len(self._row_of)) - len(self._row_of), -1, np.int32)
+            self._edition = words.edition
+            self._forget()
+        missing = int(distinct.max()) + 1 - len(self._row_of)
+        if missing > 0:
+            more = np.full(max(missing, len(self._row_of)), -1, np.int32)
             self._row_of = np.append(self._row_of, more)
-        is_new = self._row_of[numbers] < 0
-        if not self._tables or self._n_kept + is_new.sum() > self._tables[0].shape[0]:
-            self._make_room(len(numbers))
+        is_new = self._row_of[distinct] < 0
+        if not self._tables or self._n_kept + np.count_nonzero(is_new) > self._size:
+            self._forget()
+            self._make_room(len(distinct))
             is_new[:] = True
-        start, self._n_kept = self._n_kept, self._n_kept + int(is_new.sum())
-        self._row_of[numbers[is_new]] = np.arange(start, self._n_kept)
-        if start < self._n_kept:
+        rows = np.arange(self._n_kept, self._n_kept + np.count_nonzero(is_new), dtype=np.int32)
+        if len(rows):
+            self._row_of[distinct[is_new]] = rows
+            self._n_kept += len(rows)
             vectors = tf.constant(words.vectors[is_new])
-            for table, stack in zip(self._tables, self._stacks, strict=True):
-                # In place: nobody else holds the table's value between two windows.
-                tf.raw_ops.ResourceStridedSliceAssign(
-                    ref=table.handle, begin=[start], end=[self._n_kept], strides=[1],
-                    value=stack.word_products(vectors),
-                )  # fmt: skip
-        return self._row_of[numbers]
+            self._tables = [
+                # Without a copy of the table.
+                tf.raw_ops.InplaceUpdate(x=table, i=rows, v=stack.word_products(vectors))
+                for table, stack in zip(self._tables, self._stacks, strict=True)
+            ]
+        return self._tables, self._row_of[distinct][words.ids]
 
-    def _make_room(self, n_words: int) -> None:
-        """Forget all; in tables for `n_words` at least, and seldom of another size."""
+    def _forget(self) -> None:
         self._row_of[:] = -1
         self._n_kept = 0
-        if not self._tables or n_words > self._tables[0].shape[0]:
-            size = max(_KEPT_PRODUCTS, n_words + n_words // 4 if n_words > _KEPT_PRODUCTS else 0)
-            width = 4 * self._stacks[0].options.dim
-            self._tables = [
-                tf.Variable(tf.zeros((size, width)), trainable=False) for _ in self._stacks
-            ]
+
+    def _make_room(self, n_words: int) -> None:
+        """Tables that hold so many words; seldom of another size, as all is compiled again."""
+        if not self._tables or n_words > self._size:
+            if n_words > self._size:
+                self._size = n_words + n_words // 4
+            shape = (self._size, 4 * self._stacks[0].options.dim)
+            self._tables = [tf.zeros(shape) for _ in self._stacks]
 
 
 def tensor_specs(values: Any) -> Any:

@@ -318,6 +318,8 @@ def _array(n_steps: Any, dtype: tf.DType) -> tf.TensorArray:
 # Bytes of a kernel that stays in a cache; with a larger one the first layer's products, as
 # (batch, features), are slower than those of `recurrence`.
 _KERNEL_BYTES = 4 * 2**20
+# From so many rows on, products with the weights as the left factor are not slower.
+_MANY_ROWS = 32
 
 
 class WordLookup(NamedTuple):
@@ -369,8 +371,9 @@ def xla_lstm(
     """
     is_lookup = isinstance(inputs, ProductLookup)
     products = (_of_words if is_lookup else _of_vectors)(inputs, weights)
+    read = inputs.ids if is_lookup else inputs
     # Constants to XLA, which compiles for each shape.
-    max_steps, n_rows = tf.unstack(tf.shape(inputs.ids if is_lookup else inputs)[:2])
+    max_steps, n_rows = tf.unstack(tf.shape(read)[:2])
     initial = state if boundaries.initial is None else boundaries.initial
     initial = LSTMState(*map(products.as_in_loop, initial))
     before = over_rows(state, n_rows)
@@ -384,7 +387,8 @@ def xla_lstm(
             h = clipped(products.project(h), clips.projection)
         return t + 1, c, h, outputs.write(t, products.as_in_loop(h))
 
-    outputs = tf.TensorArray(tf.float32, max_steps, element_shape=(None, before.h.shape[1]))
+    element_shape = (read.shape[1], before.h.shape[1])
+    outputs = tf.TensorArray(tf.float32, max_steps, element_shape=element_shape)
     loop = (0, *map(products.as_in_loop, before), outputs)
     _, c, h, outputs = tf.while_loop(lambda t, *_: t < n_steps, step, loop)
     return outputs.stack(), LSTMState(products.as_in_loop(c), products.as_in_loop(h))
@@ -416,7 +420,15 @@ def _of_words(words: ProductLookup, weights: LSTMWeights) -> _Products:
 
 
 def _of_vectors(x: tf.Tensor, weights: LSTMWeights) -> _Products:
-    """As (features, batch), in which products of few rows are faster."""
+    """As (batch, features) for few rows, and as (features, batch) for many or an unknown number:
+    as is faster."""
+    if (x.shape[1] or _MANY_ROWS) < _MANY_ROWS:
+        projection = weights.projection
+        return _Products(
+            lambda t, h: tf.concat([x[t], h], axis=1) @ weights.kernel + weights.bias,
+            None if projection is None else lambda m: m @ projection,
+            features=1,
+        )
     kernel = tf.transpose(weights.kernel)  # (4 * dim, input_dim + hidden_dim)
     bias = weights.bias[:, tf.newaxis]  # (4 * dim, 1)
     # (hidden_dim, dim)
