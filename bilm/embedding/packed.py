@@ -211,14 +211,12 @@ class PackedRunner:
         sentences, run = self._choose(lengths, is_full)
         n_steps, n_directions = sentences.shape[0], len(self._network.stacks)
         tables, ids = [tf.constant(words.vectors)] * n_directions, words.ids
-        in_loop = run is not self._plain and self._products is not None
-        if in_loop:
+        more = 0
+        if run is not self._plain and self._products is not None:
             tables, ids = self._products.looked_up(words)
-        ids, resets = sentences.ids(ids, n_directions), sentences.resets()
-        if in_loop:  # there is one number of steps in a program
-            more = self._most_steps - n_steps
-            ids = np.pad(ids, [(0, 0), (0, more), (0, 0)])
-            resets = np.pad(resets, [(0, more), (0, 0)])
+            more = self._most_steps - n_steps  # there is one number of steps in a program
+        ids = np.pad(sentences.ids(ids, n_directions), [(0, 0), (0, more), (0, 0)])
+        resets = np.pad(sentences.resets(), [(0, more), (0, 0)])
         outputs = run(tables, ids, resets, n_steps, self._states)
         return sentences, [[np.asarray(x) for x in layers] for layers in outputs]
 

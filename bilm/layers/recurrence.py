@@ -369,9 +369,8 @@ def xla_lstm(
         outputs: float32 (time, batch, hidden_dim), zeros from `n_steps` on, and the state after
         the last step.
     """
-    is_lookup = isinstance(inputs, ProductLookup)
-    products = (_of_words if is_lookup else _of_vectors)(inputs, weights)
-    read = inputs.ids if is_lookup else inputs
+    products = (_of_words if isinstance(inputs, ProductLookup) else _of_vectors)(inputs, weights)
+    read = inputs.ids if isinstance(inputs, ProductLookup) else inputs
     # Constants to XLA, which compiles for each shape.
     max_steps, n_rows = tf.unstack(tf.shape(read)[:2])
     initial = state if boundaries.initial is None else boundaries.initial
