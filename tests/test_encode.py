@@ -265,6 +265,16 @@ def test_results_before_a_fault_of_the_stream_come_first(model, batch_size):
     assert not [t for t in threading.enumerate() if t.name.startswith("prefetch")]
 
 
+def test_two_streams_of_a_model_read_in_turn(model):
+    """They are computed in threads, which share the words that are kept."""
+    elmo, expected = model
+    streams = [elmo.encode_iter(TEXT * 3, "all", batch_size=size) for size in (1, 2)]
+    for n, pair in enumerate(zip(*streams, strict=True)):
+        for vectors in pair:
+            close(vectors, expected[n % 6])
+    assert n == 17
+
+
 def test_a_stream_of_pairs_has_pairs(model):
     with pytest.raises(
         InputError, match=r"sentence 1: a pair \(id, sentence\) is expected, not 'b'"
