@@ -235,7 +235,8 @@ class PackedRunner:
         best_cost, best = min((cost(n, _COMPILED_STEP), n) for n in self._rows)
         if best_cost < cost_now:  # then there is no program for it
             self._lost[best] += cost_now - best_cost
-            if is_full or self._lost[best] >= self._compiling:
+            fills_rows = is_full and best == max(self._rows)
+            if fills_rows or self._lost[best] >= self._compiling:
                 self._programs[best] = run = self._function(self._mode, best)
                 n_rows = best
         sentences = PackedSentences.pack(lengths, n_rows)
