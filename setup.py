@@ -55,6 +55,7 @@ setup(
         "english": ["spacy>=3.8,<4"],
         "look": LOOK,
         "plot": ["matplotlib>=3.8"],
+        "tasks": ["seqeval>=1.2.2"],
         "tensorboard": ["tensorboard>=2.18"],
         # ruff's formatter changes with its minor versions, so the check needs one of them.
         "test": [
@@ -62,6 +63,7 @@ setup(
             "matplotlib>=3.8",
             "pytest>=8",
             "pytest-xdist>=3.5",
+            "seqeval>=1.2.2",
             "tensorboard>=2.18",
             "selenium>=4.20",
             "ruff>=0.17,<0.18",

@@ -12,6 +12,7 @@ _PACKAGES = {
     "altair": ("altair", "look"),
     "gensim": ("gensim", "look"),
     "matplotlib": ("matplotlib", "plot"),
+    "seqeval": ("seqeval", "tasks"),
     "sklearn": ("scikit-learn", "look"),
     "threadpoolctl": ("scikit-learn", "look"),
     "vl_convert": ("vl-convert-python", "look"),
