@@ -452,14 +452,14 @@ def test_programs_learn(published, tmp_path: Path, capsys, name: str):
     """The training part is measured: its score goes up to the top, with and without ELMo."""
     data = getattr(small_tasks, name)(tmp_path / "data")
     flags = ["--data", str(data), "--dropout", "0", "--learning_rate", "0.02", "--batch_size", "3",
-             "--size", "8", "--epochs", "40", "--patience", "40"]  # fmt: skip
+             "--size", "8", "--epochs", "25", "--patience", "25"]  # fmt: skip
     found = result_of(
         capsys, name, *flags, "--model", str(published.folder), "--at", "both",
-        "--words", "learned", "--seeds", "1", "2", "--lambda", "1", "--layer_norm",
+        "--words", "learned", "--lambda", "1", "--layer_norm",
     )  # fmt: skip
     measure = next(iter(found["test"]))
     assert found["task"] == name and found["test"][measure][0] > 90
-    assert [run["seed"] for run in found["runs"]] == [1, 2]
+    assert [run["seed"] for run in found["runs"]] == [1]
     mix = found["runs"][0]["mixes"]
     assert set(mix) == {"input", "output"} and sum(mix["input"]["weights"].values()) > 0.999
 
@@ -468,8 +468,9 @@ def test_programs_learn(published, tmp_path: Path, capsys, name: str):
 def test_programs_without_elmo_and_with_the_language_model_trained(published, tmp_path, capsys):
     data = small_tasks.entities(tmp_path / "data")
     flags = ["--data", str(data), "--dropout", "0", "--learning_rate", "0.02", "--epochs", "12"]
-    found = result_of(capsys, "entities", *flags, "--layers", "none")
-    assert found["test"]["f1"][0] > 90 and found["runs"][0]["mixes"] == {}
+    found = result_of(capsys, "entities", *flags, "--layers", "none", "--seeds", "1", "2")
+    assert found["test"]["f1"][0] > 50 and found["runs"][0]["mixes"] == {}
+    assert [run["seed"] for run in found["runs"]] == [1, 2]
     cache = tmp_path / "cache"
     cache.mkdir()
     more = ["--model", str(published.folder), "--cache", str(cache), "--train_size", "3"]

@@ -143,7 +143,6 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
     add("--batch_size", type=int, default=32, help="examples (default: %(default)s)")
     add("--size", type=int, default=100, help="units of an LSTM (default: %(default)s)")
     add("--learning_rate", type=float, default=0.001, help="Adam's (default: %(default)s)")
-    add("--jit", action="store_true", help="compile the model with XLA")
     add("--format", choices=("text", "json"), default="text", help="of the results")
     return parser
 
@@ -201,7 +200,7 @@ def run_seed(task: Task, vectors: TokenVectors, args: argparse.Namespace, seed: 
     outputs, loss = task.build(inputs)
     model = keras.Model(inputs.inputs, outputs)
     optimizer = keras.optimizers.Adam(args.learning_rate, clipnorm=5.0)
-    model.compile(optimizer, loss, jit_compile=args.jit)
+    model.compile(optimizer, loss, jit_compile=False)
     score = Scorer(task, vectors, args.batch_size)
     watch = _Watch(lambda: score(model, task.parts["dev"]), f"seed {seed}")
     stop = keras.callbacks.EarlyStopping(
