@@ -42,7 +42,7 @@ def test_files_are_found_plain_and_compressed(tmp_path: Path):
     with gzip.open(tmp_path / "train.tsv.gz", "wt") as file:
         file.write("a\tb\n")
     assert reading.find_file(tmp_path, "train.tsv") == str(tmp_path / "train.tsv.gz")
-    assert reading.find_file(tmp_path, "dev.tsv", needed=False) is None
+    assert reading.file_if_there(tmp_path, "dev.tsv") is None
     with pytest.raises(FileNotFoundError, match=re.escape(f"{tmp_path}/dev.tsv' does not exist")):
         reading.find_file(tmp_path, "dev.tsv")
 

@@ -18,19 +18,22 @@ _SHOWN = 80  # characters of a wrong line that a message shows
 T = TypeVar("T")
 
 
-def find_file(folder: PathLike, name: str, *, needed: bool = True) -> str | None:
+def find_file(folder: PathLike, name: str) -> str:
     """The file `name` of a folder, plain or compressed (name.gz, name.xz).
 
     Raises:
-        FileNotFoundError: there is none, and it is needed.
+        FileNotFoundError: there is none.
     """
-    for ending in ("", *COMPRESSED):
-        path = os.path.join(folder, f"{name}{ending}")
-        if os.path.isfile(path):
-            return path
-    if needed:
+    path = file_if_there(folder, name)
+    if path is None:
         raise FileNotFoundError(f"The file {os.path.join(folder, name)!r} does not exist.")
-    return None
+    return path
+
+
+def file_if_there(folder: PathLike, name: str) -> str | None:
+    """The same, or None."""
+    paths = (os.path.join(folder, f"{name}{ending}") for ending in ("", *COMPRESSED))
+    return next(filter(os.path.isfile, paths), None)
 
 
 def read_json_lines(
@@ -145,8 +148,11 @@ def parts_of(
         FileNotFoundError: there is no `train`, or none of the others.
         InputError: `read` finds a fault.
     """
-    paths = {part: find_file(folder, f"{part}{ending}", needed=part == "train")
-             for part in ("train", "dev", "test")}  # fmt: skip
+    paths = {
+        "train": find_file(folder, f"train{ending}"),
+        "dev": file_if_there(folder, f"dev{ending}"),
+        "test": file_if_there(folder, f"test{ending}"),
+    }
     found = {part: list(read(path)) for part, path in paths.items() if path is not None}
     if len(found) < 2:
         find_file(folder, f"test{ending}")

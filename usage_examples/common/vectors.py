@@ -193,7 +193,7 @@ class TokenVectors:
         ids = np.zeros((len(sentences), longest), np.int32)
         for row, sentence in zip(ids, sentences, strict=True):
             row[: len(sentence)] = [self._ids.get(word, 1) for word in sentence]
-        found = {name: ids}
+        found: dict[str, np.ndarray] = {name: ids}
         if self.saved is not None:
             shape = (len(sentences), len(self.chosen), longest, self.saved.dim)
             layers = np.zeros(shape, np.float16)
@@ -340,7 +340,7 @@ class _LanguageModel:
                 trainable=True,
             )
         if options.char_cnn is not None:
-            self.ids: Any = CharacterIds(options.max_word_length)
+            self.ids: Any = CharacterIds(options.max_word_length or 50)
         else:
             words = vectors.vocabulary
             self.ids = WordIds([words.id_to_word(k) for k in range(words.size)])
