@@ -11,7 +11,7 @@ PARTS = ("train", "dev", "test")
 
 def write_parts(folder: Path, ending: str, text: str) -> Path:
     """The same text as train, dev and test."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for part in PARTS:
         (folder / f"{part}{ending}").write_text(text, encoding="utf-8")
     return folder
@@ -103,7 +103,7 @@ def coreference(folder: Path) -> Path:
             f"x-{number}\t{text}\t{pronoun}\t{at}\t{a}\t{text.index(a)}\t{a_meant}\t{b}\t"
             f"{text.index(b)}\t{b_meant}\thttp://x"
         )
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for name in ("development", "validation", "test"):
         (folder / f"gap-{name}.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
     return folder

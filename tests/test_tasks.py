@@ -442,7 +442,7 @@ def test_the_program_for_senses(published, tmp_path: Path, capsys):
     accuracies = {row["representation"]: row["accuracy"] for row in found["rows"]}
     # Each test use is in training, and so its own nearest neighbour, where there is context.
     assert accuracies["first sense"] == 0.75 and accuracies["layer 1"] == 1
-    program("senses").main([*flags, "--nearest", "mean", "--pos", "NOUN"])
+    program("senses").main([*flags, "--nearest", "use", "--pos", "NOUN"])
     assert "4 uses; accuracy, per cent" in capsys.readouterr().out
 
 
@@ -479,8 +479,9 @@ def test_programs_without_elmo_and_with_the_language_model_trained(published, tm
     assert "entities: mean and standard deviation of 1 seeds" in printed.out
     assert re.search(r"seed 1, input: gamma \d\.\d\d, layers 0: \d", printed.out)
     assert "seed 1 epoch 1: loss" in printed.err and len(list(cache.iterdir())) == 1
-    found = result_of(capsys, "entities", *flags, *more[:2], "--fine_tune")
-    assert found["test"]["f1"][0] > 50
+    slowly = ["--learning_rate", "0.01", "--patience", "12"]
+    found = result_of(capsys, "entities", *flags, *more[:2], "--fine_tune", *slowly)
+    assert found["test"]["f1"][0] > 20
 
 
 def kept_result(mean: float) -> dict:

@@ -8,8 +8,9 @@ token at its index:
   {"tokens": ["the", "line", "coach"], "senses": [[2, "coach", "NOUN", "coach%1:18:01::"]]}
 
 Each use in the test text gets the sense of what is nearest among the training uses of the same
-lemma and part of speech: of the uses themselves, or with --nearest mean of the mean of each sense,
-as in the paper. A word that is not in training cannot be told; it counts as wrong. The work is
+lemma and part of speech: the mean of each sense, as in the paper, or with --nearest use the uses
+themselves. A word that is not in training cannot be told, and counts as wrong; the paper takes the
+first sense that WordNet has for it. The work is
 done by bilm.analysis; `bilm probe` does the same for files of other forms, and table 6, parts of
 speech by layer.
 """
@@ -39,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--model", nargs="+", required=True, metavar="FOLDER_OR_ZIP",
         help="the language model; or options.json and weights.hdf5")  # fmt: skip
     add("--words", metavar="FILE", help="static vectors to compare with")
-    add("--nearest", choices=("use", "mean"), default="use", help="(default: use)")
+    add("--nearest", choices=("use", "mean"), default="mean", help="(default: mean)")
     add("--pos", nargs="+", metavar="POS", help="only these parts of speech, such as VERB")
     add("--format", choices=("text", "json"), default="text", help="of the results")
     args = parser.parse_args(argv)
