@@ -409,11 +409,21 @@ def test_predictions_are_in_the_order_of_the_examples(tmp_path: Path):
     assert Scorer(task, vectors, 2)(model, examples) == {"right": 4}
 
 
-@pytest.mark.parametrize("flags", [["--layers", "x"], ["--train_size", "1.5"], ["--at", "x"]])
-def test_flags_that_are_refused(flags):
+@pytest.mark.parametrize(
+    "flags, message",
+    [
+        (["--layers", "x"], "mix, top, none or a number is expected, not 'x'"),
+        (["--train_size", "1.5"], "a number from 1, or a part such as 0.1 is expected, not '1.5'"),
+        (["--at", "x"], "invalid choice: 'x'"),
+        (["--epochs", "0"], "a number from 1 is expected, not '0'"),
+        (["--dropout", "1"], "a number from 0 to 0.99 is expected, not '1'"),
+    ],
+)
+def test_flags_that_are_refused(flags, message, capsys):
     with pytest.raises(SystemExit) as end:
         program("entities").main(["--data", "x", *flags])
     assert end.value.code == 2
+    assert message in capsys.readouterr().err
 
 
 def test_what_a_user_can_mend_ends_a_program_with_1(tmp_path: Path, capsys):
@@ -438,11 +448,11 @@ def result_of(capsys, name: str, *flags: str) -> dict:
 def test_the_program_for_senses(published, tmp_path: Path, capsys):
     data = small_tasks.senses(tmp_path / "data")
     flags = ["--data", str(data), "--model", str(published.folder)]
-    found = result_of(capsys, "senses", *flags)
+    found = result_of(capsys, "senses", *flags, "--nearest", "use")
     accuracies = {row["representation"]: row["accuracy"] for row in found["rows"]}
     # Each test use is in training, and so its own nearest neighbour, where there is context.
     assert accuracies["first sense"] == 0.75 and accuracies["layer 1"] == 1
-    program("senses").main([*flags, "--nearest", "use", "--pos", "NOUN"])
+    program("senses").main([*flags, "--pos", "NOUN"])
     assert "4 uses; accuracy, per cent" in capsys.readouterr().out
 
 

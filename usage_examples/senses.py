@@ -10,9 +10,8 @@ token at its index:
 Each use in the test text gets the sense of what is nearest among the training uses of the same
 lemma and part of speech: the mean of each sense, as in the paper, or with --nearest use the uses
 themselves. A word that is not in training cannot be told, and counts as wrong; the paper takes the
-first sense that WordNet has for it. The work is
-done by bilm.analysis; `bilm probe` does the same for files of other forms, and table 6, parts of
-speech by layer.
+first sense that WordNet has for it. The work is done by bilm.analysis; `bilm probe` does the same
+for files of other forms, and table 6, parts of speech by layer.
 """
 
 from __future__ import annotations

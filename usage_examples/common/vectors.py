@@ -66,7 +66,7 @@ class SavedLayers:
     Args:
         elmo: the language model.
         sentences: those whose vectors are wanted.
-        folder: where the file is kept. Its name holds the model's fingerprint and a checksum of
+        folder: where the file is kept; it is made if it is not there. The file's name holds the model's fingerprint and a checksum of
             the sentences, so that another model or text has another file.
         progress: called with the sentences and tokens that are done.
     """
@@ -88,6 +88,7 @@ class SavedLayers:
         self.path = Path(folder) / f"elmo-{elmo.fingerprint()}-{checksum:08x}.npy"
         self.dim, self.n_layers = elmo.dim, elmo.n_layers
         if not self.path.exists():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             shape = (int(ends[-1]), elmo.n_layers, elmo.dim)
             with atomic_write(self.path) as temporary:
                 self._write(temporary, shape, elmo, different, progress)
@@ -153,7 +154,9 @@ class TokenVectors:
     def _choose_words(self, training: Iterable[Sentence], sentences: Sequence[Sentence]) -> None:
         """Give ids to the words that have a vector: 0 is padding, 1 all other words."""
         words, self.table = self.settings.words, None
-        if words is None and self._chosen is not None:
+        # Whether words have vectors of their own, static or learned.
+        self.has_words = words is not None or self._chosen is None
+        if not self.has_words:
             self._ids: dict[str, int] = {}
         elif words is None or words == LEARNED:
             counts = Counter(word for sentence in training for word in sentence)
@@ -166,11 +169,6 @@ class TokenVectors:
             self.table = np.concatenate([zeros, static.vectors])
             found = ((word, static.index(word)) for word in sorted(all_words))
             self._ids = {word: index + 2 for word, index in found if index is not None}
-
-    @property
-    def has_words(self) -> bool:
-        """Whether words have vectors of their own, static or learned."""
-        return bool(self._ids)
 
     @property
     def n_words(self) -> int:
