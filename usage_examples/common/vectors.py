@@ -66,8 +66,9 @@ class SavedLayers:
     Args:
         elmo: the language model.
         sentences: those whose vectors are wanted.
-        folder: where the file is kept; it is made if it is not there. The file's name holds the model's fingerprint and a checksum of
-            the sentences, so that another model or text has another file.
+        folder: where the file is kept; it is made if it is not there. The file's name holds the
+            model's fingerprint and a checksum of the sentences, so that another model or text has
+            another file.
         progress: called with the sentences and tokens that are done.
     """
 
