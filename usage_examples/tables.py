@@ -4,7 +4,7 @@ task's program, all seeds together.
   python usage_examples/tables.py table1 --data tasks --results results.jsonl --seeds 1 2 3 \\
       --model elmo --words vectors.txt --model_zh elmo-zh --words_zh vectors-zh.txt
 
-    table1      each task with static vectors, with ELMo alone, and with both
+    table1      each task with static vectors, with ELMo alone, and with both, and the gain
     table2      how layers are put together: none but the top, the mean (lambda 1), the mix
     table3      ELMo at the input, at the output, at both
     figure1     parts of the training data, with and without ELMo
@@ -14,8 +14,8 @@ task's program, all seeds together.
 The folder of data has a folder for each task: ner-en, ner-zh, srl, coref, qa, nli, sentiment; a
 task whose folder is not there is left out, and --tasks chooses some. What a run printed is kept in
 the file of results, a line of JSON each: the command that was interrupted continues, and a table
-whose cells are all there is only printed. Flags after -- go to the programs, such as
--- --epochs 5 --train_size 0.1. Tables 5 and 6 are senses.py and `bilm probe`.
+whose cells are all there is only printed. Flags after -- go to the programs and win over those that
+`TASKS` has, such as -- --epochs 5 --batch_size 64. Tables 5 and 6 are senses.py and `bilm probe`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -33,17 +34,19 @@ PROGRAMS = Path(__file__).parent
 
 
 class TaskRow(NamedTuple):
-    """A task: its program, its folder of data, and whether its text is Chinese."""
+    """A task: its program, its folder of data, flags that bound its time, and whether its text is
+    Chinese."""
 
     program: str
     folder: str
+    flags: str = ""
     chinese: bool = False
 
 
 TASKS = {
-    "questions": TaskRow("questions", "qa"),
+    "questions": TaskRow("questions", "qa", "--epochs 10 --patience 2"),
     "entailment": TaskRow("entailment", "nli"),
-    "roles": TaskRow("roles", "srl"),
+    "roles": TaskRow("roles", "srl", "--epochs 10 --patience 2 --batch_size 128"),
     "coreference": TaskRow("coreference", "coref"),
     "entities": TaskRow("entities", "ner-en"),
     "sentiment": TaskRow("sentiment", "sentiment"),
@@ -103,7 +106,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         task: [result_of(command(args, task, flags), args) for flags in columns.values()]
         for task in wanted
     }
-    print_table(columns, rows)
+    print_table(list(columns), rows, with_gain=args.table == "table1")
 
 
 def command(args: argparse.Namespace, task: str, flags: str) -> list[str]:
@@ -116,7 +119,8 @@ def command(args: argparse.Namespace, task: str, flags: str) -> list[str]:
         raise SystemExit(f"{task}: --model{'_zh' * row.chinese} and --words{'_zh' * row.chinese} "
                          "are needed")  # fmt: skip
     data = os.path.join(args.data, row.folder)
-    return [f"{row.program}.py", "--data", data, *given, "--seeds", *args.seeds, *args.more]
+    own = row.flags.split()
+    return [f"{row.program}.py", "--data", data, *given, *own, "--seeds", *args.seeds, *args.more]
 
 
 def result_of(words: list[str], args: argparse.Namespace) -> dict[str, Any]:
@@ -151,13 +155,19 @@ def read_results(path: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def print_table(columns: Sequence[str] | dict[str, str], rows: dict[str, Any]) -> None:
-    """Markdown: mean ± standard deviation of the decisive measure on the test part."""
-    print_row(["task", "measure", *columns])
-    print_row(["---"] * (len(columns) + 2))
+def print_table(columns: Sequence[str], rows: dict[str, Any], with_gain: bool = False) -> None:
+    """Markdown: mean ± standard deviation of the decisive measure on the test part; with the gain
+    of the last column over the first, seed by seed."""
+    print_row(["task", "measure", *columns, *["gain"] * with_gain])
+    print_row(["---"] * (len(columns) + 2 + with_gain))
     for task, cells in rows.items():
         measure = next(iter(cells[0]["test"]))
-        shown = ("{:.1f} ± {:.1f}".format(*cell["test"][measure]) for cell in cells)
+        shown = ["{:.1f} ± {:.1f}".format(*cell["test"][measure]) for cell in cells]
+        if with_gain:
+            by_seed = [[run["test"][measure] for run in cell["runs"]] for cell in cells]
+            gains = [b - a for a, b in zip(by_seed[0], by_seed[-1], strict=True)]
+            spread = statistics.stdev(gains) if len(gains) > 1 else 0.0
+            shown.append(f"{statistics.mean(gains):+.1f} ± {spread:.1f}")
         print_row([task, measure, *shown])
 
 
