@@ -55,7 +55,7 @@ class Question(NamedTuple):
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Train and measure a reader for each seed."""
-    program(make_task, __doc__, argv)
+    program(make_task, __doc__, argv, batch_size=64)
 
 
 def make_task(args: argparse.Namespace) -> Task:
@@ -142,11 +142,9 @@ def build_reader(inputs: ModelInputs, size: int, dropout: float) -> Built:
     told = ops.matmul(masked_softmax(strongest, context.mask)[:, None, :], c)  # (batch, 1, dim)
     hidden = keras.layers.concatenate([c, asked, c * asked, c * told])
     hidden = keras.layers.Dense(2 * size, activation="relu")(drop(hidden))
-    begins = drop(bilstm(size)(hidden, mask=context.mask))
-    ends = drop(bilstm(size)(begins, mask=context.mask))
-    both = [keras.layers.Dense(1)(keras.layers.concatenate([hidden, h])) for h in (begins, ends)]
-    # (batch, time, 2) -> (batch, 2, time)
-    scores = ops.transpose(keras.layers.concatenate(both), (0, 2, 1))
+    modelled = drop(bilstm(size)(hidden, mask=context.mask))
+    both = keras.layers.Dense(2)(keras.layers.concatenate([hidden, modelled]))
+    scores = ops.transpose(both, (0, 2, 1))  # (batch, time, 2) -> (batch, 2, time)
     scores = ops.where(context.mask[:, None, :], scores, _FAR)
     return Built(scores, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
 
