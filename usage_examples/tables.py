@@ -46,7 +46,7 @@ class TaskRow(NamedTuple):
 TASKS = {
     "questions": TaskRow("questions", "qa", "--epochs 10 --patience 2"),
     "entailment": TaskRow("entailment", "nli"),
-    "roles": TaskRow("roles", "srl", "--epochs 10 --patience 2 --batch_size 128"),
+    "roles": TaskRow("roles", "srl", "--epochs 8 --patience 2"),
     "coreference": TaskRow("coreference", "coref"),
     "entities": TaskRow("entities", "ner-en"),
     "sentiment": TaskRow("sentiment", "sentiment"),
