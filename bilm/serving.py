@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.errors import InputError
-from bilm.files import PathLike, folder_in_place, require_file
+from bilm.files import PathLike, folder_in_place, require_file, require_utf8
 from bilm.keras_backend import keras
 from bilm.layers.scalar_mix import LayerChoice, ScalarMix
 from bilm.layers.text import FramedWords, framed_words, tokens_of
@@ -66,7 +66,9 @@ def export_saved_model(
     Raises:
         FileNotFoundError: a file does not exist.
         InputError: a file is not what it should be, the mix does not fit, or `folder` is there.
+        OSError: the disk does not take it.
     """
+    require_utf8(folder)
     with folder_in_place(folder, SAVED_MODEL if overwrite else None) as temporary:
         elmo = ELMoEmbedding.from_pretrained(
             source,
@@ -80,7 +82,10 @@ def export_saved_model(
         served = ServedELMo(elmo, mix)
         signatures = {"default": served.default, "tokens": served.tokens}
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-        tf.saved_model.save(served, temporary, signatures=signatures, options=options)
+        try:
+            tf.saved_model.save(served, temporary, signatures=signatures, options=options)
+        except tf.errors.OpError as error:
+            raise OSError(f"{folder}: cannot be written: {error.message}") from error
     return os.fspath(folder)
 
 

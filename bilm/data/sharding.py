@@ -32,6 +32,7 @@ from bilm.files import (
     quiet,
     reading_text,
     size_of,
+    undo_killed,
 )
 
 SHARD_BYTES = 50_000_000
@@ -110,6 +111,7 @@ def shard_corpus(
     """
     _check(n_shards, shard_bytes, heldout, seed, compress)
     files = find_all_files(patterns)
+    undo_killed(out_dir)
     _require_no_shards(out_dir)
     n_sentences, n_empty_lines, n_bytes = _measure(files, progress)
     sizes = _divide(n_sentences, n_bytes, n_shards, shard_bytes, heldout)

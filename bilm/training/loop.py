@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from bilm.checkpoints import holds_checkpoint, is_whole, list_checkpoints
 from bilm.data import prefetch
 from bilm.errors import InputError, NotFiniteError, TrainingError, WorkerLostError, WorkersError
-from bilm.files import OPTIONS_FILE, PathLike, write_json
+from bilm.files import OPTIONS_FILE, PathLike, require_utf8, write_json
 from bilm.options import Options
-from bilm.training.checkpoint import RunSettings, keep_best
+from bilm.training.checkpoint import RunSettings, keep_best, tidy_folder
 from bilm.training.evaluation import Perplexity, Scorer, evaluate
 from bilm.training.fine_tuning import load_pretrained
 from bilm.training.heldout import Interval, Monitor
@@ -122,7 +122,7 @@ def train(
     with contextlib.ExitStack() as stack:
         with group.deferred_errors():
             if is_chief:
-                stack.enter_context(folder_lock(tf_save_dir))
+                stack.enter_context(folder_lock(require_utf8(tf_save_dir)))
             is_own = _check_folder(tf_save_dir, restart_ckpt_file)
             _check_shares(replicas.worker, data, heldout)
             options = _with_train_tokens(options, data)
@@ -266,6 +266,9 @@ class Trainer:
                 if self.monitor is not None and run.heldout.measured_at != run.global_step:
                     self._measure(self.monitor)
                 self._save()
+                with self._group.deferred_errors():
+                    if self._group.worker.is_chief:
+                        tidy_folder(self.saving.folder, run.global_step, self.saving.keep)
                 self._group.all_gather()
             except KeyboardInterrupt:
                 if not signals.interrupted_within_step:
