@@ -61,6 +61,7 @@ setup(
         "parquet": PARQUET,
         "plot": ["matplotlib>=3.8"],
         "ray": RAY,
+        "tasks": ["seqeval>=1.2.2"],
         "tensorboard": ["tensorboard>=2.18"],
         # ruff's formatter changes with its minor versions, so the check needs one of them.
         "test": [
@@ -73,6 +74,7 @@ setup(
             "matplotlib>=3.8",
             "pytest>=8",
             "pytest-xdist>=3.5",
+            "seqeval>=1.2.2",
             "tensorboard>=2.18",
             "selenium>=4.20",
             "ruff>=0.17,<0.18",

@@ -14,6 +14,7 @@ _PACKAGES = {
     "matplotlib": ("matplotlib", "plot"),
     "pyarrow": ("pyarrow", "parquet"),
     "ray": ("'ray[data]>=2.60,<2.64'", "ray"),
+    "seqeval": ("seqeval", "tasks"),
     "sklearn": ("scikit-learn", "look"),
     "threadpoolctl": ("scikit-learn", "look"),
     "vl_convert": ("vl-convert-python", "look"),

@@ -1,0 +1,162 @@
+"""Examples from files: tables and JSON lines, checked as they are read."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+from bilm.errors import InputError
+from bilm.files import COMPRESSED, PathLike, read_lines
+
+# A token of text as it was written: a number, 's, a word with hyphens, any other mark.
+_TOKEN = re.compile(r"\d+(?:[.,]\d+)*(?!\w)|['’]s\b|\w+(?:-\w+)*|[^\w\s]")
+_SHOWN = 80  # characters of a wrong line that a message shows
+
+T = TypeVar("T")
+
+
+def find_file(folder: PathLike, name: str) -> str:
+    """The file `name` of a folder, plain or compressed (name.gz, name.xz).
+
+    Raises:
+        FileNotFoundError: there is none.
+    """
+    path = file_if_there(folder, name)
+    if path is None:
+        raise FileNotFoundError(f"The file {os.path.join(folder, name)!r} does not exist.")
+    return path
+
+
+def file_if_there(folder: PathLike, name: str) -> str | None:
+    """The same, or None."""
+    paths = (os.path.join(folder, f"{name}{ending}") for ending in ("", *COMPRESSED))
+    return next(filter(os.path.isfile, paths), None)
+
+
+def read_json_lines(
+    path: PathLike, fields: Mapping[str, type]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The objects of a file of JSON lines, each with its place for messages.
+
+    Args:
+        path: UTF-8 (plain, .gz, .xz), a JSON object a line.
+        fields: that each object has, with their types.
+
+    Raises:
+        InputError: a line is no such object.
+    """
+    for number, line in enumerate(read_lines(path), start=1):
+        where = f"{path}, line {number}"
+        try:
+            value = json.loads(line)
+        except ValueError as error:
+            raise InputError(f"{where}: not JSON: {error}.") from None
+        if not isinstance(value, dict):
+            raise InputError(f"{where}: a JSON object is expected, not {line[:_SHOWN]!r}.")
+        for name, kind in fields.items():
+            if not isinstance(value.get(name), kind):
+                raise InputError(
+                    f"{where}: {name!r} of type {kind.__name__} is expected, not "
+                    f"{value.get(name)!r:.80}."
+                )
+        yield where, value
+
+
+def read_columns(
+    path: PathLike, n_columns: int, *, header: bool = False
+) -> Iterator[tuple[str, list[str]]]:
+    """The lines of a table with tabs between its columns, each with its place; an empty line is
+    an empty list.
+
+    Raises:
+        InputError: a line has more columns, or fewer.
+    """
+    for number, line in enumerate(read_lines(path), start=1):
+        if header and number == 1:
+            continue
+        columns = line.split("\t") if line.strip() else []
+        if columns and len(columns) != n_columns:
+            raise InputError(
+                f"{path}, line {number}: {n_columns} columns with tabs between are expected, not "
+                f"{len(columns)}: {line[:_SHOWN]!r}."
+            )
+        yield f"{path}, line {number}", columns
+
+
+def as_tokens(value: Any, where: str) -> tuple[str, ...]:
+    """A sentence: text with a blank between tokens, or a list of tokens.
+
+    Raises:
+        InputError: it is neither, or has no token.
+    """
+    tokens = tuple(value.split()) if isinstance(value, str) else tuple(value)
+    if not tokens or not all(isinstance(t, str) and t.split() == [t] for t in tokens):
+        raise InputError(f"{where}: tokens without blanks are expected, not {value!r:.80}.")
+    return tokens
+
+
+class Spans(NamedTuple):
+    """The tokens of a text as it was written, and the characters from `begin` to `end` of each."""
+
+    tokens: tuple[str, ...]
+    begins: list[int]
+    ends: list[int]
+
+    def covering(self, begin: int, end: int) -> tuple[int, int] | None:
+        """The first and the last token that have some of these characters; None without any."""
+        found = [
+            k for k, (b, e) in enumerate(zip(self.begins, self.ends, strict=True))
+            if b < end and e > begin
+        ]  # fmt: skip
+        return (found[0], found[-1]) if found else None
+
+
+def tokenise(text: str) -> Spans:
+    """Cut a text into tokens as the regular expression `_TOKEN` says."""
+    found = list(_TOKEN.finditer(text))
+    return Spans(
+        tuple(match[0] for match in found),
+        [match.start() for match in found],
+        [match.end() for match in found],
+    )
+
+
+def set_apart(examples: Sequence[T], part: float = 0.1) -> tuple[list[T], list[T]]:
+    """The first examples, and the last `part` of them, at least one of each.
+
+    Raises:
+        InputError: there are fewer than two.
+    """
+    if len(examples) < 2:
+        raise InputError(f"Two examples or more are expected, not {len(examples)}.")
+    n = min(max(1, round(part * len(examples))), len(examples) - 1)
+    return list(examples[:-n]), list(examples[-n:])
+
+
+def parts_of(
+    folder: PathLike, ending: str, read: Callable[[str], Sequence[T]]
+) -> dict[str, list[T]]:
+    """The examples of a folder: train, dev and test, of which one of the last two may be missing.
+
+    Without `dev` the last tenth of `train` is set apart; without `test`, `dev` is the test, and
+    the last tenth of `train` is `dev`.
+
+    Raises:
+        FileNotFoundError: there is no `train`, or none of the others.
+        InputError: `read` finds a fault.
+    """
+    paths = {
+        "train": find_file(folder, f"train{ending}"),
+        "dev": file_if_there(folder, f"dev{ending}"),
+        "test": file_if_there(folder, f"test{ending}"),
+    }
+    found = {part: list(read(path)) for part, path in paths.items() if path is not None}
+    if len(found) < 2:
+        find_file(folder, f"test{ending}")
+    if len(found) < 3:
+        found["test"] = found.get("test") or found["dev"]
+        found["train"], found["dev"] = set_apart(found["train"])
+    return found

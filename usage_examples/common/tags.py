@@ -1,0 +1,71 @@
+"""Tags of spans in IOB2, and their measure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from typing import Any
+
+from bilm.errors import InputError
+from bilm.extras import import_extra
+
+
+def check_tags(tags: Sequence[str], where: str) -> None:
+    """Check the last of a sentence's tags: O, B-X, or I-X after B-X or I-X.
+
+    Raises:
+        InputError: it is none of these.
+    """
+    kind, _, name = tags[-1].partition("-")
+    if tags[-1] == "O" or (kind == "B" and name):
+        return
+    before = tags[-2] if len(tags) > 1 else "the beginning of a sentence"
+    if kind != "I" or not name or before not in (f"B-{name}", f"I-{name}"):
+        raise InputError(
+            f"{where}: a tag in IOB2 is expected (O, B-X, or I-X after B-X or I-X), not "
+            f"{tags[-1]!r} after {before}."
+        )
+
+
+def span_scores(gold: Sequence[Sequence[str]], found: Sequence[Sequence[str]]) -> dict[str, float]:
+    """F1, precision and recall of spans in per cent, by seqeval: a span is found if its label, its
+    first and its last token are right.
+
+    Args:
+        gold, found: the tags of each sentence, IOB2.
+
+    Raises:
+        InputError: seqeval is not installed.
+    """
+    precision, recall, f1, _ = _seqeval("metrics.v1").precision_recall_fscore_support(
+        [list(tags) for tags in gold],
+        [list(tags) for tags in found],
+        average="micro",
+        scheme=_seqeval("scheme").IOB2,
+        zero_division=0,
+    )
+    return {"f1": 100 * f1, "precision": 100 * precision, "recall": 100 * recall}
+
+
+def spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
+    """The spans of a sentence's tags, by seqeval: label, first and last token, in their order."""
+    scheme = _seqeval("scheme")
+    (found,) = scheme.Entities([list(tags)], scheme.IOB2).entities
+    return sorted(((e.tag, e.start, e.end - 1) for e in found), key=lambda span: span[1])
+
+
+def set_scores(
+    gold: Iterable[Collection[Hashable]], found: Iterable[Collection[Hashable]]
+) -> dict[str, float]:
+    """F1, precision and recall in per cent of what is in the sets of all sentences."""
+    pairs = [(set(a), set(b)) for a, b in zip(gold, found, strict=True)]
+    right = sum(len(a & b) for a, b in pairs)
+    n_gold, n_found = (sum(len(pair[k]) for pair in pairs) for k in (0, 1))
+    return {
+        "f1": 100 * 2 * right / max(1, n_gold + n_found),
+        "precision": 100 * right / max(1, n_found),
+        "recall": 100 * right / max(1, n_gold),
+    }
+
+
+def _seqeval(module: str) -> Any:
+    return import_extra(f"seqeval.{module}", "The measure of spans")

@@ -1,0 +1,350 @@
+"""What stands for a token: ELMo's layers, static vectors, vectors that the task learns.
+
+Peters et al. (2018), section 3.3: ELMo stands beside the words' own vectors at the input of a
+model, [x; ELMo], or beside its output, [h; ELMo], or at both, with a mix for each.
+
+A language model that stays as it is has the same vectors in each epoch, so its layers are computed
+once and kept in a file (`SavedLayers`); a model that is trained with the task (`fine_tune`) stands
+in the graph.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from bilm import BidirectionalLanguageModel, CharacterIds, ELMo, ScalarMix, WordIds
+from bilm.analysis import StaticVectors
+from bilm.errors import InputError
+from bilm.files import atomic_write
+from bilm.model_files import open_model
+
+Sentence = tuple[str, ...]
+LEARNED = "learned"
+_LEARNED_DIM = 100
+# Texts are padded to a multiple of so many tokens: fewer shapes, for which programs are compiled.
+STEP = 8
+
+
+class VectorSettings(NamedTuple):
+    """What stands for a token.
+
+    Attributes:
+        model: the language model's folder, ZIP file, or pair (options, weights); None without.
+        layers: "mix", "top", or the number of a layer; "none" for no ELMo.
+        at: "input", "output" or "both": where ELMo is.
+        words: a file of static vectors; LEARNED for vectors that are trained with the task; None
+            for neither.
+        l2_coef: lambda: this times the sum of the mix's W squared is added to the loss.
+        layer_norm: normalise each layer before the mix.
+        dropout: of vectors, at the input and at the output.
+        fine_tune: train the language model with the task.
+    """
+
+    model: Any = None
+    layers: str = "mix"
+    at: str = "input"
+    words: str | None = None
+    l2_coef: float = 0.001
+    layer_norm: bool = False
+    dropout: float = 0.5
+    fine_tune: bool = False
+
+
+class SavedLayers:
+    """All layers of sentences, computed once: float16 (tokens, n_layers, dim) in a file that is
+    mapped into memory, so that texts of any size can be had.
+
+    Args:
+        elmo: the language model.
+        sentences: those whose vectors are wanted.
+        folder: where the file is kept; it is made if it is not there. The file's name holds the
+            model's fingerprint and a checksum of the sentences, so that another model or text has
+            another file.
+        progress: called with the sentences and tokens that are done.
+    """
+
+    def __init__(
+        self,
+        elmo: ELMo,
+        sentences: Iterable[Sentence],
+        folder: str | os.PathLike[str],
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        different = list(dict.fromkeys(sentences))
+        ends = np.cumsum([len(sentence) for sentence in different], dtype=np.int64)
+        self._begins = {
+            sentence: int(end) - len(sentence)
+            for sentence, end in zip(different, ends, strict=True)
+        }
+        checksum = zlib.crc32("\n".join(" ".join(s) for s in different).encode("utf-8", "replace"))
+        self.path = Path(folder) / f"elmo-{elmo.fingerprint()}-{checksum:08x}.npy"
+        self.dim, self.n_layers = elmo.dim, elmo.n_layers
+        if not self.path.exists():
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            shape = (int(ends[-1]), elmo.n_layers, elmo.dim)
+            with atomic_write(self.path) as temporary:
+                self._write(temporary, shape, elmo, different, progress)
+        self._layers = np.load(self.path, mmap_mode="r")
+
+    def _write(
+        self,
+        path: str,
+        shape: tuple[int, int, int],
+        elmo: ELMo,
+        sentences: Sequence[Sentence],
+        progress: Callable[[int, int], None] | None,
+    ) -> None:
+        layers = np.lib.format.open_memmap(path, mode="w+", dtype=np.float16, shape=shape)
+        begin = 0
+        for vectors in elmo.encode_iter(sentences, "all", show_progress=progress or False):
+            # (n_layers, tokens, dim) -> (tokens, n_layers, dim)
+            layers[begin : begin + vectors.shape[1]] = vectors.swapaxes(0, 1)
+            begin += vectors.shape[1]
+        layers.flush()
+
+    def __getitem__(self, sentence: Sentence) -> np.ndarray:
+        """float16 (tokens, n_layers, dim)."""
+        begin = self._begins[sentence]
+        return self._layers[begin : begin + len(sentence)]
+
+
+class TokenVectors:
+    """The vectors of all texts of a task.
+
+    Args:
+        settings: which.
+        training: the sentences that a model is trained on: their words are learned.
+        sentences: all sentences.
+        folder: for the file of ELMo's layers.
+        progress: as for `SavedLayers`.
+
+    Raises:
+        FileNotFoundError, InputError: a file of the settings is not what it should be.
+    """
+
+    def __init__(
+        self,
+        settings: VectorSettings,
+        training: Iterable[Sentence],
+        sentences: Sequence[Sentence],
+        folder: str | os.PathLike[str],
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.saved: SavedLayers | None = None
+        self._chosen: list[int] | None = None  # the layers that a model sees
+        if settings.layers != "none" and settings.model is None:
+            raise InputError("--model is needed, unless --layers is none.")
+        if settings.layers != "none":
+            elmo = ELMo.from_pretrained(settings.model)
+            self._chosen = _layers(settings.layers, elmo.n_layers)
+            if not settings.fine_tune:
+                self.saved = SavedLayers(elmo, sentences, folder, progress)
+            self.vocabulary: Any = elmo.vocabulary
+        self._choose_words(training, sentences)
+
+    def _choose_words(self, training: Iterable[Sentence], sentences: Sequence[Sentence]) -> None:
+        """Give ids to the words that have a vector: 0 is padding, 1 all other words."""
+        words, self.table = self.settings.words, None
+        # Whether words have vectors of their own, static or learned.
+        self.has_words = words is not None or self._chosen is None
+        if not self.has_words:
+            self._ids: dict[str, int] = {}
+        elif words is None or words == LEARNED:
+            counts = Counter(word for sentence in training for word in sentence)
+            known = [word for word, count in counts.items() if count > 1]
+            self._ids = {word: number for number, word in enumerate(known, start=2)}
+        else:
+            all_words = {word for sentence in sentences for word in sentence}
+            static = StaticVectors.load(words, keep=all_words)
+            zeros = np.zeros((2, static.dim), np.float32)
+            self.table = np.concatenate([zeros, static.vectors])
+            found = ((word, static.index(word)) for word in sorted(all_words))
+            self._ids = {word: index + 2 for word, index in found if index is not None}
+
+    @property
+    def n_words(self) -> int:
+        """Rows of the table of words."""
+        return len(self._ids) + 2 if self.table is None else len(self.table)
+
+    @property
+    def chosen(self) -> list[int]:
+        """The numbers of ELMo's layers that a model sees; none without ELMo."""
+        return self._chosen or []
+
+    def arrays(self, name: str, sentences: Sequence[Sentence]) -> dict[str, np.ndarray]:
+        """What a batch of sentences is for a model, by the names of its inputs.
+
+        Returns:
+            NAME: int32 (batch, time), the ids of words; NAME_elmo: float16 (batch, layers, time,
+            dim); or NAME_tokens: the words themselves (batch, time), if they are needed.
+        """
+        longest = round_up(max(map(len, sentences)))
+        ids = np.zeros((len(sentences), longest), np.int32)
+        for row, sentence in zip(ids, sentences, strict=True):
+            row[: len(sentence)] = [self._ids.get(word, 1) for word in sentence]
+        found: dict[str, np.ndarray] = {name: ids}
+        if self.saved is not None:
+            shape = (len(sentences), len(self.chosen), longest, self.saved.dim)
+            layers = np.zeros(shape, np.float16)
+            for block, sentence in zip(layers, sentences, strict=True):
+                # (tokens, n_layers, dim) -> (layers, tokens, dim)
+                block[:, : len(sentence)] = self.saved[sentence].swapaxes(0, 1)[self.chosen]
+            found[f"{name}_elmo"] = layers
+        elif self.chosen:
+            padded = [[*sentence, *[""] * (longest - len(sentence))] for sentence in sentences]
+            found[f"{name}_tokens"] = np.array(padded, object)
+        return found
+
+
+def round_up(length: int) -> int:
+    """The length that texts of this one are padded to."""
+    return -(-length // STEP) * STEP
+
+
+def _layers(choice: str, n_layers: int) -> list[int]:
+    """The numbers of the layers that "mix", "top" or a number stands for."""
+    if choice == "mix":
+        return list(range(n_layers))
+    number = n_layers - 1 if choice == "top" else int(choice)
+    if number >= n_layers:
+        raise InputError(
+            f"--layers: the model's layers are 0 (tokens) to {n_layers - 1} (top), not {choice}."
+        )
+    return [number]
+
+
+class Text(NamedTuple):
+    """A text within a model.
+
+    Attributes:
+        vectors: float32 (batch, time, dim), with a Keras mask.
+        mask: bool (batch, time), False past its end.
+        layers: ELMo's layers (batch, layers, time, dim); None without.
+    """
+
+    vectors: Any
+    mask: Any
+    layers: Any
+
+
+class ModelInputs:
+    """The inputs of one model, and the layers that all its texts share.
+
+    Args:
+        vectors: of the task.
+
+    Attributes:
+        inputs: the `keras.Input` of each name.
+        mixes: the mix at the input and that at the output, by these names; those that there are.
+    """
+
+    def __init__(self, vectors: TokenVectors) -> None:
+        self.vectors, self.settings = vectors, vectors.settings
+        self.inputs: dict[str, Any] = {}
+        self.mixes: dict[str, ScalarMix] = {}
+        if vectors.chosen:
+            places = ("input", "output") if self.settings.at == "both" else (self.settings.at,)
+            for place in places:
+                self.mixes[place] = ScalarMix(
+                    len(vectors.chosen),
+                    l2_coef=self.settings.l2_coef or None,
+                    do_layer_norm=self.settings.layer_norm,
+                    name=place,
+                )
+        self._dropout = keras.layers.Dropout(self.settings.dropout)
+        self._table = _table(vectors) if vectors.has_words else None
+        tunes = bool(vectors.chosen) and self.settings.fine_tune
+        self._language_model = _LanguageModel(vectors) if tunes else None
+
+    def number(self, name: str, shape: Sequence[int | None], dtype: str = "int32") -> Any:
+        """An input of numbers: `keras.Input` of the shape of an example."""
+        self.inputs[name] = keras.Input(tuple(shape), dtype=dtype, name=name)
+        return self.inputs[name]
+
+    def text(self, name: str) -> Text:
+        """A text of each example, with the vectors that stand at the model's input."""
+        ids = self.number(name, (None,))
+        mask = keras.ops.not_equal(ids, 0)
+        layers = self._layers(name)
+        parts = [] if self._table is None else [self._table(ids)]
+        if "input" in self.mixes:
+            parts.append(self.mixes["input"](layers, mask))
+        if not parts:
+            raise InputError("--at output leaves the input empty: --words is needed beside it.")
+        vectors = keras.layers.concatenate(parts) if len(parts) > 1 else parts[0]
+        return Text(self._dropout(vectors), mask, layers)
+
+    def at_output(self, text: Text, hidden: Any) -> Any:
+        """The output of a layer over a text, with ELMo beside it if it is to be there."""
+        if "output" in self.mixes:
+            elmo = self._dropout(self.mixes["output"](text.layers, text.mask))
+            hidden = keras.layers.concatenate([hidden, elmo])
+        return hidden
+
+    def _layers(self, name: str) -> Any:
+        if self._language_model is not None:
+            tokens = self.number(f"{name}_tokens", (None,), "string")
+            return self._language_model(tokens)
+        if self.vectors.saved is None:
+            return None
+        shape = (len(self.vectors.chosen), None, self.vectors.saved.dim)
+        return keras.ops.cast(self.number(f"{name}_elmo", shape, "float16"), "float32")
+
+    def mix_weights(self) -> dict[str, dict[str, Any]]:
+        """What the mixes have learned: softmax(W), by layer, and gamma."""
+        found = {}
+        for place, mix in self.mixes.items():
+            weights = tf.nn.softmax(tf.convert_to_tensor(mix.W)).numpy()
+            by_layer = dict(zip(map(str, self.vectors.chosen), map(float, weights), strict=True))
+            found[place] = {"weights": by_layer, "gamma": float(mix.gamma.numpy()[0])}
+        return found
+
+
+def _table(vectors: TokenVectors) -> keras.layers.Embedding:
+    """Word ids to vectors: static ones stay as they are."""
+    if vectors.table is None:
+        return keras.layers.Embedding(vectors.n_words, _LEARNED_DIM, mask_zero=True, name="words")
+    table = keras.layers.Embedding(
+        *vectors.table.shape, mask_zero=True, trainable=False, name="words"
+    )
+    table.build()
+    table.set_weights([vectors.table])
+    return table
+
+
+class _LanguageModel:
+    """The language model within the graph: tokens (batch, time) to the chosen layers."""
+
+    def __init__(self, vectors: TokenVectors) -> None:
+        with open_model(vectors.settings.model, weights_only=True) as files:
+            options = files.read_options()
+            if options.char_cnn is not None and options.char_cnn.dictionary is not None:
+                raise InputError(
+                    "--fine_tune: a model with a dictionary of characters stays as it is."
+                )
+            self.model = BidirectionalLanguageModel(
+                files.options,
+                files.weights,
+                use_character_inputs=options.char_cnn is not None,
+                trainable=True,
+            )
+        if options.char_cnn is not None:
+            self.ids: Any = CharacterIds(options.max_word_length or 50)
+        else:
+            words = vectors.vocabulary
+            self.ids = WordIds([words.id_to_word(k) for k in range(words.size)])
+        self.chosen = vectors.chosen
+
+    def __call__(self, tokens: Any) -> Any:
+        layers = self.model(self.ids(tokens))["lm_embeddings"]
+        return keras.ops.take(layers, np.array(self.chosen), axis=1)

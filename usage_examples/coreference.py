@@ -1,0 +1,170 @@
+"""Coreference: which of two names does a pronoun stand for, if it is one of them? Pairs of
+mentions are scored, after Lee et al. (2017), on the data of GAP (Webster et al. 2018).
+
+  python usage_examples/coreference.py --data coref --model elmo --words vectors.txt --seeds 1 2 3
+
+The folder has GAP's files: gap-development.tsv, on which the model is trained, gap-validation.tsv
+for early stopping, and gap-test.tsv (also .gz, .xz): a header line, then 11 columns. Text is cut
+into tokens by a regular expression (common/reading.py). The measures are those of GAP's scorer: F1
+of the pairs of pronoun and name, for all pronouns, for masculine and for feminine ones, and bias,
+the last of these F1 divided by that of masculine ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import keras
+import numpy as np
+from common.experiment import Built, Example, Scores, Task, program
+from common.layers import bilstm
+from common.reading import find_file, read_columns, tokenise
+from common.vectors import ModelInputs
+from keras import ops
+
+from bilm.errors import InputError
+
+FILES = {"train": "gap-development.tsv", "dev": "gap-validation.tsv", "test": "gap-test.tsv"}
+GENDERS = {"he": "masculine", "him": "masculine", "his": "masculine",
+           "she": "feminine", "her": "feminine", "hers": "feminine"}  # fmt: skip
+# Distances in tokens fall into classes 0, 1, 2-3, 4-7, ...; this many on either side.
+N_DISTANCES = 9
+DISTANCE_DIM = 16
+NEITHER = 2
+
+
+class Passage(NamedTuple):
+    """A line of GAP: tokens; first and last token of the pronoun and of names A and B; whether
+    each name is meant; the pronoun's gender."""
+
+    tokens: tuple[str, ...]
+    mentions: list[tuple[int, int]]
+    meant: tuple[bool, bool]
+    gender: str
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Train and measure a model for each seed."""
+    program(make_task, __doc__, argv)
+
+
+def make_task(args: argparse.Namespace) -> Task:
+    """The task of a folder of data."""
+    parts = {
+        part: [as_example(passage) for passage in read(find_file(args.data, name))]
+        for part, name in FILES.items()
+    }
+
+    def build(inputs: ModelInputs) -> Built:
+        return build_scorer(inputs, args.size, args.dropout)
+
+    return Task("coreference", parts, build, decode, score)
+
+
+def as_example(passage: Passage) -> Example:
+    """A passage as the model sees it."""
+    pronoun = passage.mentions[0][0]
+    distances = [distance_class(begin - pronoun) for begin, _ in passage.mentions[1:]]
+    target = passage.meant.index(True) if any(passage.meant) else NEITHER
+    features = {"mentions": np.array(passage.mentions, np.int32),
+                "distances": np.array(distances, np.int32)}  # fmt: skip
+    return Example({"passage": passage.tokens}, target, features, gold=passage)
+
+
+def distance_class(distance: int) -> int:
+    """The class of a distance in tokens, those before the pronoun first."""
+    size = min(abs(distance).bit_length(), N_DISTANCES - 1)
+    return N_DISTANCES + (size if distance > 0 else -size)
+
+
+def read(path: str) -> Iterator[Passage]:
+    """The passages of a file.
+
+    Raises:
+        InputError: a line is not of GAP's form.
+    """
+    for where, line in read_columns(path, 11, header=True):
+        if not line:
+            continue
+        _, text, pronoun, at, a, a_at, a_meant, b, b_at, b_meant, _ = line
+        if pronoun.lower() not in GENDERS:
+            raise InputError(f"{where}: one of {', '.join(GENDERS)} is expected, not {pronoun!r}.")
+        spans = tokenise(text)
+        mentions = []
+        for word, offset in ((pronoun, at), (a, a_at), (b, b_at)):
+            begin = int(offset) if offset.isdecimal() else -1
+            found = spans.covering(begin, begin + len(word)) if begin >= 0 else None
+            if not word or found is None or text[begin : begin + len(word)] != word:
+                raise InputError(f"{where}: {word!r} does not stand at character {offset!r:.80}.")
+            mentions.append(found)
+        meant = (is_true(a_meant, where), is_true(b_meant, where))
+        if all(meant):
+            raise InputError(f"{where}: one of the two names is meant at most.")
+        yield Passage(spans.tokens, mentions, meant, GENDERS[pronoun.lower()])
+
+
+def is_true(text: str, where: str) -> bool:
+    """TRUE or FALSE as a bool."""
+    if text.upper() not in ("TRUE", "FALSE"):
+        raise InputError(f"{where}: TRUE or FALSE is expected, not {text!r:.80}.")
+    return text.upper() == "TRUE"
+
+
+def build_scorer(inputs: ModelInputs, size: int, dropout: float) -> Built:
+    """Words -> LSTM -> vectors of the three mentions -> a score for each name, and for neither."""
+    drop = keras.layers.Dropout(dropout)
+    text = inputs.text("passage")
+    hidden = drop(bilstm(size)(text.vectors, mask=text.mask))
+    hidden = inputs.at_output(text, hidden)
+    dim = hidden.shape[-1]
+    places = ops.reshape(inputs.number("mentions", (3, 2)), (-1, 6, 1))
+    # (batch, time, dim) -> first and last token of each mention (batch, 3, 2 * dim)
+    ends = ops.reshape(ops.take_along_axis(hidden, places, axis=1), (-1, 3, 2 * dim))
+    mentions = keras.layers.Dense(size, activation="relu")(ends)
+    pronoun, names = mentions[:, :1], mentions[:, 1:]  # (batch, 1, size), (batch, 2, size)
+    distances = keras.layers.Embedding(2 * N_DISTANCES, DISTANCE_DIM)(
+        inputs.number("distances", (2,))
+    )  # (batch, 2, DISTANCE_DIM)
+    both = ops.repeat(pronoun, 2, axis=1)
+    pairs = keras.layers.concatenate([both, names, both * names, distances])
+    pairs = drop(keras.layers.Dense(size, activation="relu")(pairs))
+    of_names = keras.layers.Dense(1)(pairs)[..., 0]  # (batch, 2)
+    neither = keras.layers.Dense(1)(pronoun)[..., 0]  # (batch, 1)
+    scores = keras.layers.concatenate([of_names, neither])
+    return Built(scores, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+
+
+def decode(
+    model: keras.Model, scores: np.ndarray, batch: Sequence[Example]
+) -> list[tuple[bool, bool]]:
+    """Whether each name is meant."""
+    return [(best == 0, best == 1) for best in scores.argmax(axis=-1).tolist()]
+
+
+def score(examples: Sequence[Example], predictions: Sequence[tuple[bool, bool]]) -> Scores:
+    """F1 in per cent, of all pronouns and by gender, and the bias, as GAP's scorer has them."""
+    by_gender = {
+        gender: [
+            pair
+            for example, said in zip(examples, predictions, strict=True)
+            if gender in ("all", example.gold.gender)
+            for pair in zip(example.gold.meant, said, strict=True)
+        ]
+        for gender in ("all", "masculine", "feminine")
+    }
+    f1 = {gender: pair_f1(pairs) for gender, pairs in by_gender.items()}
+    bias = f1["feminine"] / f1["masculine"] if f1["masculine"] else 0.0
+    return {"f1": f1["all"], "masculine": f1["masculine"], "feminine": f1["feminine"], "bias": bias}
+
+
+def pair_f1(pairs: Sequence[tuple[bool, bool]]) -> float:
+    """F1 of what is said to be so, in per cent: pairs (is so, said to be so)."""
+    right = sum(is_so and said for is_so, said in pairs)
+    total = sum(is_so + said for is_so, said in pairs)
+    return 100 * 2 * right / total if total else 0.0
+
+
+if __name__ == "__main__":
+    main()

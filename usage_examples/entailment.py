@@ -1,0 +1,90 @@
+"""Entailment: does the first sentence say that the second is true? ESIM (Chen et al. 2017).
+
+  python usage_examples/entailment.py --data nli --model elmo --words vectors.txt --seeds 1 2 3
+
+The folder has train.jsonl, test.jsonl and, if there is one, dev.jsonl (also .gz, .xz); without it
+the last tenth of train.jsonl is set apart. A pair a line, as in SNLI, tokens with blanks between:
+
+  {"premise": "A man sleeps .", "hypothesis": "Nobody sleeps .", "label": "contradiction"}
+
+The labels are those of train.jsonl, whichever they are. The measure is accuracy.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+import keras
+from common.classes import accuracy, class_loss, highest, number_of
+from common.experiment import Built, Example, Task, program
+from common.layers import bilstm, masked_max, masked_mean, masked_softmax
+from common.reading import as_tokens, parts_of, read_json_lines
+from common.vectors import ModelInputs
+from keras import ops
+
+FIELDS = {"premise": str, "hypothesis": str, "label": str}
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Train and measure a classifier for each seed."""
+    program(make_task, __doc__, argv)
+
+
+def make_task(args: argparse.Namespace) -> Task:
+    """The task of a folder of data."""
+    pairs = parts_of(args.data, ".jsonl", read)
+    labels = sorted({label for _, label, _ in pairs["train"]})
+    parts = {
+        part: [
+            Example(texts, number_of(label, labels, where), gold=label)
+            for texts, label, where in pairs[part]
+        ]
+        for part in pairs
+    }
+
+    def build(inputs: ModelInputs) -> Built:
+        return build_classifier(inputs, len(labels), args.size, args.dropout)
+
+    return Task("entailment", parts, build, highest(labels), accuracy)
+
+
+def read(path: str) -> list[tuple[dict[str, tuple[str, ...]], str, str]]:
+    """The pairs of a file: both sentences, the label, and the place for messages.
+
+    Raises:
+        InputError: a line is not of the form.
+    """
+    return [
+        ({name: as_tokens(line[name], where) for name in ("premise", "hypothesis")},
+         line["label"], where)
+        for where, line in read_json_lines(path, FIELDS)
+    ]  # fmt: skip
+
+
+def build_classifier(inputs: ModelInputs, n_labels: int, size: int, dropout: float) -> Built:
+    """Both sentences -> LSTM -> each token beside what it is like in the other sentence -> LSTM ->
+    mean and maximum -> labels."""
+    encoder, composer = bilstm(size), bilstm(size)
+    projection = keras.layers.Dense(size, activation="relu")
+    drop = keras.layers.Dropout(dropout)
+    texts = [inputs.text(name) for name in ("premise", "hypothesis")]
+    # ELMo "at the output" stands here, so that the attention sees it, as in section 5.2.
+    read = [inputs.at_output(text, drop(encoder(text.vectors, mask=text.mask))) for text in texts]
+    likeness = ops.matmul(read[0], ops.transpose(read[1], (0, 2, 1)))  # (batch, time, other time)
+    likenesses = [likeness, ops.transpose(likeness, (0, 2, 1))]
+    pooled = []
+    for k, text in enumerate(texts):
+        own, other, other_mask = read[k], read[1 - k], texts[1 - k].mask
+        # (batch, time, other time) x (batch, other time, dim) -> (batch, time, dim)
+        aligned = ops.matmul(masked_softmax(likenesses[k], other_mask[:, None, :]), other)
+        compared = [own, aligned, own - aligned, own * aligned]
+        hidden = drop(projection(keras.layers.concatenate(compared)))
+        hidden = composer(hidden, mask=text.mask)
+        pooled += [masked_mean(hidden, text.mask), masked_max(hidden, text.mask)]
+    hidden = keras.layers.Dense(size, activation="tanh")(drop(keras.layers.concatenate(pooled)))
+    return Built(keras.layers.Dense(n_labels)(drop(hidden)), class_loss())
+
+
+if __name__ == "__main__":
+    main()

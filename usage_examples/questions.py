@@ -1,0 +1,192 @@
+"""Questions whose answers stand in a paragraph: attention from the one to the other and back
+(Seo et al. 2017, BiDAF), in small.
+
+  python usage_examples/questions.py --data qa --model elmo --words vectors.txt --seeds 1 2 3
+
+The folder has train.json, dev.json and test.json in the form of SQuAD 1.1 (also .gz, .xz). Without
+test.json the questions of dev.json are the test, and the last tenth of train.json is set apart for
+development. Text is cut into tokens by a regular expression (common/reading.py). The measures are
+those of SQuAD: exact match, and F1 of the words of an answer, the best of the answers that are
+given; both without articles and punctuation.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import string
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import keras
+import numpy as np
+from common.experiment import Built, Example, Scores, Task, program
+from common.layers import bilstm, masked_softmax
+from common.reading import Spans, parts_of, tokenise
+from common.vectors import ModelInputs
+from keras import ops
+
+from bilm.errors import InputError
+from bilm.files import reading_text
+
+LONGEST_ANSWER = 17  # tokens of an answer, at most
+_FAR = -1e4
+
+
+class Question(NamedTuple):
+    """A question.
+
+    Attributes:
+        tokens: of the question.
+        context: the paragraph as it was written.
+        spans: its tokens.
+        answers: the right ones.
+        target: first and last token of the answer that is trained on.
+    """
+
+    tokens: tuple[str, ...]
+    context: str
+    spans: Spans
+    answers: list[str]
+    target: tuple[int, int]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Train and measure a reader for each seed."""
+    program(make_task, __doc__, argv, batch_size=64)
+
+
+def make_task(args: argparse.Namespace) -> Task:
+    """The task of a folder of data."""
+    questions = parts_of(args.data, ".json", lambda path: list(read(path)))
+    parts = {
+        part: [
+            Example(
+                {"context": question.spans.tokens, "question": question.tokens},
+                np.array(question.target, np.int32),
+                gold=question,
+            )
+            for question in questions[part]
+        ]
+        for part in questions
+    }
+
+    def build(inputs: ModelInputs) -> Built:
+        return build_reader(inputs, args.size, args.dropout)
+
+    return Task("questions", parts, build, decode, score)
+
+
+def read(path: str) -> Iterator[Question]:
+    """The questions of a file.
+
+    Raises:
+        InputError: it is not of SQuAD's form, or an answer does not stand where it should.
+    """
+    try:
+        with reading_text(path) as file:
+            articles = json.load(file)["data"]
+        paragraphs = [
+            (f"{path}, article {a}, paragraph {p}", paragraph["context"], paragraph["qas"])
+            for a, article in enumerate(articles)
+            for p, paragraph in enumerate(article["paragraphs"])
+        ]
+        items = [
+            (f"{where}, question {q}", context, item["question"],
+             [(answer["text"], answer["answer_start"]) for answer in item["answers"]])
+            for where, context, qas in paragraphs
+            for q, item in enumerate(qas)
+        ]  # fmt: skip
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise InputError(f"{path}: not of the form of SQuAD 1.1: {error!r:.80}.") from None
+    spans = {context: tokenise(context) for _, context, _, _ in items}
+    for where, context, text, answers in items:
+        tokens = tokenise(text).tokens
+        if not tokens or not answers:
+            raise InputError(f"{where}: a question and an answer are expected, not {text!r:.80}.")
+        for answer, begin in answers:
+            if context[begin : begin + len(answer)] != answer:
+                raise InputError(
+                    f"{where}: the answer {answer!r:.80} does not stand at character {begin}."
+                )
+        ((answer, begin), _) = Counter(answers).most_common(1)[0]
+        target = spans[context].covering(begin, begin + len(answer))
+        if target is None:
+            raise InputError(f"{where}: the answer {answer!r:.80} has no token.")
+        yield Question(tokens, context, spans[context], [a for a, _ in answers], target)
+
+
+def build_reader(inputs: ModelInputs, size: int, dropout: float) -> Built:
+    """Paragraph and question -> LSTM -> attention both ways -> LSTM -> scores of first and last
+    token (batch, 2, time)."""
+    drop = keras.layers.Dropout(dropout)
+    encoder = bilstm(size)
+    context, question = inputs.text("context"), inputs.text("question")
+    # ELMo "at the output" stands here, so that the attention sees it, as in section 5.2.
+    c, q = (
+        inputs.at_output(text, drop(encoder(text.vectors, mask=text.mask)))
+        for text in (context, question)
+    )
+    # w . [c; q; c * q] for each pair of tokens: (batch, time, question time)
+    scaling = keras.layers.EinsumDense("btd,d->btd", (None, c.shape[-1]))
+    scaling.supports_masking = True
+    likeness = (
+        keras.layers.Dense(1)(c)
+        + ops.transpose(keras.layers.Dense(1)(q), (0, 2, 1))
+        + ops.matmul(scaling(c), ops.transpose(q, (0, 2, 1)))
+    )
+    asked = ops.matmul(masked_softmax(likeness, question.mask[:, None, :]), q)
+    strongest = ops.max(ops.where(question.mask[:, None, :], likeness, _FAR), axis=2)
+    told = ops.matmul(masked_softmax(strongest, context.mask)[:, None, :], c)  # (batch, 1, dim)
+    hidden = keras.layers.concatenate([c, asked, c * asked, c * told])
+    hidden = keras.layers.Dense(2 * size, activation="relu")(drop(hidden))
+    modelled = drop(bilstm(size)(hidden, mask=context.mask))
+    both = keras.layers.Dense(2)(keras.layers.concatenate([hidden, modelled]))
+    scores = ops.transpose(both, (0, 2, 1))  # (batch, time, 2) -> (batch, 2, time)
+    scores = ops.where(context.mask[:, None, :], scores, _FAR)
+    return Built(scores, keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+
+
+def decode(model: keras.Model, scores: np.ndarray, batch: Sequence[Example]) -> list[str]:
+    """The answers: the span with the highest sum of both scores, as the paragraph has it."""
+    first, last = scores[:, 0, :, np.newaxis], scores[:, 1, np.newaxis, :]
+    time = scores.shape[-1]
+    possible = np.triu(np.ones((time, time), bool)) & ~np.triu(
+        np.ones((time, time), bool), LONGEST_ANSWER
+    )
+    best = np.where(possible, first + last, -np.inf).reshape(len(batch), -1).argmax(axis=1)
+    answers = []
+    for place, example in zip(best, batch, strict=True):
+        begin, end = divmod(int(place), time)
+        question: Question = example.gold
+        answers.append(question.context[question.spans.begins[begin] : question.spans.ends[end]])
+    return answers
+
+
+def score(examples: Sequence[Example], predictions: Sequence[str]) -> Scores:
+    """F1 and exact match, in per cent."""
+    pairs = [(e.gold.answers, said) for e, said in zip(examples, predictions, strict=True)]
+    f1 = sum(max(word_f1(answer, said) for answer in answers) for answers, said in pairs)
+    exact = sum(
+        any(normalised(answer) == normalised(said) for answer in answers) for answers, said in pairs
+    )
+    return {"f1": 100 * f1 / len(pairs), "exact": 100 * exact / len(pairs)}
+
+
+def normalised(text: str) -> str:
+    """Small letters, without punctuation and articles, single blanks: SQuAD's rule."""
+    plain = "".join(letter for letter in text.lower() if letter not in string.punctuation)
+    return " ".join(re.sub(r"\b(?:a|an|the)\b", " ", plain).split())
+
+
+def word_f1(answer: str, said: str) -> float:
+    """F1 of the words that two answers have in common."""
+    expected, found = normalised(answer).split(), normalised(said).split()
+    common = sum((Counter(expected) & Counter(found)).values())
+    return 2 * common / (len(expected) + len(found)) if common else 0.0
+
+
+if __name__ == "__main__":
+    main()

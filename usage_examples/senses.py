@@ -1,0 +1,121 @@
+"""Word senses by the nearest use in training, layer by layer: table 5 of Peters et al. (2018).
+
+  python usage_examples/senses.py --data senses-en --model elmo --words vectors.txt
+
+The folder has train.jsonl and test.jsonl (also .gz, .xz), a sentence a line; a sense is of the
+token at its index:
+
+  {"tokens": ["the", "line", "coach"], "senses": [[2, "coach", "NOUN", "coach%1:18:01::"]]}
+
+Each use in the test text gets the sense of what is nearest among the training uses of the same
+lemma and part of speech: the mean of each sense, as in the paper, or with --nearest use the uses
+themselves. A word that is not in training cannot be told, and counts as wrong; the paper takes the
+first sense that WordNet has for it. The work is done by bilm.analysis; `bilm probe` does the same
+for files of other forms, and table 6, parts of speech by layer.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+
+import numpy as np
+from common.reading import as_tokens, find_file, read_json_lines
+
+from bilm import ELMo
+from bilm.analysis import Occurrences, Sample, SenseSettings, StaticVectors, sense_table
+from bilm.errors import InputError
+from bilm.progress import ProgressDisplay
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Print the accuracy of each layer and of the baselines."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--data", required=True, metavar="FOLDER", help="where the examples are")
+    add("--model", nargs="+", required=True, metavar="FOLDER_OR_ZIP",
+        help="the language model; or options.json and weights.hdf5")  # fmt: skip
+    add("--words", metavar="FILE", help="static vectors to compare with")
+    add("--nearest", choices=("use", "mean"), default="mean", help="(default: mean)")
+    add("--pos", nargs="+", metavar="POS", help="only these parts of speech, such as VERB")
+    add("--format", choices=("text", "json"), default="text", help="of the results")
+    args = parser.parse_args(argv)
+    try:
+        report(args, *(read(find_file(args.data, f"{part}.jsonl"), args.pos)
+                       for part in ("train", "test")))  # fmt: skip
+    except (InputError, FileNotFoundError) as error:
+        parser.exit(1, f"{parser.prog}: error: {error}\n")
+
+
+def read(path: str, pos: Sequence[str] | None = None) -> tuple[Sample, list[str]]:
+    """The uses of a file with their senses as labels, and the lemma and part of speech of each.
+
+    Raises:
+        InputError: a line is not of the form, or there is no sense.
+    """
+    sentences: list[tuple[str, ...]] = []
+    positions: list[tuple[int, int]] = []
+    labels: list[str] = []
+    words: list[str] = []
+    for where, line in read_json_lines(path, {"tokens": list, "senses": list}):
+        tokens = as_tokens(line["tokens"], where)
+        for sense in line["senses"]:
+            if not isinstance(sense, list) or [type(x) for x in sense] != [int, str, str, str]:
+                raise InputError(f"{where}: [index, lemma, pos, key] is expected, not {sense!r}.")
+            index, lemma, kind, key = sense
+            if not 0 <= index < len(tokens):
+                raise InputError(f"{where}: there is no token {index} of {len(tokens)}.")
+            if pos is None or kind in pos:
+                positions.append((len(sentences), index))
+                labels.append(key)
+                words.append(f"{lemma}/{kind}")
+        sentences.append(tokens)
+    if not labels:
+        raise InputError(f"{path}: there is no sense{f' of {pos}' if pos else ''}.")
+    return Sample(sentences, np.array(positions, np.int64), labels), words
+
+
+def report(
+    args: argparse.Namespace,
+    train: tuple[Sample, list[str]],
+    test: tuple[Sample, list[str]],
+) -> None:
+    """Compute the table and print it."""
+    elmo = ELMo.from_pretrained(args.model[0] if len(args.model) == 1 else args.model)
+    with ProgressDisplay() as display:
+        uses, asked = (
+            Occurrences.encoded(
+                elmo,
+                sample,
+                progress=lambda done, total: display.update("reading with ELMo", done, total),
+            )
+            for sample, _ in (train, test)
+        )
+    static = None
+    if args.words is not None:
+        tokens = {token for sample, _ in (train, test) for s in sample.sentences for token in s}
+        static = StaticVectors.load(args.words, keep=tokens)
+    rows = sense_table(
+        uses,
+        asked,
+        SenseSettings(nearest=args.nearest, unseen=None),
+        static=static,
+        words=(train[1], test[1]),
+    )
+    if args.format == "json":
+        settings = {key: value for key, value in vars(args).items() if key != "format"}
+        found = [row._asdict() for row in rows]
+        print(json.dumps({"task": "senses", "settings": settings, "rows": found}))
+        return
+    print(f"{len(asked):,} uses; accuracy, per cent: all, and of words with several senses")
+    for row in rows:
+        several = row.ambiguous_accuracy
+        shown = "-" if several is None else f"{100 * several:.1f}"
+        print(f"  {row.representation:<16}{100 * row.accuracy:6.1f} {shown:>6}")
+
+
+if __name__ == "__main__":
+    main()
