@@ -12,12 +12,14 @@ import logging
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from google.protobuf import message
+from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from bilm.errors import InputError
 from bilm.files import OPTIONS_FILE, PathLike, read_json_object, require_file
@@ -29,6 +31,10 @@ STATE_FILE = "checkpoint"
 # The index is written last and removed first: a checkpoint that has one is whole.
 SUFFIXES = (".data-00000-of-00001", ".index")
 
+# Of the index, a table of LevelDB: bytes of its end, and the last eight of them.
+_FOOTER, _MAGIC = 48, 0xDB4775248B80FB57
+# Files of data that a checkpoint may have; those of one machine have one.
+_MOST_SHARDS = 1000
 # What TensorFlow's reader of checkpoints raises, as the damage may be.
 _DAMAGED = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
 
@@ -114,10 +120,86 @@ def open_checkpoint(path: str) -> Any:
     require_file(f"{path}.index", "checkpoint")
     for part in glob.glob(f"{glob.escape(path)}.data-*"):
         require_file(part, "checkpoint's data")
+    _require_sound_index(path)
     try:
         return tf.train.load_checkpoint(path)
     except _DAMAGED as error:
         raise InputError(f"{path}: not a checkpoint, or cut off: {error}") from error
+
+
+def _require_sound_index(path: str) -> None:
+    """Check what TensorFlow's reader does not: at an entry that is none it ends the program, and it
+    takes the memory of a tensor before it looks how much of it there is.
+
+    Raises:
+        InputError: the index is damaged, or the data has not the bytes that a tensor needs.
+    """
+    try:
+        entries = dict(_entries(Path(f"{path}.index").read_bytes()))
+        header = tensor_bundle_pb2.BundleHeaderProto.FromString(entries.pop(b""))
+        sizes = [
+            os.path.getsize(f"{path}.data-{shard:05}-of-{header.num_shards:05}")
+            for shard in range(min(header.num_shards, _MOST_SHARDS))
+        ]
+        for name, content in entries.items():
+            _check_entry(tensor_bundle_pb2.BundleEntryProto.FromString(content), sizes, name)
+    except FileNotFoundError as error:
+        raise InputError(f"{path}: cut off: there is no {error.filename}.") from error
+    except (KeyError, IndexError, TypeError, ValueError, message.DecodeError) as error:
+        raise InputError(f"{path}: its index is damaged: {error}") from error
+
+
+def _check_entry(entry: Any, sizes: Sequence[int], name: bytes) -> None:
+    shape = [axis.size for axis in entry.shape.dim]
+    dtype = tf.as_dtype(entry.dtype)
+    n_bytes = entry.size if dtype == tf.string else math.prod(shape) * dtype.size
+    if (
+        entry.slices
+        or min(shape, default=0) < 0
+        or entry.size != n_bytes
+        or not 0 <= entry.offset <= sizes[entry.shard_id] - entry.size
+        or (dtype == tf.string and math.prod(shape) > entry.size)
+    ):
+        raise ValueError(f"{os.fsdecode(name)}: there is no tensor of shape {shape} in the data")
+
+
+def _entries(table: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """The keys and values of a table of LevelDB that is not compressed."""
+    footer = table[-_FOOTER:]
+    if int.from_bytes(footer[-8:], "little") != _MAGIC:
+        raise ValueError("it does not end as one")
+    _, _, start, size = _varints(footer, 0, 4)[0]
+    for _, handle in _block(table, start, size):
+        yield from _block(table, *_varints(handle, 0, 2)[0])
+
+
+def _block(table: bytes, start: int, size: int) -> Iterator[tuple[bytes, bytes]]:
+    """The keys and values of a block: of a key only what differs from that before it is there."""
+    block = table[start : start + size]
+    if len(block) != size or table[start + size] != 0:
+        raise ValueError("a block that is compressed, or not there")
+    n_restarts = int.from_bytes(block[-4:], "little")
+    end, place, key = size - 4 * (1 + n_restarts), 0, b""
+    while place < end:
+        (n_shared, n_key, n_value), place = _varints(block, place, 3)
+        key = key[:n_shared] + block[place : place + n_key]
+        value = block[place + n_key : place + n_key + n_value]
+        if len(key) != n_shared + n_key or len(value) != n_value:
+            raise ValueError("an entry that is cut off")
+        yield key, value
+        place += n_key + n_value
+
+
+def _varints(data: bytes, place: int, n: int) -> tuple[list[int], int]:
+    """Numbers of seven bits a byte, the lowest first, and the place after them."""
+    numbers = []
+    for _ in range(n):
+        value = shift = 0
+        while data[place] > 127:
+            value, shift, place = value | (data[place] & 127) << shift, shift + 7, place + 1
+        numbers.append(value | data[place] << shift)
+        place += 1
+    return numbers, place
 
 
 def restore_tensor(path: str, name: str, dtype: tf.DType = tf.float32) -> tf.Tensor:

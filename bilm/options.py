@@ -28,7 +28,7 @@ ACTIVATIONS = ("relu", "tanh")
 _SIZE = 2**20  # units, dimensions, filters, rows of a batch, steps: the largest published is 4,096
 _LAYERS = 100
 _FILTERS_LISTED = 1000
-_CHARACTERS = 2**16  # of a token
+MOST_CHARACTERS = 2**16  # of a token
 _WORDS = 10**8  # ids are int32, and a table of 100 million words has 26 GB at 64 numbers a word
 _HIGHEST = 3e38  # float32 ends above it
 
@@ -166,7 +166,7 @@ class CharCNNOptions(_Part):
     activation: str = _option(_ACTIVATION)
     embedding_dim: int = _option(_COUNT)
     n_highway: int = _option(_count(0, _LAYERS), 0)
-    max_characters_per_token: int = _option(_count(3, _CHARACTERS), 50)
+    max_characters_per_token: int = _option(_count(3, MOST_CHARACTERS), 50)
     dictionary: DictionaryOptions | None = None
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bilm.errors import InputError
 from bilm.layers import ScalarMix
+from bilm.layers.scalar_mix import LayerChoice
 from tests import oracle
 
 MIXES = {
@@ -104,6 +105,20 @@ def test_a_mix_for_another_number_of_layers():
         message = f"n_layers: a whole number from 1 is expected, not {n_layers}"
         with pytest.raises(InputError, match=message):
             ScalarMix(n_layers)
+
+
+def test_a_mix_of_extreme_numbers_is_finite_or_refused():
+    layers = np.ones((3, 2, 4), np.float32) * np.array([1, 2, 3], np.float32)[:, None, None]
+    mix = ScalarMix(3, name="m")
+    mix.W.assign([-1000, 1000, 0])
+    np.testing.assert_allclose(LayerChoice(mix, 3)(layers), np.full((2, 4), 2))
+    for variable in mix.weights:
+        value = variable.numpy()
+        for special in (np.nan, np.inf):
+            variable.assign(np.full(variable.shape, special))
+            with pytest.raises(InputError, match="the mix 'm' holds numbers that are not finite"):
+                LayerChoice(mix, 3)
+        variable.assign(value)
 
 
 @pytest.fixture

@@ -102,7 +102,9 @@ def test_a_word_that_is_there_twice_is_kept_once(tmp_path, caplog):
         ("a 1 2\nb 1\n", "line 2: a word and 2 numbers, separated by single spaces, are expected"),
         ("a 1 2\nb 1 x\n", "line 2: a word and 2 numbers"),
         ("a 1 2\nb 1 nan\n", "line 2: a word and 2 numbers"),
+        ("a 1 2\nb 1 1e39\n", "line 2: a word and 2 numbers"),
         ("a 1 2\n\nb 1 2\n", "line 2: a word and 2 numbers"),
+        (f"1 {'9' * 5000}\na 1 2\n", "line 1: a word and 1 numbers"),
         ("a\n", "line 1: a word and 0 numbers"),
         ("3 2\na 1 2\n", "the first line promises 3 words; there are 1. The file is cut off"),
         ("", "there is no vector"),
@@ -124,8 +126,10 @@ def test_a_file_without_the_words_is_refused(tmp_path):
 
 
 def test_a_word_that_would_not_be_read_back_is_refused(tmp_path):
-    with pytest.raises(InputError, match="'x y': a word without white space is expected"):
+    with pytest.raises(InputError, match="'x y': a word without white space and"):
         StaticVectors(["x y"], VECTORS[:1]).save(tmp_path / "v.txt")
+    with pytest.raises(InputError, match=r"'\\ud812': .* and lone surrogates is expected"):
+        StaticVectors(["\ud812"], VECTORS[:1]).save(tmp_path / "v.txt")
     assert not list(tmp_path.iterdir())
 
 

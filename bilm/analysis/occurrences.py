@@ -495,7 +495,8 @@ class Occurrences:
         arrays = {
             "vectors": self.vectors,
             "positions": self.positions,
-            "text": np.frombuffer(text.encode(), np.uint8),
+            # Text of Python's may hold lone surrogates, and `json.loads` takes them.
+            "text": np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8),
         }
         with atomic_write(path) as temporary, open(temporary, "wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
@@ -589,6 +590,6 @@ def _checksum(sample: Sample) -> str:
     text = io.StringIO()
     for sentence in sample.sentences:
         text.write(" ".join(sentence) + "\n")
-    value = zlib.crc32(text.getvalue().encode())
+    value = zlib.crc32(text.getvalue().encode("utf-8", "surrogatepass"))
     value = zlib.crc32(np.ascontiguousarray(sample.positions, "<i8").tobytes(), value)
     return f"{zlib.crc32(json.dumps(sample.labels).encode(), value):08x}"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,8 @@ logger = logging.getLogger(__name__)
 
 _BLOCK = 4096  # words whose numbers are turned into an array at once
 _QUOTED = 80  # characters of a wrong line that a message shows
+_LARGEST = float(np.finfo(np.float32).max)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class StaticVectors:
@@ -124,7 +127,8 @@ class StaticVectors:
         """Write the vectors as text, each number with as many digits as float32 needs.
 
         Raises:
-            InputError: a word that would not be read back: it is empty or holds white space.
+            InputError: a word that would not be read back: it is empty, or holds white space or
+                what UTF-8 has no form for.
         """
         with (
             atomic_write(path) as temporary,
@@ -132,8 +136,10 @@ class StaticVectors:
         ):
             file.write(f"{len(self)} {self.dim}\n")
             for word, vector in zip(self.words, self.vectors, strict=True):
-                if word.split() != [word]:
-                    raise InputError(f"{word!r}: a word without white space is expected.")
+                if word.split() != [word] or _SURROGATE.search(word):
+                    raise InputError(
+                        f"{word!r}: a word without white space and lone surrogates is expected."
+                    )
                 file.write(f"{word} {' '.join(map(str, vector))}\n")
 
     @classmethod
@@ -178,6 +184,10 @@ class StaticVectors:
         return unit(self.vectors)
 
 
+def _is_count(field: str) -> bool:
+    return field.isdecimal() and len(field) < 10
+
+
 class _Reader:
     """Reads a file of static vectors a line at a time."""
 
@@ -194,7 +204,7 @@ class _Reader:
         expected: int | None = None
         for number, line in enumerate(read_lines(self.path), start=1):
             fields = line.rstrip().split(" ")
-            if number == 1 and len(fields) == 2 and all(map(str.isdecimal, fields)):
+            if number == 1 and len(fields) == 2 and all(map(_is_count, fields)):
                 expected, dim = map(int, fields)
                 continue
             if max_words is not None and self.n_read >= max_words:
@@ -229,7 +239,9 @@ class _Reader:
             numbers = list(map(float, fields))
         except ValueError:
             numbers = []
-        if not word or dim < 1 or len(numbers) != dim or not np.isfinite(numbers).all():
+        # Of float32; nan is none of these.
+        good = all(-_LARGEST <= x <= _LARGEST for x in numbers)
+        if not word or dim < 1 or len(numbers) != dim or not good:
             raise InputError(
                 f"{self.path}, line {number}: a word and {dim} numbers, separated by single "
                 f"spaces, are expected, not {line[:_QUOTED]!r}."

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
-from bilm.cli.terminal import printable
+from bilm.cli.terminal import printable, shortened
 from bilm.errors import InputError
 from bilm.files import (
     VOCABULARY_FILE,
@@ -49,7 +49,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args([*map(_underscored, args[:end]), *args[end:]], namespace)
 
     def error(self, message: str) -> NoReturn:
-        super().error(printable(message))
+        super().error(printable(shortened(message)))
 
 
 def _underscored(arg: str) -> str:

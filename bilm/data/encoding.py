@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bilm.errors import InputError
+from bilm.options import MOST_CHARACTERS
 
 BOS_CHAR = 256
 EOS_CHAR = 257
@@ -120,12 +121,15 @@ def encode_words(words: Sequence[str], max_word_length: int) -> np.ndarray:
 
 
 def require_max_word_length(max_word_length: int) -> int:
-    """`max_word_length`; InputError if it cannot hold a mark between two marks."""
+    """`max_word_length`; InputError if it cannot hold a mark between two marks, or is beyond the
+    bound of options."""
     if not isinstance(max_word_length, int | np.integer) or max_word_length < 3:
         raise InputError(
             "max_word_length must be 3 or more (begin, one character, end), not "
             f"{max_word_length!r}."
         )
+    if max_word_length > MOST_CHARACTERS:
+        raise InputError(f"max_word_length: at most {MOST_CHARACTERS} characters are expected.")
     return max_word_length
 
 

@@ -224,8 +224,8 @@ class PackedVectors:
 
     Raises:
         FileNotFoundError: there is no such file.
-        InputError: it is not a packed file, or an array of it is not right; `text` if the text was
-            left out, or is not UTF-8.
+        InputError: it is not a packed file, or an array of it is not right; when a sentence is
+            read, what is there is damaged; `text` if the text was left out, or is not UTF-8.
     """
 
     def __init__(self, path: PathLike) -> None:
@@ -270,8 +270,14 @@ class PackedVectors:
         return len(self._lines)
 
     def __getitem__(self, k: int) -> np.ndarray:
-        rows = self.vectors[self._offsets[self._known(k)] : self._offsets[k + 1]]
+        rows = self._read("vectors", self.vectors, *self._offsets[self._known(k) :][:2])
         return rows if rows.ndim == 2 else np.moveaxis(rows, 0, -2)
+
+    def _read(self, name: str, dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray:
+        try:
+            return dataset[start:stop]
+        except (OSError, RuntimeError) as error:
+            raise InputError(f"{self._path}: {name} is damaged: {error}") from error
 
     def _known(self, k: int) -> int:
         if not 0 <= k < len(self):
@@ -286,9 +292,9 @@ class PackedVectors:
         """The sentence as it was in the text."""
         if self._texts is None:
             raise InputError(f"{self._path}: holds no text; it was left out when it was written.")
-        start, stop = self._text_offsets[self._known(k) : k + 2]
+        start, stop = self._text_offsets[self._known(k) :][:2]
         try:
-            return self._texts[start:stop].tobytes().decode()
+            return self._read("text", self._texts, start, stop).tobytes().decode()
         except UnicodeDecodeError as error:
             raise InputError(f"{self._path}: text {k} is not UTF-8: {error}.") from error
 

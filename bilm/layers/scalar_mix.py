@@ -143,7 +143,7 @@ class LayerChoice:
         normalises: whether a token's vector depends on the other tokens, by the mix.
 
     Raises:
-        InputError: `layers` is none of these, or does not fit `n_layers`.
+        InputError: `layers` is none of these, does not fit `n_layers`, or is not finite.
     """
 
     def __init__(self, layers: Layers, n_layers: int) -> None:
@@ -179,6 +179,8 @@ class LayerChoice:
                 f"layers: the mix {mix.name!r} is for {mix.n_layers} layers, the model has "
                 f"{n_layers}."
             )
+        if not all(np.isfinite(variable.numpy()).all() for variable in mix.weights):
+            raise InputError(f"layers: the mix {mix.name!r} holds numbers that are not finite.")
         gamma = float(mix.gamma.numpy()[0])
         if mix.W is None:
             self.weights = np.zeros(n_layers, np.float32)
@@ -186,7 +188,8 @@ class LayerChoice:
         elif mix.do_layer_norm:
             self._mix = mix
         else:
-            raised = np.exp(mix.W.numpy().astype(np.float64))
+            W = mix.W.numpy().astype(np.float64)
+            raised = np.exp(W - W.max())
             self.weights = (gamma * raised / raised.sum()).astype(np.float32)
 
     def __call__(self, layers: np.ndarray) -> np.ndarray:
