@@ -150,7 +150,7 @@ def _require_sound_index(path: str) -> None:
 
 
 def _check_entry(entry: Any, sizes: Sequence[int], name: bytes) -> None:
-    shape = [axis.size for axis in entry.shape.dim]
+    shown, shape = name.decode(), [axis.size for axis in entry.shape.dim]
     dtype = tf.as_dtype(entry.dtype)
     n_bytes = entry.size if dtype == tf.string else math.prod(shape) * dtype.size
     if (
@@ -160,7 +160,7 @@ def _check_entry(entry: Any, sizes: Sequence[int], name: bytes) -> None:
         or not 0 <= entry.offset <= sizes[entry.shard_id] - entry.size
         or (dtype == tf.string and math.prod(shape) > entry.size)
     ):
-        raise ValueError(f"{os.fsdecode(name)}: there is no tensor of shape {shape} in the data")
+        raise ValueError(f"{shown}: there is no tensor of shape {shape} in the data")
 
 
 def _entries(table: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -398,6 +398,7 @@ def make_record(folder: Path) -> None:
 def read_run_record(folder: Path) -> Iterator[Any]:
     import tensorflow as tf
 
+    from bilm import InputError
     from bilm.data import IteratorState
     from bilm.training.checkpoint import RECORD, read_record
 
@@ -409,7 +410,10 @@ def read_run_record(folder: Path) -> Iterator[Any]:
     record = read_record(prefix)
     assert record is not None and record.step >= 0 and record.settings.seed >= 0
     for state in filter(None, record.iterator_state):
-        IteratorState.from_dict(state)
+        try:
+            IteratorState.from_dict(state)
+        except InputError as error:
+            assert "not the state of an iteration" in str(error)
     yield repr(record)
 
 
@@ -423,8 +427,8 @@ def make_packed(folder: Path) -> None:
     with h5py.File(folder / "packed.hdf5", "w") as file:
         file["vectors"] = vectors
         file["offsets"], file["lines"] = [0, 4, 4, 9], [0, 1, 3]
-        file["text"] = np.frombuffer("a b c d 猫 b c d e".encode(), np.uint8)
-        file["text_offsets"] = [0, 7, 8, 20]
+        file["text"] = np.frombuffer("a b c d猫 b c d e".encode(), np.uint8)
+        file["text_offsets"] = [0, 7, 7, 18]
 
 
 @add("packed vectors", make_packed, packed__hdf5="hdf5")

@@ -105,7 +105,8 @@ class Worker:
             return FINDING, "hang", f"no answer within {self.seconds:g} seconds"
         if not line:
             code = process.wait()
-            said = Path(self.folder, "stderr").read_text("utf-8", "replace")[-3000:]
+            said = Path(self.folder, "stderr").read_text("utf-8", "replace")
+            said = said.partition("Extension modules:")[0][-3000:]
             self._end()
             return FINDING, f"crash {code}", said
         outcome, signature, detail = json.loads(line)
