@@ -97,15 +97,17 @@ def is_whole(prefix: str, verify: bool = False) -> bool:
     try:
         reader = open_checkpoint(prefix)
         types = reader.get_variable_to_dtype_map()
+        # A text has a byte at least.
         expected = sum(
-            math.prod(shape) * types[name].size
+            math.prod(shape) * (1 if types[name] == tf.string else types[name].size)
             for name, shape in reader.get_variable_to_shape_map().items()
-            if types[name] != tf.string
         )
+        if os.path.getsize(prefix + SUFFIXES[0]) < expected:
+            return False
         # Tensors are stored in the order of their names; the size of texts is not known before.
         for name in types if verify else [max(types)]:
             restore_tensor(prefix, name, types[name])
-        return os.path.getsize(prefix + SUFFIXES[0]) >= expected
+        return True
     except (OSError, InputError):
         return False
 
@@ -213,6 +215,16 @@ def restore_tensor(path: str, name: str, dtype: tf.DType = tf.float32) -> tf.Ten
         raise InputError(f"{path}: {name} is damaged or cut off: {error}") from error
 
 
+def _finite(path: str, name: str) -> tf.Tensor:
+    """A tensor of weights or states; without a copy, for it may be large."""
+    value = restore_tensor(path, name)
+    try:
+        with tf.device("/cpu:0"):
+            return tf.debugging.check_numerics(value, name)
+    except tf.errors.InvalidArgumentError as error:
+        raise InputError(f"{path}: {name}: finite numbers are expected.") from error
+
+
 def read_checkpoint(
     path: str, shapes: Mapping[str, tuple[int, ...]], also: Sequence[str]
 ) -> dict[str, np.ndarray]:
@@ -225,11 +237,11 @@ def read_checkpoint(
 
     Raises:
         FileNotFoundError: there is no such checkpoint.
-        InputError: it is damaged, or variables are missing, superfluous or of the wrong shape:
-            all of them are named, with both shapes.
+        InputError: it is damaged, or variables are missing, superfluous, of the wrong shape or
+            type: all of them are named, with both shapes; or one has numbers that are not finite.
     """
     _require_shapes(path, shapes, also)
-    return {name: restore_tensor(path, name).numpy() for name in shapes}
+    return {name: _finite(path, name).numpy() for name in shapes}
 
 
 def load_checkpoint(path: str, targets: Mapping[str, Any], also: Sequence[str]) -> None:
@@ -241,11 +253,11 @@ def load_checkpoint(path: str, targets: Mapping[str, Any], also: Sequence[str]) 
     _require_shapes(path, {name: tuple(v.shape) for name, v in targets.items()}, also)
     for name, variable in targets.items():
         if isinstance(variable, tf.distribute.DistributedValues):
-            variable.assign(restore_tensor(path, name))
+            variable.assign(_finite(path, name))
             continue
         # The old values go before the new ones come, and the new ones are not copied.
         _replace(variable, tf.zeros((0,)))
-        _replace(variable, restore_tensor(path, name))
+        _replace(variable, _finite(path, name))
 
 
 def _replace(variable: tf.Variable, value: tf.Tensor) -> None:
@@ -256,10 +268,13 @@ def _require_shapes(path: str, shapes: Mapping[str, tuple[int, ...]], also: Sequ
     """Check that a checkpoint holds variables of these shapes, and no others."""
     reader = open_checkpoint(path)
     stored = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
+    types = reader.get_variable_to_dtype_map()
     problems = []
     for name, shape in shapes.items():
         if name not in stored:
             problems.append(f"{name}: missing, shape {shape} is expected")
+        elif types[name] != tf.float32:
+            problems.append(f"{name}: float32 is expected, not {types[name].name}")
         elif stored[name] != shape:
             problems.append(f"{name}: shape {shape} is expected, not {stored[name]}")
     for name in sorted(set(stored) - set(shapes)):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from bilm.errors import InputError
+from bilm.errors import InputError, shown
 from bilm.files import PathLike, read_json_object
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,8 @@ ACTIVATIONS = ("relu", "tanh")
 
 # Bounds of whole numbers, far above any model that was trained: whatever is higher is a slip, or
 # would take the machine's memory before anything else can be said of it.
-_SIZE = 2**20  # units, dimensions, filters, rows of a batch, steps: the largest published is 4,096
+_SIZE = 2**20  # units, dimensions, filters, steps: the largest published is 4,096
+MOST_ROWS = _SIZE  # of a batch, and its steps
 _LAYERS = 100
 _FILTERS_LISTED = 1000
 MOST_CHARACTERS = 2**16  # of a token
@@ -90,14 +91,7 @@ class _Part:
 
 def _require(rule: _Rule, value: Any, key: str) -> None:
     if not rule.holds(value):
-        raise InputError(f"{key}: {rule.text} is expected, not {_shown(value)}.")
-
-
-def _shown(value: object) -> str:
-    # Python refuses to write whole numbers of thousands of digits.
-    is_huge = isinstance(value, int) and abs(value) >= 10**100
-    text = "a number of more than 100 digits" if is_huge else repr(value)
-    return text if len(text) <= 200 else f"{text[:200]}..."
+        raise InputError(f"{key}: {rule.text} is expected, not {shown(value)}.")
 
 
 @dataclass(frozen=True)
@@ -255,6 +249,8 @@ class Options(_Part):
         Raises:
             InputError: a key is missing, or has a value that breaks its rule.
         """
+        if not isinstance(values, Mapping):
+            raise InputError(f"{source}: an object is expected, not {shown(values)}.")
         try:
             return _read(values, training, source)
         except InputError as error:
@@ -314,7 +310,7 @@ def preset(name: str) -> dict[str, Any]:
     1024
     """
     if not isinstance(name, str) or name not in _SIZES:
-        raise InputError(f"preset: one of {', '.join(PRESETS)} is expected, not {name!r}.")
+        raise InputError(f"preset: one of {', '.join(PRESETS)} is expected, not {shown(name)}.")
     dim, projection_dim, n_highway = _SIZES[name]
     is_tiny = name == "tiny"
     options = Options(
@@ -395,7 +391,7 @@ def _known(
 ) -> dict[str, Any]:
     """Those of `keys` that are there; a warning names keys that are neither these nor `also`."""
     found = {key: values[key] for key in keys if key in values}
-    unknown = sorted(set(values) - set(found) - set(also))
+    unknown = sorted(map(str, set(values) - set(found) - set(also)))
     if unknown:
         logger.warning("%s: keys without a meaning here: %s", source, ", ".join(unknown))
     return found

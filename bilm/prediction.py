@@ -31,6 +31,7 @@ import tensorflow as tf
 from bilm.data import Vocabulary, load_vocab, vocab_of_words
 from bilm.data.batch import sentence_batches
 from bilm.data.corpus import IndexedText
+from bilm.data.vocabulary import require_same_words
 from bilm.embedding.corpus import Tokens, check_stream, read_stream
 from bilm.errors import InputError, require_count
 from bilm.files import VOCABULARY_FILE, PathLike
@@ -180,13 +181,14 @@ class Predictor:
         Args:
             source: see `bilm.model_files`: a folder of checkpoints or a checkpoint, ours or the
                 original's; or weights that hold the softmax (`bilm dump --with_softmax`).
-            vocab_file: overrides the vocabulary that is with the model.
+            vocab_file: the vocabulary, where there is none with the model; if there is one, it has
+                to have the same words.
             precision, warm_up: as for `ELMo.from_pretrained`.
 
         Raises:
             FileNotFoundError: a file does not exist.
-            InputError: a file is not what it should be, they do not fit each other, or the weights
-                hold no softmax or no vocabulary.
+            InputError: a file is not what it should be, they do not fit each other, the weights
+                hold no softmax or no vocabulary, or it has other words than the one that is named.
         """
         with open_model(source) as files:
             model, vocabulary = _load(files, vocab_file, precision)
@@ -510,17 +512,22 @@ def _load(
             n_tokens_vocab=shapes[SOFTMAX_B][0] if shapes[SOFTMAX_B] else 0,
             share_embedding_softmax=SOFTMAX_W not in shapes,
         )
-    length, in_weights = options.max_word_length, vocab_file is None and VOCABULARY in shapes
-    vocab_file = vocab_file or files.vocabulary
-    if in_weights:
-        vocabulary = vocab_of_words(load_vocabulary_words(files.weights), files.weights, length)
-    elif vocab_file is not None:
-        vocabulary = load_vocab(vocab_file, length)
-    elif files.is_checkpoint:
+    length, vocabulary, source = options.max_word_length, None, files.vocabulary
+    if VOCABULARY in shapes:
+        source = f"{VOCABULARY} of {files.weights}"
+        vocabulary = vocab_of_words(load_vocabulary_words(files.weights), source, length)
+    elif source is not None:
+        vocabulary = load_vocab(source, length)
+    if vocab_file is not None:
+        own, vocabulary = vocabulary, load_vocab(vocab_file, length)
+        if own is not None:
+            require_same_words(vocabulary, own)
+        source = vocab_file
+    if vocabulary is None and files.is_checkpoint:
         raise InputError(
             f"{files.source} has no {VOCABULARY_FILE}: vocab_file names the words of the model."
         )
-    else:
+    if vocabulary is None:
         raise InputError(
             f"{files.source}: the weights hold no vocabulary ({VOCABULARY}): vocab_file names it."
         )
@@ -532,8 +539,8 @@ def _load(
     model = _empty_model(options, precision)
     if vocabulary.size != model.softmax.n_tokens:
         raise InputError(
-            f"{VOCABULARY if in_weights else vocab_file}: {model.softmax.n_tokens} words are "
-            f"expected, as many as the softmax of {files.source} has, not {vocabulary.size}."
+            f"{source}: {model.softmax.n_tokens} words are expected, as many as the softmax of "
+            f"{files.source} has, not {vocabulary.size}."
         )
     if files.is_checkpoint:
         load_variables(os.fspath(files.weights), model.weight_table())

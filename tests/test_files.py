@@ -19,9 +19,9 @@ from bilm.files import (
     atomic_write_all,
     find_files,
     folder_in_place,
-    open_text,
     read_json_object,
     read_lines,
+    reading_text,
     require_file,
     write_json,
 )
@@ -72,8 +72,8 @@ def test_a_file_that_is_not_there(tmp_path):
 def test_text_plain_and_compressed(tmp_path, name):
     path = write(tmp_path / name, TEXT)
     assert list(read_lines(path)) == LINES
-    with open_text(path) as lines:
-        assert lines.read() == TEXT
+    with reading_text(path) as stream:
+        assert stream.read() == TEXT.encode()
 
 
 @pytest.mark.parametrize("name", ["plain.txt", "text.gz", "text.xz"])

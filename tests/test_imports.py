@@ -16,8 +16,8 @@ ROOT = Path(bilm.__file__).parent
 # A part imports from parts above it only, and never from another one of its own line.
 LINES = (
     ("errors",),
-    ("extras", "files", "keras_backend", "progress"),
-    ("hdf5", "options"),
+    ("extras", "files", "keras_backend", "memory", "progress"),
+    ("archives", "hdf5", "options"),
     ("data", "warm_up"),
     ("layers",),
     ("weights",),
@@ -37,7 +37,9 @@ FRAMEWORKS = {"tensorflow", "keras"}
 NO_TENSORS = {"errors", "files", "options", "data"}
 NO_FILES = {"layers"}
 # What all parts may import, and the program's door: not in the drawing of docs/reading.md.
-NOT_DRAWN = {"errors", "files", "keras_backend", "options", "progress", "__main__"}
+NOT_DRAWN = {
+    "archives", "errors", "files", "keras_backend", "memory", "options", "progress", "__main__",
+}  # fmt: skip
 # Programs for a person at a terminal.
 MAY_PRINT = {"cli", "demo", "__main__"}
 

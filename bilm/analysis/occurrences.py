@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import random
 import re
-import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -25,8 +25,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bilm.archives import Archive, open_archive
 from bilm.errors import InputError
-from bilm.files import PathLike, atomic_write, read_lines, require_file, require_place
+from bilm.files import PathLike, atomic_write, parse_json, read_lines, require_place
+from bilm.memory import require_memory
 
 if TYPE_CHECKING:
     from bilm.elmo import ELMo
@@ -36,7 +38,7 @@ Sentence = Sequence[str]
 Layer = int | str
 
 _MARKED = re.compile(r"\[(\S+)\]")
-_ARRAYS = {"vectors", "positions", "text"}
+_ARRAYS = {"positions.npy", "text.npy", "vectors.npy"}
 # Vectors that differ by less than this part of their length differ by rounding errors.
 _SMALLEST_DIFFERENCE = 1e-5
 
@@ -306,7 +308,9 @@ class Occurrences:
         if file is not None:
             require_place(file)
         about = {"model": elmo.fingerprint(), "sample": _checksum(sample), "n": len(sample)}
-        vectors = np.empty((len(sample), elmo.n_layers, elmo.dim), np.float32)
+        shape = (len(sample), elmo.n_layers, elmo.dim)
+        require_memory(4 * math.prod(shape), f"vectors of {len(sample):,} occurrences")
+        vectors = np.empty(shape, np.float32)
         done = 0
         if file is not None and os.path.exists(file):
             earlier = cls.load(file)
@@ -381,8 +385,8 @@ class Occurrences:
 
     @cached_property
     def words(self) -> np.ndarray:
-        """The words in small letters: (n,) of str."""
-        return np.array([self.word(k).lower() for k in range(len(self))])
+        """The words in small letters: (n,) of Python's str, each as long as it is."""
+        return np.array([self.word(k).lower() for k in range(len(self))], object)
 
     def layer_number(self, layer: Layer) -> int | None:
         """The number of a layer that "top" or a number from 0 names; None for "average".
@@ -509,28 +513,36 @@ class Occurrences:
             FileNotFoundError: there is no such file.
             InputError: it is not a file of occurrences, or its parts do not fit each other.
         """
-        path = require_file(path, "file of occurrences")
-        try:
-            if not zipfile.is_zipfile(path):
-                raise ValueError("it is no .npz file, or cut off")
-            with np.load(path, allow_pickle=False) as arrays:
-                if set(arrays) != _ARRAYS:
+        path = os.fspath(path)
+        with open_archive(path, "file of occurrences") as archive:
+            try:
+                if set(archive.names) != _ARRAYS:
                     raise ValueError(f"{', '.join(sorted(_ARRAYS))} are expected in it")
-                vectors, positions = arrays["vectors"], arrays["positions"]
-                text = json.loads(arrays["text"].tobytes())
-            loaded = cls(
-                [tuple(sentence) for sentence in text["sentences"]],
-                positions,
-                vectors,
-                text["labels"],
-                text["about"],
-            )
-            _check(loaded)
-        except (ValueError, KeyError, TypeError, IndexError, EOFError, OSError,
-                AttributeError, RuntimeError, MemoryError, zipfile.BadZipFile,
-                zlib.error) as error:  # fmt: skip
-            raise InputError(f"{path}: not a file of occurrences: {error}.") from error
+                positions, text, vectors = (_array(archive, name) for name in sorted(_ARRAYS))
+                values = parse_json(text.tobytes(), "text")
+                loaded = cls(
+                    [tuple(sentence) for sentence in values["sentences"]],
+                    positions,
+                    vectors,
+                    values["labels"],
+                    values["about"],
+                )
+                _check(loaded)
+            except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+                raise InputError(f"{path}: not a file of occurrences: {error}.") from error
         return loaded
+
+
+def _array(archive: Archive, name: str) -> np.ndarray:
+    """An array of an .npz file, once it is known that all of it is there; never one of objects."""
+    with archive.open(name) as member:
+        is_first = np.lib.format.read_magic(member) == (1, 0)
+        read = getattr(np.lib.format, f"read_array_header_{1 if is_first else 2}_0")
+        shape, is_fortran, dtype = read(member)
+        n_bytes = math.prod(shape) * dtype.itemsize
+        if dtype.hasobject or n_bytes != archive.size(name) - member.tell():
+            raise ValueError(f"{name}: {dtype} of shape {shape} is not what is there")
+        return np.frombuffer(member.read(), dtype).reshape(shape, order="FC"[not is_fortran])
 
 
 def _check(loaded: Occurrences) -> None:

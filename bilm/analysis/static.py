@@ -21,7 +21,7 @@ import numpy as np
 from bilm.analysis.occurrences import Sentence, unit
 from bilm.errors import InputError
 from bilm.extras import import_extra
-from bilm.files import PathLike, atomic_write, open_text, read_lines, require_file
+from bilm.files import PathLike, atomic_write, read_lines, reading_text, require_file
 
 if TYPE_CHECKING:
     from bilm.elmo import ELMo
@@ -250,8 +250,8 @@ class _Reader:
 
     def _refuse_binary(self) -> None:
         """Text has no control characters in its first lines; numbers in binary form do."""
-        with open_text(self.path) as text:
-            start = bytes(text.buffer.read(4096))
+        with reading_text(self.path) as stream:
+            start = stream.read(4096)
         header, _, rest = start.partition(b"\n")
         if any(byte < 9 for byte in rest) and len(header.split()) == 2:
             raise InputError(

@@ -31,15 +31,15 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+def shortened(text: str) -> str:
+    """Text of at most some 2,000 characters."""
+    n_more = len(text) - _LONGEST
+    return text if n_more <= 0 else f"{text[:_LONGEST]} ... ({n_more:,} characters more)"
+
+
 def note(text: str) -> None:
     """Tell the user something on standard error, at most some 2,000 characters."""
     print(printable(shortened(text)), file=sys.stderr)
-
-
-def shortened(text: str) -> str:
-    """The first 2,000 characters, and how many there are more."""
-    n_more = len(text) - _LONGEST
-    return text if n_more <= 0 else f"{text[:_LONGEST]} ... ({n_more:,} characters more)"
 
 
 class _Warnings(logging.Handler):

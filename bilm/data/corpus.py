@@ -16,7 +16,7 @@ import numpy as np
 
 from bilm.data.encoding import BOS, EOS, PAD_CHAR, DistinctWords, encode_words
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import InputError, require_at_least
+from bilm.errors import MOST_SEED, InputError, require_at_least
 from bilm.files import PathLike, find_files, read_lines, require_file
 
 logger = logging.getLogger(__name__)
@@ -45,8 +45,10 @@ class Corpus:
     worker: tuple[int, int]
 
     def __post_init__(self) -> None:
-        require_at_least(0, seed=self.seed)
-        index, count = self.worker
+        require_at_least(0, MOST_SEED, seed=self.seed)
+        is_pair = isinstance(self.worker, tuple | list) and len(self.worker) == 2
+        is_pair = is_pair and all(isinstance(number, int) for number in self.worker)
+        index, count = self.worker if is_pair else (-1, 0)
         if not 0 <= index < count:
             raise InputError(
                 f"worker must be (index, count) with 0 <= index < count, not {self.worker}."

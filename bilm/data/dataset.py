@@ -22,7 +22,7 @@ from bilm.data.batch import Batch, _get_batch, sentence_batches
 from bilm.data.corpus import Corpus, SentenceChunks, SentenceIds
 from bilm.data.sentences import IteratorState, SentenceReader
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import InputError, require_at_least
+from bilm.errors import InputError, require_at_least, shown
 from bilm.files import PathLike
 
 logger = logging.getLogger(__name__)
@@ -78,6 +78,8 @@ class _Dataset:
         seed: int = 0,
         worker: tuple[int, int] = (0, 1),
     ) -> None:
+        if not isinstance(vocab, Vocabulary):
+            raise InputError(f"vocab: a Vocabulary is expected, not {shown(vocab)}.")
         vocab.require_unk()
         self._corpus = Corpus(
             filepattern, vocab, shuffle=shuffle_on_load, one_pass=test, seed=seed, worker=worker

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bilm.errors import InputError
+from bilm.errors import InputError, shown
 from bilm.options import MOST_CHARACTERS
 
 BOS_CHAR = 256
@@ -121,15 +121,14 @@ def encode_words(words: Sequence[str], max_word_length: int) -> np.ndarray:
 
 
 def require_max_word_length(max_word_length: int) -> int:
-    """`max_word_length`; InputError if it cannot hold a mark between two marks, or is beyond the
-    bound of options."""
-    if not isinstance(max_word_length, int | np.integer) or max_word_length < 3:
+    """`max_word_length`; InputError if it cannot hold a mark between two marks, or is far above
+    what words have."""
+    is_whole = isinstance(max_word_length, int | np.integer)
+    if not is_whole or not 3 <= max_word_length <= MOST_CHARACTERS:
         raise InputError(
-            "max_word_length must be 3 or more (begin, one character, end), not "
-            f"{max_word_length!r}."
+            f"max_word_length must be 3 or more (begin, one character, end), up to "
+            f"{MOST_CHARACTERS}, not {shown(max_word_length)}."
         )
-    if max_word_length > MOST_CHARACTERS:
-        raise InputError(f"max_word_length: at most {MOST_CHARACTERS} characters are expected.")
     return max_word_length
 
 

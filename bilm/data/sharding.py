@@ -29,6 +29,7 @@ from bilm.files import (
     bytes_read,
     find_all_files,
     folder_in_place,
+    lines_of,
     quiet,
     reading_text,
     size_of,
@@ -204,11 +205,11 @@ def _read_lines(files: Sequence[str], doing: str, progress: ShowStage) -> Iterat
     """The lines of files one after the other, each with a newline at its end."""
     before, total = 0, size_of(files)
     for path in files:
-        with reading_text(path) as text:
-            for number, line in enumerate(text):
+        with reading_text(path) as stream:
+            for number, line in enumerate(lines_of(stream, path)):
                 if number % 4096 == 0:
-                    progress(Stage(doing, before + bytes_read(text), total))
-                yield line if line.endswith("\n") else f"{line}\n"
+                    progress(Stage(doing, before + bytes_read(stream), total))
+                yield f"{line}\n"
         before += os.path.getsize(path)
     progress(Stage(doing, total, total))
 

@@ -7,6 +7,7 @@ are rows of a model's softmax and of its token caches, so nothing here may shift
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -23,7 +24,7 @@ from bilm.data.encoding import (
     encode_words,
     require_max_word_length,
 )
-from bilm.errors import InputError
+from bilm.errors import InputError, shown
 from bilm.files import PathLike, read_lines
 
 # A line that some published vocabularies have. It is no token and has no id.
@@ -41,6 +42,9 @@ class Vocabulary:
         validate_file: also refuse what a reader can live with but a good file does not have:
             tokens that occur twice, blank lines, tokens with white space within.
 
+    Attributes:
+        source: where the words are from, for messages.
+
     Raises:
         FileNotFoundError: there is no such file.
         InputError: it is empty, not UTF-8, lacks `<S>` or `</S>`, or did not pass validation.
@@ -54,7 +58,7 @@ class Vocabulary:
 
     def _set_words(self, words: list[str], source: PathLike) -> None:
         self._id_to_word = words
-        self._source = source
+        self.source = source
         # Of a token that occurs twice the last id holds, as it always did.
         self._word_to_id = {word: number for number, word in enumerate(words)}
         if not words:
@@ -65,6 +69,11 @@ class Vocabulary:
                 f"{source}: the vocabulary lacks {', '.join(missing)}; "
                 f"each of {BOS} and {EOS} must be on a line of its own."
             )
+
+    @property
+    def words(self) -> list[str]:
+        """The words by their ids."""
+        return list(self._id_to_word)
 
     @property
     def bos(self) -> int:
@@ -90,7 +99,7 @@ class Vocabulary:
         """
         if UNK not in self._word_to_id:
             raise InputError(
-                f"{self._source}: the vocabulary lacks {UNK}, which must be on a line of its "
+                f"{self.source}: the vocabulary lacks {UNK}, which must be on a line of its "
                 "own: it is the target of words that are not in the vocabulary."
             )
 
@@ -113,7 +122,7 @@ class Vocabulary:
         outside = np.flatnonzero(ids < 0)
         if len(outside) and UNK not in self._word_to_id:
             raise InputError(
-                f"{words[outside[0]]!r} is not in the vocabulary {self._source}, which has no "
+                f"{words[outside[0]]!r} is not in the vocabulary {self.source}, which has no "
                 f"{UNK} for such words."
             )
         ids[outside] = self._word_to_id.get(UNK, -1)
@@ -245,10 +254,25 @@ def vocab_of_words(
     return vocabulary
 
 
+def require_same_words(vocabulary: Vocabulary, own: Vocabulary) -> None:
+    """Check that a vocabulary that is named has the words of a model's own, in their order.
+
+    Raises:
+        InputError: names the first word that differs.
+    """
+    pairs = itertools.zip_longest(vocabulary.words, own.words)
+    for number, (word, other) in enumerate(pairs):
+        if word != other:
+            raise InputError(
+                f"{vocabulary.source}: other words than those of the model, which are in "
+                f"{own.source}: word {number} is {shown(word)}, and {shown(other)} there."
+            )
+
+
 def _marked(sentence: str | Sequence[str], reverse: bool, split: bool) -> list[str]:
     if isinstance(sentence, str) != split:
         expected = "text is expected" if split else "a list of tokens is expected (split=False)"
-        raise InputError(f"{expected}, not {sentence!r}.")
+        raise InputError(f"{expected}, not {shown(sentence)}.")
     tokens = sentence.split() if isinstance(sentence, str) else sentence
     return [EOS, *tokens, BOS] if reverse else [BOS, *tokens, EOS]
 

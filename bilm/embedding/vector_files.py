@@ -260,7 +260,8 @@ class PackedVectors:
 
     def _require_bounds(self, name: str, offsets: np.ndarray, most: int) -> None:
         n = len(self) + 1
-        if len(offsets) != n or (np.diff(offsets, prepend=0, append=most) < 0).any():
+        is_rising = len(offsets) == n and not (offsets[1:] < offsets[:-1]).any()
+        if not is_rising or offsets[0] < 0 or offsets[-1] > most:
             raise InputError(
                 f"{self._path}: {name}: {n} rising numbers from 0 to {most} are expected, one "
                 "more than lines."

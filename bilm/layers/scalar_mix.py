@@ -6,13 +6,17 @@ Source: Peters et al. (2018), section 3.2, equation 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bilm.errors import InputError
+from bilm.errors import InputError, require_count, shown
 from bilm.keras_backend import keras
+
+# Far above any model's: as many weights are made at once.
+_MOST_LAYERS = 1000
 
 
 @keras.saving.register_keras_serializable(package="bilm")
@@ -53,8 +57,9 @@ class ScalarMix(keras.layers.Layer):
     ) -> None:
         # Not the global policy: W and gamma are multiplied with float32 layers.
         super().__init__(name=name, autocast=False, **({"dtype": "float32"} | kwargs))
-        if not isinstance(n_layers, int) or n_layers < 1:
-            raise InputError(f"n_layers: a whole number from 1 is expected, not {n_layers!r}.")
+        require_count(_MOST_LAYERS, n_layers=n_layers)
+        if not (l2_coef is None or (isinstance(l2_coef, Real) and 0 <= l2_coef < np.inf)):
+            raise InputError(f"l2_coef: a number from 0 is expected, not {shown(l2_coef)}.")
         self.supports_masking = True
         self.n_layers = n_layers
         self.l2_coef = l2_coef
@@ -80,17 +85,35 @@ class ScalarMix(keras.layers.Layer):
 
     def mixed(self, lm_embeddings: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """The mix alone, outside of Keras."""
-        if lm_embeddings.shape[1] != self.n_layers:
-            raise InputError(
-                f"ScalarMix {self.name!r} mixes {self.n_layers} layers; lm_embeddings has "
-                f"{lm_embeddings.shape[1]}, its shape is {tuple(lm_embeddings.shape)}."
-            )
+        lm_embeddings, mask = self._checked(lm_embeddings, mask)
         gamma = tf.convert_to_tensor(self.gamma)
         if self.use_top_only:
             return gamma * lm_embeddings[:, -1]
         weights = tf.nn.softmax(tf.convert_to_tensor(self.W))
         # (layers,) x (batch, layers, time, dim) -> (batch, time, dim)
         return gamma * tf.einsum("k,bktd->btd", weights, self._normed(lm_embeddings, mask))
+
+    def _checked(self, lm_embeddings: Any, mask: Any) -> tuple[tf.Tensor, tf.Tensor]:
+        lm_embeddings = tf.convert_to_tensor(lm_embeddings)
+        shape, dtype = tuple(lm_embeddings.shape), lm_embeddings.dtype
+        if len(shape) != 4 or not dtype.is_floating:
+            raise InputError(
+                "lm_embeddings: floating-point numbers (batch, layers, time, dim) are expected, "
+                f"not {dtype.name} of shape {shape}."
+            )
+        if shape[1] != self.n_layers:
+            raise InputError(
+                f"ScalarMix {self.name!r} mixes {self.n_layers} layers; lm_embeddings has "
+                f"{shape[1]}, its shape is {shape}."
+            )
+        found = None if mask is None else tf.convert_to_tensor(mask)
+        of_mask = (shape[0], shape[2])
+        if found is None or not found.shape.is_compatible_with(of_mask):
+            raise InputError(
+                f"mask: bool (batch, time), here {of_mask}, is expected, not "
+                f"{'None' if found is None else found.shape}."
+            )
+        return tf.cast(lm_embeddings, tf.float32), found
 
     def compute_mask(self, lm_embeddings: Any, previous_mask: Any = None) -> None:
         """None: `call` sets the mask, which is an argument of its own."""
@@ -155,7 +178,9 @@ class LayerChoice:
             self._choose_mix(layers, n_layers)
         elif isinstance(layers, str):
             if layers not in ("average", "top", "all"):
-                raise InputError(f"layers: one of average, top, all is expected, not {layers!r}.")
+                raise InputError(
+                    f"layers: one of average, top, all is expected, not {shown(layers)}."
+                )
             if layers == "average":
                 self.weights = np.full(n_layers, 1 / n_layers, np.float32)
             elif layers == "top":
@@ -217,12 +242,13 @@ class LayerChoice:
 
 def _as_weights(weights: Any, n_layers: int) -> np.ndarray:
     try:
-        values = np.asarray(weights, np.float32)
-    except (TypeError, ValueError):
+        with np.errstate(over="ignore"):
+            values = np.asarray(weights, np.float32)
+    except (TypeError, ValueError, OverflowError):
         values = np.empty(0, np.float32)
     if values.shape != (n_layers,) or not np.isfinite(values).all():
         raise InputError(
             f"layers: 'average', 'top', 'all', a number, a ScalarMix, or {n_layers} finite weights "
-            f"are expected, not {weights!r}."
+            f"are expected, not {shown(weights)}."
         )
     return values

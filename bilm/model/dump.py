@@ -43,7 +43,7 @@ def dump_token_embeddings(
     if options.max_word_length is None:
         raise InputError(f"{options_file}: no char_cnn: a model of words has its vectors already.")
     vocabulary = Vocabulary(vocab_file)
-    words = [vocabulary.id_to_word(number) for number in range(vocabulary.size)]
+    words = vocabulary.words
     encoder = EncodedWords(*find_words(options, weight_file).load())
     with atomic_write(outfile) as temporary, writing_hdf5(temporary) as file:
         shape = (vocabulary.size, options.lstm.projection_dim)
