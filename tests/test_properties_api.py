@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bilm
@@ -231,26 +231,26 @@ def test_the_calls_themselves_work(things, kind):
             function(**arguments)
 
 
-@settings(MANY, suppress_health_check=[HealthCheck.too_slow])
+@MANY
 @given(data=st.data())
 def test_data_with_any_argument(things, data):
     check(data_calls(things), data)
 
 
-@settings(MANY, suppress_health_check=[HealthCheck.too_slow])
+@MANY
 @given(data=st.data())
 def test_models_with_any_argument(things, data):
     check(model_calls(things), data)
 
 
 @pytest.mark.slow
-@settings(MANY, suppress_health_check=[HealthCheck.too_slow])
+@MANY
 @given(data=st.data())
 def test_loading_with_any_argument(things, data):
     check(loading_calls(things), data)
 
 
-@settings(MANY, suppress_health_check=[HealthCheck.too_slow])
+@MANY
 @given(data=st.data())
 def test_analysis_with_any_argument(things, data):
     check(analysis_calls(things), data)
