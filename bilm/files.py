@@ -245,10 +245,10 @@ def require_bounded(stream: IO[bytes], source: PathLike) -> None:
     """
     if not isinstance(stream, gzip.GzipFile | lzma.LZMAFile):
         return
-    n_bytes = os.fstat(stream.fileno()).st_size
+    n_bytes = bytes_read(stream)
     if stream.tell() > most_unpacked(n_bytes):
         raise InputError(
-            f"{source}: its {n_bytes:,} bytes unpack to more than {most_unpacked(n_bytes):,}: "
+            f"{source}: {n_bytes:,} bytes of it unpack to more than {most_unpacked(n_bytes):,}: "
             "text that is so much longer has to be unpacked first."
         )
 
