@@ -34,7 +34,7 @@ LONGEST_LINE = 2**24
 
 # Data that is unpacked has at most so many times the bytes that it has on the disk, or so many.
 # Text and models are packed three to ten times.
-_MOST_UNPACKED, _UNPACKED_ANYWAY = 100, 2**26
+_MOST_UNPACKED, _UNPACKED_ANYWAY = 50, 2**24
 # Bytes of text that are decoded at a time.
 _BLOCK = 2**20
 # What the readers of compressed files raise when the data is cut off or changed.
@@ -245,10 +245,10 @@ def require_bounded(stream: IO[bytes], source: PathLike) -> None:
     """
     if not isinstance(stream, gzip.GzipFile | lzma.LZMAFile):
         return
-    n_bytes = os.fstat(stream.fileno()).st_size
+    n_bytes = bytes_read(stream)
     if stream.tell() > most_unpacked(n_bytes):
         raise InputError(
-            f"{source}: its {n_bytes:,} bytes unpack to more than {most_unpacked(n_bytes):,}: "
+            f"{source}: {n_bytes:,} bytes of it unpack to more than {most_unpacked(n_bytes):,}: "
             "text that is so much longer has to be unpacked first."
         )
 
@@ -306,10 +306,10 @@ def parse_json(text: str | bytes, source: PathLike) -> Any:
         raise InputError(f"{source}: JSON that is nested too deep, or too large.") from error
     except InputError as error:
         raise InputError(f"{source}: {error}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{source}: not UTF-8: {error}.") from error
     except ValueError as error:
-        raise InputError(
-            f"{source}: not UTF-8, or a number has too many digits: {error}."
-        ) from error
+        raise InputError(f"{source}: a number has too many digits: {error}.") from error
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -146,6 +146,7 @@ def test_restart_of_a_run_that_is_done(trained, capsys):
     assert "More --n_epochs train it further." in captured.err
 
 
+@pytest.mark.slow
 def test_restart_takes_an_original_checkpoint(tmp_path: Path, golden: Path, capsys):
     save_dir = tmp_path / "model"
     save_dir.mkdir()

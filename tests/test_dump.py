@@ -125,7 +125,9 @@ def test_a_file_without_a_line_gives_a_file_without_a_dataset(words, tmp_path):
 
 
 @pytest.mark.parametrize("mode", [Mode.COMPILED_STEPS, Mode.COMPILED_LOOP])
-@pytest.mark.parametrize("window_tokens", [1, 12, 40, 1000])
+@pytest.mark.parametrize(
+    "window_tokens", [12, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 40, 1000))]
+)
 def test_windows_and_forgotten_words_change_nothing(characters, window_tokens, mode):
     """Sentences come out in the order of the text, however they share the rows of a batch."""
     sentences = random_sentences(30, seed=3, longest=8)

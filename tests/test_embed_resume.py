@@ -169,7 +169,7 @@ def test_resume_after_kill_9(tmp_path):
 # Long sentences by way of the disk
 
 
-@pytest.mark.parametrize("layers", ["all", "average"])
+@pytest.mark.parametrize("layers", [pytest.param("all", marks=pytest.mark.slow), "average"])
 def test_a_long_sentence_stays_on_the_disk(published, tmp_path, layers):
     model = ELMo.from_pretrained(published.folder)
     sentence = " ".join(f"w{n % 7}" for n in range(50))

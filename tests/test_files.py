@@ -285,7 +285,7 @@ def test_json_that_is_refused(tmp_path, text, message):
 def test_json_of_many_gigabytes_is_not_read(tmp_path):
     with open(tmp_path / "a.json", "wb") as file:
         file.truncate(2**34)
-    message = r"a\.json: at most 67,108,864 bytes of JSON are expected, not 17,179,869,184"
+    message = r"a\.json: at most 16,777,216 bytes are expected in a JSON file, not 17,179,869,184"
     with pytest.raises(InputError, match=message):
         read_json_object(tmp_path / "a.json")
 

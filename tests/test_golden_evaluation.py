@@ -12,7 +12,13 @@ from tests import oracle
 from tests.recorded import read_run
 from tests.small_runs import Batches
 
-CASES = ("characters", "forward_only", "words_tied_softmax")
+CASES = (
+    "characters",
+    *(
+        pytest.param(case, marks=pytest.mark.slow)
+        for case in ("forward_only", "words_tied_softmax")
+    ),
+)
 
 
 def corpus_of(golden):

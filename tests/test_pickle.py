@@ -39,7 +39,14 @@ def assert_alike(found, expected):
         np.testing.assert_array_equal(actual, wanted)
 
 
-@pytest.mark.parametrize("kind", ["characters", "words", "cache", "bfloat16"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "characters",
+        "words",
+        *(pytest.param(k, marks=pytest.mark.slow) for k in ("cache", "bfloat16")),
+    ],
+)
 def test_a_model_needs_none_of_its_files(tmp_path, kind):
     elmo = elmo_of(kind, tmp_path / "model")
     elmo.corpus.window_tokens, elmo.corpus.chunk_tokens = 20, 8

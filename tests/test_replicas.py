@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 import bilm
-from bilm.data.sentences import IteratorState, RowPosition
+from bilm.data.corpus import IteratorState, RowPosition
 from bilm.errors import InputError, WorkerLostError, WorkersError
 from bilm.layers import BatchSlice, Dropout, LSTMStack
 from bilm.options import Options

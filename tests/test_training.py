@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 import bilm
-from bilm.errors import TrainingError
+from bilm import Options
+from bilm.errors import NotFiniteError, TrainingError
+from bilm.training.checkpoint import RunSettings
+from bilm.training.replicas import Replicas
+from bilm.training.run import Run
 from tests.compare import assert_same_checkpoint, checkpoint_tensors
 from tests.small_runs import (
     N_TOKENS,
@@ -221,3 +225,12 @@ def test_the_sampled_perplexity_is_said_to_be_sampled(corpus, tmp_path):
     train(options, corpus.data(options), tmp_path)
     text = (tmp_path / "log" / "train_log.jsonl").read_text(encoding="utf-8")
     assert all(json.loads(line)["sampled"] for line in text.splitlines())
+
+
+def test_a_value_that_is_not_finite_is_named(tmp_path):
+    run = Run(Options.from_dict(small_options(), training=True), Replicas(), RunSettings())
+    weight = run.table[0]
+    weight.variable.assign(weight.variable * np.inf)
+    with pytest.raises(NotFiniteError, match=f"Step 0: {weight.checkpoint} has values not finite"):
+        run.save(str(tmp_path), 1, 0.0)
+    assert list(tmp_path.iterdir()) == []

@@ -140,7 +140,8 @@ def test_pos_tagging_learns_saves_and_loads(tmp_path: Path, capsys, golden: Path
 @pytest.mark.parametrize(
     "flags, n_trained",
     [
-        (["--layers", "none", "--probe"], 3),  # the table; kernel and bias
+        # the table; kernel and bias
+        pytest.param(["--layers", "none", "--probe"], 3, marks=pytest.mark.slow),
         pytest.param(["--layers", "1", "--words"], 9, marks=pytest.mark.slow),  # and the LSTMs
     ],
 )

@@ -38,7 +38,7 @@ Sentence = Sequence[str]
 Layer = int | str
 
 _MARKED = re.compile(r"\[(\S+)\]")
-_ARRAYS = {"positions.npy", "text.npy", "vectors.npy"}
+_ARRAYS = ("positions", "text", "vectors")
 # Vectors that differ by less than this part of their length differ by rounding errors.
 _SMALLEST_DIFFERENCE = 1e-5
 
@@ -516,9 +516,9 @@ class Occurrences:
         path = os.fspath(path)
         with open_archive(path, "file of occurrences") as archive:
             try:
-                if set(archive.names) != _ARRAYS:
-                    raise ValueError(f"{', '.join(sorted(_ARRAYS))} are expected in it")
-                positions, text, vectors = (_array(archive, name) for name in sorted(_ARRAYS))
+                if sorted(archive.names) != [f"{name}.npy" for name in _ARRAYS]:
+                    raise ValueError(f"{', '.join(_ARRAYS)} are expected in it")
+                positions, text, vectors = (_array(archive, f"{name}.npy") for name in _ARRAYS)
                 values = parse_json(text.tobytes(), "text")
                 loaded = cls(
                     [tuple(sentence) for sentence in values["sentences"]],

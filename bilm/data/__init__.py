@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from bilm.data.batch import Batch, Stream, _get_batch
 from bilm.data.batching import Batcher, TokenBatcher, index_words
+from bilm.data.corpus import IteratorState
 from bilm.data.counting import build_vocabulary, count_words, write_vocabulary
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset, deciding_method
 from bilm.data.encoding import encode_words, network_ids
 from bilm.data.prefetch import compute_ahead, prefetch
-from bilm.data.sentences import IteratorState
 from bilm.data.sharding import shard_corpus
 from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocab, vocab_of_words
 from bilm.errors import InputError

@@ -1,4 +1,4 @@
-"""Sentences become batches: how they fill rows, and what a batch is.
+"""Sentences become batches: how they are read and fill rows, and what a batch is.
 
 Each row takes whole sentences, one after the other, as they come from their source, and is cut
 after `num_steps` inputs; what is left of its last sentence opens the same row of the next batch.
@@ -7,14 +7,21 @@ The rows draw in turn: the first fills up before the second draws.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from bilm.data.corpus import IndexedText, SentenceChunks, SentenceIds
-from bilm.data.sentences import Held, IteratorState, SentenceReader
+from bilm.data.corpus import (
+    Corpus,
+    IndexedText,
+    IteratorState,
+    RowPosition,
+    SentenceChunks,
+    SentenceIds,
+)
 from bilm.errors import InputError, require_at_least
 from bilm.memory import require_memory
 from bilm.options import MOST_ROWS
@@ -82,6 +89,160 @@ class Batch(Mapping[str, "np.ndarray | None"]):
             return getattr(stream, key)
         # (distinct, max_word_length) by (B, T) -> (B, T, max_word_length)
         return None if self.characters is None else self.characters.astype(np.int32)[stream.words]
+
+
+class Held(NamedTuple):
+    """A sentence that a row is within: `offset` of its inputs are given, `left` are not."""
+
+    sentence: int
+    offset: int
+    left: int
+
+
+class _Carried(NamedTuple):
+    """A sentence of an earlier shard that is not read to its end."""
+
+    shard: int
+    sentence: int
+    content: list[str] | SentenceIds
+
+
+class SentenceReader(Iterator[SentenceIds]):
+    """Sentences one by one as ids, or for `_get_batch` by their numbers in `text`.
+
+    In memory are the sentences of one shard, preceded by those of earlier shards that rows are
+    still within, or that no row has taken.
+
+    Args:
+        source: what to read.
+        reverse: give sentences from `</S>` to `<S>`.
+
+    Attributes:
+        text: the sentences in memory.
+    """
+
+    def __init__(self, source: Corpus | SentenceChunks, *, reverse: bool = False) -> None:
+        self.source = source
+        self.reverse = reverse
+        self.text = IndexedText.from_ids([], source.max_word_length)
+        self._shard = -1  # number of the shard in `text`
+        self._carried: Sequence[_Carried] = ()  # the first sentences of `text`, of earlier shards
+        self._next = 0  # the sentence of `text` that is drawn next
+        self._beginning: IteratorState | None = None
+        self._start: IteratorState | None = None
+
+    def __next__(self) -> SentenceIds:
+        """The next sentence: int32 (n,) and int32 (n, max_word_length)."""
+        while self._next == len(self.text):
+            if self.load_more(()) is None:
+                raise StopIteration
+        ids, characters = self.text.sentence_ids(self._next)
+        self._next += 1
+        step = -1 if self.reverse else 1
+        return ids[::step], None if characters is None else characters[::step].astype(np.int32)
+
+    def resume(self, state: IteratorState) -> None:
+        """Begin batches with those that followed the batch of this state."""
+        self._start = state
+
+    def begin(self, batch_size: int, num_steps: int) -> list[Held | None]:
+        """Prepare for batches of this shape; gives what their rows hold at first.
+
+        Raises:
+            InputError: the state to resume from is of other settings, or the corpus is shorter.
+        """
+        if isinstance(corpus := self.source, Corpus):
+            self._beginning = IteratorState(
+                corpus=corpus.fingerprint,
+                seed=corpus.seed,
+                shuffle_on_load=corpus.shuffle,
+                test=corpus.one_pass,
+                worker=corpus.worker[0],
+                n_workers=corpus.worker[1],
+                batch_size=batch_size,
+                num_steps=num_steps,
+                shard=0,
+                sentence=0,
+                rows=(),
+            )
+            if self._start is not None:
+                self._start.require_like(self._beginning)
+                try:
+                    return self._go_to(self._start)
+                except IndexError:
+                    raise InputError(
+                        "cannot resume reading the corpus: it has fewer sentences or words there."
+                    ) from None
+        return [None] * batch_size
+
+    def unread(self) -> Iterator[tuple[int, int]]:
+        """(number, inputs) of each sentence of `text` that was not drawn yet."""
+        return enumerate(self.text.inputs[self._next :].data, self._next)
+
+    def draw(self, last: int) -> None:
+        """The sentences up to this number are in a batch."""
+        self._next = max(self._next, last + 1)
+
+    def load_more(self, held: Sequence[Held | None]) -> list[Held | None] | None:
+        """Bring the next shard into `text`, behind the sentences that rows are within and the
+        unread ones.
+
+        Returns:
+            What the rows hold, by the new numbers; None if there are no more sentences.
+        """
+        return self._load(self._shard + 1, held, range(self._next, len(self.text)))
+
+    def state(self, held: Sequence[Held | None]) -> IteratorState | None:
+        """How far the corpus is read, given what the rows hold; None if it cannot be saved."""
+        if self._beginning is None:
+            return None
+        shard, sentence = self._origin(self._next)
+        rows = tuple(row and RowPosition(*self._origin(row.sentence), row.offset) for row in held)
+        return self._beginning._replace(shard=shard, sentence=sentence, rows=rows)
+
+    def _origin(self, number: int) -> tuple[int, int]:
+        """Shard and number within it of a sentence of `text`."""
+        if number < len(self._carried):
+            return self._carried[number][:2]
+        return self._shard, number - len(self._carried)
+
+    def _load(
+        self, shard: int, held: Sequence[Held | None], unread: Iterable[int] = ()
+    ) -> list[Held | None] | None:
+        """Bring a shard into `text`, behind what is carried; the rows by the new numbers."""
+        if not self.source.has(shard):
+            return None
+        within = [row.sentence for row in held if row is not None]
+        carried = [
+            _Carried(*self._origin(number), self.text.content(number))
+            for number in (*within, *unread)
+        ]
+        del self.text  # before the next one comes, so that one at a time is in memory
+        self.text = self.source.read(shard, [sentence.content for sentence in carried])
+        self._shard, self._carried, self._next = shard, carried, len(within)
+        numbers = itertools.count()
+        return [row and row._replace(sentence=next(numbers)) for row in held]
+
+    def _go_to(self, state: IteratorState) -> list[Held | None]:
+        """Read what a state needs: the earlier shards that rows are within, then its own."""
+        held: list[Held | None] = [None] * len(state.rows)
+        earlier = {row.shard for row in state.rows if row} - {state.shard}
+        for shard in (*sorted(earlier), state.shard):
+            carried = self._load(shard, held)
+            if carried is None:
+                raise IndexError(shard)
+            held = carried
+            for number, row in enumerate(state.rows):
+                if row and row.shard == shard:
+                    sentence = len(self._carried) + row.sentence
+                    left = int(self.text.inputs[sentence]) - row.offset
+                    if left < 1:
+                        raise IndexError(row.offset)
+                    held[number] = Held(sentence, row.offset, left)
+        self._next = len(self._carried) + state.sentence
+        if self._next > len(self.text):
+            raise IndexError(state.sentence)
+        return held
 
 
 class Segment(NamedTuple):

@@ -1,4 +1,5 @@
-"""A corpus on disk, the order in which its shards are read, and sentences in memory."""
+"""A corpus on disk, the order in which its shards are read, how far they are read, and sentences in
+memory."""
 
 from __future__ import annotations
 
@@ -8,9 +9,9 @@ import itertools
 import logging
 import os
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -297,3 +298,106 @@ class SentenceChunks:
                     f"from {characters.min()} to {characters.max()}."
                 )
             yield ids, None if width is None else characters
+
+
+class RowPosition(NamedTuple):
+    """The sentence that a row is within: `offset` of its inputs have been given."""
+
+    shard: int
+    sentence: int
+    offset: int
+
+
+class IteratorState(NamedTuple):
+    """How far a corpus has been read after a batch, as a value that can be saved.
+
+    Attributes:
+        corpus: fingerprint of the shards' names and sizes.
+        seed, shuffle_on_load, test: the data set's arguments.
+        worker, n_workers: this worker's index, and how many share the corpus.
+        batch_size, num_steps: rows of a batch, and inputs of a row.
+        shard: number of the shard being read, counted over all epochs.
+        sentence: number, in that shard's order, of the sentence that is drawn next.
+        rows: for each row of the batch the sentence that it continues, which may be of an earlier
+            shard; None if it takes a new one.
+    """
+
+    corpus: int
+    seed: int
+    shuffle_on_load: bool
+    test: bool
+    worker: int
+    n_workers: int
+    batch_size: int
+    num_steps: int
+    shard: int
+    sentence: int
+    rows: tuple[RowPosition | None, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The state in lists and numbers, fit for JSON."""
+        return {**self._asdict(), "rows": [row and list(row) for row in self.rows]}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> IteratorState:
+        """A state from what `to_dict` gave, now or in an earlier version.
+
+        Raises:
+            InputError: it is not such a dict.
+        """
+        try:
+            if "shard" not in values:
+                values = {**values, "shard": values["load"]}
+            flags = ("shuffle_on_load", "test")
+            checked = {
+                name: _value(values[name], name in flags) for name in cls._fields if name != "rows"
+            }
+            rows = tuple(
+                None if row is None else RowPosition(*map(_value, row)) for row in values["rows"]
+            )
+            if len(rows) != checked["batch_size"]:
+                raise ValueError(f"{len(rows)} rows of {checked['batch_size']}")
+            return cls(**checked, rows=rows)
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"not the state of an iteration over a corpus: {error!r}.") from error
+
+    def with_batches(self, batch_size: int, num_steps: int) -> IteratorState:
+        """For batches of another shape: they begin with the sentence that is drawn next.
+
+        What is left of the rows' unfinished sentences is skipped.
+        """
+        return self._replace(batch_size=batch_size, num_steps=num_steps, rows=(None,) * batch_size)
+
+    def with_worker(self, worker: int, n_workers: int) -> IteratorState:
+        """For one of another number of workers: at the beginning of the shard being read.
+
+        Their shares of a shard are others, so that it is read anew.
+        """
+        rows = (None,) * self.batch_size
+        return self._replace(worker=worker, n_workers=n_workers, sentence=0, rows=rows)
+
+    def require_like(self, beginning: IteratorState) -> None:
+        """Refuse to resume under other settings, with which other batches would follow.
+
+        Args:
+            beginning: the state in which the data set begins.
+
+        Raises:
+            InputError: names each setting that differs, with both values.
+        """
+        changes = [
+            "the corpus has other files or sizes"
+            if name == "corpus"
+            else f"{name} was {old} and is now {new}"
+            for name, old, new in zip(self._fields[:-3], self, beginning, strict=False)
+            if old != new
+        ]
+        if changes:
+            raise InputError(f"cannot resume reading the corpus: {'; '.join(changes)}.")
+
+
+def _value(value: Any, is_flag: bool = False) -> Any:
+    """A value of a state, once it is known to be a whole number from 0, or true or false."""
+    if type(value) is not (bool if is_flag else int) or value < 0:
+        raise TypeError(f"{value!r} is not {'true or false' if is_flag else 'a number from 0'}")
+    return value

@@ -18,9 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from bilm.data.batch import Batch, _get_batch, sentence_batches
-from bilm.data.corpus import Corpus, SentenceChunks, SentenceIds
-from bilm.data.sentences import IteratorState, SentenceReader
+from bilm.data.batch import Batch, SentenceReader, _get_batch, sentence_batches
+from bilm.data.corpus import Corpus, IteratorState, SentenceChunks, SentenceIds
 from bilm.data.vocabulary import Vocabulary
 from bilm.errors import InputError, require_at_least, shown
 from bilm.files import PathLike
