@@ -21,7 +21,7 @@ import tensorflow as tf
 from google.protobuf import message
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
-from bilm.errors import InputError
+from bilm.errors import InputError, checked
 from bilm.files import OPTIONS_FILE, PathLike, read_json_object, require_file
 from bilm.weights import raise_all
 
@@ -58,6 +58,7 @@ def list_checkpoints(save_dir: PathLike) -> dict[int, str]:
     return {step: checkpoint_prefix(save_dir, step) for step in steps}
 
 
+@checked
 def load_options_latest_checkpoint(
     tf_save_dir: PathLike, *, verify: bool = False
 ) -> tuple[dict[str, Any], str]:

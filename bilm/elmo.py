@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from bilm.data import Vocabulary
 from bilm.embedding.corpus import CorpusEncoder, Tokens, WordIds, check_stream, read_stream
-from bilm.errors import InputError
+from bilm.errors import InputError, checked, shown
 from bilm.files import PathLike
 from bilm.layers.scalar_mix import LayerChoice, Layers, ScalarMix
 from bilm.model.words import WordSource, find_words
@@ -64,6 +64,7 @@ class ELMo:
         self.corpus = CorpusEncoder(self.network, self.word_ids)
 
     @classmethod
+    @checked
     def from_pretrained(
         cls,
         source: ModelSource,
@@ -129,6 +130,7 @@ class ELMo:
         """Check that each word of a sentence has a vector; see `WordSource.refuse_unknown`."""
         self._words.refuse_unknown(sentence, where)
 
+    @checked
     def encode(
         self,
         sentences: Iterable[str | Tokens],
@@ -177,6 +179,7 @@ class ELMo:
         as_one = _padded if output == "padded" else _ragged
         return as_one(list(results), self.dim, self.n_layers if layers == "all" else None)
 
+    @checked
     def encode_iter(
         self,
         sentences: Iterable[Any],
@@ -333,6 +336,7 @@ def _ragged(results: list[np.ndarray], dim: int, n_layers: int | None) -> tf.Rag
     return tf.RaggedTensor.from_row_lengths(values, lengths)
 
 
+@checked
 def weight_layers(
     name: str,
     bilm_ops: Mapping[str, Any],
@@ -384,6 +388,8 @@ def weight_layers(
             return_regularization=True,
             name=name,
         )
+    if not isinstance(mix, ScalarMix):
+        raise InputError(f"weight_layers: mix: a ScalarMix is expected, not {shown(mix)}.")
     mixed = mix(lm_embeddings, mask)
     weighted, regularization = mixed if mix.return_regularization else (mixed, mix.regularization())
     return {"weighted_op": weighted, "regularization_op": regularization, "mix": mix}

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
 
-from bilm.errors import InputError, shown
+from bilm.errors import InputError, require_iterable, shown
 
 logger = logging.getLogger(__name__)
 
@@ -82,6 +82,7 @@ def find_all_files(patterns: PathLike | Iterable[PathLike]) -> list[str]:
     """
     if isinstance(patterns, str | os.PathLike):
         patterns = [patterns]
+    require_iterable("names of files", patterns=patterns)
     files: dict[str, str] = {}
     for path in sorted({path for pattern in patterns for path in find_files(pattern)}):
         known = files.setdefault(os.path.realpath(path), path)
@@ -107,10 +108,13 @@ def require_name(path: PathLike) -> str:
     """`path` as text, once it is known that a file can have this name.
 
     Raises:
-        InputError: it holds the character 0, or is empty.
+        InputError: it holds the character 0 or a lone surrogate, or is empty.
     """
     path = require_path(path, "a file or folder")
-    if not path or "\0" in path:
+    encoded = b""
+    with contextlib.suppress(UnicodeEncodeError):  # of a surrogate that stands for no byte
+        encoded = os.fsencode(path)
+    if not encoded or b"\0" in encoded:
         raise InputError(f"{path!r} cannot be the name of a file or folder.")
     return path
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from bilm.errors import InputError, shown
+from bilm.errors import InputError, checked, shown
 from bilm.files import PathLike, read_json_object
 
 logger = logging.getLogger(__name__)
@@ -236,6 +236,7 @@ class Options(_Part):
         return 2 if self.bidirectional else 1
 
     @classmethod
+    @checked
     def from_dict(
         cls, values: Mapping[str, Any], training: bool, source: str = "options"
     ) -> Options:
@@ -257,6 +258,7 @@ class Options(_Part):
             raise InputError(f"{source}: {error}") from None
 
     @classmethod
+    @checked
     def from_file(cls, path: PathLike, training: bool) -> Options:
         """Read an options file; see `from_dict`."""
         return cls.from_dict(read_json_object(path, "options file"), training, str(path))

@@ -33,7 +33,7 @@ from bilm.data.batch import sentence_batches
 from bilm.data.corpus import IndexedText
 from bilm.data.vocabulary import require_same_words
 from bilm.embedding.corpus import Tokens, check_stream, read_stream
-from bilm.errors import InputError, require_count
+from bilm.errors import InputError, checked, require_count, shown
 from bilm.files import VOCABULARY_FILE, PathLike
 from bilm.hdf5 import dataset_shapes
 from bilm.layers import Softmax
@@ -168,6 +168,7 @@ class Predictor:
         self._likeliest: dict[tuple[Any, ...], _LikeliestWords] = {}
 
     @classmethod
+    @checked
     def from_pretrained(
         cls,
         source: ModelSource,
@@ -274,6 +275,7 @@ class Predictor:
         )
         return list(found)
 
+    @checked
     def substitutes_iter(
         self,
         sentences: Iterable[Any],
@@ -292,11 +294,12 @@ class Predictor:
         """
         check_stream(sentences, batch_size)
         require_count(n=n)
-        if prior is not None and not (isinstance(prior, numbers.Real) and 0 <= prior <= 1):
+        if prior is not None and not 0 <= prior <= 1:
             raise InputError(f"prior: a number from 0 to 1 is expected, not {prior!r}.")
-        if isinstance(places, str) and places not in ("gaps", "all"):
+        are_places = places in ("gaps", "all") if isinstance(places, str) else _are_numbers(places)
+        if not are_places:
             raise InputError(
-                f"places: 'gaps', 'all' or numbers of tokens are expected, not {places!r}."
+                f"places: 'gaps', 'all' or numbers of tokens are expected, not {shown(places)}."
             )
         counted = self._directions(directions)
         if prior is None:
@@ -474,15 +477,23 @@ def _log_uniform(n_tokens: int) -> np.ndarray:
     return np.log(np.log1p(1 / (ids + 1))) - np.log(np.log(n_tokens + 1))
 
 
+def _are_numbers(places: Any) -> bool:
+    is_list = isinstance(places, Iterable) and not isinstance(places, Iterator | bytes)
+    try:
+        return is_list and all(isinstance(place, numbers.Integral) for place in places)
+    except TypeError:  # an array without axes
+        return False
+
+
 def find_places(tokens: Tokens, places: Places, where: str) -> Sequence[int]:
     """The positions of the tokens that are places; arguments as for `Predictor.substitutes`.
 
     Raises:
         InputError: the sentence does not have them; `where` says which one it is.
     """
-    if places == "all":
+    if isinstance(places, str) and places == "all":
         return range(len(tokens))
-    if places == "gaps":
+    if isinstance(places, str):
         gaps = [position for position, token in enumerate(tokens) if token == GAP]
         if not gaps:
             raise InputError(f"{where}: no token is {GAP}, which stands for a place to fill.")

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.archives import open_archive
-from bilm.errors import InputError
+from bilm.errors import InputError, checked
 from bilm.files import PathLike, folder_in_place, parse_json
 from bilm.hdf5 import dataset_shapes, open_hdf5, read_numbers
 from bilm.layers.scalar_mix import LayerChoice, ScalarMix
@@ -32,6 +32,7 @@ SAVED_MODEL = "saved_model.pb"
 Mix = ScalarMix | Sequence[float] | np.ndarray | None
 
 
+@checked
 def export_saved_model(
     source: ModelSource,
     folder: PathLike,
@@ -170,6 +171,7 @@ class ServedELMo(tf.Module):
         return tf.map_fn(of_one, (layers, mask), fn_output_signature=signature)
 
 
+@checked
 def read_mix(keras_file: PathLike, name: str | None = None) -> ScalarMix:
     """The trained mix of a model that Keras saved.
 

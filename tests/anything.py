@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -82,6 +83,8 @@ def works_or_refuses(*also: type[Exception]) -> Iterator[None]:
         assert all(c.isprintable() or c in "\n\t" or not is_control(c) for c in printable(message))
     except also:
         pass
+    except OSError as error:
+        assert error.errno == errno.ENAMETOOLONG  # the system's own
 
 
 def is_control(character: str) -> bool:

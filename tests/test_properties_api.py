@@ -136,9 +136,12 @@ def model_calls(t):
         ),
         "BidirectionalLanguageModel": call(t.layer, ids=t.ids),
         "ScalarMix": call(bilm.ScalarMix, n_layers=3, l2_coef=None, do_layer_norm=False),
-        "mix": call(bilm.ScalarMix(3), lm_embeddings=layers["lm_embeddings"], mask=layers["mask"]),
+        "mix": call(
+            bilm.ScalarMix(3).mixed, lm_embeddings=layers["lm_embeddings"], mask=layers["mask"]
+        ),
         "weight_layers": call(
-            bilm.weight_layers, name="a", bilm_ops=layers, l2_coef=0.1, use_top_only=False, mix=None
+            lambda **a: bilm.weight_layers("a", layers, **a), l2_coef=0.1, use_top_only=False,
+            mix=None,
         ),
         "CharacterIds": call(bilm.CharacterIds, max_characters_per_token=9),
         "text of CharacterIds": call(bilm.CharacterIds(9), text=["the cat"]),

@@ -18,7 +18,7 @@ import random
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bilm.archives import Archive, open_archive
-from bilm.errors import InputError
+from bilm.errors import InputError, checked, require_iterable, require_words, shown
 from bilm.files import PathLike, atomic_write, parse_json, read_lines, require_place
 from bilm.memory import require_memory
 
@@ -82,6 +82,7 @@ def is_word(token: str) -> bool:
     return token.isalpha() and (len(token) > 1 or not token.isascii())
 
 
+@checked
 def parse_query(text: str) -> tuple[tuple[str, ...], int]:
     """The tokens of a sentence such as "they [play] cards", and the position of the marked one.
 
@@ -101,6 +102,7 @@ def parse_query(text: str) -> tuple[tuple[str, ...], int]:
     return tuple(tokens), position
 
 
+@checked
 def sample_uses(
     sentences: Iterable[str | Sentence],
     words: Iterable[str] | None = None,
@@ -129,6 +131,10 @@ def sample_uses(
         raise InputError(
             f"max_occurrences: a whole number from 1 is expected, not {max_occurrences!r}."
         )
+    if words is not None:
+        require_iterable("words", words=words)
+        words = list(words)
+        require_words(words=words)
     fold = (lambda token: token) if match_case else str.lower
     wanted = None if words is None else list(dict.fromkeys(map(fold, words)))
     if wanted is not None and not wanted:
@@ -136,8 +142,7 @@ def sample_uses(
     drawn = {word: _Reservoir(max_occurrences, f"{seed} {word}") for word in wanted or [""]}
     everything = None if wanted is not None else drawn[""]
     n_tokens = 0
-    for number, sentence in enumerate(sentences):
-        tokens = sentence.split() if isinstance(sentence, str) else sentence
+    for number, tokens in enumerate(_tokens(sentences)):
         for position, token in enumerate(tokens):
             if everything is None:
                 reservoir = drawn.get(fold(token))
@@ -165,13 +170,13 @@ def sample_uses(
     )
 
 
+@checked
 def sample_sentences(
     sentences: Iterable[str | Sentence], n: int, *, seed: int = 0
 ) -> list[tuple[str, ...]]:
     """Draw up to `n` sentences that are not empty, each as likely as any other, in their order."""
     drawn = _Reservoir(n, str(seed))
-    for number, sentence in enumerate(sentences):
-        tokens = sentence.split() if isinstance(sentence, str) else sentence
+    for number, tokens in enumerate(_tokens(sentences)):
         if len(tokens):
             drawn.offer(number, 0, tokens)
     return [tuple(tokens) for _, _, tokens in sorted(drawn.uses, key=lambda use: use[0])]
@@ -198,6 +203,16 @@ def _is_of_script(word: str) -> bool:
     return len(word) > 1 and word.lower() == word.upper()
 
 
+def _tokens(sentences: Iterable[str | Sentence]) -> Iterator[Sentence]:
+    require_iterable("sentences", sentences=sentences)
+    for number, sentence in enumerate(sentences):
+        if isinstance(sentence, str):
+            yield sentence.split()
+            continue
+        require_words(**{f"sentence {number}": sentence})
+        yield sentence
+
+
 class _Reservoir:
     """A uniform sample of a stream (reservoir sampling, Vitter's algorithm R)."""
 
@@ -205,7 +220,8 @@ class _Reservoir:
         self.uses: list[tuple[int, int, Sentence]] = []
         self.n_offered = 0
         self._size = size
-        self._draw = random.Random(seed).random
+        # As bytes, which a lone surrogate has too; Python makes the same of text.
+        self._draw = random.Random(seed.encode("utf-8", "surrogatepass")).random
 
     def offer(self, number: int, position: int, tokens: Sentence) -> None:
         self.n_offered += 1
@@ -217,6 +233,7 @@ class _Reservoir:
             self.uses[slot] = (number, position, tokens)
 
 
+@checked
 def read_labelled_uses(path: PathLike) -> Sample:
     """Uses of words with a label each: `label TAB sentence with one [word] in brackets` a line.
 
@@ -394,15 +411,16 @@ class Occurrences:
         Raises:
             InputError: there is no such layer.
         """
-        if layer == "average":
+        if isinstance(layer, str) and layer == "average":
             return None
-        number = self.n_layers - 1 if layer == "top" else layer
+        is_top = isinstance(layer, str) and layer == "top"
+        number = self.n_layers - 1 if is_top else layer
         if isinstance(number, bool) or not isinstance(number, int | np.integer):
             number = -1
         if not 0 <= number < self.n_layers:
             raise InputError(
                 f"layer: 'top', 'average' or a number from 0 to {self.n_layers - 1} is expected, "
-                f"not {layer!r}."
+                f"not {shown(layer)}."
             )
         return int(number)
 
@@ -429,6 +447,7 @@ class Occurrences:
         has_direction = norms > np.maximum(_SMALLEST_DIFFERENCE * lengths, 1e-12)
         return np.where(has_direction, unit(centred), 0)
 
+    @checked
     def neighbours(self, query: int | Occurrences, n: int = 3, layer: Layer = "top") -> Neighbours:
         """The `n` nearest contexts of the same word and of other words, in other sentences.
 
@@ -446,7 +465,13 @@ class Occurrences:
             directions = self.directions(layer)
             direction = self.directions_of(query.layer(layer)[:1], layer)[0]
         else:
-            asked, number, own = self, query, self.positions[query, 0]
+            is_number = isinstance(query, int | np.integer) and not isinstance(query, bool)
+            if not is_number or not 0 <= query < len(self):
+                raise InputError(
+                    f"query: occurrences, or a number of one from 0 to {len(self) - 1}, is "
+                    f"expected, not {shown(query)}."
+                )
+            asked, number, own = self, int(query), self.positions[query, 0]
             directions = self.directions(layer)
             direction = directions[query]
         cosines = directions @ direction
@@ -506,6 +531,7 @@ class Occurrences:
             np.savez(file, allow_pickle=False, **arrays)
 
     @classmethod
+    @checked
     def load(cls, path: PathLike) -> Occurrences:
         """Read what `save` wrote.
 
@@ -531,6 +557,16 @@ class Occurrences:
             except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
                 raise InputError(f"{path}: not a file of occurrences: {error}.") from error
         return loaded
+
+
+def require_occurrences(value: Any) -> None:
+    """Check an argument.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if not isinstance(value, Occurrences):
+        raise InputError(f"occurrences: `Occurrences` are expected, not {shown(value)}.")
 
 
 def _array(archive: Archive, name: str) -> np.ndarray:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bilm.analysis.occurrences import Sentence, unit
-from bilm.errors import InputError
+from bilm.errors import InputError, checked
 from bilm.extras import import_extra
 from bilm.files import PathLike, atomic_write, read_lines, reading_text, require_file
 
@@ -69,6 +69,7 @@ class StaticVectors:
         index = self.index(word)
         return None if index is None else self.vectors[index]
 
+    @checked
     def nearest(self, word: str, n: int = 10) -> list[tuple[float, str]]:
         """The `n` words with the highest cosine, as pairs (cosine, word), nearest first.
 
@@ -143,6 +144,7 @@ class StaticVectors:
                 file.write(f"{word} {' '.join(map(str, vector))}\n")
 
     @classmethod
+    @checked
     def load(
         cls,
         path: PathLike,

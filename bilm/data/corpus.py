@@ -17,7 +17,7 @@ import numpy as np
 
 from bilm.data.encoding import BOS, EOS, PAD_CHAR, DistinctWords, encode_words
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import MOST_SEED, InputError, require_at_least
+from bilm.errors import MOST_SEED, InputError, require_at_least, shown
 from bilm.files import PathLike, find_files, read_lines, require_file
 
 logger = logging.getLogger(__name__)
@@ -52,7 +52,7 @@ class Corpus:
         index, count = self.worker if is_pair else (-1, 0)
         if not 0 <= index < count:
             raise InputError(
-                f"worker must be (index, count) with 0 <= index < count, not {self.worker}."
+                f"worker must be (index, count) with 0 <= index < count, not {shown(self.worker)}."
             )
         self.files = find_files(self.filepattern)
         self._sizes = {path: os.path.getsize(path) for path in self.files}

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from bilm.data.encoding import BOS, EOS, UNK
 from bilm.data.vocabulary import NOT_A_TOKEN
-from bilm.errors import InputError, require_at_least
+from bilm.errors import InputError, checked, require_at_least
 from bilm.files import (
     COMPRESSED,
     LONGEST_LINE,
@@ -32,6 +32,7 @@ from bilm.files import (
     quiet,
     reading_text,
     require_bounded,
+    require_name,
     size_of,
 )
 
@@ -46,6 +47,7 @@ _BLOCK = 1 << 20
 _SEPARATORS = (b"\n", b" ", b"\t", b"\r")
 
 
+@checked
 def count_words(
     patterns: PathLike | Iterable[PathLike],
     *,
@@ -90,6 +92,7 @@ def count_words(
     return counts
 
 
+@checked
 def write_vocabulary(
     filename: PathLike,
     counts: Mapping[str, int],
@@ -174,6 +177,7 @@ class VocabularyReport:
         return self.n_covered / self.n_tokens
 
 
+@checked
 def build_vocabulary(
     patterns: PathLike | Iterable[PathLike],
     filename: PathLike,
@@ -206,7 +210,7 @@ def build_vocabulary(
     _require_size(max_size)
     require_at_least(1, jobs=jobs)
     files = find_all_files(patterns)
-    targets = [os.fspath(path) for path in (filename, counts_file) if path is not None]
+    targets = [require_name(path) for path in (filename, counts_file) if path is not None]
     taken = [os.path.realpath(path) for path in (*files, *targets)]
     for path in targets:
         if taken.count(os.path.realpath(path)) > 1:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bilm.errors import InputError, shown
+from bilm.errors import InputError, require_words, shown
 from bilm.options import MOST_CHARACTERS
 
 BOS_CHAR = 256
@@ -99,9 +99,13 @@ def encode_words(words: Sequence[str], max_word_length: int) -> np.ndarray:
         (len(words), max_word_length) uint16: 0..255 bytes, 256..260 marks, 260 padding. There is
         no id that masks: see `network_ids`.
     """
-    room = max_word_length - 2
+    room = require_max_word_length(max_word_length) - 2
     # Lone surrogates have no UTF-8 form.
-    encoded = [word.encode("utf-8", "ignore")[:room] for word in words]
+    try:
+        encoded = [word.encode("utf-8", "ignore")[:room] for word in words]
+    except (TypeError, AttributeError):
+        require_words(words=words)
+        raise
     lengths = np.fromiter(map(len, encoded), np.int32, len(encoded))
     values = np.frombuffer(b"".join(encoded), np.uint8)
     rows = framed(

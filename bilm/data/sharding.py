@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, NamedTuple, TypeVar
 
-from bilm.errors import InputError, require_at_least
+from bilm.errors import InputError, checked, require_at_least
 from bilm.files import (
     PathLike,
     ShowStage,
@@ -32,6 +32,7 @@ from bilm.files import (
     lines_of,
     quiet,
     reading_text,
+    require_name,
     size_of,
 )
 
@@ -69,6 +70,7 @@ class ShardedCorpus:
     n_empty_lines: int
 
 
+@checked
 def shard_corpus(
     patterns: PathLike | Iterable[PathLike],
     out_dir: PathLike,
@@ -151,7 +153,7 @@ def _check(
 
 
 def _require_no_shards(out_dir: PathLike) -> None:
-    folder = os.fspath(out_dir)
+    folder = require_name(out_dir)
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise InputError(f"{folder!r} is a file; a folder for shards is expected.")
     for name in ("train", "heldout"):

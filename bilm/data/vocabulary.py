@@ -24,7 +24,7 @@ from bilm.data.encoding import (
     encode_words,
     require_max_word_length,
 )
-from bilm.errors import InputError, shown
+from bilm.errors import InputError, checked, require_iterable, require_words, shown
 from bilm.files import PathLike, read_lines
 
 # A line that some published vocabularies have. It is no token and has no id.
@@ -50,6 +50,7 @@ class Vocabulary:
         InputError: it is empty, not UTF-8, lacks `<S>` or `</S>`, or did not pass validation.
     """
 
+    @checked
     def __init__(self, filename: PathLike, validate_file: bool = False) -> None:
         if validate_file:
             _validate(filename)
@@ -108,6 +109,7 @@ class Vocabulary:
         """Number of tokens, the special ones included."""
         return len(self._id_to_word)
 
+    @checked
     def word_to_id(self, word: str) -> int:
         """The word's id; that of `<UNK>` if it has none. Errors as for `word_ids`."""
         return int(self.word_ids([word])[0])
@@ -116,7 +118,7 @@ class Vocabulary:
         """The ids of many words, that of `<UNK>` for words without: (len(words),) int32.
 
         Raises:
-            InputError: a word has none, and there is no `<UNK>`.
+            InputError: what is no list of words; a word has none, and there is no `<UNK>`.
         """
         ids = self.known_ids(words)
         outside = np.flatnonzero(ids < 0)
@@ -130,9 +132,11 @@ class Vocabulary:
 
     def known_ids(self, words: Sequence[str]) -> np.ndarray:
         """The ids of words, -1 for those outside the vocabulary: (len(words),) int32."""
+        require_words(words=words)
         found = (self._word_to_id.get(word, -1) for word in words)
         return np.fromiter(found, np.int32, len(words))
 
+    @checked
     def id_to_word(self, cur_id: int) -> str:
         """The word of an id.
 
@@ -140,13 +144,15 @@ class Vocabulary:
             InputError: the id is not one of 0 .. size - 1.
         """
         if not 0 <= cur_id < self.size:
-            raise InputError(f"Word ids are 0 to {self.size - 1}, not {cur_id}.")
+            raise InputError(f"Word ids are 0 to {self.size - 1}, not {shown(cur_id)}.")
         return self._id_to_word[cur_id]
 
     def decode(self, cur_ids: Iterable[int]) -> str:
-        """The words of ids, joined by single spaces."""
+        """The words of ids, joined by single spaces; errors as for `id_to_word`."""
+        require_iterable("ids of words", cur_ids=cur_ids)
         return " ".join(self.id_to_word(cur_id) for cur_id in cur_ids)
 
+    @checked
     def encode(
         self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True
     ) -> np.ndarray:
@@ -181,6 +187,7 @@ class UnicodeCharsVocabulary(Vocabulary):
     eow_char = EOW_CHAR
     pad_char = PAD_CHAR
 
+    @checked
     def __init__(
         self, filename: PathLike, max_word_length: int, validate_file: bool = False
     ) -> None:
@@ -202,10 +209,12 @@ class UnicodeCharsVocabulary(Vocabulary):
         """Character ids of every word by its id: (size, max_word_length) int32."""
         return self._char_ids(self._id_to_word)
 
+    @checked
     def word_to_char_ids(self, word: str) -> np.ndarray:
         """Character ids of one word: (max_word_length,) int32, 0..260, 260 is padding."""
         return self._char_ids([word])[0]
 
+    @checked
     def encode_chars(
         self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True
     ) -> np.ndarray:
@@ -223,6 +232,7 @@ class UnicodeCharsVocabulary(Vocabulary):
         return encode_words(words, self.max_word_length).astype(np.int32)
 
 
+@checked
 def load_vocab(vocab_file: PathLike, max_word_length: int | None = None) -> Vocabulary:
     """The vocabulary of a model: with characters if `max_word_length` is given.
 
@@ -274,6 +284,7 @@ def _marked(sentence: str | Sequence[str], reverse: bool, split: bool) -> list[s
         expected = "text is expected" if split else "a list of tokens is expected (split=False)"
         raise InputError(f"{expected}, not {shown(sentence)}.")
     tokens = sentence.split() if isinstance(sentence, str) else sentence
+    require_words(sentence=tokens)
     return [EOS, *tokens, BOS] if reverse else [BOS, *tokens, EOS]
 
 

@@ -28,7 +28,7 @@ import numpy as np
 from h5py import h5d, h5p, h5s, h5t
 
 from bilm.embedding.partial_file import DiskArray, EmbeddedSentence, PartialFile
-from bilm.errors import InputError
+from bilm.errors import InputError, checked
 from bilm.files import PathLike
 from bilm.hdf5 import open_hdf5, own_dataset, read_integers, require_floats, writing_hdf5
 
@@ -228,6 +228,7 @@ class PackedVectors:
             read, what is there is damaged; `text` if the text was left out, or is not UTF-8.
     """
 
+    @checked
     def __init__(self, path: PathLike) -> None:
         self._path = os.fspath(path)
         with contextlib.ExitStack() as stack:
@@ -280,6 +281,7 @@ class PackedVectors:
         except (OSError, RuntimeError) as error:
             raise InputError(f"{self._path}: {name} is damaged: {error}") from error
 
+    @checked
     def _known(self, k: int) -> int:
         if not 0 <= k < len(self):
             raise IndexError(f"{self._path}: sentences are 0 to {len(self) - 1}, not {k}.")

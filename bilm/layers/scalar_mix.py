@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.errors import InputError, require_count, shown
+from bilm.errors import InputError, checked, require_count, shown
 from bilm.keras_backend import keras
 
 # Far above any model's: as many weights are made at once.
@@ -44,6 +44,7 @@ class ScalarMix(keras.layers.Layer):
     Example: `ScalarMix(3)(lm_embeddings, mask)`.
     """
 
+    @checked
     def __init__(
         self,
         n_layers: int,
@@ -58,7 +59,7 @@ class ScalarMix(keras.layers.Layer):
         # Not the global policy: W and gamma are multiplied with float32 layers.
         super().__init__(name=name, autocast=False, **({"dtype": "float32"} | kwargs))
         require_count(_MOST_LAYERS, n_layers=n_layers)
-        if not (l2_coef is None or (isinstance(l2_coef, Real) and 0 <= l2_coef < np.inf)):
+        if not (l2_coef is None or (isinstance(l2_coef, Real) and 0 <= l2_coef <= 3e38)):
             raise InputError(f"l2_coef: a number from 0 is expected, not {shown(l2_coef)}.")
         self.supports_masking = True
         self.n_layers = n_layers
@@ -72,7 +73,7 @@ class ScalarMix(keras.layers.Layer):
                 name=f"{name}_ELMo_W",
                 shape=(n_layers,),
                 initializer="zeros",
-                regularizer=None if l2_coef is None else keras.regularizers.L2(l2_coef),
+                regularizer=None if l2_coef is None else keras.regularizers.L2(float(l2_coef)),
             )
         self.gamma = self.add_weight(name=f"{name}_ELMo_gamma", shape=(1,), initializer="ones")
         self.built = True
@@ -94,7 +95,7 @@ class ScalarMix(keras.layers.Layer):
         return gamma * tf.einsum("k,bktd->btd", weights, self._normed(lm_embeddings, mask))
 
     def _checked(self, lm_embeddings: Any, mask: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        lm_embeddings = tf.convert_to_tensor(lm_embeddings)
+        lm_embeddings = _as_tensor("lm_embeddings", lm_embeddings)
         shape, dtype = tuple(lm_embeddings.shape), lm_embeddings.dtype
         if len(shape) != 4 or not dtype.is_floating:
             raise InputError(
@@ -106,7 +107,7 @@ class ScalarMix(keras.layers.Layer):
                 f"ScalarMix {self.name!r} mixes {self.n_layers} layers; lm_embeddings has "
                 f"{shape[1]}, its shape is {shape}."
             )
-        found = None if mask is None else tf.convert_to_tensor(mask)
+        found = None if mask is None else _as_tensor("mask", mask)
         of_mask = (shape[0], shape[2])
         if found is None or not found.shape.is_compatible_with(of_mask):
             raise InputError(
@@ -145,6 +146,13 @@ class ScalarMix(keras.layers.Layer):
             "do_layer_norm": self.do_layer_norm,
             "return_regularization": self.return_regularization,
         }
+
+
+def _as_tensor(name: str, value: Any) -> tf.Tensor:
+    try:
+        return tf.convert_to_tensor(value)
+    except (TypeError, ValueError, OverflowError, UnicodeError) as error:
+        raise InputError(f"{name}: a tensor is expected, not {shown(value)}.") from error
 
 
 Layers = str | int | ScalarMix | Sequence[float] | np.ndarray
@@ -189,7 +197,7 @@ class LayerChoice:
             if not -n_layers <= layers < n_layers:
                 raise InputError(
                     f"layers: the model's layers are 0 (tokens) to {n_layers - 1} (top), "
-                    f"not {layers}."
+                    f"not {shown(layers)}."
                 )
             self._number = int(layers) % n_layers
         else:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.errors import InputError, require_count
+from bilm.errors import InputError, checked, require_count
 from bilm.files import PathLike
 from bilm.keras_backend import keras
 from bilm.layers import LSTMState, Mode, States
@@ -62,6 +62,7 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         vectors = bilm(Batcher(None, 50).batch_sentences([["A", "sentence"]]))["lm_embeddings"]
     """
 
+    @checked
     def __init__(
         self,
         options_file: PathLike | Mapping[str, Any] | Options,

@@ -7,13 +7,14 @@ import numpy as np
 from bilm.data import Vocabulary
 from bilm.embedding.corpus import CorpusEncoder, EncodedWords
 from bilm.embedding.vector_files import write_array
-from bilm.errors import InputError
+from bilm.errors import InputError, checked
 from bilm.files import PathLike, atomic_write, read_lines
 from bilm.hdf5 import writing_hdf5
 from bilm.model.words import find_words
 from bilm.model_files import read_options
 
 
+@checked
 def dump_token_embeddings(
     vocab_file: PathLike,
     options_file: PathLike,
@@ -55,6 +56,7 @@ def dump_token_embeddings(
             embedding[start : start + len(part)] = vectors
 
 
+@checked
 def dump_bilm_embeddings(
     vocab_file: PathLike,
     dataset_file: PathLike,

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data.encoding import BOS, EOS
-from bilm.errors import InputError
+from bilm.errors import InputError, checked
 from bilm.files import PathLike
 from bilm.keras_backend import keras
 from bilm.layers.scalar_mix import LayerChoice, ScalarMix
@@ -68,6 +68,7 @@ class ELMoEmbedding(keras.layers.Layer):
         classifier = keras.Model(sentences, keras.layers.Dense(2)(pooled))
     """
 
+    @checked
     def __init__(
         self,
         options_file: PathLike | Mapping[str, Any] | Options,

@@ -9,7 +9,7 @@ from typing import Any
 from bilm.checkpoints import load_options_latest_checkpoint, read_checkpoint
 from bilm.data import Vocabulary
 from bilm.data.vocabulary import require_same_words
-from bilm.errors import InputError
+from bilm.errors import InputError, checked
 from bilm.files import OPTIONS_FILE, VOCABULARY_FILE, PathLike, atomic_write_all, write_json
 from bilm.network import build_network
 from bilm.options import Options
@@ -18,6 +18,7 @@ from bilm.training.language_model import LanguageModel
 from bilm.weights import named_states, save_hdf5, with_softmax_datasets
 
 
+@checked
 def dump_weights(
     tf_save_dir: PathLike,
     outfile: PathLike,

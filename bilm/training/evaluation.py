@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data import Batch, deciding_method, prefetch
-from bilm.errors import InputError, require_count
+from bilm.errors import InputError, checked, require_count
 from bilm.layers import Mode
 from bilm.memory import require_memory
 from bilm.options import Options
@@ -114,6 +114,7 @@ class Chunk(NamedTuple):
                 yield row, int(self.sentences[row]), int(counts[row])
 
 
+@checked
 def test(
     options: Mapping[str, Any] | Options,
     ckpt_file: str,

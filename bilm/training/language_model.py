@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from bilm.data import Batch, Vocabulary, network_ids
 from bilm.data.corpus import IndexedText
-from bilm.errors import InputError
+from bilm.errors import InputError, checked
 from bilm.keras_backend import keras
 from bilm.layers import Dropout, Mode, Negatives, Softmax, States, WordLookup
 from bilm.memory import require_memory
@@ -58,6 +58,7 @@ class LanguageModel(keras.Model):
             is too little memory for so large a model.
     """
 
+    @checked
     def __init__(
         self,
         options: Mapping[str, Any] | Options,

@@ -22,6 +22,7 @@ from bilm.errors import (
     TrainingError,
     WorkerLostError,
     WorkersError,
+    checked,
     require_at_least,
     require_count,
     shown,
@@ -55,6 +56,7 @@ class Saving(NamedTuple):
     keep: int
 
 
+@checked
 def train(
     options: Mapping[str, Any] | Options,
     data: Any,
