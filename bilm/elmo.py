@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from bilm.data import Vocabulary
 from bilm.embedding.corpus import CorpusEncoder, Tokens, WordIds, check_stream, read_stream
-from bilm.errors import InputError
+from bilm.errors import InputError, shown
 from bilm.files import PathLike
 from bilm.layers.scalar_mix import LayerChoice, Layers, ScalarMix
 from bilm.model.words import WordSource, find_words
@@ -163,10 +163,12 @@ class ELMo:
                 not one of the above, or a word that has no vector.
         """
         if output not in ("list", "padded", "ragged"):
-            raise InputError(f"output: 'list', 'padded' or 'ragged' is expected, not {output!r}.")
+            raise InputError(
+                f"output: 'list', 'padded' or 'ragged' is expected, not {shown(output)}."
+            )
         if pooling is not None and output != "list":
             raise InputError(
-                f"output: {output!r} is for the vectors of tokens; pooled ones are all of one "
+                f"output: {shown(output)} is for the vectors of tokens; pooled ones are all of one "
                 "shape, np.stack makes them an array."
             )
         results = self.encode_iter(
@@ -205,7 +207,7 @@ class ELMo:
         """
         check_stream(sentences, batch_size)
         if pooling not in (None, "mean", "max"):
-            raise InputError(f"pooling: None, 'mean' or 'max' is expected, not {pooling!r}.")
+            raise InputError(f"pooling: None, 'mean' or 'max' is expected, not {shown(pooling)}.")
         choice = LayerChoice(layers, self.n_layers)
         in_memory = functools.partial(np.empty, dtype=np.float32)
         job = _Job(choice, pooling, batch_size, new_array or in_memory)

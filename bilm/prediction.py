@@ -33,7 +33,7 @@ from bilm.data.batch import sentence_batches
 from bilm.data.corpus import IndexedText
 from bilm.data.vocabulary import require_same_words
 from bilm.embedding.corpus import Tokens, check_stream, read_stream
-from bilm.errors import InputError, require_count
+from bilm.errors import InputError, require_count, shown
 from bilm.files import VOCABULARY_FILE, PathLike
 from bilm.hdf5 import dataset_shapes
 from bilm.layers import Softmax
@@ -293,10 +293,13 @@ class Predictor:
         check_stream(sentences, batch_size)
         require_count(n=n)
         if prior is not None and not (isinstance(prior, numbers.Real) and 0 <= prior <= 1):
-            raise InputError(f"prior: a number from 0 to 1 is expected, not {prior!r}.")
-        if isinstance(places, str) and places not in ("gaps", "all"):
+            raise InputError(f"prior: a number from 0 to 1 is expected, not {shown(prior)}.")
+        is_one_of = isinstance(places, str) and places in ("gaps", "all")
+        if not is_one_of and (
+            isinstance(places, str) or not isinstance(places, Sequence | np.ndarray)
+        ):
             raise InputError(
-                f"places: 'gaps', 'all' or numbers of tokens are expected, not {places!r}."
+                f"places: 'gaps', 'all' or numbers of tokens are expected, not {shown(places)}."
             )
         counted = self._directions(directions)
         if prior is None:
@@ -321,9 +324,9 @@ class Predictor:
     def _directions(self, wanted: str | None) -> Sequence[int]:
         if wanted is None:
             return range(self.options.n_directions)
-        if wanted not in _DIRECTIONS:
+        if not isinstance(wanted, str) or wanted not in _DIRECTIONS:
             raise InputError(
-                f"directions: 'forward', 'backward' or None is expected, not {wanted!r}."
+                f"directions: 'forward', 'backward' or None is expected, not {shown(wanted)}."
             )
         if max(_DIRECTIONS[wanted]) >= self.options.n_directions:
             raise InputError("directions: the model has the forward direction only.")
@@ -480,17 +483,18 @@ def find_places(tokens: Tokens, places: Places, where: str) -> Sequence[int]:
     Raises:
         InputError: the sentence does not have them; `where` says which one it is.
     """
-    if places == "all":
+    if isinstance(places, str) and places == "all":
         return range(len(tokens))
-    if places == "gaps":
+    if isinstance(places, str) and places == "gaps":
         gaps = [position for position, token in enumerate(tokens) if token == GAP]
         if not gaps:
             raise InputError(f"{where}: no token is {GAP}, which stands for a place to fill.")
         return gaps
     for position in places:
-        if not 0 <= int(position) < len(tokens):
+        if not isinstance(position, numbers.Integral) or not 0 <= int(position) < len(tokens):
             raise InputError(
-                f"{where}: there is no token {position!r}; it has {len(tokens)}, counted from 0."
+                f"{where}: there is no token {shown(position)}; it has {len(tokens)}, counted from "
+                "0."
             )
     return [int(position) for position in places]
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bilm.archives import Archive, open_archive
-from bilm.errors import InputError
+from bilm.errors import InputError, shown
 from bilm.files import PathLike, atomic_write, parse_json, read_lines, require_place
 from bilm.memory import require_memory
 
@@ -93,8 +93,8 @@ def parse_query(text: str) -> tuple[tuple[str, ...], int]:
     if len(marked) != 1:
         found = "none does" if not marked else f"{len(marked)} do"
         raise InputError(
-            f'{text!r}: one token in brackets is expected, as in "they [play] cards", with spaces '
-            f"around it; {found}."
+            f'{shown(text)}: one token in brackets is expected, as in "they [play] cards", with '
+            f"spaces around it; {found}."
         )
     position = marked[0]
     tokens[position] = tokens[position][1:-1]
@@ -127,7 +127,7 @@ def sample_uses(
     """
     if max_occurrences < 1:
         raise InputError(
-            f"max_occurrences: a whole number from 1 is expected, not {max_occurrences!r}."
+            f"max_occurrences: a whole number from 1 is expected, not {shown(max_occurrences)}."
         )
     fold = (lambda token: token) if match_case else str.lower
     wanted = None if words is None else list(dict.fromkeys(map(fold, words)))
@@ -402,7 +402,7 @@ class Occurrences:
         if not 0 <= number < self.n_layers:
             raise InputError(
                 f"layer: 'top', 'average' or a number from 0 to {self.n_layers - 1} is expected, "
-                f"not {layer!r}."
+                f"not {shown(layer)}."
             )
         return int(number)
 

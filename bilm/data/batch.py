@@ -22,7 +22,7 @@ from bilm.data.corpus import (
     SentenceChunks,
     SentenceIds,
 )
-from bilm.errors import InputError, require_at_least
+from bilm.errors import InputError, require_count
 from bilm.memory import require_memory
 from bilm.options import MOST_ROWS
 
@@ -291,7 +291,7 @@ def _get_batch(
         InputError: a size is below 1, or far too large for the text or the memory; a sentence's
             arrays have other shapes, or are not integers.
     """
-    require_at_least(1, MOST_ROWS, batch_size=batch_size, num_steps=num_steps)
+    require_count(MOST_ROWS, batch_size=batch_size, num_steps=num_steps)
     # Three int32 and a bool for each position.
     shown_shape = f"a batch of {batch_size} rows by {num_steps} tokens"
     require_memory(13 * batch_size * num_steps, shown_shape)

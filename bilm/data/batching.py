@@ -18,7 +18,7 @@ from bilm.data.encoding import (
     require_max_word_length,
 )
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import InputError
+from bilm.errors import InputError, shown
 from bilm.files import PathLike
 
 Sentences = Sequence[Sequence[str]]
@@ -98,7 +98,7 @@ def index_words(sentences: Sentences) -> tuple[list[str], np.ndarray]:
             `</S>`; 0 past a sentence's end.
     """
     if isinstance(sentences, str):
-        raise InputError(f"a list of sentences is expected, not the text {sentences!r}.")
+        raise InputError(f"a list of sentences is expected, not the text {shown(sentences)}.")
     sentences = list(sentences)
     distinct = DistinctWords()
     try:
@@ -120,12 +120,13 @@ def _refuse_what_is_no_text(sentences: Sentences) -> None:
     for number, sentence in enumerate(sentences):
         if isinstance(sentence, str):
             raise InputError(
-                f"sentence {number}: a list of tokens is expected, not the text {sentence!r}; "
+                f"sentence {number}: a list of tokens is expected, not the text {shown(sentence)}; "
                 "split it into tokens first."
             )
         for position, token in enumerate(sentence):
             if not isinstance(token, str):
                 kind = type(token).__name__
                 raise InputError(
-                    f"sentence {number}, token {position}: text is expected, not {kind} {token!r}."
+                    f"sentence {number}, token {position}: text is expected, not {kind} "
+                    f"{shown(token)}."
                 )

@@ -17,7 +17,7 @@ import numpy as np
 
 from bilm.data.encoding import BOS, EOS, PAD_CHAR, DistinctWords, encode_words
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import MOST_SEED, InputError, require_at_least
+from bilm.errors import MOST_SEED, InputError, require_at_least, shown
 from bilm.files import PathLike, find_files, read_lines, require_file
 
 logger = logging.getLogger(__name__)
@@ -399,5 +399,7 @@ class IteratorState(NamedTuple):
 def _value(value: Any, is_flag: bool = False) -> Any:
     """A value of a state, once it is known to be a whole number from 0, or true or false."""
     if type(value) is not (bool if is_flag else int) or value < 0:
-        raise TypeError(f"{value!r} is not {'true or false' if is_flag else 'a number from 0'}")
+        raise TypeError(
+            f"{shown(value)} is not {'true or false' if is_flag else 'a number from 0'}"
+        )
     return value
