@@ -165,10 +165,12 @@ class ELMo:
                 not one of the above, or a word that has no vector.
         """
         if output not in ("list", "padded", "ragged"):
-            raise InputError(f"output: 'list', 'padded' or 'ragged' is expected, not {output!r}.")
+            raise InputError(
+                f"output: 'list', 'padded' or 'ragged' is expected, not {shown(output)}."
+            )
         if pooling is not None and output != "list":
             raise InputError(
-                f"output: {output!r} is for the vectors of tokens; pooled ones are all of one "
+                f"output: {shown(output)} is for the vectors of tokens; pooled ones are all of one "
                 "shape, np.stack makes them an array."
             )
         results = self.encode_iter(
@@ -208,7 +210,7 @@ class ELMo:
         """
         check_stream(sentences, batch_size)
         if pooling not in (None, "mean", "max"):
-            raise InputError(f"pooling: None, 'mean' or 'max' is expected, not {pooling!r}.")
+            raise InputError(f"pooling: None, 'mean' or 'max' is expected, not {shown(pooling)}.")
         choice = LayerChoice(layers, self.n_layers)
         in_memory = functools.partial(np.empty, dtype=np.float32)
         job = _Job(choice, pooling, batch_size, new_array or in_memory)

@@ -34,7 +34,7 @@ LONGEST_LINE = 2**24
 
 # Data that is unpacked has at most so many times the bytes that it has on the disk, or so many.
 # Text and models are packed three to ten times.
-_MOST_UNPACKED, _UNPACKED_ANYWAY = 50, 2**24
+_MOST_UNPACKED, _UNPACKED_ANYWAY = 50, 2**22
 # Bytes of text that are decoded at a time.
 _BLOCK = 2**20
 # What the readers of compressed files raise when the data is cut off or changed.

@@ -324,9 +324,9 @@ class Predictor:
     def _directions(self, wanted: str | None) -> Sequence[int]:
         if wanted is None:
             return range(self.options.n_directions)
-        if wanted not in _DIRECTIONS:
+        if not isinstance(wanted, str) or wanted not in _DIRECTIONS:
             raise InputError(
-                f"directions: 'forward', 'backward' or None is expected, not {wanted!r}."
+                f"directions: 'forward', 'backward' or None is expected, not {shown(wanted)}."
             )
         if max(_DIRECTIONS[wanted]) >= self.options.n_directions:
             raise InputError("directions: the model has the forward direction only.")
@@ -499,9 +499,10 @@ def find_places(tokens: Tokens, places: Places, where: str) -> Sequence[int]:
             raise InputError(f"{where}: no token is {GAP}, which stands for a place to fill.")
         return gaps
     for position in places:
-        if not 0 <= int(position) < len(tokens):
+        if not isinstance(position, numbers.Integral) or not 0 <= int(position) < len(tokens):
             raise InputError(
-                f"{where}: there is no token {position!r}; it has {len(tokens)}, counted from 0."
+                f"{where}: there is no token {shown(position)}; it has {len(tokens)}, counted from "
+                "0."
             )
     return [int(position) for position in places]
 

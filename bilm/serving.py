@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.archives import open_archive
-from bilm.errors import InputError, checked
+from bilm.errors import InputError, checked, shown
 from bilm.files import PathLike, folder_in_place, parse_json
 from bilm.hdf5 import dataset_shapes, open_hdf5, read_numbers
 from bilm.layers.scalar_mix import LayerChoice, ScalarMix
@@ -105,7 +105,9 @@ class ServedELMo(tf.Module):
     def __init__(self, elmo: ELMoEmbedding, mix: Mix = None) -> None:
         super().__init__()
         if isinstance(mix, str | int):
-            raise InputError(f"mix: a ScalarMix or a weight for each layer is expected: {mix!r}.")
+            raise InputError(
+                f"mix: a ScalarMix or a weight for each layer is expected: {shown(mix)}."
+            )
         choice = LayerChoice("average" if mix is None else mix, elmo.n_layers)
         self._factors = choice.weights
         # In functions, so that they are not saved with the module.

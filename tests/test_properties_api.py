@@ -137,7 +137,7 @@ def model_calls(t):
         "BidirectionalLanguageModel": call(t.layer, ids=t.ids),
         "ScalarMix": call(bilm.ScalarMix, n_layers=3, l2_coef=None, do_layer_norm=False),
         "mix": call(
-            bilm.ScalarMix(3).mixed, lm_embeddings=layers["lm_embeddings"], mask=layers["mask"]
+            bilm.ScalarMix(3), lm_embeddings=layers["lm_embeddings"], mask=layers["mask"]
         ),
         "weight_layers": call(
             lambda **a: bilm.weight_layers("a", layers, **a), l2_coef=0.1, use_top_only=False,

@@ -94,8 +94,8 @@ def parse_query(text: str) -> tuple[tuple[str, ...], int]:
     if len(marked) != 1:
         found = "none does" if not marked else f"{len(marked)} do"
         raise InputError(
-            f'{text!r}: one token in brackets is expected, as in "they [play] cards", with spaces '
-            f"around it; {found}."
+            f'{shown(text)}: one token in brackets is expected, as in "they [play] cards", with '
+            f"spaces around it; {found}."
         )
     position = marked[0]
     tokens[position] = tokens[position][1:-1]
@@ -129,7 +129,7 @@ def sample_uses(
     """
     if max_occurrences < 1:
         raise InputError(
-            f"max_occurrences: a whole number from 1 is expected, not {max_occurrences!r}."
+            f"max_occurrences: a whole number from 1 is expected, not {shown(max_occurrences)}."
         )
     if words is not None:
         require_iterable("words", words=words)

@@ -399,5 +399,7 @@ class IteratorState(NamedTuple):
 def _value(value: Any, is_flag: bool = False) -> Any:
     """A value of a state, once it is known to be a whole number from 0, or true or false."""
     if type(value) is not (bool if is_flag else int) or value < 0:
-        raise TypeError(f"{value!r} is not {'true or false' if is_flag else 'a number from 0'}")
+        raise TypeError(
+            f"{shown(value)} is not {'true or false' if is_flag else 'a number from 0'}"
+        )
     return value

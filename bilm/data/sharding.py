@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, NamedTuple, TypeVar
 
-from bilm.errors import InputError, checked, require_at_least
+from bilm.errors import InputError, checked, require_at_least, shown
 from bilm.files import (
     PathLike,
     ShowStage,
@@ -149,7 +149,7 @@ def _check(
             f"heldout must be a number of sentences or a share between 0 and 1, not {heldout}."
         )
     if compress not in (None, "gz", "xz"):
-        raise InputError(f"compress must be one of gz, xz, not {compress!r}.")
+        raise InputError(f"compress must be one of gz, xz, not {shown(compress)}.")
 
 
 def _require_no_shards(out_dir: PathLike) -> None:

@@ -124,7 +124,7 @@ class Vocabulary:
         outside = np.flatnonzero(ids < 0)
         if len(outside) and UNK not in self._word_to_id:
             raise InputError(
-                f"{words[outside[0]]!r} is not in the vocabulary {self.source}, which has no "
+                f"{shown(words[outside[0]])} is not in the vocabulary {self.source}, which has no "
                 f"{UNK} for such words."
             )
         ids[outside] = self._word_to_id.get(UNK, -1)
@@ -297,7 +297,9 @@ def _validate(filename: PathLike) -> None:
         if not word:
             raise InputError(f"{where}: blank; a vocabulary has one token a line.")
         if len(word.split()) > 1:
-            raise InputError(f"{where}: {word!r} holds white space, so no text has this token.")
+            raise InputError(
+                f"{where}: {shown(word)} holds white space, so no text has this token."
+            )
         if word in seen:
-            raise InputError(f"{where}: {word!r} is on line {seen[word]} already.")
+            raise InputError(f"{where}: {shown(word)} is on line {seen[word]} already.")
         seen[word] = number

@@ -78,6 +78,36 @@ class ScalarMix(keras.layers.Layer):
         self.gamma = self.add_weight(name=f"{name}_ELMo_gamma", shape=(1,), initializer="ones")
         self.built = True
 
+    def __call__(self, lm_embeddings: Any, mask: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Check the arguments, then call as any Keras layer is called."""
+        if not hasattr(lm_embeddings, "dtype"):
+            lm_embeddings = np.asarray(lm_embeddings)
+        mask = np.asarray(mask) if isinstance(mask, list | tuple | bool) else mask
+        self._check(lm_embeddings, mask)
+        return super().__call__(lm_embeddings, mask, *args, **kwargs)
+
+    def _check(self, lm_embeddings: Any, mask: Any) -> None:
+        kind = getattr(lm_embeddings.dtype, "name", lm_embeddings.dtype)
+        shape = tf.TensorShape(lm_embeddings.shape)
+        if shape.rank != 4 or "float" not in kind:
+            raise InputError(
+                "lm_embeddings: floating-point numbers (batch, layers, time, dim) are expected, "
+                f"not {kind} of shape {shape}."
+            )
+        if shape[1] != self.n_layers:
+            raise InputError(
+                f"ScalarMix {self.name!r} mixes {self.n_layers} layers; lm_embeddings has "
+                f"{shape[1]}, its shape is {tuple(shape)}."
+            )
+        of_mask = getattr(mask, "shape", None)
+        expected = tf.TensorShape([shape[0], shape[2]])
+        if of_mask is None or not expected.is_compatible_with(of_mask):
+            found = "an array of another kind" if of_mask is None else f"shape {tuple(of_mask)}"
+            raise InputError(
+                f"mask: bool (batch, time), here {tuple(expected)}, is expected, not "
+                f"{'None' if mask is None else found}."
+            )
+
     def call(self, lm_embeddings: tf.Tensor, mask: tf.Tensor) -> Any:
         """Mix the layers."""
         mixed = self.mixed(lm_embeddings, mask)
@@ -86,35 +116,13 @@ class ScalarMix(keras.layers.Layer):
 
     def mixed(self, lm_embeddings: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """The mix alone, outside of Keras."""
-        lm_embeddings, mask = self._checked(lm_embeddings, mask)
+        lm_embeddings = tf.cast(lm_embeddings, tf.float32)
         gamma = tf.convert_to_tensor(self.gamma)
         if self.use_top_only:
             return gamma * lm_embeddings[:, -1]
         weights = tf.nn.softmax(tf.convert_to_tensor(self.W))
         # (layers,) x (batch, layers, time, dim) -> (batch, time, dim)
         return gamma * tf.einsum("k,bktd->btd", weights, self._normed(lm_embeddings, mask))
-
-    def _checked(self, lm_embeddings: Any, mask: Any) -> tuple[tf.Tensor, tf.Tensor]:
-        lm_embeddings = _as_tensor("lm_embeddings", lm_embeddings)
-        shape, dtype = tuple(lm_embeddings.shape), lm_embeddings.dtype
-        if len(shape) != 4 or not dtype.is_floating:
-            raise InputError(
-                "lm_embeddings: floating-point numbers (batch, layers, time, dim) are expected, "
-                f"not {dtype.name} of shape {shape}."
-            )
-        if shape[1] != self.n_layers:
-            raise InputError(
-                f"ScalarMix {self.name!r} mixes {self.n_layers} layers; lm_embeddings has "
-                f"{shape[1]}, its shape is {shape}."
-            )
-        found = None if mask is None else _as_tensor("mask", mask)
-        of_mask = (shape[0], shape[2])
-        if found is None or not found.shape.is_compatible_with(of_mask):
-            raise InputError(
-                f"mask: bool (batch, time), here {of_mask}, is expected, not "
-                f"{'None' if found is None else found.shape}."
-            )
-        return tf.cast(lm_embeddings, tf.float32), found
 
     def compute_mask(self, lm_embeddings: Any, previous_mask: Any = None) -> None:
         """None: `call` sets the mask, which is an argument of its own."""
@@ -146,13 +154,6 @@ class ScalarMix(keras.layers.Layer):
             "do_layer_norm": self.do_layer_norm,
             "return_regularization": self.return_regularization,
         }
-
-
-def _as_tensor(name: str, value: Any) -> tf.Tensor:
-    try:
-        return tf.convert_to_tensor(value)
-    except (TypeError, ValueError, OverflowError, UnicodeError) as error:
-        raise InputError(f"{name}: a tensor is expected, not {shown(value)}.") from error
 
 
 Layers = str | int | ScalarMix | Sequence[float] | np.ndarray

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.errors import InputError, checked, require_count
+from bilm.errors import InputError, checked, require_count, shown
 from bilm.files import PathLike
 from bilm.keras_backend import keras
 from bilm.layers import LSTMState, Mode, States
@@ -323,12 +323,12 @@ def require_no_files(layer: str, config: Mapping[str, Any]) -> None:
     options = config.get("options_file")
     if not isinstance(options, Mapping):
         raise InputError(
-            f"{layer}: options_file: options are expected in a saved layer, not {options!r}."
+            f"{layer}: options_file: options are expected in a saved layer, not {shown(options)}."
         )
     for key in ("weight_file", "embedding_weight_file", "vocab_file", "warm_up"):
         if config.get(key) is not None:
             raise InputError(
-                f"{layer}: {key}: null is expected in a saved layer, not {config[key]!r}."
+                f"{layer}: {key}: null is expected in a saved layer, not {shown(config[key])}."
             )
 
 

@@ -27,7 +27,7 @@ from bilm.errors import (
     require_count,
     shown,
 )
-from bilm.files import OPTIONS_FILE, PathLike, write_json
+from bilm.files import OPTIONS_FILE, PathLike, require_name, require_path, write_json
 from bilm.options import Options
 from bilm.training.checkpoint import RunSettings, keep_best
 from bilm.training.evaluation import Perplexity, Scorer, evaluate
@@ -128,8 +128,11 @@ def train(
     require_at_least(0, MOST_SEED, seed=seed)
     if not (isinstance(save_minutes, numbers.Real) and save_minutes >= 0):
         raise InputError(f"save_minutes: a number from 0 is expected, not {shown(save_minutes)}.")
-    schedule = Schedule(schedule) if isinstance(schedule, str) else schedule
-    started_from = None if init_from is None else os.fspath(init_from)
+    schedule = schedule if isinstance(schedule, Schedule) else Schedule(schedule)
+    require_name(tf_save_dir)
+    if restart_ckpt_file is not None:
+        require_path(restart_ckpt_file, "restart_ckpt_file")
+    started_from = None if init_from is None else require_path(init_from, "init_from")
     settings = RunSettings(seed, precision, schedule, started_from)
     saving = Saving(os.fspath(tf_save_dir), save_minutes * 60, keep_checkpoints)
     replicas = find_replicas(n_gpus)
