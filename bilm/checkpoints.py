@@ -147,9 +147,10 @@ def _require_sound_index(path: str) -> None:
         for name, content in entries.items():
             _check_entry(tensor_bundle_pb2.BundleEntryProto.FromString(content), sizes, name)
     except FileNotFoundError as error:
-        raise InputError(f"{path}: cut off: there is no {error.filename}.") from error
+        what = f"there is no {error.filename}."
+        raise InputError(f"{path}: not a checkpoint, or cut off: {what}") from error
     except (KeyError, IndexError, TypeError, ValueError, message.DecodeError) as error:
-        raise InputError(f"{path}: its index is damaged: {error}") from error
+        raise InputError(f"{path}: not a checkpoint, or cut off: its index: {error}") from error
 
 
 def _check_entry(entry: Any, sizes: Sequence[int], name: bytes) -> None:

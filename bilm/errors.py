@@ -88,7 +88,10 @@ def checked(function: Function) -> Function:
     """
     rules: dict[str, tuple[str, list[Callable[[Any], bool]]]] = {}
     for name, annotation in function.__annotations__.items():
-        kinds = [_KINDS.get(part) for part in annotation.split(" | ")]
+        # A whole number is a number as well.
+        kinds = [
+            _KINDS.get(part) for part in annotation.replace("int | float", "float").split(" | ")
+        ]
         if name != "return" and None not in kinds:
             known = [kind for kind in kinds if kind is not None]
             rules[name] = " or ".join(rule for rule, _ in known), [holds for _, holds in known]

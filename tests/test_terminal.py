@@ -37,7 +37,7 @@ def test_usage_errors_are_cut_and_shown_plainly(capsys):
         main(["train", f"--n_epochs={EVIL}{'9' * 100_000}"])
     message = capsys.readouterr().err.rpartition("error: ")[2]
     assert message.startswith("argument --n_epochs: a whole number from 1 is expected, not '")
-    assert message.endswith("characters more)\n") and len(message) < 2200 and "\x1b" not in message
+    assert len(message) < 2200 and EVIL[0] not in message and EVIL[-1] not in message
 
 
 def dataset(folder, model):

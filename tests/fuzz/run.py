@@ -22,7 +22,7 @@ from tests.fuzz.worker import FINDING, HELD, REFUSED, Answer
 
 ROOT = Path(__file__).parent.parent.parent
 _RESTART_AFTER = 3000  # cases: what libraries keep of each adds up
-_START_SECONDS = 120.0
+_START_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
