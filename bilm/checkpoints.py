@@ -22,7 +22,7 @@ from google.protobuf import message
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from bilm.errors import InputError, checked
-from bilm.files import OPTIONS_FILE, PathLike, read_json_object, require_file
+from bilm.files import OPTIONS_FILE, PathLike, read_json_object, read_whole, require_file
 from bilm.weights import raise_all
 
 logger = logging.getLogger(__name__)
@@ -138,14 +138,22 @@ def _require_sound_index(path: str) -> None:
         InputError: the index is damaged, or the data has not the bytes that a tensor needs.
     """
     try:
-        entries = dict(_entries(Path(f"{path}.index").read_bytes()))
+        entries = dict(_entries(read_whole(f"{path}.index", "checkpoint")))
         header = tensor_bundle_pb2.BundleHeaderProto.FromString(entries.pop(b""))
         sizes = [
             os.path.getsize(f"{path}.data-{shard:05}-of-{header.num_shards:05}")
             for shard in range(min(header.num_shards, _MOST_SHARDS))
         ]
         for name, content in entries.items():
-            _check_entry(tensor_bundle_pb2.BundleEntryProto.FromString(content), sizes, name)
+            shown, entry = name.decode(), tensor_bundle_pb2.BundleEntryProto.FromString(content)
+            if not _is_there(entry, sizes):
+                shape = [axis.size for axis in entry.shape.dim]
+                raise InputError(
+                    f"{path}: {shown} is damaged or cut off: no tensor of shape {shape} is in the "
+                    "data."
+                )
+    except InputError:
+        raise
     except FileNotFoundError as error:
         what = f"there is no {error.filename}."
         raise InputError(f"{path}: not a checkpoint, or cut off: {what}") from error
@@ -153,18 +161,18 @@ def _require_sound_index(path: str) -> None:
         raise InputError(f"{path}: not a checkpoint, or cut off: its index: {error}") from error
 
 
-def _check_entry(entry: Any, sizes: Sequence[int], name: bytes) -> None:
-    shown, shape = name.decode(), [axis.size for axis in entry.shape.dim]
-    dtype = tf.as_dtype(entry.dtype)
-    n_bytes = entry.size if dtype == tf.string else math.prod(shape) * dtype.size
-    if (
-        entry.slices
-        or min(shape, default=0) < 0
-        or entry.size != n_bytes
-        or not 0 <= entry.offset <= sizes[entry.shard_id] - entry.size
-        or (dtype == tf.string and math.prod(shape) > entry.size)
-    ):
-        raise ValueError(f"{shown}: there is no tensor of shape {shape} in the data")
+def _is_there(entry: Any, sizes: Sequence[int]) -> bool:
+    """Whether a tensor, by its entry of the index, is within the data, files of these `sizes`."""
+    n_numbers, dtype = math.prod(axis.size for axis in entry.shape.dim), tf.as_dtype(entry.dtype)
+    is_text = dtype == tf.string  # of which each value has a byte or more
+    has_size = n_numbers <= entry.size if is_text else n_numbers * dtype.size == entry.size
+    return (
+        has_size
+        and not entry.slices
+        and 0 <= entry.shard_id < len(sizes)
+        and all(axis.size >= 0 for axis in entry.shape.dim)
+        and 0 <= entry.offset <= sizes[entry.shard_id] - entry.size
+    )
 
 
 def _entries(table: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -16,7 +16,7 @@ from bilm.cli.terminal import printable
 from bilm.errors import InputError
 from tests.fuzz.changes import STRANGE
 
-LONGEST_MESSAGE = 20_000
+LONGEST_MESSAGE = 20_100
 
 # Any Unicode, lone surrogates and control characters among it; seldom very long.
 characters = st.characters()

@@ -57,6 +57,17 @@ def test_members_that_together_are_too_much(tmp_path):
             archive.read("b")
 
 
+def test_members_before_the_beginning_of_the_file(tmp_path):
+    path = write_zip(tmp_path / "m.zip", options__json="{}", model__hdf5=b"")
+    content = bytearray(path.read_bytes())
+    place = content.index(b"PK\5\6") + 16  # where the directory begins, which is where it was
+    start = int.from_bytes(content[place : place + 4], "little")
+    content[place : place + 4] = (start + 1000).to_bytes(4, "little")
+    path.write_bytes(content + bytes(1000)[:0])
+    with pytest.raises(InputError, match=r"m\.zip: a damaged ZIP file: "), open_model(path):
+        pass
+
+
 def test_compressed_text_that_is_compressed_again(tmp_path):
     """A thousandth of a thousandth would not be noticed by looking at each of them alone."""
     inner = lzma.compress(bytes(2**24), preset=0)

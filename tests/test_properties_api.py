@@ -222,7 +222,7 @@ def check(calls, data):
         function(**arguments | {name: value})
 
 
-MANY = settings(max_examples=20 * settings().max_examples)
+MANY = settings(max_examples=8 * settings().max_examples)
 
 
 @pytest.mark.parametrize(

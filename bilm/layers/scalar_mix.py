@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.errors import InputError, checked, require_count, shown
+from bilm.errors import InputError, require_count, shown
 from bilm.keras_backend import keras
 
 # Far above any model's: as many weights are made at once.
@@ -44,7 +44,6 @@ class ScalarMix(keras.layers.Layer):
     Example: `ScalarMix(3)(lm_embeddings, mask)`.
     """
 
-    @checked
     def __init__(
         self,
         n_layers: int,

@@ -376,13 +376,11 @@ class Changes:
         """A block of a checkpoint's index, with the checksum that fits it: TensorFlow's reader
         refuses all else at once."""
         draw = self.draw
-        block = draw.choice(_blocks(content))
+        block = draw.choice(blocks(content))
         changed = Changes(draw, self.secrets).raw(content[block])
         n = block.stop - block.start
-        changed = changed[:n].ljust(n, b"\0")  # its place and size are said elsewhere
-        kind = content[block.stop : block.stop + 1]
-        checksum = struct.pack("<I", _masked(_crc32c(changed + kind)))
-        return content[: block.start] + changed + kind + checksum + content[block.stop + 5 :]
+        # Its place and size are said elsewhere.
+        return with_block(content, block, changed[:n].ljust(n, b"\0"))
 
 
 _FILTERS: tuple[dict[str, Any], ...] = (
@@ -430,7 +428,7 @@ _OPERATIONS = (
 )  # fmt: skip
 
 
-def _blocks(content: bytes) -> list[slice]:
+def blocks(content: bytes) -> list[slice]:
     """The blocks of a table of LevelDB: data and index, each followed by a byte and a checksum."""
     numbers, place = [], len(content) - 48
     for _ in range(4):  # place and size of the block of meta data, and of the index of blocks
@@ -451,6 +449,13 @@ def _blocks(content: bytes) -> list[slice]:
         found.append(slice(start, start + length))
         place += key + size
     return found
+
+
+def with_block(content: bytes, block: slice, changed: bytes) -> bytes:
+    """A table with another block of the same size, and the checksum that fits it."""
+    kind = content[block.stop : block.stop + 1]
+    checksum = struct.pack("<I", _masked(_crc32c(changed + kind)))
+    return content[: block.start] + changed + kind + checksum + content[block.stop + 5 :]
 
 
 def _varint(content: bytes, place: int) -> tuple[int, int]:
