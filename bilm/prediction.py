@@ -525,6 +525,7 @@ def _load(
             share_embedding_softmax=SOFTMAX_W not in shapes,
         )
     length, vocabulary, source = options.max_word_length, None, files.vocabulary
+    own = None  # words that the model has, beside those that are named
     if VOCABULARY in shapes:
         source = f"{VOCABULARY} of {files.weights}"
         vocabulary = vocab_of_words(load_vocabulary_words(files.weights), source, length)
@@ -532,8 +533,6 @@ def _load(
         vocabulary = load_vocab(source, length)
     if vocab_file is not None:
         own, vocabulary = vocabulary, load_vocab(vocab_file, length)
-        if own is not None:
-            require_same_words(vocabulary, own)
         source = vocab_file
     if vocabulary is None and files.is_checkpoint:
         raise InputError(
@@ -554,6 +553,8 @@ def _load(
             f"{source}: {model.softmax.n_tokens} words are expected, as many as the softmax of "
             f"{files.source} has, not {vocabulary.size}."
         )
+    if own is not None:
+        require_same_words(vocabulary, own)
     if files.is_checkpoint:
         load_variables(os.fspath(files.weights), model.weight_table())
     else:

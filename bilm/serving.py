@@ -209,13 +209,13 @@ def read_mix(keras_file: PathLike, name: str | None = None) -> ScalarMix:
 def _mixes_of(config: Any, path: str) -> Iterator[ScalarMix]:
     """The mixes of a model by its configuration, of which nothing else is built: a configuration
     can ask for layers of any size."""
-    waiting = [config]
+    waiting: list[Any] = [config]
     while waiting:
         item = waiting.pop()
         if isinstance(item, Mapping):
             # The first ones come first.
-            waiting += reversed(item.values())
-            kind, of_layer = item.get("registered_name"), item.get("config")
+            waiting += list(item.values())[::-1]
+            kind, of_layer = item.get("registered_name"), item.get("config") or {}
             try:
                 if kind == "bilm>ScalarMix":
                     yield _mix(of_layer, of_layer["n_layers"], of_layer["use_top_only"])
@@ -225,7 +225,7 @@ def _mixes_of(config: Any, path: str) -> Iterator[ScalarMix]:
             except (KeyError, TypeError, ValueError, AttributeError) as error:
                 raise InputError(f"{path}: config.json: {kind}: {error}") from error
         elif isinstance(item, list):
-            waiting += reversed(item)
+            waiting += item[::-1]
 
 
 def _mix(config: Mapping[str, Any], n_layers: Any, use_top_only: bool = False) -> ScalarMix:

@@ -164,6 +164,23 @@ def test_another_backend_of_keras(tmp_path):
         assert error == (f"bilm: error: {message} {backend!r}.", False)
 
 
+def test_a_backend_of_kerass_settings_that_is_not_installed(tmp_path):
+    """Keras reads it from a file, and cannot be imported then."""
+    (tmp_path / "keras.json").write_text('{"backend": "of_no_name"}', encoding="utf-8")
+    environment = {**os.environ, "KERAS_HOME": str(tmp_path)}
+    environment.pop("KERAS_BACKEND", None)
+    done = subprocess.run(
+        [sys.executable, "-m", "bilm", "info", str(tmp_path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    message = "bilm: error: bilm needs the TensorFlow backend of Keras, which cannot be imported: "
+    assert done.stderr.splitlines()[-1].startswith(message) and "Traceback" not in done.stderr
+    assert "KERAS_BACKEND=tensorflow in the environment goes first." in done.stderr
+
+
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)
 def test_no_asserts_or_global_seeds(path):
     tree = TREES[path]

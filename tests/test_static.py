@@ -283,3 +283,18 @@ def test_the_verb_takes_vectors_of_a_model(tmp_path, method):
 )
 def test_flags_that_do_not_go_together(arguments, message, capsys):
     assert message in usage_error(["static", *arguments], capsys)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dim": 10**9}, "dim: a whole number from 1 to 65536 is expected, not 1000000000"),
+        ({"threads": 10**6}, "threads: a whole number from 1 to 256 is expected, not 1000000"),
+        ({"epochs": 10**18}, "epochs: a whole number from 1 to 1048576 is expected, not 1000"),
+        ({"min_count": 0}, "min_count: a whole number from 1 is expected, not 0"),
+        ({"seed": 2**32}, "seed must be 0 or more, up to 4294967294, not 4294967296"),
+    ],
+)
+def test_settings_out_of_range(settings, message):
+    with pytest.raises(InputError, match=message):
+        Word2VecSettings(**settings)

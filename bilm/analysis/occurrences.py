@@ -578,7 +578,8 @@ def _array(archive: Archive, name: str) -> np.ndarray:
         n_bytes = math.prod(shape) * dtype.itemsize
         if dtype.hasobject or n_bytes != archive.size(name) - member.tell():
             raise ValueError(f"{name}: {dtype} of shape {shape} is not what is there")
-        return np.frombuffer(member.read(), dtype).reshape(shape, order="FC"[not is_fortran])
+        values = np.frombuffer(member.read(), dtype)
+        return values.reshape(shape, order="F" if is_fortran else "C")
 
 
 def _check(loaded: Occurrences) -> None:

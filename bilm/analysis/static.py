@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bilm.analysis.occurrences import Sentence, unit
-from bilm.errors import InputError, checked
+from bilm.errors import InputError, checked, require_at_least, require_count
 from bilm.extras import import_extra
 from bilm.files import PathLike, atomic_write, read_lines, reading_text, require_file
 
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _BLOCK = 4096  # words whose numbers are turned into an array at once
+_MOST_THREADS = 256
 _QUOTED = 80  # characters of a wrong line that a message shows
 _LARGEST = float(np.finfo(np.float32).max)
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -274,6 +275,9 @@ class Word2VecSettings:
         skip_gram: skip-gram; False is CBOW.
         seed: of the first vectors and the drawing of negative samples.
         threads: with more than one the result differs a little from run to run.
+
+    Raises:
+        InputError: a number is out of its range.
     """
 
     dim: int = 100
@@ -283,6 +287,13 @@ class Word2VecSettings:
     skip_gram: bool = True
     seed: int = 0
     threads: int = 1
+
+    def __post_init__(self) -> None:
+        require_count(2**16, dim=self.dim, window=self.window)
+        require_count(2**20, epochs=self.epochs)
+        require_count(_MOST_THREADS, threads=self.threads)
+        require_count(min_count=self.min_count)
+        require_at_least(0, 2**32 - 2, seed=self.seed)  # NumPy's older generator, and one more
 
 
 def train_word2vec(
@@ -296,7 +307,8 @@ def train_word2vec(
         settings: None takes the defaults.
 
     Raises:
-        InputError: gensim is not installed, or no word occurs often enough.
+        InputError: gensim is not installed, no word occurs often enough, or there is too little
+            memory for the words.
     """
     settings = settings or Word2VecSettings()
     gensim = import_extra("gensim.models", "word2vec")
@@ -311,7 +323,12 @@ def train_word2vec(
         epochs=settings.epochs,
     )
     sentences = _Restarted(read)
-    model.build_vocab(sentences)
+    try:
+        model.build_vocab(sentences)
+    except MemoryError as error:
+        raise InputError(
+            f"dim = {settings.dim}: there is too little memory for the words: {error}."
+        ) from error
     if not len(model.wv):
         raise InputError(f"min_count: no word of the text occurs {settings.min_count} times.")
     model.train(sentences, total_examples=model.corpus_count, epochs=settings.epochs)

@@ -213,7 +213,7 @@ def _unpickled(path: str, file: IO[bytes]) -> Any:
     """
     stack: list[Any] = []
     marks: list[int] = []
-    memo: dict[int, Any] = {}
+    memo: dict[Any, Any] = {}
     n_given = 0
 
     def marked() -> list[Any]:
