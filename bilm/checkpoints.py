@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from google.protobuf import message
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from bilm.errors import InputError, checked
@@ -139,13 +138,13 @@ def _require_sound_index(path: str) -> None:
     """
     try:
         entries = dict(_entries(read_whole(f"{path}.index", "checkpoint")))
-        header = tensor_bundle_pb2.BundleHeaderProto.FromString(entries.pop(b""))
+        header = _parsed(tensor_bundle_pb2.BundleHeaderProto, entries.pop(b""))
         sizes = [
             os.path.getsize(f"{path}.data-{shard:05}-of-{header.num_shards:05}")
             for shard in range(min(header.num_shards, _MOST_SHARDS))
         ]
         for name, content in entries.items():
-            shown, entry = name.decode(), tensor_bundle_pb2.BundleEntryProto.FromString(content)
+            shown, entry = name.decode(), _parsed(tensor_bundle_pb2.BundleEntryProto, content)
             if not _is_there(entry, sizes):
                 shape = [axis.size for axis in entry.shape.dim]
                 raise InputError(
@@ -157,8 +156,16 @@ def _require_sound_index(path: str) -> None:
     except FileNotFoundError as error:
         what = f"there is no {error.filename}."
         raise InputError(f"{path}: not a checkpoint, or cut off: {what}") from error
-    except (KeyError, IndexError, TypeError, ValueError, message.DecodeError) as error:
+    except (KeyError, IndexError, TypeError, ValueError) as error:
         raise InputError(f"{path}: not a checkpoint, or cut off: its index: {error}") from error
+
+
+def _parsed(kind: Any, content: bytes) -> Any:
+    """A message of TensorFlow's."""
+    try:
+        return kind.FromString(content)
+    except Exception as error:  # one of the library that TensorFlow brings for it
+        raise ValueError(f"{kind.__name__}: {error}") from error
 
 
 def _is_there(entry: Any, sizes: Sequence[int]) -> bool:

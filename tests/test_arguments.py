@@ -94,7 +94,6 @@ def test_where_users_call(tmp_path):
         (lambda: encode_words(["a"], 2**31), "max_word_length must be 3 or more"),
         (lambda: bilm.Batcher(None, 9).batch_sentences(5), "a list of sentences is expected, not"),
         (lambda: bilm.Batcher(None, 9).batch_sentences([5]), "sentence 0: a list of tokens is"),
-        (lambda: bilm.Options.from_dict([], True), "values: a mapping is expected, not"),
         (lambda: parse_query(5), "text: text is expected, not 5"),
         (lambda: sample_uses([5], ["a"]), "sentence 0: a list of words is expected, not 5"),
         (lambda: sample_uses(["a"], 5), "words: words are expected, not 5"),

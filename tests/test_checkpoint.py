@@ -312,7 +312,7 @@ def test_an_index_at_which_tensorflow_would_end_the_program(tmp_path):
     entries, block = blocks(content)[1:][0], blocks(content)[0]
     name = content.index(b"lm/a", entries.start)
     for start, new, message in (
-        (name + 4, b"\xff" * 6, "its index: Error parsing message"),  # an entry that is none
+        (name + 4, b"\xff" * 6, "its index: BundleEntryProto: "),  # an entry that is none
         (name, b"\xff", "its index: 'utf-8' codec"),
         (content.index(b"\x08\x03", name) + 1, b"\x7f", r"lm/a is damaged .* shape \[127, 2\]"),
     ):
