@@ -23,7 +23,7 @@ from bilm.files import COMPRESSED, LONGEST_LINE, PathLike, most_unpacked, requir
 # What zipfile raises for files that are damaged, and for those that it cannot read.
 _DAMAGED = (
     zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, OverflowError,
-    MemoryError, struct.error,
+    IndexError, MemoryError, struct.error,
 )  # fmt: skip
 _UNKNOWN = (RuntimeError, NotImplementedError)
 

@@ -6,7 +6,7 @@ Ids here are a network's (`network_ids`): 0 means that there is no token, which 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -99,7 +99,10 @@ def index_words(sentences: Sentences) -> tuple[list[str], np.ndarray]:
     """
     if isinstance(sentences, str):
         raise InputError(f"a list of sentences is expected, not the text {shown(sentences)}.")
-    sentences = list(sentences)
+    try:
+        sentences = list(sentences)
+    except TypeError:
+        raise InputError(f"a list of sentences is expected, not {shown(sentences)}.") from None
     distinct = DistinctWords()
     try:
         numbers = np.fromiter(
@@ -118,6 +121,10 @@ def index_words(sentences: Sentences) -> tuple[list[str], np.ndarray]:
 
 def _refuse_what_is_no_text(sentences: Sentences) -> None:
     for number, sentence in enumerate(sentences):
+        if not isinstance(sentence, Iterable):
+            raise InputError(
+                f"sentence {number}: a list of tokens is expected, not {shown(sentence)}."
+            )
         if isinstance(sentence, str):
             raise InputError(
                 f"sentence {number}: a list of tokens is expected, not the text {shown(sentence)}; "

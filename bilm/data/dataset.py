@@ -21,7 +21,7 @@ import numpy as np
 from bilm.data.batch import Batch, SentenceReader, _get_batch, sentence_batches
 from bilm.data.corpus import Corpus, IteratorState, SentenceChunks, SentenceIds
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import InputError, require_at_least, shown
+from bilm.errors import InputError, require_count, shown
 from bilm.files import PathLike
 
 logger = logging.getLogger(__name__)
@@ -198,7 +198,7 @@ class _Dataset:
             InputError: `max_tokens` is below 1; text is not UTF-8 (file and line); a subclass's
                 `get_sentence` has no end, since it is not of `test=True`.
         """
-        require_at_least(1, max_tokens=max_tokens)
+        require_count(max_tokens=max_tokens)
         sentences = self.get_sentence()
         if isinstance(sentences, SentenceReader):
             source, reverse = sentences.source, sentences.reverse
