@@ -24,7 +24,7 @@ from bilm.files import COMPRESSED, LONGEST_LINE, PathLike, most_unpacked, requir
 # What zipfile raises for files that are damaged, and for those that it cannot read.
 _DAMAGED = (
     zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, OverflowError,
-    MemoryError, struct.error,
+    IndexError, MemoryError, struct.error,
 )  # fmt: skip
 # An OSError of bzip2's reader has no number; that of a place before the beginning of the file has
 # this one. All others are of the disk.

@@ -21,7 +21,14 @@ import tensorflow as tf
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 from bilm.errors import InputError, checked
-from bilm.files import OPTIONS_FILE, PathLike, read_json_object, read_whole, require_file
+from bilm.files import (
+    OPTIONS_FILE,
+    PathLike,
+    read_json_object,
+    read_whole,
+    require_file,
+    require_path,
+)
 from bilm.weights import raise_all
 
 logger = logging.getLogger(__name__)
@@ -75,7 +82,7 @@ def load_options_latest_checkpoint(
         FileNotFoundError: the folder, its options or a checkpoint are not there.
         InputError: no checkpoint is whole, or options.json is not a JSON object.
     """
-    folder = os.fspath(tf_save_dir)
+    folder = require_path(tf_save_dir, "a folder of checkpoints")
     if not os.path.isdir(folder):
         raise FileNotFoundError(f"The folder {folder!r} does not exist.")
     options = read_json_object(os.path.join(folder, OPTIONS_FILE), "options file")

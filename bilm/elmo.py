@@ -369,6 +369,11 @@ def weight_layers(
         InputError: `bilm_ops` has no 'lm_embeddings' or 'mask', `mix` is for another number of
             layers, or is missing inside `tf.function`.
     """
+    if not isinstance(bilm_ops, Mapping):
+        raise InputError(
+            "weight_layers: what BidirectionalLanguageModel returned is expected, not "
+            f"{shown(bilm_ops)}."
+        )
     missing = [key for key in ("lm_embeddings", "mask") if key not in bilm_ops]
     if missing:
         raise InputError(

@@ -35,6 +35,8 @@ def read_text(text: WarmUpText) -> list[list[str]]:
             or there is no word.
     """
     is_file = isinstance(text, str | os.PathLike)
+    if not is_file and not isinstance(text, Iterable):
+        raise InputError(f"warm_up: a text file or sentences are expected, not {shown(text)}.")
     sentences: list[list[str]] = []
     n_words = 0
     for number, sentence in enumerate(read_lines(text) if is_file else text):  # type: ignore[arg-type]

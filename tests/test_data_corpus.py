@@ -88,7 +88,7 @@ def test_sizes_out_of_range(vocab, write_shards):
         next(data.iter_distinct(0, 2))
     with pytest.raises(InputError, match="num_steps: a whole number from 1 to 1048576 is exp"):
         next(data.iter_batches(2, 0))
-    with pytest.raises(InputError, match=r"max_tokens must be 1 or more, not 0\."):
+    with pytest.raises(InputError, match=r"max_tokens: a whole number from 1 is expected, not 0\."):
         next(data.iter_sentence_batches(0))
 
 

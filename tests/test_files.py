@@ -140,6 +140,7 @@ def test_a_line_that_is_too_long(tmp_path):
     path = write(tmp_path / "b.txt", b"x\n" + longest + b"a\ny")
     with pytest.raises(InputError, match=r", line 2: at most 16,777,216 bytes are expected in a l"):
         list(read_lines(path))
+    path = write(tmp_path / "b.txt", b"x " + longest + b"a" * 2**21)
     with pytest.raises(InputError, match=r"b\.txt: at most 16,777,216 bytes are expected in a wo"):
         count_words(path)
 

@@ -27,7 +27,7 @@ import numpy as np
 
 from bilm.archives import Archive, open_archive
 from bilm.errors import InputError, checked, require_iterable, require_words, shown
-from bilm.files import PathLike, atomic_write, parse_json, read_lines, require_place
+from bilm.files import PathLike, atomic_write, parse_json, read_lines, require_path, require_place
 from bilm.memory import require_memory
 
 if TYPE_CHECKING:
@@ -539,7 +539,7 @@ class Occurrences:
             FileNotFoundError: there is no such file.
             InputError: it is not a file of occurrences, or its parts do not fit each other.
         """
-        path = os.fspath(path)
+        path = require_path(path, "a file of occurrences")
         with open_archive(path, "file of occurrences") as archive:
             try:
                 if sorted(archive.names) != [f"{name}.npy" for name in _ARRAYS]:

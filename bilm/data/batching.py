@@ -125,6 +125,10 @@ def index_words(sentences: Sentences) -> tuple[list[str], np.ndarray]:
 
 def _refuse_what_is_no_text(sentences: Sentences) -> None:
     for number, sentence in enumerate(sentences):
+        if not isinstance(sentence, Iterable):
+            raise InputError(
+                f"sentence {number}: a list of tokens is expected, not {shown(sentence)}."
+            )
         if isinstance(sentence, str):
             raise InputError(
                 f"sentence {number}: a list of tokens is expected, not the text {shown(sentence)}; "

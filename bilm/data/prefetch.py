@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from bilm.errors import require_at_least
+from bilm.errors import require_count
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -29,7 +29,7 @@ def prefetch(items: Iterable[T], n: int = 4) -> Generator[T, None, None]:
     Raises:
         InputError: `n` is below 1.
     """
-    require_at_least(1, n=n)
+    require_count(n=n)
     return _prefetch(items, n)
 
 

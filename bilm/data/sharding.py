@@ -112,6 +112,7 @@ def shard_corpus(
             `out_dir` has shards; there are too few sentences; a number is out of its range.
     """
     _check(n_shards, shard_bytes, heldout, seed, compress)
+    require_name(out_dir)
     files = find_all_files(patterns)
     _require_no_shards(out_dir)
     n_sentences, n_empty_lines, n_bytes = _measure(files, progress)

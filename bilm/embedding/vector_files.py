@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import zipfile
 from collections.abc import Iterable, Iterator
 from typing import IO, Any
@@ -29,7 +28,7 @@ from h5py import h5d, h5p, h5s, h5t
 
 from bilm.embedding.partial_file import DiskArray, EmbeddedSentence, PartialFile
 from bilm.errors import InputError, checked
-from bilm.files import PathLike
+from bilm.files import PathLike, require_path
 from bilm.hdf5 import open_hdf5, own_dataset, read_integers, require_floats, writing_hdf5
 
 SENTENCE_INDEX = "sentence_to_index"
@@ -230,7 +229,7 @@ class PackedVectors:
 
     @checked
     def __init__(self, path: PathLike) -> None:
-        self._path = os.fspath(path)
+        self._path = require_path(path, "a file of vectors")
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(open_hdf5(path, "file of vectors"))
             try:
