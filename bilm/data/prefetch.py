@@ -27,9 +27,9 @@ def prefetch(items: Iterable[T], n: int = 4) -> Generator[T, None, None]:
         n: items to hold ready, 1 or more.
 
     Raises:
-        InputError: `n` is below 1.
+        InputError: `n` is no whole number from 1 to 65,536.
     """
-    require_count(n=n)
+    require_count(2**16, n=n)
     return _prefetch(items, n)
 
 
