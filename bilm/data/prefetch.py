@@ -15,6 +15,15 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+def up_to_fault(items: Iterable[T], faults: list[Exception]) -> Generator[T, None, None]:
+    """The items until one cannot be had; the reason is added to `faults`, for whoever raises it
+    when those before are done."""
+    try:
+        yield from items
+    except Exception as error:
+        faults.append(error)
+
+
 def prefetch(items: Iterable[T], n: int = 4) -> Generator[T, None, None]:
     """The same items, up to `n` of them made ahead by a thread.
 
