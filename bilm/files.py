@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import contextlib
+import errno
 import filecmp
 import glob
 import gzip
@@ -39,6 +40,8 @@ _MOST_UNPACKED, _UNPACKED_ANYWAY = 50, 2**22
 _BLOCK = 2**20
 # What the readers of compressed files raise when the data is cut off or changed.
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
+# How file systems say that they have no links, or no more of them for a file.
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 
 
 class Stage(NamedTuple):
@@ -116,6 +119,22 @@ def require_name(path: PathLike) -> str:
         encoded = os.fsencode(path)
     if not encoded or b"\0" in encoded:
         raise InputError(f"{path!r} cannot be the name of a file or folder.")
+    return path
+
+
+def require_utf8(path: PathLike) -> str:
+    """`path` as text, once it is known that TensorFlow can take it.
+
+    Raises:
+        InputError: as `require_name`; or it is not UTF-8.
+    """
+    path = require_name(path)
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            f"{path!r}: a name in UTF-8 is expected, TensorFlow writes no others."
+        ) from None
     return path
 
 
@@ -381,7 +400,7 @@ def atomic_write(path: PathLike) -> Iterator[str]:
 def atomic_write_all(paths: Sequence[PathLike], *, overwrite: bool = True) -> Iterator[list[str]]:
     """`atomic_write` for files that belong together: the first one, without which the others are
     nothing, gets its name last, and goes first if it is to be replaced. So whenever the program is
-    killed, files of two results never stand side by side.
+    killed, files of two results never stand side by side. When it fails, the old ones are back.
 
     Args:
         paths: the files.
@@ -391,20 +410,34 @@ def atomic_write_all(paths: Sequence[PathLike], *, overwrite: bool = True) -> It
     Raises:
         FileNotFoundError, InputError: as for `atomic_write`; or a file would be overwritten.
     """
-    first, *others = (os.fspath(path) for path in paths)
-    with contextlib.ExitStack() as stack:
-        # Names are given in the reverse order.
-        temporaries = [stack.enter_context(atomic_write(path)) for path in (first, *others)]
-        yield temporaries
-        for path, temporary in zip((first, *others), temporaries, strict=True):
-            if overwrite or not os.path.lexists(path):
-                continue
-            if path == first or not filecmp.cmp(path, temporary, shallow=False):
-                raise InputError(f"{path!r} is there; it would be overwritten.")
-        if others and os.path.isfile(first):
-            for temporary in temporaries:
+    first, *others = (require_place(path) for path in paths)
+    old: dict[str, str] = {}
+    is_ready = False
+    try:
+        with contextlib.ExitStack() as stack:
+            # Names are given in the reverse order.
+            names = {path: stack.enter_context(atomic_write(path)) for path in (first, *others)}
+            yield list(names.values())
+            for path, temporary in names.items():
                 flush_to_disk(temporary)
-            os.remove(first)
+                if overwrite or not os.path.lexists(path):
+                    continue
+                if path == first or not filecmp.cmp(path, temporary, shallow=False):
+                    raise InputError(f"{path!r} is there; it would be overwritten.")
+            for path in filter(os.path.isfile, names) if others else ():
+                os.replace(path, _old_name(names[path]))
+                old[path] = _old_name(names[path])
+            is_ready = True
+    except BaseException:
+        for path in (*others, first):
+            if path in old:
+                os.replace(old[path], path)
+            elif is_ready and os.path.isfile(path) and others:
+                os.remove(path)
+        raise
+    for path in (first, *others) if others else ():
+        for left in _left(*os.path.split(path), ".old"):
+            os.remove(left)
 
 
 @contextlib.contextmanager
@@ -414,7 +447,8 @@ def folder_in_place(
     """Give a temporary folder beside `path`; rename it to `path` when the block ends well.
 
     Folders above it are made. When the block fails, the temporary folder is removed. What a killed
-    program has left of an earlier one may be large, so a warning names it.
+    program has left of an earlier one may be large, so a warning names it; what it had done to
+    `path` is undone first.
 
     Args:
         path: the folder to write; one that is empty may be there.
@@ -427,49 +461,124 @@ def folder_in_place(
             name in the folder to add to; or no folder can have this name.
     """
     path = require_name(path).rstrip(os.sep) or os.sep
+    above, name = os.path.split(path)
     is_added = adds and os.path.isdir(path)
+    home = path if is_added else above
+    undo_killed(path)
     if not is_added:
         _require_replaceable(path, replaces)
-    above, name = os.path.split(path)
-    home = path if is_added else above
-    os.makedirs(home or os.curdir, exist_ok=True)
-    begin = os.path.join(home, f".{name}.")
-    for left in glob.glob(f"{glob.escape(begin)}*.tmp{os.sep}"):
-        logger.warning("%s is of a run that was killed, unless one is under way: remove it", left)
-    temporary, old = (f"{begin}{uuid.uuid4().hex[:8]}.{kind}" for kind in ("tmp", "old"))
-    os.mkdir(temporary)
+    for left in _left(home, name, ".tmp"):
+        logger.warning("%s/ is of a run that was killed, unless one is under way: remove it", left)
+    temporary = os.path.join(home, f".{name}.{uuid.uuid4().hex[:8]}.tmp")
+    with folder_made(home or os.curdir):
+        os.mkdir(temporary)
+        try:
+            yield temporary
+            for folder, _, files in os.walk(temporary):
+                for file in files:
+                    flush_to_disk(os.path.join(folder, file))
+            if is_added:
+                _add_to(path, temporary)
+            else:
+                _require_replaceable(path, replaces)
+                _take_place(path, temporary)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def folder_made(path: PathLike) -> Iterator[None]:
+    """Make a folder and those above it for the block; those that were made and are empty at its
+    end, because it failed for instance, go again."""
+    made, folder = [], os.path.abspath(path)
+    while not os.path.isdir(folder):
+        made.append(folder)
+        folder = os.path.dirname(folder)
     try:
-        yield temporary
-        for folder, _, files in os.walk(temporary):
-            for file in files:
-                flush_to_disk(os.path.join(folder, file))
-        if is_added:
-            _move_into(temporary, path)
-        else:
-            _require_replaceable(path, replaces)
-            if os.path.isdir(path):
-                os.replace(path, old)
-            os.replace(temporary, path)
+        os.makedirs(path, exist_ok=True)
+        yield
     finally:
-        for folder in (temporary, old):
-            shutil.rmtree(folder, ignore_errors=True)
+        for folder in made:
+            with contextlib.suppress(OSError):  # which is raised for one that is not empty
+                os.rmdir(folder)
 
 
-def _move_into(source: str, target: str) -> None:
-    """Move the files of one folder into another, all or none."""
-    names = sorted(os.listdir(source))
-    for name in names:
-        if os.path.lexists(os.path.join(target, name)):
-            raise InputError(f"{os.path.join(target, name)!r} is there; it would be overwritten.")
-    moved: list[str] = []
+def undo_killed(path: PathLike) -> None:
+    """Undo what a program that was killed within `folder_in_place` had done to `path`.
+
+    A folder that was about to be replaced gets its name again; of the files that were to be added
+    to a folder those go that had their names before the others.
+    """
+    path = os.fspath(path).rstrip(os.sep) or os.sep
+    above, name = os.path.split(path)
+    for old in _left(above, name, ".old"):
+        if not os.path.lexists(path):
+            os.replace(old, path)
+    for left in _left(path, name, ".tmp"):
+        for file in os.listdir(left):
+            added = os.path.join(path, file)
+            if os.path.isfile(added) and os.path.samefile(added, os.path.join(left, file)):
+                os.remove(added)
+    for done in _left(path, name, ".old"):
+        shutil.rmtree(done, ignore_errors=True)
+
+
+def _left(folder: str, name: str, ending: str) -> list[str]:
+    """Hidden names of ours in a folder that a killed program has left."""
+    pattern = f".{glob.escape(name)}.{'[0-9a-f]' * 8}{ending}"
+    return glob.glob(os.path.join(glob.escape(folder), pattern))
+
+
+def _take_place(path: str, temporary: str) -> None:
+    """Give a folder the name of another one, which goes."""
+    if not os.path.isdir(path):
+        os.replace(temporary, path)
+        return
+    old = _old_name(temporary)
+    os.replace(path, old)
     try:
-        for name in names:
-            os.rename(os.path.join(source, name), os.path.join(target, name))
-            moved.append(name)
+        os.replace(temporary, path)
     except BaseException:
-        for name in moved:
-            os.remove(os.path.join(target, name))
+        os.replace(old, path)
         raise
+    try:
+        os.replace(old, temporary)  # before its files go: under its own name it is whole
+    except OSError:
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def _add_to(path: str, temporary: str) -> None:
+    """Give the files of a folder names in another one, all or none.
+
+    Where files can have two names, the folder keeps them until all have theirs: by that a later
+    run knows what a killed one has done.
+    """
+    targets = {os.path.join(temporary, name): os.path.join(path, name)
+               for name in sorted(os.listdir(temporary))}  # fmt: skip
+    for target in targets.values():
+        if os.path.lexists(target):
+            raise InputError(f"{target!r} is there; it would be overwritten.")
+    added: list[str] = []
+    try:
+        for file, target in targets.items():
+            try:
+                os.link(file, target)
+            except OSError as error:
+                if error.errno not in _NO_LINKS:
+                    raise
+                os.rename(file, target)
+            added.append(target)
+        os.replace(temporary, _old_name(temporary))
+    except BaseException:
+        for target in added:
+            os.remove(target)
+        raise
+    shutil.rmtree(_old_name(temporary), ignore_errors=True)
+
+
+def _old_name(temporary: str) -> str:
+    """The hidden name of what goes when something else has its name."""
+    return f"{temporary.removesuffix('.tmp')}.old"
 
 
 def _require_replaceable(path: str, replaces: str | None) -> None:

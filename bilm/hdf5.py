@@ -25,6 +25,8 @@ from bilm.memory import require_memory
 _WORDS_AT_ONCE = 16
 # Arrays of a new file that are read back.
 _READ_BACK = 256
+# Bytes of what HDF5 writes for itself; it does not read numbers again.
+_MOST_KEPT = 2**20
 
 
 @contextlib.contextmanager
@@ -246,20 +248,110 @@ def _kind(dataset: h5py.Dataset) -> str:
 @contextlib.contextmanager
 def writing_hdf5(path: PathLike) -> Iterator[h5py.File]:
     """A new HDF5 file for the writing that the block does, which is then compared with what is
-    read back: errors of the disk while the file is closed do not always arrive otherwise.
+    read back.
 
     Raises:
         OSError: the disk did not take it.
     """
     path = os.fspath(path)
-    with h5py.File(path, "w") as file:
-        yield file
-        file.flush()
-        written = _summary(file)
+    disk = _Disk(path)
+    try:
+        with h5py.File(disk, "w") as file:
+            file.disk = disk
+            yield file
+            require_written(file)
+            file.flush()
+            written = _summary(file)
+    finally:
+        disk.close()
     with h5py.File(path, "r") as file:
         is_whole = _summary(file) == written
     if not is_whole:
         raise OSError(f"{path}: cannot be written: what is read back is not what was written.")
+
+
+def require_written(file: h5py.File) -> None:
+    """Raise the error of the disk that a file of `writing_hdf5` has met, if there was one: at the
+    end of the block it comes by itself, which for much data is late."""
+    disk = getattr(file, "disk", None)
+    if disk is not None and disk.error is not None:
+        raise disk.error
+
+
+class _Disk:
+    """A new file that takes all that HDF5 writes, also when the disk does not.
+
+    HDF5 cannot give up a file: one that it cannot close, or of which it cannot read again what it
+    wrote, ends the process, or is wrong without a word. So it is told that all is well: the first
+    error is kept, and from then on what HDF5 may read again.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._file = open(path, "w+b", buffering=0)  # noqa: SIM115
+        self._position = self._end = 0
+        self._since_error: list[tuple[int, bytes]] = []  # where it was to go, and what
+        self.error: OSError | None = None
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._position = offset + (self._end if whence == os.SEEK_END else 0)
+        return self._position
+
+    def tell(self) -> int:
+        return self._position
+
+    def read(self, size: int) -> bytes:
+        data = bytearray(size)
+        self.readinto(data)
+        return bytes(data)
+
+    def readinto(self, buffer: Any) -> int:
+        start, n = self._position, len(buffer)
+        data = bytearray(n)
+        with self._kept_error():
+            self._file.seek(start)
+            self._file.readinto(data)
+        for first, part in self._since_error:
+            begin, end = max(start, first), min(start + n, first + len(part))
+            if begin < end:
+                data[begin - start : end - start] = part[begin - first : end - first]
+        buffer[:] = data
+        self._position += n
+        return n
+
+    def write(self, data: Any) -> int:
+        start, n, n_written = self._position, len(data), 0
+        with self._kept_error(), memoryview(data) as view:
+            self._file.seek(start)
+            while n_written < n:
+                n_written += self._file.write(view[n_written:])
+        if self.error is not None and n <= _MOST_KEPT:
+            self._since_error.append((start, bytes(data)))
+        self._position = start + n
+        self._end = max(self._end, self._position)
+        return n
+
+    def truncate(self, size: int) -> int:
+        with self._kept_error():
+            self._file.truncate(size)
+        self._end = size
+        return size
+
+    def flush(self) -> None:
+        """There is nothing to flush."""
+
+    def close(self) -> None:
+        """Close the file, and raise the error if there was one."""
+        with self._kept_error():
+            self._file.close()
+        if self.error is not None:
+            raise self.error
+
+    @contextlib.contextmanager
+    def _kept_error(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.error = self.error or error
 
 
 def _summary(file: h5py.File) -> int:

@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.data import Vocabulary, load_vocab, vocab_of_words
+from bilm.data import Vocabulary, load_vocab, up_to_fault, vocab_of_words
 from bilm.data.batch import sentence_batches
 from bilm.data.corpus import IndexedText
 from bilm.data.vocabulary import require_same_words
@@ -345,8 +345,9 @@ class Predictor:
                 yield (request.name, result) if with_ids else result
 
         window: list[_Request] = []
+        faults: list[Exception] = []
         n_tokens = 0
-        for request in requests:
+        for request in up_to_fault(requests, faults):
             window.append(request)
             n_tokens += len(request.tokens) + 2
             if n_tokens >= self.window_tokens:
@@ -354,6 +355,8 @@ class Predictor:
                 window, n_tokens = [], 0
         if window:
             yield from results(window)
+        if faults:
+            raise faults[0]
 
     def _chunks(self, requests: Sequence[_Request], batch_size: int | None) -> Iterator[Chunk]:
         """Batches of sentences of like length, and the chunks of long ones in their order."""

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from bilm.archives import open_archive
 from bilm.errors import InputError, checked, shown
-from bilm.files import PathLike, folder_in_place, parse_json
+from bilm.files import PathLike, folder_in_place, parse_json, require_path, require_utf8
 from bilm.hdf5 import dataset_shapes, open_hdf5, read_numbers
 from bilm.layers.scalar_mix import LayerChoice, ScalarMix
 from bilm.layers.text import FramedWords, framed_words, tokens_of
@@ -72,7 +72,9 @@ def export_saved_model(
     Raises:
         FileNotFoundError: a file does not exist.
         InputError: a file is not what it should be, the mix does not fit, or `folder` is there.
+        OSError: the disk does not take it.
     """
+    require_utf8(folder)
     with folder_in_place(folder, SAVED_MODEL if overwrite else None) as temporary:
         elmo = ELMoEmbedding.from_pretrained(
             source,
@@ -86,7 +88,10 @@ def export_saved_model(
         served = ServedELMo(elmo, mix)
         signatures = {"default": served.default, "tokens": served.tokens}
         options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
-        tf.saved_model.save(served, temporary, signatures=signatures, options=options)
+        try:
+            tf.saved_model.save(served, temporary, signatures=signatures, options=options)
+        except tf.errors.OpError as error:
+            raise OSError(f"{folder}: cannot be written: {error.message}") from error
     return os.fspath(folder)
 
 
@@ -186,7 +191,7 @@ def read_mix(keras_file: PathLike, name: str | None = None) -> ScalarMix:
         FileNotFoundError: there is no such file.
         InputError: it is no such file, or it does not hold one mix of that name.
     """
-    path = os.fspath(keras_file)
+    path = require_path(keras_file, "a Keras model")
     with tempfile.TemporaryDirectory(prefix="bilm-") as folder:
         with open_archive(path, "Keras model") as archive:
             config = parse_json(archive.read("config.json"), f"{path}: config.json")

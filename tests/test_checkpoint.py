@@ -33,6 +33,7 @@ from bilm.training.checkpoint import (
     read_record,
     read_step,
     save_checkpoint,
+    tidy_folder,
 )
 from bilm.training.optimizer import Schedule
 from tests import oracle
@@ -339,6 +340,31 @@ def test_later_checkpoints_and_leftovers_go_with_the_next_one(tmp_path):
     save(tmp_path, 15, keep=1)
     names = sorted(path.name for path in tmp_path.iterdir())
     assert names == ["checkpoint", "model.ckpt-15.data-00000-of-00001", "model.ckpt-15.index"]
+
+
+def test_what_runs_that_were_killed_have_left_goes(tmp_path):
+    (tmp_path / "options.json").write_text("{}", encoding="utf-8")
+    for step in (10, 20, 30):
+        save(tmp_path, step, keep=3)
+    keep_best(tmp_path, str(tmp_path / "model.ckpt-10"))
+    data = "model.ckpt-7.data-00000-of-00001"
+    mine = ["model.ckpt-7.meta", ".mine", "notes.tmp"]
+    left = [data, ".model.ckpt-0123.index", ".vocab.txt.0123abcd.tmp", "best/.x.0123abcd.tmp"]
+    for name in (*left, *mine):
+        (tmp_path / name).touch()
+    tidy_folder(tmp_path, 30, keep=2)
+    pairs = [
+        f"model.ckpt-{n}.{part}" for n in (20, 30) for part in ("data-00000-of-00001", "index")
+    ]
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == sorted(["best", "checkpoint", "options.json", *mine, *pairs])
+    assert not list((tmp_path / "best").glob(".*"))
+    state = (tmp_path / "checkpoint").read_text(encoding="utf-8").splitlines()
+    assert state == [
+        'model_checkpoint_path: "model.ckpt-30"',
+        'all_model_checkpoint_paths: "model.ckpt-20"',
+        'all_model_checkpoint_paths: "model.ckpt-30"',
+    ]
 
 
 def test_the_best_checkpoint_outlives_the_others(tmp_path):

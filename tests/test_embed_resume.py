@@ -81,6 +81,34 @@ def test_resume_after_a_crash(place, monkeypatch, capsys):
     assert "out.hdf5 is complete already" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"\0" * 30,
+        b"\0\0\0\n4\t2\tx\n",
+        b"4\t1\tbi\0\0\n",
+        b"4\t-1\tbird\n",
+        b"x\t1\tbird\n",
+        b"4\t1\t\xff\n",
+        b"4\t" + b"1" * 5000 + b"\tbird\n",
+        b"\n\n",
+    ],
+)
+def test_an_index_that_was_torn_counts_as_far_as_it_is_whole(tmp_path, damage):
+    vectors = np.arange(6, dtype=np.float32).reshape(3, 2)
+    with PartialFile(tmp_path / "p", RUN) as partial:
+        partial.add(0, "a b c", 3, vectors)
+        partial.save()
+    index = tmp_path / "p" / "index"
+    whole = index.read_bytes()
+    index.write_bytes(whole + damage)
+    with PartialFile(tmp_path / "p", RUN) as partial:
+        assert (partial.n_sentences, partial.n_tokens) == (1, 3)
+        (only,) = partial.sentences()
+    assert only.text == "a b c" and index.read_bytes() == whole
+    np.testing.assert_array_equal(only.vectors, vectors)
+
+
 def test_index_beyond_the_vectors_is_not_believed(place, monkeypatch):
     crash_after(monkeypatch, 4)
     of_four = sum(layers.nbytes for layers in place.expected[:4])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import threading
 
 import numpy as np
 import pytest
@@ -245,6 +246,22 @@ def test_a_stream_without_end_carries_ids_along(model):
     for n, (name, vectors) in enumerate(itertools.islice(stream, 50)):
         assert name == f"id-{n}"
         close(vectors, expected[n % 6])
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
+def test_results_before_a_fault_of_the_stream_come_first(model, batch_size):
+    def stream():
+        yield from TOKENS[:3]
+        raise OSError("the text has gone")
+
+    results = []
+    with pytest.raises(OSError, match="the text has gone"):
+        for vectors in model[0].encode_iter(stream(), "all", batch_size=batch_size):
+            results.append(vectors)
+    assert len(results) == 3
+    for found, wanted in zip(results, model[1], strict=False):
+        close(found, wanted)
+    assert not [t for t in threading.enumerate() if t.name.startswith("prefetch")]
 
 
 def test_a_stream_of_pairs_has_pairs(model):

@@ -347,6 +347,18 @@ def test_an_export_that_fails_leaves_nothing(small, tmp_path, monkeypatch):
     assert os.listdir(tmp_path) == []
 
 
+def test_what_tensorflow_says_of_a_full_disk(small, tmp_path, monkeypatch):
+    def save(module, folder, **settings):
+        raise tf.errors.ResourceExhaustedError(None, None, "no room")
+
+    monkeypatch.setattr(tf.saved_model, "save", save)
+    with pytest.raises(OSError, match=r"served: cannot be written: no room"):
+        export_saved_model(small, tmp_path / "served")
+    assert os.listdir(tmp_path) == []
+    with pytest.raises(InputError, match="a name in UTF-8 is expected"):
+        export_saved_model(small, tmp_path / os.fsdecode(b"\xff"))
+
+
 def test_an_empty_folder_is_taken(small, tmp_path, monkeypatch):
     def save(module, folder, **settings):
         (Path(folder) / "saved_model.pb").write_bytes(b"model")

@@ -22,11 +22,13 @@ from bilm.files import (
     atomic_write_all,
     find_files,
     folder_in_place,
+    folder_made,
     lines_of,
     read_json_object,
     read_lines,
     reading_text,
     require_file,
+    undo_killed,
     write_json,
 )
 from tests.compare import contents
@@ -491,6 +493,38 @@ def test_a_folder_is_replaced_only_if_it_is_of_the_kind(tmp_path):
     message = "is a file; a folder is to be written"
     with pytest.raises(InputError, match=message), folder_in_place(path / "notes", adds=True):
         pytest.fail("the block is not entered")
+
+
+def test_what_a_killed_program_had_done_to_a_folder_is_undone(tmp_path):
+    old, path = tmp_path / ".result.0a1b2c3d.old", tmp_path / "result"
+    old.mkdir()
+    fill(old, model="old")
+    undo_killed(path)  # it was about to be replaced
+    assert texts(path) == {"model": "old"} and not old.exists()
+    left, done = path / ".result.0a1b2c3d.tmp", path / ".result.00000000.old"
+    left.mkdir()
+    done.mkdir()
+    fill(left, a="one", b="two")
+    os.link(left / "a", path / "a")  # which has its name, and b has none yet
+    fill(path, b="mine")
+    undo_killed(path)
+    assert sorted(os.listdir(path)) == [left.name, "b", "model"]
+    assert (path / "b").read_text() == "mine" and texts(left) == {"a": "one", "b": "two"}
+    for name in (".result.old", ".result.mine.old", ".other.0a1b2c3d.old"):
+        (tmp_path / name).mkdir()
+    before = sorted(os.listdir(tmp_path))
+    undo_killed(path)
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_folders_that_were_made_go_again_when_nothing_came_of_it(tmp_path):
+    with pytest.raises(KeyError), folder_made(tmp_path / "a" / "b" / "c"):
+        fill(tmp_path / "a", mine="mine")
+        raise KeyError
+    assert os.listdir(tmp_path) == ["a"] and os.listdir(tmp_path / "a") == ["mine"]
+    with folder_made(tmp_path / "a" / "b"):
+        fill(tmp_path / "a" / "b", mine="mine")
+    assert texts(tmp_path / "a" / "b") == {"mine": "mine"}
 
 
 def test_a_folder_that_a_killed_program_left_is_named(tmp_path, caplog):

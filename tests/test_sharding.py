@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import lzma
 import os
@@ -244,20 +245,33 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, doing, there):
     assert not there or not sentences_in(tmp_path / "out")
 
 
+def fail_at_second(monkeypatch, error):
+    """Let files get no second name, from train-01.txt on."""
+    link = os.link
+
+    def link_once(source, target):
+        if str(target).endswith("train-01.txt"):
+            raise error
+        link(source, target)
+
+    monkeypatch.setattr(os, "link", link_once)
+
+
 def test_names_that_were_given_are_taken_back(tmp_path, monkeypatch):
     pattern, _ = write_text(tmp_path)
     (tmp_path / "out").mkdir()
-    rename = os.rename
-
-    def rename_once(source, target):
-        if str(target).endswith("train-01.txt"):
-            raise KeyboardInterrupt
-        rename(source, target)
-
-    monkeypatch.setattr(os, "rename", rename_once)
+    fail_at_second(monkeypatch, KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         shard_corpus(pattern, tmp_path / "out", n_shards=3)
-    assert not sentences_in(tmp_path / "out")
+    assert not os.listdir(tmp_path / "out")
+
+
+def test_a_file_system_without_links(tmp_path, monkeypatch):
+    pattern, _ = write_text(tmp_path)
+    (tmp_path / "out").mkdir()
+    fail_at_second(monkeypatch, OSError(errno.EPERM, "Operation not permitted"))
+    shard_corpus(pattern, tmp_path / "out", n_shards=3)
+    assert sorted(os.listdir(tmp_path / "out")) == [f"train-0{n}.txt" for n in range(3)]
 
 
 @pytest.mark.parametrize("there", [True, False])

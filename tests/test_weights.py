@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 import h5py
 import numpy as np
 import pytest
 
 from bilm.errors import InputError
-from bilm.hdf5 import dataset_shapes, writing_hdf5
+from bilm.hdf5 import dataset_shapes, require_written, writing_hdf5
 from bilm.layers import Softmax
 from bilm.model.words import count_embedded_tokens, load_network
 from bilm.model_files import read_options
@@ -297,6 +299,17 @@ def test_names_in_checkpoints(kind):
     assert any(name.startswith("lm/rnn/") for name in names) == one_direction
     tied = Softmax(11, 8, tied=softmax.W)
     assert [weight.checkpoint for weight in weight_table(None, (), tied)] == ["lm/softmax/b"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is full")
+def test_a_full_disk_is_an_error_and_no_end_of_the_process():
+    full = r"\[Errno 28\] No space left on device"
+    with pytest.raises(OSError, match=full), writing_hdf5("/dev/full") as file:
+        file["numbers"] = np.arange(400, dtype=np.float32)
+    with pytest.raises(OSError, match=full), writing_hdf5("/dev/full") as file:
+        file["numbers"] = np.arange(400, dtype=np.float32)
+        require_written(file)
+        pytest.fail("the error comes before")
 
 
 def test_a_file_whose_end_does_not_reach_the_disk_is_refused(tmp_path, monkeypatch):

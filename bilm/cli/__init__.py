@@ -10,13 +10,12 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 
 import bilm
 from bilm.cli.flags import Parser
-from bilm.cli.terminal import note, warnings_on_stderr
+from bilm.cli.terminal import lead_nowhere, note, standard_streams, warnings_on_stderr
 from bilm.errors import InputError, TrainingError
 
 VERBS = (
@@ -33,13 +32,14 @@ def main(argv: Sequence[str] | None = None, verb: str | None = None) -> int:
         argv: the arguments after the program's name; None takes those of the process.
         verb: run this verb, whose flags `argv` then begins with, as the programs in bin/ do.
     """
-    parser = make_parser() if verb is None else _fill(Parser(), verb)
-    args = parser.parse_args(argv)
-    if args.run is None:
-        parser.print_help(sys.stderr)
-        return 2
-    with warnings_on_stderr(parser.prog):
-        return _run(args, parser.prog)
+    with standard_streams():
+        parser = make_parser() if verb is None else _fill(Parser(), verb)
+        args = parser.parse_args(argv)
+        if args.run is None:
+            parser.print_help(sys.stderr)
+            return 2
+        with warnings_on_stderr(parser.prog):
+            return _run(args, parser.prog)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -77,7 +77,7 @@ def _run(args: argparse.Namespace, program: str) -> int:
         return code
     except BrokenPipeError:
         # Whoever read our output has closed it, as `head` does: that is no error of ours.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        lead_nowhere(sys.stdout)
         return 0
     except (InputError, TrainingError, OSError) as error:
         note(f"{program}: error: {_one_line(error)}")

@@ -286,9 +286,12 @@ def _computed(
 
 def _parts(results: Iterable[Computed]) -> Iterator[list[Computed]]:
     """Results in lists of some thousands of tokens: what is made ahead is bounded."""
+    from bilm.data import up_to_fault
+
     part: list[Computed] = []
+    faults: list[Exception] = []
     n_tokens = 0
-    for result in results:
+    for result in up_to_fault(results, faults):
         part.append(result)
         # Characters are as good a measure, and at hand.
         n_tokens += 1 + len(result[0][1]) // 5
@@ -297,3 +300,5 @@ def _parts(results: Iterable[Computed]) -> Iterator[list[Computed]]:
             part, n_tokens = [], 0
     if part:
         yield part
+    if faults:
+        raise faults[0]

@@ -20,6 +20,7 @@ from bilm.files import (
     VOCABULARY_FILE,
     WEIGHTS_FILE,
     atomic_write_all,
+    folder_made,
     require_name,
     require_place,
     require_plain_output,
@@ -204,16 +205,8 @@ def model_folder_files(args: argparse.Namespace, *names: str) -> Iterator[list[s
         )
     paths = [os.path.join(args.model_dir, name) for name in names]
     require_free_files(args, *paths)
-    existed = os.path.isdir(args.model_dir)
-    os.makedirs(args.model_dir, exist_ok=True)
-    try:
-        with atomic_write_all(paths, overwrite=args.force) as temporaries:
-            yield temporaries
-    except BaseException:
-        if not existed:
-            with contextlib.suppress(OSError):
-                os.rmdir(args.model_dir)
-        raise
+    with folder_made(args.model_dir), atomic_write_all(paths, overwrite=args.force) as temporaries:
+        yield temporaries
     print("\n".join(paths))
 
 

@@ -1,15 +1,18 @@
-"""What the verbs have to do with standard error: notes, warnings, and TensorFlow's greetings."""
+"""What the verbs have to do with the standard streams: their state, notes, warnings, and
+TensorFlow's greetings."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import io
 import logging
 import os
 import re
 import sys
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
@@ -40,6 +43,69 @@ def shortened(text: str) -> str:
 def note(text: str) -> None:
     """Tell the user something on standard error, at most some 2,000 characters."""
     print(printable(shortened(text)), file=sys.stderr)
+
+
+@contextlib.contextmanager
+def standard_streams() -> Iterator[None]:
+    """Let the standard streams be there, and take what they are given, within the block.
+
+    Results are UTF-8, whatever the locale says, and names of files come out as they are. Standard
+    error may be full: what is told there is not worth an end. Streams that are closed lead nowhere;
+    otherwise a file that is opened would take their numbers, and what is printed.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # which gets the lowest number that is free
+    before = sys.stdin, sys.stdout, sys.stderr
+    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
+    out: Any = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stdout = out
+    sys.stderr = _Unfailing(sys.stderr or open(2, "w", closefd=False))  # noqa: SIM115
+    form = {}
+    if isinstance(out, io.TextIOWrapper):
+        form = {"encoding": out.encoding, "errors": out.errors}
+        out.reconfigure(encoding="utf-8", errors="surrogateescape")
+    try:
+        yield
+    finally:
+        try:
+            out.flush()
+        except OSError:  # for which there was an error already
+            lead_nowhere(out)
+        if form:
+            out.reconfigure(**form)
+        sys.stdin, sys.stdout, sys.stderr = before
+
+
+def lead_nowhere(stream: Any) -> None:
+    """Let a stream that takes nothing more take all, so that the end of Python can flush it."""
+    with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
+
+
+class _Unfailing:
+    """A stream whose errors are nobody's concern."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        try:
+            return int(self._stream.write(text))
+        except OSError:
+            lead_nowhere(self._stream)
+            return len(text)
+
+    def flush(self) -> None:
+        try:
+            self._stream.flush()
+        except OSError:
+            lead_nowhere(self._stream)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 class _Warnings(logging.Handler):

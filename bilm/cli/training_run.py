@@ -185,6 +185,8 @@ def run_training(
             )
         except KeyboardInterrupt:
             raise KeyboardInterrupt(_what_is_saved(args)) from None
+    if worker.is_chief:  # also if a run that was killed had done all steps
+        _keep_vocabulary(args.vocab_file, args.save_dir)
     _report(record, args.save_dir)
     return 0
 

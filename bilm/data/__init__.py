@@ -8,7 +8,7 @@ from bilm.data.corpus import IteratorState
 from bilm.data.counting import build_vocabulary, count_words, write_vocabulary
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset, deciding_method
 from bilm.data.encoding import encode_words, network_ids
-from bilm.data.prefetch import compute_ahead, prefetch
+from bilm.data.prefetch import compute_ahead, prefetch, up_to_fault
 from bilm.data.sharding import shard_corpus
 from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocab, vocab_of_words
 from bilm.errors import InputError
@@ -38,6 +38,7 @@ __all__ = [
     "network_ids",
     "prefetch",
     "shard_corpus",
+    "up_to_fault",
     "vocab_of_words",
     "write_vocabulary",
 ]

@@ -15,6 +15,15 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
+def up_to_fault(items: Iterable[T], faults: list[Exception]) -> Generator[T, None, None]:
+    """The items until one cannot be had; the reason is added to `faults`, for whoever raises it
+    when those before are done."""
+    try:
+        yield from items
+    except Exception as error:
+        faults.append(error)
+
+
 def prefetch(items: Iterable[T], n: int = 4) -> Generator[T, None, None]:
     """The same items, up to `n` of them made ahead by a thread.
 
@@ -27,9 +36,9 @@ def prefetch(items: Iterable[T], n: int = 4) -> Generator[T, None, None]:
         n: items to hold ready, 1 or more.
 
     Raises:
-        InputError: `n` is below 1.
+        InputError: `n` is no whole number from 1 to 65,536.
     """
-    require_count(n=n)
+    require_count(2**16, n=n)
     return _prefetch(items, n)
 
 

@@ -34,6 +34,7 @@ from bilm.files import (
     reading_text,
     require_name,
     size_of,
+    undo_killed,
 )
 
 SHARD_BYTES = 50_000_000
@@ -114,6 +115,7 @@ def shard_corpus(
     _check(n_shards, shard_bytes, heldout, seed, compress)
     require_name(out_dir)
     files = find_all_files(patterns)
+    undo_killed(out_dir)
     _require_no_shards(out_dir)
     n_sentences, n_empty_lines, n_bytes = _measure(files, progress)
     sizes = _divide(n_sentences, n_bytes, n_shards, shard_bytes, heldout)

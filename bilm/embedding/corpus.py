@@ -24,7 +24,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.data import compute_ahead
+from bilm.data import compute_ahead, up_to_fault
 from bilm.data.encoding import DistinctWords, network_ids
 from bilm.errors import InputError, require_count, shown
 from bilm.layers import Mode, States, WordLookup
@@ -177,10 +177,14 @@ class CorpusEncoder:
     def _windows(
         self, sentences: Iterable[Tokens], batch_size: int | None
     ) -> Iterator[tuple[list[Tokens], bool]]:
-        """Sentences that are computed together, and whether there are more after them."""
+        """Sentences that are computed together, and whether there are more after them.
+
+        When one cannot be had, those before it come first.
+        """
         window: list[Tokens] = []
+        faults: list[Exception] = []
         n_tokens = 0
-        for sentence in sentences:
+        for sentence in up_to_fault(sentences, faults):
             is_full = n_tokens + len(sentence) > self.window_tokens or len(window) == batch_size
             if window and is_full:
                 yield window, True
@@ -189,6 +193,8 @@ class CorpusEncoder:
             n_tokens += len(sentence)
         if window:
             yield window, False
+        if faults:
+            raise faults[0]
 
     def _compute(self, window: tuple[list[Tokens], bool]) -> Iterator[np.ndarray]:
         """Run the network; the iterator copies each sentence's vectors out when it comes to it."""

@@ -45,12 +45,17 @@ class IndexEntry(NamedTuple):
 
     @classmethod
     def parsed(cls, line: bytes) -> IndexEntry | None:
-        """The inverse of `encoded`; None if the line is cut off."""
+        """The inverse of `encoded`; None if the line is cut off or damaged."""
         fields = line[:-1].split(b"\t", 2)
-        if not line.endswith(b"\n") or len(fields) != 3:
+        if not line.endswith(b"\n") or len(fields) != 3 or b"\0" in line:
             return None
         number, n_tokens, text = fields
-        return cls(int(number), text.decode(), int(n_tokens))
+        if not (number.isdigit() and n_tokens.isdigit()):
+            return None
+        try:
+            return cls(int(number), text.decode(), int(n_tokens))
+        except ValueError:  # not UTF-8, or thousands of digits
+            return None
 
 
 class DiskArray:
@@ -82,7 +87,7 @@ class DiskArray:
         """A new file of zeros."""
         array = cls(path, dtype, shape, part_bytes=part_bytes)
         with open(path, "wb") as file:
-            file.truncate(array.n_bytes)
+            grow(file, 0, array.n_bytes)
         return array
 
     def _mapped(self, mode: Any) -> np.memmap:
@@ -114,6 +119,19 @@ class DiskArray:
             for start in range(0, self.n_bytes, self.part_bytes):
                 n = min(self.part_bytes, self.n_bytes - start)
                 yield os.pread(file.fileno(), n, self.offset + start)
+
+
+def grow(file: IO[bytes], size: int, n_bytes: int) -> None:
+    """Let a file of `size` bytes be longer by `n_bytes` of zeros.
+
+    Raises:
+        OSError: the disk has no room for them. Without this check a program that writes to such
+            a place by way of its memory is killed.
+    """
+    if n_bytes and hasattr(os, "posix_fallocate"):
+        os.posix_fallocate(file.fileno(), size, n_bytes)
+    else:
+        file.truncate(size + n_bytes)
 
 
 class EmbeddedSentence(NamedTuple):
@@ -262,7 +280,7 @@ class PartialFile:
     def _copy(self, source: DiskArray) -> None:
         self._vectors.flush()
         target = DiskArray(self._path("vectors"), self.dtype, source.shape, self._size)
-        self._vectors.truncate(self._size + target.n_bytes)
+        grow(self._vectors, self._size, target.n_bytes)
         for start, stop, part in source.parts():
             target[..., start:stop, :] = as_dtype(part, self.dtype)
         self._vectors.seek(0, os.SEEK_END)

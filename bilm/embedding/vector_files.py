@@ -29,7 +29,14 @@ from h5py import h5d, h5p, h5s, h5t
 from bilm.embedding.partial_file import DiskArray, EmbeddedSentence, PartialFile
 from bilm.errors import InputError, checked
 from bilm.files import PathLike, require_path
-from bilm.hdf5 import open_hdf5, own_dataset, read_integers, require_floats, writing_hdf5
+from bilm.hdf5 import (
+    open_hdf5,
+    own_dataset,
+    read_integers,
+    require_floats,
+    require_written,
+    writing_hdf5,
+)
 
 SENTENCE_INDEX = "sentence_to_index"
 _CHUNK_BYTES = 8 * 2**20
@@ -47,12 +54,14 @@ def write_array(file: h5py.File, name: str, array: np.ndarray) -> None:
 
     Raises:
         ValueError: there is a dataset of that name.
+        OSError: the disk did not take it, or something before it.
     """
     array = np.ascontiguousarray(array)
     space = h5s.create_simple(array.shape)
     kind = h5t.py_create(array.dtype)
     dataset = h5d.create(file.id, name.encode(), kind, space, _DATASETS, _NAMES)
     dataset.write(h5s.ALL, h5s.ALL, array)
+    require_written(file)
 
 
 def write_hdf5(
@@ -79,6 +88,7 @@ def write_hdf5(
             dataset = file.create_dataset(key, vectors.shape, vectors.dtype)
             for start, stop, part in vectors.parts():
                 dataset[..., start:stop, :] = part
+                require_written(file)
         if index is not None:
             file.create_dataset(SENTENCE_INDEX, (1,), h5py.string_dtype())[0] = json.dumps(index)
 
@@ -158,6 +168,7 @@ def write_packed_hdf5(path: PathLike, partial: PartialFile, *, with_text: bool =
         start = 0
         for rows in _packed_rows(partial):
             dataset[start : start + len(rows)] = rows
+            require_written(file)
             start += len(rows)
 
 

@@ -9,7 +9,7 @@ from bilm.embedding.corpus import CorpusEncoder, EncodedWords
 from bilm.embedding.vector_files import write_array
 from bilm.errors import InputError, checked
 from bilm.files import PathLike, atomic_write, read_lines
-from bilm.hdf5 import writing_hdf5
+from bilm.hdf5 import require_written, writing_hdf5
 from bilm.model.words import find_words
 from bilm.model_files import read_options
 
@@ -54,6 +54,7 @@ def dump_token_embeddings(
             vectors = np.empty((len(part), shape[1]), np.float32)
             encoder.encode(part, vectors)
             embedding[start : start + len(part)] = vectors
+            require_written(file)
 
 
 @checked

@@ -213,7 +213,7 @@ def save_checkpoint(
 
     The files get their names when they are on the disk, the index last: a checkpoint whose index
     is there is whole. Checkpoints of later steps, which were found damaged when the run went back
-    to an earlier one, and what a crash left half-written are removed.
+    to an earlier one, are removed.
 
     Args:
         save_dir: an existing folder.
@@ -249,22 +249,30 @@ def save_checkpoint(
     except tf.errors.OpError as error:
         raise OSError(f"{prefix}: cannot be written: {error.message}") from error
     finally:
-        # Its own, and those of a process that was killed: a folder belongs to one run.
-        for pattern in (f"{_TEMPORARY}*", f".{STATE_FILE}.*.tmp"):
-            for left in Path(folder).glob(pattern):
-                left.unlink(missing_ok=True)
-    _remove_old(folder, step, keep)
+        for left in Path(folder).glob(f"{_TEMPORARY}*"):
+            left.unlink(missing_ok=True)
+    tidy_folder(folder, step, keep)
     return prefix
 
 
-def _remove_old(folder: str, step: int, keep: int) -> None:
+def tidy_folder(save_dir: PathLike, step: int, keep: int) -> None:
+    """Name the newest `keep` checkpoints up to that of `step` in the file `checkpoint`, and remove
+    all others, and temporary files: what runs that were killed have left.
+
+    Those of later steps were found damaged when the run went back to an earlier one.
+    """
+    folder = Path(save_dir)
     found = list_checkpoints(folder)
-    kept = [prefix for number, prefix in found.items() if number <= step][-keep:]
-    _write_state(folder, [os.path.basename(prefix) for prefix in kept])
-    for prefix in found.values():
-        if prefix not in kept:
-            for suffix in reversed(SUFFIXES):
-                Path(prefix + suffix).unlink(missing_ok=True)
+    kept = [os.path.basename(prefix) for n, prefix in found.items() if n <= step][-keep:]
+    _write_state(folder, kept)
+    for suffix in reversed(SUFFIXES):
+        for path in folder.glob(f"model.ckpt-*{suffix}"):
+            if path.name.removesuffix(suffix) not in kept:
+                path.unlink()
+    for place in (folder, folder / BEST_FOLDER):
+        for pattern in (f"{_TEMPORARY}*", f".*.{'[0-9a-f]' * 8}.tmp"):
+            for left in place.glob(pattern):
+                left.unlink()
 
 
 def _write_state(folder: PathLike, names: Sequence[str]) -> None:

@@ -27,9 +27,16 @@ from bilm.errors import (
     require_count,
     shown,
 )
-from bilm.files import OPTIONS_FILE, PathLike, require_name, require_path, write_json
+from bilm.files import (
+    OPTIONS_FILE,
+    PathLike,
+    require_name,
+    require_path,
+    require_utf8,
+    write_json,
+)
 from bilm.options import Options
-from bilm.training.checkpoint import RunSettings, keep_best
+from bilm.training.checkpoint import RunSettings, keep_best, tidy_folder
 from bilm.training.evaluation import Perplexity, Scorer, evaluate
 from bilm.training.fine_tuning import load_pretrained
 from bilm.training.heldout import Interval, Monitor
@@ -140,7 +147,7 @@ def train(
     with contextlib.ExitStack() as stack:
         with group.deferred_errors():
             if is_chief:
-                stack.enter_context(folder_lock(tf_save_dir))
+                stack.enter_context(folder_lock(require_utf8(tf_save_dir)))
             is_own = _check_folder(tf_save_dir, restart_ckpt_file)
             _check_shares(replicas.worker, data, heldout)
             options = _with_train_tokens(options, data)
@@ -284,6 +291,9 @@ class Trainer:
                 if self.monitor is not None and run.heldout.measured_at != run.global_step:
                     self._measure(self.monitor)
                 self._save()
+                with self._group.deferred_errors():
+                    if self._group.worker.is_chief:
+                        tidy_folder(self.saving.folder, run.global_step, self.saving.keep)
                 self._group.all_gather()
             except KeyboardInterrupt:
                 if not signals.interrupted_within_step:

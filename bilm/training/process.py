@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from bilm.errors import InputError
-from bilm.files import PathLike, require_name
+from bilm.files import PathLike, folder_made, require_name
 
 try:
     import fcntl
@@ -115,19 +115,17 @@ def folder_lock(folder: PathLike) -> Iterator[None]:
             folder can have this name.
         OSError: the folder cannot be written to.
     """
-    was_there = os.path.isdir(require_name(folder))
-    os.makedirs(folder, exist_ok=True)
-    path = Path(folder, LOCK_FILE)
-    descriptor = _lock(path)
-    try:
-        yield
-    finally:
-        if descriptor is not None:
-            path.unlink(missing_ok=True)  # before it is free: nobody else's can be removed
-            os.close(descriptor)
-        if not was_there:
-            with contextlib.suppress(OSError):
-                os.rmdir(folder)  # which is an error if it is not empty
+    with folder_made(require_name(folder)):
+        path = Path(folder, LOCK_FILE)
+        descriptor = _lock(path)
+        try:
+            yield
+        finally:
+            if descriptor is not None:
+                try:
+                    path.unlink(missing_ok=True)  # before it is free: nobody else's can go
+                finally:
+                    os.close(descriptor)
 
 
 def _lock(path: Path) -> int | None:
@@ -149,8 +147,10 @@ def _lock(path: Path) -> int | None:
             return None
         with contextlib.suppress(FileNotFoundError):
             if os.path.samestat(os.stat(path), os.fstat(descriptor)):
-                os.ftruncate(descriptor, 0)
-                os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode())
+                said = f"process {os.getpid()} on {socket.gethostname()}\n"
+                with contextlib.suppress(OSError):  # it holds all the same
+                    os.ftruncate(descriptor, 0)
+                    os.write(descriptor, said.encode())
                 return descriptor
         os.close(descriptor)  # its holder removed it between our opening and our locking
     return None

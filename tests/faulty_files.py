@@ -1,0 +1,282 @@
+"""File operations that fail, one after the other: a disk that is full, errors, the end by a kill.
+
+A library that is preloaded (faulty_files.c) counts the operations that change files below a folder,
+those of Python, of HDF5 and of TensorFlow alike, and lets one of them fail:
+
+    kill    the process is killed there
+    halt    the same within a process that lives on: that operation and all later ones do nothing
+    torn    the same, and of a write the first half arrives
+    error   EIO, once
+    full    ENOSPC, from there on, for whatever takes room
+
+`Case` says what a command must leave behind; `explore` tries it at each operation. Programs that
+do so run in a process of their own, see `run_faulty`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import hashlib
+import io
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+KINDS = ("kill", "halt", "torn", "error", "full")
+REMOVALS = ("unlink", "rmdir")
+# First letters of operations at which a way to fail is no other than a kill, or none.
+_ALIKE = {"torn": "ofcrumlas", "full": "fcru"}
+
+
+# In the tests
+
+
+@functools.cache
+def _library() -> str:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or not sys.platform.startswith("linux"):
+        pytest.skip("needs a C compiler, and Linux")
+    path = Path(tempfile.mkdtemp(prefix="bilm-faulty-"), "faulty.so")
+    source = Path(__file__).with_name("faulty_files.c")
+    command = [compiler, "-shared", "-fPIC", "-O1", "-o", path, source, "-ldl"]
+    subprocess.run(command, check=True)
+    return str(path)
+
+
+def run_faulty(module: str, *arguments: object) -> str:
+    """Run a module of the tests with the library; what it prints. It ends with 0 if all is well."""
+    command = [sys.executable, "-m", module, *map(str, arguments)]
+    environment = {**os.environ, "LD_PRELOAD": _library(), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr[-6000:]}"
+    return done.stdout
+
+
+# In the process that has the library
+
+
+class Outcome(NamedTuple):
+    """How a command ended when an operation failed.
+
+    Attributes:
+        code: its exit code; None if it was killed.
+        said: standard output and error.
+        operations: a letter for each, as far as it went: the first of its name.
+        failed: the name of the one that failed; "" if the command ended before.
+    """
+
+    code: int | None
+    said: str
+    operations: str
+    failed: str
+
+
+@contextlib.contextmanager
+def faults(folder: Path, number: int, kind: str) -> Iterator[Callable[[], tuple[str, str]]]:
+    """Let operation `number`, from 0, below `folder` fail within the block; gives a function that
+    ends that, and says which operations there were and which one failed."""
+    library = ctypes.CDLL(None)
+    library.faulty_failed.restype = ctypes.c_char_p
+    library.faulty_trace.restype = ctypes.c_char_p
+    library.faulty_arm(os.fsencode(folder), ctypes.c_long(number), KINDS.index(kind))
+
+    def end() -> tuple[str, str]:
+        library.faulty_disarm()
+        return library.faulty_trace().decode(), library.faulty_failed().decode()
+
+    try:
+        yield end
+    finally:
+        end()
+
+
+def run_here(command: Callable[[], int], folder: Path, number: int, kind: str) -> Outcome:
+    """Run a command in this process."""
+    said, code = io.StringIO(), None
+    with faults(folder, number, kind) as end:
+        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+            try:
+                code = command()
+            except SystemExit as error:
+                code = error.code
+            except BaseException as error:
+                said.write(f"Traceback: {error!r}")
+        operations, failed = end()
+    return Outcome(code, said.getvalue(), operations, failed)
+
+
+def run_forked(command: Callable[[], int], folder: Path, number: int, kind: str) -> Outcome:
+    """Run a command in a fork of this process."""
+    with tempfile.TemporaryDirectory() as place:
+        result = Path(place, "result")
+        child = os.fork()
+        if child == 0:
+            outcome = run_here(command, folder, number, kind)
+            result.write_text("\n".join(map(str, [*outcome[::2], outcome.failed, outcome.said])))
+            os.kill(os.getpid(), signal.SIGKILL)  # nothing of the tests' own is to end here
+        os.waitpid(child, 0)
+        if not result.exists():
+            return Outcome(None, "", "", "killed")
+        code, operations, failed, said = result.read_text().split("\n", 3)
+        return Outcome(int(code) if code.isdigit() else None, said, operations, failed)
+
+
+Tree = dict[str, bytes]
+
+
+def tree_of(folder: Path, normal: Callable[[str, bytes], bytes] | None = None) -> Tree:
+    """The contents of all files below a folder, folders as such."""
+    tree: Tree = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_dir() and not path.is_symlink():
+            tree[f"{name}/"] = b""
+            continue
+        content = path.read_bytes()
+        tree[name] = content if normal is None else normal(name, content)
+    return tree
+
+
+@dataclass
+class Case:
+    """A command, and what it is to leave behind.
+
+    Attributes:
+        command: is called in the working folder, which has the user's files.
+        first: of results that belong together the one without which the others are nothing.
+        together: the results that may be missing, with the first, when some were to be replaced.
+        keeps: what may be left for the same command again, also after an error.
+        adds: results may be there in part when the command was killed.
+        runs: `run_here` or `run_forked`.
+        normal: makes contents equal that may differ, by their names.
+    """
+
+    command: Callable[[], int]
+    first: str | None = None
+    together: tuple[str, ...] = ()
+    keeps: tuple[str, ...] = ()
+    adds: bool = False
+    runs: Callable[..., Outcome] = run_here
+    normal: Callable[[str, bytes], bytes] | None = None
+    problems: list[str] = field(default_factory=list)
+
+
+def explore(
+    case: Case,
+    name: str,
+    users: Path,
+    work: Path,
+    kinds: Sequence[str],
+    every: int = 1,
+    every_write: int = 1,
+) -> int:
+    """Run a case with each `every`th operation failing, in each way; how many operations it has.
+
+    Args:
+        users: the folder that is there before.
+        work: where to work; what is there is removed.
+        every_write: of operations that write each so many-th only.
+    """
+    for _ in range(2):  # the first one is slow, and may save more often
+        begin(users, work)
+        whole = case.runs(case.command, work, -1, "error")
+    assert whole.code == 0 and "Traceback" not in whole.said, (name, whole)
+    before, expected = tree_of(users, case.normal), tree_of(work, case.normal)
+    for kind in kinds:
+        for number, letter in enumerate(whole.operations):
+            # Where nothing is written or made, a torn write is a kill, and a disk is not full.
+            if number % (every_write if letter == "w" else every) or letter in _ALIKE.get(kind, ""):
+                continue
+            begin(users, work)
+            outcome = case.runs(case.command, work, number, kind)
+            if not outcome.failed:
+                break  # it was faster, and saved less often
+            where = f"{name}, {kind} at operation {number} ({outcome.failed})"
+            wrong = [*_after_fault(case, kind, outcome, before, expected, work)]
+            again = case.runs(case.command, work, -1, "error")
+            wrong += _after_again(case, again, expected, work)
+            case.problems += [f"{where}: {problem}" for problem in wrong]
+    return len(whole.operations)
+
+
+def begin(users: Path, work: Path) -> None:
+    """Make a working folder of the user's files, and go there."""
+    os.chdir(users)
+    shutil.rmtree(work, ignore_errors=True)
+    shutil.copytree(users, work, symlinks=True)
+    os.chdir(work)
+
+
+def _after_fault(
+    case: Case, kind: str, outcome: Outcome, before: Tree, expected: Tree, work: Path
+) -> Iterator[str]:
+    found = tree_of(work, case.normal)
+    is_killed = kind in ("kill", "halt", "torn")
+    if "Traceback" in outcome.said and not is_killed:
+        yield f"a traceback: {outcome.said[-1500:]}"
+    if outcome.code == 0 and not is_killed and any(found.get(p) != c for p, c in expected.items()):
+        yield "exit 0, and the result is not there"
+    if kind in ("error", "full") and outcome.code not in (0, 1):
+        yield f"exit {outcome.code}"
+    is_replaced = is_killed and case.first is not None and case.first not in found
+    for path, content in before.items():
+        if path not in found and is_replaced and path in case.together:
+            continue
+        if found.get(path) not in (content, expected.get(path)):
+            yield f"{path} was the user's and is changed"
+    for path in found.keys() - before.keys():
+        if path in expected:
+            if found[path] != expected[path]:
+                yield f"{path} is a half result"
+        elif path.split("/")[0] in case.keeps:
+            continue
+        elif not is_killed:
+            if outcome.failed not in REMOVALS:
+                yield f"{path} is left"
+        elif not any(part.startswith(".") for part in path.split("/")):
+            yield f"{path} is left, and not hidden"
+    new = {path for path in expected if found.get(path) == expected[path] != before.get(path)}
+    is_half = new and not all(found.get(path) == content for path, content in expected.items())
+    folders = all(path.endswith("/") for path in new)
+    may_be_half = case.first is not None and case.first not in found
+    if is_half and not folders and not may_be_half and not (case.adds and is_killed):
+        yield f"of the results only {sorted(new)} are there"
+
+
+def _after_again(case: Case, again: Outcome, expected: Tree, work: Path) -> Iterator[str]:
+    found = tree_of(work, case.normal)
+    if "Traceback" in again.said:
+        yield f"again: a traceback: {again.said[-1500:]}"
+    for path, content in expected.items():
+        if found.get(path) != content:
+            yield f"again: {path} is not as it should be: {again.said[-500:]}"
+    for path in found.keys() - expected.keys():
+        if not any(part.startswith(".") for part in path.split("/")):
+            yield f"again: {path} is left: {again.said[-500:]}"
+
+
+def checksum(content: bytes) -> str:
+    """A short text instead of long contents."""
+    return hashlib.sha1(content).hexdigest()[:12]
+
+
+def report(cases: dict[str, Case], counts: dict[str, int]) -> int:
+    """Print what was found; the exit code of the program."""
+    problems = [problem for case in cases.values() for problem in case.problems]
+    for name, count in counts.items():
+        print(f"{name}: {count} operations")
+    print("\n".join(problems[:60]))
+    print(f"{len(problems)} problems")
+    return 1 if problems else 0

@@ -1,0 +1,148 @@
+"""Commands that need a model, with each of their file operations failing; see faulty_files.
+
+Models are loaded once, and what only computes is done once: it is files that are to fail.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+
+import bilm.training
+from bilm import ELMo, Predictor
+from bilm.cli import main
+from tests.command_line import OPTIONS, make_text, train_arguments
+from tests.embedded_text import LINES, write_lines
+from tests.faulty_files import Case, explore, report
+from tests.small_models import write_small_model
+
+MANY_LANGS = str(Path(__file__).parent / "fixtures" / "many_langs" / "words_legacy")
+LONG = " ".join(f"w{n % 7}" for n in range(40))
+
+
+def command(words: str) -> functools.partial[int]:
+    verb, *arguments = words.split()
+    return functools.partial(main, arguments, verb)
+
+
+def embed(out: str, flags: str = "") -> Case:
+    """What an interrupted run has computed is kept for the next one."""
+    words = f"embed text.txt {out} --model elmo --resume {flags}"
+    return Case(command(words), keeps=(f"{out}.partial",))
+
+
+def together(words: str, folder: str, *names: str) -> Case:
+    """Files of a folder, the first of which is the last to come."""
+    paths = tuple(f"{folder}/{name}" for name in names)
+    return Case(command(words), first=paths[0], together=paths)
+
+
+def export(words: str, folder: str) -> Case:
+    # Names within are others each time.
+    def normal(name: str, content: bytes) -> bytes:
+        return b"" if name.endswith((".pb", ".index")) else content
+
+    names = ("saved_model.pb", "", "variables/", "variables/data")
+    paths = tuple(f"{folder}/{name}" for name in names)
+    # Between two renames neither folder has the name; the next command gives it back.
+    return Case(command(words), normal=normal, first=paths[0], together=paths)
+
+
+MODEL = ("model.hdf5", "options.json", "vocab.txt")
+VECTORS = {
+    "embed hdf5": embed("out.hdf5"),
+    "embed --packed": embed("out.hdf5", "--packed --all"),
+    "embed npz": embed("out.npz", "--top"),
+    "embed jsonl": embed("out.jsonl", "--pooling mean"),
+    "score": Case(command("score text.txt --model run --out scores.jsonl --force")),
+    "test": Case(
+        command("test --save_dir run --test_prefix heldout.txt --per_sentence new.tsv --force")
+    ),
+}
+MODELS = {
+    "dump --outfile": together(
+        "dump --save_dir run --outfile new.hdf5 --with_softmax", ".", "new.hdf5"
+    ),
+    "dump --model_dir": together("dump --save_dir run --model_dir new/elmo", "new/elmo", *MODEL),
+    "dump --best --force": together(
+        "dump --save_dir run --best --with_states --model_dir mine --force", "mine", *MODEL
+    ),
+    "convert": together(f"convert {MANY_LANGS} new/elmo", "new/elmo", *MODEL[:2]),
+    "export": export("export elmo new/served", "new/served"),
+    "export --force": export("export elmo served --force", "served"),
+}
+
+
+def write_users(folder: Path) -> None:
+    """A text, models, and results of earlier commands."""
+    text = make_text(folder)
+    options = OPTIONS | {"lstm": {"dim": 4, "projection_dim": 4, "n_layers": 1}}
+    del options["char_cnn"]
+    Path(text.options).write_text(json.dumps(options), encoding="utf-8")
+    assert main(train_arguments(text, str(folder / "run"))) == 0
+    shutil.copytree(folder / "run", folder / "best")
+    (folder / "best").rename(folder / "run" / "best")
+    write_small_model(folder / "elmo", "as_published")
+    write_lines([*LINES, LONG], folder / "text.txt")
+    for name in ("served", "mine"):
+        (folder / name / "variables").mkdir(parents=True)
+    for name in ("served/saved_model.pb", "served/variables/data", *(f"mine/{n}" for n in MODEL)):
+        (folder / name).write_text("old", encoding="utf-8")
+
+
+def compute_once(users: Path) -> None:
+    """Let commands that load a model take the same one, and those that measure or save have the
+    result of the first time."""
+    elmo, predictor = ELMo.from_pretrained(users / "elmo"), Predictor.from_pretrained(users / "run")
+    elmo.corpus.window_tokens, elmo.corpus.chunk_tokens = 20, 8  # LONG goes by way of the disk
+    ELMo.from_pretrained = lambda *_, **__: elmo
+    Predictor.from_pretrained = lambda *_, **__: predictor
+    measured: list[Any] = []
+    test, save = bilm.training.test, tf.saved_model.save
+
+    def test_once(*arguments: Any, **settings: Any) -> Any:
+        if not measured:
+            measured.append(test(*arguments, **settings))
+        return measured[0]
+
+    saved = Path(tempfile.mkdtemp(), "saved")
+
+    def save_once(model: Any, folder: str, *arguments: Any, **settings: Any) -> None:
+        if not saved.exists():
+            save(model, str(saved), *arguments, **settings)
+        shutil.copytree(saved, folder, dirs_exist_ok=True)
+
+    bilm.training.test, tf.saved_model.save = test_once, save_once
+
+
+def run(group: str, every: int) -> int:
+    counts = {}
+    cases = {"vectors": VECTORS, "models": MODELS}[group]
+    with tempfile.TemporaryDirectory() as place:
+        users = Path(os.path.realpath(place), "users")
+        users.mkdir()
+        write_users(users)
+        save = tf.saved_model.save
+        compute_once(users)
+        work = users.with_name("work")
+        for name, case in cases.items():
+            kinds = ("halt", "torn", "error", "full")
+            many = 16 if group == "models" else 1  # writes of HDF5
+            counts[name] = explore(case, name, users, work, kinds, every, every * many)
+        if group == "models":  # and by TensorFlow itself
+            tf.saved_model.save = save
+            explore(cases["export --force"], "export by TensorFlow", users, work, kinds[2:], 9, 9)
+        os.chdir("/")
+    return report(cases, counts)
+
+
+if __name__ == "__main__":
+    sys.exit(run(sys.argv[1], int(sys.argv[2])))

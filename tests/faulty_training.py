@@ -1,0 +1,172 @@
+"""`bilm train` with each of its file operations failing; see faulty_files.
+
+A run that was killed, wherever it was, ends as one that was not: bit for bit. All runs share one
+compiled model, into which each loads what it begins with.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import random
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bilm.checkpoints import load_options_latest_checkpoint
+from bilm.cli import main
+from bilm.training import loop
+from bilm.training.checkpoint import read_record
+from tests.command_line import OPTIONS, WORDS
+from tests.compare import checkpoint_tensors
+from tests.faulty_files import begin, run_here
+
+N_STEPS = 6
+
+
+def write_text(folder: Path) -> None:
+    """Shards of few unlike sentences, so that rows go on over their ends, and that of the text."""
+    draw = random.Random(5)
+    lines = [
+        " ".join(draw.choices([*WORDS, "unheard-of"], k=draw.randint(1, 12))) for _ in range(16)
+    ]
+    parts = {"train-0.txt": lines[:2], "train-1.txt": lines[2:5], "train-2.txt": lines[5:12],
+             "heldout.txt": lines[12:], "vocab.txt": ["<S>", "</S>", "<UNK>", *WORDS]}  # fmt: skip
+    for name, content in parts.items():
+        (folder / name).write_text("\n".join(content) + "\n", encoding="utf-8")
+    options = OPTIONS | {"n_epochs": 2, "n_train_tokens": 20 * N_STEPS // 2, "reset_rate": 0.5}
+    (folder / "options.json").write_text(json.dumps(options), encoding="utf-8")
+
+
+def command() -> int:
+    """The same each time; a checkpoint after every step."""
+    flags = {"save_dir": "run", "vocab_file": "vocab.txt", "train_prefix": "train-*.txt",
+             "options_file": "options.json", "seed": "3", "heldout_prefix": "heldout.txt",
+             "heldout_every": "2steps", "lr_schedule": "cosine",
+             "save_minutes": "1e-9"}  # fmt: skip
+    return main([part for flag, v in flags.items() for part in (f"--{flag}", v)], "train")
+
+
+def share_one_model() -> None:
+    """Let all runs of this process use the variables and compiled functions of the first."""
+    made: dict[str, Any] = {}
+    make_run, make_scorer = loop.Run, loop.Scorer
+
+    def run(*settings: Any) -> Any:
+        if "run" not in made:
+            made["run"], made["folder"] = make_run(*settings), tempfile.mkdtemp()
+            made["begin"] = made["run"].save(made["folder"], 1, 0.0)
+        made["run"].restart(made["begin"])
+        return made["run"]
+
+    def scorer(model: Any) -> Any:
+        if "scorer" not in made:
+            made["scorer"] = make_scorer(model)
+        return made["scorer"]
+
+    loop.Run, loop.Scorer = run, scorer
+
+
+def result_of(folder: Path) -> dict[str, Any]:
+    """All that a run leaves, but how long it took."""
+    result: dict[str, Any] = {
+        "names": sorted(
+            str(path.relative_to(folder))
+            for path in folder.rglob("*")
+            if path.name != "train_log.previous.jsonl"
+        ),
+        "log": [
+            {k: v for k, v in json.loads(line).items() if k != "seconds"}
+            for line in (folder / "train_log.jsonl").read_text(encoding="utf-8").splitlines()
+        ],
+        "state": (folder / "checkpoint").read_text(encoding="utf-8"),
+    }
+    for place in (folder, folder / "best"):
+        prefix = load_options_latest_checkpoint(place)[1]
+        record = read_record(prefix)
+        assert record is not None
+        result[f"{place.name} record"] = dataclasses.replace(record, seconds=0)
+        result[f"{place.name} tensors"] = checkpoint_tensors(prefix)
+    return result
+
+
+def differences(found: dict[str, Any], expected: dict[str, Any]) -> Iterator[str]:
+    for key, value in expected.items():
+        if not key.endswith("tensors"):
+            if found[key] != value:
+                yield f"{key} is {found[key]}, not {value}"
+            continue
+        for name in sorted(value.keys() | found[key].keys()):
+            a, b = value.get(name), found[key].get(name)
+            if a is None or b is None or a.tobytes() != b.tobytes():
+                how = "" if a is None or b is None else f" by up to {np.abs(a - b).max()}"
+                yield f"{key}: {name} differs{how}"
+
+
+class Runs:
+    def __init__(self, folder: Path) -> None:
+        self.users, self.work = folder / "users", folder / "work"
+        self.users.mkdir()
+        write_text(self.users)
+        share_one_model()
+        self.problems: list[str] = []
+        begin(self.users, self.work)
+        whole = run_here(command, self.work, -1, "error")
+        assert whole.code == 0, whole
+        self.operations, self.expected = whole.operations, result_of(self.work / "run")
+
+    def check_end(self, where: str) -> None:
+        """The same command again, and what it leaves."""
+        again = run_here(command, self.work, -1, "error")
+        if again.code != 0 or "Traceback" in again.said:
+            self.problems.append(f"{where}: again: exit {again.code}: {again.said[-1500:]}")
+            return
+        found = result_of(self.work / "run")
+        self.problems += [f"{where}: {text}" for text in differences(found, self.expected)]
+
+    def each_operation(self, kind: str, every: int) -> None:
+        """One operation fails, then the same command ends the run."""
+        for number in range(0, len(self.operations), every):
+            begin(self.users, self.work)
+            outcome = run_here(command, self.work, number, kind)
+            where = f"train, {kind} at operation {number} ({outcome.failed})"
+            if kind in ("error", "full") and (
+                "Traceback" in outcome.said or outcome.code not in (0, 1)
+            ):
+                self.problems.append(f"{where}: exit {outcome.code}: {outcome.said[-1500:]}")
+            self.check_end(where)
+
+    def one_after_the_other(self, kind: str) -> int:
+        """The n-th run ends at its n-th operation, until one comes to its end."""
+        begin(self.users, self.work)
+        number = 0
+        while run_here(command, self.work, number, kind).failed:
+            number += 1
+        self.check_end(f"train, {number} times {kind}")
+        return number
+
+
+def run(*plan: str) -> int:
+    """Each of `plan` is KIND:EVERY, or KIND:row."""
+    with tempfile.TemporaryDirectory() as place:
+        runs = Runs(Path(os.path.realpath(place)))
+        print(f"train: {len(runs.operations)} operations")
+        for part in plan:
+            kind, every = part.split(":")
+            if every == "row":
+                print(f"{runs.one_after_the_other(kind)} in a row")
+            else:
+                runs.each_operation(kind, int(every))
+        os.chdir("/")
+    print("\n".join(runs.problems[:60]))
+    print(f"{len(runs.problems)} problems")
+    return 1 if runs.problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(run(*sys.argv[1:]))

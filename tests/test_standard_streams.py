@@ -1,0 +1,84 @@
+"""Standard streams that are closed, full or ASCII, and names that are not UTF-8."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bilm.cli import main
+from bilm.errors import InputError
+from bilm.files import require_utf8
+from tests.processes import ROOT
+
+TEXT = "the cat sees\nthe dog\na bird hears\n"
+COUNT = [sys.executable, "-m", "bilm", "vocab", "text.txt", "--out"]
+
+
+@pytest.fixture(autouse=True)
+def text(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    Path("text.txt").write_text(TEXT, encoding="utf-8")
+
+
+def close_all():
+    for number in range(3):
+        os.close(number)
+
+
+def test_streams_that_are_closed_are_nobodys_file():
+    """A file that is opened would get the number of a standard stream, and what is printed."""
+    assert subprocess.run([*COUNT, "vocab.txt"], preexec_fn=close_all).returncode == 0
+    words = Path("vocab.txt").read_text(encoding="utf-8").split()
+    assert words == ["<S>", "</S>", "<UNK>", "the", "a", "bird", "cat", "dog", "hears", "sees"]
+    assert sorted(os.listdir()) == ["text.txt", "vocab.txt"]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is full")
+def test_streams_that_are_full():
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run([*COUNT, "v.txt"], stdout=full, stderr=subprocess.PIPE, text=True)
+        assert done.returncode == 1
+        assert done.stderr.splitlines()[-1] == "bilm: error: No space left on device."
+        assert "Traceback" not in done.stderr and "Exception" not in done.stderr
+        assert Path("v.txt").exists()
+        # What is told is not worth an end.
+        done = subprocess.run([*COUNT, "w.txt"], stdout=subprocess.PIPE, stderr=full, text=True)
+        assert done.returncode == 0 and done.stdout.startswith("tokens      8\n")
+        done = subprocess.run([*COUNT, "w.txt"], stdout=full, stderr=full)
+        assert done.returncode == 1
+
+
+def ascii_stream(monkeypatch):
+    out = io.BytesIO()
+    stream = io.TextIOWrapper(out, encoding="ascii")
+    monkeypatch.setattr(sys, "stdout", stream)
+    return out, stream
+
+
+def test_results_are_utf8_whatever_the_locale_says(monkeypatch):
+    out, stream = ascii_stream(monkeypatch)
+    assert main(["shard", "text.txt", "--out_dir", "größe"]) == 0
+    assert "größe/train-*.txt" in out.getvalue().decode("utf-8")
+    assert sys.stdout is stream and stream.encoding == "ascii"
+
+
+def test_names_that_are_not_utf8_come_out_as_they_are(monkeypatch):
+    out, _ = ascii_stream(monkeypatch)
+    folder = os.fsdecode(b"\xff")
+    assert main(["shard", "text.txt", "--out_dir", folder]) == 0
+    assert b"in 1 file: \xff/train-*.txt" in out.getvalue()
+    assert os.listdir(folder) == ["train-00.txt"]
+
+
+def test_tensorflow_takes_names_in_utf8(monkeypatch, capsys):
+    name = os.fsdecode(b"run\xff")
+    message = r"'run\\udcff': a name in UTF-8 is expected, TensorFlow writes no others\."
+    with pytest.raises(InputError, match=message):
+        require_utf8(name)
+    assert require_utf8("größe") == "größe"
