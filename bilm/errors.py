@@ -174,7 +174,6 @@ _KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "str": ("text", _is_text),
     "PathLike": ("a path", lambda value: isinstance(value, str | os.PathLike)),
     "Sequence[str]": ("a list of words", _are_words),
-    "Mapping[str, Any]": ("a mapping", lambda value: isinstance(value, Mapping)),
     "None": ("None", lambda value: value is None),
 }
 

@@ -236,6 +236,7 @@ class Options(_Part):
         return 2 if self.bidirectional else 1
 
     @classmethod
+    @checked
     def from_dict(
         cls, values: Mapping[str, Any], training: bool, source: str = "options"
     ) -> Options:
