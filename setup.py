@@ -13,6 +13,10 @@ from setuptools import find_packages, setup
 ROOT = Path(__file__).parent
 # What the verbs that look at vectors need: grouping, static vectors, pictures.
 LOOK = ["scikit-learn>=1.5", "gensim>=4.4,<5", "altair>=5.5,<7", "vl-convert-python>=1.7"]
+# What `bilm embed` needs for Parquet, and whatever works on tables.
+PARQUET = ["pyarrow>=18"]
+# What `bilm embed --engine ray` needs. For 2.64, arguments of Ray Data are announced to go.
+RAY = ["ray[data]>=2.60,<2.64", *PARQUET]
 
 
 def package_version() -> str:
@@ -54,11 +58,18 @@ setup(
         "chinese": ["jieba>=0.42"],
         "english": ["spacy>=3.8,<4"],
         "look": LOOK,
+        "parquet": PARQUET,
         "plot": ["matplotlib>=3.8"],
+        "ray": RAY,
         "tensorboard": ["tensorboard>=2.18"],
         # ruff's formatter changes with its minor versions, so the check needs one of them.
         "test": [
             *LOOK,
+            *PARQUET,
+            *RAY,
+            # Readers of Parquet besides pyarrow.
+            "duckdb>=1.3",
+            "polars>=1.30",
             "matplotlib>=3.8",
             "pytest>=8",
             "pytest-xdist>=3.5",

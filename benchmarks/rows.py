@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from benchmarks.calls import small_calls
 from benchmarks.effort import Effort
 from benchmarks.embedding import EmbeddingRow
 from benchmarks.growth import EmbeddingGrowth, training_growth
@@ -53,6 +54,7 @@ ROWS = {
     for row in (
         *(_speed_row("train", "training, and its first step", case) for case in _TRAINING),
         *(_speed_row("embed", "a text file to vectors in HDF5", case) for case in _EMBEDDING),
+        Row("small-calls", "calls with few sentences beside one call", small_calls),
         Row("traces", "traces and XLA programs of a run", count_traces),
         Row("read-corpus", "loading a shard: speed, memory a token", read_corpus),
         Row("make-batches", "batches of 128 x 20 from a loaded shard", make_batches),

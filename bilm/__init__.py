@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from bilm.options import Options, preset
     from bilm.prediction import Predictor
     from bilm.serving import export_saved_model
+    from bilm.tables import Pretrained, TableEmbedder
     from bilm.training import (
         LanguageModel,
         dump_weights,
@@ -59,6 +60,7 @@ _PUBLIC = {
     "options": "Options preset",
     "prediction": "Predictor",
     "serving": "export_saved_model",
+    "tables": "Pretrained TableEmbedder",
     "training": "LanguageModel dump_weights load_options_latest_checkpoint test train",
 }
 _HOME = {name: part for part, names in _PUBLIC.items() for name in names.split()}
@@ -85,7 +87,9 @@ __all__ = [
     "Options",
     "PackedVectors",
     "Predictor",
+    "Pretrained",
     "ScalarMix",
+    "TableEmbedder",
     "TokenBatcher",
     "UnicodeCharsVocabulary",
     "Vocabulary",

@@ -12,6 +12,8 @@ _PACKAGES = {
     "altair": ("altair", "look"),
     "gensim": ("gensim", "look"),
     "matplotlib": ("matplotlib", "plot"),
+    "pyarrow": ("pyarrow", "parquet"),
+    "ray": ("'ray[data]>=2.60,<2.64'", "ray"),
     "sklearn": ("scikit-learn", "look"),
     "threadpoolctl": ("scikit-learn", "look"),
     "vl_convert": ("vl-convert-python", "look"),

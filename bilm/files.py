@@ -176,6 +176,13 @@ def most_unpacked(n_bytes: int) -> int:
     return max(_UNPACKED_ANYWAY, _MOST_UNPACKED * n_bytes)
 
 
+def open_bytes(path: PathLike) -> IO[bytes]:
+    """Open a text file's bytes for reading: decompressed, as its ending .gz or .xz says."""
+    path = require_file(path, "text file")
+    opened: Any = {".gz": gzip.open, ".xz": lzma.open}.get(os.path.splitext(path)[1], open)
+    return opened(path, "rb")
+
+
 @contextlib.contextmanager
 def reading_text(path: PathLike) -> Iterator[IO[bytes]]:
     """Open a text file for reading as bytes: plain, or unpacked as its ending .gz or .xz says.
@@ -185,10 +192,8 @@ def reading_text(path: PathLike) -> Iterator[IO[bytes]]:
         InputError: what the block reads is not UTF-8 (the line is named), is damaged, or needs
             more memory than there is, as .xz can.
     """
-    path = require_file(path, "text file")
-    opened: Any = {".gz": gzip.open, ".xz": lzma.open}.get(os.path.splitext(path)[1], open)
     try:
-        with opened(path, "rb") as stream:
+        with open_bytes(path) as stream:
             yield stream
     except (UnicodeDecodeError, *_DAMAGED):
         _raise_fault(path)

@@ -20,6 +20,7 @@ from bilm.layers import (
     Dropout,
     LSTMStack,
     Mode,
+    ProductLookup,
     States,
     WordEmbedding,
     WordLookup,
@@ -37,7 +38,7 @@ class Texts(NamedTuple):
     All but `mask` and `n_steps` is a sequence of each direction's own; see `LSTMStack`.
     """
 
-    inputs: Sequence[tf.Tensor | WordLookup]
+    inputs: Sequence[tf.Tensor | WordLookup | ProductLookup]
     states: Sequence[States]
     mask: tf.Tensor | None = None
     resets: Sequence[tf.Tensor] | None = None

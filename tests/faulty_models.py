@@ -139,7 +139,7 @@ def run(group: str, every: int) -> int:
             counts[name] = explore(case, name, users, work, kinds, every, every * many)
         if group == "models":  # and by TensorFlow itself
             tf.saved_model.save = save
-            explore(cases["export --force"], "export by TensorFlow", users, work, kinds[2:], 9, 9)
+            explore(cases["export --force"], "export by TensorFlow", users, work, kinds[2:], 25, 25)
         os.chdir("/")
     return report(cases, counts)
 

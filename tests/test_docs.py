@@ -42,13 +42,15 @@ ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "fixtures" / "golden"
 PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md")]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
-LANGUAGES = {"bash", "python", "json", "mermaid", "text"}
+LANGUAGES = {"bash", "python", "json", "mermaid", "text", "yaml"}
 REASONS = (
     "needs a new environment",
     "needs a GPU",
     "needs two machines",
     "needs a download",
     "needs a font",
+    "needs Ray",
+    "needs Spark",
     "needs minutes",
 )
 # A path of the machine that a page was written on.

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from bilm import BidirectionalLanguageModel, dump_bilm_embeddings, dump_token_embeddings
-from bilm.embedding.corpus import CorpusEncoder, PackedRunner
+from bilm.embedding.corpus import CorpusEncoder
+from bilm.embedding.packed import PackedRunner
 from bilm.errors import InputError
 from bilm.layers import Mode
 from bilm.model.words import character_ids, load_network
@@ -141,7 +142,7 @@ def test_windows_and_forgotten_words_change_nothing(characters, window_tokens, m
         network,
         character_ids(options, characters.weight_file),
         window_tokens=window_tokens,
-        runner=PackedRunner(network, mode=mode, compiled_rows=2, longest=6),
+        runner=PackedRunner(network, mode=mode, rows=(2, 4), longest=6),
         kept_bytes=100,
     )
     for _ in range(2):

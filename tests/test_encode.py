@@ -12,7 +12,8 @@ import pytest
 import tensorflow as tf
 
 from bilm import ELMo, InputError, ScalarMix, dump_token_embeddings, weight_layers
-from bilm.embedding.corpus import CorpusEncoder, PackedRunner
+from bilm.embedding.corpus import CorpusEncoder
+from bilm.embedding.packed import PackedRunner
 from tests import oracle
 from tests.compare import close
 from tests.small_models import write_small_model
@@ -208,9 +209,9 @@ class CountingRunner(PackedRunner):
         super().__init__(network)
         self.sizes = []
 
-    def __call__(self, words, sentences, is_full):
-        self.sizes.append(len(sentences.lengths))
-        return super().__call__(words, sentences, is_full)
+    def __call__(self, words, lengths, marks, is_full):
+        self.sizes.append(len(lengths))
+        return super().__call__(words, lengths, marks, is_full)
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 100])
@@ -262,6 +263,16 @@ def test_results_before_a_fault_of_the_stream_come_first(model, batch_size):
     for found, wanted in zip(results, model[1], strict=False):
         close(found, wanted)
     assert not [t for t in threading.enumerate() if t.name.startswith("prefetch")]
+
+
+def test_two_streams_of_a_model_read_in_turn(model):
+    """They are computed in threads, which share the words that are kept."""
+    elmo, expected = model
+    streams = [elmo.encode_iter(TEXT * 3, "all", batch_size=size) for size in (1, 2)]
+    for n, pair in enumerate(zip(*streams, strict=True)):
+        for vectors in pair:
+            close(vectors, expected[n % 6])
+    assert n == 17
 
 
 def test_a_stream_of_pairs_has_pairs(model):

@@ -26,8 +26,8 @@ LINES = (
     ("embedding",),
     ("conversion", "model", "training"),
     ("description", "elmo", "prediction", "serving"),
-    ("analysis",),
-    ("demo",),
+    ("analysis", "tables"),
+    ("demo", "ray"),
     ("cli",),
     ("__main__",),
 )

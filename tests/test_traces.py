@@ -10,14 +10,15 @@ import pytest
 
 import bilm
 from benchmarks.traces import counted_functions
-from bilm.embedding.corpus import CorpusEncoder, PackedRunner
+from bilm.embedding.corpus import CorpusEncoder
+from bilm.embedding.packed import PackedRunner
 from bilm.layers import Mode
 from bilm.network import build_network
 from tests.small_runs import ROWS, STEPS, small_options, write_corpus
 
 # Compiled functions are kept for a whole process: with a clip of their own, those of these tests
 # are made here.
-CLIPS = {"training": 0.71, Mode.COMPILED_STEPS: 0.72, Mode.COMPILED_LOOP: 0.73}
+CLIPS = {"training": 0.71, Mode.COMPILED_STEPS: 0.72, Mode.COMPILED_LOOP: 0.73, "calls": 0.74}
 
 
 @pytest.fixture
@@ -45,16 +46,45 @@ def word_ids(words):
     return np.array([sum(word.encode()) % 50 for word in words])
 
 
+def small_network(clip):
+    options = bilm.Options.from_dict(small_options(), training=True)
+    lstm = dataclasses.replace(options.lstm, cell_clip=CLIPS[clip])
+    return build_network(dataclasses.replace(options, lstm=lstm), 50, seed=1)
+
+
+def random_sentences(n):
+    draw = random.Random(4)
+    return [[str(draw.randrange(50)) for _ in range(draw.randint(1, 20))] for _ in range(n)]
+
+
 @pytest.mark.parametrize("mode", [Mode.COMPILED_STEPS, Mode.COMPILED_LOOP])
 def test_embedding(traces, mode):
-    """Windows of ever other shapes are traced twice, in full and at the end of the text."""
-    options = bilm.Options.from_dict(small_options(), training=True)
-    lstm = dataclasses.replace(options.lstm, cell_clip=CLIPS[mode])
-    network = build_network(dataclasses.replace(options, lstm=lstm), 50, seed=1)
-    runner = PackedRunner(network, mode=mode, compiled_rows=4)
+    """Windows of ever other shapes are traced once for each number of rows."""
+    network = small_network(mode)
+    runner = PackedRunner(network, mode=mode, rows=(4, 8))
     encoder = CorpusEncoder(network, word_ids, window_tokens=100, runner=runner)
-    draw = random.Random(4)
-    sentences = [[str(draw.randrange(50)) for _ in range(draw.randint(1, 20))] for _ in range(300)]
-    assert len(list(encoder.layers(sentences))) == 300
-    # A step of the LSTM is compiled for 4, 8 and 16 rows.
-    assert max(traces.values()) in ((2,) if mode is Mode.COMPILED_LOOP else (2, 3))
+    assert len(list(encoder.layers(random_sentences(300)))) == 300
+    # For 4 and 8 rows, and without a program.
+    assert max(traces.values()) <= 3
+
+
+def test_calls_of_many_sizes(traces):
+    """A program is compiled for each number of rows, once it pays, and none for a few calls."""
+    network, sentences = small_network("calls"), random_sentences(150)
+    expected = list(CorpusEncoder(network, word_ids).layers(sentences))
+    traces.clear()
+    runner = PackedRunner(
+        network, mode=Mode.COMPILED_LOOP, rows=(2, 4, 8), compiling=3000, kept_words=20
+    )
+    encoder = CorpusEncoder(network, word_ids, runner=runner)
+    draw, seen = random.Random(1), []
+    for _ in range(4):
+        start = 0
+        while start < len(sentences):
+            stop = start + draw.choice((1, 2, 5, 11, 40))
+            found = list(encoder.layers(sentences[start:stop]))
+            for received, wanted in zip(found, expected[start:stop], strict=True):
+                np.testing.assert_allclose(received, wanted, 1e-5, 1e-6)
+            start += len(found)
+        seen.append(traces["_xla_layers.<locals>.run"])
+    assert seen[0] < seen[-1] <= 3

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.layers import LSTMStack, Mode, WordLookup
+from bilm.layers import LSTMStack, Mode, ProductLookup
 from bilm.layers.recurrence import is_faster_for
 from bilm.options import LSTMOptions, Options, preset
 
@@ -38,8 +38,9 @@ def test_layers_are_those_of_the_recurrence(case):
     words, resets = tf.constant(words), tf.constant(resets)
 
     received, after = stack(
-        WordLookup(vectors, words), states, resets=resets, mode=Mode.COMPILED_LOOP, n_steps=7
-    )
+        ProductLookup(stack.word_products(vectors), words), states, resets=resets,
+        mode=Mode.COMPILED_LOOP, n_steps=7,
+    )  # fmt: skip
 
     inputs = tf.gather(vectors, words[:7])
     expected, expected_after = stack(inputs, states=states, resets=resets[:7])
@@ -54,7 +55,7 @@ def test_layers_are_those_of_the_recurrence(case):
 def test_steps_that_do_not_count_are_zeros():
     options = LSTMOptions(dim=5, projection_dim=4, n_layers=1)
     stack = LSTMStack(options, seed=1)
-    words = WordLookup(np.ones((1, 4), "f"), np.zeros((5, 2), "i"))
+    words = ProductLookup(stack.word_products(np.ones((1, 4), "f")), np.zeros((5, 2), "i"))
     (layer,), _ = stack(
         words, stack.zero_states(1), resets=np.zeros((5, 2), bool), mode=Mode.COMPILED_LOOP,
         n_steps=3,

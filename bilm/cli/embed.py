@@ -6,11 +6,18 @@ standard input. OUT is a file of vectors; its ending chooses the format:
   bilm embed text.txt vectors.hdf5 --model elmo --all       as `allennlp elmo` writes them
   bilm embed text.txt vectors.npz --model elmo --average    for numpy.load
   bilm embed text.txt vectors.hdf5 --model elmo --packed    few arrays, for very many sentences
+  bilm embed text.txt vectors.parquet --model elmo --top    a row a sentence, for data frames
   bilm embed - - --model elmo --top < text.txt              JSON lines, on standard output
 
 The key of a sentence is its line number, counted from 0; an empty line is a sentence of no tokens.
+In Parquet, which needs the extra `parquet`, the number is in the column id.
 Until OUT is complete, the vectors are in a folder OUT.partial, which needs as much space again;
 after a crash the same command with --resume continues from it.
+
+On Ray, which needs the extra `ray`, many processes or machines share the files of a corpus; OUT is
+a folder of Parquet files:
+
+  bilm embed 'text/*.txt' vectors --model elmo --pooling mean --engine ray --workers 2
 """
 
 from __future__ import annotations
@@ -20,10 +27,10 @@ import functools
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from bilm.cli import flags, text_job
+from bilm.cli import flags, ray_job, text_job
 from bilm.cli.terminal import note
 from bilm.cli.text_job import STANDARD, TextInput, progress_display
 from bilm.errors import InputError
@@ -36,7 +43,7 @@ if TYPE_CHECKING:
 Computed = tuple[tuple[int, str], Any]  # (number of the line, sentence), vectors
 _TOKENS_AHEAD = 4096
 # The endings of OUT that choose them, and functions `write_NAME` of `vector_files`.
-_FORMATS = ("hdf5", "npz", "jsonl")
+_FORMATS = ("hdf5", "npz", "jsonl", "parquet")
 _LAYERS = {
     "--all": "all layers (layers, tokens, dim)",
     "--top": "the top layer (tokens, dim)",
@@ -45,7 +52,8 @@ _LAYERS = {
 }
 _VECTORS = {
     "--pooling mean|max": "one vector for each sentence, the mean or the maximum over its tokens",
-    "--dtype float32|float16": "type of the numbers in OUT (default: float32)",
+    "--dtype float32|float16": "type of the numbers in OUT (default: float32); Spark does not read "
+    "float16 from Parquet",
 }
 _FILE = {
     f"--format {'|'.join(_FORMATS)}": "format of OUT (default: what its ending names, otherwise "
@@ -53,7 +61,7 @@ _FILE = {
     "--packed": "one array of all vectors, and the offset of each sentence",
     "--use_sentence_keys": "the sentence is the key, not its line number; a sentence that is "
     "repeated is computed and written once, an empty line not at all",
-    "--forget_sentences": "leave out sentence_to_index (with --packed: the text)",
+    "--forget_sentences": "leave out sentence_to_index (with --packed and in Parquet: the text)",
     "--force": "overwrite OUT and discard OUT.partial",
 }
 _RESUME = {
@@ -85,14 +93,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     shard = "embed every Nth line only, beginning with line I (1 to N), so that N jobs share a text"
     flags.add(group, {"--shard I/N": shard}, type=_shard, default=(1, 1))
     flags.add(group, _RESUME | flags.PRECISION)
+    ray_job.add_flags(parser)
     parser.set_defaults(dtype="float32", precision="float32")
 
 
 def run(args: argparse.Namespace) -> int:
+    ray_job.require_fitting_flags(args)
+    if args.engine is not None:
+        return ray_job.run(args, _chosen_layers(args))
     args.format = args.format or _kind_of(args.output)
     _require_fitting_flags(args)
     if args.output != STANDARD:
         _require_free_output(args)
+    if args.format == "parquet":
+        from bilm.embedding.arrow import import_pyarrow
+
+        import_pyarrow()
     if args.resume and os.path.exists(args.output) and not os.path.exists(_partial_folder(args)):
         note(f"{args.output} is complete already; nothing to do.")
         return 0
@@ -100,9 +116,10 @@ def run(args: argparse.Namespace) -> int:
     distinct = None
     if args.use_sentence_keys:  # sentences that are to be keys have to be good ones
         distinct = "paths" if args.format == "hdf5" else "names"
-    text = TextInput(args.input, args.shard, distinct, model.refuse_unknown)
-    text.look_through()
     layers = _layers(args, model)
+    facts = _run_facts(args, model, layers)
+    text = TextInput(args.input, args.shard, distinct, _check(args, model, facts))
+    text.look_through()
     encode = functools.partial(
         model.encode_iter,
         layers=layers,
@@ -114,9 +131,9 @@ def run(args: argparse.Namespace) -> int:
     with progress_display(args.output) as display:
         compute = functools.partial(_computed, encode, display, text.n_tokens)
         if args.output == STANDARD:
-            _write_standard(args, compute(text.sentences()))
+            _write_standard(args, compute(text.sentences()), facts)
         else:
-            _write_file(args, text, compute, _run_facts(args, model, layers))
+            _write_file(args, text, compute, facts)
     if args.output != STANDARD:
         print(args.output)
     if text.n_repeated or text.n_empty:
@@ -136,13 +153,15 @@ def _partial_folder(args: argparse.Namespace) -> str:
 
 
 def _require_fitting_flags(args: argparse.Namespace) -> None:
-    if args.packed and args.format == "jsonl":
-        flags.usage_error(args, "--packed is for hdf5 and npz, not for jsonl")
+    if args.packed and args.format in ("jsonl", "parquet"):
+        flags.usage_error(args, f"--packed is for hdf5 and npz, not for {args.format}")
     if args.packed and args.use_sentence_keys:
         flags.usage_error(args, "--packed has no keys: --use-sentence-keys does not go with it")
+    if args.use_sentence_keys and args.format == "parquet":
+        flags.usage_error(args, "parquet has a column of numbers, id: it has no keys")
     if args.resume and args.force:
         flags.usage_error(args, "--resume continues, --force begins anew: choose one of them")
-    if args.output == STANDARD and (args.format == "hdf5" or args.packed):
+    if args.output == STANDARD and (args.format in ("hdf5", "parquet") or args.packed):
         flags.usage_error(args, "standard output takes jsonl, or npz without --packed")
     if args.output == STANDARD and args.resume:
         flags.usage_error(args, "--resume continues a file; OUT is standard output")
@@ -173,24 +192,45 @@ def _require_free_output(args: argparse.Namespace) -> None:
         )
 
 
-def _layers(args: argparse.Namespace, model: ELMo) -> str | int:
+def _chosen_layers(args: argparse.Namespace) -> str | int:
     if args.layer is None:
         return "all" if args.all else "top" if args.top else "average"
-    if args.layer >= model.n_layers:
-        raise InputError(
-            f"--layer: the model's layers are 0 to {model.n_layers - 1}, not {args.layer}."
-        )
     return int(args.layer)
 
 
-def _write_standard(args: argparse.Namespace, computed: Iterator[Computed]) -> None:
+def _layers(args: argparse.Namespace, model: ELMo) -> str | int:
+    if args.layer is not None and args.layer >= model.n_layers:
+        raise InputError(
+            f"--layer: the model's layers are 0 to {model.n_layers - 1}, not {args.layer}."
+        )
+    return _chosen_layers(args)
+
+
+def _check(
+    args: argparse.Namespace, model: ELMo, facts: dict[str, Any]
+) -> Callable[[Sequence[str], str], None]:
+    """Refuses sentences whose words have no vector, or that the format cannot hold."""
+    if args.format != "parquet":
+        return model.refuse_unknown
+    from bilm.embedding.arrow import require_row
+
+    def check(tokens: Sequence[str], where: str) -> None:
+        model.refuse_unknown(tokens, where)
+        require_row(len(tokens), facts["shape"], args.dtype, where)
+
+    return check
+
+
+def _write_standard(
+    args: argparse.Namespace, computed: Iterator[Computed], facts: dict[str, Any]
+) -> None:
     import numpy as np
 
     from bilm.embedding.partial_file import EmbeddedSentence, as_dtype
 
     dtype = np.dtype(args.dtype)
     sentences = (EmbeddedSentence(*item, as_dtype(vectors, dtype)) for item, vectors in computed)
-    _writer(args)(sys.stdout.buffer, sentences)
+    _writer(args, facts)(sys.stdout.buffer, sentences)
     sys.stdout.buffer.flush()
 
 
@@ -203,7 +243,7 @@ def _write_file(
     """To the partial folder, and from there to OUT when all sentences are done."""
     from bilm.embedding.partial_file import PartialFile
 
-    folder, write = _partial_folder(args), _writer(args)
+    folder, write = _partial_folder(args), _writer(args, facts)
     if args.force and os.path.exists(folder):
         shutil.rmtree(folder)
     try:
@@ -227,10 +267,13 @@ def _write_file(
         raise KeyboardInterrupt("The same command with --resume continues.") from None
 
 
-def _writer(args: argparse.Namespace) -> Callable[..., None]:
-    """The function of `bilm.embedding.vector_files` that writes OUT."""
-    from bilm.embedding import vector_files
+def _writer(args: argparse.Namespace, facts: dict[str, Any]) -> Callable[..., None]:
+    """The function of `bilm.embedding` that writes OUT."""
+    from bilm.embedding import arrow, vector_files
 
+    if args.format == "parquet":
+        with_text = not args.forget_sentences
+        return functools.partial(arrow.write_parquet, facts=facts, with_text=with_text)
     if args.format == "jsonl":
         return vector_files.write_jsonl
     layout = "packed_" if args.packed else ""

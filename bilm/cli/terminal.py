@@ -155,3 +155,23 @@ def import_tensorflow() -> None:
         finally:
             os.dup2(shown, 2)
             os.close(shown)
+
+
+@contextlib.contextmanager
+def python_only_on_stderr() -> Iterator[None]:
+    """Keep off standard error what libraries write to its file descriptor, past `sys.stderr`."""
+    own = sys.stderr
+    own.flush()
+    shown = os.dup(2)
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, shown)
+        with contextlib.suppress(OSError):  # of a stream that has no descriptor
+            if own.fileno() == 2:
+                sys.stderr = stack.enter_context(
+                    open(os.dup(shown), "w", 1, encoding=own.encoding, errors=own.errors)
+                )
+        stack.callback(setattr, sys, "stderr", own)
+        nowhere = stack.enter_context(open(os.devnull, "wb"))
+        stack.callback(os.dup2, shown, 2)
+        os.dup2(nowhere.fileno(), 2)
+        yield

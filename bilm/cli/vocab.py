@@ -12,7 +12,6 @@ they cover.
 from __future__ import annotations
 
 import argparse
-import os
 
 from bilm.cli import flags
 from bilm.progress import ProgressDisplay
@@ -37,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from bilm.data.counting import build_vocabulary
+    from bilm.data.counting import build_vocabulary, n_processors
 
     flags.require_free_files(args, args.out, args.counts)
     with ProgressDisplay() as display:
@@ -46,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
             args.out,
             min_count=args.min_count,
             max_size=args.max_size,
-            jobs=args.jobs or _processors(),
+            jobs=args.jobs or n_processors(),
             counts_file=args.counts,
             progress=lambda stage: display.update(*stage),
             overwrite=args.force,
@@ -56,10 +55,3 @@ def run(args: argparse.Namespace) -> int:
     print(f"words kept  {report.n_words} (and 3 special tokens)")
     print(f"coverage    {100 * report.coverage:.2f} % of the tokens")
     return 0
-
-
-def _processors() -> int:
-    """Processors that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

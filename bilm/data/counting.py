@@ -47,6 +47,13 @@ _BLOCK = 1 << 20
 _SEPARATORS = (b"\n", b" ", b"\t", b"\r")
 
 
+def n_processors() -> int:
+    """Processors that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 @checked
 def count_words(
     patterns: PathLike | Iterable[PathLike],

@@ -113,6 +113,10 @@ class DiskArray:
             stop = min(start + step, n_tokens)
             yield start, stop, np.array(self._mapped("r")[..., start:stop, :])
 
+    def mapped(self) -> np.ndarray:
+        """The array as the file's pages, which come into memory when they are read."""
+        return self._mapped("r")
+
     def content(self) -> Iterator[bytes]:
         """The bytes of the array, part by part."""
         with open(self.path, "rb") as file:

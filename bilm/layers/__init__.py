@@ -2,7 +2,7 @@
 
 from bilm.layers.cell import LSTMState, Mode
 from bilm.layers.lstm import BatchSlice, Dropout, LSTMStack, States
-from bilm.layers.recurrence import WordLookup
+from bilm.layers.recurrence import ProductLookup, WordLookup
 from bilm.layers.scalar_mix import ScalarMix
 from bilm.layers.softmax import Negatives, Softmax
 from bilm.layers.text import CharacterIds, WordIds
@@ -18,6 +18,7 @@ __all__ = [
     "LSTMState",
     "Mode",
     "Negatives",
+    "ProductLookup",
     "ScalarMix",
     "Softmax",
     "States",

@@ -17,7 +17,7 @@ from bilm.keras_backend import keras
 from bilm.layers.cell import Boundaries, Clips, LSTMState, LSTMWeights, Mode
 from bilm.layers.initial_values import glorot
 from bilm.layers.products import check_precision
-from bilm.layers.recurrence import WordLookup, projected_lstm, xla_lstm
+from bilm.layers.recurrence import ProductLookup, WordLookup, projected_lstm, xla_lstm
 from bilm.options import LSTMOptions
 
 States = tuple[LSTMState, ...]
@@ -61,7 +61,8 @@ class LSTMStack(keras.layers.Layer):
         mode: how the layers are executed when a call does not say.
 
     Call arguments:
-        inputs: float32 (time, batch, projection_dim), or a `WordLookup`.
+        inputs: float32 (time, batch, projection_dim), or a `WordLookup`; for
+            `Mode.COMPILED_LOOP` a `ProductLookup`, of a table that `word_products` computes.
         states: a state per layer before the first step: c (batch, dim) and h (batch,
             projection_dim); a batch of 1 is for all rows alike.
         padding_mask: bool (time, batch); where False a layer's output is zeros and its state is
@@ -72,7 +73,7 @@ class LSTMStack(keras.layers.Layer):
         dropout: None is no dropout. It applies to the input of each layer and to the last layer's
             output, not to the recurrence (Zaremba et al. 2014).
         mode: in place of the stack's own. `Mode.COMPILED_LOOP` takes float32, needs resets and a
-            `WordLookup`, and has neither a mask nor dropout.
+            `ProductLookup`, and has neither a mask nor dropout.
         n_steps: int32 (); of `Mode.COMPILED_LOOP`: steps that count, the others at the end do not.
 
     Returns:
@@ -133,9 +134,15 @@ class LSTMStack(keras.layers.Layer):
         h = tf.zeros((batch_size, self.options.projection_dim))
         return tuple(LSTMState(c, h) for _ in range(self.options.n_layers))
 
+    def word_products(self, vectors: tf.Tensor) -> tf.Tensor:
+        """What words (n, projection_dim) give to the first layer's pre-activations, the bias added:
+        float32 (n, 4 * dim)."""
+        kernel, bias, _ = self.layer_weights[0].tensors()
+        return vectors @ kernel[: self.options.projection_dim] + bias
+
     def call(
         self,
-        inputs: tf.Tensor | WordLookup,
+        inputs: tf.Tensor | WordLookup | ProductLookup,
         states: Sequence[LSTMState],
         padding_mask: tf.Tensor | None = None,
         resets: tf.Tensor | None = None,
@@ -159,7 +166,7 @@ class LSTMStack(keras.layers.Layer):
 
 
 def run_layers(
-    inputs: tf.Tensor | WordLookup,
+    inputs: tf.Tensor | ProductLookup,
     weights: Sequence[LSTMWeights],
     states: Sequence[LSTMState],
     boundaries: Sequence[Boundaries],
@@ -190,7 +197,7 @@ def _xla_layers(options: LSTMOptions) -> Callable[..., tuple[list[tf.Tensor], St
     """All layers of a direction as one program, compiled once for each shape in a process."""
 
     def run(
-        inputs: WordLookup,
+        inputs: ProductLookup,
         weights: Sequence[LSTMWeights],
         states: Sequence[LSTMState],
         boundaries: Sequence[Boundaries],

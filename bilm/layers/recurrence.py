@@ -9,8 +9,8 @@ z are saved, not the gates: to compute the gates again costs less than to write 
 
 `xla_lstm` is for inference on much text with small layers, as part of a program that XLA compiles
 whole. That is faster while a layer's weights stay in a cache: the loop over the steps is compiled
-with what it does, and what the first layer reads are words of a table, whose products with the
-kernel are computed once for each word, not at each position.
+with what it does, and what the first layer reads are products of words with its kernel, computed
+once for each word, not at each position.
 
 Source: Peters et al. (2018), section 3.4.
 """
@@ -318,6 +318,8 @@ def _array(n_steps: Any, dtype: tf.DType) -> tf.TensorArray:
 # Bytes of a kernel that stays in a cache; with a larger one the first layer's products, as
 # (batch, features), are slower than those of `recurrence`.
 _KERNEL_BYTES = 4 * 2**20
+# From so many rows on, products with the weights as the left factor are not slower.
+_MANY_ROWS = 32
 
 
 class WordLookup(NamedTuple):
@@ -331,6 +333,13 @@ class WordLookup(NamedTuple):
         return tf.gather(self.vectors, self.ids)
 
 
+class ProductLookup(NamedTuple):
+    """Inputs as rows of a table of what they give to a layer's pre-activations."""
+
+    products: Any  # float32 (n, 4 * dim), of the distinct words, the bias added
+    ids: Any  # int32 (time, batch), the row in `products` of each position's word
+
+
 def is_faster_for(options: LSTMOptions, precision: str) -> bool:
     """Whether layers are faster in one program than step by step.
 
@@ -341,7 +350,7 @@ def is_faster_for(options: LSTMOptions, precision: str) -> bool:
 
 
 def xla_lstm(
-    inputs: tf.Tensor | WordLookup,
+    inputs: tf.Tensor | ProductLookup,
     weights: LSTMWeights,
     state: LSTMState,
     boundaries: Boundaries,
@@ -352,7 +361,7 @@ def xla_lstm(
     """Run the cell over the first `n_steps` steps of `inputs`; within a compiled function.
 
     Args:
-        inputs: words of a table, or float32 (time, batch, input_dim).
+        inputs: words of a table of products, or float32 (time, batch, input_dim).
         weights, state, boundaries, clips: as for `projected_lstm`; there is no mask.
         n_steps: int32 (); steps from there on are left out.
 
@@ -360,10 +369,10 @@ def xla_lstm(
         outputs: float32 (time, batch, hidden_dim), zeros from `n_steps` on, and the state after
         the last step.
     """
-    is_lookup = isinstance(inputs, WordLookup)
-    products = (_of_words if is_lookup else _of_vectors)(inputs, weights)
+    products = (_of_words if isinstance(inputs, ProductLookup) else _of_vectors)(inputs, weights)
+    read = inputs.ids if isinstance(inputs, ProductLookup) else inputs
     # Constants to XLA, which compiles for each shape.
-    max_steps, n_rows = tf.unstack(tf.shape(inputs.ids if is_lookup else inputs)[:2])
+    max_steps, n_rows = tf.unstack(tf.shape(read)[:2])
     initial = state if boundaries.initial is None else boundaries.initial
     initial = LSTMState(*map(products.as_in_loop, initial))
     before = over_rows(state, n_rows)
@@ -377,7 +386,8 @@ def xla_lstm(
             h = clipped(products.project(h), clips.projection)
         return t + 1, c, h, outputs.write(t, products.as_in_loop(h))
 
-    outputs = tf.TensorArray(tf.float32, max_steps, element_shape=(None, before.h.shape[1]))
+    element_shape = (read.shape[1], before.h.shape[1])
+    outputs = tf.TensorArray(tf.float32, max_steps, element_shape=element_shape)
     loop = (0, *map(products.as_in_loop, before), outputs)
     _, c, h, outputs = tf.while_loop(lambda t, *_: t < n_steps, step, loop)
     return outputs.stack(), LSTMState(products.as_in_loop(c), products.as_in_loop(h))
@@ -396,21 +406,28 @@ class _Products(NamedTuple):
         return x if self.features == 1 else tf.transpose(x)
 
 
-def _of_words(words: WordLookup, weights: LSTMWeights) -> _Products:
+def _of_words(words: ProductLookup, weights: LSTMWeights) -> _Products:
     """As (batch, features), so that a word's products are looked up as they lie."""
-    kernel, bias, projection = weights
-    input_dim = words.vectors.shape[1]
-    of_words = words.vectors @ kernel[:input_dim] + bias  # (n, 4 * dim)
-    recurrent = kernel[input_dim:]  # (hidden_dim, 4 * dim)
+    kernel, _, projection = weights
+    hidden_dim = kernel.shape[1] // 4 if projection is None else projection.shape[1]
+    recurrent = kernel[-hidden_dim:]  # (hidden_dim, 4 * dim)
     return _Products(
-        lambda t, h: h @ recurrent + tf.gather(of_words, words.ids[t]),  # (batch, 4 * dim)
+        lambda t, h: h @ recurrent + tf.gather(words.products, words.ids[t]),  # (batch, 4 * dim)
         None if projection is None else lambda m: m @ projection,
         features=1,
     )
 
 
 def _of_vectors(x: tf.Tensor, weights: LSTMWeights) -> _Products:
-    """As (features, batch), in which products of few rows are faster."""
+    """As (batch, features) for few rows, and as (features, batch) for many or an unknown number:
+    as is faster."""
+    if (x.shape[1] or _MANY_ROWS) < _MANY_ROWS:
+        projection = weights.projection
+        return _Products(
+            lambda t, h: tf.concat([x[t], h], axis=1) @ weights.kernel + weights.bias,
+            None if projection is None else lambda m: m @ projection,
+            features=1,
+        )
     kernel = tf.transpose(weights.kernel)  # (4 * dim, input_dim + hidden_dim)
     bias = weights.bias[:, tf.newaxis]  # (4 * dim, 1)
     # (hidden_dim, dim)

@@ -1,0 +1,271 @@
+"""`bilm embed` to Parquet: what is in the file, who reads it, and what is refused."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bilm import ELMo, InputError, TableEmbedder
+from bilm.cli import main
+from bilm.embedding.arrow import require_row, write_parquet
+from bilm.embedding.partial_file import DiskArray, EmbeddedSentence, PartialFile
+from tests.command_line import input_error, usage_error
+from tests.embedded_text import LINES, embed, read, write_lines
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+OUT = "out.parquet"
+TEXTS = [line.strip() for line in LINES]
+
+
+def embedded(*flags, **files):
+    embed(*flags, out=OUT, **files)
+    return pq.read_table(OUT)
+
+
+def arrays(column, dim=16):
+    """The vectors of each row of a column of lists."""
+    return [np.array(row, np.float64).reshape(-1, dim) for row in column.to_pylist()]
+
+
+def assert_rows(found, expected, atol=1e-6):
+    assert len(found) == len(expected)
+    for row, wanted in zip(found, expected, strict=True):
+        np.testing.assert_allclose(row, wanted.reshape(-1, 16), atol=atol)
+
+
+# What is in the file
+
+
+@pytest.mark.parametrize("flag", ["--layer=1", "none"])
+def test_a_sentence_is_a_row(place, flag, capsys):
+    table = embedded(*([] if flag == "none" else [flag]))
+    assert capsys.readouterr().out == f"{OUT}\n"
+    kind = pa.list_(pa.list_(pa.float32(), 16))
+    assert table.schema.equals(
+        pa.schema([("id", pa.int64()), ("text", pa.string()), ("vectors", kind)])
+    )
+    assert table["id"].to_pylist() == [0, 1, 2, 3, 4, 5] and table["text"].to_pylist() == TEXTS
+    wanted = {"--layer=1": lambda x: x[1], "none": lambda x: x.mean(axis=0)}[flag]
+    assert_rows(arrays(table["vectors"]), [wanted(layers) for layers in place.expected])
+    said = json.loads(table.schema.metadata[b"bilm"])
+    assert said["model"] == place.model.fingerprint() and said["pooling"] is None
+    assert said["layers"] == {"--layer=1": 1, "none": "average"}[flag]
+    assert sorted(os.listdir()) == ["elmo", OUT, "text.txt"]
+
+
+def test_all_layers_and_shards(place):
+    table = embedded("--all", "--shard", "2/2")
+    assert table.column_names == ["id", "text", "layer_0", "layer_1", "layer_2"]
+    assert table["id"].to_pylist() == [1, 3, 5]
+    for k in range(3):
+        assert_rows(arrays(table[f"layer_{k}"]), [layers[k] for layers in place.expected[1::2]])
+
+
+def test_pooled_float16_without_text(place):
+    flags = ("--all", "--pooling", "max", "--dtype", "float16", "--forget-sentences")
+    table = embedded(*flags)
+    assert table.column_names == ["id", "layer_0", "layer_1", "layer_2"]
+    assert table.schema.field("layer_2").type == pa.list_(pa.float16(), 16)
+    wanted = [x[2].max(axis=0) if x.shape[1] else np.zeros(16) for x in place.expected]
+    assert_rows(arrays(table["layer_2"]), wanted, atol=5e-3)
+
+
+def test_lines_of_every_kind(place):
+    """CRLF, empty lines, U+2028, no newline at the end, a byte order mark."""
+    Path("text.txt").write_bytes("\ufeffbird\r\n\r\na\u2028dog\r\n\n  \ncat".encode())
+    table = embedded("--top")
+    assert table["text"].to_pylist() == ["bird", "", "a\u2028dog", "", "", "cat"]
+    assert [len(row) for row in table["vectors"]] == [1, 0, 2, 0, 0, 1]
+    assert_rows(arrays(table["vectors"])[::2][:2], [place.expected[k][2] for k in (5, 2)])
+
+
+def test_a_text_without_lines(place):
+    Path("text.txt").write_bytes(b"")
+    table = embedded()
+    assert table.num_rows == 0 and table.column_names == ["id", "text", "vectors"]
+
+
+def test_resume(place, monkeypatch, capsys):
+    replace = os.replace
+
+    def crash_at_the_end(source, target):
+        if target == OUT:
+            raise SystemError("crash")
+        replace(source, target)
+
+    with monkeypatch.context() as patch, pytest.raises(SystemError):
+        patch.setattr(os, "replace", crash_at_the_end)
+        embed("--all", out=OUT)
+    index = Path(f"{OUT}.partial", "index")
+    index.write_bytes(b"".join(index.read_bytes().splitlines(keepends=True)[:3]))
+    table = embedded("--all", "--resume")
+    assert table["id"].to_pylist() == [0, 1, 2, 3, 4, 5] and table["text"].to_pylist() == TEXTS
+    for k in range(3):
+        assert_rows(arrays(table[f"layer_{k}"]), [layers[k] for layers in place.expected])
+    assert "continuing after 3 sentences" in capsys.readouterr().err
+    embed("--all", "--resume", out=OUT)
+    assert f"{OUT} is complete already" in capsys.readouterr().err
+
+
+def test_row_groups_have_an_end_and_a_long_sentence_stays_on_the_disk(published, tmp_path):
+    model = ELMo.from_pretrained(published.folder)
+    long = " ".join(f"w{n % 7}" for n in range(50))
+    texts = ["bird", "a dog", "", long, "a dog"]
+    expected = model.encode(texts, "all")
+    model.corpus.window_tokens, model.corpus.chunk_tokens = 20, 8
+    facts = {"shape": [3, None, 16], "dtype": "float32", "layers": "all", "pooling": None,
+             "model": "m", "precision": "float32"}  # fmt: skip
+    with PartialFile(tmp_path / "p", facts, memory_bytes=1000) as partial:
+        items = enumerate(texts)
+        for line, vectors in model.encode_iter(
+            items, "all", with_ids=True, new_array=partial.new_array
+        ):
+            partial.add(line, texts[line], vectors.shape[-2], vectors)
+        partial.save()
+        assert [isinstance(s.vectors, DiskArray) for s in partial.sentences()] == [
+            False, False, False, True, False,
+        ]  # fmt: skip
+        with open(tmp_path / OUT, "wb") as file:
+            write_parquet(file, partial.sentences(), facts, group_bytes=700)
+    file = pq.ParquetFile(tmp_path / OUT)
+    rows = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
+    assert rows == [3, 1, 1]
+    for k in range(3):
+        assert_rows(arrays(file.read()[f"layer_{k}"]), [layers[k] for layers in expected])
+
+
+def test_a_full_disk():
+    class Full(io.RawIOBase):
+        left = 3000
+
+        def write(self, content):
+            self.left -= len(content)
+            if self.left < 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return len(content)
+
+        def writable(self):
+            return True
+
+    facts = {"shape": [16], "dtype": "float32", "layers": "top", "pooling": "max", "model": "m",
+             "precision": "float32"}  # fmt: skip
+    rows = np.random.default_rng(1).random((100, 16), np.float32)
+    for group_bytes in (500, 10**6):
+        sentences = (EmbeddedSentence(k, "a", row) for k, row in enumerate(rows))
+        with pytest.raises(OSError, match="No space left on device"):
+            write_parquet(Full(), sentences, facts, group_bytes=group_bytes)
+
+
+# Who reads it
+
+
+KINDS = {
+    "tokens": {"layers": "top"},
+    "pooled": {"pooling": "mean"},
+    "all": {"layers": "all"},
+    "half": {"pooling": "mean", "dtype": "float16"},
+}
+
+
+@pytest.fixture(scope="module")
+def files(published, tmp_path_factory):
+    """Files of each kind, and what pyarrow reads in them."""
+    folder = tmp_path_factory.mktemp("kinds")
+    write_lines(LINES, folder / "text.txt")
+    for name, settings in KINDS.items():
+        flags = [f"--{name}={value}" for name, value in settings.items() if name != "layers"]
+        if "layers" in settings:
+            flags.append(f"--{settings['layers']}")
+        arguments = ["embed", str(folder / "text.txt"), str(folder / f"{name}.parquet"), *flags]
+        assert main([*arguments, "--model", str(published.folder)]) == 0
+    return folder, {name: pq.read_table(folder / f"{name}.parquet") for name in KINDS}
+
+
+def test_a_table_gets_the_schema_and_the_vectors_of_a_file(published, files):
+    for name, table in files[1].items():
+        embedder = TableEmbedder(published.model, **KINDS[name])
+        again = embedder(table.select(["id", "text"]))
+        assert again.schema.equals(table.schema) and again.equals(table)
+        assert again.schema.metadata[b"bilm"] == table.schema.metadata[b"bilm"]
+
+
+def test_compressed_without_dictionaries(files):
+    group = pq.ParquetFile(files[0] / "all.parquet").metadata.row_group(0)
+    for k in range(group.num_columns):
+        column = group.column(k)
+        assert column.compression == "ZSTD"
+        assert not any("DICTIONARY" in encoding for encoding in column.encodings)
+
+
+def test_duckdb(files):
+    duckdb = pytest.importorskip("duckdb")
+    folder, tables = files
+    for name, table in tables.items():
+        columns = ", ".join(table.column_names)
+        query = f"SELECT {columns} FROM '{folder}/{name}.parquet' ORDER BY id"
+        rows = duckdb.sql(query).fetchall()
+        for row, wanted in zip(rows, table.to_pylist(), strict=True):
+            assert list(row[:2]) == [wanted["id"], wanted["text"]]
+            for found, column in zip(row[2:], table.column_names[2:], strict=True):
+                assert np.array_equal(np.array(found), np.array(wanted[column])), (name, column)
+    query = f"SELECT key, value FROM parquet_kv_metadata('{folder}/all.parquet')"
+    assert json.loads(dict(duckdb.sql(query).fetchall())[b"bilm"])["layers"] == "all"
+
+
+def test_polars(files):
+    polars = pytest.importorskip("polars")
+    folder, tables = files
+    for name, table in tables.items():
+        frame = polars.read_parquet(folder / f"{name}.parquet")
+        assert frame.to_dicts() == table.to_pylist(), name
+    assert polars.read_parquet(folder / "pooled.parquet")["vectors"].to_numpy().shape == (6, 16)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--packed"], "--packed is for hdf5 and npz, not for parquet"),
+        (["--use-sentence-keys"], "parquet has a column of numbers, id: it has no keys"),
+    ],
+)
+def test_flags_that_do_not_go_with_it(flags, message, capsys):
+    assert message in usage_error(["embed", "t", OUT, "--model=m", *flags], capsys)
+    arguments = ["embed", "t", "-", "--model=m", "--format=parquet"]
+    assert "standard output takes jsonl, or npz" in usage_error(arguments, capsys)
+
+
+def test_without_pyarrow(place, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    error = input_error(["embed", "text.txt", OUT, "--model", "elmo"], capsys)
+    assert "needs the package pyarrow: `pip install pyarrow` or `pip install 'bilm-ker" in error
+    assert not os.path.exists(f"{OUT}.partial")
+    embed("--top")
+    assert len(read()[0]) == 6
+
+
+def test_a_row_that_is_too_large(place):
+    shape = [3, None, 16]
+    require_row(10, shape, "float32", "t, line 2", row_bytes=640)
+    require_row(11, [16], "float32", "t, line 2", row_bytes=640)
+    message = "t, line 2: the vectors of a sentence are a row in Parquet, of at most 640 bytes in "
+    with pytest.raises(InputError, match=message + "a column; 11 tokens have 704"):
+        require_row(11, shape, "float32", "t, line 2", row_bytes=640)
+
+
+def test_a_line_that_is_too_long_is_found_before_the_work(place, capsys):
+    write_lines(["bird", "a " * (2**22 + 1)])
+    error = input_error(["embed", "text.txt", OUT, "--model", "elmo"], capsys)
+    assert "text.txt, line 2: the vectors of a sentence are a row in Parquet" in error
+    assert not os.path.exists(f"{OUT}.partial")

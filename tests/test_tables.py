@@ -1,0 +1,334 @@
+"""Vectors for tables: `TableEmbedder` in loops, in other processes, and on tables of all kinds."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from bilm import ELMo, InputError, Pretrained, ScalarMix, TableEmbedder, dump_token_embeddings
+from bilm.tables import set_threads
+from tests import oracle
+from tests.embedded_text import LINES
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+@pytest.fixture
+def embedder(published):
+    """The average of the layers of each token, by a model that is loaded already."""
+    return TableEmbedder(published.model)
+
+
+def table(texts=LINES, kind=None):
+    return pa.table({"n": range(len(texts)), "text": pa.array(texts, kind)})
+
+
+def arrays(column):
+    """The vectors of each row; None for a null."""
+    return [None if x is None else np.array(x, np.float64) for x in column.to_pylist()]
+
+
+def assert_rows(column, expected, atol=1e-6):
+    found = arrays(column)
+    assert len(found) == len(expected)
+    for row, wanted in zip(found, expected, strict=True):
+        np.testing.assert_allclose(row.reshape(wanted.shape), wanted, atol=atol)
+
+
+# What it gives
+
+
+def test_vectors_of_tokens(published, embedder):
+    given = table().append_column("more", [["x"] * 6])
+    result = embedder(given)
+    assert result.column_names == ["n", "text", "more", "vectors"]
+    assert result.drop_columns("vectors").equals(given)
+    assert result.schema.field("vectors").type == pa.list_(pa.list_(pa.float32(), 16))
+    assert_rows(result["vectors"], [layers.mean(axis=0) for layers in published.expected])
+    assert result["vectors"].to_pylist()[1] == []
+    assert result.schema == embedder.schema(given.schema)
+
+
+def test_all_layers_are_columns(published):
+    result = TableEmbedder(published.model, layers="all")(table())
+    assert result.column_names[2:] == ["layer_0", "layer_1", "layer_2"]
+    for k in range(3):
+        assert_rows(result[f"layer_{k}"], [layers[k] for layers in published.expected])
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_pooled_in_float16(published, pooling):
+    settings = {"layers": -1, "pooling": pooling, "dtype": "float16"}
+    result = TableEmbedder(published.model, **settings)(table())
+    assert result.schema.field("vectors").type == pa.list_(pa.float16(), 16)
+    tops = [layers[2] for layers in published.expected]
+    wanted = [getattr(x, pooling)(axis=0) if len(x) else np.zeros(16) for x in tops]
+    assert_rows(result["vectors"], wanted, atol=5e-3)
+
+
+def test_weights_of_layers_and_all_of_them_pooled(published):
+    weighed = TableEmbedder(published.model, layers=np.array([0.5, 0, 0.5]), pooling="mean")
+    assert weighed.settings()["layers"] == [0.5, 0.0, 0.5]
+    wanted = (published.expected[0][0] + published.expected[0][2]).mean(axis=0) / 2
+    assert_rows(weighed(table())["vectors"][:1], [wanted])
+    every = TableEmbedder(published.model, layers="all", pooling="mean")(table())
+    assert_rows(every["layer_1"][:1], [published.expected[0][1].mean(axis=0)])
+
+
+def test_what_is_too_large_for_float16(published, tmp_path):
+    folder = tmp_path / "elmo"
+    shutil.copytree(published.folder, folder)
+    bias = {"CNN_proj/b_proj": np.full(8, 7e4, np.float32)}
+    oracle.write_hdf5(folder / "weights.hdf5", oracle.read_hdf5(folder / "weights.hdf5") | bias)
+    with pytest.raises(InputError, match="float16 holds values up to 65504, and a vector has"):
+        TableEmbedder(folder, layers=0, dtype="float16")(table())
+
+
+def test_the_settings_are_in_the_metadata(published, embedder):
+    settings = {"model": published.model.fingerprint(), "layers": "average", "pooling": None,
+                "dtype": "float32", "precision": "float32"}  # fmt: skip
+    assert embedder.settings() == settings
+    given = table().replace_schema_metadata({"owner": "me"})
+    metadata = embedder(given).schema.metadata
+    assert metadata[b"owner"] == b"me"
+    said = json.loads(metadata[b"bilm"])
+    assert said.pop("version") and said == settings
+    assert embedder.metadata()["bilm"].encode() == metadata[b"bilm"]
+
+
+def test_lists_of_any_size(published):
+    """For Spark, which knows no others."""
+    texts = ["bird", None, "", "a dog"]
+    for pooling in ("max", None):
+        settings = {"layers": "all", "pooling": pooling}
+        fixed, lists = (
+            TableEmbedder(published.model, fixed_size=size, **settings)(table(texts))
+            for size in (True, False)
+        )
+        kind = pa.list_(pa.float32()) if pooling else pa.list_(pa.list_(pa.float32()))
+        assert lists.schema.field("layer_2").type == kind
+        assert lists.to_pylist() == fixed.to_pylist()
+
+
+# What it takes
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())],
+    ids=str,
+)
+def test_kinds_of_text(published, embedder, kind):
+    texts = pa.array(LINES).cast(kind)
+    chunked = pa.chunked_array([texts[:2], texts[2:2], texts[2:]])
+    result = embedder(pa.table({"text": chunked}))
+    assert_rows(result["vectors"], [layers.mean(axis=0) for layers in published.expected])
+    assert result.schema.field("text").type == kind
+
+
+@pytest.mark.parametrize("make", [pa.list_, pa.large_list])
+def test_lists_of_tokens(published, embedder, make):
+    tokens = pa.array([line.split() for line in LINES], make(pa.string()))
+    result = embedder(pa.table({"text": tokens}))
+    assert_rows(result["vectors"], [layers.mean(axis=0) for layers in published.expected])
+    with_gap = pa.table({"text": pa.array([["a"], ["a", None]])})
+    with pytest.raises(InputError, match="sentence 1, token 1: text is expected, not NoneType"):
+        embedder(with_gap)
+
+
+@pytest.mark.parametrize("pooling", [None, "mean"])
+def test_nulls_stay_nulls_also_in_parquet(published, tmp_path, pooling):
+    """In lists of a fixed size since pyarrow 26."""
+    embedder = TableEmbedder(published.model, layers="top", pooling=pooling)
+    result = embedder(table(["bird", None, "", None], pa.string()))
+    bird, missing, empty, last = arrays(result["vectors"])
+    assert missing is None and last is None
+    assert empty.tolist() == ([0.0] * 16 if pooling else [])
+    np.testing.assert_allclose(bird.reshape(16), published.expected[5][2][0], atol=1e-6)
+    if pooling is None or int(pa.__version__.split(".")[0]) >= 26:
+        pq.write_table(result, tmp_path / "t.parquet")
+        assert pq.read_table(tmp_path / "t.parquet").equals(result)
+    assert embedder(table([None, None], pa.null()))["vectors"].null_count == 2
+
+
+def test_tables_without_rows(embedder):
+    for given in (table([], pa.string()), table([], pa.string()).schema.empty_table()):
+        result = embedder(given)
+        assert result.num_rows == 0 and result.schema == embedder.schema(given.schema)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (pa.table({"a": [1]}), r"the table has no column 'text'; its columns are \['a'\]"),
+        (pa.table([["a"], ["b"]], ["text", "text"]), "the table has 2 times a column 'text'"),
+        (pa.table({"text": [1]}), "column 'text': text or lists of text are expected, not int64"),
+        (pa.table({"text": [[1]]}), "text or lists of text are expected, not list<"),
+        (pa.table({"text": [b"a"]}), "text or lists of text are expected, not binary"),
+        (pa.table({"text": ["a"], "vectors": [1]}), "has a column 'vectors' already: rename"),
+        ({"text": ["a"]}, "a pyarrow.Table is expected, not dict; for Ray Data batch_format="),
+    ],
+)
+def test_tables_that_are_refused(embedder, given, message):
+    with pytest.raises(InputError, match=message):
+        embedder(given)
+
+
+def test_text_that_is_not_utf_8(embedder):
+    broken = pa.StringArray.from_buffers(
+        1, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"a\xff")
+    )
+    with pytest.raises(InputError, match="column 'text': not UTF-8: "):
+        embedder(pa.table({"text": broken}))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"pooling": "sum"}, "pooling: None, 'mean' or 'max' is expected, not 'sum'"),
+        ({"dtype": "float64"}, "dtype: 'float32' or 'float16' is expected, not 'float64'"),
+        ({"text_column": 1}, "text_column: a name is expected, not 1"),
+        ({"batch_size": 0}, "batch_size: a whole number from 1 is expected, not 0"),
+        ({"threads": 1.5}, "threads: a whole number from 1 is expected, not 1.5"),
+        ({"layers": None}, "layers: 'average', 'top', 'all', a number or a list of weights"),
+        ({"layers": ScalarMix(3)}, "layers: 'average', 'top', 'all', a number or a list of"),
+        ({"layers": ["a"]}, "layers: 'average', 'top', 'all', a number or a list of weights"),
+        ({"layers": "last"}, "layers: one of average, top, all is expected, not 'last'"),
+        ({"layers": 3}, r"layers: the model's layers are 0 \(tokens\) to 2 \(top\), not 3"),
+    ],
+)
+def test_settings_that_are_refused(published, settings, message):
+    with pytest.raises(InputError, match=message):
+        TableEmbedder(published.folder, **settings).schema(table().schema)
+
+
+# Streams
+
+
+def test_batches_of_a_stream(published, embedder):
+    """One that has more bytes than it should gives several, and rows stay in their order."""
+    whole = embedder(table())
+    empty = pa.RecordBatch.from_pylist([], schema=table().schema)
+    stream = [empty, *table().to_batches(max_chunksize=4), empty]
+    found = list(embedder.batches(iter(stream)))
+    assert [batch.num_rows for batch in found] == [0, 4, 2, 0]
+    assert pa.Table.from_batches(found).equals(whole)
+    # A token has 64 bytes: rows of 6, 0, 2 | 6 | 3, 1 tokens.
+    found = list(embedder.batches(iter(table().to_batches()), most_bytes=8 * 64))
+    assert [batch.num_rows for batch in found] == [3, 1, 2]
+    assert pa.Table.from_batches(found).equals(whole)
+    assert [b.num_rows for b in embedder.batches(table().to_batches(), most_bytes=1)] == [1] * 6
+
+
+def test_a_word_without_a_vector_is_named_with_its_row(published, tmp_path):
+    """A cache without the weights of its encoder; what the model needs besides is in Pretrained."""
+    folder = published.folder
+    words = tmp_path / "words.txt"
+    words.write_text("<S>\n</S>\n<UNK>\na\n", encoding="utf-8")
+    files = (str(folder / "options.json"), str(folder / "weights.hdf5"))
+    dump_token_embeddings(words, *files, tmp_path / "cache.hdf5")
+    weights = {k: v for k, v in oracle.read_hdf5(files[1]).items() if k.startswith("RNN_")}
+    oracle.write_hdf5(tmp_path / "lstms.hdf5", weights)
+    model = Pretrained((files[0], tmp_path / "lstms.hdf5"), words, tmp_path / "cache.hdf5")
+    embedder = TableEmbedder(model)
+    assert embedder(table(["a a", None, ""], pa.string())).num_rows == 3
+    with pytest.raises(InputError, match=r"sentence 2, word 2: 'b' is not in .*words\.txt"):
+        embedder(table(["a a", None, "a b"], pa.string()))
+
+
+# Other processes
+
+
+def test_a_model_is_loaded_once_by_all_copies(published, monkeypatch, tmp_path):
+    """And a relative path is one of the folder where the embedder was made."""
+    loaded = []
+    load = ELMo.from_pretrained
+
+    def counted(*args, **settings):
+        loaded.append(args[0])
+        return load(*args, **settings)
+
+    monkeypatch.setattr(ELMo, "from_pretrained", counted)
+    monkeypatch.chdir(published.folder.parent)
+    embedder = TableEmbedder(published.folder.name, pooling="mean")
+    with_vectors = embedder.schema(table().schema)
+    content = pickle.dumps(embedder)
+    assert not loaded and len(content) < 2000
+    monkeypatch.chdir(tmp_path)
+    results = [pickle.loads(content)(table()) for _ in range(2)]
+    assert loaded == [str(published.folder)]
+    assert results[0].equals(results[1]) and results[0].schema == with_vectors
+    assert_rows(results[0]["vectors"][5:], [published.expected[5].mean(axis=(0, 1))])
+    # Another embedder looks at the files again.
+    TableEmbedder(str(published.folder))(table())
+    assert len(loaded) == 2
+
+
+def test_sources_of_models(published, tmp_path):
+    archive = shutil.make_archive(str(tmp_path / "elmo"), "zip", published.folder)
+    pair = [published.folder / "options.json", published.folder / "weights.hdf5"]
+    schema = TableEmbedder(published.model).schema(table().schema)
+    for source in (archive, pair, Pretrained(pair), published.folder):
+        assert TableEmbedder(source).schema(table().schema) == schema
+    with pytest.raises(FileNotFoundError, match="nothing"):
+        TableEmbedder(tmp_path / "nothing").schema(table().schema)
+    warm = TableEmbedder(Pretrained(archive, warm_up=["a dog sees"]))
+    assert warm.settings()["model"] != published.model.fingerprint()
+
+
+def test_an_elmo_goes_along(published, embedder):
+    result = embedder(table())
+    copy = pickle.loads(pickle.dumps(embedder))
+    assert copy.settings() == embedder.settings() and copy(table()).equals(result)
+    again = pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(embedder))))
+    assert again(table()).equals(result)
+
+
+def test_threads_that_come_too_late(published):
+    embedder = TableEmbedder(published.folder, threads=61)
+    assert embedder.settings()["model"]  # for which their number does not matter
+    with pytest.raises(InputError, match="threads: 61 are asked for, and TensorFlow was used in"):
+        embedder(table())
+
+
+WORKER = """
+import pickle, sys
+import pyarrow as pa
+import tensorflow as tf
+embedder = pickle.load(sys.stdin.buffer)
+result = embedder(pa.table({"text": ["bird"]}))
+threads = tf.config.threading
+print(threads.get_intra_op_parallelism_threads(), threads.get_inter_op_parallelism_threads())
+print(sum(result["vectors"][0].as_py()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["path", "elmo"])
+def test_a_worker_computes_with_the_threads_that_it_was_given(published, kind):
+    model = published.folder if kind == "path" else published.model
+    content = pickle.dumps(TableEmbedder(model, pooling="mean", threads=1))
+    done = subprocess.run([sys.executable, "-c", WORKER], input=content, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    threads, total = done.stdout.decode().splitlines()
+    assert threads == "1 1"
+    assert float(total) == pytest.approx(published.expected[5].mean(axis=(0, 1)).sum(), abs=1e-5)
+
+
+def test_threads_are_counted():
+    with pytest.raises(InputError, match="threads: 62 are asked for"):
+        set_threads(62)
+
+
+def test_pyarrow_is_an_extra(monkeypatch, published):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    message = r"a table of vectors needs the package pyarrow: `pip install pyarrow` or .*parquet"
+    with pytest.raises(InputError, match=message):
+        TableEmbedder(published.folder)

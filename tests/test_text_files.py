@@ -1,0 +1,168 @@
+"""Text files in parts: any cut gives the lines and the ids of the plain reader."""
+
+from __future__ import annotations
+
+import gzip
+import lzma
+import os
+import random
+
+import pytest
+
+from bilm import InputError
+from bilm.data.text_files import PartReader, TextRange, find_parts, find_pieces
+from bilm.files import read_lines
+
+OPENERS = {".txt": open, ".gz": gzip.open, ".xz": lzma.open}
+# Ends of lines, what some take for one, marks of the byte order, characters of several bytes.
+PIECES = ["\n", "\r\n", "\r", "\n\n", "\u2028", "\x85", "\x0b", "\x1c", "\ufeff", "é", "猫", "a b",
+          "a", " "]  # fmt: skip
+
+
+def write(path, content):
+    with OPENERS[path.suffix](path, "wb") as file:
+        file.write(content if isinstance(content, bytes) else content.encode())
+    return str(path)
+
+
+def expected_lines(files):
+    """(file, number of the line, line) as `bilm embed` reads them."""
+    return [(path, n, line) for path in files for n, line in enumerate(read_lines(path))]
+
+
+def lines_of(parts, order=None):
+    """(file, number of the line, line) as the parts have them, and their ids."""
+    found = {}
+    with PartReader() as reader:
+        for part in order or parts:
+            lines = reader.lines(part)
+            assert len(lines) == part.n_lines
+            for row, line in enumerate(lines):
+                assert part.first_id + row not in found
+                found[part.first_id + row] = (*part.place(row), line)
+    assert sorted(found) == list(range(len(found)))
+    return [found[number] for number in range(len(found))]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_cut_gives_the_same_lines(tmp_path, seed):
+    draw = random.Random(seed)
+    files = []
+    for name in ("a.txt", "b.gz", "c.txt", "d.xz"):
+        text = "".join(draw.choices(PIECES, k=draw.choice([0, 1, 7, 40])))
+        files.append(write(tmp_path / name, text))
+    expected = expected_lines(files)
+    for part_bytes in (1, 2, 3, 5, 8, 13, 1000):
+        for range_bytes in (1, 4, 7, 1000):
+            parts = find_parts(files, part_bytes, range_bytes=range_bytes)
+            assert [part.number for part in parts] == list(range(len(parts)))
+            assert lines_of(parts) == expected
+    parts = find_parts(files, 5, range_bytes=11)
+    assert lines_of(parts, draw.sample(parts, len(parts))) == expected
+
+
+CASES = {
+    "LF": ("a\nb\n", ["a", "b"]),
+    "CRLF": ("a\r\n\r\nb\r\n", ["a", "", "b"]),
+    "CR": ("a\rb", ["a", "b"]),
+    "no end": ("a\nb", ["a", "b"]),
+    "empty lines": ("\n\na\n\n", ["", "", "a", ""]),
+    "empty file": ("", []),
+    "mark of the byte order": ("\ufeffa\n\ufeffb\n", ["a", "\ufeffb"]),
+    "mark alone": ("\ufeff", []),
+    "no ends of lines": ("a\u2028b\u2029c\x85d\x0be\x0cf\n", ["a\u2028b\u2029c\x85d\x0be\x0cf"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_lines(tmp_path, name):
+    text, lines = CASES[name]
+    path = write(tmp_path / "a.txt", text)
+    assert list(read_lines(path)) == lines
+    for part_bytes in (1, 100):
+        assert [line for *_, line in lines_of(find_parts([path], part_bytes))] == lines
+
+
+def test_parts_are_about_as_large_as_asked_for(tmp_path):
+    large = write(tmp_path / "large.txt", "12345678\n" * 100)
+    small = [write(tmp_path / f"{n}.txt", "1234\n" * 3) for n in range(5)]
+    parts = find_parts([large, *small], 90)
+    # The line that a piece is cut in belongs to it.
+    assert [part.n_lines for part in parts] == [10] * 10 + [15]
+    parts = find_parts([large, *small], 40)
+    assert [part.n_bytes for part in parts] == [45] * 20 + [30, 30, 15]
+    assert [len(part.pieces) for part in parts[-3:]] == [2, 2, 1]
+    assert parts[-1].place(2) == (small[-1], 2)
+
+
+def test_parts_without_a_size_do_not_depend_on_who_reads_them(tmp_path):
+    path = write(tmp_path / "a.txt", "1234567\n" * 100_000)
+    parts = find_parts([path])
+    assert [part.n_bytes for part in parts] == [2**18, 2**18, 2**18, 800_000 - 3 * 2**18]
+    calls = []
+
+    def map_backwards(function, ranges):
+        calls.extend(ranges)
+        return [function(item) for item in reversed(ranges)][::-1]
+
+    assert find_parts([path], map_function=map_backwards) == parts
+    assert calls == [TextRange(path, 0, None, 2**18)]
+
+
+def test_ranges_of_a_file_have_each_line_once(tmp_path):
+    path = write(tmp_path / "a.txt", "ab\ncd\r\n\nefgh\n")
+    cuts = [0, 3, 7, 8, 13]  # where lines begin
+    for stop in range(1, 13):
+        pieces = [*find_pieces(TextRange(path, 0, stop, 100)),
+                  *find_pieces(TextRange(path, stop, None, 100))]  # fmt: skip
+        assert [piece.stop for piece in pieces] == sorted({next(c for c in cuts if c >= stop), 13})
+        assert sum(piece.n_lines for piece in pieces) == 4
+
+
+def test_no_lines(tmp_path):
+    (part,) = find_parts([write(tmp_path / "a.txt", ""), write(tmp_path / "b.gz", "")])
+    assert (part.number, part.n_lines, part.first_id, part.n_bytes) == (0, 0, 0, 0)
+    assert PartReader().lines(part) == []
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.gz", "a.xz"])
+def test_text_that_is_not_utf8(tmp_path, name):
+    path = write(tmp_path / name, b"good\n\n" * 20 + b"b\xfcse\ngood\n")
+    with pytest.raises(InputError, match=rf"{name}, line 41: not UTF-8: byte 1 is 0xfc\."):
+        find_parts([write(tmp_path / "0.txt", "good\n"), path], 16)
+
+
+@pytest.mark.parametrize("name", ["a.gz", "a.xz"])
+def test_a_damaged_file(tmp_path, name):
+    path = write(tmp_path / name, os.urandom(5000).hex() + "\n")
+    os.truncate(path, 2000)
+    with pytest.raises(InputError, match=rf"{name}: damaged after line 0"):
+        find_parts([path])
+    with pytest.raises(FileNotFoundError):
+        find_parts([tmp_path / "none.txt"])
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.gz"])
+def test_a_file_that_changes_is_refused(tmp_path, name):
+    path = write(tmp_path / name, "one\ntwo\nthree\n")
+    first, second, third = find_parts([path], 4)
+    with PartReader() as reader:
+        assert reader.lines(third) == ["three"] and reader.lines(first) == ["one"]
+    write(tmp_path / name, "one\nTwo\nthree\n")
+    with PartReader() as reader:
+        assert reader.lines(first) == ["one"]
+        with pytest.raises(InputError, match=rf"{name}: changed since the job began, in the bytes"):
+            reader.lines(second)
+        assert reader.lines(third) == ["three"]
+    os.remove(path)
+    with PartReader() as reader, pytest.raises(FileNotFoundError):
+        reader.lines(first)
+
+
+def test_progress(tmp_path):
+    files = [write(tmp_path / "a.txt", "12\n" * 10), write(tmp_path / "b.gz", "34\n")]
+    total = sum(map(os.path.getsize, files))
+    stages = []
+    find_parts(files, range_bytes=10, show=stages.append)
+    assert [stage.done for stage in stages] == [0, 10, 20, 30, total]
+    assert {(stage.doing, stage.total) for stage in stages} == {("reading", total)}
