@@ -16,6 +16,7 @@ import math
 import os
 import random
 import re
+import tokenize
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -574,7 +575,10 @@ def _array(archive: Archive, name: str) -> np.ndarray:
     with archive.open(name) as member:
         is_first = np.lib.format.read_magic(member) == (1, 0)
         read = getattr(np.lib.format, f"read_array_header_{1 if is_first else 2}_0")
-        shape, is_fortran, dtype = read(member)
+        try:
+            shape, is_fortran, dtype = read(member)
+        except (SyntaxError, tokenize.TokenError) as error:  # NumPy's reader lets them through
+            raise ValueError(f"{name}: its header is damaged: {error}") from error
         n_bytes = math.prod(shape) * dtype.itemsize
         if dtype.hasobject or n_bytes != archive.size(name) - member.tell():
             raise ValueError(f"{name}: {dtype} of shape {shape} is not what is there")
