@@ -24,7 +24,7 @@ import tensorflow as tf
 
 from bilm.data import Vocabulary
 from bilm.embedding.corpus import CorpusEncoder, Tokens, WordIds, check_stream, read_stream
-from bilm.errors import InputError
+from bilm.errors import InputError, checked, shown
 from bilm.files import PathLike
 from bilm.layers.scalar_mix import LayerChoice, Layers, ScalarMix
 from bilm.model.words import WordSource, find_words
@@ -64,6 +64,7 @@ class ELMo:
         self.corpus = CorpusEncoder(self.network, self.word_ids)
 
     @classmethod
+    @checked
     def from_pretrained(
         cls,
         source: ModelSource,
@@ -129,6 +130,7 @@ class ELMo:
         """Check that each word of a sentence has a vector; see `WordSource.refuse_unknown`."""
         self._words.refuse_unknown(sentence, where)
 
+    @checked
     def encode(
         self,
         sentences: Iterable[str | Tokens],
@@ -163,10 +165,12 @@ class ELMo:
                 not one of the above, or a word that has no vector.
         """
         if output not in ("list", "padded", "ragged"):
-            raise InputError(f"output: 'list', 'padded' or 'ragged' is expected, not {output!r}.")
+            raise InputError(
+                f"output: 'list', 'padded' or 'ragged' is expected, not {shown(output)}."
+            )
         if pooling is not None and output != "list":
             raise InputError(
-                f"output: {output!r} is for the vectors of tokens; pooled ones are all of one "
+                f"output: {shown(output)} is for the vectors of tokens; pooled ones are all of one "
                 "shape, np.stack makes them an array."
             )
         results = self.encode_iter(
@@ -177,6 +181,7 @@ class ELMo:
         as_one = _padded if output == "padded" else _ragged
         return as_one(list(results), self.dim, self.n_layers if layers == "all" else None)
 
+    @checked
     def encode_iter(
         self,
         sentences: Iterable[Any],
@@ -205,7 +210,7 @@ class ELMo:
         """
         check_stream(sentences, batch_size)
         if pooling not in (None, "mean", "max"):
-            raise InputError(f"pooling: None, 'mean' or 'max' is expected, not {pooling!r}.")
+            raise InputError(f"pooling: None, 'mean' or 'max' is expected, not {shown(pooling)}.")
         choice = LayerChoice(layers, self.n_layers)
         in_memory = functools.partial(np.empty, dtype=np.float32)
         job = _Job(choice, pooling, batch_size, new_array or in_memory)
@@ -333,6 +338,7 @@ def _ragged(results: list[np.ndarray], dim: int, n_layers: int | None) -> tf.Rag
     return tf.RaggedTensor.from_row_lengths(values, lengths)
 
 
+@checked
 def weight_layers(
     name: str,
     bilm_ops: Mapping[str, Any],
@@ -363,6 +369,11 @@ def weight_layers(
         InputError: `bilm_ops` has no 'lm_embeddings' or 'mask', `mix` is for another number of
             layers, or is missing inside `tf.function`.
     """
+    if not isinstance(bilm_ops, Mapping):
+        raise InputError(
+            "weight_layers: what BidirectionalLanguageModel returned is expected, not "
+            f"{shown(bilm_ops)}."
+        )
     missing = [key for key in ("lm_embeddings", "mask") if key not in bilm_ops]
     if missing:
         raise InputError(
@@ -384,6 +395,8 @@ def weight_layers(
             return_regularization=True,
             name=name,
         )
+    if not isinstance(mix, ScalarMix):
+        raise InputError(f"weight_layers: mix: a ScalarMix is expected, not {shown(mix)}.")
     mixed = mix(lm_embeddings, mask)
     weighted, regularization = mixed if mix.return_regularization else (mixed, mix.regularization())
     return {"weighted_op": weighted, "regularization_op": regularization, "mix": mix}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import errno
 import filecmp
 import glob
 import gzip
-import io
 import json
 import logging
 import lzma
@@ -17,9 +17,9 @@ import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any, NamedTuple
+from typing import IO, Any, NamedTuple, NoReturn
 
-from bilm.errors import InputError
+from bilm.errors import InputError, require_iterable, shown
 
 logger = logging.getLogger(__name__)
 
@@ -30,8 +30,14 @@ WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE = "model.hdf5", "options.json", "voc
 COMPRESSED = (".gz", ".xz")
 """Endings of text files that are read as compressed."""
 
-# Bytes of a JSON file: those that are read whole hold settings and figures, not vectors.
-_MOST_JSON = 2**26
+LONGEST_LINE = 2**24
+"""Bytes of a line of text, of a word, and of a JSON file: what is taken into memory as a whole."""
+
+# Data that is unpacked has at most so many times the bytes that it has on the disk, or so many.
+# Text and models are packed three to ten times.
+_MOST_UNPACKED, _UNPACKED_ANYWAY = 50, 2**22
+# Bytes of text that are decoded at a time.
+_BLOCK = 2**20
 # What the readers of compressed files raise when the data is cut off or changed.
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
 # How file systems say that they have no links, or no more of them for a file.
@@ -61,7 +67,7 @@ def find_files(pattern: PathLike) -> list[str]:
     Raises:
         FileNotFoundError: nothing matches.
     """
-    pattern = os.fspath(pattern)
+    pattern = require_path(pattern, "a glob of files")
     # A file whose name holds brackets is still a file, and not a pattern that misses it.
     found = [pattern] if os.path.isfile(pattern) else glob.glob(pattern)
     files = sorted(path for path in found if os.path.isfile(path))
@@ -79,6 +85,7 @@ def find_all_files(patterns: PathLike | Iterable[PathLike]) -> list[str]:
     """
     if isinstance(patterns, str | os.PathLike):
         patterns = [patterns]
+    require_iterable("names of files", patterns=patterns)
     files: dict[str, str] = {}
     for path in sorted({path for pattern in patterns for path in find_files(pattern)}):
         known = files.setdefault(os.path.realpath(path), path)
@@ -89,14 +96,28 @@ def find_all_files(patterns: PathLike | Iterable[PathLike]) -> list[str]:
     return list(files.values())
 
 
+def require_path(path: Any, what: str) -> str:
+    """`path` as text.
+
+    Raises:
+        InputError: it is no path; the message calls it `what`.
+    """
+    if not isinstance(path, str | os.PathLike):
+        raise InputError(f"The name of {what} is expected as text or a path, not {shown(path)}.")
+    return os.fsdecode(path)
+
+
 def require_name(path: PathLike) -> str:
     """`path` as text, once it is known that a file can have this name.
 
     Raises:
-        InputError: it holds the character 0, or is empty.
+        InputError: it holds the character 0 or a lone surrogate, or is empty.
     """
-    path = os.fspath(path)
-    if not path or "\0" in path:
+    path = require_path(path, "a file or folder")
+    encoded = b""
+    with contextlib.suppress(UnicodeEncodeError):  # of a surrogate that stands for no byte
+        encoded = os.fsencode(path)
+    if not encoded or b"\0" in encoded:
         raise InputError(f"{path!r} cannot be the name of a file or folder.")
     return path
 
@@ -128,7 +149,7 @@ def require_file(path: PathLike, what: str) -> str:
     Raises:
         FileNotFoundError: there is no such file; the message calls it `what`.
     """
-    path = os.fspath(path)
+    path = require_path(path, f"the {what}")
     if not os.path.isfile(path):
         kind = "is a folder, not a file" if os.path.isdir(path) else "does not exist"
         if os.path.exists(path) and not os.path.isdir(path):
@@ -150,6 +171,11 @@ def require_plain_output(path: PathLike) -> None:
     raise InputError(f"{os.fspath(path)!r} is {kind}; a file is to be written there.")
 
 
+def most_unpacked(n_bytes: int) -> int:
+    """How many bytes may come of `n_bytes` of compressed data."""
+    return max(_UNPACKED_ANYWAY, _MOST_UNPACKED * n_bytes)
+
+
 def open_bytes(path: PathLike) -> IO[bytes]:
     """Open a text file's bytes for reading: decompressed, as its ending .gz or .xz says."""
     path = require_file(path, "text file")
@@ -157,63 +183,123 @@ def open_bytes(path: PathLike) -> IO[bytes]:
     return opened(path, "rb")
 
 
-def open_text(path: PathLike) -> io.TextIOWrapper:
-    """Open a UTF-8 text file for reading: plain, or compressed as its ending .gz or .xz says.
-
-    A byte order mark, which some editors put before the first word, is not part of the text.
-    """
-    return io.TextIOWrapper(open_bytes(path), encoding="utf-8-sig")
-
-
 @contextlib.contextmanager
-def reading_bytes(path: PathLike) -> Iterator[IO[bytes]]:
-    """Open a text file as `open_bytes` does.
+def reading_text(path: PathLike) -> Iterator[IO[bytes]]:
+    """Open a text file for reading as bytes: plain, or unpacked as its ending .gz or .xz says.
 
     Raises:
         FileNotFoundError: there is no such file.
-        InputError: the compressed data is damaged, or what was decoded within the block is not
-            UTF-8 (the line is named by its number).
+        InputError: what the block reads is not UTF-8 (the line is named), is damaged, or needs
+            more memory than there is, as .xz can.
     """
     try:
-        with open_bytes(path) as file:
-            yield file
-    except (UnicodeDecodeError, *_DAMAGED) as error:
-        raise InputError(_what_is_wrong(path)) from error
+        with open_bytes(path) as stream:
+            yield stream
+    except (UnicodeDecodeError, *_DAMAGED):
+        _raise_fault(path)
+    except MemoryError as error:
+        raise InputError(f"{path}: there is too little memory to read it.") from error
 
 
-@contextlib.contextmanager
-def reading_text(path: PathLike) -> Iterator[io.TextIOWrapper]:
-    """Open a text file as `open_text` does; errors as above."""
-    with reading_bytes(path) as file, io.TextIOWrapper(file, encoding="utf-8-sig") as text:
-        yield text
+def _raise_fault(path: PathLike) -> NoReturn:
+    """Say which line of a text file cannot be read: its reader reads ahead and does not know."""
+    for _ in read_lines(path):
+        pass
+    raise InputError(f"{path}: not UTF-8.")
 
 
 def read_lines(path: PathLike) -> Iterator[str]:
-    """The lines of a text file, one after the other, without their ends; errors as above."""
-    with reading_text(path) as lines:
-        for line in lines:
-            yield line.rstrip("\r\n")
+    """The lines of a text file, one after the other, without their ends; see `lines_of`."""
+    with reading_text(path) as stream:
+        yield from lines_of(stream, path)
 
 
-def _what_is_wrong(path: PathLike) -> str:
-    """Say which line of a text file cannot be read: its reader reads ahead and does not know."""
-    number = 0
+def lines_of(stream: IO[bytes], source: PathLike) -> Iterator[str]:
+    """The lines of UTF-8 text, without their ends, LF or CRLF: a CR elsewhere ends no line.
+
+    A byte order mark, which some editors put before the first word, is not part of the text.
+
+    Args:
+        stream: with `read1`: what has come through a pipe is not waited for to be more.
+        source: its name, for messages.
+
+    Raises:
+        InputError: a line is not UTF-8 or too long (named by its number); the compressed data is
+            damaged, or unpacks to too much.
+    """
+    number, begun, data = 0, b"", b"."  # lines so far, and the beginning of the next one
+    while data:
+        try:
+            data = stream.read1(_BLOCK)  # type: ignore[attr-defined]
+        except _DAMAGED as error:
+            raise InputError(f"{source}: damaged after line {number}: {error}") from error
+        require_bounded(stream, source)
+        first, last = data.find(b"\n"), data.rfind(b"\n")
+        if len(begun) + (first if first >= 0 else len(data)) > LONGEST_LINE:
+            raise InputError(
+                f"{source}, line {number + 1}: at most {LONGEST_LINE:,} bytes are expected in a "
+                "line, and it has more."
+            )
+        if data and first < 0:
+            begun += data
+            continue
+        block, begun = begun + data[: max(last, 0)], data[last + 1 :]
+        if number == 0:
+            block = block.removeprefix(codecs.BOM_UTF8)
+        if data or block:
+            yield from _decoded(block, source, number)
+            number += block.count(b"\n") + 1
+
+
+def _decoded(block: bytes, source: PathLike, number: int) -> Iterator[str]:
+    """The lines of a block of whole ones; `number` come before it."""
     try:
-        with open_bytes(path) as lines:
-            for line in lines:
-                number += 1
-                line.decode("utf-8")
+        lines = block.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
-        byte = error.object[error.start]
-        return f"{path}, line {number}: not UTF-8: byte {error.start} is 0x{byte:02x}."
-    except _DAMAGED as error:
-        return f"{path}: damaged after line {number}: {error}"
-    return f"{path}: not UTF-8."
+        start = block.rfind(b"\n", 0, error.start) + 1
+        if start:
+            yield from _decoded(block[: start - 1], source, number)
+        number += block.count(b"\n", 0, start) + 1
+        byte = f"byte {error.start - start} is 0x{block[error.start]:02x}"
+        raise InputError(f"{source}, line {number}: not UTF-8: {byte}.") from error
+    yield from (line.rstrip("\r") for line in lines) if b"\r" in block else lines
 
 
-def bytes_read(text: io.TextIOWrapper) -> int:
+def require_bounded(stream: IO[bytes], source: PathLike) -> None:
+    """Refuse compressed data of which far more has come than text has.
+
+    Raises:
+        InputError: it has.
+    """
+    if not isinstance(stream, gzip.GzipFile | lzma.LZMAFile):
+        return
+    n_bytes = bytes_read(stream)
+    if stream.tell() > most_unpacked(n_bytes):
+        raise InputError(
+            f"{source}: {n_bytes:,} bytes of it unpack to more than {most_unpacked(n_bytes):,}: "
+            "text that is so much longer has to be unpacked first."
+        )
+
+
+def bytes_read(stream: IO[bytes]) -> int:
     """How far an open file has been read on the disk: also of a compressed one."""
-    return os.lseek(text.fileno(), 0, os.SEEK_CUR)
+    return os.lseek(stream.fileno(), 0, os.SEEK_CUR)
+
+
+def read_whole(path: PathLike, what: str, most: int = LONGEST_LINE) -> bytes:
+    """All bytes of a file that is not large.
+
+    Raises:
+        FileNotFoundError: there is no such file; the message calls it `what`.
+        InputError: it has more than `most` bytes.
+    """
+    path = require_file(path, what)
+    if os.path.getsize(path) > most:
+        raise InputError(
+            f"{path}: at most {most:,} bytes are expected in a {what}, not "
+            f"{os.path.getsize(path):,}."
+        )
+    return Path(path).read_bytes()
 
 
 def read_json_object(path: PathLike, what: str = "JSON file") -> dict[str, Any]:
@@ -224,37 +310,43 @@ def read_json_object(path: PathLike, what: str = "JSON file") -> dict[str, Any]:
         InputError: too large, not UTF-8, not JSON, JSON of another kind, nested too deep, with a
             number of thousands of digits, or with a key that an object has twice.
     """
-    path = require_file(path, what)
-    if os.path.getsize(path) > _MOST_JSON:
-        raise InputError(
-            f"{path}: at most {_MOST_JSON:,} bytes of JSON are expected, not "
-            f"{os.path.getsize(path):,}."
-        )
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-        value = json.loads(text, object_pairs_hook=_without_repeats)
+        value = parse_json(read_whole(path, what).decode("utf-8-sig"), path)
     except UnicodeDecodeError:
-        raise InputError(_what_is_wrong(path)) from None
-    except json.JSONDecodeError as error:
-        raise InputError(f"{path}, line {error.lineno}: not JSON: {error.msg}.") from error
-    except RecursionError as error:
-        raise InputError(f"{path}: JSON that is nested too deep.") from error
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-    except ValueError as error:
-        raise InputError(f"{path}: a number has too many digits: {error}.") from error
+        _raise_fault(path)
     if not isinstance(value, dict):
         raise InputError(f"{path}: a JSON object is expected, not {_kind(value)}.")
     return value
 
 
+def parse_json(text: str | bytes, source: PathLike) -> Any:
+    """What JSON of anybody's says.
+
+    Raises:
+        InputError: it is not JSON, nested too deep, has a number of thousands of digits, or a key
+            that an object has twice; names the source.
+    """
+    try:
+        return json.loads(text, object_pairs_hook=_without_repeats)
+    except json.JSONDecodeError as error:
+        raise InputError(f"{source}, line {error.lineno}: not JSON: {error.msg}.") from error
+    except (RecursionError, MemoryError) as error:
+        raise InputError(f"{source}: JSON that is nested too deep, or too large.") from error
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{source}: not UTF-8: {error}.") from error
+    except ValueError as error:
+        raise InputError(f"{source}: a number has too many digits: {error}.") from error
+
+
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """A JSON object, none of whose keys is there twice: readers differ in which one holds."""
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise InputError(f"the key {twice!r} is there more than once.")
+    value: dict[str, Any] = {}
+    for key, of_key in pairs:
+        if key in value:
+            raise InputError(f"the key {shown(key)} is there more than once.")
+        value[key] = of_key
     return value
 
 

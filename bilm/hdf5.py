@@ -18,12 +18,11 @@ import h5py
 import numpy as np
 
 from bilm.errors import InputError
-from bilm.files import PathLike, require_file
+from bilm.files import PathLike, most_unpacked, require_file
+from bilm.memory import require_memory
 
-# A byte of zlib's format stands for at most so many; small arrays may be packed better.
-_MOST_PACKED, _SMALL = 1032, 2**20
-# Words that are read at once, before their sizes are looked at.
-_WORDS_AT_ONCE = 256
+# Words in chunks that are read at once, before their sizes are looked at.
+_WORDS_AT_ONCE = 16
 # Arrays of a new file that are read back.
 _READ_BACK = 256
 # Bytes of what HDF5 writes for itself; it does not read numbers again.
@@ -64,7 +63,8 @@ def count_stored(path: PathLike) -> int:
     """How many numbers the datasets of a file can have, by the bytes that are there; errors as for
     `dataset_shapes`."""
     with open_hdf5(path) as file:
-        return sum(min(_sizes(dataset)) // _item_bytes(dataset) for _, dataset in _datasets(file))
+        found = sum(min(_sizes(dataset)) // _item_bytes(dataset) for _, dataset in _datasets(file))
+        return min(found, most_unpacked(file.id.get_filesize()))
 
 
 def _datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
@@ -133,12 +133,18 @@ def require_stored(file: h5py.File, name: str, dataset: h5py.Dataset) -> None:
         )
 
 
+def _require_room(file: h5py.File, name: str, dataset: h5py.Dataset) -> None:
+    """`require_stored`, and that there is memory for all of it."""
+    require_stored(file, name, dataset)
+    require_memory(_sizes(dataset)[0], f"{file.filename}: {name}")
+
+
 def _sizes(dataset: h5py.Dataset) -> tuple[int, int]:
     """The bytes of a dataset as its shape says, and the most that the file can have of it."""
     declared = math.prod(dataset.shape or (0,)) * _item_bytes(dataset)
     stored = min(dataset.id.get_storage_size(), dataset.file.id.get_filesize())
     if dataset.id.get_create_plist().get_nfilters():
-        stored = max(stored * _MOST_PACKED, _SMALL)
+        stored = most_unpacked(stored)
     return declared, stored
 
 
@@ -156,6 +162,7 @@ def read_numbers(file: h5py.File, name: str) -> np.ndarray:
     """
     dataset = own_dataset(file, name)
     require_floats(file, name, dataset)
+    _require_room(file, name, dataset)
     with np.errstate(over="ignore"):
         values = np.asarray(dataset[...].astype(np.float32, copy=False))
     finite = np.isfinite(values)
@@ -187,8 +194,8 @@ def read_integers(file: h5py.File, name: str) -> np.ndarray:
             f"{file.filename}: {name}: whole numbers of one axis are expected, not "
             f"{_kind(dataset)} of shape {dataset.shape}."
         )
-    require_stored(file, name, dataset)
-    return np.asarray(dataset[...].astype(np.int64))
+    _require_room(file, name, dataset)
+    return np.asarray(dataset[...].astype(np.int64, copy=False))
 
 
 def read_words(file: h5py.File, name: str) -> list[str]:
@@ -200,19 +207,34 @@ def read_words(file: h5py.File, name: str) -> list[str]:
             f"{file.filename}: {name}: text of one axis is expected, not {_kind(dataset)} of "
             f"shape {dataset.shape}."
         )
-    require_stored(file, name, dataset)
+    _require_room(file, name, dataset)
+    if text.length is not None:
+        return dataset.asstr()[...].tolist()
+    # Words that differ in length are elsewhere in the file, and each may be the same long one.
+    n_bytes, most = _bytes_of_words(dataset), file.id.get_filesize()
+    at_once = _WORDS_AT_ONCE if n_bytes is None else len(dataset)
     words: list[str] = []
-    n_characters, most = 0, file.id.get_filesize()
-    for start in range(0, len(dataset), _WORDS_AT_ONCE):
-        part = dataset.asstr()[start : start + _WORDS_AT_ONCE].tolist()
+    n_bytes = n_bytes or 0
+    while n_bytes <= most and len(words) < len(dataset):
+        part = dataset.asstr()[len(words) : len(words) + at_once].tolist()
         words += part
-        # Words of one length were weighed above; of others each may be the same long one.
-        n_characters += sum(map(len, part))
-        if text.length is None and n_characters > most:
-            raise InputError(
-                f"{file.filename}: {name}: its words are longer than the file, of {most:,} bytes."
-            )
+        n_bytes += sum(map(len, part)) if at_once < len(dataset) else 0
+    if n_bytes > most:
+        raise InputError(
+            f"{file.filename}: {name}: its words are longer than the file, of {most:,} bytes."
+        )
     return words
+
+
+def _bytes_of_words(dataset: h5py.Dataset) -> int | None:
+    """The bytes of words of any length, which the entry of each begins with; None for words in
+    chunks, whose entries are not in one place."""
+    place, stored = dataset.id.get_offset(), dataset.id.get_storage_size()
+    if place is None or stored < 4 * len(dataset) or not len(dataset):
+        return None
+    entry = [("bytes", "<u4"), ("where", f"V{stored // len(dataset) - 4}")]
+    entries = np.fromfile(dataset.file.filename, entry, len(dataset), offset=place)
+    return int(entries["bytes"].sum(dtype=np.int64))
 
 
 def _kind(dataset: h5py.Dataset) -> str:

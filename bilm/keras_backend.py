@@ -19,7 +19,13 @@ _chosen = os.environ.get("KERAS_BACKEND") or _NEEDED
 if _chosen != _NEEDED:
     raise InputError(_ERROR.format("KERAS_BACKEND", _chosen))
 
-import keras  # noqa: E402
+try:
+    import keras
+except (ImportError, ValueError) as error:  # a backend of keras.json that is not installed
+    raise InputError(
+        f"bilm needs the TensorFlow backend of Keras, which cannot be imported: {error}. Another "
+        "one may be chosen in keras.json; KERAS_BACKEND=tensorflow in the environment goes first."
+    ) from error
 
 if keras.backend.backend() != _NEEDED:  # as keras.json says, or a program that imported it first
     raise InputError(_ERROR.format("the one chosen", keras.backend.backend()))

@@ -10,17 +10,16 @@ from __future__ import annotations
 import contextlib
 import os
 import posixpath
-import shutil
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from bilm.archives import open_archive
 from bilm.checkpoints import holds_checkpoint, load_options_latest_checkpoint
-from bilm.errors import InputError
+from bilm.errors import InputError, shown
 from bilm.files import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE, PathLike, require_file
 from bilm.options import Options
 
@@ -114,7 +113,7 @@ def _pair(source: Sequence[Any]) -> ModelFiles:
         or not all(map(isinstance, source, kinds))
     ):
         raise InputError(
-            f"A model is a folder, a ZIP file, or a pair (options, weights), not {source!r}."
+            f"A model is a folder, a ZIP file, or a pair (options, weights), not {shown(source)}."
         )
     return ModelFiles(source[0], source[1], None, os.fspath(source[1]))
 
@@ -148,28 +147,15 @@ def _located(chosen: Chosen, locate: Callable[[str], str], source: str) -> Model
 @contextlib.contextmanager
 def _unzipped(path: str) -> Iterator[ModelFiles]:
     with tempfile.TemporaryDirectory(prefix="bilm-") as folder:
-        try:
-            with zipfile.ZipFile(path) as archive:
-                chosen = choose_files(archive.namelist(), path)
-                files = _located(chosen, partial(_extract, archive, folder), path)
-        except (zipfile.BadZipFile, zlib.error, EOFError) as error:
-            raise InputError(f"{path}: a damaged ZIP file: {error}") from error
-        except (RuntimeError, NotImplementedError) as error:
-            raise InputError(f"{path}: a ZIP file that cannot be read: {error}") from error
+        with open_archive(path, "model") as archive:
+            chosen = choose_files(archive.names, path)
+            files = _located(chosen, partial(archive.extract, folder=folder), path)
         try:
             yield files
         except InputError as error:
             # The user knows the archive, not the folder it was unpacked into.
             text = str(error).replace(folder + os.sep, f"{path}: ")
             raise InputError(text) from error
-
-
-def _extract(archive: zipfile.ZipFile, folder: str, name: str) -> str:
-    """Copy a member to a name that is ours: the archive's could point anywhere."""
-    target = os.path.join(folder, posixpath.basename(name))
-    with archive.open(name) as member, open(target, "wb") as copy:
-        shutil.copyfileobj(member, copy, 2**20)
-    return target
 
 
 def choose_files(names: Iterable[str], source: str) -> Chosen:

@@ -26,9 +26,10 @@ from bilm.layers import (
     WordLookup,
 )
 from bilm.layers.token_encoder import N_GROUPS
+from bilm.memory import require_memory
 from bilm.options import Options
 from bilm.warm_up import rows_of
-from bilm.weights import Encoder, Weight, weight_table
+from bilm.weights import Encoder, Weight, count_numbers, weight_table
 
 
 class Texts(NamedTuple):
@@ -164,8 +165,10 @@ def build_network(
             it such words.
 
     Raises:
-        InputError: characters are asked for, and the options have no `char_cnn`.
+        InputError: characters are asked for, and the options have no `char_cnn`; or there is too
+            little memory for so large a network.
     """
+    require_memory(4 * count_numbers(options, n_tokens), "the network that the options ask for")
     size = options.lstm.projection_dim
     encoder: Encoder
     if n_tokens is not None:

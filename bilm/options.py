@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from bilm.errors import InputError
+from bilm.errors import InputError, checked, shown
 from bilm.files import PathLike, read_json_object
 
 logger = logging.getLogger(__name__)
@@ -25,10 +25,11 @@ ACTIVATIONS = ("relu", "tanh")
 
 # Bounds of whole numbers, far above any model that was trained: whatever is higher is a slip, or
 # would take the machine's memory before anything else can be said of it.
-_SIZE = 2**20  # units, dimensions, filters, rows of a batch, steps: the largest published is 4,096
+_SIZE = 2**20  # units, dimensions, filters, steps: the largest published is 4,096
+MOST_ROWS = _SIZE  # of a batch, and its steps
 _LAYERS = 100
 _FILTERS_LISTED = 1000
-_CHARACTERS = 2**16  # of a token
+MOST_CHARACTERS = 2**16  # of a token
 _WORDS = 10**8  # ids are int32, and a table of 100 million words has 26 GB at 64 numbers a word
 _HIGHEST = 3e38  # float32 ends above it
 
@@ -90,14 +91,7 @@ class _Part:
 
 def _require(rule: _Rule, value: Any, key: str) -> None:
     if not rule.holds(value):
-        raise InputError(f"{key}: {rule.text} is expected, not {_shown(value)}.")
-
-
-def _shown(value: object) -> str:
-    # Python refuses to write whole numbers of thousands of digits.
-    is_huge = isinstance(value, int) and abs(value) >= 10**100
-    text = "a number of more than 100 digits" if is_huge else repr(value)
-    return text if len(text) <= 200 else f"{text[:200]}..."
+        raise InputError(f"{key}: {rule.text} is expected, not {shown(value)}.")
 
 
 @dataclass(frozen=True)
@@ -166,7 +160,7 @@ class CharCNNOptions(_Part):
     activation: str = _option(_ACTIVATION)
     embedding_dim: int = _option(_COUNT)
     n_highway: int = _option(_count(0, _LAYERS), 0)
-    max_characters_per_token: int = _option(_count(3, _CHARACTERS), 50)
+    max_characters_per_token: int = _option(_count(3, MOST_CHARACTERS), 50)
     dictionary: DictionaryOptions | None = None
 
     def __post_init__(self) -> None:
@@ -242,6 +236,7 @@ class Options(_Part):
         return 2 if self.bidirectional else 1
 
     @classmethod
+    @checked
     def from_dict(
         cls, values: Mapping[str, Any], training: bool, source: str = "options"
     ) -> Options:
@@ -255,12 +250,15 @@ class Options(_Part):
         Raises:
             InputError: a key is missing, or has a value that breaks its rule.
         """
+        if not isinstance(values, Mapping):
+            raise InputError(f"{source}: an object is expected, not {shown(values)}.")
         try:
             return _read(values, training, source)
         except InputError as error:
             raise InputError(f"{source}: {error}") from None
 
     @classmethod
+    @checked
     def from_file(cls, path: PathLike, training: bool) -> Options:
         """Read an options file; see `from_dict`."""
         return cls.from_dict(read_json_object(path, "options file"), training, str(path))
@@ -314,7 +312,7 @@ def preset(name: str) -> dict[str, Any]:
     1024
     """
     if not isinstance(name, str) or name not in _SIZES:
-        raise InputError(f"preset: one of {', '.join(PRESETS)} is expected, not {name!r}.")
+        raise InputError(f"preset: one of {', '.join(PRESETS)} is expected, not {shown(name)}.")
     dim, projection_dim, n_highway = _SIZES[name]
     is_tiny = name == "tiny"
     options = Options(
@@ -395,7 +393,7 @@ def _known(
 ) -> dict[str, Any]:
     """Those of `keys` that are there; a warning names keys that are neither these nor `also`."""
     found = {key: values[key] for key in keys if key in values}
-    unknown = sorted(set(values) - set(found) - set(also))
+    unknown = sorted(map(str, set(values) - set(found) - set(also)))
     if unknown:
         logger.warning("%s: keys without a meaning here: %s", source, ", ".join(unknown))
     return found

@@ -31,8 +31,9 @@ import tensorflow as tf
 from bilm.data import Vocabulary, load_vocab, up_to_fault, vocab_of_words
 from bilm.data.batch import sentence_batches
 from bilm.data.corpus import IndexedText
+from bilm.data.vocabulary import require_same_words
 from bilm.embedding.corpus import Tokens, check_stream, read_stream
-from bilm.errors import InputError, require_count
+from bilm.errors import InputError, checked, require_count, shown
 from bilm.files import VOCABULARY_FILE, PathLike
 from bilm.hdf5 import dataset_shapes
 from bilm.layers import Softmax
@@ -167,6 +168,7 @@ class Predictor:
         self._likeliest: dict[tuple[Any, ...], _LikeliestWords] = {}
 
     @classmethod
+    @checked
     def from_pretrained(
         cls,
         source: ModelSource,
@@ -180,13 +182,14 @@ class Predictor:
         Args:
             source: see `bilm.model_files`: a folder of checkpoints or a checkpoint, ours or the
                 original's; or weights that hold the softmax (`bilm dump --with_softmax`).
-            vocab_file: overrides the vocabulary that is with the model.
+            vocab_file: the vocabulary, where there is none with the model; if there is one, it has
+                to have the same words.
             precision, warm_up: as for `ELMo.from_pretrained`.
 
         Raises:
             FileNotFoundError: a file does not exist.
-            InputError: a file is not what it should be, they do not fit each other, or the weights
-                hold no softmax or no vocabulary.
+            InputError: a file is not what it should be, they do not fit each other, the weights
+                hold no softmax or no vocabulary, or it has other words than the one that is named.
         """
         with open_model(source) as files:
             model, vocabulary = _load(files, vocab_file, precision)
@@ -272,6 +275,7 @@ class Predictor:
         )
         return list(found)
 
+    @checked
     def substitutes_iter(
         self,
         sentences: Iterable[Any],
@@ -290,11 +294,12 @@ class Predictor:
         """
         check_stream(sentences, batch_size)
         require_count(n=n)
-        if prior is not None and not (isinstance(prior, numbers.Real) and 0 <= prior <= 1):
+        if prior is not None and not 0 <= prior <= 1:
             raise InputError(f"prior: a number from 0 to 1 is expected, not {prior!r}.")
-        if isinstance(places, str) and places not in ("gaps", "all"):
+        are_places = places in ("gaps", "all") if isinstance(places, str) else _are_numbers(places)
+        if not are_places:
             raise InputError(
-                f"places: 'gaps', 'all' or numbers of tokens are expected, not {places!r}."
+                f"places: 'gaps', 'all' or numbers of tokens are expected, not {shown(places)}."
             )
         counted = self._directions(directions)
         if prior is None:
@@ -319,9 +324,9 @@ class Predictor:
     def _directions(self, wanted: str | None) -> Sequence[int]:
         if wanted is None:
             return range(self.options.n_directions)
-        if wanted not in _DIRECTIONS:
+        if not isinstance(wanted, str) or wanted not in _DIRECTIONS:
             raise InputError(
-                f"directions: 'forward', 'backward' or None is expected, not {wanted!r}."
+                f"directions: 'forward', 'backward' or None is expected, not {shown(wanted)}."
             )
         if max(_DIRECTIONS[wanted]) >= self.options.n_directions:
             raise InputError("directions: the model has the forward direction only.")
@@ -475,23 +480,32 @@ def _log_uniform(n_tokens: int) -> np.ndarray:
     return np.log(np.log1p(1 / (ids + 1))) - np.log(np.log(n_tokens + 1))
 
 
+def _are_numbers(places: Any) -> bool:
+    is_list = isinstance(places, Iterable) and not isinstance(places, Iterator | bytes)
+    try:
+        return is_list and all(isinstance(place, numbers.Integral) for place in places)
+    except TypeError:  # an array without axes
+        return False
+
+
 def find_places(tokens: Tokens, places: Places, where: str) -> Sequence[int]:
     """The positions of the tokens that are places; arguments as for `Predictor.substitutes`.
 
     Raises:
         InputError: the sentence does not have them; `where` says which one it is.
     """
-    if places == "all":
+    if isinstance(places, str) and places == "all":
         return range(len(tokens))
-    if places == "gaps":
+    if isinstance(places, str):
         gaps = [position for position, token in enumerate(tokens) if token == GAP]
         if not gaps:
             raise InputError(f"{where}: no token is {GAP}, which stands for a place to fill.")
         return gaps
     for position in places:
-        if not 0 <= int(position) < len(tokens):
+        if not isinstance(position, numbers.Integral) or not 0 <= int(position) < len(tokens):
             raise InputError(
-                f"{where}: there is no token {position!r}; it has {len(tokens)}, counted from 0."
+                f"{where}: there is no token {shown(position)}; it has {len(tokens)}, counted from "
+                "0."
             )
     return [int(position) for position in places]
 
@@ -513,17 +527,21 @@ def _load(
             n_tokens_vocab=shapes[SOFTMAX_B][0] if shapes[SOFTMAX_B] else 0,
             share_embedding_softmax=SOFTMAX_W not in shapes,
         )
-    length, in_weights = options.max_word_length, vocab_file is None and VOCABULARY in shapes
-    vocab_file = vocab_file or files.vocabulary
-    if in_weights:
-        vocabulary = vocab_of_words(load_vocabulary_words(files.weights), files.weights, length)
-    elif vocab_file is not None:
-        vocabulary = load_vocab(vocab_file, length)
-    elif files.is_checkpoint:
+    length, vocabulary, source = options.max_word_length, None, files.vocabulary
+    own = None  # words that the model has, beside those that are named
+    if VOCABULARY in shapes:
+        source = f"{VOCABULARY} of {files.weights}"
+        vocabulary = vocab_of_words(load_vocabulary_words(files.weights), source, length)
+    elif source is not None:
+        vocabulary = load_vocab(source, length)
+    if vocab_file is not None:
+        own, vocabulary = vocabulary, load_vocab(vocab_file, length)
+        source = vocab_file
+    if vocabulary is None and files.is_checkpoint:
         raise InputError(
             f"{files.source} has no {VOCABULARY_FILE}: vocab_file names the words of the model."
         )
-    else:
+    if vocabulary is None:
         raise InputError(
             f"{files.source}: the weights hold no vocabulary ({VOCABULARY}): vocab_file names it."
         )
@@ -535,9 +553,11 @@ def _load(
     model = _empty_model(options, precision)
     if vocabulary.size != model.softmax.n_tokens:
         raise InputError(
-            f"{VOCABULARY if in_weights else vocab_file}: {model.softmax.n_tokens} words are "
-            f"expected, as many as the softmax of {files.source} has, not {vocabulary.size}."
+            f"{source}: {model.softmax.n_tokens} words are expected, as many as the softmax of "
+            f"{files.source} has, not {vocabulary.size}."
         )
+    if own is not None:
+        require_same_words(vocabulary, own)
     if files.is_checkpoint:
         load_variables(os.fspath(files.weights), model.weight_table())
     else:

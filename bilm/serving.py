@@ -6,19 +6,24 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+import posixpath
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bilm.errors import InputError
-from bilm.files import PathLike, folder_in_place, require_file, require_utf8
-from bilm.keras_backend import keras
+from bilm.archives import open_archive
+from bilm.errors import InputError, checked, shown
+from bilm.files import PathLike, folder_in_place, parse_json, require_path, require_utf8
+from bilm.hdf5 import dataset_shapes, open_hdf5, read_numbers
 from bilm.layers.scalar_mix import LayerChoice, ScalarMix
 from bilm.layers.text import FramedWords, framed_words, tokens_of
 from bilm.model import ELMoEmbedding
+from bilm.model.elmo_embedding import MIX
 from bilm.model_files import ModelSource
+from bilm.options import Options
 from bilm.warm_up import WarmUpText
 
 # By this file a folder is known as a SavedModel.
@@ -27,6 +32,7 @@ SAVED_MODEL = "saved_model.pb"
 Mix = ScalarMix | Sequence[float] | np.ndarray | None
 
 
+@checked
 def export_saved_model(
     source: ModelSource,
     folder: PathLike,
@@ -104,7 +110,9 @@ class ServedELMo(tf.Module):
     def __init__(self, elmo: ELMoEmbedding, mix: Mix = None) -> None:
         super().__init__()
         if isinstance(mix, str | int):
-            raise InputError(f"mix: a ScalarMix or a weight for each layer is expected: {mix!r}.")
+            raise InputError(
+                f"mix: a ScalarMix or a weight for each layer is expected: {shown(mix)}."
+            )
         choice = LayerChoice("average" if mix is None else mix, elmo.n_layers)
         self._factors = choice.weights
         # In functions, so that they are not saved with the module.
@@ -170,6 +178,7 @@ class ServedELMo(tf.Module):
         return tf.map_fn(of_one, (layers, mask), fn_output_signature=signature)
 
 
+@checked
 def read_mix(keras_file: PathLike, name: str | None = None) -> ScalarMix:
     """The trained mix of a model that Keras saved.
 
@@ -180,20 +189,68 @@ def read_mix(keras_file: PathLike, name: str | None = None) -> ScalarMix:
 
     Raises:
         FileNotFoundError: there is no such file.
-        InputError: Keras cannot load it, or it does not hold one mix of that name.
+        InputError: it is no such file, or it does not hold one mix of that name.
     """
-    path = require_file(keras_file, "Keras model")
-    try:
-        model = keras.saving.load_model(path, compile=False)
-    except (ValueError, TypeError, KeyError, OSError) as error:
-        first = str(error).strip().partition("\n")[0]
-        raise InputError(f"{path}: Keras cannot load it: {first}") from error
-    mixes = [layer for layer in model._flatten_layers() if isinstance(layer, ScalarMix)]
-    found = [mix for mix in mixes if name in (None, mix.name)]
-    if len(found) != 1:
-        wanted = (
-            "is expected, or the name of one" if name is None else f"called {name!r} is expected"
-        )
-        names = ", ".join(repr(mix.name) for mix in mixes) or "none"
-        raise InputError(f"mix: one mix of layers {wanted}; {path} has {names}.")
-    return found[0]
+    path = require_path(keras_file, "a Keras model")
+    with tempfile.TemporaryDirectory(prefix="bilm-") as folder:
+        with open_archive(path, "Keras model") as archive:
+            config = parse_json(archive.read("config.json"), f"{path}: config.json")
+            weights = archive.extract("model.weights.h5", folder)
+        mixes = list(_mixes_of(config, path))
+        found = [mix for mix in mixes if name in (None, mix.name)]
+        if len(found) != 1:
+            wanted = f"called {name!r} is expected"
+            if name is None:
+                wanted = "is expected, or the name of one"
+            names = ", ".join(repr(mix.name) for mix in mixes) or "none"
+            raise InputError(f"mix: one mix of layers {wanted}; {path} has {names}.")
+        try:
+            _load_mix(found[0], weights)
+        except InputError as error:
+            raise InputError(str(error).replace(weights, f"{path}: model.weights.h5")) from error
+        return found[0]
+
+
+def _mixes_of(config: Any, path: str) -> Iterator[ScalarMix]:
+    """The mixes of a model by its configuration, of which nothing else is built: a configuration
+    can ask for layers of any size."""
+    waiting: list[Any] = [config]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, Mapping):
+            # The first ones come first.
+            waiting += list(item.values())[::-1]
+            kind, of_layer = item.get("registered_name"), item.get("config") or {}
+            try:
+                if kind == "bilm>ScalarMix":
+                    yield _mix(of_layer, of_layer["n_layers"], of_layer["use_top_only"])
+                elif kind == "bilm>ELMoEmbedding" and of_layer["layers"] == MIX:
+                    options = Options.from_dict(of_layer["options_file"], training=False)
+                    yield _mix(of_layer, options.lstm.n_layers + 1)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise InputError(f"{path}: config.json: {kind}: {error}") from error
+        elif isinstance(item, list):
+            waiting += item[::-1]
+
+
+def _mix(config: Mapping[str, Any], n_layers: Any, use_top_only: bool = False) -> ScalarMix:
+    settings = {key: config[key] for key in ("name", "l2_coef", "do_layer_norm")}
+    return ScalarMix(n_layers, use_top_only=use_top_only, **settings)
+
+
+def _load_mix(mix: ScalarMix, weights: str) -> None:
+    """Set the values of a mix from the weights of a Keras model, where they are in a group `vars`
+    with its name."""
+    shapes = dataset_shapes(weights)
+    expected = [tuple(variable.shape) for variable in mix.weights]
+    with open_hdf5(weights) as file:
+        for group in dict.fromkeys(map(posixpath.dirname, shapes)):
+            names = [f"{group}/{k}" for k in range(len(expected))]
+            is_named = str(file[group].attrs.get("name")) == mix.name
+            if is_named and [shapes.get(name) for name in names] == expected:
+                for variable, name in zip(mix.weights, names, strict=True):
+                    variable.assign(read_numbers(file, name))
+                return
+    raise InputError(
+        f"{weights}: values of the mix {mix.name!r}, of shapes {expected}, are missing."
+    )

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from bilm.errors import InputError
+from bilm.errors import InputError, shown
 from bilm.files import PathLike, read_lines
 
 # A file with a sentence a line, or sentences: text that is split on white space, or tokens.
@@ -35,13 +35,15 @@ def read_text(text: WarmUpText) -> list[list[str]]:
             or there is no word.
     """
     is_file = isinstance(text, str | os.PathLike)
+    if not is_file and not isinstance(text, Iterable):
+        raise InputError(f"warm_up: a text file or sentences are expected, not {shown(text)}.")
     sentences: list[list[str]] = []
     n_words = 0
     for number, sentence in enumerate(read_lines(text) if is_file else text):  # type: ignore[arg-type]
         tokens = sentence.split() if isinstance(sentence, str) else sentence
         if not isinstance(tokens, Sequence) or not all(isinstance(word, str) for word in tokens):
             raise InputError(
-                f"warm_up: sentence {number}: text or tokens are expected, not {sentence!r}."
+                f"warm_up: sentence {number}: text or tokens are expected, not {shown(sentence)}."
             )
         if tokens:
             sentences.append(list(tokens))

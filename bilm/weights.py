@@ -131,6 +131,22 @@ def _lstm_weights(stack: LSTMStack, direction: int, n_directions: int) -> Iterat
             yield Weight(variable, dataset, f"lm/{scope}/{cell}/{tf1_name}", odd)
 
 
+def count_numbers(options: Options, n_tokens: int | None) -> int:
+    """The numbers of a network; `n_tokens` as for `require_numbers`."""
+    lstm, char_cnn, p = options.lstm, options.char_cnn, options.lstm.projection_dim
+    layer = 4 * lstm.dim * (2 * p + 1) + (lstm.dim * p if lstm.has_projection else 0)
+    count = options.n_directions * lstm.n_layers * layer
+    if n_tokens is not None:
+        return count + n_tokens * p
+    if char_cnn is None:
+        return count
+    f, tokens = char_cnn.n_filters, char_cnn.dictionary
+    count += char_cnn.embedding_dim * char_cnn.n_characters
+    count += sum(n * (w * char_cnn.embedding_dim + 1) for w, n in char_cnn.filters)
+    count += 2 * char_cnn.n_highway * f * (f + 1) + (p * (f + 1) if f != p else 0)
+    return count + (tokens.n_words * tokens.word_dim if tokens else 0)
+
+
 def require_numbers(
     options: Options, n_tokens: int | None, *files: PathLike, n_more: int = 0
 ) -> None:
@@ -146,17 +162,7 @@ def require_numbers(
     Raises:
         FileNotFoundError, InputError: see `dataset_shapes`; the files have far fewer.
     """
-    lstm, char_cnn, p = options.lstm, options.char_cnn, options.lstm.projection_dim
-    layer = 4 * lstm.dim * (2 * p + 1) + (lstm.dim * p if lstm.has_projection else 0)
-    expected = n_more + options.n_directions * lstm.n_layers * layer
-    if n_tokens is not None:
-        expected += n_tokens * p
-    elif char_cnn is not None:
-        f, tokens = char_cnn.n_filters, char_cnn.dictionary
-        expected += char_cnn.embedding_dim * char_cnn.n_characters
-        expected += sum(n * (w * char_cnn.embedding_dim + 1) for w, n in char_cnn.filters)
-        expected += 2 * char_cnn.n_highway * f * (f + 1) + (p * (f + 1) if f != p else 0)
-        expected += tokens.n_words * tokens.word_dim if tokens else 0
+    expected = n_more + count_numbers(options, n_tokens)
     found = sum(map(count_stored, dict.fromkeys(files)))
     if expected > 2 * found + 2**24:
         raise InputError(

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from bilm.data import UnicodeCharsVocabulary
 from tests import small_corpora, small_runs
@@ -23,6 +24,12 @@ from tests.embedded_text import LINES, Embedded, write_lines
 from tests.small_models import write_small_model
 
 GOLDEN = Path(__file__).parent / "fixtures" / "golden"
+
+# Few examples, and the same ones each time; `pytest --hypothesis-profile=long` draws many anew.
+ANY_TIME = {"deadline": None, "suppress_health_check": list(HealthCheck)}
+settings.register_profile("quick", derandomize=True, max_examples=25, database=None, **ANY_TIME)
+settings.register_profile("long", max_examples=1000, **ANY_TIME)
+settings.load_profile("quick")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -82,6 +82,18 @@ def test_the_curve_of_a_short_run_is_that_of_its_points(tmp_path):
     assert line.get_label() == "training"
 
 
+def test_lines_without_all_of_the_numbers(tmp_path):
+    log = RunLog(tmp_path / "run")
+    log.write(step=1, tokens=1, heldout_perplexity=9.0)
+    log.write(step=2, tokens=2, heldout_perplexity=None, train_perplexity=30.0)
+    log.write(step=3, tokens=3, heldout_perplexity=8.0, heldout_forward=7, heldout_backward=9)
+    from bilm.cli.plot import draw
+
+    pytest.importorskip("matplotlib.figure")
+    lines = draw({"run": read_log(tmp_path / "run")}).axes[0].lines
+    assert [len(line.get_xdata()) for line in lines] == [1, 2, 1, 1, 1]
+
+
 def test_what_cannot_be_plotted(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     error = input_error(["plot", str(tmp_path), "--out", str(tmp_path / "x.png")], capsys)

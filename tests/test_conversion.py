@@ -196,7 +196,7 @@ def test_errors_in_a_zip_file_name_the_zip_file(copy, tmp_path):
     damaged = bytearray(archive.read_bytes())
     damaged[start : start + 10] = bytes(10)
     archive.write_bytes(damaged)
-    with pytest.raises(InputError, match=r"m.zip: a ZIP file that is damaged or locked: "):
+    with pytest.raises(InputError, match=r"m.zip: a damaged ZIP file: "):
         convert_many_langs(archive, *made)
 
 
@@ -404,9 +404,9 @@ def test_views_of_a_storage(tmp_path):
         ((0, (2,), (-1,), 12), 12, "a whole number from 0 is expected, not -1"),
         ((-1, (2,), (1,), 12), 12, "a whole number from 0 is expected, not -1"),
         ((0, (2,), (1, 1), 12), 12, "a tensor without a storage or a shape"),
-        ((0, (12,), (1,), 12), 11, "a ends too early"),
-        ((0, (2,), (1,), 10**30), 12, "a ends too early"),
-        ((0, (12,), (1,), 12, "1"), 12, "There is no item named"),
+        ((0, (12,), (1,), 12), 11, "storage 0 has not 12 numbers"),
+        ((0, (2,), (1,), 10**30), 12, f"storage 0 has not {10**30} numbers"),
+        ((0, (12,), (1,), 12, "1"), 12, "a.pkl: there is no 'archive/data/1' in it"),
         ((0, (12,), (1,), 12, "0", ("0", 0, 12)), 12, "storage '0' is a view of another one"),
         ((0, (12,), (1,), 12, 0), 12, "a storage of floats is expected, not"),
     ],
@@ -416,6 +416,69 @@ def test_tensors_that_are_not_in_their_storage(tmp_path, arguments, numbers, mes
     with pytest.raises(InputError) as caught:
         read_tensors(path)
     assert message in str(caught.value)
+
+
+def tuples(n):
+    """A pickle of n tuples, each within the next one, as the key of a dict."""
+    return b"\x80\x02})" + b"\x85" * n + b"K\x01s."
+
+
+# Instructions that make Python's own reader take memory or time without end, or crash.
+BOMBS = {
+    "a place in the memo that is far away": b"\x80\x02}r" + struct.pack("<I", 2**29) + b".",
+    "a key of many tuples": tuples(100_000),
+    "a key of tuples of the same tuple": b"\x80\x02})q\x00" + b"h\x00\x86q\x00" * 50 + b"K\x01s.",
+    "bytes that are not there": b"\x80\x05\x96" + struct.pack("<Q", 2**33) + b".",
+    "a number that is not there": b"\x80\x02\x8b" + struct.pack("<i", 2**31 - 1) + b".",
+    "a number of many digits": b"\x80\x02I" + b"9" * 10_000 + b"\n.",
+    "a long list that is given often": b"\x80\x02(" + b"N" * 20_000 + b"lq\x01"
+    + b"ccollections\nOrderedDict\nh\x01\x85R" * 100 + b".",
+    "marks upon marks": b"\x80\x02" + b"N" * 50_000 + b"(t" * 50_000 + b".",
+    "more than a megabyte": tuples(2**20),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("container", [as_zip, as_legacy])
+@pytest.mark.parametrize("kind", BOMBS)
+def test_pickles_that_are_made_to_do_harm(tmp_path, container, kind):
+    with pytest.raises(InputError, match=r"x\.pkl: "):
+        read_tensors(container(tmp_path / "x.pkl", BOMBS[kind]))
+
+
+def test_dicts_as_python_2_wrote_them(tmp_path):
+    """With their items as an argument."""
+    content = persistent(0, (2,), (1,), 2)[2:-2]  # } 'a' tensor, without the instruction to set it
+    pairs = b"(" + content[1:] + b"\x86" + b"l"
+    content = b"\x80\x02ccollections\nOrderedDict\n" + pairs + b"\x85R."
+    found = read_tensors(with_numbers(tmp_path / "a.pkl", content, [1, 2]))
+    assert found["a"].tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_tensors_that_are_not_finite(tmp_path, number):
+    path = with_numbers(tmp_path / "a.pkl", persistent(0, (2,), (1,), 2), [1, number])
+    with pytest.raises(InputError, match=r"a\.pkl: a: finite numbers of float32 are expected\."):
+        read_tensors(path)
+
+
+def test_tensors_that_share_their_numbers(tmp_path):
+    """Together they are no larger than their storage."""
+    one, two = (persistent(0, (n,), (1,), 12)[2:-1] for n in (6, 7))
+    for second, fits in ((one, True), (two, False)):
+        content = (
+            b"\x80\x02"
+            + one
+            + second[1:].replace(b"\x01\x00\x00\x00a", b"\x01\x00\x00\x00b")
+            + b"."
+        )
+        path = with_numbers(tmp_path / "a.pkl", content, np.arange(12))
+        if fits:
+            assert sorted(read_tensors(path)) == ["a", "b"]
+            continue
+        with pytest.raises(
+            InputError, match=r"a\.pkl: b: a tensor that is empty, or beyond its st"
+        ):
+            read_tensors(path)
 
 
 def test_files_that_torch_did_not_write_so(tmp_path, copy):

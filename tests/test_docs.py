@@ -40,7 +40,8 @@ from bilm.errors import InputError
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "fixtures" / "golden"
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md")]
+PAGES += sorted((ROOT / "docs").rglob("*.md"))
 LANGUAGES = {"bash", "python", "json", "mermaid", "text", "yaml"}
 REASONS = (
     "needs a new environment",

@@ -144,6 +144,27 @@ def test_a_sentence_of_a_packed_file_that_is_not_utf_8(tmp_path):
                 wrong(2)
 
 
+def test_a_packed_file_that_is_damaged_where_a_sentence_is(tmp_path):
+    path = tmp_path / "p.hdf5"
+    vectors = np.random.default_rng(1).normal(size=(500, 4)).astype(np.float32)
+    with h5py.File(path, "w") as file:
+        for key, array in (PACKED | {"offsets": np.array([0, 2, 500])}).items():
+            file[key] = array if key != "vectors" else 0
+        del file["vectors"]
+        file.create_dataset("vectors", data=vectors, chunks=(250, 4), compression="gzip")
+        place = file["vectors"].id.get_chunk_info(1).byte_offset + 100
+    with open(path, "r+b") as file:
+        file.seek(place)
+        file.write(bytes(500))
+    with PackedVectors(path) as packed:
+        np.testing.assert_array_equal(packed[0], vectors[:2])
+        with pytest.raises(InputError, match=r"p\.hdf5: vectors is damaged: "):
+            packed[1]
+        for wrong in ("a", None, 0.5, 10**400):
+            with pytest.raises(InputError, match="k: a whole number is expected, not "):
+                packed[wrong]
+
+
 def test_npz(place):
     assert main(["embed", "text.txt", "out.npz", "--model", "elmo", "--all"]) == 0
     found = np.load("out.npz")

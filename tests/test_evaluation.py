@@ -155,7 +155,7 @@ def test_what_cannot_be_scored(small_model, corpus, tmp_path):
         small_model.test(Batches([random_batch()]), 3, per_sentence=True)
     endless = corpus.data(small_model.options, "heldout.txt")
     with pytest.raises(InputError, match="carry_state: the data has no end; make it with test=Tru"):
-        small_model.test(endless, carry_state=True)
+        small_model.test(endless, 2, carry_state=True)
 
 
 def test_a_model_text_and_options_that_do_not_fit(small_model, corpus):

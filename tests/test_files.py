@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import itertools
 import lzma
 import os
@@ -13,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from bilm.data import Vocabulary
+from bilm.data.counting import count_words
 from bilm.errors import InputError
 from bilm.files import (
     atomic_write,
@@ -20,9 +23,10 @@ from bilm.files import (
     find_files,
     folder_in_place,
     folder_made,
-    open_text,
+    lines_of,
     read_json_object,
     read_lines,
+    reading_text,
     require_file,
     undo_killed,
     write_json,
@@ -74,8 +78,8 @@ def test_a_file_that_is_not_there(tmp_path):
 def test_text_plain_and_compressed(tmp_path, name):
     path = write(tmp_path / name, TEXT)
     assert list(read_lines(path)) == LINES
-    with open_text(path) as lines:
-        assert lines.read() == TEXT
+    with reading_text(path) as stream:
+        assert stream.read() == TEXT.encode()
 
 
 @pytest.mark.parametrize("name", ["plain.txt", "text.gz", "text.xz"])
@@ -103,6 +107,60 @@ def test_line_ends(tmp_path):
     line = "a\x0b\x0c\x1c\x85\u2028b"
     assert list(read_lines(write(tmp_path / "odd.txt", f"{line}\nc\n"))) == [line, "c"]
     assert list(read_lines(write(tmp_path / "empty.txt", ""))) == []
+
+
+class InPieces(io.BytesIO):
+    """A stream that gives so many bytes at a time, as a pipe may."""
+
+    size = 1
+
+    def read1(self, size=-1):
+        return super().read1(self.size)
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 100])
+def test_the_lines_of_files_and_of_streams_are_the_same(tmp_path, size):
+    """A line ends at LF or CRLF; a CR elsewhere is white space within it."""
+    data = "\ufeffone\rtwo\r\n\n\r\nthree \r four\nεὐρὺς\r\r\nlast\r".encode()
+    expected = ["one\rtwo", "", "", "three \r four", "εὐρὺς", "last"]
+    for name in ("a.txt", "a.txt.gz", "a.txt.xz"):
+        assert list(read_lines(write(tmp_path / name, data))) == expected
+    stream = InPieces(data)
+    stream.size = size
+    assert list(lines_of(stream, "standard input")) == expected
+    stream = InPieces(data + b"\n\nna\xefve")
+    stream.size = size
+    lines = lines_of(stream, "standard input")
+    assert list(itertools.islice(lines, 7)) == [*expected, ""]
+    with pytest.raises(InputError, match=r"^standard input, line 8: not UTF-8: byte 2 is 0xef\.$"):
+        next(lines)
+
+
+def test_a_line_that_is_too_long(tmp_path):
+    longest = b"a" * 2**24
+    assert list(read_lines(write(tmp_path / "a.txt", b"x\n" + longest))) == ["x", "a" * 2**24]
+    path = write(tmp_path / "b.txt", b"x\n" + longest + b"a\ny")
+    with pytest.raises(InputError, match=r", line 2: at most 16,777,216 bytes are expected in a l"):
+        list(read_lines(path))
+    path = write(tmp_path / "b.txt", b"x " + longest + b"a" * 2**21)
+    with pytest.raises(InputError, match=r"b\.txt: at most 16,777,216 bytes are expected in a wo"):
+        count_words(path)
+
+
+@pytest.mark.parametrize("name", ["a.txt.gz", "a.txt.xz"])
+def test_text_that_unpacks_to_far_too_much(tmp_path, name):
+    """Its lines are short, and it ends before all of it was read."""
+    path = write(tmp_path / name, (b"a " * 500 + b"\n") * 10_000)
+    message = rf"{name}: [\d,]+ bytes of it unpack to more than 4,194,304: text that is so much l"
+    for read in (lambda path: list(read_lines(path)), count_words, Vocabulary):
+        with pytest.raises(InputError, match=message):
+            read(path)
+
+
+def test_compressed_text_of_any_size_is_read(tmp_path):
+    text = " ".join(map(str, range(800_000))).replace("9 ", "9\n")
+    assert len(text) > 2**22
+    assert "\n".join(read_lines(write(tmp_path / "a.txt.gz", text))) == text
 
 
 @pytest.mark.parametrize("name", ["latin.txt", "latin.txt.gz", "latin.txt.xz"])
@@ -287,7 +345,7 @@ def test_json_that_is_refused(tmp_path, text, message):
 def test_json_of_many_gigabytes_is_not_read(tmp_path):
     with open(tmp_path / "a.json", "wb") as file:
         file.truncate(2**34)
-    message = r"a\.json: at most 67,108,864 bytes of JSON are expected, not 17,179,869,184"
+    message = r"a\.json: at most 16,777,216 bytes are expected in a JSON file, not 17,179,869,184"
     with pytest.raises(InputError, match=message):
         read_json_object(tmp_path / "a.json")
 

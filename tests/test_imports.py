@@ -16,8 +16,8 @@ ROOT = Path(bilm.__file__).parent
 # A part imports from parts above it only, and never from another one of its own line.
 LINES = (
     ("errors",),
-    ("extras", "files", "keras_backend", "progress"),
-    ("hdf5", "options"),
+    ("extras", "files", "keras_backend", "memory", "progress"),
+    ("archives", "hdf5", "options"),
     ("data", "warm_up"),
     ("layers",),
     ("weights",),
@@ -37,7 +37,9 @@ FRAMEWORKS = {"tensorflow", "keras"}
 NO_TENSORS = {"errors", "files", "options", "data"}
 NO_FILES = {"layers"}
 # What all parts may import, and the program's door: not in the drawing of docs/reading.md.
-NOT_DRAWN = {"errors", "files", "keras_backend", "options", "progress", "__main__"}
+NOT_DRAWN = {
+    "archives", "errors", "files", "keras_backend", "memory", "options", "progress", "__main__",
+}  # fmt: skip
 # Programs for a person at a terminal.
 MAY_PRINT = {"cli", "demo", "__main__"}
 
@@ -160,6 +162,23 @@ def test_another_backend_of_keras(tmp_path):
     for backend in ("jax", "of no name"):
         error = run_with_backend(backend, "-m", "bilm", "info", str(tmp_path))
         assert error == (f"bilm: error: {message} {backend!r}.", False)
+
+
+def test_a_backend_of_kerass_settings_that_is_not_installed(tmp_path):
+    """Keras reads it from a file, and cannot be imported then."""
+    (tmp_path / "keras.json").write_text('{"backend": "of_no_name"}', encoding="utf-8")
+    environment = {**os.environ, "KERAS_HOME": str(tmp_path)}
+    environment.pop("KERAS_BACKEND", None)
+    done = subprocess.run(
+        [sys.executable, "-m", "bilm", "info", str(tmp_path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    message = "bilm: error: bilm needs the TensorFlow backend of Keras, which cannot be imported: "
+    assert done.stderr.splitlines()[-1].startswith(message) and "Traceback" not in done.stderr
+    assert "KERAS_BACKEND=tensorflow in the environment goes first." in done.stderr
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=name_of)

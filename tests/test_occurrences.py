@@ -483,8 +483,7 @@ def test_a_file_of_another_kind(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(InputError) as error:
         Occurrences.load(path)
-    said = "it is no .npz file, or cut off."
-    assert str(error.value) == f"{path}: not a file of occurrences: {said}"
+    assert str(error.value).startswith(f"{path}: a damaged ZIP file: ")
 
 
 def test_a_damaged_file(saved):
@@ -559,6 +558,20 @@ def test_no_such_layer(plane, layer):
     assert str(error.value) == (
         f"layer: 'top', 'average' or a number from 0 to 1 is expected, not {layer!r}."
     )
+
+
+def test_words_without_a_utf8_form_are_saved(plane, tmp_path):
+    sentences = [tuple(f"{word}\ud812" for word in sentence) for sentence in plane.sentences]
+    labels = ["\udcff"] * len(plane)
+    replace(plane, sentences=sentences, labels=labels).save(tmp_path / "a.npz")
+    again = Occurrences.load(tmp_path / "a.npz")
+    assert (again.sentences, again.labels) == (sentences, labels)
+
+
+@pytest.mark.parametrize("query", [-1, 10**6, True, 1.0, "0", None, [0]])
+def test_neighbours_of_what_is_no_occurrence(plane, query):
+    with pytest.raises(InputError, match="query: occurrences, or a number of one from 0 to"):
+        plane.neighbours(query)
 
 
 def test_directions_have_no_common_part(plane):

@@ -249,14 +249,21 @@ def test_other_readers_pass_the_softmax_over(small, tmp_path):
 
 
 def test_the_vocabulary_that_counts(small, tmp_path):
-    """The one that is named, else the one in the weights, else vocab.txt beside them."""
+    """The one in the weights, else vocab.txt beside them; one that is named has its words."""
     made, _ = small
     weights = tmp_path / "model.hdf5"
     bilm.dump_weights(made.folder, weights, with_softmax=True)
     turned = tmp_path / "turned.txt"
     turned.write_text("\n".join([*VOCABULARY[:3], *VOCABULARY[:2:-1]]), encoding="utf-8")
-    other = Predictor.from_pretrained(tmp_path, vocab_file=turned)
-    assert other.vocabulary.id_to_word(3) == VOCABULARY[-1]
+    for source, own in ((tmp_path, "vocabulary/words of .*"), (made.folder, ".*vocab.txt")):
+        words = rf"word 3 is '{VOCABULARY[-1]}', and '{VOCABULARY[3]}' there"
+        message = rf"turned.txt: other words than those of the model, which are in {own}: {words}"
+        with pytest.raises(InputError, match=message):
+            Predictor.from_pretrained(source, vocab_file=turned)
+    with pytest.raises(InputError, match=message):
+        bilm.dump_weights(made.folder, tmp_path / "x.hdf5", with_softmax=True, vocab_file=turned)
+    named = Predictor.from_pretrained(tmp_path, vocab_file=made.folder / "vocab.txt")
+    assert named.vocabulary.words == VOCABULARY
     shutil.copy(turned, tmp_path / "vocab.txt")
     assert Predictor.from_pretrained(tmp_path).vocabulary.id_to_word(3) == VOCABULARY[3]
     with h5py.File(weights, "r+") as file:

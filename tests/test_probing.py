@@ -193,13 +193,25 @@ def test_the_file_of_results_goes_on(tmp_path, cells):
     )
 
 
+CELL = {"representation": "mix", "size": 5, "seed": 0, "accuracy": 0.5, "macro_f1": 0.5}
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ({"cells": []}, "not a file of results of `bilm probe`."),
         ({"format": "bilm probe 1", "settings": {}, "cells": [{"size": 1}]},
-         "its cells are damaged: "),
-        ({"format": "bilm probe 1", "settings": {}}, "its cells are damaged: 'cells'."),
+         "cells: number 0 is damaged: {'size': 1}."),
+        ({"format": "bilm probe 1", "settings": {}}, "cells: a list is expected, not NoneType."),
+        ({"format": "bilm probe 1", "settings": {}, "cells": [CELL | {"accuracy": 10**400}]},
+         "cells: number 0 is damaged: "),
+        ({"format": "bilm probe 1", "settings": {}, "cells": [CELL | {"representation": []}]},
+         "cells: number 0 is damaged: "),
+        ({"format": "bilm probe 1", "settings": {}, "cells": [CELL, CELL | {"weights": [1, "a"]}]},
+         "cells: number 1 is damaged: "),
+        ({"format": "bilm probe 1", "settings": {},
+          "cells": [CELL | {"weights": [1]}, CELL | {"weights": [1, 2], "seed": 1}]},
+         "cells: mixes of different numbers of layers."),
     ],
 )  # fmt: skip
 def test_files_that_are_no_results(tmp_path, content, message):

@@ -13,6 +13,7 @@ import pytest
 from bilm import BidirectionalLanguageModel, ELMoEmbedding
 from bilm.errors import InputError
 from bilm.layers import CharacterIds, WordIds
+from bilm.serving import read_mix
 from tests.small_models import write_small_model
 
 
@@ -82,7 +83,65 @@ def test_a_path_in_the_place_of_words_or_numbers(saved, name, key, message, tmp_
         keras.models.load_model(changed)
 
 
+@pytest.mark.parametrize("name", ["elmo", "bilm"])
+def test_a_network_that_no_memory_holds(saved, name, tmp_path):
+    path = saved / f"{name}.keras"
+    with zipfile.ZipFile(path) as archive:
+        config = json.loads(archive.read("config.json"))
+    [layer] = [x for x in config["config"]["layers"] if x["config"]["name"] == name]
+    options = layer["config"]["options_file"]
+    options["lstm"] |= {"dim": 2**20, "projection_dim": 2**19}
+    changed = with_changes(path, tmp_path / "a.keras", name, {"options_file": options})
+    with pytest.raises(InputError, match="the network that the options ask for: at least "):
+        keras.models.load_model(changed)
+
+
+def test_a_mix_is_read_without_building_the_model(saved, tmp_path):
+    path = saved / "elmo.keras"
+    zeros = np.zeros(3, np.float32)
+    huge = {"words": {"kind": "table", "vocabulary": ["<S>", "</S>"], "n_rows": 10**12}}
+    np.testing.assert_array_equal(
+        read_mix(with_changes(path, tmp_path / "a.keras", "elmo", huge)).W, zeros
+    )
+    for changes, message in (
+        ({"options_file": {}}, "config.json: bilm>ELMoEmbedding: options: lstm: a JSON object is"),
+        ({"options_file": None}, "config.json: bilm>ELMoEmbedding: options: an object is expected"),
+        ({"l2_coef": "x"}, "config.json: bilm>ELMoEmbedding: l2_coef: a number from 0 is expected"),
+        ({"name": "other"}, r"model.weights.h5: values of the mix 'other', .* are missing"),
+    ):
+        with pytest.raises(InputError, match=rf"a\.keras: {message}"):
+            read_mix(with_changes(path, tmp_path / "a.keras", "elmo", changes))
+
+
+@pytest.mark.parametrize(
+    ("member", "content", "message"),
+    [
+        ("config.json", b"[" * 10**5, "config.json: JSON that is nested too deep"),
+        ("config.json", b"[" * 500 + b"]" * 500, "mix: one mix of layers is expected"),
+        ("config.json", None, "there is no 'config.json' in it"),
+        ("config.json", b" " * (2**24 + 1), "config.json: at most 16,777,216 bytes are expected"),
+        ("model.weights.h5", None, "there is no 'model.weights.h5' in it"),
+        ("model.weights.h5", b"x", "model.weights.h5: not an HDF5 file"),
+        (
+            "model.weights.h5",
+            bytes(2**25),
+            "model.weights.h5: 33,554,432 bytes, which is more than",
+        ),
+    ],
+)
+def test_a_keras_file_that_is_none(saved, tmp_path, member, content, message):
+    with zipfile.ZipFile(saved / "elmo.keras") as archive:
+        members = {name: archive.read(name) for name in archive.namelist()} | {member: content}
+    with zipfile.ZipFile(tmp_path / "a.keras", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, of_member in members.items():
+            if of_member is not None:
+                archive.writestr(name, of_member)
+    with pytest.raises(InputError, match=message):
+        read_mix(tmp_path / "a.keras")
+
+
 def test_words_of_a_layer():
-    with pytest.raises(InputError, match=r"vocabulary: a list of words is expected, not \[1\]"):
-        WordIds([1])
+    for words in ([1], None, 5, "word"):
+        with pytest.raises(InputError, match="vocabulary: a list of words is expected, not "):
+            WordIds(words)
     np.testing.assert_array_equal(WordIds(("<S>", "</S>", "a"))([["a"]]), [[1, 3, 2]])

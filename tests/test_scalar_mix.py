@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from bilm.errors import InputError
 from bilm.layers import ScalarMix
+from bilm.layers.scalar_mix import LayerChoice
 from tests import oracle
 
 MIXES = {
@@ -101,9 +102,55 @@ def test_a_mix_for_another_number_of_layers():
     with pytest.raises(InputError, match=message):
         ScalarMix(4, name="m")(layers, mask)
     for n_layers in (0, None, 2.0):
-        message = f"n_layers: a whole number from 1 is expected, not {n_layers}"
+        message = f"n_layers: a whole number from 1 to 1000 is expected, not {n_layers}"
         with pytest.raises(InputError, match=message):
             ScalarMix(n_layers)
+
+
+def test_a_mix_of_extreme_numbers_is_finite_or_refused():
+    layers = np.ones((3, 2, 4), np.float32) * np.array([1, 2, 3], np.float32)[:, None, None]
+    mix = ScalarMix(3, name="m")
+    mix.W.assign([-1000, 1000, 0])
+    np.testing.assert_allclose(LayerChoice(mix, 3)(layers), np.full((2, 4), 2))
+    for variable in mix.weights:
+        value = variable.numpy()
+        for special in (np.nan, np.inf):
+            variable.assign(np.full(variable.shape, special))
+            with pytest.raises(InputError, match="the mix 'm' holds numbers that are not finite"):
+                LayerChoice(mix, 3)
+        variable.assign(value)
+
+
+def test_layers_and_masks_of_other_kinds():
+    layers, mask, _ = mix_case()  # (4, 3, 6, 5), (4, 6)
+    mix = ScalarMix(3, do_layer_norm=True)
+    for dtype in (np.float64, np.float16):
+        np.testing.assert_allclose(mix(layers.astype(dtype), mask), mix(layers, mask), 0.01, 0.01)
+    np.testing.assert_array_equal(mix(layers, mask.astype(int)), mix(layers, mask))
+    np.testing.assert_array_equal(mix(layers.tolist(), mask.tolist()), mix(layers, mask))
+    for other, found in (
+        (layers.astype(np.int32), r"not int32 of shape \(4, 3, 6, 5\)"),
+        (layers > 0, "not bool of shape"),
+        (layers[0], r"not float32 of shape \(3, 6, 5\)"),
+    ):
+        with pytest.raises(InputError, match=f"^lm_embeddings: floating-point numbers .* {found}"):
+            mix(other, mask)
+    for other, found in (
+        (None, "None"),
+        (mask[:3], r"shape \(3, 6\)"),
+        (mask[:, :5], r"shape \(4, 5\)"),
+        (mask[0], r"shape \(6,\)"),
+        (True, r"shape \(\)"),
+        ("mask", "an array of another kind"),
+    ):
+        message = rf"^mask: bool \(batch, time\), here \(4, 6\), is expected, not {found}"
+        with pytest.raises(InputError, match=message):
+            mix(layers, other)
+    for l2_coef in (-1, np.nan, np.inf, "x"):
+        with pytest.raises(
+            InputError, match=f"l2_coef: a number from 0 is expected, not '?{l2_coef}"
+        ):
+            ScalarMix(3, l2_coef=l2_coef)
 
 
 @pytest.fixture

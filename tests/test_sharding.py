@@ -187,7 +187,7 @@ def test_a_file_in_the_place_of_the_folder(tmp_path):
         ({"shard_bytes": 0}, r"shard_bytes must be 1 or more, not 0\."),
         ({"heldout": -1}, r"a share between 0 and 1, not -1\."),
         ({"heldout": 1.0}, r"a share between 0 and 1, not 1\.0\."),
-        ({"heldout": float("nan")}, r"a share between 0 and 1, not nan\."),
+        ({"heldout": float("nan")}, r"heldout: a number is expected, not nan\."),
         ({"heldout": 1000}, r"leaves nothing to train on: the text has 1000 sentences\."),
         ({"heldout": 0.9999}, r"leaves nothing to train on"),
         ({"seed": -1}, r"seed must be 0 or more, not -1\."),

@@ -102,7 +102,9 @@ def test_a_word_that_is_there_twice_is_kept_once(tmp_path, caplog):
         ("a 1 2\nb 1\n", "line 2: a word and 2 numbers, separated by single spaces, are expected"),
         ("a 1 2\nb 1 x\n", "line 2: a word and 2 numbers"),
         ("a 1 2\nb 1 nan\n", "line 2: a word and 2 numbers"),
+        ("a 1 2\nb 1 1e39\n", "line 2: a word and 2 numbers"),
         ("a 1 2\n\nb 1 2\n", "line 2: a word and 2 numbers"),
+        (f"1 {'9' * 5000}\na 1 2\n", "line 1: a word and 1 numbers"),
         ("a\n", "line 1: a word and 0 numbers"),
         ("3 2\na 1 2\n", "the first line promises 3 words; there are 1. The file is cut off"),
         ("", "there is no vector"),
@@ -124,8 +126,10 @@ def test_a_file_without_the_words_is_refused(tmp_path):
 
 
 def test_a_word_that_would_not_be_read_back_is_refused(tmp_path):
-    with pytest.raises(InputError, match="'x y': a word without white space is expected"):
+    with pytest.raises(InputError, match="'x y': a word without white space and"):
         StaticVectors(["x y"], VECTORS[:1]).save(tmp_path / "v.txt")
+    with pytest.raises(InputError, match=r"'\\ud812': .* and lone surrogates is expected"):
+        StaticVectors(["\ud812"], VECTORS[:1]).save(tmp_path / "v.txt")
     assert not list(tmp_path.iterdir())
 
 
@@ -279,3 +283,18 @@ def test_the_verb_takes_vectors_of_a_model(tmp_path, method):
 )
 def test_flags_that_do_not_go_together(arguments, message, capsys):
     assert message in usage_error(["static", *arguments], capsys)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"dim": 10**9}, "dim: a whole number from 1 to 65536 is expected, not 1000000000"),
+        ({"threads": 10**6}, "threads: a whole number from 1 to 256 is expected, not 1000000"),
+        ({"epochs": 10**18}, "epochs: a whole number from 1 to 1048576 is expected, not 1000"),
+        ({"min_count": 0}, "min_count: a whole number from 1 is expected, not 0"),
+        ({"seed": 2**32}, "seed must be 0 or more, up to 4294967294, not 4294967296"),
+    ],
+)
+def test_settings_out_of_range(settings, message):
+    with pytest.raises(InputError, match=message):
+        Word2VecSettings(**settings)

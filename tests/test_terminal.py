@@ -14,8 +14,8 @@ from bilm.cli.terminal import note, printable
 from tests.small_models import write_small_model
 
 # Clears the screen; sets the title; the same as one character; turns text round; a bell.
-EVIL = "\x1b[2J\x1b]0;x\x07\x9b2J\u202e"
-SHOWN = r"\u001b[2J\u001b]0;x\u0007\u009b2J\u202e"
+EVIL = "\x1b[2J\x1b]0;x\x07\x9b2J\u202e\u061c"
+SHOWN = r"\u001b[2J\u001b]0;x\u0007\u009b2J\u202e\u061c"
 
 
 def test_control_characters_are_shown_as_escapes():
@@ -30,6 +30,14 @@ def test_long_messages_are_cut(capsys):
     first, second = capsys.readouterr().err.splitlines()
     assert first == "a" * 2000
     assert second == "b" * 2000 + " ... (998,000 characters more)"
+
+
+def test_usage_errors_are_cut_and_shown_plainly(capsys):
+    with pytest.raises(SystemExit):
+        main(["train", f"--n_epochs={EVIL}{'9' * 100_000}"])
+    message = capsys.readouterr().err.rpartition("error: ")[2]
+    assert message.startswith("argument --n_epochs: a whole number from 1 is expected, not '")
+    assert len(message) < 2200 and EVIL[0] not in message and EVIL[-1] not in message
 
 
 def dataset(folder, model):

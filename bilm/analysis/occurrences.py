@@ -12,21 +12,24 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import os
 import random
 import re
-import zipfile
+import tokenize
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bilm.errors import InputError
-from bilm.files import PathLike, atomic_write, read_lines, require_file, require_place
+from bilm.archives import Archive, open_archive
+from bilm.errors import InputError, checked, require_iterable, require_words, shown
+from bilm.files import PathLike, atomic_write, parse_json, read_lines, require_path, require_place
+from bilm.memory import require_memory
 
 if TYPE_CHECKING:
     from bilm.elmo import ELMo
@@ -36,7 +39,7 @@ Sentence = Sequence[str]
 Layer = int | str
 
 _MARKED = re.compile(r"\[(\S+)\]")
-_ARRAYS = {"vectors", "positions", "text"}
+_ARRAYS = ("positions", "text", "vectors")
 # Vectors that differ by less than this part of their length differ by rounding errors.
 _SMALLEST_DIFFERENCE = 1e-5
 
@@ -80,6 +83,7 @@ def is_word(token: str) -> bool:
     return token.isalpha() and (len(token) > 1 or not token.isascii())
 
 
+@checked
 def parse_query(text: str) -> tuple[tuple[str, ...], int]:
     """The tokens of a sentence such as "they [play] cards", and the position of the marked one.
 
@@ -91,14 +95,15 @@ def parse_query(text: str) -> tuple[tuple[str, ...], int]:
     if len(marked) != 1:
         found = "none does" if not marked else f"{len(marked)} do"
         raise InputError(
-            f'{text!r}: one token in brackets is expected, as in "they [play] cards", with spaces '
-            f"around it; {found}."
+            f'{shown(text)}: one token in brackets is expected, as in "they [play] cards", with '
+            f"spaces around it; {found}."
         )
     position = marked[0]
     tokens[position] = tokens[position][1:-1]
     return tuple(tokens), position
 
 
+@checked
 def sample_uses(
     sentences: Iterable[str | Sentence],
     words: Iterable[str] | None = None,
@@ -125,8 +130,12 @@ def sample_uses(
     """
     if max_occurrences < 1:
         raise InputError(
-            f"max_occurrences: a whole number from 1 is expected, not {max_occurrences!r}."
+            f"max_occurrences: a whole number from 1 is expected, not {shown(max_occurrences)}."
         )
+    if words is not None:
+        require_iterable("words", words=words)
+        words = list(words)
+        require_words(words=words)
     fold = (lambda token: token) if match_case else str.lower
     wanted = None if words is None else list(dict.fromkeys(map(fold, words)))
     if wanted is not None and not wanted:
@@ -134,8 +143,7 @@ def sample_uses(
     drawn = {word: _Reservoir(max_occurrences, f"{seed} {word}") for word in wanted or [""]}
     everything = None if wanted is not None else drawn[""]
     n_tokens = 0
-    for number, sentence in enumerate(sentences):
-        tokens = sentence.split() if isinstance(sentence, str) else sentence
+    for number, tokens in enumerate(_tokens(sentences)):
         for position, token in enumerate(tokens):
             if everything is None:
                 reservoir = drawn.get(fold(token))
@@ -163,13 +171,13 @@ def sample_uses(
     )
 
 
+@checked
 def sample_sentences(
     sentences: Iterable[str | Sentence], n: int, *, seed: int = 0
 ) -> list[tuple[str, ...]]:
     """Draw up to `n` sentences that are not empty, each as likely as any other, in their order."""
     drawn = _Reservoir(n, str(seed))
-    for number, sentence in enumerate(sentences):
-        tokens = sentence.split() if isinstance(sentence, str) else sentence
+    for number, tokens in enumerate(_tokens(sentences)):
         if len(tokens):
             drawn.offer(number, 0, tokens)
     return [tuple(tokens) for _, _, tokens in sorted(drawn.uses, key=lambda use: use[0])]
@@ -196,6 +204,16 @@ def _is_of_script(word: str) -> bool:
     return len(word) > 1 and word.lower() == word.upper()
 
 
+def _tokens(sentences: Iterable[str | Sentence]) -> Iterator[Sentence]:
+    require_iterable("sentences", sentences=sentences)
+    for number, sentence in enumerate(sentences):
+        if isinstance(sentence, str):
+            yield sentence.split()
+            continue
+        require_words(**{f"sentence {number}": sentence})
+        yield sentence
+
+
 class _Reservoir:
     """A uniform sample of a stream (reservoir sampling, Vitter's algorithm R)."""
 
@@ -203,7 +221,8 @@ class _Reservoir:
         self.uses: list[tuple[int, int, Sentence]] = []
         self.n_offered = 0
         self._size = size
-        self._draw = random.Random(seed).random
+        # As bytes, which a lone surrogate has too; Python makes the same of text.
+        self._draw = random.Random(seed.encode("utf-8", "surrogatepass")).random
 
     def offer(self, number: int, position: int, tokens: Sentence) -> None:
         self.n_offered += 1
@@ -215,6 +234,7 @@ class _Reservoir:
             self.uses[slot] = (number, position, tokens)
 
 
+@checked
 def read_labelled_uses(path: PathLike) -> Sample:
     """Uses of words with a label each: `label TAB sentence with one [word] in brackets` a line.
 
@@ -306,7 +326,9 @@ class Occurrences:
         if file is not None:
             require_place(file)
         about = {"model": elmo.fingerprint(), "sample": _checksum(sample), "n": len(sample)}
-        vectors = np.empty((len(sample), elmo.n_layers, elmo.dim), np.float32)
+        shape = (len(sample), elmo.n_layers, elmo.dim)
+        require_memory(4 * math.prod(shape), f"vectors of {len(sample):,} occurrences")
+        vectors = np.empty(shape, np.float32)
         done = 0
         if file is not None and os.path.exists(file):
             earlier = cls.load(file)
@@ -381,8 +403,8 @@ class Occurrences:
 
     @cached_property
     def words(self) -> np.ndarray:
-        """The words in small letters: (n,) of str."""
-        return np.array([self.word(k).lower() for k in range(len(self))])
+        """The words in small letters: (n,) of Python's str, each as long as it is."""
+        return np.array([self.word(k).lower() for k in range(len(self))], object)
 
     def layer_number(self, layer: Layer) -> int | None:
         """The number of a layer that "top" or a number from 0 names; None for "average".
@@ -390,15 +412,16 @@ class Occurrences:
         Raises:
             InputError: there is no such layer.
         """
-        if layer == "average":
+        if isinstance(layer, str) and layer == "average":
             return None
-        number = self.n_layers - 1 if layer == "top" else layer
+        is_top = isinstance(layer, str) and layer == "top"
+        number = self.n_layers - 1 if is_top else layer
         if isinstance(number, bool) or not isinstance(number, int | np.integer):
             number = -1
         if not 0 <= number < self.n_layers:
             raise InputError(
                 f"layer: 'top', 'average' or a number from 0 to {self.n_layers - 1} is expected, "
-                f"not {layer!r}."
+                f"not {shown(layer)}."
             )
         return int(number)
 
@@ -425,6 +448,7 @@ class Occurrences:
         has_direction = norms > np.maximum(_SMALLEST_DIFFERENCE * lengths, 1e-12)
         return np.where(has_direction, unit(centred), 0)
 
+    @checked
     def neighbours(self, query: int | Occurrences, n: int = 3, layer: Layer = "top") -> Neighbours:
         """The `n` nearest contexts of the same word and of other words, in other sentences.
 
@@ -442,7 +466,13 @@ class Occurrences:
             directions = self.directions(layer)
             direction = self.directions_of(query.layer(layer)[:1], layer)[0]
         else:
-            asked, number, own = self, query, self.positions[query, 0]
+            is_number = isinstance(query, int | np.integer) and not isinstance(query, bool)
+            if not is_number or not 0 <= query < len(self):
+                raise InputError(
+                    f"query: occurrences, or a number of one from 0 to {len(self) - 1}, is "
+                    f"expected, not {shown(query)}."
+                )
+            asked, number, own = self, int(query), self.positions[query, 0]
             directions = self.directions(layer)
             direction = directions[query]
         cosines = directions @ direction
@@ -495,12 +525,14 @@ class Occurrences:
         arrays = {
             "vectors": self.vectors,
             "positions": self.positions,
-            "text": np.frombuffer(text.encode(), np.uint8),
+            # Text of Python's may hold lone surrogates, and `json.loads` takes them.
+            "text": np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8),
         }
         with atomic_write(path) as temporary, open(temporary, "wb") as file:
             np.savez(file, allow_pickle=False, **arrays)
 
     @classmethod
+    @checked
     def load(cls, path: PathLike) -> Occurrences:
         """Read what `save` wrote.
 
@@ -508,28 +540,50 @@ class Occurrences:
             FileNotFoundError: there is no such file.
             InputError: it is not a file of occurrences, or its parts do not fit each other.
         """
-        path = require_file(path, "file of occurrences")
-        try:
-            if not zipfile.is_zipfile(path):
-                raise ValueError("it is no .npz file, or cut off")
-            with np.load(path, allow_pickle=False) as arrays:
-                if set(arrays) != _ARRAYS:
-                    raise ValueError(f"{', '.join(sorted(_ARRAYS))} are expected in it")
-                vectors, positions = arrays["vectors"], arrays["positions"]
-                text = json.loads(arrays["text"].tobytes())
-            loaded = cls(
-                [tuple(sentence) for sentence in text["sentences"]],
-                positions,
-                vectors,
-                text["labels"],
-                text["about"],
-            )
-            _check(loaded)
-        except (ValueError, KeyError, TypeError, IndexError, EOFError, OSError,
-                AttributeError, RuntimeError, MemoryError, zipfile.BadZipFile,
-                zlib.error) as error:  # fmt: skip
-            raise InputError(f"{path}: not a file of occurrences: {error}.") from error
+        path = require_path(path, "a file of occurrences")
+        with open_archive(path, "file of occurrences") as archive:
+            try:
+                if sorted(archive.names) != [f"{name}.npy" for name in _ARRAYS]:
+                    raise ValueError(f"{', '.join(_ARRAYS)} are expected in it")
+                positions, text, vectors = (_array(archive, f"{name}.npy") for name in _ARRAYS)
+                values = parse_json(text.tobytes(), "text")
+                loaded = cls(
+                    [tuple(sentence) for sentence in values["sentences"]],
+                    positions,
+                    vectors,
+                    values["labels"],
+                    values["about"],
+                )
+                _check(loaded)
+            except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+                raise InputError(f"{path}: not a file of occurrences: {error}.") from error
         return loaded
+
+
+def require_occurrences(value: Any) -> None:
+    """Check an argument.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if not isinstance(value, Occurrences):
+        raise InputError(f"occurrences: `Occurrences` are expected, not {shown(value)}.")
+
+
+def _array(archive: Archive, name: str) -> np.ndarray:
+    """An array of an .npz file, once it is known that all of it is there; never one of objects."""
+    with archive.open(name) as member:
+        is_first = np.lib.format.read_magic(member) == (1, 0)
+        read = getattr(np.lib.format, f"read_array_header_{1 if is_first else 2}_0")
+        try:
+            shape, is_fortran, dtype = read(member)
+        except (SyntaxError, tokenize.TokenError) as error:  # NumPy's reader lets them through
+            raise ValueError(f"{name}: its header is damaged: {error}") from error
+        n_bytes = math.prod(shape) * dtype.itemsize
+        if dtype.hasobject or n_bytes != archive.size(name) - member.tell():
+            raise ValueError(f"{name}: {dtype} of shape {shape} is not what is there")
+        values = np.frombuffer(member.read(), dtype)
+        return values.reshape(shape, order="F" if is_fortran else "C")
 
 
 def _check(loaded: Occurrences) -> None:
@@ -589,6 +643,6 @@ def _checksum(sample: Sample) -> str:
     text = io.StringIO()
     for sentence in sample.sentences:
         text.write(" ".join(sentence) + "\n")
-    value = zlib.crc32(text.getvalue().encode())
+    value = zlib.crc32(text.getvalue().encode("utf-8", "surrogatepass"))
     value = zlib.crc32(np.ascontiguousarray(sample.positions, "<i8").tobytes(), value)
     return f"{zlib.crc32(json.dumps(sample.labels).encode(), value):08x}"

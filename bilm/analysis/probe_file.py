@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 import zlib
+from collections.abc import Callable
 from typing import Any
 
 from bilm.analysis.probing import ProbeCell
@@ -11,6 +13,7 @@ from bilm.errors import InputError
 from bilm.files import PathLike, read_json_object, require_file, write_json
 
 _FORMAT = "bilm probe 1"
+_LARGEST = sys.float_info.max
 
 
 class ProbeFile:
@@ -28,7 +31,7 @@ class ProbeFile:
         cells: by their keys.
 
     Raises:
-        InputError: the file is no such file, or has other settings.
+        InputError: the file is no such file, has other settings, or a cell of it is damaged.
     """
 
     def __init__(
@@ -62,11 +65,47 @@ class ProbeFile:
                 f"{path}: results of a run with other settings: {said}; name another file, or "
                 "--force begins anew."
             )
-        try:
-            cells = [ProbeCell(**cell) for cell in value["cells"]]
-        except (KeyError, TypeError) as error:
-            raise InputError(f"{path}: its cells are damaged: {error}.") from error
-        self.cells = {cell.key: cell for cell in cells}
+        cells = value.get("cells")
+        if not isinstance(cells, list):
+            raise InputError(f"{path}: cells: a list is expected, not {type(cells).__name__}.")
+        for number, cell in enumerate(cells):
+            if not _is_cell(cell):
+                raise InputError(f"{path}: cells: number {number} is damaged: {cell!r}.")
+        if len({len(cell["weights"]) for cell in cells if cell.get("weights")}) > 1:
+            raise InputError(f"{path}: cells: mixes of different numbers of layers.")
+        self.cells = {cell.key: cell for cell in (ProbeCell(**cell) for cell in cells)}
+
+
+def _is_cell(value: Any) -> bool:
+    """Whether a JSON value is that of a `ProbeCell`."""
+    needed = {"representation", "size", "seed", "accuracy", "macro_f1"}
+    if not isinstance(value, dict) or not needed <= set(value) <= set(_CELL):
+        return False
+    return all(_CELL[name](one) for name, one in value.items())
+
+
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value < 2**63
+
+
+def _is_number(value: Any) -> bool:
+    return type(value) in (int, float) and -_LARGEST <= value <= _LARGEST
+
+
+def _is_share(value: Any) -> bool:
+    return _is_number(value) and 0 <= value <= 1
+
+
+_CELL: dict[str, Callable[[Any], bool]] = {
+    "representation": lambda x: isinstance(x, str),
+    "size": lambda x: x is None or _is_count(x),
+    "seed": _is_count,
+    "accuracy": _is_share,
+    "macro_f1": _is_share,
+    "control_accuracy": lambda x: x is None or _is_share(x),
+    "weights": lambda x: x is None or (isinstance(x, list) and all(map(_is_number, x))),
+    "gamma": lambda x: x is None or _is_number(x),
+}
 
 
 def checksum(path: PathLike) -> str:

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from bilm.analysis.occurrences import Occurrences
-from bilm.errors import InputError
+from bilm.analysis.occurrences import Occurrences, require_occurrences
+from bilm.errors import InputError, checked, shown
 from bilm.extras import import_extra
 
 METHODS = ("pca", "tsne")
@@ -50,6 +50,7 @@ class Projection:
     perplexity: float | None
 
 
+@checked
 def project(
     occurrences: Occurrences,
     method: str = "pca",
@@ -79,6 +80,7 @@ def project(
         InputError: there is no such method or layer, too few occurrences, or the perplexity does
             not fit their number; scikit-learn is not installed.
     """
+    require_occurrences(occurrences)
     if method not in METHODS:
         raise InputError(f"method: 'pca' or 'tsne' is expected, not {method!r}.")
     if len(occurrences) < 3:
@@ -180,6 +182,8 @@ def layer_numbers(occurrences: Occurrences, layers: Sequence[int | str] | None) 
     """
     if layers is None:
         return list(range(occurrences.n_layers))
+    if isinstance(layers, str) or not isinstance(layers, Sequence):
+        raise InputError(f"layers: numbers of layers or 'top' are expected, not {shown(layers)}.")
     numbers = [occurrences.layer_number(layer) for layer in layers]
     if None in numbers or not numbers:
         raise InputError(f"layers: numbers of layers or 'top' are expected, not {layers!r}.")

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.occurrences import Layer, Occurrences, is_word
-from bilm.errors import InputError
+from bilm.analysis.occurrences import Layer, Occurrences, is_word, require_occurrences
+from bilm.errors import MOST_SEED, InputError, checked, require_at_least
 from bilm.extras import import_extra
 
 if TYPE_CHECKING:
@@ -92,6 +92,7 @@ def require_scikit_learn() -> None:
     import_extra("sklearn.cluster", _PURPOSE)
 
 
+@checked
 def group_uses(
     occurrences: Occurrences,
     *,
@@ -120,6 +121,8 @@ def group_uses(
         InputError: there are no occurrences, or fewer different ones than `n_groups`; a number is
             below 1; there is no such layer; scikit-learn is not installed.
     """
+    require_occurrences(occurrences)
+    require_at_least(0, MOST_SEED, seed=seed)
     if not len(occurrences):
         raise InputError("there is no occurrence to group.")
     for name, number in (("n_groups", n_groups), ("max_groups", max_groups)):
@@ -144,6 +147,7 @@ def group_uses(
     return _groups(points, np.zeros(len(points), np.int64), silhouettes)
 
 
+@checked
 def typical_uses(occurrences: Occurrences, groups: Groups, group: int, n: int = 5) -> list[int]:
     """The uses nearest to the centre of a group, the nearest first.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,9 +19,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bilm.analysis.occurrences import Sentence, unit
-from bilm.errors import InputError
+from bilm.errors import InputError, checked, require_at_least, require_count
 from bilm.extras import import_extra
-from bilm.files import PathLike, atomic_write, open_text, read_lines, require_file
+from bilm.files import PathLike, atomic_write, read_lines, reading_text, require_file
 
 if TYPE_CHECKING:
     from bilm.elmo import ELMo
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _BLOCK = 4096  # words whose numbers are turned into an array at once
+_MOST_THREADS = 256
 _QUOTED = 80  # characters of a wrong line that a message shows
+_LARGEST = float(np.finfo(np.float32).max)
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class StaticVectors:
@@ -66,6 +70,7 @@ class StaticVectors:
         index = self.index(word)
         return None if index is None else self.vectors[index]
 
+    @checked
     def nearest(self, word: str, n: int = 10) -> list[tuple[float, str]]:
         """The `n` words with the highest cosine, as pairs (cosine, word), nearest first.
 
@@ -124,7 +129,8 @@ class StaticVectors:
         """Write the vectors as text, each number with as many digits as float32 needs.
 
         Raises:
-            InputError: a word that would not be read back: it is empty or holds white space.
+            InputError: a word that would not be read back: it is empty, or holds white space or
+                what UTF-8 has no form for.
         """
         with (
             atomic_write(path) as temporary,
@@ -132,11 +138,14 @@ class StaticVectors:
         ):
             file.write(f"{len(self)} {self.dim}\n")
             for word, vector in zip(self.words, self.vectors, strict=True):
-                if word.split() != [word]:
-                    raise InputError(f"{word!r}: a word without white space is expected.")
+                if word.split() != [word] or _SURROGATE.search(word):
+                    raise InputError(
+                        f"{word!r}: a word without white space and lone surrogates is expected."
+                    )
                 file.write(f"{word} {' '.join(map(str, vector))}\n")
 
     @classmethod
+    @checked
     def load(
         cls,
         path: PathLike,
@@ -178,6 +187,10 @@ class StaticVectors:
         return unit(self.vectors)
 
 
+def _is_count(field: str) -> bool:
+    return field.isdecimal() and len(field) < 10
+
+
 class _Reader:
     """Reads a file of static vectors a line at a time."""
 
@@ -194,7 +207,7 @@ class _Reader:
         expected: int | None = None
         for number, line in enumerate(read_lines(self.path), start=1):
             fields = line.rstrip().split(" ")
-            if number == 1 and len(fields) == 2 and all(map(str.isdecimal, fields)):
+            if number == 1 and len(fields) == 2 and all(map(_is_count, fields)):
                 expected, dim = map(int, fields)
                 continue
             if max_words is not None and self.n_read >= max_words:
@@ -229,7 +242,9 @@ class _Reader:
             numbers = list(map(float, fields))
         except ValueError:
             numbers = []
-        if not word or dim < 1 or len(numbers) != dim or not np.isfinite(numbers).all():
+        # Of float32; nan is none of these.
+        good = all(-_LARGEST <= x <= _LARGEST for x in numbers)
+        if not word or dim < 1 or len(numbers) != dim or not good:
             raise InputError(
                 f"{self.path}, line {number}: a word and {dim} numbers, separated by single "
                 f"spaces, are expected, not {line[:_QUOTED]!r}."
@@ -238,8 +253,8 @@ class _Reader:
 
     def _refuse_binary(self) -> None:
         """Text has no control characters in its first lines; numbers in binary form do."""
-        with open_text(self.path) as text:
-            start = bytes(text.buffer.read(4096))
+        with reading_text(self.path) as stream:
+            start = stream.read(4096)
         header, _, rest = start.partition(b"\n")
         if any(byte < 9 for byte in rest) and len(header.split()) == 2:
             raise InputError(
@@ -260,6 +275,9 @@ class Word2VecSettings:
         skip_gram: skip-gram; False is CBOW.
         seed: of the first vectors and the drawing of negative samples.
         threads: with more than one the result differs a little from run to run.
+
+    Raises:
+        InputError: a number is out of its range.
     """
 
     dim: int = 100
@@ -269,6 +287,13 @@ class Word2VecSettings:
     skip_gram: bool = True
     seed: int = 0
     threads: int = 1
+
+    def __post_init__(self) -> None:
+        require_count(2**16, dim=self.dim, window=self.window)
+        require_count(2**20, epochs=self.epochs)
+        require_count(_MOST_THREADS, threads=self.threads)
+        require_count(min_count=self.min_count)
+        require_at_least(0, 2**32 - 2, seed=self.seed)  # NumPy's older generator, and one more
 
 
 def train_word2vec(
@@ -282,7 +307,8 @@ def train_word2vec(
         settings: None takes the defaults.
 
     Raises:
-        InputError: gensim is not installed, or no word occurs often enough.
+        InputError: gensim is not installed, no word occurs often enough, or there is too little
+            memory for the words.
     """
     settings = settings or Word2VecSettings()
     gensim = import_extra("gensim.models", "word2vec")
@@ -297,7 +323,12 @@ def train_word2vec(
         epochs=settings.epochs,
     )
     sentences = _Restarted(read)
-    model.build_vocab(sentences)
+    try:
+        model.build_vocab(sentences)
+    except MemoryError as error:
+        raise InputError(
+            f"dim = {settings.dim}: there is too little memory for the words: {error}."
+        ) from error
     if not len(model.wv):
         raise InputError(f"min_count: no word of the text occurs {settings.min_count} times.")
     model.train(sentences, total_examples=model.corpus_count, epochs=settings.epochs)

@@ -13,13 +13,15 @@ mean of elmo over a sentence's tokens.
 from __future__ import annotations
 
 import argparse
+import math
 
 from bilm.cli import flags
 from bilm.cli.terminal import import_tensorflow
 
 _weights = flags.value(
     lambda text: [float(number) for number in text.split(",")],
-    "numbers separated by commas are expected, as 0.2,0.5,0.3",
+    "finite numbers separated by commas are expected, as 0.2,0.5,0.3",
+    lambda weights: all(map(math.isfinite, weights)),
 )
 
 

@@ -14,8 +14,8 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
-from bilm.cli.terminal import printable
-from bilm.errors import InputError
+from bilm.cli.terminal import printable, shortened
+from bilm.errors import MOST_SEED, InputError, shown
 from bilm.files import (
     VOCABULARY_FILE,
     WEIGHTS_FILE,
@@ -50,7 +50,7 @@ class Parser(argparse.ArgumentParser):
         return super().parse_known_args([*map(_underscored, args[:end]), *args[end:]], namespace)
 
     def error(self, message: str) -> NoReturn:
-        super().error(printable(message))
+        super().error(shortened(printable(message)))
 
 
 def _underscored(arg: str) -> str:
@@ -83,14 +83,15 @@ def value(
         with contextlib.suppress(ValueError):
             if is_right(parsed := parse(text)):
                 return parsed
-        raise argparse.ArgumentTypeError(f"{rule}, not {text!r}")
+        raise argparse.ArgumentTypeError(f"{rule}, not {shown(text)}")
 
     return checked
 
 
 def whole_number(minimum: int) -> Callable[[str], int]:
-    """A type for flags: whole numbers of at least `minimum`."""
-    return value(int, f"a whole number from {minimum} is expected", lambda n: n >= minimum)
+    """A type for flags: whole numbers of at least `minimum`, which 64 bits hold."""
+    checked = value(int, f"a whole number from {minimum} is expected", lambda n: n >= minimum)
+    return value(checked, "a whole number below 2^63 is expected", lambda n: n <= MOST_SEED)
 
 
 _positive = value(float, "a number above 0 is expected", lambda x: 0 < x < math.inf)

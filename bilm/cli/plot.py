@@ -87,6 +87,7 @@ def _draw_run(
     held = "C1" if alone else color
 
     def plot(lines: list[dict[str, Any]], name: str, label: str, **style: Any) -> None:
+        lines = [line for line in lines if line.get(name) is not None]
         x, y = [line["tokens"] for line in lines], [line[name] for line in lines]
         axes.plot(x, y, color=held, label=label, **style)
 
@@ -101,7 +102,7 @@ def _draw_run(
             kind += ", smoothed"
         curve = _smooth(y, half)
         axes.plot(x, curve, color=color, alpha=0.7, linewidth=1, label=f"{prefix}{kind}")
-    measured = [line for line in lines if "heldout_perplexity" in line]
+    measured = [line for line in lines if line.get("heldout_perplexity") is not None]
     if not measured:
         return
     plot(measured, "heldout_perplexity", f"{prefix}held-out", marker="o", linewidth=2)

@@ -17,9 +17,10 @@ from typing import Any
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 
-# Control characters but tab and line end, marks that turn the direction of text, surrogates.
+# Control characters but tab and line end, line ends of Unicode, marks that turn the direction of
+# text, surrogates.
 _CONTROL = re.compile(
-    "[\0-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+    "[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 _LONGEST = 2000
 
@@ -33,11 +34,15 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
+def shortened(text: str) -> str:
+    """Text of at most some 2,000 characters."""
+    n_more = len(text) - _LONGEST
+    return text if n_more <= 0 else f"{text[:_LONGEST]} ... ({n_more:,} characters more)"
+
+
 def note(text: str) -> None:
     """Tell the user something on standard error, at most some 2,000 characters."""
-    if len(text) > _LONGEST:
-        text = f"{text[:_LONGEST]} ... ({len(text) - _LONGEST:,} characters more)"
-    print(printable(text), file=sys.stderr)
+    print(printable(shortened(text)), file=sys.stderr)
 
 
 @contextlib.contextmanager

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from bilm.cli import flags
 from bilm.cli.terminal import import_tensorflow
-from bilm.errors import InputError
-from bilm.files import atomic_write, read_lines
+from bilm.files import atomic_write, lines_of, read_lines
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
@@ -91,17 +90,9 @@ class TextInput:
             yield number, text
 
     def _lines(self) -> Iterator[str]:
-        if self.path != STANDARD:
-            yield from read_lines(self.path)
-            return
-        for number, line in enumerate(sys.stdin.buffer, start=1):
-            try:
-                yield line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise InputError(
-                    f"{self.name}, line {number}: not UTF-8: byte {error.start} is "
-                    f"0x{line[error.start]:02x}."
-                ) from None
+        if self.path == STANDARD:
+            return lines_of(sys.stdin.buffer, self.name)
+        return read_lines(self.path)
 
 
 def add_elmo(parser: flags.Group) -> None:

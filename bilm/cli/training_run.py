@@ -7,12 +7,11 @@ import dataclasses
 import os
 import shlex
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bilm.cli.terminal import note
 from bilm.errors import InputError
-from bilm.files import VOCABULARY_FILE, atomic_write, open_text, read_lines, require_file
+from bilm.files import VOCABULARY_FILE, atomic_write, read_lines, require_file
 from bilm.options import Options
 from bilm.progress import ProgressDisplay
 
@@ -232,8 +231,11 @@ def _keep_vocabulary(vocab_file: str, save_dir: str) -> None:
     for folder in (save_dir, os.path.join(save_dir, BEST_FOLDER)):
         kept = os.path.join(folder, VOCABULARY_FILE)
         if os.path.isdir(folder) and not os.path.exists(kept):
-            with open_text(vocab_file) as words, atomic_write(kept) as temporary:
-                Path(temporary).write_text(words.read(), encoding="utf-8")
+            with (
+                atomic_write(kept) as temporary,
+                open(temporary, "w", encoding="utf-8", newline="\n") as copy,
+            ):
+                copy.writelines(f"{line}\n" for line in read_lines(vocab_file))
 
 
 def _what_is_saved(args: argparse.Namespace) -> str:

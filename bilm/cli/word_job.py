@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 from bilm.cli import flags, text_job
 from bilm.cli.terminal import note
 from bilm.errors import InputError
-from bilm.files import bytes_read, find_all_files, reading_text, require_place, size_of
+from bilm.files import (
+    bytes_read,
+    find_all_files,
+    lines_of,
+    reading_text,
+    require_place,
+    size_of,
+)
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
@@ -88,10 +95,10 @@ def read_sentences(
     files = find_all_files(patterns)
     total, before = size_of(files), 0
     for path in files:
-        with reading_text(path) as lines:
-            for number, line in enumerate(lines):
+        with reading_text(path) as stream:
+            for number, line in enumerate(lines_of(stream, path)):
                 if number % _LINES_BETWEEN_UPDATES == 0:
-                    display.update(doing, before + bytes_read(lines), total, "bytes")
+                    display.update(doing, before + bytes_read(stream), total, "bytes")
                 yield line.split()
         before += os.path.getsize(path)
     display.update(doing, total, total, "bytes")

@@ -24,19 +24,19 @@ from __future__ import annotations
 
 import contextlib
 import os
+import posixpath
 import tempfile
 import zipfile
-import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 
+from bilm.archives import open_archive
 from bilm.conversion.torch_file import read_tensors
 from bilm.data.encoding import BEGIN, END, PADDING, UNKNOWN, WORD_BEGIN, WORD_END, as_bytes
 from bilm.errors import InputError
-from bilm.files import PathLike, read_json_object, require_file, write_json
+from bilm.files import PathLike, read_json_object, read_whole, require_file, write_json
 from bilm.layers import DictionaryEncoder, LSTMStack
 from bilm.network import build_network
 from bilm.options import CharCNNOptions, DictionaryOptions, LSTMOptions, Options
@@ -45,6 +45,9 @@ from bilm.weights import DICTIONARY_CHARACTERS, DICTIONARY_WORDS, save_hdf5
 _CONFIG = "config.json"
 _ENCODER, _TOKEN_EMBEDDER = "encoder.pkl", "token_embedder.pkl"
 _CHARACTERS, _WORDS = "char.dic", "word.dic"
+_FILES = (_CONFIG, _ENCODER, _TOKEN_EMBEDDER, _CHARACTERS, _WORDS)
+# Bytes of a dictionary; those of large models have a few millions.
+_MOST_TOKENS = 2**27
 
 # What both files that come with the program hold.
 _STANDARD = {
@@ -125,36 +128,35 @@ def _opened_folder(source: PathLike) -> Iterator[str]:
     """The folder of a model; that of a ZIP file exists while the block runs."""
     path = os.fspath(source)
     if os.path.isdir(path):
-        yield _folder_of_model(path, [Path(path, _ENCODER)])
+        _folder_of_model(path, os.listdir(path))
+        yield path
     elif not zipfile.is_zipfile(require_file(path, "model")):
         raise InputError(f"{path}: a folder or a ZIP file is expected.")
     else:
         with tempfile.TemporaryDirectory(prefix="bilm-") as temporary:
+            with open_archive(path, "model") as archive:
+                folder = _folder_of_model(path, archive.names)
+                for name in archive.names:
+                    home, base = posixpath.split(name)
+                    if home == folder and (base in _FILES or base.endswith(".json")):
+                        archive.extract(name, temporary)
             try:
-                with zipfile.ZipFile(path) as archive:
-                    archive.extractall(temporary)  # whose names cannot lead out of it
-            except (
-                zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError
-            ) as error:  # fmt: skip
-                message = f"{path}: a ZIP file that is damaged or locked: {error}"
-                raise InputError(message) from error
-            folder = _folder_of_model(path, Path(temporary).rglob(_ENCODER))
-            try:
-                yield folder
+                yield temporary
             except (InputError, FileNotFoundError) as error:
                 # The user knows the archive and not the temporary folder.
-                text = str(error).replace(folder + os.sep, f"{path}: ").replace(folder, path)
+                text = str(error).replace(temporary + os.sep, f"{path}: ").replace(temporary, path)
                 raise type(error)(text) from error
 
 
-def _folder_of_model(path: str, encoders: Iterable[Path]) -> str:
-    found = [encoder for encoder in encoders if encoder.is_file()]
+def _folder_of_model(path: str, names: Sequence[str]) -> str:
+    """The folder of the one encoder among the names of files."""
+    found = [name for name in names if posixpath.basename(name) == _ENCODER]
     if len(found) != 1:
         raise InputError(
             f"{path}: a model of ELMoForManyLangs is expected, with {_ENCODER} in it; models of "
             "weights in HDF5 are used as they are."
         )
-    return str(found[0].parent)
+    return posixpath.dirname(found[0])
 
 
 def _read_config(folder: str) -> tuple[str, Mapping[str, Any]]:
@@ -232,7 +234,7 @@ class _Tensors:
     def n_rows(self, name: str) -> int:
         if name not in self._left:
             raise InputError(f"{self._path}: {name} is missing.")
-        return len(self._left[name])
+        return (*self._left[name].shape, 0)[0]
 
     def take(self, name: str, *shape: int) -> np.ndarray:
         if name not in self._left:
@@ -252,7 +254,7 @@ def _read_dictionary(path: str, n_rows: int, special: Sequence[str]) -> list[str
     """The tokens by their rows, as the program reads them; "" for a row without one."""
     try:
         # Not as text files are read: a byte order mark may be a character of the dictionary.
-        text = Path(require_file(path, "dictionary")).read_bytes().decode("utf-8")
+        text = read_whole(path, "dictionary", _MOST_TOKENS).decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8: {error}") from None
     ids: dict[str, int] = {}
@@ -261,7 +263,8 @@ def _read_dictionary(path: str, n_rows: int, special: Sequence[str]) -> list[str
         if fields == [""]:
             continue
         token, value = fields if len(fields) == 2 else ("\u3000", fields[0])
-        if len(fields) > 2 or not value.isdecimal() or int(value) >= n_rows:
+        is_id = len(value) <= 10 and value.isdecimal() and int(value) < n_rows
+        if len(fields) > 2 or not is_id:
             raise InputError(
                 f"{path}, line {number}: a token, a tab and an id below {n_rows} are expected, "
                 f"not {line!r}."

@@ -22,8 +22,12 @@ from bilm.data.corpus import (
     SentenceChunks,
     SentenceIds,
 )
-from bilm.errors import InputError, require_at_least
+from bilm.errors import InputError, require_count
+from bilm.memory import require_memory
+from bilm.options import MOST_ROWS
 
+# How often a batch may have the whole text in it.
+_MOST_PASSES = 16
 _KEYS = ("token_ids", "tokens_characters", "next_token_id")
 
 
@@ -284,9 +288,13 @@ def _get_batch(
         `Batch`: the original's dict, and the same in a compact form.
 
     Raises:
-        InputError: a size is below 1; a sentence's arrays have other shapes, or are not integers.
+        InputError: a size is below 1, or far too large for the text or the memory; a sentence's
+            arrays have other shapes, or are not integers.
     """
-    require_at_least(1, batch_size=batch_size, num_steps=num_steps)
+    require_count(MOST_ROWS, batch_size=batch_size, num_steps=num_steps)
+    # Three int32 and a bool for each position.
+    shown_shape = f"a batch of {batch_size} rows by {num_steps} tokens"
+    require_memory(13 * batch_size * num_steps, shown_shape)
     reader = generator
     if not isinstance(reader, SentenceReader) or reader.source.max_word_length != max_word_length:
         chunks = SentenceChunks(generator, max_word_length, batch_size * num_steps)
@@ -294,17 +302,23 @@ def _get_batch(
     shape = (batch_size, num_steps)
     reverses = (reader.reverse, not reader.reverse)[: 1 + bidirectional]
     held = reader.begin(batch_size, num_steps)
+    n_files, n_read = len(getattr(reader.source, "files", ())), 0
     while True:
         filled, after = fill_rows(held, reader.unread(), num_steps)
         segments = np.array(filled, np.int64).reshape(-1, len(Segment._fields))
         is_full = segments[:, -1].sum() == batch_size * num_steps
         # A batch is of one table of words: with more sentences in memory it is filled anew.
         if not is_full and (carried := reader.load_more(held)) is not None:
-            held = carried
+            held, n_read = carried, n_read + 1
+            if n_files and n_read > _MOST_PASSES * n_files:
+                raise InputError(
+                    f"{shown_shape} would have the text in it more than {_MOST_PASSES} times: "
+                    "fewer rows, or more text, is needed."
+                )
             continue
         if not filled or not (is_full or incomplete):
             return
-        held = after
+        held, n_read = after, 0
         reader.draw(int(segments[:, 2].max()))
         yield replace(make_batch(reader.text, segments, shape, reverses), state=reader.state(held))
 

@@ -6,7 +6,7 @@ Ids here are a network's (`network_ids`): 0 means that there is no token, which 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from bilm.data.encoding import (
     require_max_word_length,
 )
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import InputError
+from bilm.errors import InputError, checked, shown
 from bilm.files import PathLike
 
 Sentences = Sequence[Sequence[str]]
@@ -36,6 +36,7 @@ class Batcher:
         FileNotFoundError, InputError: as for `Vocabulary`; `max_token_length` is below 3.
     """
 
+    @checked
     def __init__(self, lm_vocab_file: PathLike | None, max_token_length: int) -> None:
         self._max_token_length = require_max_word_length(max_token_length)
         if lm_vocab_file is not None:
@@ -70,6 +71,7 @@ class TokenBatcher:
         FileNotFoundError, InputError: as for `Vocabulary`.
     """
 
+    @checked
     def __init__(self, lm_vocab_file: PathLike) -> None:
         self._lm_vocab = Vocabulary(lm_vocab_file)
 
@@ -98,18 +100,23 @@ def index_words(sentences: Sentences) -> tuple[list[str], np.ndarray]:
             `</S>`; 0 past a sentence's end.
     """
     if isinstance(sentences, str):
-        raise InputError(f"a list of sentences is expected, not the text {sentences!r}.")
-    sentences = list(sentences)
+        raise InputError(f"a list of sentences is expected, not the text {shown(sentences)}.")
+    try:
+        sentences = list(sentences)
+    except TypeError:
+        raise InputError(f"a list of sentences is expected, not {shown(sentences)}.") from None
     distinct = DistinctWords()
     try:
         numbers = np.fromiter(
             map(distinct.__getitem__, itertools.chain.from_iterable(sentences)), np.int32
         )
-    except TypeError:  # a token that cannot be hashed, a list for one
+    except TypeError:  # what cannot be gone through, or a token that cannot be hashed
         _refuse_what_is_no_text(sentences)
         raise
     words = list(distinct)
     if any(isinstance(s, str) for s in sentences) or not all(isinstance(w, str) for w in words):
+        _refuse_what_is_no_text(sentences)
+    if not all(hasattr(s, "__len__") for s in sentences):
         _refuse_what_is_no_text(sentences)
     lengths = np.fromiter(map(len, sentences), np.int32, len(sentences))
     width = int(lengths.max(initial=0)) + 2
@@ -118,14 +125,21 @@ def index_words(sentences: Sentences) -> tuple[list[str], np.ndarray]:
 
 def _refuse_what_is_no_text(sentences: Sentences) -> None:
     for number, sentence in enumerate(sentences):
+        if not isinstance(sentence, Iterable):
+            raise InputError(
+                f"sentence {number}: a list of tokens is expected, not {shown(sentence)}."
+            )
         if isinstance(sentence, str):
             raise InputError(
-                f"sentence {number}: a list of tokens is expected, not the text {sentence!r}; "
+                f"sentence {number}: a list of tokens is expected, not the text {shown(sentence)}; "
                 "split it into tokens first."
             )
+        if not isinstance(sentence, Iterable) or not hasattr(sentence, "__len__"):
+            raise InputError(f"sentence {number}: a list of tokens is expected, not {sentence!r}.")
         for position, token in enumerate(sentence):
             if not isinstance(token, str):
                 kind = type(token).__name__
                 raise InputError(
-                    f"sentence {number}, token {position}: text is expected, not {kind} {token!r}."
+                    f"sentence {number}, token {position}: text is expected, not {kind} "
+                    f"{shown(token)}."
                 )

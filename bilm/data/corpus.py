@@ -17,7 +17,7 @@ import numpy as np
 
 from bilm.data.encoding import BOS, EOS, PAD_CHAR, DistinctWords, encode_words
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import InputError, require_at_least
+from bilm.errors import MOST_SEED, InputError, require_at_least, shown
 from bilm.files import PathLike, find_files, read_lines, require_file
 
 logger = logging.getLogger(__name__)
@@ -46,11 +46,13 @@ class Corpus:
     worker: tuple[int, int]
 
     def __post_init__(self) -> None:
-        require_at_least(0, seed=self.seed)
-        index, count = self.worker
+        require_at_least(0, MOST_SEED, seed=self.seed)
+        is_pair = isinstance(self.worker, tuple | list) and len(self.worker) == 2
+        is_pair = is_pair and all(isinstance(number, int) for number in self.worker)
+        index, count = self.worker if is_pair else (-1, 0)
         if not 0 <= index < count:
             raise InputError(
-                f"worker must be (index, count) with 0 <= index < count, not {self.worker}."
+                f"worker must be (index, count) with 0 <= index < count, not {shown(self.worker)}."
             )
         self.files = find_files(self.filepattern)
         self._sizes = {path: os.path.getsize(path) for path in self.files}
@@ -397,5 +399,7 @@ class IteratorState(NamedTuple):
 def _value(value: Any, is_flag: bool = False) -> Any:
     """A value of a state, once it is known to be a whole number from 0, or true or false."""
     if type(value) is not (bool if is_flag else int) or value < 0:
-        raise TypeError(f"{value!r} is not {'true or false' if is_flag else 'a number from 0'}")
+        raise TypeError(
+            f"{shown(value)} is not {'true or false' if is_flag else 'a number from 0'}"
+        )
     return value

@@ -14,13 +14,14 @@ import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from bilm.data.encoding import BOS, EOS, UNK
 from bilm.data.vocabulary import NOT_A_TOKEN
-from bilm.errors import InputError, require_at_least
+from bilm.errors import InputError, checked, require_at_least
 from bilm.files import (
     COMPRESSED,
+    LONGEST_LINE,
     PathLike,
     ShowStage,
     Stage,
@@ -30,6 +31,8 @@ from bilm.files import (
     find_all_files,
     quiet,
     reading_text,
+    require_bounded,
+    require_name,
     size_of,
 )
 
@@ -51,6 +54,7 @@ def n_processors() -> int:
     return os.cpu_count() or 1
 
 
+@checked
 def count_words(
     patterns: PathLike | Iterable[PathLike],
     *,
@@ -76,6 +80,7 @@ def count_words(
             process was killed.
     """
     files = find_all_files(patterns)
+    jobs = min(jobs, 2 * (os.cpu_count() or 1))  # more are of no use, and each takes memory
     total, done = size_of(files), 0
     parts = cut_into_parts(files, min(_MOST_PART, max(least_part, total // (4 * jobs))))
 
@@ -94,6 +99,7 @@ def count_words(
     return counts
 
 
+@checked
 def write_vocabulary(
     filename: PathLike,
     counts: Mapping[str, int],
@@ -178,6 +184,7 @@ class VocabularyReport:
         return self.n_covered / self.n_tokens
 
 
+@checked
 def build_vocabulary(
     patterns: PathLike | Iterable[PathLike],
     filename: PathLike,
@@ -210,7 +217,7 @@ def build_vocabulary(
     _require_size(max_size)
     require_at_least(1, jobs=jobs)
     files = find_all_files(patterns)
-    targets = [os.fspath(path) for path in (filename, counts_file) if path is not None]
+    targets = [require_name(path) for path in (filename, counts_file) if path is not None]
     taken = [os.path.realpath(path) for path in (*files, *targets)]
     for path in targets:
         if taken.count(os.path.realpath(path)) > 1:
@@ -335,22 +342,28 @@ def read_blocks(span: Span, block: int = _BLOCK) -> Iterator[tuple[str, int]]:
         A block, and how many bytes on the disk were read for it.
 
     Raises:
-        InputError: the text is not UTF-8 (file and line), or its compressed data is damaged.
+        InputError: the text is not UTF-8 (file and line), its compressed data is damaged or
+            unpacks to too much, or a word is too long.
     """
     is_whole = span.path.endswith(COMPRESSED)
-    with reading_text(span.path) as file:
-        stream = cast(IO[bytes], file.buffer)
+    with reading_text(span.path) as stream:
         if not is_whole:
             stream.seek(span.start)
         left, position, rest = span.stop - span.start, span.start, b""
         while data := stream.read(block if is_whole else min(block, left)):
+            require_bounded(stream, span.path)
             left -= len(data)
             if position == 0:
                 data = data.removeprefix(codecs.BOM_UTF8)
             data = rest + data
             end = 1 + max(map(data.rfind, _SEPARATORS))
             rest = data[end:]
-            before, position = position, min(bytes_read(file), span.stop)
+            if len(rest) > LONGEST_LINE:
+                raise InputError(
+                    f"{span.path}: at most {LONGEST_LINE:,} bytes are expected in a word, and one "
+                    "has more."
+                )
+            before, position = position, min(bytes_read(stream), span.stop)
             yield data[:end].decode("utf-8"), position - before
         yield rest.decode("utf-8"), span.stop - position
 

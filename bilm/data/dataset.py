@@ -21,7 +21,7 @@ import numpy as np
 from bilm.data.batch import Batch, SentenceReader, _get_batch, sentence_batches
 from bilm.data.corpus import Corpus, IteratorState, SentenceChunks, SentenceIds
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import InputError, require_at_least
+from bilm.errors import InputError, checked, require_count, shown
 from bilm.files import PathLike
 
 logger = logging.getLogger(__name__)
@@ -67,6 +67,7 @@ class _Dataset:
     _bidirectional = False
     _reverse = False
 
+    @checked
     def __init__(
         self,
         filepattern: PathLike,
@@ -77,6 +78,8 @@ class _Dataset:
         seed: int = 0,
         worker: tuple[int, int] = (0, 1),
     ) -> None:
+        if not isinstance(vocab, Vocabulary):
+            raise InputError(f"vocab: a Vocabulary is expected, not {shown(vocab)}.")
         vocab.require_unk()
         self._corpus = Corpus(
             filepattern, vocab, shuffle=shuffle_on_load, one_pass=test, seed=seed, worker=worker
@@ -149,6 +152,8 @@ class _Dataset:
                 is not UTF-8 (file and line).
         """
         sentences = self.get_sentence()
+        if not (state is None or isinstance(state, IteratorState)):
+            raise InputError(f"state: that of a batch is expected, not {shown(state)}.")
         if isinstance(sentences, SentenceReader) and state is not None:
             sentences.resume(state)
         elif state is not None:
@@ -196,7 +201,7 @@ class _Dataset:
             InputError: `max_tokens` is below 1; text is not UTF-8 (file and line); a subclass's
                 `get_sentence` has no end, since it is not of `test=True`.
         """
-        require_at_least(1, max_tokens=max_tokens)
+        require_count(max_tokens=max_tokens)
         sentences = self.get_sentence()
         if isinstance(sentences, SentenceReader):
             source, reverse = sentences.source, sentences.reverse

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bilm.errors import InputError
+from bilm.errors import InputError, require_words, shown
+from bilm.options import MOST_CHARACTERS
 
 BOS_CHAR = 256
 EOS_CHAR = 257
@@ -98,9 +99,13 @@ def encode_words(words: Sequence[str], max_word_length: int) -> np.ndarray:
         (len(words), max_word_length) uint16: 0..255 bytes, 256..260 marks, 260 padding. There is
         no id that masks: see `network_ids`.
     """
-    room = max_word_length - 2
+    room = require_max_word_length(max_word_length) - 2
     # Lone surrogates have no UTF-8 form.
-    encoded = [word.encode("utf-8", "ignore")[:room] for word in words]
+    try:
+        encoded = [word.encode("utf-8", "ignore")[:room] for word in words]
+    except (TypeError, AttributeError):
+        require_words(words=words)
+        raise
     lengths = np.fromiter(map(len, encoded), np.int32, len(encoded))
     values = np.frombuffer(b"".join(encoded), np.uint8)
     rows = framed(
@@ -120,11 +125,13 @@ def encode_words(words: Sequence[str], max_word_length: int) -> np.ndarray:
 
 
 def require_max_word_length(max_word_length: int) -> int:
-    """`max_word_length`; InputError if it cannot hold a mark between two marks."""
-    if not isinstance(max_word_length, int | np.integer) or max_word_length < 3:
+    """`max_word_length`; InputError if it cannot hold a mark between two marks, or is far above
+    what words have."""
+    is_whole = isinstance(max_word_length, int | np.integer)
+    if not is_whole or not 3 <= max_word_length <= MOST_CHARACTERS:
         raise InputError(
-            "max_word_length must be 3 or more (begin, one character, end), not "
-            f"{max_word_length!r}."
+            f"max_word_length must be 3 or more (begin, one character, end), up to "
+            f"{MOST_CHARACTERS}, not {shown(max_word_length)}."
         )
     return max_word_length
 

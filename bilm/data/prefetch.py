@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from bilm.errors import require_at_least
+from bilm.errors import require_count
 
 T = TypeVar("T")
 Item = TypeVar("Item")
@@ -36,9 +36,9 @@ def prefetch(items: Iterable[T], n: int = 4) -> Generator[T, None, None]:
         n: items to hold ready, 1 or more.
 
     Raises:
-        InputError: `n` is below 1.
+        InputError: `n` is no whole number from 1 to 65,536.
     """
-    require_at_least(1, n=n)
+    require_count(2**16, n=n)
     return _prefetch(items, n)
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, NamedTuple, TypeVar
 
-from bilm.errors import InputError, require_at_least
+from bilm.errors import InputError, checked, require_at_least, shown
 from bilm.files import (
     PathLike,
     ShowStage,
@@ -29,8 +29,10 @@ from bilm.files import (
     bytes_read,
     find_all_files,
     folder_in_place,
+    lines_of,
     quiet,
     reading_text,
+    require_name,
     size_of,
     undo_killed,
 )
@@ -69,6 +71,7 @@ class ShardedCorpus:
     n_empty_lines: int
 
 
+@checked
 def shard_corpus(
     patterns: PathLike | Iterable[PathLike],
     out_dir: PathLike,
@@ -110,6 +113,7 @@ def shard_corpus(
             `out_dir` has shards; there are too few sentences; a number is out of its range.
     """
     _check(n_shards, shard_bytes, heldout, seed, compress)
+    require_name(out_dir)
     files = find_all_files(patterns)
     undo_killed(out_dir)
     _require_no_shards(out_dir)
@@ -148,11 +152,11 @@ def _check(
             f"heldout must be a number of sentences or a share between 0 and 1, not {heldout}."
         )
     if compress not in (None, "gz", "xz"):
-        raise InputError(f"compress must be one of gz, xz, not {compress!r}.")
+        raise InputError(f"compress must be one of gz, xz, not {shown(compress)}.")
 
 
 def _require_no_shards(out_dir: PathLike) -> None:
-    folder = os.fspath(out_dir)
+    folder = require_name(out_dir)
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise InputError(f"{folder!r} is a file; a folder for shards is expected.")
     for name in ("train", "heldout"):
@@ -206,11 +210,11 @@ def _read_lines(files: Sequence[str], doing: str, progress: ShowStage) -> Iterat
     """The lines of files one after the other, each with a newline at its end."""
     before, total = 0, size_of(files)
     for path in files:
-        with reading_text(path) as text:
-            for number, line in enumerate(text):
+        with reading_text(path) as stream:
+            for number, line in enumerate(lines_of(stream, path)):
                 if number % 4096 == 0:
-                    progress(Stage(doing, before + bytes_read(text), total))
-                yield line if line.endswith("\n") else f"{line}\n"
+                    progress(Stage(doing, before + bytes_read(stream), total))
+                yield f"{line}\n"
         before += os.path.getsize(path)
     progress(Stage(doing, total, total))
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
 from bilm.errors import InputError
-from bilm.files import COMPRESSED, PathLike, ShowStage, Stage, open_bytes, quiet, reading_bytes
+from bilm.files import COMPRESSED, PathLike, ShowStage, Stage, open_bytes, quiet, reading_text
 
 MapFunction = Callable[[Callable[["TextRange"], list["Piece"]], Sequence["TextRange"]], Any]
 """As `map`: calls a function for each item and gives the results in the order of the items."""
@@ -145,7 +145,7 @@ def find_pieces(text_range: TextRange) -> list[Piece]:
     """
     path, start, stop, piece_bytes = text_range
     pieces = []
-    with reading_bytes(path) as file:
+    with reading_text(path) as file:
         if start:
             # The line that the range begins in is of the range before, unless it begins there.
             file.seek(start - 1)

@@ -7,6 +7,7 @@ are rows of a model's softmax and of its token caches, so nothing here may shift
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -23,7 +24,7 @@ from bilm.data.encoding import (
     encode_words,
     require_max_word_length,
 )
-from bilm.errors import InputError
+from bilm.errors import InputError, checked, require_iterable, require_words, shown
 from bilm.files import PathLike, read_lines
 
 # A line that some published vocabularies have. It is no token and has no id.
@@ -41,11 +42,15 @@ class Vocabulary:
         validate_file: also refuse what a reader can live with but a good file does not have:
             tokens that occur twice, blank lines, tokens with white space within.
 
+    Attributes:
+        source: where the words are from, for messages.
+
     Raises:
         FileNotFoundError: there is no such file.
         InputError: it is empty, not UTF-8, lacks `<S>` or `</S>`, or did not pass validation.
     """
 
+    @checked
     def __init__(self, filename: PathLike, validate_file: bool = False) -> None:
         if validate_file:
             _validate(filename)
@@ -54,7 +59,7 @@ class Vocabulary:
 
     def _set_words(self, words: list[str], source: PathLike) -> None:
         self._id_to_word = words
-        self._source = source
+        self.source = source
         # Of a token that occurs twice the last id holds, as it always did.
         self._word_to_id = {word: number for number, word in enumerate(words)}
         if not words:
@@ -65,6 +70,11 @@ class Vocabulary:
                 f"{source}: the vocabulary lacks {', '.join(missing)}; "
                 f"each of {BOS} and {EOS} must be on a line of its own."
             )
+
+    @property
+    def words(self) -> list[str]:
+        """The words by their ids."""
+        return list(self._id_to_word)
 
     @property
     def bos(self) -> int:
@@ -90,7 +100,7 @@ class Vocabulary:
         """
         if UNK not in self._word_to_id:
             raise InputError(
-                f"{self._source}: the vocabulary lacks {UNK}, which must be on a line of its "
+                f"{self.source}: the vocabulary lacks {UNK}, which must be on a line of its "
                 "own: it is the target of words that are not in the vocabulary."
             )
 
@@ -99,6 +109,7 @@ class Vocabulary:
         """Number of tokens, the special ones included."""
         return len(self._id_to_word)
 
+    @checked
     def word_to_id(self, word: str) -> int:
         """The word's id; that of `<UNK>` if it has none. Errors as for `word_ids`."""
         return int(self.word_ids([word])[0])
@@ -107,13 +118,13 @@ class Vocabulary:
         """The ids of many words, that of `<UNK>` for words without: (len(words),) int32.
 
         Raises:
-            InputError: a word has none, and there is no `<UNK>`.
+            InputError: what is no list of words; a word has none, and there is no `<UNK>`.
         """
         ids = self.known_ids(words)
         outside = np.flatnonzero(ids < 0)
         if len(outside) and UNK not in self._word_to_id:
             raise InputError(
-                f"{words[outside[0]]!r} is not in the vocabulary {self._source}, which has no "
+                f"{shown(words[outside[0]])} is not in the vocabulary {self.source}, which has no "
                 f"{UNK} for such words."
             )
         ids[outside] = self._word_to_id.get(UNK, -1)
@@ -121,9 +132,11 @@ class Vocabulary:
 
     def known_ids(self, words: Sequence[str]) -> np.ndarray:
         """The ids of words, -1 for those outside the vocabulary: (len(words),) int32."""
+        require_words(words=words)
         found = (self._word_to_id.get(word, -1) for word in words)
         return np.fromiter(found, np.int32, len(words))
 
+    @checked
     def id_to_word(self, cur_id: int) -> str:
         """The word of an id.
 
@@ -131,13 +144,15 @@ class Vocabulary:
             InputError: the id is not one of 0 .. size - 1.
         """
         if not 0 <= cur_id < self.size:
-            raise InputError(f"Word ids are 0 to {self.size - 1}, not {cur_id}.")
+            raise InputError(f"Word ids are 0 to {self.size - 1}, not {shown(cur_id)}.")
         return self._id_to_word[cur_id]
 
     def decode(self, cur_ids: Iterable[int]) -> str:
-        """The words of ids, joined by single spaces."""
+        """The words of ids, joined by single spaces; errors as for `id_to_word`."""
+        require_iterable("ids of words", cur_ids=cur_ids)
         return " ".join(self.id_to_word(cur_id) for cur_id in cur_ids)
 
+    @checked
     def encode(
         self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True
     ) -> np.ndarray:
@@ -172,6 +187,7 @@ class UnicodeCharsVocabulary(Vocabulary):
     eow_char = EOW_CHAR
     pad_char = PAD_CHAR
 
+    @checked
     def __init__(
         self, filename: PathLike, max_word_length: int, validate_file: bool = False
     ) -> None:
@@ -193,10 +209,12 @@ class UnicodeCharsVocabulary(Vocabulary):
         """Character ids of every word by its id: (size, max_word_length) int32."""
         return self._char_ids(self._id_to_word)
 
+    @checked
     def word_to_char_ids(self, word: str) -> np.ndarray:
         """Character ids of one word: (max_word_length,) int32, 0..260, 260 is padding."""
         return self._char_ids([word])[0]
 
+    @checked
     def encode_chars(
         self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True
     ) -> np.ndarray:
@@ -214,6 +232,7 @@ class UnicodeCharsVocabulary(Vocabulary):
         return encode_words(words, self.max_word_length).astype(np.int32)
 
 
+@checked
 def load_vocab(vocab_file: PathLike, max_word_length: int | None = None) -> Vocabulary:
     """The vocabulary of a model: with characters if `max_word_length` is given.
 
@@ -245,11 +264,27 @@ def vocab_of_words(
     return vocabulary
 
 
+def require_same_words(vocabulary: Vocabulary, own: Vocabulary) -> None:
+    """Check that a vocabulary that is named has the words of a model's own, in their order.
+
+    Raises:
+        InputError: names the first word that differs.
+    """
+    pairs = itertools.zip_longest(vocabulary.words, own.words)
+    for number, (word, other) in enumerate(pairs):
+        if word != other:
+            raise InputError(
+                f"{vocabulary.source}: other words than those of the model, which are in "
+                f"{own.source}: word {number} is {shown(word)}, and {shown(other)} there."
+            )
+
+
 def _marked(sentence: str | Sequence[str], reverse: bool, split: bool) -> list[str]:
     if isinstance(sentence, str) != split:
         expected = "text is expected" if split else "a list of tokens is expected (split=False)"
-        raise InputError(f"{expected}, not {sentence!r}.")
+        raise InputError(f"{expected}, not {shown(sentence)}.")
     tokens = sentence.split() if isinstance(sentence, str) else sentence
+    require_words(sentence=tokens)
     return [EOS, *tokens, BOS] if reverse else [BOS, *tokens, EOS]
 
 
@@ -262,7 +297,9 @@ def _validate(filename: PathLike) -> None:
         if not word:
             raise InputError(f"{where}: blank; a vocabulary has one token a line.")
         if len(word.split()) > 1:
-            raise InputError(f"{where}: {word!r} holds white space, so no text has this token.")
+            raise InputError(
+                f"{where}: {shown(word)} holds white space, so no text has this token."
+            )
         if word in seen:
-            raise InputError(f"{where}: {word!r} is on line {seen[word]} already.")
+            raise InputError(f"{where}: {shown(word)} is on line {seen[word]} already.")
         seen[word] = number

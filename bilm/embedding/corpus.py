@@ -22,7 +22,7 @@ import tensorflow as tf
 from bilm.data import compute_ahead, up_to_fault
 from bilm.data.encoding import DistinctWords, network_ids
 from bilm.embedding.packed import PackedRunner, Words, tensor_specs
-from bilm.errors import InputError, require_count
+from bilm.errors import InputError, require_count, shown
 from bilm.layers import Mode, States
 from bilm.network import BiLM, Texts
 
@@ -44,9 +44,9 @@ def check_stream(sentences: Any, batch_size: int | None) -> None:
             from 1.
     """
     if isinstance(sentences, str):
-        raise InputError(f"a list of sentences is expected, not the text {sentences!r}.")
+        raise InputError(f"a list of sentences is expected, not the text {shown(sentences)}.")
     if not _is_stream(sentences):
-        raise InputError(f"sentences: a list of sentences is expected, not {sentences!r}.")
+        raise InputError(f"sentences: a list of sentences is expected, not {shown(sentences)}.")
     if batch_size is not None:
         require_count(batch_size=batch_size)
 
@@ -78,7 +78,9 @@ def read_stream(items: Iterable[Any], with_ids: bool) -> Iterator[tuple[Any, Tok
         elif isinstance(item, tuple | list) and len(item) == 2:
             yield item[0], _as_tokens(item[1], number)
         else:
-            raise InputError(f"sentence {number}: a pair (id, sentence) is expected, not {item!r}.")
+            raise InputError(
+                f"sentence {number}: a pair (id, sentence) is expected, not {shown(item)}."
+            )
 
 
 def _as_tokens(sentence: Any, number: int) -> Tokens:
@@ -86,14 +88,14 @@ def _as_tokens(sentence: Any, number: int) -> Tokens:
         return sentence.split()
     if not _is_stream(sentence):
         raise InputError(
-            f"sentence {number}: text or a list of tokens is expected, not {sentence!r}."
+            f"sentence {number}: text or a list of tokens is expected, not {shown(sentence)}."
         )
     listed = list(sentence)
     for position, token in enumerate(listed):
         if not isinstance(token, str):
             kind = type(token).__name__
             raise InputError(
-                f"sentence {number}, token {position}: text is expected, not {kind} {token!r}."
+                f"sentence {number}, token {position}: text is expected, not {kind} {shown(token)}."
             )
     return listed
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import zipfile
 from collections.abc import Iterable, Iterator
 from typing import IO, Any
@@ -28,8 +27,8 @@ import numpy as np
 from h5py import h5d, h5p, h5s, h5t
 
 from bilm.embedding.partial_file import DiskArray, EmbeddedSentence, PartialFile
-from bilm.errors import InputError
-from bilm.files import PathLike
+from bilm.errors import InputError, checked
+from bilm.files import PathLike, require_path
 from bilm.hdf5 import (
     open_hdf5,
     own_dataset,
@@ -235,12 +234,13 @@ class PackedVectors:
 
     Raises:
         FileNotFoundError: there is no such file.
-        InputError: it is not a packed file, or an array of it is not right; `text` if the text was
-            left out, or is not UTF-8.
+        InputError: it is not a packed file, or an array of it is not right; when a sentence is
+            read, what is there is damaged; `text` if the text was left out, or is not UTF-8.
     """
 
+    @checked
     def __init__(self, path: PathLike) -> None:
-        self._path = os.fspath(path)
+        self._path = require_path(path, "a file of vectors")
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(open_hdf5(path, "file of vectors"))
             try:
@@ -271,7 +271,8 @@ class PackedVectors:
 
     def _require_bounds(self, name: str, offsets: np.ndarray, most: int) -> None:
         n = len(self) + 1
-        if len(offsets) != n or (np.diff(offsets, prepend=0, append=most) < 0).any():
+        is_rising = len(offsets) == n and not (offsets[1:] < offsets[:-1]).any()
+        if not is_rising or offsets[0] < 0 or offsets[-1] > most:
             raise InputError(
                 f"{self._path}: {name}: {n} rising numbers from 0 to {most} are expected, one "
                 "more than lines."
@@ -281,9 +282,16 @@ class PackedVectors:
         return len(self._lines)
 
     def __getitem__(self, k: int) -> np.ndarray:
-        rows = self.vectors[self._offsets[self._known(k)] : self._offsets[k + 1]]
+        rows = self._read("vectors", self.vectors, *self._offsets[self._known(k) :][:2])
         return rows if rows.ndim == 2 else np.moveaxis(rows, 0, -2)
 
+    def _read(self, name: str, dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray:
+        try:
+            return dataset[start:stop]
+        except (OSError, RuntimeError) as error:
+            raise InputError(f"{self._path}: {name} is damaged: {error}") from error
+
+    @checked
     def _known(self, k: int) -> int:
         if not 0 <= k < len(self):
             raise IndexError(f"{self._path}: sentences are 0 to {len(self) - 1}, not {k}.")
@@ -297,9 +305,9 @@ class PackedVectors:
         """The sentence as it was in the text."""
         if self._texts is None:
             raise InputError(f"{self._path}: holds no text; it was left out when it was written.")
-        start, stop = self._text_offsets[self._known(k) : k + 2]
+        start, stop = self._text_offsets[self._known(k) :][:2]
         try:
-            return self._texts[start:stop].tobytes().decode()
+            return self._read("text", self._texts, start, stop).tobytes().decode()
         except UnicodeDecodeError as error:
             raise InputError(f"{self._path}: text {k} is not UTF-8: {error}.") from error
 

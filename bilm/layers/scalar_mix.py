@@ -6,13 +6,17 @@ Source: Peters et al. (2018), section 3.2, equation 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bilm.errors import InputError
+from bilm.errors import InputError, require_count, shown
 from bilm.keras_backend import keras
+
+# Far above any model's: as many weights are made at once.
+_MOST_LAYERS = 1000
 
 
 @keras.saving.register_keras_serializable(package="bilm")
@@ -53,8 +57,9 @@ class ScalarMix(keras.layers.Layer):
     ) -> None:
         # Not the global policy: W and gamma are multiplied with float32 layers.
         super().__init__(name=name, autocast=False, **({"dtype": "float32"} | kwargs))
-        if not isinstance(n_layers, int) or n_layers < 1:
-            raise InputError(f"n_layers: a whole number from 1 is expected, not {n_layers!r}.")
+        require_count(_MOST_LAYERS, n_layers=n_layers)
+        if not (l2_coef is None or (isinstance(l2_coef, Real) and 0 <= l2_coef <= 3e38)):
+            raise InputError(f"l2_coef: a number from 0 is expected, not {shown(l2_coef)}.")
         self.supports_masking = True
         self.n_layers = n_layers
         self.l2_coef = l2_coef
@@ -67,10 +72,40 @@ class ScalarMix(keras.layers.Layer):
                 name=f"{name}_ELMo_W",
                 shape=(n_layers,),
                 initializer="zeros",
-                regularizer=None if l2_coef is None else keras.regularizers.L2(l2_coef),
+                regularizer=None if l2_coef is None else keras.regularizers.L2(float(l2_coef)),
             )
         self.gamma = self.add_weight(name=f"{name}_ELMo_gamma", shape=(1,), initializer="ones")
         self.built = True
+
+    def __call__(self, lm_embeddings: Any, mask: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Check the arguments, then call as any Keras layer is called."""
+        if not hasattr(lm_embeddings, "dtype"):
+            lm_embeddings = np.asarray(lm_embeddings)
+        mask = np.asarray(mask) if isinstance(mask, list | tuple | bool) else mask
+        self._check(lm_embeddings, mask)
+        return super().__call__(lm_embeddings, mask, *args, **kwargs)
+
+    def _check(self, lm_embeddings: Any, mask: Any) -> None:
+        kind = getattr(lm_embeddings.dtype, "name", lm_embeddings.dtype)
+        shape = tf.TensorShape(lm_embeddings.shape)
+        if shape.rank != 4 or "float" not in kind:
+            raise InputError(
+                "lm_embeddings: floating-point numbers (batch, layers, time, dim) are expected, "
+                f"not {kind} of shape {shape}."
+            )
+        if shape[1] != self.n_layers:
+            raise InputError(
+                f"ScalarMix {self.name!r} mixes {self.n_layers} layers; lm_embeddings has "
+                f"{shape[1]}, its shape is {tuple(shape)}."
+            )
+        of_mask = getattr(mask, "shape", None)
+        expected = tf.TensorShape([shape[0], shape[2]])
+        if of_mask is None or not expected.is_compatible_with(of_mask):
+            found = "an array of another kind" if of_mask is None else f"shape {tuple(of_mask)}"
+            raise InputError(
+                f"mask: bool (batch, time), here {tuple(expected)}, is expected, not "
+                f"{'None' if mask is None else found}."
+            )
 
     def call(self, lm_embeddings: tf.Tensor, mask: tf.Tensor) -> Any:
         """Mix the layers."""
@@ -80,11 +115,7 @@ class ScalarMix(keras.layers.Layer):
 
     def mixed(self, lm_embeddings: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
         """The mix alone, outside of Keras."""
-        if lm_embeddings.shape[1] != self.n_layers:
-            raise InputError(
-                f"ScalarMix {self.name!r} mixes {self.n_layers} layers; lm_embeddings has "
-                f"{lm_embeddings.shape[1]}, its shape is {tuple(lm_embeddings.shape)}."
-            )
+        lm_embeddings = tf.cast(lm_embeddings, tf.float32)
         gamma = tf.convert_to_tensor(self.gamma)
         if self.use_top_only:
             return gamma * lm_embeddings[:, -1]
@@ -143,7 +174,7 @@ class LayerChoice:
         normalises: whether a token's vector depends on the other tokens, by the mix.
 
     Raises:
-        InputError: `layers` is none of these, or does not fit `n_layers`.
+        InputError: `layers` is none of these, does not fit `n_layers`, or is not finite.
     """
 
     def __init__(self, layers: Layers, n_layers: int) -> None:
@@ -155,7 +186,9 @@ class LayerChoice:
             self._choose_mix(layers, n_layers)
         elif isinstance(layers, str):
             if layers not in ("average", "top", "all"):
-                raise InputError(f"layers: one of average, top, all is expected, not {layers!r}.")
+                raise InputError(
+                    f"layers: one of average, top, all is expected, not {shown(layers)}."
+                )
             if layers == "average":
                 self.weights = np.full(n_layers, 1 / n_layers, np.float32)
             elif layers == "top":
@@ -164,7 +197,7 @@ class LayerChoice:
             if not -n_layers <= layers < n_layers:
                 raise InputError(
                     f"layers: the model's layers are 0 (tokens) to {n_layers - 1} (top), "
-                    f"not {layers}."
+                    f"not {shown(layers)}."
                 )
             self._number = int(layers) % n_layers
         else:
@@ -179,6 +212,8 @@ class LayerChoice:
                 f"layers: the mix {mix.name!r} is for {mix.n_layers} layers, the model has "
                 f"{n_layers}."
             )
+        if not all(np.isfinite(variable.numpy()).all() for variable in mix.weights):
+            raise InputError(f"layers: the mix {mix.name!r} holds numbers that are not finite.")
         gamma = float(mix.gamma.numpy()[0])
         if mix.W is None:
             self.weights = np.zeros(n_layers, np.float32)
@@ -186,7 +221,8 @@ class LayerChoice:
         elif mix.do_layer_norm:
             self._mix = mix
         else:
-            raised = np.exp(mix.W.numpy().astype(np.float64))
+            W = mix.W.numpy().astype(np.float64)
+            raised = np.exp(W - W.max())
             self.weights = (gamma * raised / raised.sum()).astype(np.float32)
 
     def __call__(self, layers: np.ndarray) -> np.ndarray:
@@ -214,12 +250,13 @@ class LayerChoice:
 
 def _as_weights(weights: Any, n_layers: int) -> np.ndarray:
     try:
-        values = np.asarray(weights, np.float32)
-    except (TypeError, ValueError):
+        with np.errstate(over="ignore"):
+            values = np.asarray(weights, np.float32)
+    except (TypeError, ValueError, OverflowError):
         values = np.empty(0, np.float32)
     if values.shape != (n_layers,) or not np.isfinite(values).all():
         raise InputError(
             f"layers: 'average', 'top', 'all', a number, a ScalarMix, or {n_layers} finite weights "
-            f"are expected, not {weights!r}."
+            f"are expected, not {shown(weights)}."
         )
     return values

@@ -25,7 +25,7 @@ from bilm.data.encoding import (
     network_ids,
     require_max_word_length,
 )
-from bilm.errors import InputError
+from bilm.errors import InputError, require_words, shown
 from bilm.keras_backend import keras
 
 # What str.split splits on. TensorFlow's own split knows ASCII only.
@@ -71,14 +71,15 @@ def _padded(text: Any) -> np.ndarray:
             raise InputError(f"text: strings are expected, not {text.dtype.name}.")
         text = text.tolist()
     if isinstance(text, str | bytes) or not isinstance(text, Sequence):
-        raise InputError(f"text: a list of sentences is expected, not {text!r}.")
+        raise InputError(f"text: a list of sentences is expected, not {shown(text)}.")
     if all(isinstance(sentence, str | bytes) for sentence in text):
         return np.array([_utf8(sentence, (n,)) for n, sentence in enumerate(text)], object)
     rows = []
     for n, sentence in enumerate(text):
         if isinstance(sentence, str | bytes) or not isinstance(sentence, Sequence):
             raise InputError(
-                f"sentence {n}: a list of tokens is expected, as the others are, not {sentence!r}."
+                f"sentence {n}: a list of tokens is expected, as the others are, not "
+                f"{shown(sentence)}."
             )
         rows.append([_utf8(token, (n, t)) for t, token in enumerate(sentence)])
     padded = np.full((len(rows), max(map(len, rows))), b"", object)
@@ -92,7 +93,7 @@ def _utf8(token: Any, position: tuple[int, ...]) -> bytes:
         return token
     if not isinstance(token, str):
         where = ", ".join(f"{a} {n}" for a, n in zip(("sentence", "token"), position, strict=False))
-        raise InputError(f"{where}: text is expected, not {type(token).__name__} {token!r}.")
+        raise InputError(f"{where}: text is expected, not {type(token).__name__} {shown(token)}.")
     # Lone surrogates have no UTF-8 form.
     return token.encode("utf-8", "ignore")
 
@@ -253,8 +254,7 @@ class WordIds(_TextToIds):
 
     def __init__(self, vocabulary: Sequence[str], *, name: str = "word_ids", **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
-        if isinstance(vocabulary, str) or not all(isinstance(word, str) for word in vocabulary):
-            raise InputError(f"vocabulary: a list of words is expected, not {vocabulary!r:.80}.")
+        require_words(vocabulary=vocabulary)
         self.vocabulary = tuple(vocabulary)
         ids = {word: number for number, word in enumerate(self.vocabulary, start=1)}
         missing = [word for word in (BOS, EOS) if word not in ids]

@@ -8,14 +8,15 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.errors import InputError, require_count
+from bilm.errors import InputError, checked, require_count, shown
 from bilm.files import PathLike
 from bilm.keras_backend import keras
 from bilm.layers import LSTMState, Mode, States
+from bilm.memory import require_memory
 from bilm.model.words import count_embedded_tokens, load_network
 from bilm.model_files import read_options
 from bilm.network import build_network
-from bilm.options import N_CHARACTERS, Options
+from bilm.options import MOST_ROWS, N_CHARACTERS, Options
 from bilm.weights import require_numbers
 
 
@@ -61,6 +62,7 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         vectors = bilm(Batcher(None, 50).batch_sentences([["A", "sentence"]]))["lm_embeddings"]
     """
 
+    @checked
     def __init__(
         self,
         options_file: PathLike | Mapping[str, Any] | Options,
@@ -85,8 +87,7 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         self.max_batch_size = max_batch_size
         self.stateful = stateful
         self.precision = precision
-        if stateful:
-            require_count(max_batch_size=max_batch_size)
+        require_count(MOST_ROWS, max_batch_size=max_batch_size)
         char_cnn = self.options.char_cnn
         if use_character_inputs and char_cnn is not None and char_cnn.dictionary is not None:
             raise InputError(
@@ -115,11 +116,16 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         self.built = True
 
     def _add_states(self) -> tuple[States, ...]:
+        lstm = self.options.lstm
+        of_a_row = self.options.n_directions * lstm.n_layers * (lstm.dim + lstm.projection_dim)
+        require_memory(
+            4 * of_a_row * self.max_batch_size, f"max_batch_size = {self.max_batch_size}"
+        )
+
         def add(name: str, size: int) -> Any:
             shape = (self.max_batch_size, size)
             return self.add_weight(name=name, shape=shape, initializer="zeros", trainable=False)
 
-        lstm = self.options.lstm
         return tuple(
             tuple(
                 LSTMState(add(f"c_{d}_{i}", lstm.dim), add(f"h_{d}_{i}", lstm.projection_dim))
@@ -317,12 +323,12 @@ def require_no_files(layer: str, config: Mapping[str, Any]) -> None:
     options = config.get("options_file")
     if not isinstance(options, Mapping):
         raise InputError(
-            f"{layer}: options_file: options are expected in a saved layer, not {options!r}."
+            f"{layer}: options_file: options are expected in a saved layer, not {shown(options)}."
         )
     for key in ("weight_file", "embedding_weight_file", "vocab_file", "warm_up"):
         if config.get(key) is not None:
             raise InputError(
-                f"{layer}: {key}: null is expected in a saved layer, not {config[key]!r}."
+                f"{layer}: {key}: null is expected in a saved layer, not {shown(config[key])}."
             )
 
 

@@ -7,13 +7,14 @@ import numpy as np
 from bilm.data import Vocabulary
 from bilm.embedding.corpus import CorpusEncoder, EncodedWords
 from bilm.embedding.vector_files import write_array
-from bilm.errors import InputError
+from bilm.errors import InputError, checked
 from bilm.files import PathLike, atomic_write, read_lines
 from bilm.hdf5 import require_written, writing_hdf5
 from bilm.model.words import find_words
 from bilm.model_files import read_options
 
 
+@checked
 def dump_token_embeddings(
     vocab_file: PathLike,
     options_file: PathLike,
@@ -43,7 +44,7 @@ def dump_token_embeddings(
     if options.max_word_length is None:
         raise InputError(f"{options_file}: no char_cnn: a model of words has its vectors already.")
     vocabulary = Vocabulary(vocab_file)
-    words = [vocabulary.id_to_word(number) for number in range(vocabulary.size)]
+    words = vocabulary.words
     encoder = EncodedWords(*find_words(options, weight_file).load())
     with atomic_write(outfile) as temporary, writing_hdf5(temporary) as file:
         shape = (vocabulary.size, options.lstm.projection_dim)
@@ -56,6 +57,7 @@ def dump_token_embeddings(
             require_written(file)
 
 
+@checked
 def dump_bilm_embeddings(
     vocab_file: PathLike,
     dataset_file: PathLike,

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data.encoding import BOS, EOS
-from bilm.errors import InputError
+from bilm.errors import InputError, checked, shown
 from bilm.files import PathLike
 from bilm.keras_backend import keras
 from bilm.layers.scalar_mix import LayerChoice, ScalarMix
@@ -68,6 +68,7 @@ class ELMoEmbedding(keras.layers.Layer):
         classifier = keras.Model(sentences, keras.layers.Dense(2)(pooled))
     """
 
+    @checked
     def __init__(
         self,
         options_file: PathLike | Mapping[str, Any] | Options,
@@ -150,12 +151,12 @@ class ELMoEmbedding(keras.layers.Layer):
             )
         if l2_coef is not None or do_layer_norm:
             raise InputError(
-                f"l2_coef, do_layer_norm: they belong to layers='mix', not to {layers!r}."
+                f"l2_coef, do_layer_norm: they belong to layers='mix', not to {shown(layers)}."
             )
         if isinstance(layers, ScalarMix) or (isinstance(layers, str) and layers == "all"):
             raise InputError(
                 "layers: 'mix', 'average', 'top', a number, or a weight for each layer is "
-                f"expected, not {layers!r}; BidirectionalLanguageModel gives all layers, and "
+                f"expected, not {shown(layers)}; BidirectionalLanguageModel gives all layers, and "
                 "weight_layers shares a mix."
             )
         self._factors = LayerChoice(layers, self.n_layers).weights

@@ -57,9 +57,7 @@ class WordSource(NamedTuple):
     @property
     def words(self) -> list[str] | None:
         """The words of `vocabulary`."""
-        if self.vocabulary is None:
-            return None
-        return [self.vocabulary.id_to_word(number) for number in range(self.vocabulary.size)]
+        return None if self.vocabulary is None else self.vocabulary.words
 
     def require_vocabulary(self) -> Vocabulary:
         """The words of the table or the cache.

@@ -31,7 +31,7 @@ from bilm.checkpoints import (
     read_checkpoint,
     restore_tensor,
 )
-from bilm.errors import InputError
+from bilm.errors import InputError, shown
 from bilm.files import OPTIONS_FILE, PathLike, atomic_write, flush_to_disk
 from bilm.layers.products import PRECISIONS
 from bilm.training.optimizer import SCHEDULES, Schedule
@@ -125,7 +125,7 @@ class RunRecord:
                 value = value[part]
             if not is_good(value):
                 named = f"{source}: {key}" if key else source
-                raise InputError(f"{named}: {rule} is expected, not {value!r}.")
+                raise InputError(f"{named}: {rule} is expected, not {shown(value)}.")
         run = values["run"]
         state = values["iterator_state"]
         schedule = Schedule(run["schedule"]["kind"], run["schedule"]["warmup_steps"])

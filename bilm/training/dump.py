@@ -8,7 +8,8 @@ from typing import Any
 
 from bilm.checkpoints import load_options_latest_checkpoint, read_checkpoint
 from bilm.data import Vocabulary
-from bilm.errors import InputError
+from bilm.data.vocabulary import require_same_words
+from bilm.errors import InputError, checked
 from bilm.files import OPTIONS_FILE, VOCABULARY_FILE, PathLike, atomic_write_all, write_json
 from bilm.network import build_network
 from bilm.options import Options
@@ -17,6 +18,7 @@ from bilm.training.language_model import LanguageModel
 from bilm.weights import named_states, save_hdf5, with_softmax_datasets
 
 
+@checked
 def dump_weights(
     tf_save_dir: PathLike,
     outfile: PathLike,
@@ -41,7 +43,8 @@ def dump_weights(
         with_states: also write the mean of the LSTM states of training, `states/...` float32
             (1, ...), from which sentences then begin in this package's readers; for a model that
             was trained without resets. Other readers pass them over and begin from zeros.
-        vocab_file: with the softmax, its words; None takes vocab.txt in the folder.
+        vocab_file: with the softmax, its words, those of vocab.txt in the folder if there is one;
+            None takes that.
         options_file: where to write the options; None writes `weights.options.json` beside
             `weights.hdf5`.
         overwrite: False refuses files that are there, but for the same options without weights.
@@ -97,26 +100,29 @@ def _softmax_words(
     options: Options, tf_save_dir: PathLike, vocab_file: PathLike | None
 ) -> list[str]:
     """The words of the softmax by their ids, once they are known to be this model's."""
-    if vocab_file is None:
-        vocab_file = os.path.join(tf_save_dir, VOCABULARY_FILE)
-        if not os.path.isfile(vocab_file):
-            raise InputError(
-                f"{os.fspath(tf_save_dir)} has no {VOCABULARY_FILE}: the softmax is written with "
-                "its words; vocab_file names them."
-            )
+    kept = os.path.join(tf_save_dir, VOCABULARY_FILE)
+    own = Vocabulary(kept) if os.path.isfile(kept) else None
+    if vocab_file is None and own is None:
+        raise InputError(
+            f"{os.fspath(tf_save_dir)} has no {VOCABULARY_FILE}: the softmax is written with its "
+            "words; vocab_file names them."
+        )
+    vocab_file = kept if vocab_file is None else vocab_file
     vocabulary = Vocabulary(vocab_file)
     if vocabulary.size != options.n_tokens_vocab:
         raise InputError(
             f"{os.fspath(vocab_file)}: {options.n_tokens_vocab} words are expected, as many as the "
             f"softmax of {os.fspath(tf_save_dir)} has, not {vocabulary.size}."
         )
-    words = [vocabulary.id_to_word(number) for number in range(vocabulary.size)]
+    words = vocabulary.words
     for number, word in enumerate(words):
         if "\0" in word:
             raise InputError(
                 f"{os.fspath(vocab_file)}: word {number}, {word!r}, holds the character 0, which "
                 "texts in HDF5 cannot."
             )
+    if own is not None:
+        require_same_words(vocabulary, own)
     return words
 
 

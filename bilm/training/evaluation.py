@@ -17,8 +17,9 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.data import Batch, deciding_method, prefetch
-from bilm.errors import InputError
+from bilm.errors import InputError, checked, require_count
 from bilm.layers import Mode
+from bilm.memory import require_memory
 from bilm.options import Options
 from bilm.training.checkpoint import load_mean_states, load_variables
 from bilm.training.language_model import Feed, LanguageModel, make_feed
@@ -27,6 +28,8 @@ from bilm.warm_up import WarmUpText, read_text
 # Of the batches of sentences, every so many are scored from the states of training as well.
 _COMPARED_EVERY = 8
 _PREDICTIONS_OF_A_ROW = 1000
+# Tokens of a batch that are more than the usual ones: the text may have fewer.
+_MANY = 2**20
 
 
 class SentenceScores(NamedTuple):
@@ -111,6 +114,7 @@ class Chunk(NamedTuple):
                 yield row, int(self.sentences[row]), int(counts[row])
 
 
+@checked
 def test(
     options: Mapping[str, Any] | Options,
     ckpt_file: str,
@@ -143,12 +147,13 @@ def test(
 
     Raises:
         FileNotFoundError: there is no such checkpoint.
-        InputError: options, checkpoint and data do not fit, or there is nothing to score.
+        InputError: options, checkpoint and data do not fit, there is nothing to score, or far too
+            little memory for the rows.
     """
     if not isinstance(options, Options):
         options = Options.from_dict(options, training=True)
-    if batch_size < 1:
-        raise InputError(f"batch_size: a whole number from 1 is expected, not {batch_size!r}.")
+    require_count(batch_size=batch_size)
+    batch_size = _rows_for(data, options, batch_size)
     model = LanguageModel(options, is_training=False, seed=None)
     load_variables(ckpt_file, model.weight_table())
     if warm_up is not None:
@@ -161,6 +166,20 @@ def test(
         n_rows = max(1, min(batch_size, result.n_predictions // _PREDICTIONS_OF_A_ROW))
         result.carried = evaluate(scorer, data, n_rows, carry_state=True, begin=begin)
     return result
+
+
+def _rows_for(data: Any, options: Options, batch_size: int) -> int:
+    """`batch_size`, or fewer rows where the text does not have a word for each of them.
+
+    Raises:
+        InputError: what the gates of a layer are computed from takes more memory than there is.
+    """
+    n_tokens = batch_size * options.unroll_steps
+    if n_tokens > _MANY:
+        n_words = getattr(data, "n_train_tokens", None) or n_tokens
+        batch_size, n_tokens = min(batch_size, n_words), min(n_tokens, n_words)
+    require_memory(16 * options.lstm.dim * n_tokens, f"batch_size = {batch_size}")
+    return batch_size
 
 
 def evaluate(

@@ -115,7 +115,7 @@ def _load(
     read = _read_checkpoint if source.is_checkpoint else _read_hdf5
     values = read(source, others, rows, theirs.size)
     ids = {theirs.id_to_word(k): k for k in range(theirs.size)}
-    words = [vocabulary.id_to_word(k) for k in range(vocabulary.size)]
+    words = vocabulary.words
     here = [k for k, word in enumerate(words) if word in ids]
     there = [ids[words[k]] for k in here]
     for weight, of_weight in zip(rows, values, strict=True):

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bilm.errors import InputError, NotFiniteError
+from bilm.errors import InputError, NotFiniteError, shown
 from bilm.training.checkpoint import HeldoutState
 from bilm.training.evaluation import Perplexity
 from bilm.training.replicas import ProcessGroup
@@ -43,12 +43,12 @@ class Interval:
         Raises:
             InputError: it is no such text, or the number is no whole number of steps or epochs.
         """
-        match = _FORM.fullmatch(text)
+        match = _FORM.fullmatch(text) if isinstance(text, str) else None
         number = float(match[1] or 1) if match else 0.0
         if match is None or number <= 0 or (match[2] != "min" and number % 1):
             raise InputError(
                 f"heldout_every: epoch, 2epochs, 500steps, 30min or the like is expected, "
-                f"not {text!r}."
+                f"not {shown(text)}."
             )
         return cls(number, _UNITS[match[2]])
 
@@ -82,7 +82,9 @@ class Monitor:
 
     def __post_init__(self) -> None:
         if self.patience is not None and self.patience < 1:
-            raise InputError(f"patience: a whole number from 1 is expected, not {self.patience!r}.")
+            raise InputError(
+                f"patience: a whole number from 1 is expected, not {shown(self.patience)}."
+            )
 
     def minutes_are_over(self) -> bool:
         """Whether to measure for the time that has gone by."""

@@ -14,9 +14,10 @@ import tensorflow as tf
 
 from bilm.data import Batch, Vocabulary, network_ids
 from bilm.data.corpus import IndexedText
-from bilm.errors import InputError
+from bilm.errors import InputError, checked
 from bilm.keras_backend import keras
 from bilm.layers import Dropout, Mode, Negatives, Softmax, States, WordLookup
+from bilm.memory import require_memory
 from bilm.network import Texts, build_network
 from bilm.options import N_CHARACTERS, Options
 from bilm.weights import Weight, weight_table
@@ -53,9 +54,11 @@ class LanguageModel(keras.Model):
         samples: whether the loss is the sampled softmax's.
 
     Raises:
-        InputError: `n_tokens_vocab` is missing, or is too small for the sampled softmax.
+        InputError: `n_tokens_vocab` is missing, or is too small for the sampled softmax; or there
+            is too little memory for so large a model.
     """
 
+    @checked
     def __init__(
         self,
         options: Mapping[str, Any] | Options,
@@ -71,6 +74,10 @@ class LanguageModel(keras.Model):
         self.options = options
         self.samples = is_training and options.sample_softmax
         n_tokens = _checked_vocabulary_size(options, self.samples)
+        require_memory(
+            4 * n_tokens * options.lstm.projection_dim,
+            f"n_tokens_vocab = {n_tokens} words of {options.lstm.projection_dim} numbers",
+        )
         self.network = build_network(
             options,
             n_tokens if options.char_cnn is None else None,

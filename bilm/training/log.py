@@ -7,6 +7,7 @@ the package tensorboard, an extra, hold the same numbers.
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Iterator
@@ -22,6 +23,11 @@ LOG_FILE = "train_log.jsonl"
 _PREVIOUS = "train_log.previous.jsonl"
 TENSORBOARD_FOLDER = "tensorboard"
 _NOT_CURVES = {"step", "sampled", "best"}
+# What is a number in a line, where it is there.
+_NUMBERS = (
+    "step", "epoch", "tokens", "seconds", "train_perplexity", "heldout_perplexity",
+    "heldout_forward", "heldout_backward",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -139,14 +145,27 @@ def read_log(folder: PathLike) -> list[dict[str, Any]]:
 
 
 def _whole_lines(path: str) -> Iterator[dict[str, Any]]:
-    """The lines that are JSON objects: the last one may have been cut off by a crash."""
+    """The lines that `RunLog` wrote: the last one may have been cut off by a crash."""
     for line in read_lines(path):
         try:
             facts = json.loads(line)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):  # a number of thousands of digits is a ValueError
             continue
-        if isinstance(facts, dict):
+        if isinstance(facts, dict) and _is_of_a_run(facts):
             yield facts
+
+
+def _is_of_a_run(facts: dict[str, Any]) -> bool:
+    numbers = {name: facts.get(name) for name in _NUMBERS}
+    if None in (numbers["step"], numbers["tokens"]):
+        return False
+    there = {name: value for name, value in numbers.items() if value is not None}
+    return all(
+        type(value) in (int, float)
+        and 0 <= value <= math.inf  # a perplexity may be infinite
+        and (value > 0 or "perplexity" not in name)
+        for name, value in there.items()
+    )
 
 
 class TensorBoardLog:

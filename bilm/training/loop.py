@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import logging
 import math
+import numbers
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,8 +15,26 @@ from typing import Any, NamedTuple
 
 from bilm.checkpoints import holds_checkpoint, is_whole, list_checkpoints
 from bilm.data import prefetch
-from bilm.errors import InputError, NotFiniteError, TrainingError, WorkerLostError, WorkersError
-from bilm.files import OPTIONS_FILE, PathLike, require_utf8, write_json
+from bilm.errors import (
+    MOST_SEED,
+    InputError,
+    NotFiniteError,
+    TrainingError,
+    WorkerLostError,
+    WorkersError,
+    checked,
+    require_at_least,
+    require_count,
+    shown,
+)
+from bilm.files import (
+    OPTIONS_FILE,
+    PathLike,
+    require_name,
+    require_path,
+    require_utf8,
+    write_json,
+)
 from bilm.options import Options
 from bilm.training.checkpoint import RunSettings, keep_best, tidy_folder
 from bilm.training.evaluation import Perplexity, Scorer, evaluate
@@ -44,6 +63,7 @@ class Saving(NamedTuple):
     keep: int
 
 
+@checked
 def train(
     options: Mapping[str, Any] | Options,
     data: Any,
@@ -104,17 +124,22 @@ def train(
         TrainingError: the loss is not finite, or another worker has gone; the last checkpoint
             is good.
     """
-    extra = {} if isinstance(options, Options) else dict(options)
+    extra: dict[str, Any] = {}
     if not isinstance(options, Options):
-        options = Options.from_dict(options, training=True)
+        given, options = options, Options.from_dict(options, training=True)
+        extra = dict(given)
     if patience is not None and heldout is None:
         raise InputError("patience: it needs a held-out text.")
-    if keep_checkpoints < 1:
-        raise InputError(
-            f"keep_checkpoints: a whole number from 1 is expected, not {keep_checkpoints!r}."
-        )
-    schedule = Schedule(schedule) if isinstance(schedule, str) else schedule
-    started_from = None if init_from is None else os.fspath(init_from)
+    require_count(keep_checkpoints=keep_checkpoints)
+    require_at_least(1, patience=patience)
+    require_at_least(0, MOST_SEED, seed=seed)
+    if not (isinstance(save_minutes, numbers.Real) and save_minutes >= 0):
+        raise InputError(f"save_minutes: a number from 0 is expected, not {shown(save_minutes)}.")
+    schedule = schedule if isinstance(schedule, Schedule) else Schedule(schedule)
+    require_name(tf_save_dir)
+    if restart_ckpt_file is not None:
+        require_path(restart_ckpt_file, "restart_ckpt_file")
+    started_from = None if init_from is None else require_path(init_from, "init_from")
     settings = RunSettings(seed, precision, schedule, started_from)
     saving = Saving(os.fspath(tf_save_dir), save_minutes * 60, keep_checkpoints)
     replicas = find_replicas(n_gpus)

@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bilm.errors import InputError
+from bilm.errors import InputError, shown
 
 Gradient = Any  # a tf.Tensor, or tf.IndexedSlices where few rows have one
 
@@ -110,11 +110,11 @@ class Schedule:
     def __post_init__(self) -> None:
         if self.kind not in SCHEDULES:
             raise InputError(
-                f"schedule: one of {', '.join(SCHEDULES)} is expected, not {self.kind!r}."
+                f"schedule: one of {', '.join(SCHEDULES)} is expected, not {shown(self.kind)}."
             )
         if not isinstance(self.warmup_steps, int) or self.warmup_steps < 0:
             raise InputError(
-                f"warmup_steps: a whole number from 0 is expected, not {self.warmup_steps!r}."
+                f"warmup_steps: a whole number from 0 is expected, not {shown(self.warmup_steps)}."
             )
 
     def factor(self, step: int, n_steps: int) -> float:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.errors import InputError, WorkerLostError, WorkersError
+from bilm.errors import InputError, WorkerLostError, WorkersError, require_count
 from bilm.training.process import killable
 
 VARIABLE = "TF_CONFIG"
@@ -274,11 +274,10 @@ def find_replicas(n_gpus: int = 1) -> Replicas:
     Raises:
         InputError: there are fewer GPUs; TF_CONFIG is not right; or TensorFlow is in use already.
     """
+    require_count(n_gpus=n_gpus)
     worker = find_worker()
     if not worker.is_alone:
         return _join(n_gpus, worker)
-    if n_gpus < 1:
-        raise InputError(f"n_gpus: a whole number from 1 is expected, not {n_gpus!r}.")
     if n_gpus == 1:
         return Replicas()
     # Without a GPU, a CPU that was divided into logical devices on purpose serves as well.
@@ -293,10 +292,10 @@ def find_replicas(n_gpus: int = 1) -> Replicas:
 def _join(n_gpus: int, worker: Worker) -> Replicas:
     """Join the other workers, once in a process."""
     gpus = tf.config.list_physical_devices("GPU")
-    if n_gpus < 1 or n_gpus > max(1, len(gpus)):
+    if n_gpus > max(1, len(gpus)):
         raise InputError(
             f"n_gpus: a number from 1 to {max(1, len(gpus))}, the GPUs of this machine, is "
-            f"expected, not {n_gpus!r}."
+            f"expected, not {n_gpus}."
         )
     try:
         tf.config.set_visible_devices(gpus[:n_gpus], "GPU")

@@ -1,0 +1,182 @@
+"""Tokens and sentences of any Unicode: through ids, vectors, scores, and what looks at vectors."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bilm import Batcher, ELMo, Predictor, TokenBatcher, UnicodeCharsVocabulary
+from bilm.analysis import Occurrences, Sample, make_report, parse_query, sample_uses
+from bilm.data import encode_words
+from tests import oracle
+from tests.anything import sentences, texts, tokens, works_or_refuses
+from tests.fuzz.formats import WORDS, make_checkpoint, make_model
+from tests.small_corpora import small_vocabulary
+
+WIDTH = 9
+
+
+def utf8(word):
+    """A word as its bytes have it: lone surrogates have none."""
+    return word.encode("utf-8", "ignore").decode("utf-8")
+
+
+# Ids
+
+
+@given(st.lists(texts, min_size=1, max_size=5), st.integers(3, 60))
+def test_characters_are_those_of_the_formulas(words, width):
+    ids = encode_words(words, width)
+    # <S> with a surrogate in it is not the mark, and has no other bytes than the mark's name.
+    for row, word in zip(ids, words, strict=True):
+        if utf8(word) in ("<S>", "</S>") and word != utf8(word):
+            continue
+        np.testing.assert_array_equal(row, oracle.word_characters(utf8(word), width))
+
+
+@given(st.lists(sentences, max_size=4))
+def test_batches_of_any_tokens(batch):
+    ids = Batcher(None, WIDTH).batch_sentences(batch)
+    assert ids.shape == (len(batch), max(map(len, batch), default=0) + 2, WIDTH)
+    for row, sentence in zip(ids, batch, strict=True):
+        assert (row.any(axis=1)).tolist() == [k < len(sentence) + 2 for k in range(len(row))]
+    plain = [[utf8(word) for word in sentence] for sentence in batch]
+    if batch and plain == batch:
+        np.testing.assert_array_equal(ids, oracle.character_ids(batch, WIDTH))
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tmp_path_factory):
+    return small_vocabulary(tmp_path_factory.mktemp("vocabulary"))
+
+
+@given(sentence=sentences)
+def test_a_sentence_and_its_ids(vocabulary, sentence):
+    ids = vocabulary.encode(sentence, split=False)
+    known = [vocabulary.id_to_word(number) for number in ids.tolist()]
+    for word, decoded in zip(["<S>", *sentence, "</S>"], known, strict=True):
+        assert decoded in (word, "<UNK>")
+    np.testing.assert_array_equal(ids, vocabulary.encode(" ".join(sentence)))
+    characters = vocabulary.encode_chars(sentence, split=False)
+    assert characters.shape == (len(sentence) + 2, 12) and characters.max() <= 260
+
+
+# Vectors and scores
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Folders of a model (elmo), of one of words (words) and of a training (run)."""
+    folder = tmp_path_factory.mktemp("models")
+    for name in ("elmo", "words", "run"):
+        (folder / name).mkdir()
+    make_model(folder / "elmo")
+    make_model(folder / "words", "words")
+    make_checkpoint(folder / "run")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def elmo(folder):
+    return ELMo.from_pretrained(folder / "elmo")
+
+
+@pytest.fixture(scope="module")
+def elmo_of_words(folder):
+    return ELMo.from_pretrained(folder / "words")
+
+
+@pytest.fixture(scope="module")
+def predictor(folder):
+    return Predictor.from_pretrained(folder / "run")
+
+
+@given(batch=st.lists(sentences, max_size=3))
+@pytest.mark.parametrize("kind", ["elmo", "elmo_of_words"])
+def test_vectors_of_any_text(request, kind, batch):
+    model = request.getfixturevalue(kind)
+    vectors = model.encode(batch, "all")
+    for sentence, layers in zip(batch, vectors, strict=True):
+        assert layers.shape == (3, len(sentence), model.dim) and layers.dtype == np.float32
+        assert np.isfinite(layers).all()
+    for sentence, layers in zip(batch[:1], vectors, strict=False):  # whatever else is there
+        np.testing.assert_allclose(model.encode([sentence], "all")[0], layers, atol=1e-6)
+        np.testing.assert_allclose(model.encode([" ".join(sentence)], "all")[0], layers, atol=1e-6)
+
+
+@given(batch=st.lists(sentences, max_size=3))
+def test_scores_of_any_text(predictor, batch):
+    for sentence, score in zip(batch, predictor.score(batch), strict=True):
+        assert score.tokens == sentence and score.known.shape == (len(sentence),)
+        for values in (score.forward, score.end):
+            assert np.isfinite(values).all() and (np.asarray(values) <= 1e-5).all()
+
+
+@given(sentence=sentences.filter(len), data=st.data())
+def test_substitutes_in_any_text(predictor, sentence, data):
+    place = data.draw(st.integers(0, len(sentence) - 1))
+    [[found]] = predictor.substitutes([sentence], [place], n=3)
+    assert (found.place, found.token, len(found.words)) == (place, sentence[place], 3)
+    assert (np.diff(found.log_probabilities) <= 0).all()
+
+
+# Looking at vectors
+
+
+@given(text=texts)
+def test_a_query_of_any_text(text):
+    with works_or_refuses():
+        words, position = parse_query(text)
+        assert 0 <= position < len(words)
+
+
+@given(batch=st.lists(sentences.filter(len), min_size=1, max_size=4))
+def test_occurrences_of_any_words(elmo, tmp_path_factory, batch):
+    path = tmp_path_factory.getbasetemp() / "uses.npz"
+    path.unlink(missing_ok=True)
+    sample = sample_uses(batch, [batch[0][0]], match_case=True)
+    with works_or_refuses():
+        found = Occurrences.encoded(elmo, sample, file=path)
+        assert found.vectors.shape == (len(sample), 3, elmo.dim)
+        again = Occurrences.load(path)
+        assert [again.word(k) for k in range(len(again))] == [batch[0][0]] * len(sample)
+        same, other = again.neighbours(0)
+        assert all(-1.001 <= cosine <= 1.001 for cosine, _ in (*same, *other))
+
+
+@given(words=st.lists(tokens, min_size=1, max_size=3), labels=st.lists(texts, min_size=3))
+def test_labels_of_any_text(elmo, tmp_path_factory, words, labels):
+    path = tmp_path_factory.getbasetemp() / "labelled.npz"
+    path.unlink(missing_ok=True)
+    positions = np.array([(0, k) for k in range(len(words))], np.int64)
+    sample = Sample([tuple(words)], positions, labels[: len(words)])
+    with works_or_refuses():
+        Occurrences.encoded(elmo, sample, file=path)
+        assert Occurrences.load(path).labels == labels[: len(words)]
+
+
+@settings(max_examples=5)
+@given(batch=st.lists(sentences.filter(len), min_size=3, max_size=8))
+def test_a_report_on_any_text(elmo, batch):
+    with works_or_refuses():
+        report = make_report(elmo, batch, "a text", [("model", "elmo")])
+        assert all(np.isfinite(layer.norm) and not layer.not_finite for layer in report.layers)
+        assert "a text" in report.as_text() and report.as_html() and json.dumps(report.as_dict())
+
+
+@pytest.mark.parametrize("n_letters", [10_000, 1_000_000])
+def test_very_long_words(elmo, predictor, tmp_path, n_letters):
+    word = "ä" * n_letters
+    [alone], [cut] = elmo.encode([[word], ["ä" * 20]], "top")
+    np.testing.assert_array_equal(alone, cut)
+    [score] = predictor.score([[word, "a"]])
+    assert np.isfinite(score.forward).all() and score.tokens[0] == word
+    (tmp_path / "vocab.txt").write_text("\n".join([*WORDS, word]), encoding="utf-8")
+    vocabulary = UnicodeCharsVocabulary(tmp_path / "vocab.txt", WIDTH)
+    assert vocabulary.word_to_id(word) == len(WORDS)
+    ids = TokenBatcher(tmp_path / "vocab.txt").batch_sentences([[word]])
+    assert ids.tolist() == [[1, len(WORDS) + 1, 2]]
