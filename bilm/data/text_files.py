@@ -173,8 +173,7 @@ def _n_lines(content: bytes, start: int) -> int:
     """As many as a reader gives that takes CR, LF and CRLF for the end of a line."""
     if start == 0:
         content = content.removeprefix(_BYTE_ORDER_MARK)
-    ends = content.count(b"\n") + content.count(b"\r") - content.count(b"\r\n")
-    return ends + (content != b"" and not content.endswith((b"\n", b"\r")))
+    return content.count(b"\n") + (content != b"" and not content.endswith(b"\n"))
 
 
 def _numbered(pieces: Iterable[Piece]) -> Iterator[Piece]:
@@ -233,8 +232,8 @@ class PartReader:
                 content = self._read(piece)
             if content is not None and zlib.crc32(content) == piece.checksum:
                 lines = _decoded(content, piece.start)
-                lines = lines.replace("\r\n", "\n").replace("\r", "\n")
-                return lines.removesuffix("\n").split("\n") if piece.n_lines else []
+                found = lines.removesuffix("\n").split("\n") if piece.n_lines else []
+                return [line.rstrip("\r") for line in found]
             self.close()
         raise InputError(
             f"{piece.path}: changed since the job began, in the bytes {piece.start:,} to "
