@@ -127,6 +127,7 @@ def test_train_with_a_bad_file(flag, content, message, text, capsys):
 # Restart
 
 
+@pytest.mark.slow
 def test_restart_trains_further(text, capsys):
     save_dir = str(text.folder / "new")
     assert main(train_arguments(text, save_dir, "--n_train_tokens=40")) == 0

@@ -162,6 +162,7 @@ def test_words_without_a_vocabulary_are_refused(tmp_path):
         train(options, Batches([random_batch()]), 1, tmp_path, None)
 
 
+@pytest.mark.slow
 def test_characters_need_no_vocabulary(corpus, tmp_path):
     batches, _, _ = feeds_of(corpus, "short_words_261", n=2)
     options = small_options("short_words_261", reset_rate=1.0, n_epochs=1)
@@ -407,6 +408,7 @@ def test_both_figures(scored, corpus):
     assert scored.test(data).carried is None
 
 
+@pytest.mark.slow
 def test_carried_rows_begin_from_the_states_of_training(corpus, tmp_path):
     options = small_options("short_words_261", n_epochs=1)
     record = train(options, corpus.data(options), 1, tmp_path, None)
@@ -463,6 +465,7 @@ def test_the_shell_says_what_two_figures_mean(scored, corpus, capsys):
 # States of training beside the weights
 
 
+@pytest.mark.slow
 def test_weights_with_the_mean_states_of_training(corpus, tmp_path, capsys):
     """What is computed from them is what those states give; without them it is another thing."""
     options = small_options("short_words_261", n_epochs=1)
