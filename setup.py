@@ -79,7 +79,7 @@ setup(
             "selenium>=4.20",
             "ruff>=0.17,<0.18",
             "mypy>=2.4,<3",
-            "hypothesis>=6.100",
+            "hypothesis>=6.170",
         ],
     },
     entry_points={"console_scripts": ["bilm=bilm.cli:main"]},
