@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from bilm.archives import open_archive
 from bilm.errors import InputError, checked, shown
-from bilm.files import PathLike, folder_in_place, parse_json, require_path, require_utf8
+from bilm.files import PathLike, parse_json, require_path, require_utf8
 from bilm.hdf5 import dataset_shapes, open_hdf5, read_numbers
 from bilm.layers.scalar_mix import LayerChoice, ScalarMix
 from bilm.layers.text import FramedWords, framed_words, tokens_of
@@ -25,6 +25,7 @@ from bilm.model.elmo_embedding import MIX
 from bilm.model_files import ModelSource
 from bilm.options import Options
 from bilm.warm_up import WarmUpText
+from bilm.writing import folder_in_place
 
 # By this file a folder is known as a SavedModel.
 SAVED_MODEL = "saved_model.pb"

@@ -17,7 +17,7 @@ import numpy as np
 
 from bilm.data.encoding import from_bytes
 from bilm.errors import InputError
-from bilm.files import PathLike, atomic_write
+from bilm.files import PathLike
 from bilm.hdf5 import (
     count_stored,
     dataset_shapes,
@@ -29,6 +29,7 @@ from bilm.hdf5 import (
 )
 from bilm.layers import CharacterEncoder, DictionaryEncoder, LSTMStack, Softmax, WordEmbedding
 from bilm.options import Options
+from bilm.writing import atomic_write
 
 Encoder = CharacterEncoder | WordEmbedding
 

@@ -18,16 +18,18 @@ from bilm.data import Vocabulary
 from bilm.data.counting import count_words
 from bilm.errors import InputError
 from bilm.files import (
-    atomic_write,
-    atomic_write_all,
     find_files,
-    folder_in_place,
-    folder_made,
     lines_of,
     read_json_object,
     read_lines,
     reading_text,
     require_file,
+)
+from bilm.writing import (
+    atomic_write,
+    atomic_write_all,
+    folder_in_place,
+    folder_made,
     undo_killed,
     write_json,
 )
@@ -362,7 +364,7 @@ def test_a_name_that_no_file_can_have(tmp_path, monkeypatch, write):
 
 KILLED = """
 import os, sys
-from bilm.files import atomic_write_all
+from bilm.writing import (atomic_write_all)
 
 def dying(operation):
     def run(*arguments):

@@ -28,8 +28,9 @@ import numpy as np
 
 from bilm.archives import Archive, open_archive
 from bilm.errors import InputError, checked, require_iterable, require_words, shown
-from bilm.files import PathLike, atomic_write, parse_json, read_lines, require_path, require_place
+from bilm.files import PathLike, parse_json, read_lines, require_path
 from bilm.memory import require_memory
+from bilm.writing import atomic_write, require_place
 
 if TYPE_CHECKING:
     from bilm.elmo import ELMo

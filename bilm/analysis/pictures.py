@@ -22,7 +22,8 @@ from bilm.analysis.occurrences import Occurrences
 from bilm.analysis.projection import Projection
 from bilm.errors import InputError
 from bilm.extras import import_extra
-from bilm.files import PathLike, atomic_write
+from bilm.files import PathLike
+from bilm.writing import atomic_write
 
 ENDINGS = (".html", ".png", ".svg")
 LARGE_PAGE = 10_000_000

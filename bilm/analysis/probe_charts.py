@@ -13,7 +13,8 @@ from bilm.analysis.probing import MAJORITY, ProbeCell, mix_weights, summarised
 from bilm.analysis.word_sense import SenseRow
 from bilm.errors import InputError
 from bilm.extras import import_extra
-from bilm.files import PathLike, atomic_write
+from bilm.files import PathLike
+from bilm.writing import atomic_write
 
 FORMATS = (".png", ".svg")
 _WIDTH, _HEIGHT = 420, 300

@@ -21,7 +21,8 @@ import numpy as np
 from bilm.analysis.occurrences import Sentence, unit
 from bilm.errors import InputError, checked, require_at_least, require_count
 from bilm.extras import import_extra
-from bilm.files import PathLike, atomic_write, read_lines, reading_text, require_file
+from bilm.files import PathLike, read_lines, reading_text, require_file
+from bilm.writing import atomic_write
 
 if TYPE_CHECKING:
     from bilm.elmo import ELMo

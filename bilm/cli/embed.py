@@ -34,7 +34,8 @@ from bilm.cli import flags, ray_job, text_job
 from bilm.cli.terminal import note
 from bilm.cli.text_job import STANDARD, TextInput, progress_display
 from bilm.errors import InputError
-from bilm.files import atomic_write, require_name, require_plain_output
+from bilm.files import require_name
+from bilm.writing import atomic_write, require_plain_output
 
 if TYPE_CHECKING:
     from bilm.elmo import ELMo

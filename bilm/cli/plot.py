@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from bilm.cli import flags
 from bilm.cli.terminal import import_tensorflow
 from bilm.errors import InputError
-from bilm.files import atomic_write
+from bilm.writing import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

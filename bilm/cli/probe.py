@@ -33,8 +33,9 @@ from typing import TYPE_CHECKING, Any
 from bilm.cli import flags, text_job, word_job
 from bilm.cli.terminal import note
 from bilm.errors import InputError
-from bilm.files import require_file, require_place, write_json
+from bilm.files import require_file
 from bilm.progress import ProgressDisplay
+from bilm.writing import require_place, write_json
 
 if TYPE_CHECKING:
     from bilm.analysis import Occurrences, ProbeCell, Sample, StaticVectors

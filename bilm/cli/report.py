@@ -24,8 +24,9 @@ from bilm.cli import flags, text_job, word_job
 from bilm.cli.info import human_text
 from bilm.cli.terminal import import_tensorflow
 from bilm.errors import InputError
-from bilm.files import atomic_write, find_all_files
+from bilm.files import find_all_files
 from bilm.progress import ProgressDisplay
+from bilm.writing import atomic_write
 
 if TYPE_CHECKING:
     from bilm.analysis.report import Report

@@ -271,7 +271,7 @@ class _Found:
 def _write(path: str, found: list[_Found]) -> None:
     """Each use with its group, the nearest to its centre first."""
     from bilm.analysis import parse_query
-    from bilm.files import atomic_write
+    from bilm.writing import atomic_write
 
     n_left_out = 0
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from bilm.cli import flags, training_run
 from bilm.cli.terminal import import_tensorflow, note
-from bilm.files import atomic_write
 from bilm.options import Options
+from bilm.writing import atomic_write
 
 if TYPE_CHECKING:
     from bilm.training import Perplexity, SentenceScores

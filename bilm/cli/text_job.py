@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from bilm.cli import flags
 from bilm.cli.terminal import import_tensorflow
-from bilm.files import atomic_write, lines_of, read_lines
+from bilm.files import lines_of, read_lines
 from bilm.progress import ProgressDisplay
+from bilm.writing import atomic_write
 
 if TYPE_CHECKING:
     from bilm.elmo import ELMo

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from bilm.cli.terminal import note
 from bilm.errors import InputError
-from bilm.files import VOCABULARY_FILE, atomic_write, read_lines, require_file
+from bilm.files import VOCABULARY_FILE, read_lines, require_file
 from bilm.options import Options
 from bilm.progress import ProgressDisplay
+from bilm.writing import atomic_write
 
 if TYPE_CHECKING:
     from bilm.data import BidirectionalLMDataset, LMDataset, Vocabulary

@@ -10,15 +10,9 @@ from typing import TYPE_CHECKING
 from bilm.cli import flags, text_job
 from bilm.cli.terminal import note
 from bilm.errors import InputError
-from bilm.files import (
-    bytes_read,
-    find_all_files,
-    lines_of,
-    reading_text,
-    require_place,
-    size_of,
-)
+from bilm.files import bytes_read, find_all_files, lines_of, reading_text, size_of
 from bilm.progress import ProgressDisplay
+from bilm.writing import require_place
 
 if TYPE_CHECKING:
     from bilm.analysis import Occurrences, Sample

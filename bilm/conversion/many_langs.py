@@ -36,11 +36,12 @@ from bilm.archives import open_archive
 from bilm.conversion.torch_file import read_tensors
 from bilm.data.encoding import BEGIN, END, PADDING, UNKNOWN, WORD_BEGIN, WORD_END, as_bytes
 from bilm.errors import InputError
-from bilm.files import PathLike, read_json_object, read_whole, require_file, write_json
+from bilm.files import PathLike, read_json_object, read_whole, require_file
 from bilm.layers import DictionaryEncoder, LSTMStack
 from bilm.network import build_network
 from bilm.options import CharCNNOptions, DictionaryOptions, LSTMOptions, Options
 from bilm.weights import DICTIONARY_CHARACTERS, DICTIONARY_WORDS, save_hdf5
+from bilm.writing import write_json
 
 _CONFIG = "config.json"
 _ENCODER, _TOKEN_EMBEDDER = "encoder.pkl", "token_embedder.pkl"

@@ -25,8 +25,6 @@ from bilm.files import (
     PathLike,
     ShowStage,
     Stage,
-    atomic_write,
-    atomic_write_all,
     bytes_read,
     find_all_files,
     quiet,
@@ -35,6 +33,7 @@ from bilm.files import (
     require_name,
     size_of,
 )
+from bilm.writing import atomic_write, atomic_write_all
 
 logger = logging.getLogger(__name__)
 

@@ -28,14 +28,13 @@ from bilm.files import (
     Stage,
     bytes_read,
     find_all_files,
-    folder_in_place,
     lines_of,
     quiet,
     reading_text,
     require_name,
     size_of,
-    undo_killed,
 )
+from bilm.writing import folder_in_place, undo_killed
 
 SHARD_BYTES = 50_000_000
 """Size of a shard, uncompressed, if nothing else is asked for."""

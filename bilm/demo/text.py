@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bilm.errors import InputError
-from bilm.files import PathLike, atomic_write, read_lines
+from bilm.files import PathLike, read_lines
+from bilm.writing import atomic_write
 
 Tokens = list[str]
 """A sentence, its punctuation apart from its words, without <S> and </S>."""

@@ -22,7 +22,8 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 
 from bilm.errors import InputError
-from bilm.files import PathLike, read_json_object, write_json
+from bilm.files import PathLike, read_json_object
+from bilm.writing import write_json
 
 try:
     import fcntl

@@ -31,7 +31,8 @@ import numpy as np
 from bilm.data.text_files import Part, PartReader
 from bilm.embedding.arrow import import_pyarrow, parquet_writer, require_row
 from bilm.errors import InputError
-from bilm.files import PathLike, atomic_write, read_json_object, require_name, write_json
+from bilm.files import PathLike, read_json_object, require_name
+from bilm.writing import atomic_write, write_json
 
 try:
     import fcntl

@@ -8,10 +8,11 @@ from bilm.data import Vocabulary
 from bilm.embedding.corpus import CorpusEncoder, EncodedWords
 from bilm.embedding.vector_files import write_array
 from bilm.errors import InputError, checked
-from bilm.files import PathLike, atomic_write, read_lines
+from bilm.files import PathLike, read_lines
 from bilm.hdf5 import require_written, writing_hdf5
 from bilm.model.words import find_words
 from bilm.model_files import read_options
+from bilm.writing import atomic_write
 
 
 @checked

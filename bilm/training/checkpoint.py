@@ -32,10 +32,11 @@ from bilm.checkpoints import (
     restore_tensor,
 )
 from bilm.errors import InputError, shown
-from bilm.files import OPTIONS_FILE, PathLike, atomic_write, flush_to_disk
+from bilm.files import OPTIONS_FILE, PathLike
 from bilm.layers.products import PRECISIONS
 from bilm.training.optimizer import SCHEDULES, Schedule
 from bilm.weights import Weight, named_states
+from bilm.writing import atomic_write, flush_to_disk
 
 BEST_FOLDER = "best"
 RECORD = "bilm/record"

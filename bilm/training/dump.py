@@ -10,12 +10,13 @@ from bilm.checkpoints import load_options_latest_checkpoint, read_checkpoint
 from bilm.data import Vocabulary
 from bilm.data.vocabulary import require_same_words
 from bilm.errors import InputError, checked
-from bilm.files import OPTIONS_FILE, VOCABULARY_FILE, PathLike, atomic_write_all, write_json
+from bilm.files import OPTIONS_FILE, VOCABULARY_FILE, PathLike
 from bilm.network import build_network
 from bilm.options import Options
 from bilm.training.checkpoint import load_mean_states, names_beside, read_record, read_step
 from bilm.training.language_model import LanguageModel
 from bilm.weights import named_states, save_hdf5, with_softmax_datasets
+from bilm.writing import atomic_write_all, write_json
 
 
 @checked

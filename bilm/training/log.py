@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from bilm.errors import InputError
-from bilm.files import PathLike, atomic_write, read_lines
+from bilm.files import PathLike, read_lines
 from bilm.training.evaluation import Perplexity
+from bilm.writing import atomic_write
 
 LOG_FILE = "train_log.jsonl"
 _PREVIOUS = "train_log.previous.jsonl"

@@ -27,14 +27,7 @@ from bilm.errors import (
     require_count,
     shown,
 )
-from bilm.files import (
-    OPTIONS_FILE,
-    PathLike,
-    require_name,
-    require_path,
-    require_utf8,
-    write_json,
-)
+from bilm.files import OPTIONS_FILE, PathLike, require_name, require_path, require_utf8
 from bilm.options import Options
 from bilm.training.checkpoint import RunSettings, keep_best, tidy_folder
 from bilm.training.evaluation import Perplexity, Scorer, evaluate
@@ -45,6 +38,7 @@ from bilm.training.optimizer import Schedule
 from bilm.training.process import Interrupts, folder_lock, interrupts
 from bilm.training.replicas import ProcessGroup, Worker, find_replicas
 from bilm.training.run import Run
+from bilm.writing import write_json
 
 logger = logging.getLogger(__name__)
 

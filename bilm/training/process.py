@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from bilm.errors import InputError
-from bilm.files import PathLike, folder_made, require_name
+from bilm.files import PathLike, require_name
+from bilm.writing import folder_made
 
 try:
     import fcntl

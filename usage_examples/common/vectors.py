@@ -24,8 +24,8 @@ import tensorflow as tf
 from bilm import BidirectionalLanguageModel, CharacterIds, ELMo, ScalarMix, WordIds
 from bilm.analysis import StaticVectors
 from bilm.errors import InputError
-from bilm.files import atomic_write
 from bilm.model_files import open_model
+from bilm.writing import atomic_write
 
 Sentence = tuple[str, ...]
 LEARNED = "learned"
