@@ -6,6 +6,7 @@ Models are loaded once, and what only computes is done once: it is files that ar
 from __future__ import annotations
 
 import functools
+import io
 import json
 import os
 import shutil
@@ -14,6 +15,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import h5py
+import numpy as np
 import tensorflow as tf
 
 import bilm.training
@@ -33,10 +36,36 @@ def command(words: str) -> functools.partial[int]:
     return functools.partial(main, arguments, verb)
 
 
+class Vectors(bytes):
+    """An HDF5 file of vectors; it equals another one whose numbers differ by rounding alone."""
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Vectors):
+            return False
+        ours, theirs = self.arrays(), other.arrays()
+        return ours.keys() == theirs.keys() and all(
+            np.allclose(array, theirs[name], 1e-5, 1e-6) if array.dtype.kind == "f"
+            else np.array_equal(array, theirs[name])
+            for name, array in ours.items()
+        )  # fmt: skip
+
+    def __ne__(self, other: object) -> bool:  # that of bytes would be taken
+        return not self == other
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        with h5py.File(io.BytesIO(self)) as file:
+            return {name: dataset[()] for name, dataset in file.items()}
+
+
 def embed(out: str, flags: str = "") -> Case:
-    """What an interrupted run has computed is kept for the next one."""
+    """What an interrupted run has computed is kept for the next one, which takes the sentences that
+    are left together: what shares a batch is another one."""
+
+    def normal(name: str, content: bytes) -> bytes:
+        return Vectors(content) if name == out and out.endswith(".hdf5") else content
+
     words = f"embed text.txt {out} --model elmo --resume {flags}"
-    return Case(command(words), keeps=(f"{out}.partial",))
+    return Case(command(words), keeps=(f"{out}.partial",), normal=normal)
 
 
 def together(words: str, folder: str, *names: str) -> Case:
