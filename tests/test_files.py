@@ -364,7 +364,7 @@ def test_a_name_that_no_file_can_have(tmp_path, monkeypatch, write):
 
 KILLED = """
 import os, sys
-from bilm.writing import (atomic_write_all)
+from bilm.writing import atomic_write_all
 
 def dying(operation):
     def run(*arguments):
