@@ -59,10 +59,11 @@ def standard_streams() -> Iterator[None]:
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # which gets the lowest number that is free
     before = sys.stdin, sys.stdout, sys.stderr
-    sys.stdin = sys.stdin or open(0, closefd=False)  # noqa: SIM115
-    out: Any = sys.stdout or open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stdin = sys.stdin or open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+    out: Any = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
     sys.stdout = out
-    sys.stderr = _Unfailing(sys.stderr or open(2, "w", closefd=False))  # noqa: SIM115
+    told: Any = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    sys.stderr = _Unfailing(told)
     form = {}
     if isinstance(out, io.TextIOWrapper):
         form = {"encoding": out.encoding, "errors": out.errors}
