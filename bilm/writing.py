@@ -13,9 +13,15 @@ import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import IO, Any
 
 from bilm.errors import InputError
 from bilm.files import PathLike, require_name
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 logger = logging.getLogger(__name__)
 
@@ -292,3 +298,17 @@ def write_json(path: PathLike, value: object) -> None:
     with atomic_write(path) as temporary:
         text = json.dumps(value, ensure_ascii=False, indent=1) + "\n"
         Path(temporary).write_text(text, encoding="utf-8")
+
+
+def require_alone(file: IO[Any], folder: str) -> None:
+    """Lock an open file of a folder until it is closed, where the system can.
+
+    Raises:
+        InputError: another process has locked it.
+    """
+    if fcntl is None:
+        return
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise InputError(f"{folder}: another process is writing there.") from error

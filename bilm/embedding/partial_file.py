@@ -23,12 +23,7 @@ import numpy as np
 
 from bilm.errors import InputError
 from bilm.files import PathLike, read_json_object
-from bilm.writing import write_json
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
+from bilm.writing import require_alone, write_json
 
 _PART_BYTES = 16 * 2**20
 
@@ -187,7 +182,7 @@ class PartialFile:
         self._index = open(self._path("index"), "a+b")  # noqa: SIM115
         self._vectors = open(self._path("vectors"), "a+b")  # noqa: SIM115
         try:
-            self._lock()
+            require_alone(self._index, self.folder)
             self._recover(run)
         except BaseException:
             self.close()
@@ -196,14 +191,6 @@ class PartialFile:
 
     def _path(self, name: str) -> str:
         return os.path.join(self.folder, name)
-
-    def _lock(self) -> None:
-        if fcntl is None:
-            return
-        try:
-            fcntl.flock(self._index, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(f"{self.folder}: another process is writing there.") from error
 
     def _recover(self, run: Mapping[str, Any]) -> None:
         """Keep what is whole, and cut off what is not."""

@@ -32,12 +32,7 @@ from bilm.data.text_files import Part, PartReader
 from bilm.embedding.arrow import import_pyarrow, parquet_writer, require_row
 from bilm.errors import InputError
 from bilm.files import PathLike, read_json_object, require_name
-from bilm.writing import atomic_write, write_json
-
-try:
-    import fcntl
-except ImportError:  # not on Windows
-    fcntl = None  # type: ignore[assignment]
+from bilm.writing import atomic_write, require_alone, write_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -312,19 +307,11 @@ class PartsFolder:
         os.makedirs(self.folder, exist_ok=True)
         self._lock = open(os.path.join(self.folder, "lock"), "a")  # noqa: SIM115
         try:
-            self._take_lock()
+            require_alone(self._lock, self.folder)
             self._open(dict(settings), resume, force)
         except BaseException:
             self._lock.close()
             raise
-
-    def _take_lock(self) -> None:
-        if fcntl is None:
-            return
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(f"{self.folder}: another process is writing there.") from error
 
     def _open(self, settings: dict[str, Any], resume: bool, force: bool) -> None:
         record = os.path.join(self.folder, "job.json")
