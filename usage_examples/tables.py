@@ -4,7 +4,7 @@ task's program, all seeds together.
   python usage_examples/tables.py table1 --data tasks --results results.jsonl --seeds 1 2 3 \\
       --model elmo --words vectors.txt --model_zh elmo-zh --words_zh vectors-zh.txt
 
-    table1      each task with static vectors, with ELMo alone, and with both, and the gain
+    table1      each task with static vectors, with ELMo beside them, and the gain
     table2      how layers are put together: none but the top, the mean (lambda 1), the mix
     table3      ELMo at the input, at the output, at both
     figure1     parts of the training data, with and without ELMo
@@ -63,7 +63,7 @@ STATIC, BOTH = "--layers none --words WORDS", "--model MODEL --words WORDS"
 SIZES = {size: f" --train_size {size}" for size in ("0.01", "0.05", "0.1", "0.25", "0.5")}
 SIZES["1.0"] = ""
 COLUMNS: dict[str, dict[str, str]] = {
-    "table1": {"static": STATIC, "ELMo": "--model MODEL", "static and ELMo": BOTH},
+    "table1": {"static": STATIC, "static and ELMo": BOTH},
     "table2": {
         "static": STATIC,
         "top layer": f"{BOTH} --layers top",
