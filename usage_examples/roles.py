@@ -36,7 +36,7 @@ MARK_DIM = 16
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Train and measure a tagger for each seed."""
-    program(make_task, __doc__, argv, batch_size=64)
+    program(make_task, __doc__, argv, learning_rate=0.002)
 
 
 def make_task(args: argparse.Namespace) -> Task:

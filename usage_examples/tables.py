@@ -49,8 +49,8 @@ class TaskRow(NamedTuple):
 
 
 TASKS = {
-    "questions": TaskRow("questions", "qa", "--epochs 10 --patience 2"),
-    "entailment": TaskRow("entailment", "nli"),
+    "questions": TaskRow("questions", "qa", "--epochs 8 --patience 2"),
+    "entailment": TaskRow("entailment", "nli", "--epochs 8 --patience 2"),
     "roles": TaskRow("roles", "srl", "--epochs 8 --patience 2"),
     "coreference": TaskRow("coreference", "coref"),
     "entities": TaskRow("entities", "ner-en"),

@@ -131,7 +131,7 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
     number = _number(float, 0)
     add("--lambda", dest="l2_coef", type=number, default=0.001, metavar="LAMBDA", help=penalty)
     add("--layer_norm", action="store_true", help="normalise each layer before the mix")
-    add("--dropout", type=_number(float, 0, 0.99), default=0.5, help="(default: 0.5)")
+    add("--dropout", type=_number(float, 0, 0.99), default=0.3, help="(default: 0.3)")
     add("--fine_tune", action="store_true", help="train the language model with the task")
     add("--cache", metavar="FOLDER", help="keep ELMo's layers there for the next run")
     add = parser.add_argument_group("training").add_argument
@@ -139,12 +139,12 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
     size = "train on N examples, or on a part such as 0.1, drawn by the seed"
     add("--train_size", type=_size, metavar="N", help=size)
     add("--seeds", type=_number(int, 0), nargs="+", default=[1], help="a run for each (default: 1)")
-    add("--epochs", type=count, default=20, help="at most (default: %(default)s)")
+    add("--epochs", type=count, default=12, help="at most (default: %(default)s)")
     patience = "epochs without a better score on dev before training ends (default: %(default)s)"
-    add("--patience", type=count, default=4, help=patience)
+    add("--patience", type=count, default=3, help=patience)
     add("--batch_size", type=count, default=32, help="examples (default: %(default)s)")
     add("--size", type=count, default=100, help="units of an LSTM (default: %(default)s)")
-    add("--learning_rate", type=number, default=0.002, help="Adam's (default: %(default)s)")
+    add("--learning_rate", type=number, default=0.001, help="Adam's (default: %(default)s)")
     add("--format", choices=("text", "json"), default="text", help="of the results")
     return parser
 

@@ -55,7 +55,7 @@ class VectorSettings(NamedTuple):
     words: str | None = None
     l2_coef: float = 0.001
     layer_norm: bool = False
-    dropout: float = 0.5
+    dropout: float = 0.3
     fine_tune: bool = False
 
 
