@@ -141,14 +141,15 @@ class CharacterEncoder(keras.layers.Layer):
     def _convolve(self, characters: tf.Tensor) -> tf.Tensor:
         """The concatenated convolutions (n, n_filters), words of like length together."""
         lengths = word_lengths(characters, self.options.n_characters)
+        if self.n_groups == 1:
+            return self._convolve_part(characters, _longest(lengths))
         order = tf.argsort(lengths)
         n = tf.shape(order)[0]
         bounds = [n * k // self.n_groups for k in range(self.n_groups + 1)]
         parts = []
         for start, stop in itertools.pairwise(bounds):
             part = order[start:stop]
-            # The maximum over no words is the lowest integer.
-            longest = tf.maximum(tf.reduce_max(tf.gather(lengths, part)), 0)
+            longest = _longest(tf.gather(lengths, part))
             parts.append(self._convolve_part(tf.gather(characters, part), longest))
         # (n, n_filters), back in the order of the words
         return tf.gather(tf.concat(parts, axis=0), tf.math.invert_permutation(order))
@@ -190,6 +191,11 @@ def word_lengths(characters: tf.Tensor, n_characters: int = N_CHARACTERS) -> tf.
     mask = (characters != 0) & (characters != n_characters)  # (n, max_characters_per_token)
     columns = tf.range(1, tf.shape(characters)[1] + 1)
     return tf.reduce_max(tf.where(mask, columns, 0), axis=1)
+
+
+def _longest(lengths: tf.Tensor) -> tf.Tensor:
+    """0 if there is none: the maximum over no words is the lowest integer."""
+    return tf.maximum(tf.reduce_max(lengths), 0)
 
 
 def _max_product(embedded: tf.Tensor, kernel: tf.Tensor, precision: str) -> tf.Tensor:
