@@ -37,6 +37,17 @@ class _Rate(NamedTuple):
     clock: float
 
 
+class _Pair(NamedTuple):
+    """Of calls, and of one call with the same text."""
+
+    calls: _Rate
+    one_call: _Rate
+
+    def described(self) -> dict[str, dict[str, float]]:
+        """As JSON has it."""
+        return {"calls": self.calls._asdict(), "one call": self.one_call._asdict()}
+
+
 class _Halves(NamedTuple):
     """A text: calls read the first half until nothing more is compiled, and then the second one,
     whose new words are then a text's own share."""
@@ -54,37 +65,41 @@ def small_calls(workspace: Workspace, effort: Effort) -> Measured:
     sentences = [line.split() for line in read_lines(text.path)]
     middle = len(sentences) // 2
     halves = _Halves(sentences[:middle], sentences[middle:])
-    figures = []
+    figures, details = [], {}
     with counted_functions() as traces:
-        one = _rates(files, halves, middle + 1, traces)
-        rates = {"one call": one}
         for size, wanted in _SIZES.items():
-            rates[f"calls of {size}"] = found = _rates(files, halves, size, traces)
-            for (kind, rate), least in zip(found.items(), wanted, strict=True):
+            found = _rates(files, halves, size, traces)
+            details[size] = {kind: pair.described() for kind, pair in found.items()}
+            for (kind, pair), least in zip(found.items(), wanted, strict=True):
                 name = f"calls of {size}, {kind} words: of one call"
-                share = rate.processor / one[kind].processor
+                share = pair.calls.processor / pair.one_call.processor
                 figures.append(Figure(name, share, "", least, at_most=False))
-                by_clock = rate.clock / one[kind].clock
+                by_clock = pair.calls.clock / pair.one_call.clock
                 figures.append(Figure(f"{name}, by the clock", by_clock, ""))
-        figures += _short_text(files, sentences, one["new"])
-    as_dict = {name: {kind: r._asdict() for kind, r in of.items()} for name, of in rates.items()}
-    return Measured(figures=tuple(figures), details={"tokens_per_second": as_dict})
+        figures += _short_text(files, sentences, found["new"].one_call)
+    return Measured(figures=tuple(figures), details={"tokens_per_second": details})
 
 
 def _rates(
     files: tuple[str, str], halves: _Halves, size: int, traces: Counter[str]
-) -> dict[str, _Rate]:
-    """The rates of calls of `size` sentences with known words, the better one of two passes, and
-    with new ones."""
-    model, first, second = _Model(files), *(half[: size * _CALLS] for half in halves)
-    model.rate(halves.first, len(halves.first))
+) -> dict[str, _Pair]:
+    """The rates of calls of `size` sentences and of one call, with known words, the better one of
+    two passes, and with new ones. The two kinds of call take turns, as the machine may change."""
+    calls, one_call = _Model(files), _Model(files)
+    first, second = (half[: size * _CALLS] for half in halves)
+    whole = len(halves.second)
+    for model in (one_call, calls):
+        model.rate(halves.first, len(halves.first))
     for _ in range(_PASSES):
         before = traces.total()
-        model.rate(first, size)
+        calls.rate(first, size)
         if traces.total() == before:
             break
-    new = model.rate(second, size)
-    return {"known": max(model.rate(second, size) for _ in range(2)), "new": new}
+    passes = [
+        _Pair(calls.rate(second, size), one_call.rate(halves.second, whole)) for _ in range(3)
+    ]
+    new, *known = passes
+    return {"known": _Pair(*(max(rates) for rates in zip(*known, strict=True))), "new": new}
 
 
 def _short_text(files: tuple[str, str], sentences: _Sentences, steady: _Rate) -> list[Figure]:

@@ -28,7 +28,7 @@ from bilm.network import BiLM, Texts
 
 # Numbers of rows that there are programs for, and positions of a row in a full window: with
 # compiled steps, and in a compiled loop, which needs fewer rows for fast products.
-_STEPWISE, _IN_LOOP = ((32, 64, 128), 256), ((8, 16, 24, 32, 48, 64), 320)
+_STEPWISE, _IN_LOOP = ((32, 64, 128), 256), ((1, 4, 8, 16, 24, 32, 48, 64), 320)
 _PLAIN_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 # What a step costs beside its rows, in rows; and what compiling a program costs, in rows times
 # steps. Measured with a small model on two cores.
