@@ -9,7 +9,8 @@ computed once, and where a sentence begins, the states are those after it.
 A step costs as much as its rows, and what it costs with none: to read the weights, and to start
 operations. So few sentences get as many rows as let them end with the longest one. With a compiled
 program a step starts faster. There is one for each of a few numbers of rows, and it is compiled
-when running without it has cost as much more as compiling takes, or when more text follows.
+when running without it has cost as much more as compiling takes, or when more text follows. A
+compiled loop has a fixed number of steps; longer rows are run in parts, whose states are handed on.
 """
 
 from __future__ import annotations
@@ -33,9 +34,9 @@ _PLAIN_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 # What a step costs beside its rows, in rows; and what compiling a program costs, in rows times
 # steps. Measured with a small model on two cores.
 _PLAIN_STEP, _COMPILED_STEP, _COMPILING = 20, 6, 12_000
-# Steps of a compiled loop. It makes room for all of them, so that more of them cost few sentences
-# more, and fewer begin more often.
-_LOOP_STEPS = 128
+# Steps of a compiled loop: a third of a full window. It makes room for all of them, which few
+# sentences do not need; with fewer, a window would begin more often.
+_LOOP_STEPS = 112
 # Words whose products with the first layers are kept, if a window has no more.
 _KEPT_WORDS = 4096
 
@@ -183,9 +184,7 @@ class PackedRunner:
             tf.TensorSpec((None, n_rows), tf.bool),
             tf.TensorSpec((), tf.int32),
             tensor_specs(self._network.zero_states(1)),
-            tf.nest.map_structure(
-                lambda x: tf.TensorSpec((n_rows, x.shape[1]), x.dtype), self._network.zero_states(1)
-            ),
+            tensor_specs(self._network.zero_states(1), n_rows),
         ]
         run = functools.partial(self._run, mode=mode)
         return tf.function(run, input_signature=signature, autograph=False)
@@ -334,6 +333,6 @@ class _WordProducts:
         return rows
 
 
-def tensor_specs(values: Any) -> Any:
-    """The shapes and dtypes of nested tensors."""
-    return tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), values)
+def tensor_specs(values: Any, n_rows: int | None = 1) -> Any:
+    """The shapes and dtypes of nested tensors of one row, for `n_rows` rows; None: any number."""
+    return tf.nest.map_structure(lambda x: tf.TensorSpec((n_rows, *x.shape[1:]), x.dtype), values)
