@@ -232,7 +232,8 @@ class PackedRunner:
         more = -n_steps % at_once
         ids = np.pad(sentences.ids(ids, n_directions), [(0, 0), (0, more), (0, 0)])
         resets = np.pad(sentences.resets(), [(0, more), (0, 0)])
-        states, outputs = self._network.zero_states(sentences.shape[1]), []
+        outputs: list[Outputs] = []
+        states = self._network.zero_states(sentences.shape[1])  # reset where rows begin
         for start in range(0, n_steps, at_once):
             part = slice(start, start + at_once)
             n = min(at_once, n_steps - start)

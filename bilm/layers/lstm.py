@@ -161,9 +161,13 @@ class LSTMStack(keras.layers.Layer):
             return _xla_layers(self.options)(inputs, weights, states, boundaries, n_steps)
         inputs = inputs.looked_up() if isinstance(inputs, WordLookup) else inputs
         clips = Clips(self.options.cell_clip, self.options.proj_clip)
-        run = functools.partial(projected_lstm, clips=clips, mode=mode, precision=self.precision)
+        run: Callable[..., tuple[tf.Tensor, LSTMState]]
         if mode is Mode.INFERENCE and tf.inside_function():
             run = _traced_layer(clips, self.precision)
+        else:
+            run = functools.partial(
+                projected_lstm, clips=clips, mode=mode, precision=self.precision
+            )
         return run_layers(inputs, weights, states, boundaries, run, self.options, drop)
 
 
