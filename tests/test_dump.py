@@ -125,11 +125,13 @@ def test_a_file_without_a_line_gives_a_file_without_a_dataset(words, tmp_path):
     assert oracle.read_hdf5(tmp_path / "out.hdf5") == {}
 
 
-@pytest.mark.parametrize("mode", [Mode.COMPILED_STEPS, Mode.COMPILED_LOOP])
+@pytest.mark.parametrize(
+    "mode, loop_steps", [(Mode.COMPILED_STEPS, 9), (Mode.COMPILED_LOOP, 9), (Mode.COMPILED_LOOP, 3)]
+)
 @pytest.mark.parametrize(
     "window_tokens", [12, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 40, 1000))]
 )
-def test_windows_and_forgotten_words_change_nothing(characters, window_tokens, mode):
+def test_windows_and_forgotten_words_change_nothing(characters, window_tokens, mode, loop_steps):
     """Sentences come out in the order of the text, however they share the rows of a batch."""
     sentences = random_sentences(30, seed=3, longest=8)
     options = Options.from_dict(characters.options, training=False)
@@ -142,7 +144,15 @@ def test_windows_and_forgotten_words_change_nothing(characters, window_tokens, m
         network,
         character_ids(options, characters.weight_file),
         window_tokens=window_tokens,
-        runner=PackedRunner(network, mode=mode, rows=(2, 4), longest=6),
+        runner=PackedRunner(
+            network,
+            mode=mode,
+            rows=(2, 4),
+            compiling=0,
+            longest=6,
+            kept_words=9,
+            loop_steps=loop_steps,
+        ),
         kept_bytes=100,
     )
     for _ in range(2):

@@ -66,6 +66,8 @@ def test_embedding(traces, mode):
     assert len(list(encoder.layers(random_sentences(300)))) == 300
     # For 4 and 8 rows, and without a program.
     assert max(traces.values()) <= 3
+    # Without a program, all layers and directions are one function.
+    assert traces["projected_lstm"] == 1
 
 
 def test_calls_of_many_sizes(traces):

@@ -21,16 +21,18 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("n_rows", [3, 33])
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_layers_are_those_of_the_recurrence(case):
+def test_layers_are_those_of_the_recurrence(case, n_rows):
+    """With few rows, what the inputs of eight steps give is one product."""
     options = LSTMOptions(**({"dim": 7, "projection_dim": 4, "n_layers": 2} | case))
     draw = np.random.default_rng(2)
     stack = LSTMStack(options, seed=1)
     for weights in stack.layer_weights:
         weights.bias.assign(draw.normal(size=weights.bias.shape))
     vectors = draw.normal(size=(6, 4)).astype(np.float32)
-    words = draw.integers(0, 6, (9, 3)).astype(np.int32)
-    resets = draw.random((9, 3)) < 0.4
+    words = draw.integers(0, 6, (21, n_rows)).astype(np.int32)
+    resets = draw.random((21, n_rows)) < 0.2
     states = tuple(
         type(state)(*(tf.constant(draw.normal(size=x.shape) * 0.2, tf.float32) for x in state))
         for state in stack.zero_states(1)
@@ -39,17 +41,17 @@ def test_layers_are_those_of_the_recurrence(case):
 
     received, after = stack(
         ProductLookup(stack.word_products(vectors), words), states, resets=resets,
-        mode=Mode.COMPILED_LOOP, n_steps=7,
+        mode=Mode.COMPILED_LOOP, n_steps=19,
     )  # fmt: skip
 
-    inputs = tf.gather(vectors, words[:7])
-    expected, expected_after = stack(inputs, states=states, resets=resets[:7])
+    inputs = tf.gather(vectors, words[:19])
+    expected, expected_after = stack(inputs, states=states, resets=resets[:19])
     for one, other in zip(tf.nest.flatten(after), tf.nest.flatten(expected_after), strict=True):
         np.testing.assert_allclose(one, other, 2e-6, 2e-6)
     assert len(received) == options.n_layers
     for one, other in zip(received, expected, strict=True):
-        assert one.shape == (9, 3, 4)
-        np.testing.assert_allclose(one[:7], other, 2e-6, 2e-6)
+        assert one.shape == (21, n_rows, 4)
+        np.testing.assert_allclose(one[:19], other, 2e-6, 2e-6)
 
 
 def test_steps_that_do_not_count_are_zeros():

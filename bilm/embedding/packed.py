@@ -9,7 +9,8 @@ computed once, and where a sentence begins, the states are those after it.
 A step costs as much as its rows, and what it costs with none: to read the weights, and to start
 operations. So few sentences get as many rows as let them end with the longest one. With a compiled
 program a step starts faster. There is one for each of a few numbers of rows, and it is compiled
-when running without it has cost as much more as compiling takes, or when more text follows.
+when running without it has cost as much more as compiling takes, or when more text follows. A
+compiled loop has a fixed number of steps; longer rows are run in parts, whose states are handed on.
 """
 
 from __future__ import annotations
@@ -28,15 +29,20 @@ from bilm.network import BiLM, Texts
 
 # Numbers of rows that there are programs for, and positions of a row in a full window: with
 # compiled steps, and in a compiled loop, which needs fewer rows for fast products.
-_STEPWISE, _IN_LOOP = ((32, 64, 128), 256), ((8, 16, 24, 32, 64), 320)
+_STEPWISE, _IN_LOOP = ((32, 64, 128), 256), ((1, 4, 8, 16, 24, 32, 48, 64), 320)
 _PLAIN_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 # What a step costs beside its rows, in rows; and what compiling a program costs, in rows times
 # steps. Measured with a small model on two cores.
 _PLAIN_STEP, _COMPILED_STEP, _COMPILING = 20, 6, 12_000
-# Steps that a compiled loop may take beyond those of a full row.
-_MORE_STEPS = 32
+# Steps of a compiled loop: a third of a full window. It makes room for all of them, which few
+# sentences do not need; with fewer, a window would begin more often.
+_LOOP_STEPS = 112
 # Words whose products with the first layers are kept, if a window has no more.
 _KEPT_WORDS = 4096
+
+
+# Of each direction, its layers: float32 (steps, rows, projection_dim).
+Outputs = Sequence[Sequence[np.ndarray]]
 
 
 class PackedSentences(NamedTuple):
@@ -82,24 +88,28 @@ class PackedSentences(NamedTuple):
         resets[self.starts, self.rows] = True
         return resets
 
-    def layers(
-        self, number: int, tokens: np.ndarray, outputs: Sequence[Sequence[np.ndarray]]
-    ) -> np.ndarray:
+    def layers(self, number: int, tokens: np.ndarray, outputs: Sequence[Outputs]) -> np.ndarray:
         """All layers of a sentence: (n_layers + 1, words, n_directions * projection_dim).
 
         Args:
             number: which one.
             tokens: (words, projection_dim), the vectors of its words.
-            outputs: of each direction, its layers, (steps, rows, projection_dim).
+            outputs: of the steps, in parts of as many steps each, the last one of no more.
         """
         n_words, dim = tokens.shape
-        result = np.empty((1 + len(outputs[0]), n_words, len(outputs), dim), tokens.dtype)
+        n_directions, n_layers, n_steps = len(outputs[0]), len(outputs[0][0]), len(outputs[0][0][0])
+        result = np.empty((1 + n_layers, n_words, n_directions, dim), tokens.dtype)
         result[0] = tokens[:, np.newaxis]
-        start, row = self.starts[number], self.rows[number]
-        for d, layers in enumerate(outputs):
-            order = slice(None, None, -1 if d else 1)
-            for i, layer in enumerate(layers, start=1):
-                result[i, :, d] = layer[start : start + n_words, row][order]
+        start, row = int(self.starts[number]), self.rows[number]
+        for part in range(start // n_steps, (start + n_words - 1) // n_steps + 1):
+            first = part * n_steps
+            begin, end = max(start, first), min(start + n_words, first + n_steps)
+            positions = slice(begin - start, end - start)
+            for d, layers in enumerate(outputs[part]):
+                # The backward direction has the words in reverse.
+                words = result[:, ::-1] if d else result
+                for i, layer in enumerate(layers, start=1):
+                    words[i, positions, d] = layer[begin - first : end - first, row]
         # (n_layers + 1, words, n_directions, projection_dim) -> the last two as one
         return result.reshape(len(result), n_words, -1)
 
@@ -125,6 +135,7 @@ class PackedRunner:
             too few rows.
         kept_words: words whose products with the first layers a compiled loop keeps; more, if a
             window has more.
+        loop_steps: steps of a compiled loop; longer rows are run in several.
 
     Attributes:
         longest: as given.
@@ -140,6 +151,7 @@ class PackedRunner:
         compiling: int = _COMPILING,
         longest: int = 255,
         kept_words: int = _KEPT_WORDS,
+        loop_steps: int = _LOOP_STEPS,
     ) -> None:
         self._network = network
         stack = network.stacks[0]
@@ -150,7 +162,7 @@ class PackedRunner:
         self._products = _WordProducts(network, kept_words) if in_loop else None
         fast_rows, n_steps = _IN_LOOP if self._products else _STEPWISE
         self._rows = tuple(rows or fast_rows)
-        self._most_steps = n_steps + _MORE_STEPS
+        self._loop_steps = loop_steps
         self.longest = longest
         self.window_tokens = max(self._rows) * n_steps
         self._mode = mode
@@ -159,7 +171,7 @@ class PackedRunner:
         self._compiling = compiling
         # By a program's rows, what running without it has cost more, in rows times steps.
         self._lost = dict.fromkeys(self._rows, 0)
-        self._states: tuple[States, ...] = ()
+        self._initial: tuple[States, ...] = ()
 
     def _function(self, mode: Mode, n_rows: int | None = None) -> Any:
         lstm, n_directions = self._network.stacks[0].options, len(self._network.stacks)
@@ -172,6 +184,7 @@ class PackedRunner:
             tf.TensorSpec((None, n_rows), tf.bool),
             tf.TensorSpec((), tf.int32),
             tensor_specs(self._network.zero_states(1)),
+            tensor_specs(self._network.zero_states(1), n_rows),
         ]
         run = functools.partial(self._run, mode=mode)
         return tf.function(run, input_signature=signature, autograph=False)
@@ -182,18 +195,21 @@ class PackedRunner:
         ids: tf.Tensor,
         resets: tf.Tensor,
         n_steps: tf.Tensor,
+        initial: tuple[States, ...],
         states: tuple[States, ...],
         mode: Mode,
-    ) -> list[list[tf.Tensor]]:
-        """Both directions; `words` are the vectors, or for the loop the products."""
+    ) -> tuple[list[list[tf.Tensor]], tuple[States, ...]]:
+        """Both directions, and their states; `words` are the vectors, or for the loop the
+        products."""
         lookup = ProductLookup if mode is Mode.COMPILED_LOOP else WordLookup
         inputs = [lookup(table, ids[d]) for d, table in enumerate(words)]
-        texts = Texts(inputs, states, resets=[resets] * len(inputs), n_steps=n_steps)
-        return self._network.run(texts, mode=mode)[0]
+        all_resets = [resets] * len(inputs)
+        texts = Texts(inputs, states, resets=all_resets, initial=initial, n_steps=n_steps)
+        return self._network.run(texts, mode=mode)
 
     def __call__(
         self, words: Words, lengths: np.ndarray, marks: np.ndarray, is_full: bool
-    ) -> tuple[PackedSentences, list[list[np.ndarray]]]:
+    ) -> tuple[PackedSentences, list[Outputs]]:
         """Lay sentences into rows and run the layers.
 
         Args:
@@ -203,22 +219,27 @@ class PackedRunner:
             is_full: more text follows, so that a compilation pays.
 
         Returns:
-            where the sentences lie, and the layers of each direction, float32 (steps or more,
-            rows, projection_dim), as `PackedSentences.layers` takes them.
+            where the sentences lie, and the layers, as `PackedSentences.layers` takes them.
         """
-        if not self._states:
-            self._states = self._states_after(marks)
+        if not self._initial:
+            self._initial = self._states_after(marks)
         sentences, run = self._choose(lengths, is_full)
         n_steps, n_directions = sentences.shape[0], len(self._network.stacks)
-        tables, ids = [tf.constant(words.vectors)] * n_directions, words.ids
-        more = 0
+        tables, ids, at_once = [tf.constant(words.vectors)] * n_directions, words.ids, n_steps
         if run is not self._plain and self._products is not None:
             tables, ids = self._products.looked_up(words)
-            more = self._most_steps - n_steps  # there is one number of steps in a program
+            at_once = self._loop_steps  # there is one number of steps in a program
+        more = -n_steps % at_once
         ids = np.pad(sentences.ids(ids, n_directions), [(0, 0), (0, more), (0, 0)])
         resets = np.pad(sentences.resets(), [(0, more), (0, 0)])
-        outputs = run(tables, ids, resets, n_steps, self._states)
-        return sentences, [[np.asarray(x) for x in layers] for layers in outputs]
+        outputs: list[Outputs] = []
+        states = self._network.zero_states(sentences.shape[1])  # reset where rows begin
+        for start in range(0, n_steps, at_once):
+            part = slice(start, start + at_once)
+            n = min(at_once, n_steps - start)
+            layers, states = run(tables, ids[:, part], resets[part], n, self._initial, states)
+            outputs.append([[np.asarray(x) for x in of_direction] for of_direction in layers])
+        return sentences, outputs
 
     def _choose(self, lengths: np.ndarray, is_full: bool) -> tuple[PackedSentences, Any]:
         """Where sentences lie so that the steps cost least, and the function that runs them."""
@@ -228,7 +249,7 @@ class PackedRunner:
             return max(longest, -(-total // n_rows)) * (n_rows + of_step)
 
         cost_now, n_rows = min((cost(n, _PLAIN_STEP), n) for n in _PLAIN_ROWS)
-        run, plain_rows = self._plain, n_rows
+        run = self._plain
         for n, program in self._programs.items():
             if cost(n, _COMPILED_STEP) < cost_now:
                 cost_now, n_rows, run = cost(n, _COMPILED_STEP), n, program
@@ -239,74 +260,80 @@ class PackedRunner:
             if fills_rows or self._lost[best] >= self._compiling:
                 self._programs[best] = run = self._function(self._mode, best)
                 n_rows = best
-        sentences = PackedSentences.pack(lengths, n_rows)
-        if self._products is not None and sentences.shape[0] > self._most_steps:
-            return PackedSentences.pack(lengths, plain_rows), self._plain
-        return sentences, run
+        return PackedSentences.pack(lengths, n_rows), run
 
     def warm_up(self, vectors: tf.Tensor, sentences: Sequence[np.ndarray]) -> None:
         """Let sentences begin from the states after a text, see `BiLM.warm_up`."""
         self._network.warm_up(vectors, sentences)
-        self._states = ()
+        self._initial = ()
 
     def _states_after(self, marks: np.ndarray) -> tuple[States, ...]:
         """The states of each direction after what it reads first, for one row."""
-        read = [tf.constant(mark[np.newaxis, np.newaxis]) for mark in marks]  # (1, 1, dim)
-        texts = Texts(read, self._network.initial_states())
-        return self._network.run(texts, mode=Mode.INFERENCE)[1]
+        n_directions = len(self._network.stacks)
+        read = [tf.constant(mark[np.newaxis]) for mark in marks[:n_directions]]
+        ids, resets = np.zeros((n_directions, 1, 1), np.int32), np.zeros((1, 1), bool)
+        initial = self._network.initial_states()
+        return self._plain(read, ids, resets, 1, initial, initial)[1]
 
 
 class _WordProducts:
-    """What words give to the pre-activations of the first layers, kept while there is room."""
+    """What words give to the pre-activations of the first layers. Where there is no room for new
+    ones, those that were used longest ago go."""
 
     def __init__(self, network: BiLM, kept_words: int) -> None:
         self._stacks = network.stacks
-        self._tables: list[tf.Tensor] = []  # of each direction, float32 (rows, 4 * dim)
-        self._size = kept_words
-        self._row_of = np.empty(0, np.int32)  # by a word's number; -1: there is none
-        self._n_kept = 0
         self._edition = -1
+        self._n_calls = 0
+        self._row_of = np.empty(0, np.int32)  # by a word's number; -1: there is none
+        self._make_room(kept_words)
+
+    def _make_room(self, n_words: int) -> None:
+        """Tables for so many words, of which none is there."""
+        self._tables: list[tf.Tensor] = []  # of each direction, float32 (rows, 4 * dim)
+        self._number_in = np.full(n_words, -1)  # of a row's word; -1: there is none
+        self._used_at = np.zeros(n_words, np.int64)  # a row, in which call
+        self._row_of[:] = -1
 
     def looked_up(self, words: Words) -> tuple[list[tf.Tensor], np.ndarray]:
         """The tables, and the row of each word: int32 (words,); missing ones are computed."""
-        distinct = words.numbers
-        if words.edition != self._edition:
-            self._edition = words.edition
-            self._forget()
-        missing = int(distinct.max()) + 1 - len(self._row_of)
+        numbers = words.numbers
+        n_rows = len(self._number_in)
+        if len(numbers) > n_rows:  # seldom, as another size is compiled again
+            self._make_room(len(numbers) + len(numbers) // 4)
+        elif words.edition != self._edition:
+            self._number_in[:] = self._row_of[:] = -1
+        self._edition = words.edition
+        missing = int(numbers.max()) + 1 - len(self._row_of)
         if missing > 0:
             more = np.full(max(missing, len(self._row_of)), -1, np.int32)
             self._row_of = np.append(self._row_of, more)
-        is_new = self._row_of[distinct] < 0
-        if not self._tables or self._n_kept + np.count_nonzero(is_new) > self._size:
-            self._forget()
-            self._make_room(len(distinct))
-            is_new[:] = True
-        rows = np.arange(self._n_kept, self._n_kept + np.count_nonzero(is_new), dtype=np.int32)
-        if len(rows):
-            self._row_of[distinct[is_new]] = rows
-            self._n_kept += len(rows)
-            vectors = tf.constant(words.vectors[is_new])
-            self._tables = [
-                # Without a copy of the table.
-                tf.raw_ops.InplaceUpdate(x=table, i=rows, v=stack.word_products(vectors))
-                for table, stack in zip(self._tables, self._stacks, strict=True)
-            ]
-        return self._tables, self._row_of[distinct][words.ids]
+        self._n_calls += 1
+        rows = self._row_of[numbers]
+        is_new = rows < 0
+        self._used_at[rows[~is_new]] = self._n_calls
+        if is_new.any():
+            rows[is_new] = self._replace_oldest(numbers[is_new], words.vectors[is_new])
+        return self._tables, rows[words.ids]
 
-    def _forget(self) -> None:
-        self._row_of[:] = -1
-        self._n_kept = 0
-
-    def _make_room(self, n_words: int) -> None:
-        """Tables that hold so many words; seldom of another size, as all is compiled again."""
-        if not self._tables or n_words > self._size:
-            if n_words > self._size:
-                self._size = n_words + n_words // 4
-            shape = (self._size, 4 * self._stacks[0].options.dim)
+    def _replace_oldest(self, numbers: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        """Compute the products of words; their rows, int32."""
+        n = len(numbers)
+        rows = np.argpartition(self._used_at, n - 1)[:n].astype(np.int32)
+        former = self._number_in[rows]
+        self._row_of[former[former >= 0]] = -1
+        self._row_of[numbers] = rows
+        self._number_in[rows], self._used_at[rows] = numbers, self._n_calls
+        if not self._tables:
+            shape = (len(self._number_in), 4 * self._stacks[0].options.dim)
             self._tables = [tf.zeros(shape) for _ in self._stacks]
+        self._tables = [
+            # Without a copy of the table.
+            tf.raw_ops.InplaceUpdate(x=table, i=rows, v=stack.word_products(tf.constant(vectors)))
+            for table, stack in zip(self._tables, self._stacks, strict=True)
+        ]
+        return rows
 
 
-def tensor_specs(values: Any) -> Any:
-    """The shapes and dtypes of nested tensors."""
-    return tf.nest.map_structure(lambda x: tf.TensorSpec(x.shape, x.dtype), values)
+def tensor_specs(values: Any, n_rows: int | None = 1) -> Any:
+    """The shapes and dtypes of nested tensors of one row, for `n_rows` rows; None: any number."""
+    return tf.nest.map_structure(lambda x: tf.TensorSpec((n_rows, *x.shape[1:]), x.dtype), values)

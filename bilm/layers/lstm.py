@@ -161,7 +161,13 @@ class LSTMStack(keras.layers.Layer):
             return _xla_layers(self.options)(inputs, weights, states, boundaries, n_steps)
         inputs = inputs.looked_up() if isinstance(inputs, WordLookup) else inputs
         clips = Clips(self.options.cell_clip, self.options.proj_clip)
-        run = functools.partial(projected_lstm, clips=clips, mode=mode, precision=self.precision)
+        run: Callable[..., tuple[tf.Tensor, LSTMState]]
+        if mode is Mode.INFERENCE and tf.inside_function():
+            run = _traced_layer(clips, self.precision)
+        else:
+            run = functools.partial(
+                projected_lstm, clips=clips, mode=mode, precision=self.precision
+            )
         return run_layers(inputs, weights, states, boundaries, run, self.options, drop)
 
 
@@ -208,3 +214,13 @@ def _xla_layers(options: LSTMOptions) -> Callable[..., tuple[list[tf.Tensor], St
         return run_layers(inputs, weights, states, boundaries, run_layer, options)
 
     return tf.function(run, jit_compile=True, autograph=False)
+
+
+@functools.cache
+def _traced_layer(clips: Clips, precision: str) -> Callable[..., tuple[tf.Tensor, LSTMState]]:
+    """`projected_lstm` as a function within a function: it is traced once for all layers and
+    directions, and not for each."""
+    run = functools.partial(projected_lstm, clips=clips, mode=Mode.INFERENCE, precision=precision)
+    # Within the other function it would be made ready to run once for each call.
+    attributes = {"_noinline": True}
+    return tf.function(run, autograph=False, experimental_attributes=attributes)

@@ -320,6 +320,8 @@ def _array(n_steps: Any, dtype: tf.DType) -> tf.TensorArray:
 _KERNEL_BYTES = 4 * 2**20
 # From so many rows on, products with the weights as the left factor are not slower.
 _MANY_ROWS = 32
+# With fewer rows, steps whose inputs are multiplied together.
+_BLOCK_STEPS = 8
 
 
 class WordLookup(NamedTuple):
@@ -377,29 +379,43 @@ def xla_lstm(
     initial = LSTMState(*map(products.as_in_loop, initial))
     before = over_rows(state, n_rows)
 
-    def step(t: tf.Tensor, c: tf.Tensor, h: tf.Tensor, outputs: tf.TensorArray) -> tuple[Any, ...]:
-        begins = tf.expand_dims(boundaries.resets[t], products.features)
-        c, h = tf.where(begins, initial.c, c), tf.where(begins, initial.h, h)
-        gates = tf.split(products.pre_activations(t, h), 4, axis=products.features)
-        c, h = cell(gates, c, clips.cell)
-        if products.project is not None:
-            h = clipped(products.project(h), clips.projection)
-        return t + 1, c, h, outputs.write(t, products.as_in_loop(h))
+    def block(first: tf.Tensor, *carried: Any) -> Any:
+        """Some steps from `first` on."""
+        of_inputs = products.of_inputs(first)
+
+        def step(t: tf.Tensor, c: tf.Tensor, h: tf.Tensor, outputs: tf.TensorArray) -> Any:
+            begins = tf.expand_dims(boundaries.resets[t], products.features)
+            c, h = tf.where(begins, initial.c, c), tf.where(begins, initial.h, h)
+            gates = tf.split(of_inputs(t, h), 4, axis=products.features)
+            c, h = cell(gates, c, clips.cell)
+            if products.project is not None:
+                h = clipped(products.project(h), clips.projection)
+            return t + 1, c, h, outputs.write(t, products.as_in_loop(h))
+
+        stop = n_steps if products.block is None else tf.minimum(first + products.block, n_steps)
+        return tf.while_loop(lambda t, *_: t < stop, step, (first, *carried))
 
     element_shape = (read.shape[1], before.h.shape[1])
     outputs = tf.TensorArray(tf.float32, max_steps, element_shape=element_shape)
     loop = (0, *map(products.as_in_loop, before), outputs)
-    _, c, h, outputs = tf.while_loop(lambda t, *_: t < n_steps, step, loop)
+    if products.block is None:
+        _, c, h, outputs = block(*loop)
+    else:
+        _, c, h, outputs = tf.while_loop(lambda t, *_: t < n_steps, block, loop)
     return outputs.stack(), LSTMState(products.as_in_loop(c), products.as_in_loop(h))
+
+
+# Pre-activations of all gates, from the number of a step and h.
+_PreActivations = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 class _Products(NamedTuple):
     """The products of a layer."""
 
-    # Of all gates, from the number of the step and h.
-    pre_activations: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+    of_inputs: Callable[[tf.Tensor], _PreActivations]  # of the steps of a block, from its first one
     project: Callable[[tf.Tensor], tf.Tensor] | None  # of the cell's output; None: there is none
     features: int  # the axis of the features in the loop; the other one is the batch
+    block: int | None = None  # steps; None: all of them
 
     def as_in_loop(self, x: tf.Tensor) -> tf.Tensor:
         """From (batch, features) to how it lies in the loop, and back."""
@@ -408,32 +424,61 @@ class _Products(NamedTuple):
 
 def _of_words(words: ProductLookup, weights: LSTMWeights) -> _Products:
     """As (batch, features), so that a word's products are looked up as they lie."""
-    kernel, _, projection = weights
-    hidden_dim = kernel.shape[1] // 4 if projection is None else projection.shape[1]
-    recurrent = kernel[-hidden_dim:]  # (hidden_dim, 4 * dim)
+    recurrent, projection = _recurrent(weights), weights.projection
+
+    def pre_activations(t: tf.Tensor, h: tf.Tensor) -> tf.Tensor:
+        return h @ recurrent + tf.gather(words.products, words.ids[t])  # (batch, 4 * dim)
+
     return _Products(
-        lambda t, h: h @ recurrent + tf.gather(words.products, words.ids[t]),  # (batch, 4 * dim)
+        lambda _: pre_activations,
         None if projection is None else lambda m: m @ projection,
         features=1,
     )
+
+
+def _recurrent(weights: LSTMWeights) -> tf.Tensor:
+    """The part of the kernel that is for h: (hidden_dim, 4 * dim)."""
+    kernel, _, projection = weights
+    return kernel[-(kernel.shape[1] // 4 if projection is None else projection.shape[1]) :]
 
 
 def _of_vectors(x: tf.Tensor, weights: LSTMWeights) -> _Products:
     """As (batch, features) for few rows, and as (features, batch) for many or an unknown number:
     as is faster."""
     if (x.shape[1] or _MANY_ROWS) < _MANY_ROWS:
-        projection = weights.projection
-        return _Products(
-            lambda t, h: tf.concat([x[t], h], axis=1) @ weights.kernel + weights.bias,
-            None if projection is None else lambda m: m @ projection,
-            features=1,
-        )
+        return _in_blocks(x, weights)
     kernel = tf.transpose(weights.kernel)  # (4 * dim, input_dim + hidden_dim)
     bias = weights.bias[:, tf.newaxis]  # (4 * dim, 1)
     # (hidden_dim, dim)
     projection = None if weights.projection is None else tf.transpose(weights.projection)
+
+    def pre_activations(t: tf.Tensor, h: tf.Tensor) -> tf.Tensor:
+        return kernel @ tf.concat([tf.transpose(x[t]), h], axis=0) + bias  # (4 * dim, batch)
+
     return _Products(
-        lambda t, h: kernel @ tf.concat([tf.transpose(x[t]), h], axis=0) + bias,
+        lambda _: pre_activations,
         None if projection is None else lambda m: projection @ m,
         features=0,
+    )
+
+
+def _in_blocks(x: tf.Tensor, weights: LSTMWeights) -> _Products:
+    """What the inputs of some steps give, in one product: with few rows, reading the weights costs
+    as much as multiplying with them, and so they are read once for these steps."""
+    recurrent, projection = _recurrent(weights), weights.projection
+    n_rows, size = x.shape[1:]
+    x = tf.pad(x, [(0, -tf.shape(x)[0] % _BLOCK_STEPS), (0, 0), (0, 0)])  # whole blocks
+
+    def of_inputs(first: tf.Tensor) -> _PreActivations:
+        # (steps, batch, input_dim) -> (steps * batch, input_dim), for the product
+        block = tf.reshape(tf.slice(x, (first, 0, 0), (_BLOCK_STEPS, n_rows, size)), (-1, size))
+        given = block @ weights.kernel[:size] + weights.bias
+        given = tf.reshape(given, (_BLOCK_STEPS, n_rows, -1))  # (steps, batch, 4 * dim)
+        return lambda t, h: given[t - first] + h @ recurrent
+
+    return _Products(
+        of_inputs,
+        None if projection is None else lambda m: m @ projection,
+        features=1,
+        block=_BLOCK_STEPS,
     )

@@ -141,14 +141,15 @@ class CharacterEncoder(keras.layers.Layer):
     def _convolve(self, characters: tf.Tensor) -> tf.Tensor:
         """The concatenated convolutions (n, n_filters), words of like length together."""
         lengths = word_lengths(characters, self.options.n_characters)
+        if self.n_groups == 1:
+            return self._convolve_part(characters, _longest(lengths))
         order = tf.argsort(lengths)
         n = tf.shape(order)[0]
         bounds = [n * k // self.n_groups for k in range(self.n_groups + 1)]
         parts = []
         for start, stop in itertools.pairwise(bounds):
             part = order[start:stop]
-            # The maximum over no words is the lowest integer.
-            longest = tf.maximum(tf.reduce_max(tf.gather(lengths, part)), 0)
+            longest = _longest(tf.gather(lengths, part))
             parts.append(self._convolve_part(tf.gather(characters, part), longest))
         # (n, n_filters), back in the order of the words
         return tf.gather(tf.concat(parts, axis=0), tf.math.invert_permutation(order))
@@ -192,6 +193,11 @@ def word_lengths(characters: tf.Tensor, n_characters: int = N_CHARACTERS) -> tf.
     return tf.reduce_max(tf.where(mask, columns, 0), axis=1)
 
 
+def _longest(lengths: tf.Tensor) -> tf.Tensor:
+    """0 if there is none: the maximum over no words is the lowest integer."""
+    return tf.maximum(tf.reduce_max(lengths), 0)
+
+
 def _max_product(embedded: tf.Tensor, kernel: tf.Tensor, precision: str) -> tf.Tensor:
     """max over positions of (window . kernel), as one product over all windows.
 
@@ -203,7 +209,10 @@ def _max_product(embedded: tf.Tensor, kernel: tf.Tensor, precision: str) -> tf.T
     @tf.custom_gradient
     def strongest(embedded: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, Any]:
         # (n, characters, dim) -> (n, positions, width * dim) -> (n * positions, width * dim)
-        windows = tf.concat([embedded[:, k : k + positions] for k in range(width)], axis=-1)
+        # tf.slice has fewer operations to trace than indexing has.
+        size = tf.stack([-1, positions, dim])
+        shifted = [tf.slice(embedded, (0, k, 0), size) for k in range(width)]
+        windows = tf.concat(shifted, axis=-1)
         windows = tf.reshape(windows, (-1, width * dim))
         flat = tf.reshape(kernel, (width * dim, n_filters))
         values = tf.reshape(product(windows, flat, precision), (-1, positions, n_filters))
