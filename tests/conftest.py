@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import shutil
 import signal
@@ -11,7 +12,7 @@ import signal
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,26 @@ def interruptible() -> None:
     """A process that a shell starts in the background ignores SIGINT, and so do its children;
     tests send it."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: the garbage collector need not go through it each time."""
+    gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Quick tests that are marked `eager`, and the fixtures made for them, trace no function of
+    TensorFlow: for models this small that takes several times what it saves. Slow tests do."""
+    if not item.get_closest_marker("eager") or item.get_closest_marker("slow"):
+        return (yield)
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    try:
+        return (yield)
+    finally:
+        tf.config.run_functions_eagerly(False)
 
 
 @pytest.fixture(scope="session")

@@ -21,6 +21,8 @@ from tests import oracle
 from tests.command_line import input_error, usage_error
 from tests.embedded_text import LINES, embed, read
 
+pytestmark = pytest.mark.eager
+
 # Files
 
 
