@@ -452,8 +452,10 @@ def test_the_program_for_senses(published, tmp_path: Path, capsys):
     accuracies = {row["representation"]: row["accuracy"] for row in found["rows"]}
     # Each test use is in training, and so its own nearest neighbour, where there is context.
     assert accuracies["first sense"] == 0.75 and accuracies["layer 1"] == 1
-    program("senses").main([*flags, "--pos", "NOUN"])
+    picture = tmp_path / "senses.svg"
+    program("senses").main([*flags, "--pos", "NOUN", "--picture", str(picture)])
     assert "4 uses; accuracy, per cent" in capsys.readouterr().out
+    assert "first sense" in picture.read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
@@ -517,9 +519,12 @@ def test_a_table_whose_runs_are_there_is_only_printed(tmp_path: Path, capsys):
         results,
         {
             f"{run} --layers none --words w {end}": kept_result(50),
-            f"{run} --model m {end}": kept_result(60.04),
             f"{run} --model m --words w {end}": kept_result(70),
-            f"{run} --model m --words w --at input {end}": kept_result(1),
+            **{
+                f"{run} {vectors} --words w --train_size {size} {end}": kept_result(40)
+                for vectors in ("--layers none", "--model m")
+                for size in ("0.01", "0.05", "0.1", "0.25", "0.5")
+            },
             f"{run} --model m --words w --at output {end}": kept_result(2),
         },
     )
@@ -527,18 +532,31 @@ def test_a_table_whose_runs_are_there_is_only_printed(tmp_path: Path, capsys):
              "--seeds", "1", "2", "--", "--epochs", "3"]  # fmt: skip
     program("tables").main(["table1", *flags])
     assert capsys.readouterr().out.splitlines() == [
-        "| task | measure | static | ELMo | static and ELMo | gain |",
-        "| --- | --- | --- | --- | --- | --- |",
+        "| task | measure | static | static and ELMo | gain |",
+        "| --- | --- | --- | --- | --- |",
         # seed by seed: 68.6 - 49 and 71.4 - 51
-        "| entities-zh | f1 | 50.0 ± 1.0 | 60.0 ± 1.0 | 70.0 ± 1.0 | +20.0 ± 0.6 |",
+        "| entities-zh | f1 | 50.0 ± 1.0 | 70.0 ± 1.0 | +20.0 ± 0.6 |",
     ]
-    program("tables").main(["figure2", *flags])
+    pictures = [tmp_path / "figure1.svg", tmp_path / "figure2.svg"]
+    program("tables").main(["figure1", "--picture", str(pictures[0]), *flags])
+    row = capsys.readouterr().out.splitlines()[2]
+    assert row.endswith("| 40.0 ± 1.0 | 50.0 ± 1.0 | 70.0 ± 1.0 |")
+    program("tables").main(["figure2", "--picture", str(pictures[1]), *flags])
     assert capsys.readouterr().out.splitlines()[2:] == [
         "| entities-zh | input | 0.50 | 0.25 0.75 |",
         "| entities-zh | output | 0.50 | 0.25 0.75 |",
     ]
+    drawn = [picture.read_text(encoding="utf-8") for picture in pictures]
+    assert "entities-zh, f1" in drawn[0] and "part of the training data" in drawn[0]
+    assert "at the output" in drawn[1] and "0.75" in drawn[1]
     with pytest.raises(SystemExit, match="entities-zh: --model_zh and --words_zh are needed"):
         program("tables").main(["table1", *flags[:4]])
+    for wrong in (["table1", "--picture", "a.svg"], ["figure1", "--picture", "a.jpg"]):
+        with pytest.raises(SystemExit):
+            program("tables").main([*wrong, *flags])
+    said = capsys.readouterr().err
+    assert "--picture draws figure1 and figure2" in said
+    assert "a.jpg: a file name that ends in .png or .svg is expected" in said
 
 
 @pytest.mark.slow

@@ -25,6 +25,7 @@ from common.reading import as_tokens, find_file, read_json_lines
 
 from bilm import ELMo
 from bilm.analysis import Occurrences, Sample, SenseSettings, StaticVectors, sense_table
+from bilm.analysis.probe_charts import check_picture, save_picture, sense_chart
 from bilm.errors import InputError
 from bilm.progress import ProgressDisplay
 
@@ -42,8 +43,11 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--nearest", choices=("use", "mean"), default="mean", help="(default: mean)")
     add("--pos", nargs="+", metavar="POS", help="only these parts of speech, such as VERB")
     add("--format", choices=("text", "json"), default="text", help="of the results")
+    add("--picture", metavar="FILE", help="draw the table there: .png or .svg")
     args = parser.parse_args(argv)
     try:
+        if args.picture is not None:
+            check_picture(args.picture)
         report(args, *(read(find_file(args.data, f"{part}.jsonl"), args.pos)
                        for part in ("train", "test")))  # fmt: skip
     except (InputError, FileNotFoundError) as error:
@@ -105,6 +109,8 @@ def report(
         static=static,
         words=(train[1], test[1]),
     )
+    if args.picture is not None:
+        save_picture(sense_chart(rows), args.picture)
     if args.format == "json":
         settings = {key: value for key, value in vars(args).items() if key != "format"}
         found = [row._asdict() for row in rows]

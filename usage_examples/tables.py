@@ -4,7 +4,7 @@ task's program, all seeds together.
   python usage_examples/tables.py table1 --data tasks --results results.jsonl --seeds 1 2 3 \\
       --model elmo --words vectors.txt --model_zh elmo-zh --words_zh vectors-zh.txt
 
-    table1      each task with static vectors, with ELMo alone, and with both, and the gain
+    table1      each task with static vectors, with ELMo beside them, and the gain
     table2      how layers are put together: none but the top, the mean (lambda 1), the mix
     table3      ELMo at the input, at the output, at both
     figure1     parts of the training data, with and without ELMo
@@ -15,7 +15,8 @@ The folder of data has a folder for each task: ner-en, ner-zh, srl, coref, qa, n
 task whose folder is not there is left out, and --tasks chooses some. What a run printed is kept in
 the file of results, a line of JSON each: the command that was interrupted continues, and a table
 whose cells are all there is only printed. Flags after -- go to the programs and win over those that
-`TASKS` has, such as -- --epochs 5 --batch_size 64. Tables 5 and 6 are senses.py and `bilm probe`.
+`TASKS` has, such as -- --epochs 5 --batch_size 64. With --picture a figure is drawn as well, as PNG
+or SVG. Tables 5 and 6 are senses.py and `bilm probe`.
 """
 
 from __future__ import annotations
@@ -29,6 +30,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from bilm.analysis.probe_charts import check_picture, save_picture
+from bilm.errors import InputError
+from bilm.extras import import_extra
 
 PROGRAMS = Path(__file__).parent
 
@@ -52,25 +57,31 @@ TASKS = {
     "sentiment": TaskRow("sentiment", "sentiment"),
     "entities-zh": TaskRow("entities", "ner-zh", chinese=True),
 }
-# Of each table, the columns and the flags of their cells. WORDS and MODEL stand for the files.
+# Of each table, the columns and the flags of their cells. WORDS and MODEL stand for the files. What
+# is the default of a program is not said, so that tables share the runs that they have in common.
 STATIC, BOTH = "--layers none --words WORDS", "--model MODEL --words WORDS"
-SIZES = ("0.01", "0.05", "0.1", "0.25", "0.5", "1.0")
+SIZES = {size: f" --train_size {size}" for size in ("0.01", "0.05", "0.1", "0.25", "0.5")}
+SIZES["1.0"] = ""
 COLUMNS: dict[str, dict[str, str]] = {
-    "table1": {"static": STATIC, "ELMo": "--model MODEL", "static and ELMo": BOTH},
+    "table1": {"static": STATIC, "static and ELMo": BOTH},
     "table2": {
         "static": STATIC,
         "top layer": f"{BOTH} --layers top",
         "lambda 1": f"{BOTH} --lambda 1",
-        "lambda 0.001": f"{BOTH} --lambda 0.001",
+        "lambda 0.001": BOTH,
     },
-    "table3": {f"at {at}": f"{BOTH} --at {at}" for at in ("input", "both", "output")},
+    "table3": {
+        "at input": BOTH,
+        "at both": f"{BOTH} --at both",
+        "at output": f"{BOTH} --at output",
+    },
     "figure1": {
-        f"{name} {size}": f"{flags} --train_size {size}"
-        for size in SIZES
-        for name, flags in (("static", STATIC), ("ELMo", BOTH))
+        f"{name} {size}": flags + part
+        for size, part in SIZES.items()
+        for name, flags in (("static", STATIC), ("static and ELMo", BOTH))
     },
     "tuning": {
-        f"{name} {size}": f"{BOTH} --train_size {size}{flag}"
+        f"{name} {size}": BOTH + SIZES[size] + flag
         for size in ("0.01", "0.1", "1.0")
         for name, flag in (("frozen", ""), ("trained", " --fine_tune"))
     },
@@ -93,20 +104,37 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--cache", metavar="FOLDER", help="keep ELMo's layers there between runs")
     add("--seeds", nargs="+", default=["1", "2", "3"], help="(default: 1 2 3)")
     add("--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="(default: all)")
+    add("--picture", metavar="FILE", help="draw figure1 or figure2 there: .png or .svg")
     argv = list(sys.argv[1:] if argv is None else argv)
     end = argv.index("--") if "--" in argv else len(argv)
     args = parser.parse_args(argv[:end])
     args.more = argv[end + 1 :]
+    if args.picture is not None and not args.table.startswith("figure"):
+        parser.error("--picture draws figure1 and figure2.")
+    try:
+        if args.picture is not None:
+            check_picture(args.picture)
+        make(args)
+    except InputError as error:
+        parser.exit(1, f"{parser.prog}: error: {error}\n")
+
+
+def make(args: argparse.Namespace) -> None:
+    """The table or figure, and its picture."""
     wanted = [t for t in args.tasks if (Path(args.data) / TASKS[t].folder).is_dir()]
     if args.table == "figure2":
-        print_weights(args, wanted)
-        return
-    columns = COLUMNS[args.table]
-    rows = {
-        task: [result_of(command(args, task, flags), args) for flags in columns.values()]
-        for task in wanted
-    }
-    print_table(list(columns), rows, with_gain=args.table == "table1")
+        mixes = {task: learned_mixes(args, task) for task in wanted}
+        print_mixes(mixes)
+    else:
+        columns = COLUMNS[args.table]
+        rows = {
+            task: [result_of(command(args, task, flags), args) for flags in columns.values()]
+            for task in wanted
+        }
+        print_table(list(columns), rows, with_gain=args.table == "table1")
+    if args.picture is not None:
+        chart = mix_chart(mixes) if args.table == "figure2" else size_chart(rows)
+        save_picture(chart, args.picture)
 
 
 def command(args: argparse.Namespace, task: str, flags: str) -> list[str]:
@@ -120,7 +148,7 @@ def command(args: argparse.Namespace, task: str, flags: str) -> list[str]:
                          "are needed")  # fmt: skip
     data = os.path.join(args.data, row.folder)
     own = row.flags.split()
-    return [f"{row.program}.py", "--data", data, *given, *own, "--seeds", *args.seeds, *args.more]
+    return [f"{row.program}.py", "--data", data, *own, *given, "--seeds", *args.seeds, *args.more]
 
 
 def result_of(words: list[str], args: argparse.Namespace) -> dict[str, Any]:
@@ -171,21 +199,80 @@ def print_table(columns: Sequence[str], rows: dict[str, Any], with_gain: bool = 
         print_row([task, measure, *shown])
 
 
-def print_weights(args: argparse.Namespace, tasks: Sequence[str]) -> None:
-    """The weights that the mixes have learned, their mean over the seeds."""
+class Mix(NamedTuple):
+    """What a mix has learned, the means over the seeds: gamma, and softmax(W) by layer."""
+
+    gamma: float
+    weights: dict[str, float]
+
+
+def learned_mixes(args: argparse.Namespace, task: str) -> dict[str, Mix]:
+    """The mixes at the input and at the output of a task's model, from the runs of table 3."""
+    found = {}
+    for at in ("input", "output"):
+        runs = result_of(command(args, task, COLUMNS["table3"][f"at {at}"]), args)["runs"]
+        mixes = [run["mixes"][at] for run in runs]
+        weights = {
+            layer: statistics.mean(mix["weights"][layer] for mix in mixes)
+            for layer in mixes[0]["weights"]
+        }
+        found[at] = Mix(statistics.mean(mix["gamma"] for mix in mixes), weights)
+    return found
+
+
+def print_mixes(mixes: dict[str, dict[str, Mix]]) -> None:
+    """Markdown: a row for each task and place."""
     print_row(["task", "at", "gamma", "weights of the layers, from layer 0"])
     print_row(["---"] * 4)
-    for task in tasks:
-        for at in ("input", "output"):
-            cell = COLUMNS["table3"][f"at {at}"]
-            runs = result_of(command(args, task, cell), args)["runs"]
-            mixes = [run["mixes"][at] for run in runs]
-            gamma = sum(mix["gamma"] for mix in mixes) / len(mixes)
-            weights = [
-                sum(mix["weights"][layer] for mix in mixes) / len(mixes)
-                for layer in mixes[0]["weights"]
-            ]
-            print_row([task, at, f"{gamma:.2f}", " ".join(f"{w:.2f}" for w in weights)])
+    for task, places in mixes.items():
+        for at, mix in places.items():
+            shown = " ".join(f"{weight:.2f}" for weight in mix.weights.values())
+            print_row([task, at, f"{mix.gamma:.2f}", shown])
+
+
+def size_chart(rows: dict[str, list[dict[str, Any]]]) -> Any:
+    """Figure 1: the measure by the part of the training data, a panel a task; bars of one standard
+    deviation over the seeds."""
+    altair = import_extra("altair", "--picture")
+    values = []
+    for task, cells in rows.items():
+        for name, cell in zip(COLUMNS["figure1"], cells, strict=True):
+            measure, (mean, deviation) = next(iter(cell["test"].items()))
+            vectors, size = name.rsplit(" ", 1)
+            values.append(
+                {"task": f"{task}, {measure}", "vectors": vectors, "size": float(size),
+                 "mean": mean, "low": mean - deviation, "high": mean + deviation}
+            )  # fmt: skip
+    size = altair.X("size:Q", title="part of the training data", scale=altair.Scale(type="log"))
+    base = altair.Chart().encode(x=size, color=altair.Color("vectors:N", title=None))
+    lines = base.mark_line(point=True).encode(y=altair.Y("mean:Q", title=None))
+    bars = base.mark_rule().encode(y="low:Q", y2="high:Q")
+    panels = altair.layer(lines, bars, data=altair.Data(values=values)).properties(width=240)
+    facets = panels.facet(altair.Facet("task:N", title=None), columns=2)
+    return facets.resolve_scale(y="independent")
+
+
+def mix_chart(mixes: dict[str, dict[str, Mix]]) -> Any:
+    """Figure 2: the weights of the layers, a row of cells for each task."""
+    altair = import_extra("altair", "--picture")
+    values = [
+        {"task": task, "at": f"at the {at}", "layer": layer, "weight": weight}
+        for task, places in mixes.items()
+        for at, mix in places.items()
+        for layer, weight in mix.weights.items()
+    ]
+    base = altair.Chart(altair.Data(values=values)).encode(
+        x=altair.X("layer:N", title="layer", axis=altair.Axis(labelAngle=0)),
+        y=altair.Y("task:N", title=None, sort=list(mixes)),
+    )
+    colour = altair.Color("weight:Q", scale=altair.Scale(scheme="blues", domain=[0, 1]))
+    cells = base.mark_rect().encode(color=colour)
+    numbers = base.mark_text().encode(
+        text=altair.Text("weight:Q", format=".2f"),
+        color=altair.condition("datum.weight > 0.6", altair.value("white"), altair.value("black")),
+    )
+    panels = altair.layer(cells, numbers).properties(width=180)
+    return panels.facet(altair.Facet("at:N", title=None))
 
 
 def print_row(cells: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ from bilm.writing import atomic_write
 
 FORMATS = (".png", ".svg")
 _WIDTH, _HEIGHT = 420, 300
-_PURPOSE = "bilm probe --picture"
+_PURPOSE = "--picture"
 
 
 def check_picture(path: PathLike) -> None:
