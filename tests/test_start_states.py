@@ -404,6 +404,7 @@ def far_from(model, scale):
     )
 
 
+@pytest.mark.eager
 def test_both_figures(scored, corpus):
     data = corpus.data(scored.options, "heldout.txt", test=True)
     result = scored.test(data, compare=True)
