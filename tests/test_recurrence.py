@@ -38,7 +38,15 @@ in_a_graph = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(params=SWITCHES.values(), ids=SWITCHES.keys())
+ALIKE = ("cell_clipped", "masked_clipped")  # compiled like others, for other clips
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(switches, id=name, marks=pytest.mark.slow if name in ALIKE else ())
+        for name, switches in SWITCHES.items()
+    ]
+)
 def case(request):
     """Arguments of projected_lstm as NumPy arrays, and its keywords."""
     switches = dict(request.param)
