@@ -40,6 +40,11 @@ def interruptible() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    said = "trace TensorFlow's functions in tests that are marked eager as well"
+    parser.addoption("--traced", action="store_true", help=said)
+
+
 def pytest_collection_finish() -> None:
     """What is imported by now stays: the garbage collector need not go through it each time."""
     gc.freeze()
@@ -48,8 +53,10 @@ def pytest_collection_finish() -> None:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Quick tests that are marked `eager`, and the fixtures made for them, trace no function of
-    TensorFlow: for models this small that takes several times what it saves. Slow tests do."""
-    if not item.get_closest_marker("eager") or item.get_closest_marker("slow"):
+    TensorFlow: for models this small that takes several times what it saves. Slow tests do, and
+    with `--traced`, as CI runs them once more, these too."""
+    is_eager = item.get_closest_marker("eager") and not item.get_closest_marker("slow")
+    if not is_eager or item.config.getoption("traced"):
         return (yield)
     import tensorflow as tf
 
