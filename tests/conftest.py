@@ -91,9 +91,13 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> small_runs.Corpus:
     return small_runs.write_corpus(tmp_path_factory.mktemp("corpus"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Embedded:
-    """A model of characters in the form of those that were published; no test changes it."""
+    """A model of characters in the form of those that were published; no test changes it.
+
+    It keeps the words that it encoded, to the last bit as they were computed, traced or not: so
+    there is one for each module.
+    """
     from bilm import ELMo  # imports TensorFlow, which not all tests need
 
     made = write_small_model(tmp_path_factory.mktemp("published"), "as_published")
