@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import shutil
 import signal
@@ -11,7 +12,7 @@ import signal
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,33 @@ def interruptible() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    said = "trace TensorFlow's functions in tests that are marked eager as well"
+    parser.addoption("--traced", action="store_true", help=said)
+
+
+def pytest_collection_finish() -> None:
+    """What is imported by now stays: the garbage collector need not go through it each time."""
+    gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Quick tests that are marked `eager`, and the fixtures made for them, trace no function of
+    TensorFlow: for models this small that takes several times what it saves. Slow tests do, and
+    with `--traced`, as CI runs them once more, these too."""
+    is_eager = item.get_closest_marker("eager") and not item.get_closest_marker("slow")
+    if not is_eager or item.config.getoption("traced"):
+        return (yield)
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    try:
+        return (yield)
+    finally:
+        tf.config.run_functions_eagerly(False)
+
+
 @pytest.fixture(scope="session")
 def golden() -> Path:
     """Folder of what the original program computes; its README.md says what each file is."""
@@ -63,9 +91,13 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> small_runs.Corpus:
     return small_runs.write_corpus(tmp_path_factory.mktemp("corpus"))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def published(tmp_path_factory: pytest.TempPathFactory) -> Embedded:
-    """A model of characters in the form of those that were published; no test changes it."""
+    """A model of characters in the form of those that were published; no test changes it.
+
+    It keeps the words that it encoded, to the last bit as they were computed, traced or not: so
+    there is one for each module.
+    """
     from bilm import ELMo  # imports TensorFlow, which not all tests need
 
     made = write_small_model(tmp_path_factory.mktemp("published"), "as_published")

@@ -41,6 +41,8 @@ from tests.compare import checkpoint_tensors, contents
 from tests.fuzz.changes import blocks, with_block
 from tests.small_runs import small_options, write_corpus
 
+pytestmark = pytest.mark.eager
+
 SUFFIXES = (".data-00000-of-00001", ".index")
 
 

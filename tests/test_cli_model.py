@@ -17,6 +17,8 @@ from bilm.cli import main
 from tests.command_line import input_error
 from tests.compare import contents
 
+pytestmark = pytest.mark.eager
+
 ROOT = Path(__file__).parent.parent
 
 

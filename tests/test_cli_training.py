@@ -12,6 +12,8 @@ import pytest
 from bilm.cli import main
 from tests.command_line import OPTIONS, input_error, train_arguments
 
+pytestmark = pytest.mark.eager
+
 # Train
 
 

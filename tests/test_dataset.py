@@ -84,8 +84,10 @@ def test_word_input_has_no_characters(golden):
 
 
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize(("batch_size", "num_steps"), [(1, 1), (3, 5), (4, 40), (7, 2)])
-def test_rows_of_many_shards(vocab, write_shards, seed, batch_size, num_steps):
+@pytest.mark.parametrize(
+    ("batch_size", "num_steps", "n_batches"), [(1, 1, 30), (3, 5, 30), (4, 40, 8), (7, 2, 30)]
+)
+def test_rows_of_many_shards(vocab, write_shards, seed, batch_size, num_steps, n_batches):
     shards = random_shards(seed, n_shards=1 + seed % 4)
     data = BidirectionalLMDataset(write_shards(*shards), vocab)
     forward, backward = (
@@ -93,7 +95,7 @@ def test_rows_of_many_shards(vocab, write_shards, seed, batch_size, num_steps):
         for marked in both_directions(itertools.chain(*shards))
     )
     batches = data.iter_distinct(batch_size, num_steps)
-    for _ in range(30):
+    for _ in range(n_batches):
         batch = next(batches)
         assert batch.mask.all()
         check_batch(vocab, batch, next(forward), next(backward))

@@ -104,6 +104,7 @@ def test_every_sentence_as_the_model_alone_gives_it(files, tmp_path):
         np.testing.assert_allclose(dumped[str(number)], alone, 1e-5, 2e-5)
 
 
+@pytest.mark.eager
 def test_lines_are_sentences_and_white_space_divides(words, tmp_path):
     with gzip.open(tmp_path / "text.txt.gz", "wt", encoding="utf-8") as file:
         file.write("the  model\t\n   \n\na word of\u00a0x\r\n")
@@ -112,6 +113,7 @@ def test_lines_are_sentences_and_white_space_divides(words, tmp_path):
     assert shapes == {"0": (3, 2, 16), "1": (3, 0, 16), "2": (3, 0, 16), "3": (3, 4, 16)}
 
 
+@pytest.mark.eager
 def test_a_text_of_empty_lines(words, tmp_path):
     (tmp_path / "text.txt").write_text("\n \n", encoding="utf-8")
     words.dump(tmp_path / "text.txt", tmp_path / "out.hdf5")
@@ -119,6 +121,7 @@ def test_a_text_of_empty_lines(words, tmp_path):
     assert shapes == {"0": (3, 0, 16), "1": (3, 0, 16)}
 
 
+@pytest.mark.eager
 def test_a_file_without_a_line_gives_a_file_without_a_dataset(words, tmp_path):
     (tmp_path / "empty.txt").write_text("", encoding="utf-8")
     words.dump(tmp_path / "empty.txt", tmp_path / "out.hdf5")
@@ -162,6 +165,7 @@ def test_windows_and_forgotten_words_change_nothing(characters, window_tokens, m
             np.testing.assert_allclose(layers, one[:, : len(sentence)], 1e-5, 2e-5)
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize("old", [None, b"old"])
 def test_a_text_that_fails_leaves_what_was_there(words, tmp_path, old):
     (tmp_path / "text.txt").write_bytes(b"the model\n" * 3 + b"na\xefve\n")
@@ -244,6 +248,7 @@ def test_vectors_of_a_vocabulary_that_fail_keep_the_old_file(characters, tmp_pat
     assert sorted(os.listdir(tmp_path)) == ["cache.hdf5", "vocab.txt"]
 
 
+@pytest.mark.eager
 def test_keys_are_numbers_that_readers_sort(words, tmp_path):
     path = write_sentences(tmp_path / "text.txt", [["x"] * (n % 4) for n in range(12)])
     words.dump(path, tmp_path / "out.hdf5")

@@ -105,6 +105,7 @@ LAYERS = {
 }
 
 
+@pytest.mark.eager
 @pytest.mark.parametrize("kind", LAYERS)
 def test_layers_that_stay_as_they_are(words, kind):
     layers, factors = LAYERS[kind]
@@ -128,6 +129,7 @@ def test_a_mix_that_normalises_is_zero_at_padding(characters):
     np.testing.assert_allclose(layer(TEXT), mixed * mask[..., None], 1e-4, 1e-4)
 
 
+@pytest.mark.eager
 def test_a_model_of_words(words):
     """A word without an id has the trained vector of <UNK>."""
     layer = ELMoEmbedding.from_pretrained(words.folder, layers="top")
@@ -175,6 +177,7 @@ def lstms_alone(cached, tmp_path_factory):
     return folder, cache
 
 
+@pytest.mark.eager
 def test_a_cache_alone_refuses_words_that_it_does_not_have(lstms_alone):
     folder, cache = lstms_alone
     layer = ELMoEmbedding.from_pretrained(folder, embedding_weight_file=cache, layers=0)

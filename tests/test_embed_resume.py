@@ -25,6 +25,8 @@ from tests.embedded_text import LINES, embed, read, write_lines
 from tests.processes import start_bilm, wait_for
 from tests.small_models import write_small_model
 
+pytestmark = pytest.mark.eager
+
 PARTIAL = Path("out.hdf5.partial")
 
 

@@ -225,9 +225,10 @@ def test_vectors_do_not_depend_on_the_batch(model, batch_size):
 def test_sentences_of_a_batch(model):
     """No more than were asked for are computed together; those without words cost nothing."""
     elmo, _ = model
+    runner = CountingRunner(elmo.network)
+    corpus = CorpusEncoder(elmo.network, elmo.word_ids, runner=runner)
     for batch_size, n_batches in ((1, 10), (2, 6), (4, 3), (100, 1), (None, 1)):
-        runner = CountingRunner(elmo.network)
-        corpus = CorpusEncoder(elmo.network, elmo.word_ids, runner=runner)
+        runner.sizes.clear()
         assert len(list(corpus.layers(TOKENS * 2, batch_size))) == 12
         assert max(runner.sizes) <= (batch_size or 12) and sum(runner.sizes) == 10
         assert len(runner.sizes) == n_batches
@@ -370,6 +371,7 @@ def cache(tmp_path_factory):
     return vocabulary, folder / "cache.hdf5", files
 
 
+@pytest.mark.eager
 def test_words_outside_a_cache_are_encoded_from_characters(model, cache, tmp_path):
     _, expected = model
     vocabulary, file, files = cache

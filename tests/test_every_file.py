@@ -15,6 +15,8 @@ from bilm import ELMo
 from bilm.cli import main
 from tests import oracle
 
+pytestmark = pytest.mark.eager
+
 SENTENCES = [["w1", "w0", "w33"], ["w7"], [], ["w2"] * 9]
 WORDS = ["<S>", "</S>", "<UNK>", *(f"w{n}" for n in range(34))]
 # What stands in the options of models that others trained and published as they were.

@@ -172,14 +172,15 @@ def in_a_process_without_bilm(tmp_path, folder):
     return dict(np.load(tmp_path / "found.npz"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [
         "one_direction_one_layer_words",
-        *(
-            pytest.param(kind, marks=pytest.mark.slow)
-            for kind in ("as_published", "four_layers_tight_clips", "one_direction", "words")
-        ),
+        "as_published",
+        "four_layers_tight_clips",
+        "one_direction",
+        "words",
     ],
 )
 def test_in_a_process_that_cannot_import_bilm(tmp_path, kind):

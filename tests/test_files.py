@@ -375,23 +375,40 @@ def dying(operation):
         return operation(*arguments)
     return run
 
-left, what = int(sys.argv[1]), sys.argv[2]
 for name in ("replace", "remove"):
     setattr(os, name, dying(getattr(os, name)))
-with atomic_write_all(["first", "b", "c"], overwrite=len(sys.argv) > 3) as names:
-    for name in names:
-        with open(name, "w") as file:
-            file.write(what)
+for line in sys.stdin:
+    number, what, *force = line.split()
+    left = int(number)
+    child = os.fork()
+    if child:
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        continue
+    with atomic_write_all(["first", "b", "c"], overwrite=bool(force)) as names:
+        for name in names:
+            with open(name, "w") as file:
+                file.write(what)
+    os._exit(0)
 """
 
 
-def test_files_that_belong_together_never_are_of_two_results(tmp_path):
+@pytest.fixture
+def writer(tmp_path):
+    """A process that writes three files for each line of input, in a fork that is killed at the
+    operation that the line names; it prints how the fork ended."""
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", KILLED], cwd=tmp_path, **pipes) as process:
+        yield process
+        process.stdin.close()
+
+
+def test_files_that_belong_together_never_are_of_two_results(tmp_path, writer):
     """Killed at each operation; the same again gives the whole result."""
     names = ["first", "b", "c"]
 
     def run(*arguments):
-        command = [sys.executable, "-c", KILLED, *arguments]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True).returncode
+        print(*arguments, file=writer.stdin, flush=True)
+        return int(writer.stdout.readline())
 
     def there():
         return [(tmp_path / n).read_text() if (tmp_path / n).exists() else None for n in names]

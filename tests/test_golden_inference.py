@@ -179,8 +179,15 @@ def test_an_empty_sentence_has_no_vectors(base):
     assert only_empty["lm_embeddings"].shape == (1, 3, 0, 24)
 
 
-def test_every_way_to_call_gives_the_same(base, sentences):
-    _, _, bilm = base
+@pytest.fixture(scope="module")
+def one_layer(golden):
+    """Options and weights of the recorded model that is traced soonest."""
+    folder = golden / "inference" / "one_layer"
+    return str(folder / "options.json"), str(folder / "weights.hdf5")
+
+
+def test_every_way_to_call_gives_the_same(one_layer, sentences):
+    bilm = BidirectionalLanguageModel(*one_layer)
     ids = oracle.character_ids(sentences[:9], 50)
     expected = bilm(ids)
     symbolic = keras.Input((None, 50), dtype="int32")
@@ -196,11 +203,9 @@ def test_every_way_to_call_gives_the_same(base, sentences):
         assert_result(result, expected)
 
 
-def test_carried_state_inside_a_graph(golden, sentences):
-    folder = golden / "inference" / "base"
-    files = (str(folder / "options.json"), str(folder / "weights.hdf5"))
-    eager = BidirectionalLanguageModel(*files, max_batch_size=9, stateful=True)
-    other = BidirectionalLanguageModel(*files, max_batch_size=9, stateful=True)
+def test_carried_state_inside_a_graph(one_layer, sentences):
+    eager = BidirectionalLanguageModel(*one_layer, max_batch_size=9, stateful=True)
+    other = BidirectionalLanguageModel(*one_layer, max_batch_size=9, stateful=True)
     traced = tf.function(other, input_signature=[tf.TensorSpec((None, None, 50), tf.int32)])
     for part in (slice(0, 9), slice(9, 13), slice(13, 22)):
         ids = oracle.character_ids(sentences[part], 50)

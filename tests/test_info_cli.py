@@ -20,6 +20,7 @@ def info(capsys, *arguments):
     return capsys.readouterr().out
 
 
+@pytest.mark.eager
 def test_info_of_weights(published, capsys):
     folder = published.folder
     printed = info(capsys, folder)

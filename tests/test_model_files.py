@@ -16,6 +16,8 @@ from bilm import ELMo, InputError
 from bilm.model_files import ModelFiles, choose_files, open_model
 from tests import oracle
 
+pytestmark = pytest.mark.eager
+
 SENTENCES = ["the cat sees a bird .", "a dog"]
 WORDS = ["<S>", "</S>", "<UNK>", *(f"w{n}" for n in range(34))]
 

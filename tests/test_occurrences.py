@@ -16,6 +16,8 @@ from bilm import ELMo, InputError
 from bilm.analysis import Occurrences, Sample, parse_query, read_labelled_uses, sample_uses
 from tests.small_models import write_small_model
 
+pytestmark = pytest.mark.eager
+
 TEXT = [
     "the bank of the river",
     "a Bank lent money",

@@ -21,6 +21,8 @@ from tests.compare import assert_same_checkpoint
 from tests.small_corpora import random_shards, small_vocabulary, write_shards
 from tests.small_runs import ROWS, STEPS, Batches, small_options, train
 
+pytestmark = pytest.mark.eager
+
 LONGEST = 4
 
 

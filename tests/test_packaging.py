@@ -91,6 +91,7 @@ def test_module_runs_as_the_command():
     assert (done.returncode, done.stdout) == (0, f"bilm {bilm.__version__}\n")
 
 
+@pytest.mark.slow
 def test_tensorflow_is_imported_without_its_greetings():
     code = "from bilm.cli.terminal import import_tensorflow as load; load(); load()"
     environment = {name: value for name, value in os.environ.items() if name != LEVEL}

@@ -22,6 +22,8 @@ from tests.embedded_text import LINES, embed, read, write_lines
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
+pytestmark = pytest.mark.eager
+
 OUT = "out.parquet"
 TEXTS = [line.strip() for line in LINES]
 

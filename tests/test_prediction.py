@@ -135,8 +135,8 @@ def test_batches_change_nothing(small):
     sentences = random_sentences(8, [1, 9, 2, 2, 30, 0, 5, 17, 3])
     expected = predictor.score(sentences)
     places = predictor.substitutes(sentences, "all", n=3)
+    other = Predictor.from_pretrained(made.folder)
     for batch_size, budget in ((1, 4096), (2, 4096), (None, 7), (3, 16)):
-        other = Predictor.from_pretrained(made.folder)
         other.batch_tokens = budget
         scores = other.score(sentences, batch_size=batch_size)
         for score, wanted in zip(scores, expected, strict=True):

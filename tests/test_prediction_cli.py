@@ -17,6 +17,8 @@ from tests.command_line import input_error, usage_error
 from tests.scored_models import KINDS, Model
 from tests.small_runs import VOCABULARY
 
+pytestmark = pytest.mark.eager
+
 LINES = ["the cat sees a unheard-of dog", "", "苹果 runs", "of"]
 SENTENCES = [line.split() for line in LINES if line]
 NUMBERS = [0, 2, 3]

@@ -11,12 +11,14 @@ import pytest
 
 import bilm
 from bilm.errors import InputError
+from bilm.training import process
 from bilm.training.process import LOCK_FILE, folder_lock, interrupts, killable
 from tests.small_runs import small_options, write_corpus
 
+# The module alone, without the rest of its package, which imports TensorFlow.
 HOLDER = """
-import sys, time
-from bilm.training.process import folder_lock
+import runpy, sys, time
+folder_lock = runpy.run_path(sys.argv[2])["folder_lock"]
 with folder_lock(sys.argv[1]):
     print("held", flush=True)
     time.sleep(600)
@@ -26,11 +28,11 @@ with folder_lock(sys.argv[1]):
 @pytest.fixture
 def holder(tmp_path):
     """Another process that has `tmp_path / "run"`."""
-    command = [sys.executable, "-c", HOLDER, str(tmp_path / "run")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout.readline() == "held\n"
-        yield process
-        process.kill()
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "run"), process.__file__]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "held\n"
+        yield other
+        other.kill()
 
 
 def test_another_process_is_refused_until_the_first_has_died(holder, tmp_path):

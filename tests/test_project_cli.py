@@ -13,6 +13,8 @@ from bilm.cli.project import slow_page
 from tests.command_line import input_error, usage_error
 from tests.hand_made import two_senses
 
+pytestmark = pytest.mark.eager
+
 for module in ("altair", "sklearn", "vl_convert"):
     pytest.importorskip(module)
 

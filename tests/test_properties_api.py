@@ -14,6 +14,8 @@ from tests.anything import values, works_or_refuses
 from tests.fuzz.formats import TEXT, WORDS, make_checkpoint, make_model, make_packed, write_lines
 from tests.hand_made import two_senses
 
+pytestmark = pytest.mark.eager
+
 SENTENCES = [["the", "cat"], ["a"]]
 # Arguments that name what is written.
 WRITTEN = {"filename", "counts_file", "out_dir", "outfile", "options_file"}

@@ -7,7 +7,7 @@ import importlib
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bilm.cli import VERBS, main
@@ -20,16 +20,16 @@ LONGEST = 3000
 class Flags(dict):
     """Stands in for a parser: the settings of each flag that a verb adds, by its name."""
 
-    def add_argument(self, name, *names, **settings):
-        self[name] = settings
+    def add_argument(self, name, *names, **keywords):
+        self[name] = keywords
 
-    def add_argument_group(self, *names, **settings):
+    def add_argument_group(self, *names, **keywords):
         return self
 
-    def add_mutually_exclusive_group(self, **settings):
+    def add_mutually_exclusive_group(self, **keywords):
         return self
 
-    def set_defaults(self, **settings):
+    def set_defaults(self, **keywords):
         pass
 
 
@@ -40,10 +40,10 @@ def flags_of(verb):
 
 
 TYPED = [
-    (verb, flag, settings["type"])
+    (verb, flag, keywords["type"])
     for verb in VERBS
-    for flag, settings in flags_of(verb).items()
-    if settings.get("type") is not None and flag.startswith("--")
+    for flag, keywords in flags_of(verb).items()
+    if keywords.get("type") is not None and flag.startswith("--")
 ]
 as_text = st.one_of(
     texts,
@@ -83,6 +83,8 @@ def test_a_value_is_a_number_in_range_or_refused(verb, flag, kind, text):
         assert -math.inf < number < math.inf and (number >= 0 or flag == "--layer_weights")
 
 
+# Each example makes the whole command line anew, and there are as many sets of them as verbs.
+@settings(max_examples=settings().max_examples // 3)
 @pytest.mark.parametrize("verb", VERBS)
 @given(data=st.data())
 def test_what_usage_errors_say(verb, data, capsys):

@@ -26,8 +26,27 @@ SWITCHES = {
     "unprojected_masked_clipped": {"projected": False, "masked": True, "cell_clip": 0.4},
 }
 
+# A graph is made and compiled for each case, which takes a second; these two have every part.
+QUICK_IN_A_GRAPH = ("texts_in_a_row", "unprojected_texts_in_a_row_masked")
+in_a_graph = pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(switches, id=name, marks=() if name in QUICK_IN_A_GRAPH else pytest.mark.slow)
+        for name, switches in SWITCHES.items()
+    ],
+    indirect=True,
+)
 
-@pytest.fixture(params=SWITCHES.values(), ids=SWITCHES.keys())
+
+ALIKE = ("cell_clipped", "masked_clipped")  # compiled like others, for other clips
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(switches, id=name, marks=pytest.mark.slow if name in ALIKE else ())
+        for name, switches in SWITCHES.items()
+    ]
+)
 def case(request):
     """Arguments of projected_lstm as NumPy arrays, and its keywords."""
     switches = dict(request.param)
@@ -150,22 +169,34 @@ WITH_GRADIENT = [Mode.TRAINING, Mode.KERAS]
 
 
 @pytest.mark.parametrize("mode", STEPWISE)
-@pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
-def test_values(case, mode, graph):
+def test_values(case, mode):
     arrays, keywords = case
-    function = tf.function(run, autograph=False) if graph else run
-    results = function(tensors(arrays), mode=mode, **keywords)
+    results = run(tensors(arrays), mode=mode, **keywords)
     assert_close(results, OracleRun(*arrays, **keywords).results, 2e-6)
 
 
 @pytest.mark.parametrize("mode", WITH_GRADIENT)
-@pytest.mark.parametrize("graph", [False, True], ids=["eager", "graph"])
-def test_gradients(case, mode, graph):
+def test_gradients(case, mode):
     arrays, keywords = case
-    expected = oracle_gradients(*arrays, **keywords)
-    function = tf.function(run, autograph=False) if graph else run
+    received = gradients(run, arrays, mode=mode, **keywords)
+    assert_close(received, oracle_gradients(*arrays, **keywords), 1e-5)
+
+
+@in_a_graph
+@pytest.mark.parametrize("mode", STEPWISE)
+def test_values_in_a_graph(case, mode):
+    arrays, keywords = case
+    results = tf.function(run, autograph=False)(tensors(arrays), mode=mode, **keywords)
+    assert_close(results, OracleRun(*arrays, **keywords).results, 2e-6)
+
+
+@in_a_graph
+@pytest.mark.parametrize("mode", WITH_GRADIENT)
+def test_gradients_in_a_graph(case, mode):
+    arrays, keywords = case
+    function = tf.function(run, autograph=False)
     received = gradients(function, arrays, mode=mode, **keywords)
-    assert_close(received, expected, 1e-5)
+    assert_close(received, oracle_gradients(*arrays, **keywords), 1e-5)
 
 
 @pytest.mark.parametrize("mode", WITH_GRADIENT)
@@ -224,6 +255,7 @@ def test_gradient_of_projection_clip_passes_at_the_border():
     np.testing.assert_allclose(gradient, [0.0, scale, scale, scale, 0.0], rtol=1e-6)
 
 
+@in_a_graph
 @pytest.mark.parametrize("mode", WITH_GRADIENT)
 def test_unknown_numbers_of_steps_and_rows(case, mode):
     arrays, switches = case
@@ -257,7 +289,7 @@ def test_unknown_numbers_of_steps_and_rows(case, mode):
         assert_close(received, [expected.results[0], of_x, of_kernel], 1e-5)
 
 
-@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("masked", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_inside_a_function_that_is_compiled(masked):
     arrays = random_layer(5, 3)
     mask = np.arange(5)[:, np.newaxis] < [5, 1, 3] if masked else None

@@ -17,6 +17,8 @@ from bilm.errors import InputError
 from tests.command_line import input_error, usage_error
 from tests.small_models import write_small_model
 
+pytestmark = pytest.mark.eager
+
 
 @pytest.fixture(scope="module")
 def elmo(tmp_path_factory):

@@ -15,6 +15,8 @@ from bilm.training.checkpoint import read_record, save_checkpoint
 from tests.compare import assert_same_checkpoint, checkpoint_tensors, contents
 from tests.small_runs import ROWS, STEPS, small_options
 
+pytestmark = pytest.mark.eager
+
 N_STEPS = 12
 
 

@@ -19,6 +19,8 @@ from tests.embedded_text import LINES
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 
+pytestmark = pytest.mark.eager
+
 
 @pytest.fixture
 def embedder(published):

@@ -25,6 +25,8 @@ from tests.small_runs import (
     train,
 )
 
+pytestmark = pytest.mark.eager
+
 PER_STEP = ROWS * STEPS
 
 

@@ -183,14 +183,8 @@ def test_read_genres(tmp_path: Path):
     assert genres[b"we write"] == 0 and genres[b"food here again"] == 1
 
 
-@pytest.mark.parametrize(
-    "flags",
-    [
-        ["--layers", "none"],
-        pytest.param(["--words"], marks=pytest.mark.slow),
-        pytest.param(["--probe"], marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [["--layers", "none"], ["--words"], ["--probe"]])
 def test_sentence_classification_learns_saves_and_loads(tmp_path, capsys, golden: Path, flags):
     train = write_genres(tmp_path / "train.conllu", 24)
     dev, saved = write_genres(tmp_path / "dev.conllu", 5), tmp_path / "classifier.keras"
