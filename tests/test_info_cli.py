@@ -69,10 +69,10 @@ def test_info_of_a_training_folder(tmp_path, capsys):
     printed = info(capsys, save_dir)
     facts = json.loads(info(capsys, save_dir, "--json"))
     assert facts["kind"] == "training" and facts["parameters"]["softmax"] == 14 * 5
-    assert facts["training"]["step"] > 0 and facts["training"]["batch_size"] == 4
+    assert facts["training"]["step"] > 0 and facts["training"]["batch_size"] == 12
     assert facts["vocabulary"] == {"file": "vocab.txt", "words": 14}
     assert f"checkpoint    {facts['training']['checkpoint']}: " in printed
-    assert "training      batches of 4 x 5; 1 epochs; dropout 0.1; learning rate 0.2\n" in printed
+    assert "training      batches of 12 x 5; 1 epochs; dropout 0.1; learning rate 0.2\n" in printed
     assert "last batch, " in printed
 
 
