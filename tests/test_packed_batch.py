@@ -28,16 +28,23 @@ def test_layers_of_a_sentence():
     packed = PackedSentences.pack(np.array([2, 3]), 1)  # the longer one lies first
     steps = np.arange(5, dtype=np.float32).reshape(5, 1, 1)
     tokens = np.float32([[7], [8]])
-    received = packed.layers(0, tokens, [[steps, 10 * steps], [-steps, -10 * steps]])
+    outputs = [[steps, 10 * steps], [-steps, -10 * steps]]
     expected = [[[7, 7], [8, 8]], [[3, -4], [4, -3]], [[30, -40], [40, -30]]]
-    np.testing.assert_array_equal(received, np.float32(expected))
-    assert received.flags.owndata or received.base.flags.owndata
+    # In one part; in two, of four steps and one, between which the sentence is cut; in three.
+    for n_steps in (5, 4, 2):
+        parts = [
+            [[layer[first : first + n_steps] for layer in layers] for layers in outputs]
+            for first in range(0, 5, n_steps)
+        ]
+        received = packed.layers(0, tokens, parts)
+        np.testing.assert_array_equal(received, np.float32(expected))
+        assert received.flags.owndata or received.base.flags.owndata
 
 
 def test_one_direction():
     packed = PackedSentences.pack(np.array([2]), 1)
     assert packed.ids(np.int32([5, 6]), 1).tolist() == [[[5], [6]]]
-    assert packed.layers(0, np.float32([[1], [2]]), [[np.float32([[[3]], [[4]]])]]).tolist() == [
+    assert packed.layers(0, np.float32([[1], [2]]), [[[np.float32([[[3]], [[4]]])]]]).tolist() == [
         [[1], [2]], [[3], [4]],
     ]  # fmt: skip
 
