@@ -238,9 +238,9 @@ def size_chart(rows: dict[str, list[dict[str, Any]]]) -> Any:
     for task, cells in rows.items():
         for name, cell in zip(COLUMNS["figure1"], cells, strict=True):
             measure, (mean, deviation) = next(iter(cell["test"].items()))
-            vectors, size = name.rsplit(" ", 1)
+            vectors, part = name.rsplit(" ", 1)
             values.append(
-                {"task": f"{task}, {measure}", "vectors": vectors, "size": float(size),
+                {"task": f"{task}, {measure}", "vectors": vectors, "size": float(part),
                  "mean": mean, "low": mean - deviation, "high": mean + deviation}
             )  # fmt: skip
     size = altair.X("size:Q", title="part of the training data", scale=altair.Scale(type="log"))

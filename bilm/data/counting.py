@@ -12,7 +12,6 @@ import multiprocessing.connection
 import multiprocessing.resource_tracker
 import os
 import signal
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -319,27 +318,18 @@ def _receive(receiver: Any) -> int | dict[str, int]:
 def _interrupts_held_back() -> Iterator[None]:
     """Ctrl-C reaches every process of the terminal: those started here never see it.
 
-    The one that starts them sees it at the end of the block, and then ends the others. The mask,
-    which they inherit, is that of one thread: where others take the signal, the handler only notes
-    it.
+    The one that starts them sees it at the end of the block, and then ends the others.
     """
-    handler = signal.getsignal(signal.SIGINT)
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or handler is None or not hasattr(signal, "pthread_sigmask"):
+    if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    # The first process would start it, and that lets interrupts through again.
+    # The first process would start it, and starting it lets interrupts through again.
     multiprocessing.resource_tracker.ensure_running()
-    noted: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _: noted.append(number))
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        signal.signal(signal.SIGINT, handler)
-        if noted:
-            signal.raise_signal(signal.SIGINT)
 
 
 def read_blocks(span: Span, block: int = _BLOCK) -> Iterator[tuple[str, int]]:
