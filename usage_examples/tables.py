@@ -245,7 +245,9 @@ def size_chart(rows: dict[str, list[dict[str, Any]]]) -> Any:
             )  # fmt: skip
     size = altair.X("size:Q", title="part of the training data", scale=altair.Scale(type="log"))
     base = altair.Chart().encode(x=size, color=altair.Color("vectors:N", title=None))
-    lines = base.mark_line(point=True).encode(y=altair.Y("mean:Q", title=None))
+    lines = base.mark_line(point=True).encode(
+        y=altair.Y("mean:Q", title=None, scale=altair.Scale(zero=False))
+    )
     bars = base.mark_rule().encode(y="low:Q", y2="high:Q")
     panels = altair.layer(lines, bars, data=altair.Data(values=values)).properties(width=240)
     facets = panels.facet(altair.Facet("task:N", title=None), columns=2)
