@@ -557,16 +557,25 @@ def test_a_table_whose_runs_are_there_is_only_printed(tmp_path: Path, capsys):
     said = capsys.readouterr().err
     assert "--picture draws figure1 and figure2" in said
     assert "a.jpg: a file name that ends in .png or .svg is expected" in said
+    results.write_text('{"command": "x"}\n', encoding="utf-8")
+    with pytest.raises(SystemExit):
+        program("tables").main(["table1", *flags])
+    said = capsys.readouterr().err
+    assert "results.jsonl, line 1: an object with command and result is expected, not" in said
 
 
 @pytest.mark.slow
 def test_runs_that_are_missing_are_made(tmp_path: Path):
     small_tasks.entities(tmp_path / "data" / "ner-en")
-    results = tmp_path / "results.jsonl"
+    results = written(tmp_path, "results.jsonl", '{"command": "cut o')
     static = written(tmp_path, "vectors.txt", "Anna 1 2\nRome 3 4\n")
     flags = ["figure1", "--data", str(tmp_path / "data"), "--results", str(results), "--seeds", "1",
              "--model", "x", "--words", str(static), "--", "--epochs", "1"]  # fmt: skip
     with pytest.raises(SystemExit, match=r"it ended with 1: entities\.py .*--model x"):
         program("tables").main(flags)
-    (line,) = results.read_text(encoding="utf-8").splitlines()
-    assert " --layers none " in line and json.loads(line)["result"]["task"] == "entities"
+    cut_off, line = results.read_text(encoding="utf-8").splitlines()
+    assert (
+        cut_off == '{"command": "cut o'
+        and " --layers none " in line
+        and json.loads(line)["result"]["task"] == "entities"
+    )

@@ -165,20 +165,32 @@ def result_of(words: list[str], args: argparse.Namespace) -> dict[str, Any]:
         if done.returncode:
             raise SystemExit(f"it ended with {done.returncode}: {key}")
         known[key] = json.loads(done.stdout.splitlines()[-1])
-        with open(args.results, "a", encoding="utf-8") as file:
-            file.write(json.dumps({"command": key, "result": known[key]}) + "\n")
+        with open(args.results, "a+", encoding="utf-8") as file:
+            # A line that was cut off before stays one of its own.
+            file.seek(0)
+            begin = "" if file.read()[-1:] in ("", "\n") else "\n"
+            file.write(begin + json.dumps({"command": key, "result": known[key]}) + "\n")
     return known[key]
 
 
 def read_results(path: str) -> dict[str, dict[str, Any]]:
-    """The results by command; a last line that was cut off is none."""
+    """The results by command; a line that was cut off is none.
+
+    Raises:
+        InputError: a line is of another form.
+    """
     found = {}
     if os.path.exists(path):
-        for line in Path(path).read_text(encoding="utf-8").splitlines():
+        for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
             try:
                 value = json.loads(line)
             except ValueError:
                 continue
+            if not isinstance(value, dict) or set(value) != {"command", "result"}:
+                raise InputError(
+                    f"{path}, line {number}: an object with command and result is expected, not "
+                    f"{line!r:.80}."
+                )
             found[value["command"]] = value["result"]
     return found
 
