@@ -303,8 +303,12 @@ def training_batches(
         tf.TensorSpec([None] * target.ndim, target.dtype),
     )
     dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
-    counted = dataset.apply(tf.data.experimental.assert_cardinality(n_batches))
-    return counted.prefetch(2)
+    counted = dataset.apply(tf.data.experimental.assert_cardinality(n_batches)).prefetch(2)
+    options = tf.data.Options()
+    # There is nothing to tune, and the end of an epoch would wait for the tuner to wake: up to as
+    # long as the epoch took.
+    options.autotune.enabled = False
+    return counted.with_options(options)
 
 
 class Scorer:
