@@ -131,7 +131,10 @@ def make(args: argparse.Namespace) -> None:
             task: [result_of(command(args, task, flags), args) for flags in columns.values()]
             for task in wanted
         }
-        print_table(list(columns), rows, with_gain=args.table == "table1")
+        if args.table in ("figure1", "tuning"):
+            print_by_size(list(columns), rows)
+        else:
+            print_table(list(columns), rows, with_gain=args.table == "table1")
     if args.picture is not None:
         chart = mix_chart(mixes) if args.table == "figure2" else size_chart(rows)
         save_picture(chart, args.picture)
@@ -209,6 +212,19 @@ def print_table(columns: Sequence[str], rows: dict[str, Any], with_gain: bool = 
             spread = statistics.stdev(gains) if len(gains) > 1 else 0.0
             shown.append(f"{statistics.mean(gains):+.1f} ± {spread:.1f}")
         print_row([task, measure, *shown])
+
+
+def print_by_size(columns: Sequence[str], rows: dict[str, Any]) -> None:
+    """Markdown: a row for each task and part of the training data; columns end with the part."""
+    parts = list(dict.fromkeys(column.split()[-1] for column in columns))
+    n = len(columns) // len(parts)
+    print_row(["task", "measure", "part", *(name.rsplit(" ", 1)[0] for name in columns[:n])])
+    print_row(["---"] * (3 + n))
+    for task, cells in rows.items():
+        measure = next(iter(cells[0]["test"]))
+        shown = ["{:.1f} ± {:.1f}".format(*cell["test"][measure]) for cell in cells]
+        for number, part in enumerate(parts):
+            print_row([task, measure, part, *shown[number * n : (number + 1) * n]])
 
 
 class Mix(NamedTuple):
