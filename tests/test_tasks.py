@@ -543,6 +543,11 @@ def test_a_table_whose_runs_are_there_is_only_printed(tmp_path: Path, capsys):
     assert printed[0] == "| task | measure | part | static | static and ELMo |"
     assert printed[2] == "| entities-zh | f1 | 0.01 | 40.0 ± 1.0 | 40.0 ± 1.0 |"
     assert printed[7:] == ["| entities-zh | f1 | 1.0 | 50.0 ± 1.0 | 70.0 ± 1.0 |"]
+    program("tables").main(["figure1", "--sizes", "0.25", "1.0", *flags])
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "| entities-zh | f1 | 0.25 | 40.0 ± 1.0 | 40.0 ± 1.0 |",
+        "| entities-zh | f1 | 1.0 | 50.0 ± 1.0 | 70.0 ± 1.0 |",
+    ]
     program("tables").main(["figure2", "--picture", str(pictures[1]), *flags])
     assert capsys.readouterr().out.splitlines()[2:] == [
         "| entities-zh | input | 0.50 | 0.25 0.75 |",

@@ -82,7 +82,7 @@ COLUMNS: dict[str, dict[str, str]] = {
     },
     "tuning": {
         f"{name} {size}": BOTH + SIZES[size] + flag
-        for size in ("0.01", "0.1", "1.0")
+        for size in SIZES
         for name, flag in (("frozen", ""), ("trained", " --fine_tune"))
     },
 }
@@ -104,6 +104,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--cache", metavar="FOLDER", help="keep ELMo's layers there between runs")
     add("--seeds", nargs="+", default=["1", "2", "3"], help="(default: 1 2 3)")
     add("--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="(default: all)")
+    sizes = "parts of the training data, of figure1 and tuning (default: all of them)"
+    add("--sizes", nargs="+", choices=SIZES, default=list(SIZES), help=sizes)
     add("--picture", metavar="FILE", help="draw figure1 or figure2 there: .png or .svg")
     argv = list(sys.argv[1:] if argv is None else argv)
     end = argv.index("--") if "--" in argv else len(argv)
@@ -126,17 +128,22 @@ def make(args: argparse.Namespace) -> None:
         mixes = {task: learned_mixes(args, task) for task in wanted}
         print_mixes(mixes)
     else:
-        columns = COLUMNS[args.table]
+        by_size = args.table in ("figure1", "tuning")
+        columns = {
+            name: flags
+            for name, flags in COLUMNS[args.table].items()
+            if not by_size or name.split()[-1] in args.sizes
+        }
         rows = {
             task: [result_of(command(args, task, flags), args) for flags in columns.values()]
             for task in wanted
         }
-        if args.table in ("figure1", "tuning"):
+        if by_size:
             print_by_size(list(columns), rows)
         else:
             print_table(list(columns), rows, with_gain=args.table == "table1")
     if args.picture is not None:
-        chart = mix_chart(mixes) if args.table == "figure2" else size_chart(rows)
+        chart = mix_chart(mixes) if args.table == "figure2" else size_chart(list(columns), rows)
         save_picture(chart, args.picture)
 
 
@@ -258,13 +265,13 @@ def print_mixes(mixes: dict[str, dict[str, Mix]]) -> None:
             print_row([task, at, f"{mix.gamma:.2f}", shown])
 
 
-def size_chart(rows: dict[str, list[dict[str, Any]]]) -> Any:
+def size_chart(columns: Sequence[str], rows: dict[str, list[dict[str, Any]]]) -> Any:
     """Figure 1: the measure by the part of the training data, a panel a task; bars of one standard
     deviation over the seeds."""
     altair = import_extra("altair", "--picture")
     values = []
     for task, cells in rows.items():
-        for name, cell in zip(COLUMNS["figure1"], cells, strict=True):
+        for name, cell in zip(columns, cells, strict=True):
             measure, (mean, deviation) = next(iter(cell["test"].items()))
             vectors, part = name.rsplit(" ", 1)
             values.append(
