@@ -15,8 +15,9 @@ The folder of data has a folder for each task: ner-en, ner-zh, srl, coref, qa, n
 task whose folder is not there is left out, and --tasks chooses some. What a run printed is kept in
 the file of results, a line of JSON each: the command that was interrupted continues, and a table
 whose cells are all there is only printed. Flags after -- go to the programs and win over those that
-`TASKS` has, such as -- --epochs 5 --batch_size 64. With --picture a figure is drawn as well, as PNG
-or SVG. Tables 5 and 6 are senses.py and `bilm probe`.
+`TASKS` has, such as -- --epochs 5 --batch_size 64. --sizes chooses the parts of figure1 and tuning.
+With --picture a figure is drawn as well, as PNG or SVG. Tables 5 and 6 are senses.py and
+`bilm probe`.
 """
 
 from __future__ import annotations
