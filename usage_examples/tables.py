@@ -212,14 +212,19 @@ def print_table(columns: Sequence[str], rows: dict[str, Any], with_gain: bool = 
     print_row(["task", "measure", *columns, *["gain"] * with_gain])
     print_row(["---"] * (len(columns) + 2 + with_gain))
     for task, cells in rows.items():
-        measure = next(iter(cells[0]["test"]))
-        shown = ["{:.1f} ± {:.1f}".format(*cell["test"][measure]) for cell in cells]
+        measure, shown = shown_scores(cells)
         if with_gain:
             by_seed = [[run["test"][measure] for run in cell["runs"]] for cell in cells]
             gains = [b - a for a, b in zip(by_seed[0], by_seed[-1], strict=True)]
             spread = statistics.stdev(gains) if len(gains) > 1 else 0.0
             shown.append(f"{statistics.mean(gains):+.1f} ± {spread:.1f}")
         print_row([task, measure, *shown])
+
+
+def shown_scores(cells: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
+    """The decisive measure, and its mean ± standard deviation on the test part, of each cell."""
+    measure = next(iter(cells[0]["test"]))
+    return measure, ["{:.1f} ± {:.1f}".format(*cell["test"][measure]) for cell in cells]
 
 
 def print_by_size(columns: Sequence[str], rows: dict[str, Any]) -> None:
@@ -229,8 +234,7 @@ def print_by_size(columns: Sequence[str], rows: dict[str, Any]) -> None:
     print_row(["task", "measure", "part", *(name.rsplit(" ", 1)[0] for name in columns[:n])])
     print_row(["---"] * (3 + n))
     for task, cells in rows.items():
-        measure = next(iter(cells[0]["test"]))
-        shown = ["{:.1f} ± {:.1f}".format(*cell["test"][measure]) for cell in cells]
+        measure, shown = shown_scores(cells)
         for number, part in enumerate(parts):
             print_row([task, measure, part, *shown[number * n : (number + 1) * n]])
 
