@@ -61,8 +61,13 @@ def test_parts_that_are_missing_are_set_apart(tmp_path: Path):
     assert [len(parts()[part]) for part in small_tasks.PARTS] == [20, 2, 1]
     (tmp_path / "dev.txt").unlink()
     assert [len(parts()[part]) for part in small_tasks.PARTS] == [18, 2, 1]
-    with pytest.raises(InputError, match="Two examples or more are expected, not 1"):
-        reading.set_apart(["x"])
+    written(tmp_path, "test.txt", "")
+    assert [len(parts()[part]) for part in small_tasks.PARTS] == [18, 2, 0]
+    written(tmp_path, "train.txt", "x")
+    with pytest.raises(
+        InputError, match=r"train\.txt: .* Two examples or more are expected, not 1"
+    ):
+        parts()
 
 
 def test_tokens_of_written_text():

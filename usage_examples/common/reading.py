@@ -124,15 +124,18 @@ def tokenise(text: str) -> Spans:
     )
 
 
-def set_apart(examples: Sequence[T], part: float = 0.1) -> tuple[list[T], list[T]]:
-    """The first examples, and the last `part` of them, at least one of each.
+def set_apart(examples: Sequence[T], path: PathLike) -> tuple[list[T], list[T]]:
+    """The first examples of a file, and the last tenth of them, at least one of each.
 
     Raises:
         InputError: there are fewer than two.
     """
     if len(examples) < 2:
-        raise InputError(f"Two examples or more are expected, not {len(examples)}.")
-    n = min(max(1, round(part * len(examples))), len(examples) - 1)
+        raise InputError(
+            f"{path}: too short to set a tenth apart. Two examples or more are expected, not "
+            f"{len(examples)}."
+        )
+    n = min(max(1, round(0.1 * len(examples))), len(examples) - 1)
     return list(examples[:-n]), list(examples[-n:])
 
 
@@ -146,10 +149,11 @@ def parts_of(
 
     Raises:
         FileNotFoundError: there is no `train`, or none of the others.
-        InputError: `read` finds a fault.
+        InputError: `read` finds a fault, or `train` is too short to be divided.
     """
+    train = find_file(folder, f"train{ending}")
     paths = {
-        "train": find_file(folder, f"train{ending}"),
+        "train": train,
         "dev": file_if_there(folder, f"dev{ending}"),
         "test": file_if_there(folder, f"test{ending}"),
     }
@@ -157,6 +161,6 @@ def parts_of(
     if len(found) < 2:
         find_file(folder, f"test{ending}")
     if len(found) < 3:
-        found["test"] = found.get("test") or found["dev"]
-        found["train"], found["dev"] = set_apart(found["train"])
+        found["test"] = found["test" if "test" in found else "dev"]
+        found["train"], found["dev"] = set_apart(found["train"], train)
     return found
