@@ -12,7 +12,7 @@ from benchmarks.effort import Effort
 from benchmarks.results import Figure, Measured
 from benchmarks.traces import counted_functions
 from benchmarks.workspace import Workspace
-from bilm.files import read_lines
+from bilm.files.reading import read_lines
 
 # Sentences of a call, with the shares of the steady rate that are wanted, with words that are known
 # and with a text's own share of new ones.

@@ -13,7 +13,7 @@ import numpy as np
 from benchmarks.networks import network_options, write_network
 from bilm import Options
 from bilm.data import count_words, write_vocabulary
-from bilm.files import read_lines
+from bilm.files.reading import read_lines
 
 VOCABULARY = 55_000
 """Lines of the vocabulary of the training rows."""

@@ -17,6 +17,9 @@ import wrapt
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from bilm.core.errors import InputError
+    from bilm.core.options import Options, preset
+    from bilm.core.scalar_mix import ScalarMix
     from bilm.data import (
         Batcher,
         BidirectionalLMDataset,
@@ -26,20 +29,14 @@ if TYPE_CHECKING:
         Vocabulary,
         load_vocab,
     )
-    from bilm.elmo import ELMo, weight_layers
-    from bilm.embedding import PackedVectors
-    from bilm.errors import InputError
-    from bilm.layers import CharacterIds, ScalarMix, WordIds
+    from bilm.jobs.tables import Pretrained, TableEmbedder
+    from bilm.jobs.vector_files import PackedVectors
     from bilm.model import (
         BidirectionalLanguageModel,
         ELMoEmbedding,
         dump_bilm_embeddings,
         dump_token_embeddings,
     )
-    from bilm.options import Options, preset
-    from bilm.prediction import Predictor
-    from bilm.serving import export_saved_model
-    from bilm.tables import Pretrained, TableEmbedder
     from bilm.training import (
         LanguageModel,
         dump_weights,
@@ -47,20 +44,25 @@ if TYPE_CHECKING:
         test,
         train,
     )
+    from bilm.use.elmo import ELMo, weight_layers
+    from bilm.use.predictor import Predictor
+    from bilm.use.saved_model import export_saved_model
+    from bilm.use.text_layers import CharacterIds, WordIds
 
 # The names of each part of the package that are public here.
 _PUBLIC = {
     "data": "Batcher BidirectionalLMDataset LMDataset TokenBatcher UnicodeCharsVocabulary "
     "Vocabulary load_vocab",
-    "elmo": "ELMo weight_layers",
-    "embedding": "PackedVectors",
-    "errors": "InputError",
-    "layers": "CharacterIds ScalarMix WordIds",
+    "use.elmo": "ELMo weight_layers",
+    "jobs.vector_files": "PackedVectors",
+    "core.errors": "InputError",
+    "core.scalar_mix": "ScalarMix",
+    "use.text_layers": "CharacterIds WordIds",
     "model": "BidirectionalLanguageModel ELMoEmbedding dump_bilm_embeddings dump_token_embeddings",
-    "options": "Options preset",
-    "prediction": "Predictor",
-    "serving": "export_saved_model",
-    "tables": "Pretrained TableEmbedder",
+    "core.options": "Options preset",
+    "use.predictor": "Predictor",
+    "use.saved_model": "export_saved_model",
+    "jobs.tables": "Pretrained TableEmbedder",
     "training": "LanguageModel dump_weights load_options_latest_checkpoint test train",
 }
 _HOME = {name: part for part, names in _PUBLIC.items() for name in names.split()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 
 # The module that is imported, what pip calls its package, and the extra of setup.py.
 _PACKAGES = {

@@ -13,7 +13,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from bilm.cli.terminal import printable
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 from tests.fuzz.changes import STRANGE
 
 LONGEST_MESSAGE = 20_100

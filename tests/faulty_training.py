@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from bilm.checkpoints import load_options_latest_checkpoint
 from bilm.cli import main
+from bilm.files.checkpoints import load_options_latest_checkpoint
 from bilm.training import loop
-from bilm.training.checkpoint import read_record
+from bilm.training.run_checkpoint import read_record
 from tests.command_line import OPTIONS, WORDS
 from tests.compare import checkpoint_tensors
 from tests.faulty_files import begin, run_here

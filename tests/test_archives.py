@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from bilm.analysis import Occurrences
-from bilm.archives import open_archive
-from bilm.conversion import convert_many_langs
-from bilm.errors import InputError
-from bilm.model_files import open_model
+from bilm.core.errors import InputError
+from bilm.files.archives import open_archive
+from bilm.files.model_files import open_model
+from bilm.use.many_langs import convert_many_langs
 
 ZEROS = 2**25  # bytes, which are packed a thousand times
 

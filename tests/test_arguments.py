@@ -11,9 +11,9 @@ import pytest
 import bilm
 from bilm import InputError
 from bilm.analysis import parse_query, sample_uses
+from bilm.core.errors import checked, require_iterable, require_words
 from bilm.data import encode_words
-from bilm.errors import checked, require_iterable, require_words
-from bilm.files import PathLike
+from bilm.files.reading import PathLike
 
 
 @checked

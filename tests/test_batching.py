@@ -8,8 +8,8 @@ import h5py
 import numpy as np
 import pytest
 
+from bilm.core.errors import InputError
 from bilm.data import Batcher, TokenBatcher, UnicodeCharsVocabulary, index_words
-from bilm.errors import InputError
 
 # How the recorded run cut its sentences into batches.
 BATCHES = ((0, 8), (8, 11), (11, 24), (24, 40))

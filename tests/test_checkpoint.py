@@ -16,15 +16,16 @@ import tensorflow as tf
 
 import bilm
 from bilm import Options
-from bilm.checkpoints import (
+from bilm.core.errors import InputError
+from bilm.files.checkpoints import (
     holds_checkpoint,
     list_checkpoints,
     open_checkpoint,
     read_checkpoint,
 )
-from bilm.errors import InputError
 from bilm.training import LanguageModel
-from bilm.training.checkpoint import (
+from bilm.training.optimizer import Schedule
+from bilm.training.run_checkpoint import (
     HeldoutState,
     RunRecord,
     RunSettings,
@@ -35,7 +36,6 @@ from bilm.training.checkpoint import (
     save_checkpoint,
     tidy_folder,
 )
-from bilm.training.optimizer import Schedule
 from tests import oracle
 from tests.compare import checkpoint_tensors, contents
 from tests.fuzz.changes import blocks, with_block

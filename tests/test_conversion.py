@@ -19,8 +19,8 @@ import pytest
 import bilm
 from bilm import ELMo, InputError
 from bilm.cli import main
-from bilm.conversion import convert_many_langs
-from bilm.conversion.torch_file import read_tensors
+from bilm.files.torch_file import read_tensors
+from bilm.use.many_langs import convert_many_langs
 from tests.command_line import input_error
 
 FIXTURES = Path(__file__).parent / "fixtures" / "many_langs"

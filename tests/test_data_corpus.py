@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from bilm.core.errors import InputError
 from bilm.data import BidirectionalLMDataset, LMDataset, load_vocab
-from bilm.errors import InputError
 from tests.command_line import make_text
 from tests.small_corpora import assert_same, random_shards
 

@@ -14,10 +14,10 @@ from collections import Counter
 
 import pytest
 
+from bilm.core.errors import InputError
 from bilm.data import Vocabulary, build_vocabulary, count_words, write_vocabulary
 from bilm.data.counting import cut_into_parts, read_blocks
-from bilm.errors import InputError
-from bilm.files import find_all_files
+from bilm.files.reading import find_all_files
 
 # Separators of every length in UTF-8, of which the last ones are none to a splitter of bytes.
 SEPARATORS = (" ", "\n", "\t", "\r\n", "  ", "\n\n", "\u00a0", "\u3000", "\u2028")

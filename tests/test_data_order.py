@@ -9,8 +9,8 @@ import random
 import numpy as np
 import pytest
 
+from bilm.core.errors import InputError
 from bilm.data import BidirectionalLMDataset, IteratorState, LMDataset
-from bilm.errors import InputError
 from tests.small_corpora import assert_same, random_shards
 
 

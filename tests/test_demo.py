@@ -9,10 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bilm.cli import main
-from bilm.demo.job import DemoFiles, heldout_perplexity, load_model, unigram_perplexity
-from bilm.demo.senses import LAYER, all_uses, count_uses, find_two_senses, static_vectors
-from bilm.demo.text import (
+from bilm.analysis.demo.job import DemoFiles, heldout_perplexity, load_model, unigram_perplexity
+from bilm.analysis.demo.raw_text import (
     docstring_sentences,
     gather_docstrings,
     read_prose,
@@ -22,8 +20,16 @@ from bilm.demo.text import (
     tokenize,
     write_sentences,
 )
-from bilm.elmo import ELMo
-from bilm.errors import InputError
+from bilm.analysis.demo.two_senses import (
+    LAYER,
+    all_uses,
+    count_uses,
+    find_two_senses,
+    static_vectors,
+)
+from bilm.cli import main
+from bilm.core.errors import InputError
+from bilm.use.elmo import ELMo
 from tests.small_models import write_small_model
 
 

@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from bilm.training.checkpoint import read_record
+from bilm.training.run_checkpoint import read_record
 from tests.command_line import make_text, train_arguments
 from tests.compare import assert_same_checkpoint, contents
 from tests.processes import bound_files, start_bilm, wait_for

@@ -36,7 +36,7 @@ from unittest import mock
 import pytest
 
 from bilm.cli import main
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "fixtures" / "golden"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.layers.softmax import log_uniform_log_expected
+from bilm.core.softmax import log_uniform_log_expected
 from bilm.training.step import draw_log_uniform
 from tests import oracle
 

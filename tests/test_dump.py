@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from bilm import BidirectionalLanguageModel, dump_bilm_embeddings, dump_token_embeddings
-from bilm.embedding.corpus import CorpusEncoder
-from bilm.embedding.packed import PackedRunner
-from bilm.errors import InputError
-from bilm.layers import Mode
-from bilm.model.words import character_ids, load_network
-from bilm.network import build_network
-from bilm.options import Options
+from bilm.core.cell import Mode
+from bilm.core.errors import InputError
+from bilm.core.network import build_network
+from bilm.core.options import Options
+from bilm.use.corpus_encoder import CorpusEncoder
+from bilm.use.packing import PackedRunner
+from bilm.use.word_vectors import character_ids, load_network
 from tests import oracle
 
 WORDS = "the a of model word sentence straße слово 言葉 x".split()

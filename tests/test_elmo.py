@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from bilm import ScalarMix, weight_layers
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 from tests import oracle
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from bilm import InputError, dump_token_embeddings
 from bilm.cli import main
-from bilm.embedding.vector_files import PackedVectors, SentenceKeys
+from bilm.jobs.vector_files import PackedVectors, SentenceKeys
 from tests import oracle
 from tests.command_line import input_error, usage_error
 from tests.embedded_text import LINES, embed, read

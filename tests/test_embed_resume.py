@@ -11,8 +11,8 @@ import pytest
 
 from bilm import ELMo, InputError
 from bilm.cli import main
-from bilm.embedding.partial_file import DiskArray, PartialFile
-from bilm.embedding.vector_files import (
+from bilm.jobs.partial_file import DiskArray, PartialFile
+from bilm.jobs.vector_files import (
     PackedVectors,
     write_hdf5,
     write_jsonl,

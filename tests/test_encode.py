@@ -12,8 +12,8 @@ import pytest
 import tensorflow as tf
 
 from bilm import ELMo, InputError, ScalarMix, dump_token_embeddings, weight_layers
-from bilm.embedding.corpus import CorpusEncoder
-from bilm.embedding.packed import PackedRunner
+from bilm.use.corpus_encoder import CorpusEncoder
+from bilm.use.packing import PackedRunner
 from tests import oracle
 from tests.compare import close
 from tests.small_models import write_small_model

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bilm
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 from bilm.training import LanguageModel
 from bilm.training.evaluation import Scorer, evaluate
 from tests import oracle

@@ -23,7 +23,7 @@ from bilm import (
     weight_layers,
 )
 from bilm.cli import main
-from bilm.serving import read_mix
+from bilm.use.saved_model import read_mix
 from tests.command_line import input_error, usage_error
 from tests.compare import close, contents
 from tests.small_models import write_small_model

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from bilm.core.errors import InputError
 from bilm.data import Vocabulary
 from bilm.data.counting import count_words
-from bilm.errors import InputError
-from bilm.files import (
+from bilm.files.reading import (
     find_files,
     lines_of,
     read_json_object,
@@ -25,7 +25,7 @@ from bilm.files import (
     reading_text,
     require_file,
 )
-from bilm.writing import (
+from bilm.files.writing import (
     atomic_write,
     atomic_write_all,
     folder_in_place,
@@ -364,7 +364,7 @@ def test_a_name_that_no_file_can_have(tmp_path, monkeypatch, write):
 
 KILLED = """
 import os, sys
-from bilm.writing import atomic_write_all
+from bilm.files.writing import atomic_write_all
 
 def dying(operation):
     def run(*arguments):

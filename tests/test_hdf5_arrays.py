@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from bilm.embedding.vector_files import write_array
+from bilm.jobs.vector_files import write_array
 
 ARRAYS = {
     "0": np.arange(24, dtype=np.float32).reshape(2, 3, 4),

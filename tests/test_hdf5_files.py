@@ -10,11 +10,12 @@ import pytest
 
 from bilm import BidirectionalLanguageModel, ELMo, PackedVectors, Predictor
 from bilm.cli import main
-from bilm.description import describe_model
-from bilm.errors import InputError
-from bilm.hdf5 import dataset_shapes, open_hdf5, read_integers, read_numbers, read_words
-from bilm.model_files import open_model
-from bilm.weights import load_dictionaries, read_training
+from bilm.core.errors import InputError
+from bilm.files.hdf5 import dataset_shapes, open_hdf5, read_integers, read_numbers, read_words
+from bilm.files.model_files import open_model
+from bilm.files.weights import read_training
+from bilm.use.description import describe_model
+from bilm.use.word_vectors import load_dictionaries
 from tests import oracle
 from tests.small_models import write_small_model
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bilm.errors import InputError, NotFiniteError
-from bilm.training.checkpoint import HeldoutState
+from bilm.core.errors import InputError, NotFiniteError
 from bilm.training.evaluation import Perplexity, exp_of_loss
 from bilm.training.heldout import Interval, Monitor
+from bilm.training.run_checkpoint import HeldoutState
 
 
 @pytest.mark.parametrize(

@@ -86,8 +86,8 @@ def test_info_of_what_is_no_model(tmp_path, capsys):
 )
 def test_parameters_of_the_published_sizes(size, n_parameters):
     from bilm import Options, preset
-    from bilm.description import count_parameters
-    from bilm.network import build_network
+    from bilm.core.network import build_network
+    from bilm.use.description import count_parameters
 
     values = preset(size) | {"bidirectional": True}
     network = build_network(Options.from_dict(values, training=True))

@@ -7,7 +7,7 @@ import pytest
 
 from bilm.analysis import Sample, limited, read_labelled
 from bilm.analysis.labelled import CONLLU, TAGGED, USES, labelled_form
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 
 
 def row(number, token, tag="X", features="_", relation="dep", lemma=None):

@@ -9,8 +9,8 @@ import pytest
 import tensorflow as tf
 
 from bilm import LanguageModel, Options
-from bilm.layers import Dropout
-from bilm.training.language_model import make_feed
+from bilm.core.lstm import Dropout
+from bilm.training.feed import make_feed
 from tests.small_runs import N_TOKENS, ROWS, STEPS, random_batch, small_options
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 from bilm.training.log import RunLog, TensorBoardLog, read_log
 
 

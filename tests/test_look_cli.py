@@ -63,8 +63,8 @@ def place(folder, elmo, predictor, tmp_path, monkeypatch):
     def once(source, **settings):
         return predictor if source in ("model", "run") else load(source, **settings)
 
-    monkeypatch.setattr("bilm.elmo.ELMo.from_pretrained", lambda source, **settings: elmo)
-    monkeypatch.setattr("bilm.prediction.Predictor.from_pretrained", once)
+    monkeypatch.setattr("bilm.use.elmo.ELMo.from_pretrained", lambda source, **settings: elmo)
+    monkeypatch.setattr("bilm.use.predictor.Predictor.from_pretrained", once)
 
 
 NEIGHBOURS = ["neighbours", QUERY, "--model", "bare", "--text", "text.txt"]

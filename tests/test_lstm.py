@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.errors import InputError
-from bilm.layers import Dropout, LSTMStack, LSTMState
-from bilm.options import LSTMOptions
+from bilm.core.cell import LSTMState
+from bilm.core.errors import InputError
+from bilm.core.lstm import Dropout, LSTMStack
+from bilm.core.options import LSTMOptions
 from tests import oracle
 from tests.oracle.lstm import run_layer
 

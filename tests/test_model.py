@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from bilm import BidirectionalLanguageModel, Options
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 from tests import oracle
 from tests.small_models import write_small_model
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from bilm import ELMo, InputError
-from bilm.model_files import ModelFiles, choose_files, open_model
+from bilm.files.model_files import ModelFiles, choose_files, open_model
 from tests import oracle
 
 pytestmark = pytest.mark.eager

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 from bilm.training.optimizer import Adagrad, Schedule, sum_repeated_rows
 from tests import oracle
 

@@ -8,9 +8,9 @@ import logging
 
 import pytest
 
-from bilm.errors import InputError
-from bilm.network import build_network
-from bilm.options import PRESETS, CharCNNOptions, LSTMOptions, Options, preset
+from bilm.core.errors import InputError
+from bilm.core.network import build_network
+from bilm.core.options import PRESETS, CharCNNOptions, LSTMOptions, Options, preset
 
 LSTM = {"dim": 20, "projection_dim": 8}
 CHAR_CNN = {"activation": "relu", "filters": [[1, 4], [2, 6]], "embedding": {"dim": 4}}

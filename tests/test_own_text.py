@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import bilm
+from bilm.core.errors import InputError
 from bilm.data import (
     BidirectionalLMDataset,
     LMDataset,
@@ -16,7 +17,6 @@ from bilm.data import (
     _get_batch,
     deciding_method,
 )
-from bilm.errors import InputError
 from tests.compare import assert_same_checkpoint
 from tests.small_corpora import random_shards, small_vocabulary, write_shards
 from tests.small_runs import ROWS, STEPS, Batches, small_options, train

@@ -14,8 +14,8 @@ import pytest
 
 from bilm import ELMo, InputError, TableEmbedder
 from bilm.cli import main
-from bilm.embedding.arrow import require_row, write_parquet
-from bilm.embedding.partial_file import DiskArray, EmbeddedSentence, PartialFile
+from bilm.jobs.arrow import require_row, write_parquet
+from bilm.jobs.partial_file import DiskArray, EmbeddedSentence, PartialFile
 from tests.command_line import input_error, usage_error
 from tests.embedded_text import LINES, embed, read, write_lines
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bilm import InputError
-from bilm.data.text_files import PartReader, find_parts
-from bilm.embedding.parts import (
+from bilm.data.text_ranges import PartReader, find_parts
+from bilm.jobs.parts import (
     PartJob,
     PartsFolder,
     find_line,

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 import bilm
 from bilm import InputError, Predictor
-from bilm.layers.full_softmax import NEVER, likeliest_words
+from bilm.core.full_softmax import NEVER, likeliest_words
 from tests import oracle
 from tests.scored_models import KINDS, Model
 from tests.small_runs import UNKNOWN, VOCABULARY, WORDS

@@ -13,7 +13,7 @@ from bilm.analysis.probe_file import ProbeFile, checksum
 from bilm.analysis.probing import keys, mix_weights, representations, summarised
 from bilm.analysis.softmax_probe import SoftmaxProbe, n_steps
 from bilm.analysis.word_sense import SenseRow
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 
 N_WORDS, DIM, STEPS = 12, 12, 120
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import bilm
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 from bilm.training import process
 from bilm.training.process import LOCK_FILE, folder_lock, interrupts, killable
 from tests.small_runs import small_options, write_corpus

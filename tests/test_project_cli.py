@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bilm.analysis import Occurrences
+from bilm.analysis.commands.project import slow_page
 from bilm.cli import main
-from bilm.cli.project import slow_page
 from tests.command_line import input_error, usage_error
 from tests.hand_made import two_senses
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bilm.core.errors import InputError
+from bilm.core.options import Options, preset
 from bilm.data import IteratorState, UnicodeCharsVocabulary, Vocabulary
 from bilm.data.vocabulary import NOT_A_TOKEN
-from bilm.errors import InputError
-from bilm.options import Options, preset
 from tests import oracle
 from tests.anything import changed, json_values, texts, tokens, works_or_refuses
 from tests.fuzz.formats import HELDOUT, RUN, STATE
@@ -112,7 +112,7 @@ def test_the_words_of_a_vocabulary_are_its_lines(words, marked):
 
 @given(st.one_of(changed(RECORD), json_values))
 def test_a_record_of_a_checkpoint(values):
-    from bilm.training.checkpoint import RunRecord
+    from bilm.training.run_checkpoint import RunRecord
 
     with works_or_refuses():
         record = RunRecord.from_dict(values, "model.ckpt-5")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bilm import BidirectionalLanguageModel
-from bilm.options import ACTIVATIONS
+from bilm.core.options import ACTIVATIONS
 from tests import oracle
 from tests.test_training_kinds import N_TOKENS, ROWS, STEPS, assert_steps_agree
 

@@ -17,8 +17,8 @@ import pytest
 
 from bilm import InputError, TableEmbedder
 from bilm.cli import main
-from bilm.data.text_files import TextRange, find_parts, find_pieces
-from bilm.files import read_lines
+from bilm.data.text_ranges import TextRange, find_parts, find_pieces
+from bilm.files.reading import read_lines
 from tests.command_line import input_error, usage_error
 from tests.compare import close
 from tests.processes import ROOT, start_bilm, wait_for
@@ -73,7 +73,7 @@ def ray():
 def test_refusals(ray, place, capsys, monkeypatch):
     """Before Ray is started, and before the model is loaded."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    from bilm.ray import embed
+    from bilm.jobs.ray_data import embed
 
     embedder = TableEmbedder("elmo")
     error = input_error(
@@ -128,7 +128,7 @@ def check(out, files, model, layers="average", pooling=None):
     """Rows are distinct ids and lines, with the vectors of `ELMo.encode`."""
     import pyarrow.parquet as pq
 
-    from bilm.ray import find_line
+    from bilm.jobs.ray_data import find_line
 
     names = sorted(os.listdir(out))
     assert names == [f"part-{number:06d}.parquet" for number in range(len(names))]
@@ -213,11 +213,11 @@ def test_a_local_instance(ray, place):
 def test_what_the_docstring_shows(ray, place):
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("two processors are needed")
-    import bilm.ray
+    import bilm.jobs.ray_data
 
     files = write_corpus(Path("text"))
     texts = [path for path in files if path.endswith(".txt")]
-    shown = [line for line in bilm.ray.__doc__.splitlines() if line.startswith("    ")]
+    shown = [line for line in bilm.jobs.ray_data.__doc__.splitlines() if line.startswith("    ")]
     program = textwrap.dedent("\n".join(shown))
     environment = {**os.environ, "RAY_ADDRESS": "", "PYTHONPATH": str(ROOT)}
     done = subprocess.run([sys.executable, "-c", program], env=environment, check=False)
@@ -285,7 +285,7 @@ def wait_for_end_of_workers(cluster):
 @pytest.mark.slow
 def test_in_python(cluster, place, ray):
     """A connection of the caller is used and stays; a sentence that ends the process is named."""
-    from bilm.ray import Embedded, embed
+    from bilm.jobs.ray_data import Embedded, embed
 
     files = write_corpus(Path("text"))
     stages = []
@@ -312,7 +312,7 @@ def test_in_python(cluster, place, ray):
 
 @pytest.mark.slow
 def test_a_large_text_is_looked_through_by_ray(cluster, place, ray):
-    from bilm.ray import map_in_order
+    from bilm.jobs.ray_data import map_in_order
 
     files = write_corpus(Path("text"))
     with ray.init(cluster.address, log_to_driver=False):

@@ -8,8 +8,8 @@ import pytest
 import tensorflow as tf
 
 from benchmarks.traces import counted_functions
-from bilm.layers.cell import Boundaries, Clips, LSTMState, LSTMWeights, Mode
-from bilm.layers.recurrence import projected_lstm
+from bilm.core.cell import Boundaries, Clips, LSTMState, LSTMWeights, Mode
+from bilm.core.recurrence import projected_lstm
 from tests.oracle.lstm import Layer, step, step_gradient
 
 N_STEPS, BATCH, INPUT_DIM, DIM, HIDDEN_DIM = 6, 4, 5, 7, 3

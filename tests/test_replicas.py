@@ -9,11 +9,11 @@ import pytest
 import tensorflow as tf
 
 import bilm
+from bilm.core.errors import InputError, WorkerLostError, WorkersError
+from bilm.core.language_model import Feed
+from bilm.core.lstm import BatchSlice, Dropout, LSTMStack
+from bilm.core.options import Options
 from bilm.data.corpus import IteratorState, RowPosition
-from bilm.errors import InputError, WorkerLostError, WorkersError
-from bilm.layers import BatchSlice, Dropout, LSTMStack
-from bilm.options import Options
-from bilm.training.language_model import Feed
 from bilm.training.replicas import (
     ALONE,
     ProcessGroup,

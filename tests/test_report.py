@@ -13,7 +13,7 @@ from bilm.analysis.geometry import LayerGeometry, measure_layers
 from bilm.analysis.occurrences import ordinary_words, sample_sentences
 from bilm.analysis.report import Prediction, make_report, measure_prediction, suspicions
 from bilm.cli import main
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 from tests.command_line import input_error, usage_error
 from tests.small_models import write_small_model
 

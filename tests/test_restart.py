@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import bilm
+from bilm.core.errors import InputError
 from bilm.data import IteratorState
-from bilm.errors import InputError
-from bilm.training.checkpoint import read_record, save_checkpoint
+from bilm.training.run_checkpoint import read_record, save_checkpoint
 from tests.compare import assert_same_checkpoint, checkpoint_tensors, contents
 from tests.small_runs import ROWS, STEPS, small_options
 

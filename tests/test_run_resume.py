@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from bilm.cli import main
+from bilm.core.errors import InputError
 from bilm.data import BidirectionalLMDataset, load_vocab
-from bilm.errors import InputError
 from bilm.training import load_options_latest_checkpoint, train
-from bilm.training.checkpoint import RunRecord, read_record
+from bilm.training.run_checkpoint import RunRecord, read_record
 from tests.command_line import OPTIONS, WORDS, Text, input_error
 from tests.compare import assert_same_checkpoint, checkpoint_tensors
 from tests.processes import bound_files, saved_steps, start_bilm, wait_for

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from bilm import BidirectionalLanguageModel, ELMoEmbedding
-from bilm.errors import InputError
-from bilm.layers import CharacterIds, WordIds
-from bilm.serving import read_mix
+from bilm.core.errors import InputError
+from bilm.use.saved_model import read_mix
+from bilm.use.text_layers import CharacterIds, WordIds
 from tests.small_models import write_small_model
 
 

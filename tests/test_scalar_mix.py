@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.errors import InputError
-from bilm.layers import ScalarMix
-from bilm.layers.scalar_mix import LayerChoice
+from bilm.core.errors import InputError
+from bilm.core.scalar_mix import LayerChoice, ScalarMix
 from tests import oracle
 
 MIXES = {

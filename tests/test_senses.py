@@ -16,7 +16,7 @@ from bilm.analysis import (
     substitute_words,
     typical_uses,
 )
-from bilm.prediction import Substitutes
+from bilm.use.predictor import Substitutes
 
 SHORE, MONEY = "we sat on the green bank of the river", "she took her money to the bank today"
 

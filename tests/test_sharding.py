@@ -11,9 +11,9 @@ from collections import Counter
 
 import pytest
 
+from bilm.core.errors import InputError
 from bilm.data import shard_corpus
 from bilm.data.sharding import shuffled
-from bilm.errors import InputError
 from tests.compare import contents
 
 SENTENCES = [f"sentence {number} {'苹果 ' * (number % 5)}." for number in range(1000)]

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.errors import InputError
-from bilm.layers import Negatives, Softmax
-from bilm.layers.full_softmax import full_cross_entropy
-from bilm.layers.softmax import is_member, log_uniform_log_expected
+from bilm.core.errors import InputError
+from bilm.core.full_softmax import full_cross_entropy
+from bilm.core.softmax import Negatives, Softmax, is_member, log_uniform_log_expected
 from tests import oracle
 
 N_TOKENS, DIM, ROWS, N_SAMPLES = 60, 5, 50, 24

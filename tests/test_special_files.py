@@ -9,12 +9,12 @@ import pytest
 
 from bilm import ELMo, PackedVectors
 from bilm.analysis import Occurrences
-from bilm.checkpoints import open_checkpoint
 from bilm.cli import main
-from bilm.conversion import convert_many_langs
+from bilm.core.options import Options
 from bilm.data import Vocabulary
-from bilm.options import Options
-from bilm.weights import load_hdf5
+from bilm.files.checkpoints import open_checkpoint
+from bilm.files.weights import load_hdf5
+from bilm.use.many_langs import convert_many_langs
 
 SPECIAL = "is a FIFO, a socket or a device, not a file"
 

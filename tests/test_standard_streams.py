@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from bilm.cli import main
-from bilm.errors import InputError
-from bilm.files import require_utf8
+from bilm.core.errors import InputError
+from bilm.files.reading import require_utf8
 from tests.processes import ROOT
 
 TEXT = "the cat sees\nthe dog\na bird hears\n"

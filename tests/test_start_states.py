@@ -15,17 +15,18 @@ import tensorflow as tf
 
 import bilm
 from bilm.cli import main
-from bilm.errors import InputError
-from bilm.options import Options, preset
+from bilm.core.errors import InputError
+from bilm.core.language_model import Feed
+from bilm.core.options import Options, preset
+from bilm.data.warm_up import N_ROWS, N_WORDS, read_text
+from bilm.files.weights import read_training
 from bilm.training import LanguageModel, train
-from bilm.training.checkpoint import HeldoutState, load_mean_states, load_variables
 from bilm.training.evaluation import Scorer, evaluate
+from bilm.training.feed import make_feed
 from bilm.training.heldout import Interval, Monitor
-from bilm.training.language_model import Feed, make_feed
 from bilm.training.optimizer import Adagrad
+from bilm.training.run_checkpoint import HeldoutState, load_mean_states, load_variables
 from bilm.training.step import TrainingStep, draw_resets, sentence_starts
-from bilm.warm_up import N_ROWS, N_WORDS, read_text
-from bilm.weights import read_training
 from tests import oracle
 from tests.command_line import input_error
 from tests.oracle.embeddings import zero_states
@@ -77,7 +78,7 @@ def test_the_draw_follows_from_seed_step_and_row():
     np.testing.assert_array_equal(drawn[0], draw_resets(feed, marks, 0.2, (3, 7))[0])
     for other in ((4, 7), (3, 8)):
         assert np.any(drawn[0] != draw_resets(feed, marks, 0.2, other)[0])
-    half = draw_resets(begins_everywhere(10), marks, 0.2, (3, 7), bilm.layers.BatchSlice(20, 40))
+    half = draw_resets(begins_everywhere(10), marks, 0.2, (3, 7), bilm.core.BatchSlice(20, 40))
     np.testing.assert_array_equal(half[0], drawn[0][:, 20:30])
     assert draw_resets(feed, marks, 1.0, (3, 7))[0].all()
 

@@ -10,7 +10,7 @@ import pytest
 
 from bilm import ELMo
 from bilm.analysis import StaticVectors
-from bilm.analysis.static import (
+from bilm.analysis.static_vectors import (
     Word2VecSettings,
     answer_analogies,
     frequent_words,
@@ -19,7 +19,7 @@ from bilm.analysis.static import (
     train_word2vec,
 )
 from bilm.cli import main
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 from tests.command_line import input_error, usage_error
 from tests.compare import close
 from tests.small_models import write_small_model

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from bilm import ELMo, InputError, Pretrained, ScalarMix, TableEmbedder, dump_token_embeddings
-from bilm.tables import set_threads
+from bilm.jobs.tables import set_threads
 from tests import oracle
 from tests.embedded_text import LINES
 

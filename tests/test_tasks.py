@@ -17,7 +17,7 @@ from common.experiment import Example, Result, Scorer, Task, draw, stack, summar
 from common.vectors import ModelInputs, SavedLayers, TokenVectors, VectorSettings
 
 from bilm import ELMo
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 from tests import small_tasks
 
 TASKS = ("entities", "roles", "entailment", "sentiment", "questions", "coreference")

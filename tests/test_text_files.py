@@ -10,8 +10,8 @@ import random
 import pytest
 
 from bilm import InputError
-from bilm.data.text_files import PartReader, TextRange, find_parts, find_pieces
-from bilm.files import read_lines
+from bilm.data.text_ranges import PartReader, TextRange, find_parts, find_pieces
+from bilm.files.reading import read_lines
 
 OPENERS = {".txt": open, ".gz": gzip.open, ".xz": lzma.open}
 # Ends of lines, what some take for one, marks of the byte order, characters of several bytes.

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.errors import InputError
-from bilm.layers import CharacterEncoder, WordEmbedding
-from bilm.options import CharCNNOptions
+from bilm.core.errors import InputError
+from bilm.core.options import CharCNNOptions
+from bilm.core.token_encoder import CharacterEncoder, WordEmbedding
 from tests import oracle
 
 SIZE = 6

@@ -10,10 +10,10 @@ import pytest
 
 import bilm
 from benchmarks.traces import counted_functions
-from bilm.embedding.corpus import CorpusEncoder
-from bilm.embedding.packed import PackedRunner
-from bilm.layers import Mode
-from bilm.network import build_network
+from bilm.core.cell import Mode
+from bilm.core.network import build_network
+from bilm.use.corpus_encoder import CorpusEncoder
+from bilm.use.packing import PackedRunner
 from tests.small_runs import ROWS, STEPS, small_options, write_corpus
 
 # Compiled functions are kept for a whole process: with a clip of their own, those of these tests

@@ -10,10 +10,10 @@ import pytest
 
 import bilm
 from bilm import Options
-from bilm.errors import NotFiniteError, TrainingError
-from bilm.training.checkpoint import RunSettings
+from bilm.core.errors import NotFiniteError, TrainingError
 from bilm.training.replicas import Replicas
 from bilm.training.run import Run
+from bilm.training.run_checkpoint import RunSettings
 from tests.compare import assert_same_checkpoint, checkpoint_tensors
 from tests.small_runs import (
     N_TOKENS,
@@ -157,7 +157,7 @@ def test_a_loss_that_is_not_finite_ends_the_run(tmp_path):
     with pytest.raises(TrainingError, match=r"Step \d+: the loss is (nan|inf)") as caught:
         train(options, data, tmp_path)
     assert "learning_rate" in str(caught.value)
-    assert not bilm.checkpoints.holds_checkpoint(tmp_path / "model")
+    assert not bilm.files.checkpoints.holds_checkpoint(tmp_path / "model")
 
 
 def test_values_that_are_not_finite_are_not_saved(tmp_path):

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bilm.layers import Mode
-from bilm.training.language_model import LanguageModel, make_feed
+from bilm.core.cell import Mode
+from bilm.core.language_model import LanguageModel
+from bilm.training.feed import make_feed
 from bilm.training.optimizer import Adagrad
 from bilm.training.step import TrainingStep
 from tests import oracle

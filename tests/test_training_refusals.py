@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import bilm
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 from tests.small_runs import ROWS, STEPS, Batches, random_batch, small_options, train
 
 
@@ -55,7 +55,7 @@ def test_batches_that_do_not_fit_the_options(tmp_path, batch, options, message):
     options = small_options(options.pop("kind", "one_direction_one_layer_words"), **options)
     with pytest.raises(InputError, match=message):
         train(options, Batches([random_batch() | batch]), tmp_path)
-    assert not bilm.checkpoints.holds_checkpoint(tmp_path / "model")
+    assert not bilm.files.checkpoints.holds_checkpoint(tmp_path / "model")
 
 
 def test_characters_of_another_width(tmp_path):

@@ -8,9 +8,9 @@ import pickle
 import numpy as np
 import pytest
 
+from bilm.core.errors import InputError
 from bilm.data import UnicodeCharsVocabulary, Vocabulary, load_vocab
 from bilm.data.encoding import encode_words
-from bilm.errors import InputError
 
 PAD = 260
 

@@ -8,18 +8,15 @@ import h5py
 import numpy as np
 import pytest
 
-from bilm.errors import InputError
-from bilm.hdf5 import dataset_shapes, require_written, writing_hdf5
-from bilm.layers import Softmax
-from bilm.model.words import count_embedded_tokens, load_network
-from bilm.model_files import read_options
-from bilm.network import build_network
-from bilm.options import Options
-from bilm.weights import (
-    load_hdf5,
-    save_hdf5,
-    weight_table,
-)
+from bilm.core.errors import InputError
+from bilm.core.network import build_network
+from bilm.core.options import Options
+from bilm.core.softmax import Softmax
+from bilm.core.weight_names import weight_table
+from bilm.files.hdf5 import dataset_shapes, require_written, writing_hdf5
+from bilm.files.model_files import read_options
+from bilm.files.weights import load_hdf5, save_hdf5
+from bilm.use.word_vectors import count_embedded_tokens, load_network
 from tests import oracle
 from tests.oracle.files import hdf5_name
 

@@ -13,7 +13,7 @@ from bilm.analysis import (
     sense_table,
     with_static,
 )
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 
 EAST, NORTH, WEST = (1.0, 0.0), (0.0, 1.0), (-1.0, 0.0)
 

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.layers import LSTMStack, Mode, ProductLookup
-from bilm.layers.recurrence import is_faster_for
-from bilm.options import LSTMOptions, Options, preset
+from bilm.core.cell import Mode
+from bilm.core.lstm import LSTMStack
+from bilm.core.options import LSTMOptions, Options, preset
+from bilm.core.recurrence import ProductLookup, is_faster_for
 
 CASES = {
     "clipped": {"cell_clip": 0.3, "proj_clip": 0.2},

@@ -24,7 +24,7 @@ from common.reading import find_file, read_columns, tokenise
 from common.vectors import ModelInputs
 from keras import ops
 
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 
 FILES = {"train": "gap-development.tsv", "dev": "gap-validation.tsv", "test": "gap-test.tsv"}
 GENDERS = {"he": "masculine", "him": "masculine", "his": "masculine",

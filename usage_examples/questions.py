@@ -28,8 +28,8 @@ from common.reading import Spans, parts_of, tokenise
 from common.vectors import ModelInputs
 from keras import ops
 
-from bilm.errors import InputError
-from bilm.files import reading_text
+from bilm.core.errors import InputError
+from bilm.files.reading import reading_text
 
 LONGEST_ANSWER = 17  # tokens of an answer, at most
 _FAR = -1e4

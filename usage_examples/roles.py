@@ -27,7 +27,7 @@ from common.tags import check_tags, set_scores, spans
 from common.vectors import ModelInputs
 from keras import ops
 
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 
 # LSTMs above each other; the paper has eight.
 DEPTH = 4

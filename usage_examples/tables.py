@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bilm.analysis.probe_charts import check_picture, save_picture
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 from bilm.extras import import_extra
 
 PROGRAMS = Path(__file__).parent

@@ -1,8 +1,8 @@
 """Looking at vectors: what a word means in its context, searched, grouped, drawn and measured."""
 
+from bilm.analysis.contexts import Context, LayerContexts, nearest_contexts
 from bilm.analysis.geometry import LayerGeometry, measure_layers
 from bilm.analysis.labelled import limited, read_labelled
-from bilm.analysis.nearest import Context, LayerContexts, nearest_contexts
 from bilm.analysis.occurrences import (
     Occurrences,
     Sample,
@@ -25,7 +25,7 @@ from bilm.analysis.senses import (
     substitute_words,
     typical_uses,
 )
-from bilm.analysis.static import StaticVectors, train_word2vec
+from bilm.analysis.static_vectors import StaticVectors, train_word2vec
 from bilm.analysis.word_sense import (
     SenseResult,
     SenseRow,

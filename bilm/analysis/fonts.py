@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import unicodedata
 
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 from bilm.extras import import_extra
 
 _LATIN = "Liberation Sans, Helvetica Neue, Arial, sans-serif"

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bilm.analysis.occurrences import Sentence, is_word
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 
 if TYPE_CHECKING:
-    from bilm.elmo import ELMo
+    from bilm.use.elmo import ELMo
 
 _MAX_WORDS = 1000
 

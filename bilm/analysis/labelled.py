@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bilm.analysis.occurrences import Sample, read_labelled_uses
-from bilm.errors import InputError, checked
-from bilm.files import PathLike, read_lines
+from bilm.core.errors import InputError, checked
+from bilm.files.reading import PathLike, read_lines
 
 # Columns of CoNLL-U that are labels, and their fields from 0; other names are those of features.
 COLUMNS = {"LEMMA": 2, "UPOS": 3, "XPOS": 4, "FEATS": 5, "DEPREL": 7}

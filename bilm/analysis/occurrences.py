@@ -26,14 +26,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bilm.archives import Archive, open_archive
-from bilm.errors import InputError, checked, require_iterable, require_words, shown
-from bilm.files import PathLike, parse_json, read_lines, require_path
-from bilm.memory import require_memory
-from bilm.writing import atomic_write, require_place
+from bilm.core.errors import InputError, checked, require_iterable, require_words, shown
+from bilm.files.archives import Archive, open_archive
+from bilm.files.reading import PathLike, parse_json, read_lines, require_path
+from bilm.files.writing import atomic_write, require_place
 
 if TYPE_CHECKING:
-    from bilm.elmo import ELMo
+    from bilm.use.elmo import ELMo
 
 Sentence = Sequence[str]
 # The number of a layer, "top", or "average".
@@ -328,7 +327,6 @@ class Occurrences:
             require_place(file)
         about = {"model": elmo.fingerprint(), "sample": _checksum(sample), "n": len(sample)}
         shape = (len(sample), elmo.n_layers, elmo.dim)
-        require_memory(4 * math.prod(shape), f"vectors of {len(sample):,} occurrences")
         vectors = np.empty(shape, np.float32)
         done = 0
         if file is not None and os.path.exists(file):

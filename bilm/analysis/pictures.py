@@ -20,10 +20,10 @@ from bilm.analysis.drawing import Drawing
 from bilm.analysis.fonts import require_font
 from bilm.analysis.occurrences import Occurrences
 from bilm.analysis.projection import Projection
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 from bilm.extras import import_extra
-from bilm.files import PathLike
-from bilm.writing import atomic_write
+from bilm.files.reading import PathLike
+from bilm.files.writing import atomic_write
 
 ENDINGS = (".html", ".png", ".svg")
 LARGE_PAGE = 10_000_000

@@ -11,10 +11,10 @@ from typing import Any
 
 from bilm.analysis.probing import MAJORITY, ProbeCell, mix_weights, summarised
 from bilm.analysis.word_sense import SenseRow
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 from bilm.extras import import_extra
-from bilm.files import PathLike
-from bilm.writing import atomic_write
+from bilm.files.reading import PathLike
+from bilm.files.writing import atomic_write
 
 FORMATS = (".png", ".svg")
 _WIDTH, _HEIGHT = 420, 300

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from typing import Any
 
 from bilm.analysis.probing import ProbeCell
-from bilm.errors import InputError
-from bilm.files import PathLike, read_json_object, require_file
-from bilm.writing import write_json
+from bilm.core.errors import InputError
+from bilm.files.reading import PathLike, read_json_object, require_file
+from bilm.files.writing import write_json
 
 _FORMAT = "bilm probe 1"
 _LARGEST = sys.float_info.max

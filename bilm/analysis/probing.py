@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 
 if TYPE_CHECKING:
     from bilm.analysis.occurrences import Occurrences

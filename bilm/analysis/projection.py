@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from bilm.analysis.occurrences import Occurrences, require_occurrences
-from bilm.errors import InputError, checked, shown
+from bilm.core.errors import InputError, checked, shown
 from bilm.extras import import_extra
 
 METHODS = ("pca", "tsne")

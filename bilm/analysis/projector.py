@@ -8,9 +8,9 @@ from typing import TextIO
 
 from bilm.analysis.occurrences import Occurrences
 from bilm.analysis.projection import layer_numbers
-from bilm.errors import InputError
-from bilm.files import PathLike
-from bilm.writing import folder_in_place
+from bilm.core.errors import InputError
+from bilm.files.reading import PathLike
+from bilm.files.writing import folder_in_place
 
 CONFIG_FILE = "projector_config.pbtxt"
 _METADATA_FILE = "metadata.tsv"

@@ -15,8 +15,8 @@ from bilm.analysis.geometry import LayerGeometry, measure_layers
 from bilm.analysis.occurrences import Occurrences, Sample, Sentence, ordinary_words, sample_uses
 
 if TYPE_CHECKING:
-    from bilm.elmo import ELMo
-    from bilm.prediction import Predictor
+    from bilm.use.elmo import ELMo
+    from bilm.use.predictor import Predictor
 
 # Called with what is done, how much of it, and all of it.
 Progress = Callable[[str, int, int], None]

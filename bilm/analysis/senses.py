@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bilm.analysis.occurrences import Layer, Occurrences, is_word, require_occurrences
-from bilm.errors import MOST_SEED, InputError, checked, require_at_least
+from bilm.core.errors import MOST_SEED, InputError, checked, require_at_least
 from bilm.extras import import_extra
 
 if TYPE_CHECKING:
-    from bilm.prediction import Predictor, Substitutes
+    from bilm.use.predictor import Predictor, Substitutes
 
 _PURPOSE = "Grouping uses of words"
 # What serves best of the layers and numbers that were measured; see the manual.
@@ -196,7 +196,7 @@ def substitute_words(
 
 
 def _with_gap(occurrences: Occurrences, use: int) -> list[str]:
-    from bilm.prediction import GAP
+    from bilm.use.predictor import GAP
 
     # A token that stands for a gap in the text itself is none here.
     tokens = [f"{token}_" if token == GAP else token for token in occurrences.sentence(use)]

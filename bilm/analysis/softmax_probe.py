@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.keras_backend import keras
-from bilm.layers import ScalarMix
+from bilm.core.keras_backend import keras
+from bilm.core.scalar_mix import ScalarMix
 
 # Few tokens are seen more often: the weights of the mix need steps to get anywhere.
 LEAST_STEPS = 1000

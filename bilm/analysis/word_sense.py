@@ -18,7 +18,7 @@ import numpy as np
 
 from bilm.analysis.occurrences import Layer, Occurrences, unit
 from bilm.analysis.probing import WordVectors, static_table
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 
 # Cosines that differ by less are equal: those of the same word at layer 0.
 _EQUAL = 1e-5

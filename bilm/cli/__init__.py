@@ -12,17 +12,27 @@ import argparse
 import importlib
 import sys
 from collections.abc import Sequence
+from types import ModuleType
 
 import bilm
 from bilm.cli.flags import Parser
 from bilm.cli.terminal import lead_nowhere, note, standard_streams, warnings_on_stderr
-from bilm.errors import InputError, TrainingError
+from bilm.core.errors import InputError, TrainingError
 
 VERBS = (
     "shard", "vocab", "train", "restart", "test", "plot", "dump", "info", "embed", "export",
     "score", "substitutes", "report", "neighbours", "senses", "project", "probe", "static",
     "convert", "demo",
 )  # fmt: skip
+
+# Subcommands that look at vectors live with the analysis that they run.
+_ANALYSIS = {"report", "neighbours", "senses", "project", "probe", "static", "demo"}
+
+
+def module_of(verb: str) -> ModuleType:
+    """The module of a subcommand."""
+    folder = "bilm.analysis.commands" if verb in _ANALYSIS else "bilm.cli"
+    return importlib.import_module(f"{folder}.{verb}")
 
 
 def main(argv: Sequence[str] | None = None, verb: str | None = None) -> int:
@@ -53,14 +63,14 @@ def make_parser() -> argparse.ArgumentParser:
     parser.set_defaults(run=None)
     verbs = parser.add_subparsers(metavar="VERB", title="verbs")
     for name in VERBS:
-        module = importlib.import_module(f"bilm.cli.{name}")
+        module = module_of(name)
         short = (module.__doc__ or "").partition("\n")[0].rstrip(".")
         _fill(verbs.add_parser(name, help=short), name)
     return parser
 
 
 def _fill(parser: argparse.ArgumentParser, verb: str) -> argparse.ArgumentParser:
-    module = importlib.import_module(f"bilm.cli.{verb}")
+    module = module_of(verb)
     parser.description = module.__doc__
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     module.add_arguments(parser)

@@ -15,7 +15,7 @@ import argparse
 
 from bilm.cli import flags
 from bilm.cli.terminal import import_tensorflow
-from bilm.files import OPTIONS_FILE, WEIGHTS_FILE
+from bilm.files.reading import OPTIONS_FILE, WEIGHTS_FILE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     import_tensorflow()
-    from bilm.conversion import convert_many_langs
+    from bilm.use.many_langs import convert_many_langs
 
     with flags.model_folder_files(args, WEIGHTS_FILE, OPTIONS_FILE) as (weights, options):
         convert_many_langs(args.source, weights, options)

@@ -20,7 +20,7 @@ import shutil
 
 from bilm.cli import flags, training_run
 from bilm.cli.terminal import import_tensorflow
-from bilm.files import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE
+from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -33,13 +33,13 @@ from typing import TYPE_CHECKING, Any
 from bilm.cli import flags, ray_job, text_job
 from bilm.cli.terminal import note
 from bilm.cli.text_job import STANDARD, TextInput, progress_display
-from bilm.errors import InputError
-from bilm.files import require_name
-from bilm.writing import atomic_write, require_plain_output
+from bilm.core.errors import InputError
+from bilm.files.reading import require_name
+from bilm.files.writing import atomic_write, require_plain_output
 
 if TYPE_CHECKING:
-    from bilm.elmo import ELMo
     from bilm.progress import ProgressDisplay
+    from bilm.use.elmo import ELMo
 
 Computed = tuple[tuple[int, str], Any]  # (number of the line, sentence), vectors
 _TOKENS_AHEAD = 4096
@@ -107,7 +107,7 @@ def run(args: argparse.Namespace) -> int:
     if args.output != STANDARD:
         _require_free_output(args)
     if args.format == "parquet":
-        from bilm.embedding.arrow import import_pyarrow
+        from bilm.jobs.arrow import import_pyarrow
 
         import_pyarrow()
     if args.resume and os.path.exists(args.output) and not os.path.exists(_partial_folder(args)):
@@ -213,7 +213,7 @@ def _check(
     """Refuses sentences whose words have no vector, or that the format cannot hold."""
     if args.format != "parquet":
         return model.refuse_unknown
-    from bilm.embedding.arrow import require_row
+    from bilm.jobs.arrow import require_row
 
     def check(tokens: Sequence[str], where: str) -> None:
         model.refuse_unknown(tokens, where)
@@ -227,7 +227,7 @@ def _write_standard(
 ) -> None:
     import numpy as np
 
-    from bilm.embedding.partial_file import EmbeddedSentence, as_dtype
+    from bilm.jobs.partial_file import EmbeddedSentence, as_dtype
 
     dtype = np.dtype(args.dtype)
     sentences = (EmbeddedSentence(*item, as_dtype(vectors, dtype)) for item, vectors in computed)
@@ -242,7 +242,7 @@ def _write_file(
     facts: dict[str, Any],
 ) -> None:
     """To the partial folder, and from there to OUT when all sentences are done."""
-    from bilm.embedding.partial_file import PartialFile
+    from bilm.jobs.partial_file import PartialFile
 
     folder, write = _partial_folder(args), _writer(args, facts)
     if args.force and os.path.exists(folder):
@@ -269,8 +269,8 @@ def _write_file(
 
 
 def _writer(args: argparse.Namespace, facts: dict[str, Any]) -> Callable[..., None]:
-    """The function of `bilm.embedding` that writes OUT."""
-    from bilm.embedding import arrow, vector_files
+    """The function of `bilm.jobs.vector_files` that writes OUT."""
+    from bilm.jobs import arrow, vector_files
 
     if args.format == "parquet":
         with_text = not args.forget_sentences

@@ -46,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     if args.mix_name is not None and args.mix is None:
         flags.usage_error(args, "--mix_name goes with --mix")
     import_tensorflow()
-    from bilm.serving import export_saved_model, read_mix
+    from bilm.use.saved_model import export_saved_model, read_mix
 
     mix = args.layer_weights if args.mix is None else read_mix(args.mix, args.mix_name)
     written = export_saved_model(

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
 from bilm.cli.terminal import printable, shortened
-from bilm.errors import MOST_SEED, InputError, shown
-from bilm.files import VOCABULARY_FILE, WEIGHTS_FILE, require_name
-from bilm.options import PRESETS
-from bilm.writing import atomic_write_all, folder_made, require_place, require_plain_output
+from bilm.core.errors import MOST_SEED, InputError, shown
+from bilm.core.options import PRESETS
+from bilm.files.reading import VOCABULARY_FILE, WEIGHTS_FILE, require_name
+from bilm.files.writing import atomic_write_all, folder_made, require_place, require_plain_output
 
 Flags = dict[str, str]
 Group = argparse.ArgumentParser | argparse._ArgumentGroup
@@ -162,7 +162,7 @@ def _require_new(args: argparse.Namespace, *paths: str | None) -> None:
 
 def require_free_files(args: argparse.Namespace, first: str, *others: str | None) -> None:
     """`require_free` for files of one result, whose first one gets its name last: without it the
-    others may be of a run that was killed, see `bilm.writing.atomic_write_all`."""
+    others may be of a run that was killed, see `bilm.files.writing.atomic_write_all`."""
     whole = args.force or os.path.exists(first)
     _require_new(args, first, *(others if whole else ()))
 

@@ -26,8 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     source = flags.model_source(args)
     import_tensorflow()
-    from bilm.description import describe_model, describe_training
-    from bilm.model_files import open_model
+    from bilm.files.model_files import open_model
+    from bilm.use.description import describe_model, describe_training
 
     with open_model(source) as files:
         facts = describe_training(files) if files.is_checkpoint else describe_model(files)

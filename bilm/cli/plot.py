@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags
 from bilm.cli.terminal import import_tensorflow
-from bilm.errors import InputError
-from bilm.writing import atomic_write
+from bilm.core.errors import InputError
+from bilm.files.writing import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -62,10 +62,10 @@ def require_fitting_flags(args: argparse.Namespace) -> None:
 def run(args: argparse.Namespace, layers: str | int) -> int:
     """The job; `layers` is what the flags choose."""
     import_extra("ray.data", "--engine ray")
-    from bilm.ray import embed
+    from bilm.jobs.ray_data import embed
 
     import_tensorflow()
-    from bilm.tables import Pretrained, TableEmbedder
+    from bilm.jobs.tables import Pretrained, TableEmbedder
 
     model = Pretrained(
         flags.model_source(args),

@@ -12,7 +12,7 @@ import argparse
 
 from bilm.cli import flags, training_run
 from bilm.cli.terminal import import_tensorflow
-from bilm.options import Options
+from bilm.core.options import Options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,8 +26,8 @@ def run(args: argparse.Namespace) -> int:
     flags.require_partners(args)
     import_tensorflow()
     training_run.join_workers(args.n_gpus)
-    from bilm.checkpoints import load_options_latest_checkpoint
-    from bilm.training.checkpoint import RunSettings, read_record
+    from bilm.files.checkpoints import load_options_latest_checkpoint
+    from bilm.training.run_checkpoint import RunSettings, read_record
 
     values, checkpoint = load_options_latest_checkpoint(args.save_dir, verify=True)
     record = read_record(checkpoint)

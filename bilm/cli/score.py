@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING, Any
 from bilm.cli import flags, text_job
 from bilm.cli.terminal import note
 from bilm.cli.text_job import TextInput, rounded
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 
 if TYPE_CHECKING:
-    from bilm.prediction import SentenceScore
     from bilm.training import Perplexity
+    from bilm.use.predictor import SentenceScore
 
 _LOGS = ("forward", "backward", "joint")
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags, text_job
 from bilm.cli.text_job import TextInput, rounded
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 
 if TYPE_CHECKING:
-    from bilm.prediction import Substitutes
+    from bilm.use.predictor import Substitutes
 
 _FIELDS = ("line", "place", "token", "rank", "word", "log_probability")
 
@@ -68,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _sentences(args: argparse.Namespace, places: Any) -> Iterator[tuple[int, list[str]]]:
     """(line from 0, tokens), each of which has its places."""
-    from bilm.prediction import find_places
+    from bilm.use.predictor import find_places
 
     name, lines = "--text", iter([(0, args.text)])
     if args.text is None:

@@ -139,7 +139,7 @@ def import_tensorflow() -> None:
         InputError: Keras was told to compute by another backend.
     """
     if _LEVEL in os.environ or "tensorflow" in sys.modules:
-        importlib.import_module("bilm.keras_backend")
+        importlib.import_module("bilm.core.keras_backend")
         return
     # Its errors come as exceptions as well; what it logs is a missing driver or fast path.
     os.environ[_LEVEL] = "3"
@@ -148,7 +148,7 @@ def import_tensorflow() -> None:
         shown = os.dup(2)
         os.dup2(said.fileno(), 2)
         try:
-            importlib.import_module("bilm.keras_backend")
+            importlib.import_module("bilm.core.keras_backend")
         except BaseException:
             said.seek(0)
             os.write(shown, said.read())

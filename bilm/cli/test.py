@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from bilm.cli import flags, training_run
 from bilm.cli.terminal import import_tensorflow, note
-from bilm.options import Options
-from bilm.writing import atomic_write
+from bilm.core.options import Options
+from bilm.files.writing import atomic_write
 
 if TYPE_CHECKING:
     from bilm.training import Perplexity, SentenceScores
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
         flags.usage_error(args, "--per_sentence scores each sentence alone, not --carry_state")
     flags.require_free(args, args.per_sentence)
     import_tensorflow()
-    from bilm.checkpoints import load_options_latest_checkpoint
+    from bilm.files.checkpoints import load_options_latest_checkpoint
     from bilm.training import test
 
     args.save_dir = training_run.model_folder(args)

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from bilm.cli import flags
 from bilm.cli.terminal import import_tensorflow
-from bilm.files import lines_of, read_lines
+from bilm.files.reading import lines_of, read_lines
+from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
-from bilm.writing import atomic_write
 
 if TYPE_CHECKING:
-    from bilm.elmo import ELMo
-    from bilm.model_files import ModelSource
-    from bilm.prediction import Predictor
+    from bilm.files.model_files import ModelSource
+    from bilm.use.elmo import ELMo
+    from bilm.use.predictor import Predictor
 
 STANDARD = "-"
 
@@ -70,7 +70,7 @@ class TextInput:
         """(number of the line from 0, line without white space around it) of each sentence."""
         keys = None
         if self._distinct is not None:
-            from bilm.embedding.vector_files import SentenceKeys
+            from bilm.jobs.vector_files import SentenceKeys
 
             keys = SentenceKeys(paths=self._distinct == "paths")
         self.n_repeated = self.n_empty = 0
@@ -110,7 +110,7 @@ def load_elmo(args: argparse.Namespace, source: ModelSource | None = None) -> EL
     """The model of `add_elmo` and --precision; `source` is where it is, in place of the flags."""
     source = source or flags.model_source(args)
     import_tensorflow()
-    from bilm.elmo import ELMo
+    from bilm.use.elmo import ELMo
 
     return ELMo.from_pretrained(
         source,
@@ -155,7 +155,7 @@ def load_predictor(args: argparse.Namespace) -> Predictor:
     if args.out != STANDARD:
         flags.require_free(args, args.out)
     import_tensorflow()
-    from bilm.prediction import Predictor
+    from bilm.use.predictor import Predictor
 
     return Predictor.from_pretrained(
         source, vocab_file=args.vocab_file, precision=args.precision, warm_up=args.warm_up

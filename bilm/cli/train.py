@@ -27,11 +27,11 @@ from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags, training_run
 from bilm.cli.terminal import import_tensorflow
-from bilm.errors import InputError
-from bilm.options import Options, preset
+from bilm.core.errors import InputError
+from bilm.core.options import Options, preset
 
 if TYPE_CHECKING:
-    from bilm.training.checkpoint import RunSettings
+    from bilm.training.run_checkpoint import RunSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -52,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
     flags.require_partners(args)
     import_tensorflow()
     training_run.join_workers(args.n_gpus)
-    from bilm.checkpoints import holds_checkpoint
-    from bilm.training.checkpoint import RunSettings
+    from bilm.files.checkpoints import holds_checkpoint
+    from bilm.training.run_checkpoint import RunSettings
 
     training_run.require_same_words(args.vocab_file, args.save_dir)
     options = training_run.override(_chosen_options(args), args)
@@ -75,7 +75,7 @@ def _chosen_options(args: argparse.Namespace) -> Options:
     """
     if args.init_from is None:
         return _named_options(args)
-    from bilm.model_files import open_model
+    from bilm.files.model_files import open_model
     from bilm.training.fine_tuning import require_same_network
 
     with open_model(args.init_from) as source:
@@ -105,8 +105,8 @@ def _find_same_run(
     Raises:
         InputError: the model in --save_dir is of another run; names what differs.
     """
-    from bilm.checkpoints import load_options_latest_checkpoint
-    from bilm.training.checkpoint import read_record
+    from bilm.files.checkpoints import load_options_latest_checkpoint
+    from bilm.training.run_checkpoint import read_record
 
     values, checkpoint = load_options_latest_checkpoint(args.save_dir, verify=True)
     record = read_record(checkpoint)

@@ -10,16 +10,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bilm.cli.terminal import note
-from bilm.errors import InputError
-from bilm.files import VOCABULARY_FILE, read_lines, require_file
-from bilm.options import Options
+from bilm.core.errors import InputError
+from bilm.core.options import Options
+from bilm.files.reading import VOCABULARY_FILE, read_lines, require_file
+from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
-from bilm.writing import atomic_write
 
 if TYPE_CHECKING:
     from bilm.data import BidirectionalLMDataset, LMDataset, Vocabulary
     from bilm.training import Perplexity, TrainingProgress, TrainingRecord
-    from bilm.training.checkpoint import RunSettings
+    from bilm.training.run_checkpoint import RunSettings
 
 _OVERRIDES = ("n_epochs", "batch_size", "learning_rate", "n_train_tokens", "reset_rate")
 
@@ -227,7 +227,7 @@ def _in_words(perplexity: Perplexity) -> str:
 
 def _keep_vocabulary(vocab_file: str, save_dir: str) -> None:
     """Copy it beside the checkpoints and beside the best one, so that each folder is complete."""
-    from bilm.training.checkpoint import BEST_FOLDER
+    from bilm.training.run_checkpoint import BEST_FOLDER
 
     for folder in (save_dir, os.path.join(save_dir, BEST_FOLDER)):
         kept = os.path.join(folder, VOCABULARY_FILE)
@@ -240,7 +240,7 @@ def _keep_vocabulary(vocab_file: str, save_dir: str) -> None:
 
 
 def _what_is_saved(args: argparse.Namespace) -> str:
-    from bilm.checkpoints import holds_checkpoint
+    from bilm.files.checkpoints import holds_checkpoint
 
     if not holds_checkpoint(args.save_dir):
         return "No checkpoint had been written yet."
@@ -277,8 +277,8 @@ def model_folder(args: argparse.Namespace) -> str:
     Raises:
         InputError: there is none.
     """
-    from bilm.checkpoints import holds_checkpoint
-    from bilm.training.checkpoint import BEST_FOLDER
+    from bilm.files.checkpoints import holds_checkpoint
+    from bilm.training.run_checkpoint import BEST_FOLDER
 
     if not args.best:
         return args.save_dir

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from bilm.core.errors import InputError
 from bilm.data.batch import Batch, Stream, _get_batch
-from bilm.data.batching import Batcher, TokenBatcher, index_words
+from bilm.data.batcher import Batcher, TokenBatcher, index_words
 from bilm.data.corpus import IteratorState
 from bilm.data.counting import build_vocabulary, count_words, write_vocabulary
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset, deciding_method
@@ -11,7 +12,6 @@ from bilm.data.encoding import encode_words, network_ids
 from bilm.data.prefetch import compute_ahead, prefetch, up_to_fault
 from bilm.data.sharding import shard_corpus
 from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocab, vocab_of_words
-from bilm.errors import InputError
 
 # The original's name for a wrong number of characters in the options.
 InvalidNumberOfCharacters = InputError

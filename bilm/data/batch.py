@@ -14,6 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from bilm.core.errors import InputError, require_count
+from bilm.core.options import MOST_ROWS
 from bilm.data.corpus import (
     Corpus,
     IndexedText,
@@ -22,9 +24,6 @@ from bilm.data.corpus import (
     SentenceChunks,
     SentenceIds,
 )
-from bilm.errors import InputError, require_count
-from bilm.memory import require_memory
-from bilm.options import MOST_ROWS
 
 # How often a batch may have the whole text in it.
 _MOST_PASSES = 16
@@ -292,9 +291,6 @@ def _get_batch(
             arrays have other shapes, or are not integers.
     """
     require_count(MOST_ROWS, batch_size=batch_size, num_steps=num_steps)
-    # Three int32 and a bool for each position.
-    shown_shape = f"a batch of {batch_size} rows by {num_steps} tokens"
-    require_memory(13 * batch_size * num_steps, shown_shape)
     reader = generator
     if not isinstance(reader, SentenceReader) or reader.source.max_word_length != max_word_length:
         chunks = SentenceChunks(generator, max_word_length, batch_size * num_steps)
@@ -312,7 +308,8 @@ def _get_batch(
             held, n_read = carried, n_read + 1
             if n_files and n_read > _MOST_PASSES * n_files:
                 raise InputError(
-                    f"{shown_shape} would have the text in it more than {_MOST_PASSES} times: "
+                    f"a batch of {batch_size} rows by {num_steps} tokens would have the text in it "
+                    f"more than {_MOST_PASSES} times: "
                     "fewer rows, or more text, is needed."
                 )
             continue

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bilm.core.errors import MOST_SEED, InputError, require_at_least, shown
 from bilm.data.encoding import BOS, EOS, PAD_CHAR, DistinctWords, encode_words
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import MOST_SEED, InputError, require_at_least, shown
-from bilm.files import PathLike, find_files, read_lines, require_file
+from bilm.files.reading import PathLike, find_files, read_lines, require_file
 
 logger = logging.getLogger(__name__)
 

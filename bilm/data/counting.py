@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from bilm.core.errors import InputError, checked, require_at_least
 from bilm.data.encoding import BOS, EOS, UNK
 from bilm.data.vocabulary import NOT_A_TOKEN
-from bilm.errors import InputError, checked, require_at_least
-from bilm.files import (
+from bilm.files.reading import (
     COMPRESSED,
     LONGEST_LINE,
     PathLike,
@@ -34,7 +34,7 @@ from bilm.files import (
     require_name,
     size_of,
 )
-from bilm.writing import atomic_write, atomic_write_all
+from bilm.files.writing import atomic_write, atomic_write_all
 
 logger = logging.getLogger(__name__)
 

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
+from bilm.core.errors import InputError, checked, require_count, shown
 from bilm.data.batch import Batch, SentenceReader, _get_batch, sentence_batches
 from bilm.data.corpus import Corpus, IteratorState, SentenceChunks, SentenceIds
 from bilm.data.vocabulary import Vocabulary
-from bilm.errors import InputError, checked, require_count, shown
-from bilm.files import PathLike
+from bilm.files.reading import PathLike
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bilm.errors import InputError, require_words, shown
-from bilm.options import MOST_CHARACTERS
+from bilm.core.errors import InputError, require_words, shown
+from bilm.core.options import MOST_CHARACTERS
 
 BOS_CHAR = 256
 EOS_CHAR = 257

@@ -8,7 +8,7 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from bilm.errors import require_count
+from bilm.core.errors import require_count
 
 T = TypeVar("T")
 Item = TypeVar("Item")

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, NamedTuple, TypeVar
 
-from bilm.errors import InputError, checked, require_at_least, shown
-from bilm.files import (
+from bilm.core.errors import InputError, checked, require_at_least, shown
+from bilm.files.reading import (
     PathLike,
     ShowStage,
     Stage,
@@ -34,7 +34,7 @@ from bilm.files import (
     require_name,
     size_of,
 )
-from bilm.writing import folder_in_place, undo_killed
+from bilm.files.writing import folder_in_place, undo_killed
 
 SHARD_BYTES = 50_000_000
 """Size of a shard, uncompressed, if nothing else is asked for."""

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
+from bilm.core.errors import InputError, checked, require_iterable, require_words, shown
 from bilm.data.encoding import (
     BOS,
     BOS_CHAR,
@@ -24,8 +25,7 @@ from bilm.data.encoding import (
     encode_words,
     require_max_word_length,
 )
-from bilm.errors import InputError, checked, require_iterable, require_words, shown
-from bilm.files import PathLike, read_lines
+from bilm.files.reading import PathLike, read_lines
 
 # A line that some published vocabularies have. It is no token and has no id.
 NOT_A_TOKEN = "!!!MAXTERMID"

@@ -1,10 +1,10 @@
 """Training, evaluation and checkpoints of a language model."""
 
-from bilm.checkpoints import load_options_latest_checkpoint
+from bilm.core.language_model import LanguageModel
 from bilm.data import load_vocab
-from bilm.training.dump import dump_weights
+from bilm.files.checkpoints import load_options_latest_checkpoint
+from bilm.training.dumping import dump_weights
 from bilm.training.evaluation import Perplexity, SentenceScores, test
-from bilm.training.language_model import LanguageModel
 from bilm.training.log import TrainingProgress, TrainingRecord
 from bilm.training.loop import train
 from bilm.training.optimizer import Schedule

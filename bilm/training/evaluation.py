@@ -10,20 +10,21 @@ docs/states.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from bilm.data import Batch, deciding_method, prefetch
-from bilm.errors import InputError, checked, require_count
-from bilm.layers import Mode
-from bilm.memory import require_memory
-from bilm.options import Options
-from bilm.training.checkpoint import load_mean_states, load_variables
-from bilm.training.language_model import Feed, LanguageModel, make_feed
-from bilm.warm_up import WarmUpText, read_text
+from bilm.core.cell import Mode
+from bilm.core.errors import InputError, checked, require_count
+from bilm.core.language_model import Feed, LanguageModel
+from bilm.core.options import Options
+from bilm.data import Batch, Vocabulary, deciding_method, network_ids, prefetch
+from bilm.data.corpus import IndexedText
+from bilm.data.warm_up import WarmUpText, read_text
+from bilm.training.feed import make_feed
+from bilm.training.run_checkpoint import load_mean_states, load_variables
 
 # Of the batches of sentences, every so many are scored from the states of training as well.
 _COMPARED_EVERY = 8
@@ -140,7 +141,7 @@ def test(
         compare: score the text a second time, with carried states, as the result's `carried`. Its
             rows begin from the mean of the states of training, if the checkpoint holds them.
         warm_up: a text file, or sentences, after which each sentence begins in place of zero
-            states; `data` needs a `vocab`. See `bilm.warm_up`.
+            states; `data` needs a `vocab`. See `bilm.data.warm_up`.
 
     Returns:
         the perplexity, see `Perplexity`.
@@ -157,7 +158,7 @@ def test(
     model = LanguageModel(options, is_training=False, seed=None)
     load_variables(ckpt_file, model.weight_table())
     if warm_up is not None:
-        model.warm_up(read_text(warm_up), data.vocab)
+        warm_up_language_model(model, read_text(warm_up), data.vocab)
     scorer = Scorer(model)
     result = evaluate(scorer, data, batch_size, carry_state=carry_state, per_sentence=per_sentence)
     if compare:
@@ -169,16 +170,11 @@ def test(
 
 
 def _rows_for(data: Any, options: Options, batch_size: int) -> int:
-    """`batch_size`, or fewer rows where the text does not have a word for each of them.
-
-    Raises:
-        InputError: what the gates of a layer are computed from takes more memory than there is.
-    """
+    """`batch_size`, or fewer rows where the text does not have a word for each of them."""
     n_tokens = batch_size * options.unroll_steps
     if n_tokens > _MANY:
         n_words = getattr(data, "n_train_tokens", None) or n_tokens
         batch_size, n_tokens = min(batch_size, n_words), min(n_tokens, n_words)
-    require_memory(16 * options.lstm.dim * n_tokens, f"batch_size = {batch_size}")
     return batch_size
 
 
@@ -324,3 +320,19 @@ def chunks(batch: Batch, options: Options, n_tokens: int) -> Iterator[Chunk]:
             batch.sentences,
             start,
         )
+
+
+def warm_up_language_model(
+    model: LanguageModel, sentences: Sequence[Sequence[str]], vocabulary: Vocabulary
+) -> None:
+    """Start every text from the mean LSTM states reached after reading some sentences.
+
+    Args:
+        model: whose initial states are set.
+        sentences: lists of words.
+        vocabulary: the model's, with characters if it reads them.
+    """
+    text = IndexedText.from_sentences(sentences, vocabulary)
+    ids = text.vocabulary_ids if text.characters is None else text.characters
+    vectors = model.encoder(tf.constant(network_ids(ids.astype(np.int32))))
+    model.network.warm_up(vectors, [text.sentence(number) for number in range(len(text))])

@@ -14,24 +14,18 @@ from typing import Any
 
 import numpy as np
 
-from bilm.checkpoints import read_checkpoint
+from bilm.core.errors import InputError
+from bilm.core.language_model import LanguageModel
+from bilm.core.options import Options
+from bilm.core.weight_names import Weight, with_softmax_datasets
 from bilm.data import Vocabulary
 from bilm.data.vocabulary import vocab_of_words
-from bilm.errors import InputError
-from bilm.files import PathLike
-from bilm.hdf5 import dataset_shapes, open_hdf5, read_numbers
-from bilm.model_files import ModelFiles, ModelSource, open_model
-from bilm.options import Options
-from bilm.training.checkpoint import names_beside
-from bilm.training.language_model import LanguageModel
-from bilm.weights import (
-    SOFTMAX_B,
-    VOCABULARY,
-    Weight,
-    load_hdf5,
-    load_vocabulary_words,
-    with_softmax_datasets,
-)
+from bilm.files.checkpoints import read_checkpoint
+from bilm.files.hdf5 import dataset_shapes, open_hdf5, read_numbers
+from bilm.files.model_files import ModelFiles, ModelSource, open_model
+from bilm.files.reading import PathLike
+from bilm.files.weights import SOFTMAX_B, VOCABULARY, load_hdf5, load_vocabulary_words
+from bilm.training.run_checkpoint import names_beside
 
 _WORD_ROWS = ("lm/embedding", "lm/softmax/W", "lm/softmax/b")
 
@@ -75,7 +69,7 @@ def load_pretrained(
     """Set the variables of a model from those of another one.
 
     Args:
-        source: see `bilm.model_files`; a checkpoint has a softmax, weights may have one.
+        source: see `bilm.files.model_files`; a checkpoint has a softmax, weights may have one.
         vocab_file: of the source; None takes the one beside it, or in its weights.
         model: just made.
         vocabulary: of the model; None if its data has none.

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from bilm.errors import InputError, NotFiniteError, shown
-from bilm.training.checkpoint import HeldoutState
+from bilm.core.errors import InputError, NotFiniteError, shown
 from bilm.training.evaluation import Perplexity
 from bilm.training.replicas import ProcessGroup
+from bilm.training.run_checkpoint import HeldoutState
 
 logger = logging.getLogger(__name__)
 

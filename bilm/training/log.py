@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bilm.errors import InputError
-from bilm.files import PathLike, read_lines
+from bilm.core.errors import InputError
+from bilm.files.reading import PathLike, read_lines
+from bilm.files.writing import atomic_write
 from bilm.training.evaluation import Perplexity
-from bilm.writing import atomic_write
 
 LOG_FILE = "train_log.jsonl"
 _PREVIOUS = "train_log.previous.jsonl"

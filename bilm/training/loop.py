@@ -13,9 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from bilm.checkpoints import holds_checkpoint, is_whole, list_checkpoints
-from bilm.data import prefetch
-from bilm.errors import (
+from bilm.core.errors import (
     MOST_SEED,
     InputError,
     NotFiniteError,
@@ -27,9 +25,11 @@ from bilm.errors import (
     require_count,
     shown,
 )
-from bilm.files import OPTIONS_FILE, PathLike, require_name, require_path, require_utf8
-from bilm.options import Options
-from bilm.training.checkpoint import RunSettings, keep_best, tidy_folder
+from bilm.core.options import Options
+from bilm.data import prefetch
+from bilm.files.checkpoints import holds_checkpoint, is_whole, list_checkpoints
+from bilm.files.reading import OPTIONS_FILE, PathLike, require_name, require_path, require_utf8
+from bilm.files.writing import write_json
 from bilm.training.evaluation import Perplexity, Scorer, evaluate
 from bilm.training.fine_tuning import load_pretrained
 from bilm.training.heldout import Interval, Monitor
@@ -38,7 +38,7 @@ from bilm.training.optimizer import Schedule
 from bilm.training.process import Interrupts, folder_lock, interrupts
 from bilm.training.replicas import ProcessGroup, Worker, find_replicas
 from bilm.training.run import Run
-from bilm.writing import write_json
+from bilm.training.run_checkpoint import RunSettings, keep_best, tidy_folder
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ def train(
             folder `best` within `tf_save_dir`.
         heldout_every: "epoch", "500 steps", "30 min" and the like.
         patience: end the run when this many measurements in a row were not the best; None never.
-        init_from: begin with the weights of a model, see `bilm.model_files`.
+        init_from: begin with the weights of a model, see `bilm.files.model_files`.
         init_vocab: the vocabulary of that model; None is the vocab.txt beside it, or in it.
         tensorboard: write TensorBoard's files beside the log; needs the package tensorboard.
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bilm.errors import InputError, shown
+from bilm.core.errors import InputError, shown
 
 Gradient = Any  # a tf.Tensor, or tf.IndexedSlices where few rows have one
 

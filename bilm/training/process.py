@@ -16,9 +16,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from bilm.errors import InputError
-from bilm.files import PathLike, require_name
-from bilm.writing import folder_made
+from bilm.core.errors import InputError
+from bilm.files.reading import PathLike, require_name
+from bilm.files.writing import folder_made
 
 try:
     import fcntl

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.errors import InputError, WorkerLostError, WorkersError, require_count
+from bilm.core.errors import InputError, WorkerLostError, WorkersError, require_count
 from bilm.training.process import killable
 
 VARIABLE = "TF_CONFIG"

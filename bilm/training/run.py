@@ -11,13 +11,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.checkpoints import checkpoint_prefix
+from bilm.core.cell import Mode
+from bilm.core.errors import InputError, NotFiniteError
+from bilm.core.language_model import LanguageModel
+from bilm.core.lstm import States
+from bilm.core.options import Options
 from bilm.data import Batch, IteratorState, deciding_method
-from bilm.errors import InputError, NotFiniteError
-from bilm.layers import Mode, States
-from bilm.memory import require_memory
-from bilm.options import Options
-from bilm.training.checkpoint import (
+from bilm.files.checkpoints import checkpoint_prefix
+from bilm.files.weights import named_states
+from bilm.training.evaluation import exp_of_loss
+from bilm.training.feed import make_feed
+from bilm.training.optimizer import Adagrad
+from bilm.training.replicas import Replicas
+from bilm.training.run_checkpoint import (
     STATES_PREFIX,
     HeldoutState,
     RunRecord,
@@ -30,12 +36,7 @@ from bilm.training.checkpoint import (
     read_step,
     save_checkpoint,
 )
-from bilm.training.evaluation import exp_of_loss
-from bilm.training.language_model import LanguageModel, make_feed
-from bilm.training.optimizer import Adagrad
-from bilm.training.replicas import Replicas
 from bilm.training.step import StepInputs, TrainingStep
-from bilm.weights import named_states
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +63,6 @@ class Run:
         self.tokens_per_step = math.prod(self.batch_shape)
         self.steps_per_epoch = max(1, (options.n_train_tokens or 0) // self.tokens_per_step)
         self.n_steps = options.n_epochs * self.steps_per_epoch
-        _require_memory(options, math.prod(self.feed_shape))
         with replicas.scope(), replicas.reachable():
             self.model = LanguageModel(
                 options, seed=settings.seed, precision=settings.precision, mode=Mode.TRAINING
@@ -224,12 +224,3 @@ class Run:
                 save_checkpoint(folder, self.global_step, tensors, record, keep)
         group.all_gather()
         return checkpoint_prefix(folder, self.global_step)
-
-
-def _require_memory(options: Options, n_tokens: int) -> None:
-    """Check that a step has the memory that it needs at the least: for each layer what the gates
-    are computed from. That of GPUs is not known here."""
-    if not tf.config.get_visible_devices("GPU"):
-        n_numbers = options.n_directions * options.lstm.n_layers * n_tokens * 4 * options.lstm.dim
-        sizes = f"batch_size = {options.batch_size}, unroll_steps = {options.unroll_steps}"
-        require_memory(4 * n_numbers, sizes)

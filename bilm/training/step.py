@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from bilm.core.language_model import Feed, LanguageModel
+from bilm.core.lstm import BatchSlice, Dropout, States
+from bilm.core.softmax import Negatives, log_uniform_log_expected
 from bilm.data import network_ids
 from bilm.data.encoding import BOS_CHAR, EOS_CHAR
-from bilm.layers import BatchSlice, Dropout, Negatives, States
-from bilm.layers.softmax import log_uniform_log_expected
-from bilm.training.language_model import Feed, LanguageModel
 from bilm.training.optimizer import Adagrad
 from bilm.training.replicas import Replicas
 

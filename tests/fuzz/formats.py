@@ -74,7 +74,7 @@ def make_options(folder: Path) -> None:
 
 @add("training options", make_options, options__json="json")
 def read_training_options(folder: Path) -> Iterator[Any]:
-    from bilm.options import Options
+    from bilm.core.options import Options
 
     options = Options.from_file(folder / "options.json", training=True)
     assert Options.from_dict(options.training_dict(), training=True) == options
@@ -83,7 +83,7 @@ def read_training_options(folder: Path) -> Iterator[Any]:
 
 @add("inference options", make_options, options__json="json")
 def read_inference_options(folder: Path) -> Iterator[Any]:
-    from bilm.options import Options
+    from bilm.core.options import Options
 
     options = Options.from_file(folder / "options.json", training=False)
     again = Options.from_dict(options.inference_dict(), training=False)
@@ -178,7 +178,7 @@ def read_sharded(folder: Path) -> Iterator[Any]:
 
 @add("text to warm up with", make_corpus, **CORPUS)
 def read_warm_up(folder: Path) -> Iterator[Any]:
-    from bilm.warm_up import read_text
+    from bilm.data.warm_up import read_text
 
     for name in ("a.txt", "b.txt.gz", "c.txt.xz"):
         sentences = read_text(folder / name)
@@ -241,8 +241,8 @@ def read_model(folder: Path) -> Iterator[Any]:
 
 @add("facts of a model", make_model, options__json="json", weights__hdf5="hdf5", vocab__txt="text")
 def read_facts(folder: Path) -> Iterator[Any]:
-    from bilm.description import describe_model
-    from bilm.model_files import open_model
+    from bilm.files.model_files import open_model
+    from bilm.use.description import describe_model
 
     with open_model(folder) as files:
         yield json.dumps(describe_model(files))
@@ -302,7 +302,7 @@ def read_layer(folder: Path) -> Iterator[Any]:
 
 
 def make_dictionary_model(folder: Path) -> None:
-    from bilm.conversion import convert_many_langs
+    from bilm.use.many_langs import convert_many_langs
 
     source = FIXTURES / "many_langs" / "words_legacy"
     convert_many_langs(source, folder / "model.hdf5", folder / "options.json")
@@ -346,8 +346,8 @@ def read_checkpoint(folder: Path) -> Iterator[Any]:
 @add("facts of a training", make_checkpoint,
      **{f"{CHECKPOINT}index": "index", "options__json": "json", "vocab__txt": "text"})  # fmt: skip
 def read_training_facts(folder: Path) -> Iterator[Any]:
-    from bilm.description import describe_training
-    from bilm.model_files import open_model
+    from bilm.files.model_files import open_model
+    from bilm.use.description import describe_training
 
     with open_model(folder) as files:
         yield json.dumps(describe_training(files))
@@ -400,7 +400,7 @@ def read_run_record(folder: Path) -> Iterator[Any]:
 
     from bilm import InputError
     from bilm.data import IteratorState
-    from bilm.training.checkpoint import RECORD, read_record
+    from bilm.training.run_checkpoint import RECORD, read_record
 
     prefix = str(folder / "model.ckpt-5")
     content = (folder / "record.json").read_bytes()
@@ -452,7 +452,7 @@ PARTIAL = {"shape": [None, 4], "dtype": "float32", "model": "x"}
 
 
 def make_partial(folder: Path) -> None:
-    from bilm.embedding.partial_file import PartialFile
+    from bilm.jobs.partial_file import PartialFile
 
     with PartialFile(folder / "part", PARTIAL) as partial:
         for line, text in enumerate(TEXT):
@@ -463,7 +463,7 @@ def make_partial(folder: Path) -> None:
 @add("unfinished vectors", make_partial,
      **{"part/run__json": "json", "part/index": "text", "part/vectors": "raw"})  # fmt: skip
 def read_partial(folder: Path) -> Iterator[Any]:
-    from bilm.embedding.partial_file import PartialFile
+    from bilm.jobs.partial_file import PartialFile
 
     with PartialFile(folder / "part", PARTIAL) as partial:
         left = list(partial.after_those_done(enumerate(TEXT), "the text"))
@@ -616,7 +616,7 @@ def make_many_langs(kind: str) -> Callable[[Path], None]:
 
 def read_many_langs(source: Path) -> Iterator[Any]:
     from bilm import ELMo
-    from bilm.conversion import convert_many_langs
+    from bilm.use.many_langs import convert_many_langs
 
     folder = source.parent if source.suffix == ".zip" else source
     made = (folder / "out.json", folder / "out.hdf5")
@@ -639,7 +639,7 @@ def read_zipped_many_langs(folder: Path) -> Iterator[Any]:
 
 def make_keras(folder: Path) -> None:
     from bilm import ELMoEmbedding
-    from bilm.keras_backend import keras
+    from bilm.core.keras_backend import keras
 
     make_model(folder)
     text = keras.Input((), dtype="string")
@@ -649,7 +649,7 @@ def make_keras(folder: Path) -> None:
 
 @add("saved Keras model", make_keras, tagger__keras="zip")
 def read_keras(folder: Path) -> Iterator[Any]:
-    from bilm.serving import read_mix
+    from bilm.use.saved_model import read_mix
 
     mix = read_mix(folder / "tagger.keras")
     for variable in mix.weights:

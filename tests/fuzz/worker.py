@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 from tests.fuzz.changes import Changes, Secrets
 from tests.fuzz.formats import FORMATS, PLANTED, Format
 

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 from common.experiment import Example, Scores
 
 

@@ -28,7 +28,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 from bilm.progress import ProgressDisplay
 from common.vectors import (
     LEARNED,

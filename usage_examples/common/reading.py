@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from bilm.errors import InputError
-from bilm.files import COMPRESSED, PathLike, read_lines
+from bilm.core.errors import InputError
+from bilm.files.reading import COMPRESSED, PathLike, read_lines
 
 # A token of text as it was written: a number, 's, a word with hyphens, any other mark.
 _TOKEN = re.compile(r"\d+(?:[.,]\d+)*(?!\w)|['’]s\b|\w+(?:-\w+)*|[^\w\s]")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Sequence
 from typing import Any
 
-from bilm.errors import InputError
+from bilm.core.errors import InputError
 from bilm.extras import import_extra
 
 

@@ -23,9 +23,9 @@ import tensorflow as tf
 
 from bilm import BidirectionalLanguageModel, CharacterIds, ELMo, ScalarMix, WordIds
 from bilm.analysis import StaticVectors
-from bilm.errors import InputError
-from bilm.model_files import open_model
-from bilm.writing import atomic_write
+from bilm.core.errors import InputError
+from bilm.files.model_files import open_model
+from bilm.files.writing import atomic_write
 
 Sentence = tuple[str, ...]
 LEARNED = "learned"

@@ -1,0 +1,1 @@
+"""The subcommands of `bilm` that look at vectors."""

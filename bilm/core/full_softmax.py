@@ -1,0 +1,201 @@
+"""The softmax over the whole vocabulary, in memory that does not grow with it.
+
+Classes are taken a block at a time, forward and backward, with a running maximum and sum: 64 MiB
+of logits exist at once, however large the vocabulary is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from bilm.core.products import product
+
+# Bytes of logits that exist at a time.
+BLOCK_BYTES = 64 * 2**20
+# Far below any logit, and finite, so that no difference of infinities occurs.
+NEVER = -1e30
+
+
+class _Blocks(NamedTuple):
+    """The logits hidden . W^T + b, a block of classes at a time."""
+
+    hidden: tf.Tensor  # float32 (n, dim)
+    W: tf.Tensor  # float32 (classes, dim)
+    b: tf.Tensor  # float32 (classes,)
+    size: tf.Tensor  # int32 (), classes of a block
+    precision: str  # of the product
+
+    @property
+    def n_classes(self) -> tf.Tensor:
+        return tf.shape(self.W)[0]
+
+    def part_of_W(self, start: tf.Tensor) -> tf.Tensor:
+        """The block's rows of W: (block, dim); the last block may be shorter."""
+        return self.W[start : start + self.size]
+
+    def logits(self, start: tf.Tensor) -> tf.Tensor:
+        """Those of the block that begins with class `start`: (n, block)."""
+        b = self.b[start : start + self.size]
+        return product(self.hidden, self.part_of_W(start), self.precision, transpose_b=True) + b
+
+
+def full_cross_entropy(
+    hidden: tf.Tensor,
+    W: tf.Tensor,
+    b: tf.Tensor,
+    targets: tf.Tensor,
+    precision: str = "float32",
+    *,
+    block_bytes: int = BLOCK_BYTES,
+) -> tf.Tensor:
+    """log sum of exp(logit) over all classes, less the target's logit.
+
+    Args:
+        hidden: float32 (n, dim).
+        W: float32 (classes, dim).
+        b: float32 (classes,).
+        targets: integers (n,).
+        precision: of the products with W.
+        block_bytes: of logits that exist at a time, if that is 128 classes or more.
+
+    Returns:
+        float32 (n,), nats.
+    """
+
+    @tf.custom_gradient
+    def losses_of(hidden: tf.Tensor, W: tf.Tensor, b: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        blocks = _Blocks(hidden, W, b, _block_size(hidden, block_bytes), precision)
+        log_sum = _log_sum(blocks)
+        true_W = tf.gather(W, targets)  # (n, dim)
+        true_logit = tf.reduce_sum(hidden * true_W, axis=1) + tf.gather(b, targets)
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+            scale = upstream[:, tf.newaxis]  # (n, 1)
+            d_hidden, d_W, d_b = _log_sum_gradient(blocks, log_sum, scale)
+            d_hidden -= scale * true_W
+            index = targets[:, tf.newaxis]  # (n, 1)
+            d_W = tf.tensor_scatter_nd_sub(d_W, index, scale * hidden)
+            return d_hidden, d_W, tf.tensor_scatter_nd_sub(d_b, index, upstream)
+
+        return log_sum - true_logit, gradient
+
+    return losses_of(hidden, W, b)
+
+
+def _block_size(hidden: tf.Tensor, block_bytes: int) -> tf.Tensor:
+    """How many classes make so many bytes of logits; 128 at least."""
+    return tf.maximum(block_bytes // 4 // tf.maximum(tf.shape(hidden)[0], 1), 128)
+
+
+def _add_to_log_sum(total: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """log of exp(total) and the sum of exp(logits) together: (n,) and (n, block) give (n,)."""
+    part = tf.reduce_logsumexp(logits, axis=1)
+    high = tf.maximum(total, part)
+    return high + tf.math.log(tf.exp(total - high) + tf.exp(part - high))
+
+
+def _log_sum(blocks: _Blocks) -> tf.Tensor:
+    """log sum of exp(logit) over the classes: float32 (n,)."""
+
+    def add_block(start: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        return start + blocks.size, _add_to_log_sum(total, blocks.logits(start))
+
+    nothing = tf.fill(tf.shape(blocks.hidden)[:1], NEVER)
+    return tf.while_loop(
+        lambda start, _: start < blocks.n_classes,
+        add_block,
+        (tf.constant(0), nothing),
+        parallel_iterations=1,
+        shape_invariants=(tf.TensorShape([]), tf.TensorShape([None])),
+    )[1]
+
+
+def _log_sum_gradient(
+    blocks: _Blocks, log_sum: tf.Tensor, scale: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Gradients of scale (n, 1) * log_sum (n,): of hidden, W and b."""
+    hidden, precision = blocks.hidden, blocks.precision
+    n_blocks = -(-blocks.n_classes // blocks.size)
+    of_W, of_b = (
+        tf.TensorArray(tf.float32, n_blocks, infer_shape=False, element_shape=shape)
+        for shape in ([None, hidden.shape[1]], [None])
+    )
+
+    def add_block(i: tf.Tensor, d_hidden: tf.Tensor, of_W: Any, of_b: Any) -> tuple[Any, ...]:
+        start = i * blocks.size
+        p = tf.exp(blocks.logits(start) - log_sum[:, tf.newaxis]) * scale  # (n, block)
+        d_hidden += product(p, blocks.part_of_W(start), precision)
+        # (n, block)^T (n, dim) -> (block, dim)
+        of_W = of_W.write(i, product(p, hidden, precision, transpose_a=True))
+        return i + 1, d_hidden, of_W, of_b.write(i, tf.reduce_sum(p, axis=0))
+
+    _, d_hidden, of_W, of_b = tf.while_loop(
+        lambda i, *_: i < n_blocks,
+        add_block,
+        (tf.constant(0), tf.zeros_like(hidden), of_W, of_b),
+        parallel_iterations=1,
+    )
+    return d_hidden, of_W.concat(), of_b.concat()  # (n, dim), (classes, dim), (classes,)
+
+
+class Likeliest(NamedTuple):
+    """The likeliest words at n positions."""
+
+    ids: tf.Tensor  # int32 (n, k), the likeliest word first; of equal ones the lower id
+    log_probabilities: tf.Tensor  # float32 (n, k), nats
+    of_targets: tf.Tensor  # float32 (n,), log-probabilities of given words
+    ranks: tf.Tensor  # int32 (n,), how many words are likelier than the given one
+
+
+def likeliest_words(
+    hidden: tf.Tensor,
+    W: tf.Tensor,
+    bias: tf.Tensor,
+    targets: tf.Tensor,
+    k: int,
+    *,
+    block: int | None = None,
+) -> Likeliest:
+    """The `k` likeliest classes of softmax(hidden . W^T + bias), and the ranks of given classes.
+
+    The best classes so far go with the running sum from block to block.
+
+    Args:
+        hidden, W, bias, targets: as for `full_cross_entropy`; the bias is NEVER for classes that
+            are left out.
+        k: at most the number of classes.
+        block: classes of a block; None: as many as make 64 MiB of logits.
+    """
+    size = _block_size(hidden, BLOCK_BYTES) if block is None else tf.constant(block)
+    blocks, n = _Blocks(hidden, W, bias, size, "float32"), tf.shape(hidden)[0]
+    # (n,), the logits of the given classes
+    given = tf.reduce_sum(hidden * tf.gather(W, targets), axis=1) + tf.gather(bias, targets)
+
+    def add_block(
+        start: tf.Tensor, log_sum: tf.Tensor, best: tf.Tensor, ids: tf.Tensor, ranks: tf.Tensor
+    ) -> tuple[tf.Tensor, ...]:
+        logits = blocks.logits(start)  # (n, block)
+        log_sum = _add_to_log_sum(log_sum, logits)
+        classes = start + tf.range(tf.shape(logits)[1])
+        # The given class itself is not counted, whatever rounding makes of its logit.
+        above = (logits > given[:, tf.newaxis]) & (classes != targets[:, tf.newaxis])
+        ranks += tf.reduce_sum(tf.cast(above, tf.int32), axis=1)
+        # (n, k + block): the best so far and the block's
+        ids = tf.concat([ids, tf.broadcast_to(classes, (n, tf.size(classes)))], axis=1)
+        best, index = tf.math.top_k(tf.concat([best, logits], axis=1), k)
+        ids = tf.gather(ids, index, batch_dims=1)  # (n, k)
+        return start + size, log_sum, best, ids, ranks
+
+    nothing = tf.fill((n,), NEVER)
+    # Classes that are left out still come before what no class has filled yet.
+    unfilled = tf.fill((n, k), 2 * NEVER)
+    _, log_sum, best, ids, ranks = tf.while_loop(
+        lambda start, *_: start < blocks.n_classes,
+        add_block,
+        (tf.constant(0), nothing, unfilled, tf.zeros((n, k), tf.int32), tf.zeros_like(targets)),
+        parallel_iterations=1,
+        shape_invariants=tuple(map(tf.TensorShape, ([], [None], [None, k], [None, k], [None]))),
+    )
+    return Likeliest(ids, best - log_sum[:, tf.newaxis], given - log_sum, ranks)

@@ -1,0 +1,31 @@
+"""Keras, once it is known to compute by TensorFlow: all of the package imports it from here.
+
+Raises:
+    InputError: Keras was told to compute by another backend.
+"""
+
+from __future__ import annotations
+
+import os
+
+from bilm.core.errors import InputError
+
+__all__ = ["keras"]
+
+_NEEDED = "tensorflow"
+_ERROR = "bilm needs the TensorFlow backend of Keras; {} is {!r}."
+# By its name alone: another backend may not even be installed, and Keras then fails to import.
+_chosen = os.environ.get("KERAS_BACKEND") or _NEEDED
+if _chosen != _NEEDED:
+    raise InputError(_ERROR.format("KERAS_BACKEND", _chosen))
+
+try:
+    import keras
+except (ImportError, ValueError) as error:  # a backend of keras.json that is not installed
+    raise InputError(
+        f"bilm needs the TensorFlow backend of Keras, which cannot be imported: {error}. Another "
+        "one may be chosen in keras.json; KERAS_BACKEND=tensorflow in the environment goes first."
+    ) from error
+
+if keras.backend.backend() != _NEEDED:  # as keras.json says, or a program that imported it first
+    raise InputError(_ERROR.format("the one chosen", keras.backend.backend()))

@@ -1,0 +1,178 @@
+"""The language model in training: Peters et al. (2018), section 3.1.
+
+Both directions share the token encoder and the softmax; each has LSTMs of its own. The loss is
+the mean of the two negative log-likelihoods, in nats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from bilm.core.cell import Mode
+from bilm.core.errors import InputError, checked
+from bilm.core.keras_backend import keras
+from bilm.core.lstm import Dropout, States
+from bilm.core.network import Texts, build_network
+from bilm.core.options import Options
+from bilm.core.recurrence import WordLookup
+from bilm.core.softmax import Negatives, Softmax
+from bilm.core.weight_names import Weight, weight_table
+
+
+class Feed(NamedTuple):
+    """A batch with time first, as NumPy arrays or tensors. D is the number of directions.
+
+    Attributes:
+        inputs: int32, the distinct words: characters (distinct, max_word_length) or word ids
+            (distinct,), both + 1, so that 0 is nothing.
+        words: int32 (D, time, batch), rows of `inputs`.
+        targets: int32 (D, time, batch), vocabulary ids.
+    """
+
+    inputs: Any
+    words: Any
+    targets: Any
+
+
+class LanguageModel(keras.Model):
+    """Token encoder, LSTMs of one or two directions, softmax.
+
+    Args:
+        options: training options, as a dict or read. `n_tokens_vocab` is needed.
+        is_training: with dropout and the sampled softmax, as the options say. False: without
+            dropout, and with the full softmax.
+        seed: of the initial values; None leaves zeros, for weights that are about to be loaded.
+        precision: "float32", or "bfloat16" for products in bfloat16.
+        mode: how the LSTMs are executed; None: for use in training outside a run of `train`, or
+            for inference.
+
+    Attributes:
+        samples: whether the loss is the sampled softmax's.
+
+    Raises:
+        InputError: `n_tokens_vocab` is missing, or is too small for the sampled softmax.
+    """
+
+    @checked
+    def __init__(
+        self,
+        options: Mapping[str, Any] | Options,
+        is_training: bool = True,
+        *,
+        seed: int | None = 0,
+        precision: str = "float32",
+        mode: Mode | None = None,
+    ) -> None:
+        super().__init__(name="lm", autocast=False, dtype="float32")
+        if not isinstance(options, Options):
+            options = Options.from_dict(options, training=True)
+        self.options = options
+        self.samples = is_training and options.sample_softmax
+        n_tokens = _checked_vocabulary_size(options, self.samples)
+        self.network = build_network(
+            options,
+            n_tokens if options.char_cnn is None else None,
+            dropout=options.dropout if is_training else 0.0,
+            seed=seed,
+            precision=precision,
+            mode=mode or (Mode.KERAS if is_training else Mode.INFERENCE),
+        )
+        self.encoder, self.stacks = self.network
+        self.softmax = Softmax(
+            n_tokens,
+            options.lstm.projection_dim,
+            tied=self.encoder.embedding if options.share_embedding_softmax else None,
+            seed=seed,
+            precision=precision,
+            name="softmax",
+        )
+        self.built = True
+
+    def weight_table(self) -> list[Weight]:
+        """All variables with their names in files, in the order of the network."""
+        return weight_table(self.encoder, self.stacks, self.softmax)
+
+    def signature(self, steps: int | None = None, rows: int | None = None) -> list[Any]:
+        """Of a tf.function of a `Feed` and states; None takes any number of steps or rows."""
+        options = self.options
+        width = () if options.max_word_length is None else (options.max_word_length,)
+        tokens = (options.n_directions, steps, rows)
+        feed = Feed(*(tf.TensorSpec(shape, tf.int32) for shape in ((None, *width), tokens, tokens)))
+        states = tf.nest.map_structure(
+            lambda x: tf.TensorSpec((rows, *x.shape[1:]), x.dtype), self.network.zero_states(1)
+        )
+        return [feed, states]
+
+    def losses(
+        self,
+        feed: Feed,
+        states: Sequence[States],
+        negatives: Sequence[Negatives] = (),
+        dropout: Dropout | None = None,
+        *,
+        resets: Sequence[tf.Tensor] = (),
+        mode: Mode | None = None,
+    ) -> tuple[tuple[tf.Tensor, ...], tuple[States, ...]]:
+        """The loss of every prediction.
+
+        Args:
+            feed: the batch.
+            states: of each direction, before the batch.
+            negatives: of each direction, when the softmax is sampled.
+            dropout: None is no dropout.
+            resets: of each direction bool (time, batch), True where the state before the input is
+                zero; empty for none.
+            mode: how the LSTMs are executed; None: as the model was made.
+
+        Returns:
+            of each direction float32 (time * batch,) in nats, and the states after the batch.
+            No gradient goes from them to the batch before.
+        """
+        hidden, after = self.hidden(feed, states, dropout, resets=resets, mode=mode)
+        # (time, batch, projection_dim) -> (time * batch, projection_dim)
+        flat = tuple(tf.reshape(h, (-1, self.options.lstm.projection_dim)) for h in hidden)
+        # (time, batch) -> (time * batch,)
+        targets = tuple(tf.reshape(feed.targets[d], (-1,)) for d in range(len(flat)))
+        if negatives:
+            return self.softmax.sampled_losses(flat, targets, tuple(negatives)), after
+        return tuple(map(self.softmax.full_losses, flat, targets)), after
+
+    def hidden(
+        self,
+        feed: Feed,
+        states: Sequence[States],
+        dropout: Dropout | None = None,
+        *,
+        resets: Sequence[tf.Tensor] = (),
+        mode: Mode | None = None,
+    ) -> tuple[list[tf.Tensor], tuple[States, ...]]:
+        """The top layer, from which the softmax predicts. Arguments as for `losses`.
+
+        Returns:
+            of each direction float32 (time, batch, projection_dim), and the states.
+        """
+        vectors = self.encoder(feed.inputs)  # (distinct, projection_dim)
+        read = [WordLookup(vectors, feed.words[d]) for d in range(len(self.stacks))]
+        texts = Texts(read, states, resets=resets, initial=self.network.zero_states(1))
+        outputs, after = self.network.run(texts, dropout=dropout, mode=mode)
+        return [layers[-1] for layers in outputs], tf.nest.map_structure(tf.stop_gradient, after)
+
+
+def _checked_vocabulary_size(options: Options, samples: bool) -> int:
+    n_tokens = options.n_tokens_vocab
+    if options.char_cnn is not None and options.char_cnn.dictionary is not None:
+        raise InputError(
+            "char_cnn.dictionary: models with dictionaries of characters do not train."
+        )
+    if n_tokens is None:
+        raise InputError("options: n_tokens_vocab, the size of the vocabulary, is missing.")
+    n_samples = options.n_negative_samples_batch
+    if samples and n_samples >= n_tokens:
+        raise InputError(
+            f"options: n_negative_samples_batch = {n_samples} distinct words cannot be drawn from "
+            f"n_tokens_vocab = {n_tokens}; take fewer, or sample_softmax = false."
+        )
+    return n_tokens

@@ -1,0 +1,419 @@
+"""The options of a model, `options.json`: the only place that reads its keys.
+
+Two kinds of file share one format. A training file describes a run; an inference file describes
+the network alone and lies beside the weights. They differ in what an absent `bidirectional` means
+(one direction in a training file, two in an inference file) and in `n_characters`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import logging
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from bilm.core.errors import InputError, checked, shown
+
+logger = logging.getLogger(__name__)
+
+# Byte values 0..255 and five marks: begin and end of sentence, begin and end of word, padding.
+N_CHARACTERS = 261
+# Of the character encoder, by their names in files.
+ACTIVATIONS = ("relu", "tanh")
+
+# Bounds of whole numbers, far above any model that was trained: whatever is higher is a slip, or
+# would take the machine's memory before anything else can be said of it.
+_SIZE = 2**20  # units, dimensions, filters, steps: the largest published is 4,096
+MOST_ROWS = _SIZE  # of a batch, and its steps
+_LAYERS = 100
+_FILTERS_LISTED = 1000
+MOST_CHARACTERS = 2**16  # of a token
+_WORDS = 10**8  # ids are int32, and a table of 100 million words has 26 GB at 64 numbers a word
+_HIGHEST = 3e38  # float32 ends above it
+
+
+class _Rule(NamedTuple):
+    """What a value has to be, and how that is said."""
+
+    text: str
+    holds: Callable[[Any], bool]
+
+
+def _is_number(value: object) -> bool:
+    """Whether a value is a number that float32 holds, true and false not being numbers."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number and -_HIGHEST <= value <= _HIGHEST  # type: ignore[operator]
+
+
+def _is_count(value: Any, low: int = 1, high: int = _SIZE) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
+
+
+def _are_lists(value: Any) -> bool:
+    return isinstance(value, list | tuple) and all(isinstance(x, list | tuple) for x in value)
+
+
+def _count(low: int = 1, high: int = _SIZE) -> _Rule:
+    return _Rule(f"a whole number from {low} to {high}", lambda value: _is_count(value, low, high))
+
+
+_COUNT = _count()
+_ROWS = _count(1, _WORDS)
+_POSITIVE = _Rule("a number above 0, up to 3e38", lambda value: _is_number(value) and value > 0)
+_CLIP = _Rule(_POSITIVE.text, lambda value: value is None or _POSITIVE.holds(value))
+_FLAG = _Rule("true or false", lambda value: isinstance(value, bool))
+_FRACTION = _Rule("from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)
+_DROPOUT = _Rule("from 0 to below 1", lambda value: _is_number(value) and 0 <= value < 1)
+_ACTIVATION = _Rule(" or ".join(ACTIVATIONS), lambda value: value in ACTIVATIONS)
+_OBJECT = _Rule("a JSON object", lambda value: isinstance(value, Mapping))
+_PAIRS = _Rule("a list of [width, number]", _are_lists)
+
+
+def _option(rule: _Rule, default: Any = dataclasses.MISSING) -> Any:
+    """A field with its rule; a default of None is a value besides."""
+    return dataclasses.field(default=default, metadata={"rule": rule})
+
+
+class _Part:
+    """Checks the rules of its fields. `prefix` is what its keys are called by in messages."""
+
+    prefix = ""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):  # type: ignore[arg-type]
+            value, rule = getattr(self, field.name), field.metadata.get("rule")
+            if rule is not None and not (value is None and field.default is None):
+                name = field.name.replace("embedding_dim", "embedding.dim")
+                _require(rule, value, self.prefix + name)
+
+
+def _require(rule: _Rule, value: Any, key: str) -> None:
+    if not rule.holds(value):
+        raise InputError(f"{key}: {rule.text} is expected, not {shown(value)}.")
+
+
+@dataclass(frozen=True)
+class LSTMOptions(_Part):
+    """The `lstm` part: the recurrent layers of each direction.
+
+    Attributes:
+        dim: units of the cell.
+        projection_dim: size of a layer's input and output; equal to `dim`, there is no projection.
+        n_layers: layers of each direction.
+        cell_clip: bound of the cell state's absolute value; None is no bound.
+        proj_clip: bound of the output's absolute value; None is no bound.
+        use_skip_connections: from the second layer on, a layer's output is added to its input.
+    """
+
+    prefix = "lstm."
+
+    dim: int = _option(_COUNT)
+    projection_dim: int = _option(_COUNT)
+    n_layers: int = _option(_count(1, _LAYERS), 1)
+    cell_clip: float | None = _option(_CLIP, None)
+    proj_clip: float | None = _option(_CLIP, None)
+    use_skip_connections: bool = _option(_FLAG, False)
+
+    @property
+    def has_projection(self) -> bool:
+        """Whether the cell's output is projected (it is not when the sizes are equal)."""
+        return self.projection_dim != self.dim
+
+
+@dataclass(frozen=True)
+class DictionaryOptions(_Part):
+    """The `dictionary` of a `char_cnn`: characters and words by their rows, in place of bytes.
+
+    Models that `bilm convert` made of those of ELMoForManyLangs have one.
+
+    Attributes:
+        n_characters: rows of the dictionary of characters, of which the last one is padding.
+        n_words: rows of the dictionary of words; 0 if there is none.
+        word_dim: size of a word's own vector, which is projected beside its characters'.
+    """
+
+    prefix = "char_cnn.dictionary."
+
+    n_characters: int = _option(_ROWS)
+    n_words: int = _option(_count(0, _WORDS), 0)
+    word_dim: int = _option(_count(0), 0)
+
+
+@dataclass(frozen=True)
+class CharCNNOptions(_Part):
+    """The `char_cnn` part: a word's vector from its characters.
+
+    Attributes:
+        filters: pairs (width in characters, number of filters).
+        activation: one of `ACTIVATIONS`, after the maximum over positions.
+        embedding_dim: size of a character's vector.
+        n_highway: highway layers.
+        max_characters_per_token: characters of a word, its begin and end marks among them.
+        dictionary: what takes the place of bytes; None for the published models, which have them.
+    """
+
+    prefix = "char_cnn."
+
+    filters: tuple[tuple[int, int], ...] = _option(_PAIRS)
+    activation: str = _option(_ACTIVATION)
+    embedding_dim: int = _option(_COUNT)
+    n_highway: int = _option(_count(0, _LAYERS), 0)
+    max_characters_per_token: int = _option(_count(3, MOST_CHARACTERS), 50)
+    dictionary: DictionaryOptions | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        longest = self.max_characters_per_token
+        fit = bool(self.filters) and all(
+            len(pair) == 2 and all(map(_is_count, pair)) and pair[0] <= longest
+            for pair in self.filters
+        )
+        text = f"{_PAIRS.text} with widths of at most max_characters_per_token = {longest}"
+        _require(_Rule(text, lambda _: fit), self.filters, "char_cnn.filters")
+        if len(self.filters) > _FILTERS_LISTED or self.n_filters > _SIZE:
+            raise InputError(
+                f"char_cnn.filters: at most {_FILTERS_LISTED} widths of {_SIZE} filters in all are "
+                f"expected, not {len(self.filters)} of {self.n_filters}."
+            )
+
+    @property
+    def n_characters(self) -> int:
+        """Rows of the table of characters; the last one is padding."""
+        return N_CHARACTERS if self.dictionary is None else self.dictionary.n_characters
+
+    @property
+    def n_filters(self) -> int:
+        """Size of the concatenated convolutions, which the highway layers keep."""
+        return sum(number for _, number in self.filters)
+
+
+@dataclass(frozen=True)
+class Options(_Part):
+    """Everything that an options file says. `char_cnn` None means word input.
+
+    Sizes are counts, `learning_rate` is Adagrad's, `all_clip_norm_val` bounds the gradient's
+    global norm (None: no bound), `batch_size` is rows per device, `unroll_steps` tokens of a row.
+    `n_train_tokens` counts the predictions of a direction in one pass over the text: the words and
+    the end of each sentence. `reset_rate` is the probability with which a sentence begins, in
+    training, from LSTM states of zero; otherwise it begins from the states after the sentence
+    before it in the same row, as in the original, whose rate is 0.
+    """
+
+    lstm: LSTMOptions
+    char_cnn: CharCNNOptions | None = None
+    bidirectional: bool = _option(_FLAG, True)
+    n_tokens_vocab: int | None = _option(_ROWS, None)
+    dropout: float = _option(_DROPOUT, 0.1)
+    all_clip_norm_val: float | None = _option(_CLIP, 10.0)
+    n_epochs: int = _option(_COUNT, 10)
+    n_train_tokens: int | None = _option(_count(1, 10**15), None)
+    batch_size: int = _option(_COUNT, 128)
+    unroll_steps: int = _option(_COUNT, 20)
+    n_negative_samples_batch: int = _option(_COUNT, 8192)
+    learning_rate: float = _option(_POSITIVE, 0.2)
+    sample_softmax: bool = _option(_FLAG, True)
+    share_embedding_softmax: bool = _option(_FLAG, False)
+    reset_rate: float = _option(_FRACTION, 0.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.share_embedding_softmax and self.char_cnn is not None:
+            raise InputError(
+                "share_embedding_softmax: true is for word input; a model with char_cnn has no "
+                "table of words to share."
+            )
+
+    @property
+    def max_word_length(self) -> int | None:
+        """Characters of a word, or None for word input."""
+        return None if self.char_cnn is None else self.char_cnn.max_characters_per_token
+
+    @property
+    def n_directions(self) -> int:
+        """Two when `bidirectional`, else one."""
+        return 2 if self.bidirectional else 1
+
+    @classmethod
+    @checked
+    def from_dict(
+        cls, values: Mapping[str, Any], training: bool, source: str = "options"
+    ) -> Options:
+        """Read the contents of an options file.
+
+        Args:
+            values: the JSON object.
+            training: True for a training file, False for an inference file.
+            source: the name of the file, for messages.
+
+        Raises:
+            InputError: a key is missing, or has a value that breaks its rule.
+        """
+        if not isinstance(values, Mapping):
+            raise InputError(f"{source}: an object is expected, not {shown(values)}.")
+        try:
+            return _read(values, training, source)
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from None
+
+    @classmethod
+    @checked
+    def from_file(cls, path: str | os.PathLike[str], training: bool) -> Options:
+        """Read an options file; see `from_dict`."""
+        with open(path, encoding="utf-8-sig") as file:
+            try:
+                values = json.load(file)
+            except ValueError as error:  # UnicodeDecodeError is a ValueError
+                raise InputError(f"{os.fspath(path)}: must be JSON in UTF-8: {error}") from error
+        return cls.from_dict(values, training, os.fspath(path))
+
+    def training_dict(self) -> dict[str, Any]:
+        """The contents of a training file, in the original's keys."""
+        run = {name: getattr(self, name) for name in _RUN_KEYS}
+        for name in ("n_tokens_vocab", "n_train_tokens"):
+            if run[name] is None:
+                del run[name]
+        return _network_dict(self, n_masks=0) | run
+
+    def inference_dict(self) -> dict[str, Any]:
+        """The contents of the file beside published weights.
+
+        Nobody but us writes one-direction models for inference, so the key is there only then.
+        """
+        # The reader's row for the mask is counted: 262 for the same 261 rows of weights.
+        network = _network_dict(self, n_masks=1)
+        if not self.bidirectional:
+            network["bidirectional"] = False
+        if self.char_cnn is None and self.n_tokens_vocab is not None:
+            network["n_tokens_vocab"] = self.n_tokens_vocab
+        return network
+
+
+# Named sizes: units, projection, highway layers.
+_SIZES = {
+    "tiny": (256, 64, 1),
+    "small": (1024, 128, 1),
+    "medium": (2048, 256, 1),
+    "original": (4096, 512, 2),
+}
+PRESETS = tuple(_SIZES)
+_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
+_TINY_FILTERS = ((1, 16), (2, 16), (3, 32), (4, 64), (5, 128))
+# Found by training: see docs/states.md.
+RESET_RATE = 0.1
+
+
+def preset(name: str) -> dict[str, Any]:
+    """The training options of a size: "tiny", "small", "medium" or "original" (the paper's).
+
+    Returns:
+        the contents of an options file, without `n_tokens_vocab` and `n_train_tokens`.
+
+    Raises:
+        InputError: there is no such size.
+
+    >>> preset("small")["lstm"]["dim"]
+    1024
+    """
+    if not isinstance(name, str) or name not in _SIZES:
+        raise InputError(f"preset: one of {', '.join(PRESETS)} is expected, not {shown(name)}.")
+    dim, projection_dim, n_highway = _SIZES[name]
+    is_tiny = name == "tiny"
+    options = Options(
+        lstm=LSTMOptions(
+            dim, projection_dim, 2, cell_clip=3, proj_clip=3, use_skip_connections=True
+        ),
+        char_cnn=CharCNNOptions(
+            _TINY_FILTERS if is_tiny else _FILTERS, "relu", embedding_dim=16, n_highway=n_highway
+        ),
+        batch_size=64 if is_tiny else 128,
+        n_negative_samples_batch=2048 if is_tiny else 8192,
+        reset_rate=RESET_RATE,
+    )
+    return options.training_dict()
+
+
+def _names(part: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(part))
+
+
+# The keys of a run are beside `lstm` and `char_cnn`.
+_RUN_KEYS = _names(Options)[2:]
+_CHAR_CNN_KEYS = ({*_names(CharCNNOptions)} - {"embedding_dim"}) | {"embedding", "n_characters"}
+
+
+def _read(values: Mapping[str, Any], training: bool, source: str) -> Options:
+    run = _known(values, _RUN_KEYS, source, also=("lstm", "char_cnn"))
+    run.setdefault("bidirectional", not training)
+    if run.get("n_train_tokens", 0) is None:
+        del run["n_train_tokens"]
+    lstm = _value(values, "lstm", _OBJECT)
+    for key in ("dim", "projection_dim"):
+        _value(lstm, key, _COUNT, "lstm.")
+    return Options(
+        lstm=LSTMOptions(**_known(lstm, _names(LSTMOptions), f"{source}: lstm")),
+        char_cnn=None if values.get("char_cnn") is None else _read_char_cnn(values, source),
+        **run,
+    )
+
+
+def _read_char_cnn(options: Mapping[str, Any], source: str) -> CharCNNOptions:
+    values = _value(options, "char_cnn", _OBJECT)
+    _value(values, "activation", _ACTIVATION, "char_cnn.")
+    pairs = _value(values, "filters", _PAIRS, "char_cnn.")
+    embedding = _value(values, "embedding", _OBJECT, "char_cnn.")
+    dim = _value(embedding, "dim", _COUNT, "char_cnn.embedding.")
+    given = _known(values, _CHAR_CNN_KEYS, f"{source}: char_cnn")
+    del given["embedding"]
+    given["filters"] = tuple(map(tuple, pairs))
+    given["dictionary"] = _read_dictionary(values, source) if given.get("dictionary") else None
+    n_characters = given.pop("n_characters", None)
+    options_read = CharCNNOptions(embedding_dim=dim, **given)
+    # Training files count the rows of the table, inference files the mask's row too.
+    if "n_characters" in values:
+        n_rows = (options_read.n_characters, options_read.n_characters + 1)
+        rule = _Rule("{} or {}".format(*n_rows), lambda value: value in n_rows)
+        _require(rule, n_characters, "char_cnn.n_characters")
+    return options_read
+
+
+def _read_dictionary(char_cnn: Mapping[str, Any], source: str) -> DictionaryOptions:
+    values = _value(char_cnn, "dictionary", _OBJECT, "char_cnn.")
+    _value(values, "n_characters", _ROWS, "char_cnn.dictionary.")
+    keys = _names(DictionaryOptions)
+    return DictionaryOptions(**_known(values, keys, f"{source}: char_cnn.dictionary"))
+
+
+def _value(values: Mapping[str, Any], key: str, rule: _Rule, prefix: str = "") -> Any:
+    """The value of a key that must be there."""
+    if key not in values:
+        raise InputError(f"{prefix}{key}: {rule.text} is expected; it is missing.")
+    _require(rule, values[key], prefix + key)
+    return values[key]
+
+
+def _known(
+    values: Mapping[str, Any], keys: Iterable[str], source: str, also: tuple[str, ...] = ()
+) -> dict[str, Any]:
+    """Those of `keys` that are there; a warning names keys that are neither these nor `also`."""
+    found = {key: values[key] for key in keys if key in values}
+    unknown = sorted(map(str, set(values) - set(found) - set(also)))
+    if unknown:
+        logger.warning("%s: keys without a meaning here: %s", source, ", ".join(unknown))
+    return found
+
+
+def _network_dict(options: Options, n_masks: int) -> dict[str, Any]:
+    lstm = dataclasses.asdict(options.lstm)
+    network = {"lstm": {key: value for key, value in lstm.items() if value is not None}}
+    if options.char_cnn is not None:
+        char_cnn = dataclasses.asdict(options.char_cnn)
+        char_cnn["filters"] = [list(pair) for pair in options.char_cnn.filters]
+        char_cnn["embedding"] = {"dim": char_cnn.pop("embedding_dim")}
+        char_cnn["n_characters"] = options.char_cnn.n_characters + n_masks
+        if char_cnn["dictionary"] is None:
+            del char_cnn["dictionary"]
+        network["char_cnn"] = char_cnn
+    return network

@@ -1,0 +1,192 @@
+"""The prediction of the next word and its cross-entropy: full, and sampled for training.
+
+The model is p(word | hidden) = softmax(hidden . W^T + b), and one W and b serve both directions.
+Losses are in nats, one for each prediction.
+
+The sampled cross-entropy is over the target and a sample of the vocabulary: Jean et al. (2015),
+"On using very large target vocabulary for neural machine translation", section 3, in the form of
+tf.nn.sampled_softmax_loss: log-uniform samples, logits corrected by the logarithm of their
+expected count, accidental hits left out.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from bilm.core.full_softmax import full_cross_entropy
+from bilm.core.initial_values import normal
+from bilm.core.keras_backend import keras
+from bilm.core.products import check_precision, product
+
+# Rows of logits that are worked on at a time: few enough to stay in a processor's cache.
+_ROWS_AT_ONCE = 320
+
+
+class Negatives(NamedTuple):
+    """The sampled classes of one direction and step."""
+
+    ids: tf.Tensor  # int32 (n_samples,), distinct, in rising order
+    log_expected: tf.Tensor  # float32 (n_samples,), log of each one's expected count in the sample
+    n_tries: tf.Tensor  # float32 (), draws that it took to find so many distinct ones
+
+
+class Softmax(keras.layers.Layer):
+    """W (n_tokens_vocab, projection_dim) and b (n_tokens_vocab,) of the prediction.
+
+    Args:
+        tied: the embedding table of a word-input model to use as W; None makes a W of its own.
+        rows_at_once: of logits that the sampled losses work on at a time.
+    """
+
+    def __init__(
+        self,
+        n_tokens: int,
+        projection_dim: int,
+        *,
+        tied: Any = None,
+        seed: int | None = None,
+        precision: str = "float32",
+        rows_at_once: int = _ROWS_AT_ONCE,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(autocast=False, dtype="float32", **kwargs)
+        self.n_tokens = n_tokens
+        self.precision = check_precision(precision)
+        self.is_tied = tied is not None
+        self._rows_at_once = rows_at_once
+        if self.is_tied:
+            self.W = tied
+        else:
+            self.W = self.add_weight(
+                name="W",
+                shape=(n_tokens, projection_dim),
+                initializer=normal(math.sqrt(1 / projection_dim), seed, "softmax_W"),
+            )
+        self.b = self.add_weight(name="b", shape=(n_tokens,), initializer="zeros")
+        self.built = True
+
+    def full_losses(self, hidden: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:
+        """-log p(target | hidden) over the whole vocabulary, float32 (n,) in nats, from `hidden`
+        float32 (n, projection_dim) and `targets` int32 (n,)."""
+        W, b = tf.convert_to_tensor(self.W), tf.convert_to_tensor(self.b)
+        return full_cross_entropy(hidden, W, b, targets, self.precision)
+
+    def sampled_losses(
+        self,
+        hidden: tuple[tf.Tensor, ...],
+        targets: tuple[tf.Tensor, ...],
+        negatives: tuple[Negatives, ...],
+    ) -> tuple[tf.Tensor, ...]:
+        """Sampled cross-entropy of each direction, as tf.nn.sampled_softmax_loss defines it.
+
+        The rows of W that any direction needs are gathered once, so that the gradient of W is
+        one sparse tensor without repeated rows.
+
+        Args:
+            hidden: of each direction float32 (n, projection_dim).
+            targets: of each direction int32 (n,).
+            negatives: of each direction.
+
+        Returns:
+            of each direction float32 (n,), nats.
+        """
+        needed = [*targets, *(sample.ids for sample in negatives)]
+        ids, index = tf.unique(tf.concat(needed, axis=0))
+        # From the variables themselves: reading them whole would cost a copy of each a step.
+        W = tf.gather(self.W.value, ids)  # (distinct, projection_dim)
+        b = tf.gather(self.b.value, ids)  # (distinct,)
+        parts = tf.split(index, [tf.shape(of)[0] for of in needed], num=len(needed))
+        losses = []
+        for d, sample in enumerate(negatives):
+            true, drawn = parts[d], parts[len(targets) + d]  # (n,), (n_samples,): rows of W and b
+            log_expected = log_uniform_log_expected(targets[d], sample.n_tries, self.n_tokens)
+            # (n,), the targets' logits; and W and b of the samples
+            b_true = tf.gather(b, true) - log_expected
+            true_logit = tf.reduce_sum(hidden[d] * tf.gather(W, true), axis=1) + b_true
+            sampled = tf.gather(W, drawn), tf.gather(b, drawn) - sample.log_expected
+            hit = is_member(targets[d], sample.ids)
+            losses.append(self._sampled_cross_entropy(hidden[d], true_logit, sampled, hit))
+        return tuple(losses)
+
+    def _sampled_cross_entropy(
+        self,
+        hidden: tf.Tensor,
+        true_logit: tf.Tensor,
+        sampled: tuple[tf.Tensor, tf.Tensor],
+        hit: tf.Tensor,
+    ) -> tf.Tensor:
+        """log sum of exp(logit) over the target and the samples, less the target's logit: (n,).
+
+        An accidental hit is a target that is itself among the samples. It counts once; since its
+        two logits are the same number, leaving the target out of the sum of a row with a hit does
+        what masking the hit would do, and no mask over all logits is needed.
+        """
+        counted = tf.where(hit, tf.constant(-math.inf), true_logit)
+        sizes = self._part_sizes(hidden.shape[0])
+        parts = zip(tf.split(hidden, sizes), tf.split(counted, sizes), strict=True)
+        log_sums = [_log_sum(rows, other, *sampled, self.precision) for rows, other in parts]
+        return tf.concat(log_sums, axis=0) - true_logit
+
+    def _part_sizes(self, n_rows: int | None) -> list[int] | int:
+        """The rows in parts, the last one with what is left over; 1 is all of them in one."""
+        n_parts = (n_rows or 0) // self._rows_at_once
+        if n_rows is None or n_parts < 2:
+            return 1
+        size = n_rows // n_parts
+        return [size] * (n_parts - 1) + [n_rows - size * (n_parts - 1)]
+
+
+def log_uniform_log_expected(ids: tf.Tensor, n_tries: tf.Tensor, n_classes: int) -> tf.Tensor:
+    """Logarithm of how often a class is expected in a log-uniform sample of distinct classes.
+
+    P(k) = log((k + 2) / (k + 1)) / log(n_classes + 1), and in n tries a class turns up with
+    probability 1 - (1 - P)^n.
+
+    Returns:
+        float32, shape of `ids`.
+    """
+    k = tf.cast(ids, tf.float32)
+    p = tf.math.log1p(1 / (k + 1)) / math.log(n_classes + 1)
+    return tf.math.log(-tf.math.expm1(n_tries * tf.math.log1p(-p)))
+
+
+def is_member(ids: tf.Tensor, ordered: tf.Tensor) -> tf.Tensor:
+    """Whether each of `ids` occurs in `ordered`, which rises; bool, shape of `ids`."""
+    index = tf.searchsorted(ordered, ids)
+    return tf.gather(ordered, tf.minimum(index, tf.shape(ordered)[0] - 1)) == ids
+
+
+def _log_sum(
+    hidden: tf.Tensor, other: tf.Tensor, W: tf.Tensor, b: tf.Tensor, precision: str
+) -> tf.Tensor:
+    """log(exp(other) + sum over samples of exp(hidden . W^T + b)): float32 (n,), as `other` is.
+
+    The exponentials are kept for the gradient, in the precision of the products, and are scaled
+    by row on the narrow side of each product.
+    """
+
+    @tf.custom_gradient
+    def log_sum(
+        hidden: tf.Tensor, other: tf.Tensor, W: tf.Tensor, b: tf.Tensor
+    ) -> tuple[tf.Tensor, Any]:
+        logits = product(hidden, W, precision, transpose_b=True) + b  # (n, s)
+        highest = tf.stop_gradient(tf.maximum(tf.reduce_max(logits, axis=1), other))
+        e = tf.exp(logits - highest[:, tf.newaxis])
+        total = tf.reduce_sum(e, axis=1) + tf.exp(other - highest)  # (n,)
+        e = tf.cast(e, precision)
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
+            scale = upstream / total
+            d_hidden = product(e, W, precision) * scale[:, tf.newaxis]
+            # A column of the scale beside the hidden vectors gives the gradient of b as well:
+            # (n, s)^T (n, dim + 1) -> (s, dim + 1)
+            scaled = tf.concat([hidden * scale[:, tf.newaxis], scale[:, tf.newaxis]], axis=1)
+            d_both = product(e, scaled, precision, transpose_a=True)
+            return d_hidden, tf.exp(other - highest) * scale, d_both[:, :-1], d_both[:, -1]
+
+        return highest + tf.math.log(total), gradient
+
+    return log_sum(hidden, other, W, b)

@@ -1,0 +1,285 @@
+"""From a word to a vector that knows no context: Peters et al. (2018), section 3.4.
+
+A character model reads a word's characters (Kim et al. 2016; Jozefowicz et al. 2016): an embedding
+lookup, convolutions over characters, the maximum over positions, highway layers, a projection.
+A word model looks its vector up in a table. Both leave id 0 free for "nothing here".
+
+`DictionaryEncoder` is that of ELMoForManyLangs (Che et al. 2018).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import tensorflow as tf
+
+from bilm.core.errors import InputError
+from bilm.core.initial_values import glorot, normal, uniform
+from bilm.core.keras_backend import keras
+from bilm.core.options import N_CHARACTERS, CharCNNOptions
+from bilm.core.products import check_precision, product
+
+# Enough to leave little padding, and to stay in a cache; each one takes time to trace.
+N_GROUPS = 8
+
+# The functions of `bilm.core.options.ACTIVATIONS`. They must not fall anywhere: the maximum over
+# positions is taken before they are applied.
+ACTIVATIONS = {"relu": tf.nn.relu, "tanh": tf.tanh}
+
+
+def lookup(table: tf.Tensor | tf.Variable, ids: tf.Tensor) -> tf.Tensor:
+    """Rows of `table` (n, dim) for ids counted from 1, of any shape: shape of `ids` + (dim,).
+
+    Id 0 is the mask and gives zeros.
+    """
+    mask = tf.cast(ids > 0, table.dtype)[..., tf.newaxis]
+    return tf.gather(table, tf.maximum(ids - 1, 0)) * mask
+
+
+class WordEmbedding(keras.layers.Layer):
+    """The table of a word-input model, or a cache of encoded words.
+
+    Call arguments:
+        ids: integers of any shape, 0 is the mask, word k of the vocabulary is k + 1.
+
+    Output shape: shape of `ids` + (projection_dim,), float32.
+    """
+
+    def __init__(
+        self, n_tokens: int, projection_dim: int, *, seed: int | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(autocast=False, dtype="float32", **kwargs)
+        self.n_tokens = n_tokens
+        self.projection_dim = projection_dim
+        self.embedding = self.add_weight(
+            name="embedding",
+            shape=(n_tokens, projection_dim),
+            initializer=glorot(seed, "embedding"),
+        )
+        self.built = True
+
+    def call(self, ids: tf.Tensor) -> tf.Tensor:
+        """Look the words up."""
+        return lookup(self.embedding.value, ids)
+
+
+class CharacterEncoder(keras.layers.Layer):
+    """The character convolutions, highway layers and projection of the paper's model.
+
+    Call arguments:
+        characters: integers (n, max_characters_per_token), 0 is the mask, otherwise the
+            vocabulary's character ids + 1.
+
+    Output shape: (n, projection_dim), float32.
+
+    The convolutions work on `n_groups` groups of words of like length, and on the characters that
+    are there.
+    """
+
+    def __init__(
+        self,
+        options: CharCNNOptions,
+        projection_dim: int,
+        *,
+        n_groups: int = N_GROUPS,
+        seed: int | None = None,
+        precision: str = "float32",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(autocast=False, dtype="float32", **kwargs)
+        self.options = options
+        self.projection_dim = projection_dim
+        self.n_groups = n_groups
+        self.precision = check_precision(precision)
+        self._seed = seed
+        dim, size = options.embedding_dim, options.n_filters
+        self.char_embed = self.add_weight(
+            name="char_embed",
+            shape=(options.n_characters, dim),
+            initializer=uniform(1.0, seed, "char_embed"),
+        )
+        self.convolutions = [
+            self._add_pair(f"conv_{i}", (1, width, dim, number))
+            for i, (width, number) in enumerate(options.filters)
+        ]
+        self.highways = [self._add_highway(k) for k in range(options.n_highway)]
+        self.projection: tuple[Any, Any] | None = None
+        # With a dictionary the characters are always projected, the word beside them.
+        if size != projection_dim or options.dictionary is not None:
+            self.projection = self._add_pair("projection", (size, projection_dim))
+        self.built = True
+
+    def _add_pair(self, name: str, shape: tuple[int, ...], bias: float = 0.0) -> tuple[Any, Any]:
+        """A kernel, whose last axis is that of its results, and their bias."""
+        if name.startswith("conv") and self.options.activation == "relu":
+            initial = uniform(0.05, self._seed, name)
+        else:
+            initial = normal(math.sqrt(1 / math.prod(shape[:-1])), self._seed, name)
+        kernel = self.add_weight(name=f"{name}_kernel", shape=shape, initializer=initial)
+        constant = keras.initializers.Constant(bias)
+        return kernel, self.add_weight(name=f"{name}_bias", shape=shape[-1:], initializer=constant)
+
+    def _add_highway(self, k: int) -> dict[str, Any]:
+        shape, weights = (self.options.n_filters, self.options.n_filters), {}
+        for gate, bias in (("carry", -2.0), ("transform", 0.0)):
+            pair = self._add_pair(f"highway_{k}_{gate}", shape, bias)
+            weights[f"W_{gate}"], weights[f"b_{gate}"] = pair
+        return weights
+
+    def call(self, characters: tf.Tensor) -> tf.Tensor:
+        """Encode words."""
+        x = self._convolve(characters)
+        for weights in self.highways:
+            x = self._highway(x, weights)
+        if self.projection is not None:
+            kernel, bias = self.projection
+            x = product(x, kernel, self.precision) + bias
+        return x
+
+    def _convolve(self, characters: tf.Tensor) -> tf.Tensor:
+        """The concatenated convolutions (n, n_filters), words of like length together."""
+        lengths = word_lengths(characters, self.options.n_characters)
+        if self.n_groups == 1:
+            return self._convolve_part(characters, _longest(lengths))
+        order = tf.argsort(lengths)
+        n = tf.shape(order)[0]
+        bounds = [n * k // self.n_groups for k in range(self.n_groups + 1)]
+        parts = []
+        for start, stop in itertools.pairwise(bounds):
+            part = order[start:stop]
+            longest = _longest(tf.gather(lengths, part))
+            parts.append(self._convolve_part(tf.gather(characters, part), longest))
+        # (n, n_filters), back in the order of the words
+        return tf.gather(tf.concat(parts, axis=0), tf.math.invert_permutation(order))
+
+    def _convolve_part(self, characters: tf.Tensor, longest: tf.Tensor) -> tf.Tensor:
+        """The convolutions of words of at most `longest` characters.
+
+        Windows that lie wholly in padding are all alike: one of them is enough for the same
+        maximum, so that each filter needs no column beyond `longest` and its own width.
+        """
+        filters = self.options.filters
+        widest = max(width for width, _ in filters)
+        table = tf.convert_to_tensor(self.char_embed)
+        embedded = lookup(table, characters[:, : longest + widest])  # (n, characters, dim)
+        parts = [
+            # (1, width, dim, number) -> (width, dim, number)
+            _max_product(embedded[:, : longest + width], kernel[0], self.precision) + bias
+            for (width, _), (kernel, bias) in zip(filters, self.convolutions, strict=True)
+        ]
+        # The maximum commutes with the bias and with the activations, which do not fall.
+        return ACTIVATIONS[self.options.activation](tf.concat(parts, axis=-1))  # (n, n_filters)
+
+    def _highway(self, x: tf.Tensor, weights: dict[str, Any]) -> tf.Tensor:
+        """Srivastava et al. (2015). The files' names are the wrong way round: the gate that is
+        called carry lets the transformed part through."""
+        gate = tf.sigmoid(product(x, weights["W_carry"], self.precision) + weights["b_carry"])
+        new = tf.nn.relu(
+            product(x, weights["W_transform"], self.precision) + weights["b_transform"]
+        )
+        return gate * new + (1 - gate) * x
+
+
+def word_lengths(characters: tf.Tensor, n_characters: int = N_CHARACTERS) -> tf.Tensor:
+    """How many characters of each word are there, its marks included: int32 (n,).
+
+    A position is part of the word when there is something there or after it. The last of
+    `n_characters` is padding.
+    """
+    mask = (characters != 0) & (characters != n_characters)  # (n, max_characters_per_token)
+    columns = tf.range(1, tf.shape(characters)[1] + 1)
+    return tf.reduce_max(tf.where(mask, columns, 0), axis=1)
+
+
+def _longest(lengths: tf.Tensor) -> tf.Tensor:
+    """0 if there is none: the maximum over no words is the lowest integer."""
+    return tf.maximum(tf.reduce_max(lengths), 0)
+
+
+def _max_product(embedded: tf.Tensor, kernel: tf.Tensor, precision: str) -> tf.Tensor:
+    """max over positions of (window . kernel), as one product over all windows.
+
+    The gradient of a maximum goes to the window that gave it, in equal parts where several did.
+    """
+    width, dim, n_filters = kernel.shape
+    positions = tf.shape(embedded)[1] - width + 1
+
+    @tf.custom_gradient
+    def strongest(embedded: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, Any]:
+        # (n, characters, dim) -> (n, positions, width * dim) -> (n * positions, width * dim)
+        # tf.slice has fewer operations to trace than indexing has.
+        size = tf.stack([-1, positions, dim])
+        shifted = [tf.slice(embedded, (0, k, 0), size) for k in range(width)]
+        windows = tf.concat(shifted, axis=-1)
+        windows = tf.reshape(windows, (-1, width * dim))
+        flat = tf.reshape(kernel, (width * dim, n_filters))
+        values = tf.reshape(product(windows, flat, precision), (-1, positions, n_filters))
+        highest = tf.reduce_max(values, axis=1)  # (n, n_filters)
+
+        def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            # (n, positions, n_filters): each position's share of the gradient
+            share = tf.cast(values == highest[:, tf.newaxis], tf.float32)
+            share *= (upstream / tf.reduce_sum(share, axis=1))[:, tf.newaxis]
+            share = tf.reshape(share, (-1, n_filters))
+            d_kernel = product(windows, share, precision, transpose_a=True)
+            d_windows = product(share, flat, precision, transpose_b=True)
+            d_windows = tf.reshape(d_windows, (-1, positions, width, dim))
+            # (n, positions, dim) of each k in the window -> (n, characters, dim)
+            d_embedded = tf.add_n(
+                [
+                    tf.pad(d_windows[:, :, k], [[0, 0], [k, width - 1 - k], [0, 0]])
+                    for k in range(width)
+                ]
+            )
+            return d_embedded, tf.reshape(d_kernel, (width, dim, n_filters))
+
+        return highest, gradient
+
+    return strongest(embedded, kernel)
+
+
+class DictionaryEncoder(CharacterEncoder):
+    """Convolutions over a dictionary of characters, plus a projected table of words.
+
+    The projection of [word; characters] in Che et al. (2018) is the sum of a projection of each.
+
+    Args:
+        options: with a `dictionary`; the others are those of `CharacterEncoder`.
+
+    Call arguments:
+        ids: int32 (n, 1 + max_characters_per_token), rows of the dictionaries + 1, 0 for nothing:
+            the word, then its characters.
+
+    Output shape: (n, projection_dim), float32.
+    """
+
+    def __init__(
+        self,
+        options: CharCNNOptions,
+        projection_dim: int,
+        *,
+        seed: int | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__(options, projection_dim, seed=seed, **settings)
+        if options.dictionary is None:
+            raise InputError("char_cnn.dictionary: the options have none.")
+        self.word_embed = self.W_word = None
+        n_words, dim = options.dictionary.n_words, options.dictionary.word_dim
+        if dim:
+            self.word_embed = self.add_weight(
+                name="word_embed", shape=(n_words, dim), initializer=glorot(seed, "word_embed")
+            )
+            self.W_word = self.add_weight(
+                name="W_word", shape=(dim, projection_dim), initializer=glorot(seed, "W_word")
+            )
+
+    def call(self, ids: tf.Tensor) -> tf.Tensor:
+        """Encode words."""
+        vectors = super().call(ids[:, 1:])
+        if self.word_embed is None:
+            return vectors
+        words = lookup(tf.convert_to_tensor(self.word_embed), ids[:, 0])
+        return vectors + product(words, self.W_word, self.precision)

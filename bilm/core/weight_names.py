@@ -1,0 +1,97 @@
+"""The names of all variables in files: one table for HDF5 and for TensorFlow 1's checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from bilm.core.lstm import LSTMStack
+from bilm.core.softmax import Softmax
+from bilm.core.token_encoder import CharacterEncoder, DictionaryEncoder, WordEmbedding
+
+Encoder = CharacterEncoder | WordEmbedding
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A Keras variable and its names."""
+
+    variable: Any
+    # In HDF5; None for the softmax, which published files do not hold: `with_softmax_datasets`.
+    dataset: str | None
+    checkpoint: str
+    # In HDF5, where the original dumped it under a name from which it could not load it again.
+    odd_dataset: str | None = None
+
+
+def weight_table(
+    encoder: Encoder | None, stacks: Sequence[LSTMStack], softmax: Softmax | None = None
+) -> list[Weight]:
+    """All variables with their names, in the order of the network."""
+    table = list(_encoder_weights(encoder)) if encoder is not None else []
+    for d, stack in enumerate(stacks):
+        table += _lstm_weights(stack, d, len(stacks))
+    if softmax is not None:
+        if not softmax.is_tied:
+            table.append(Weight(softmax.W, None, "lm/softmax/W"))
+        table.append(Weight(softmax.b, None, "lm/softmax/b"))
+    return table
+
+
+def with_softmax_datasets(table: Sequence[Weight]) -> list[Weight]:
+    """`table` with datasets for the softmax too, for files that hold a whole language model."""
+    return [
+        weight if weight.dataset else replace(weight, dataset=weight.checkpoint.removeprefix("lm/"))
+        for weight in table
+    ]
+
+
+def _encoder_weights(encoder: Encoder) -> Iterator[Weight]:
+    def named(variable: Any, name: str) -> Weight:
+        return Weight(variable, name, f"lm/{name}")
+
+    if isinstance(encoder, WordEmbedding):
+        yield named(encoder.embedding, "embedding")
+        return
+    if isinstance(encoder, DictionaryEncoder):
+        # Under another name: who takes the rows for bytes would give wrong vectors.
+        yield named(encoder.char_embed, "dictionary/char_embed")
+        if encoder.word_embed is not None:
+            yield named(encoder.word_embed, "dictionary/word_embed")
+            yield named(encoder.W_word, "dictionary/W_word")
+    else:
+        yield named(encoder.char_embed, "char_embed")
+    for i, (kernel, bias) in enumerate(encoder.convolutions):
+        yield named(kernel, f"CNN/W_cnn_{i}")
+        yield named(bias, f"CNN/b_cnn_{i}")
+    for k, highway in enumerate(encoder.highways):
+        for name, variable in highway.items():
+            yield named(variable, f"CNN_high_{k}/{name}")
+    if encoder.projection is not None:
+        kernel, bias = encoder.projection
+        yield named(kernel, "CNN_proj/W_proj")
+        yield named(bias, "CNN_proj/b_proj")
+
+
+def _lstm_weights(stack: LSTMStack, direction: int, n_directions: int) -> Iterator[Weight]:
+    # TF1 left out what there was only one of: the direction's scope, and the cell's number.
+    scope = f"RNN_{direction}/rnn" if n_directions > 1 else "rnn"
+    has_one = len(stack.layer_weights) == 1
+    for i, layer in enumerate(stack.layer_weights):
+        cell = "lstm_cell" if has_one else f"multi_rnn_cell/cell_{i}/lstm_cell"
+        odd_cell = "LSTMCell" if has_one else f"MultiRNNCell/Cell{i}/LSTMCell"
+        for variable, name, tf1_name in (
+            (layer.kernel, "W_0", "kernel"),
+            (layer.bias, "B", "bias"),
+            (layer.projection, "W_P_0", "projection/kernel"),
+        ):
+            if variable is None:
+                continue
+            odd = None
+            if n_directions == 1:  # the original renamed neither the scope nor what is below it
+                odd = f"rnn/{odd_cell}/{tf1_name}"
+            elif has_one:
+                odd = f"RNN_{direction}/RNN/{odd_cell}/{name}"
+            dataset = f"RNN_{direction}/RNN/MultiRNNCell/Cell{i}/LSTMCell/{name}"
+            yield Weight(variable, dataset, f"lm/{scope}/{cell}/{tf1_name}", odd)

@@ -1,0 +1,145 @@
+"""Tokenised sentences as the id arrays that a pretrained model takes.
+
+Ids here are a network's (`network_ids`): 0 means that there is no token, which is the mask.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from bilm.core.errors import InputError, checked, shown
+from bilm.data.encoding import (
+    DistinctWords,
+    encode_words,
+    framed,
+    network_ids,
+    require_max_word_length,
+)
+from bilm.data.vocabulary import Vocabulary
+from bilm.files.reading import PathLike
+
+Sentences = Sequence[Sequence[str]]
+
+
+class Batcher:
+    """Sentences as character ids, for a model with character input.
+
+    Args:
+        lm_vocab_file: the model's vocabulary file, which is checked. Characters need none: with
+            None the result is the same.
+        max_token_length: `max_characters_per_token` of the model's options.
+
+    Raises:
+        FileNotFoundError, InputError: as for `Vocabulary`; `max_token_length` is below 3.
+    """
+
+    @checked
+    def __init__(self, lm_vocab_file: PathLike | None, max_token_length: int) -> None:
+        self._max_token_length = require_max_word_length(max_token_length)
+        if lm_vocab_file is not None:
+            Vocabulary(lm_vocab_file)
+
+    def batch_sentences(self, sentences: Sentences) -> np.ndarray:
+        """Character ids of `<S>`, the tokens and `</S>` of each sentence.
+
+        Args:
+            sentences: lists of tokens; a list may be empty.
+
+        Returns:
+            (sentences, longest + 2, max_token_length) int64: character ids + 1, 1..261, where 261
+            is the padding within a token; 0 past a sentence's end.
+
+        Raises:
+            InputError: text in place of a list of tokens, or a token that is not text.
+        """
+        words, rows = index_words(sentences)
+        table = np.zeros((1 + len(words), self._max_token_length), np.int64)
+        table[1:] = network_ids(encode_words(words, self._max_token_length))
+        return table[rows]
+
+
+class TokenBatcher:
+    """Sentences as word ids, for a model with word input or with a token cache.
+
+    Args:
+        lm_vocab_file: the vocabulary file that the table of vectors was made for.
+
+    Raises:
+        FileNotFoundError, InputError: as for `Vocabulary`.
+    """
+
+    @checked
+    def __init__(self, lm_vocab_file: PathLike) -> None:
+        self._lm_vocab = Vocabulary(lm_vocab_file)
+
+    def batch_sentences(self, sentences: Sentences) -> np.ndarray:
+        """Word ids of `<S>`, the tokens and `</S>` of each sentence.
+
+        Arguments and errors are those of `Batcher.batch_sentences`.
+
+        Returns:
+            (sentences, longest + 2) int64: word ids + 1; 0 past a sentence's end.
+        """
+        words, rows = index_words(sentences)
+        table = np.zeros(1 + len(words), np.int64)
+        table[1:] = network_ids(self._lm_vocab.word_ids(words))
+        return table[rows]
+
+
+def index_words(sentences: Sentences) -> tuple[list[str], np.ndarray]:
+    """The distinct words of sentences, and which of them is where.
+
+    Errors are those of `Batcher.batch_sentences`.
+
+    Returns:
+        words: `<S>`, `</S>`, then the others in the order of their first occurrence.
+        rows: (sentences, longest + 2) int32, 1 + the number in `words` of `<S>`, each token and
+            `</S>`; 0 past a sentence's end.
+    """
+    if isinstance(sentences, str):
+        raise InputError(f"a list of sentences is expected, not the text {shown(sentences)}.")
+    try:
+        sentences = list(sentences)
+    except TypeError:
+        raise InputError(f"a list of sentences is expected, not {shown(sentences)}.") from None
+    distinct = DistinctWords()
+    try:
+        numbers = np.fromiter(
+            map(distinct.__getitem__, itertools.chain.from_iterable(sentences)), np.int32
+        )
+    except TypeError:  # what cannot be gone through, or a token that cannot be hashed
+        _refuse_what_is_no_text(sentences)
+        raise
+    words = list(distinct)
+    if any(isinstance(s, str) for s in sentences) or not all(isinstance(w, str) for w in words):
+        _refuse_what_is_no_text(sentences)
+    if not all(hasattr(s, "__len__") for s in sentences):
+        _refuse_what_is_no_text(sentences)
+    lengths = np.fromiter(map(len, sentences), np.int32, len(sentences))
+    width = int(lengths.max(initial=0)) + 2
+    return words, framed(1 + numbers, lengths, width, begin=1, end=2, padding=0)
+
+
+def _refuse_what_is_no_text(sentences: Sentences) -> None:
+    for number, sentence in enumerate(sentences):
+        if not isinstance(sentence, Iterable):
+            raise InputError(
+                f"sentence {number}: a list of tokens is expected, not {shown(sentence)}."
+            )
+        if isinstance(sentence, str):
+            raise InputError(
+                f"sentence {number}: a list of tokens is expected, not the text {shown(sentence)}; "
+                "split it into tokens first."
+            )
+        if not isinstance(sentence, Iterable) or not hasattr(sentence, "__len__"):
+            raise InputError(f"sentence {number}: a list of tokens is expected, not {sentence!r}.")
+        for position, token in enumerate(sentence):
+            if not isinstance(token, str):
+                kind = type(token).__name__
+                raise InputError(
+                    f"sentence {number}, token {position}: text is expected, not {kind} "
+                    f"{shown(token)}."
+                )

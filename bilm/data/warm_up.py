@@ -1,0 +1,51 @@
+"""States in which texts begin, for models that were not trained to begin from zeros.
+
+Training with `reset_rate` 0, as the original program did, shows a network LSTM states of zero once
+for each row of its batches and never again, and yet in use every text begins from them. Such a
+model can be given other states to begin from: the mean of those in which it is after reading some
+text. They are computed once, are the same for every sentence, and depend on the text alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+
+from bilm.core.errors import InputError, shown
+from bilm.files.reading import PathLike, read_lines
+
+# A file with a sentence a line, or sentences: text that is split on white space, or tokens.
+WarmUpText = PathLike | Iterable[str | Sequence[str]]
+
+N_WORDS = 2048
+"""Words that are read. A shorter text is read over and over."""
+
+
+def read_text(text: WarmUpText) -> list[list[str]]:
+    """The sentences of a warm-up: the first `N_WORDS` words of a text, or all of it repeatedly.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: the file is not UTF-8 (file and line), a sentence is neither text nor tokens,
+            or there is no word.
+    """
+    is_file = isinstance(text, str | os.PathLike)
+    if not is_file and not isinstance(text, Iterable):
+        raise InputError(f"warm_up: a text file or sentences are expected, not {shown(text)}.")
+    sentences: list[list[str]] = []
+    n_words = 0
+    for number, sentence in enumerate(read_lines(text) if is_file else text):  # type: ignore[arg-type]
+        tokens = sentence.split() if isinstance(sentence, str) else sentence
+        if not isinstance(tokens, Sequence) or not all(isinstance(word, str) for word in tokens):
+            raise InputError(
+                f"warm_up: sentence {number}: text or tokens are expected, not {shown(sentence)}."
+            )
+        if tokens:
+            sentences.append(list(tokens))
+            n_words += len(tokens)
+        if n_words >= N_WORDS:
+            break
+    if not sentences:
+        name = os.fspath(text) if is_file else "the sentences"  # type: ignore[arg-type]
+        raise InputError(f"warm_up: {name}: no word to read.")
+    return sentences * -(-N_WORDS // n_words)

@@ -1,0 +1,1 @@
+"""File formats, and reading and writing them safely."""

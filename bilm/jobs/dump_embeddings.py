@@ -1,0 +1,95 @@
+"""From files to files: vectors of a vocabulary, and vectors of a corpus."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bilm.core.errors import InputError, checked
+from bilm.data import Vocabulary
+from bilm.files.hdf5 import require_written, writing_hdf5
+from bilm.files.model_files import read_options
+from bilm.files.reading import PathLike, read_lines
+from bilm.files.writing import atomic_write
+from bilm.jobs.vector_files import write_array
+from bilm.use.corpus_encoder import CorpusEncoder, EncodedWords
+from bilm.use.word_vectors import find_words
+
+
+@checked
+def dump_token_embeddings(
+    vocab_file: PathLike,
+    options_file: PathLike,
+    weight_file: PathLike,
+    outfile: PathLike,
+    *,
+    words_at_once: int = 2048,
+) -> None:
+    """Encode every word of a vocabulary from its characters and write the vectors.
+
+    The result is a token cache: `BidirectionalLanguageModel(..., use_character_inputs=False,
+    embedding_weight_file=outfile)` reads it.
+
+    Args:
+        vocab_file: a word a line, with <S>, </S> and <UNK>.
+        options_file: options.json of a model with character input.
+        weight_file: its HDF5 weights.
+        outfile: the HDF5 file to write, dataset `embedding` float32 (words, projection_dim) in
+            the order of the vocabulary.
+        words_at_once: words that are encoded, and whose vectors are in memory, at a time.
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        InputError: a file is not what it should be; the model takes words.
+    """
+    options = read_options(options_file)
+    if options.max_word_length is None:
+        raise InputError(f"{options_file}: no char_cnn: a model of words has its vectors already.")
+    vocabulary = Vocabulary(vocab_file)
+    words = vocabulary.words
+    encoder = EncodedWords(*find_words(options, weight_file).load())
+    with atomic_write(outfile) as temporary, writing_hdf5(temporary) as file:
+        shape = (vocabulary.size, options.lstm.projection_dim)
+        embedding = file.create_dataset("embedding", shape, np.float32)
+        for start in range(0, vocabulary.size, words_at_once):
+            part = words[start : start + words_at_once]
+            vectors = np.empty((len(part), shape[1]), np.float32)
+            encoder.encode(part, vectors)
+            embedding[start : start + len(part)] = vectors
+            require_written(file)
+
+
+@checked
+def dump_bilm_embeddings(
+    vocab_file: PathLike,
+    dataset_file: PathLike,
+    options_file: PathLike,
+    weight_file: PathLike,
+    outfile: PathLike,
+    *,
+    precision: str = "float32",
+) -> None:
+    """Write all layers of each sentence of a text file.
+
+    Each sentence is computed alone: its vectors do not depend on its neighbours in the file.
+
+    Args:
+        vocab_file: a word a line, with <S>, </S> and <UNK>. With character input it changes
+            nothing: a word's vector comes from its characters.
+        dataset_file: a sentence a line, words separated by white space; plain, .gz or .xz.
+        options_file: options.json of the model.
+        weight_file: its HDF5 weights.
+        outfile: the HDF5 file to write. Dataset str(line number from 0): float32
+            (n_layers + 1, words, 2 * projection_dim); an empty line has no words.
+        precision: "float32", or "bfloat16" for products in bfloat16.
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        InputError: a file is not what it should be.
+    """
+    Vocabulary(vocab_file)  # refused if it is not one, also where it is not needed
+    source = find_words(read_options(options_file), weight_file, vocab_file)
+    encoder = CorpusEncoder(*source.load(precision))
+    sentences = (line.split() for line in read_lines(dataset_file))
+    with atomic_write(outfile) as temporary, writing_hdf5(temporary) as file:
+        for number, layers in enumerate(encoder.layers(sentences)):
+            write_array(file, str(number), layers)

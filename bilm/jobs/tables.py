@@ -1,0 +1,403 @@
+"""Vectors for tables: one function over Arrow tables, for an engine's workers or for a loop.
+
+    embedder = TableEmbedder("elmo", text_column="text", pooling="mean")
+    table = embedder(table)                          # Ray Data: map_batches(embedder, ...)
+    for batch in embedder.batches(batches): ...      # Spark: mapInArrow
+
+An embedder is small and can be pickled: it names a model, and loads it once in each process that
+calls it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import pickle
+import threading
+import uuid
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from numbers import Real
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bilm.core.errors import InputError, require_count
+from bilm.data.warm_up import WarmUpText
+from bilm.files.model_files import ModelSource, open_model
+from bilm.files.reading import PathLike
+from bilm.jobs.arrow import (
+    import_pyarrow,
+    settings_metadata,
+    vector_arrays,
+    vector_fields,
+)
+from bilm.jobs.partial_file import as_dtype
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from bilm.use.elmo import ELMo
+
+_PIECE_BYTES = 64 * 2**20
+
+
+class Pretrained(NamedTuple):
+    """A model that is loaded where it is needed; the arguments of `ELMo.from_pretrained`."""
+
+    source: ModelSource
+    vocab_file: PathLike | None = None
+    embedding_weight_file: PathLike | None = None
+    precision: str = "float32"
+    warm_up: WarmUpText | None = None
+
+    def absolute(self) -> Pretrained:
+        """The same for processes that work in other folders."""
+        source: Any = self.source
+        if isinstance(source, str | os.PathLike):
+            source = os.path.abspath(source)
+        elif isinstance(source, Sequence):
+            source = tuple(map(_absolute, source))
+        named = (self.vocab_file, self.embedding_weight_file, self.warm_up)
+        vocab_file, embedding_weight_file, warm_up = map(_absolute, named)
+        return Pretrained(source, vocab_file, embedding_weight_file, self.precision, warm_up)
+
+    def load(self) -> ELMo:
+        """Load it; raises what `ELMo.from_pretrained` does."""
+        from bilm.use.elmo import ELMo
+
+        return ELMo.from_pretrained(
+            self.source,
+            vocab_file=self.vocab_file,
+            embedding_weight_file=self.embedding_weight_file,
+            precision=self.precision,
+            warm_up=self.warm_up,
+        )
+
+
+def _absolute(value: Any) -> Any:
+    return os.path.abspath(value) if isinstance(value, str | os.PathLike) else value
+
+
+class _Loaded(NamedTuple):
+    """A model in this process."""
+
+    key: str  # of the embedders that are copies of one
+    model: ELMo
+    fingerprint: str
+
+
+# What was loaded last: engines hand over a copy of the same embedder with each task.
+_LOCK = threading.Lock()
+_LATEST: list[_Loaded] = []
+
+
+class TableEmbedder:
+    """Appends the vectors of a column of text to tables.
+
+    Args:
+        model: what `ELMo.from_pretrained` takes; a `Pretrained`, which has its other arguments
+            too; or an `ELMo`, which is then part of the pickle. A relative path is one of the
+            folder in which this process works now.
+        text_column: sentences: text that is split on white space, or lists of tokens. A null
+            gives a null; a sentence without tokens an empty list, or zeros when pooled.
+        layers: as for `ELMo.encode`, but for a `ScalarMix`; with "all" each layer has a column.
+        pooling: None, "mean" or "max".
+        dtype: "float32" or "float16".
+        batch_size: sentences that are computed together, at most; None takes as many as are fast.
+        threads: of TensorFlow in each process that computes; None leaves them as they are. They
+            can be set only before TensorFlow is used there.
+        fixed_size: False makes a vector a list of any size, as Spark wants it.
+
+    The columns are `vectors`, or `layer_0`, `layer_1`, ...; see `bilm.jobs.arrow`.
+
+    Raises:
+        InputError: an argument is not one of the above, or pyarrow is not installed.
+    """
+
+    def __init__(
+        self,
+        model: ModelSource | Pretrained | ELMo,
+        *,
+        text_column: str = "text",
+        layers: str | int | Sequence[float] = "average",
+        pooling: str | None = None,
+        dtype: str = "float32",
+        batch_size: int | None = None,
+        threads: int | None = None,
+        fixed_size: bool = True,
+    ) -> None:
+        if pooling not in (None, "mean", "max"):
+            raise InputError(f"pooling: None, 'mean' or 'max' is expected, not {pooling!r}.")
+        if dtype not in ("float32", "float16"):
+            raise InputError(f"dtype: 'float32' or 'float16' is expected, not {dtype!r}.")
+        if not isinstance(text_column, str):
+            raise InputError(f"text_column: a name is expected, not {text_column!r}.")
+        for name, value in (("batch_size", batch_size), ("threads", threads)):
+            if value is not None:
+                require_count(**{name: value})
+        self.text_column, self.pooling, self.dtype = text_column, pooling, dtype
+        self.batch_size, self.threads, self.fixed_size = batch_size, threads, fixed_size
+        self.layers = _plain_layers(layers)
+        self._shape: list[int | None] | None = None
+        self._loaded: _Loaded | None = None
+        self._key = uuid.uuid4().hex
+        self._model: Any = model  # what is to be loaded, an ELMo, or the bytes of its pickle
+        if not hasattr(model, "encode_iter"):
+            source = model if isinstance(model, Pretrained) else Pretrained(model)
+            self._model = source.absolute()
+        import_pyarrow()
+
+    def __getstate__(self) -> dict[str, Any]:
+        model = self._model
+        if not isinstance(model, Pretrained | bytes):
+            # As bytes: TensorFlow is then not used before its threads are set.
+            model = pickle.dumps(model)
+        return self.__dict__ | {"_model": model, "_loaded": None}
+
+    @property
+    def shape(self) -> list[int | None]:
+        """The shape of a sentence's vectors, (layers, tokens, dim) or a part of it; None stands
+        for the number of tokens. The options of the model are read for it, but no weights."""
+        if self._shape is None:
+            n_layers, dim = self._sizes()
+            from bilm.core.scalar_mix import LayerChoice
+
+            keeps_layers = LayerChoice(self.layers, n_layers).keeps_layers
+            tokens: list[int | None] = [] if self.pooling else [None]
+            self._shape = [*([n_layers] if keeps_layers else []), *tokens, dim]
+        return self._shape
+
+    def _sizes(self) -> tuple[int, int]:
+        """Layers of the model, and the size of a vector."""
+        if self._loaded is None and isinstance(self._model, Pretrained):
+            with open_model(self._model.source, weights_only=True) as files:
+                options = files.read_options()
+            return options.lstm.n_layers + 1, options.n_directions * options.lstm.projection_dim
+        model = self._load().model
+        return model.n_layers, model.dim
+
+    def schema(self, table: pa.Schema) -> pa.Schema:
+        """The schema of the result for tables of another one; no weights are loaded.
+
+        Raises:
+            InputError: the column of text is not there or holds something else; or a column has
+                the name of one that is to be added.
+            FileNotFoundError: the model does not exist.
+        """
+        self._require_text(table)
+        fields = self._fields()
+        taken = [field.name for field in fields if field.name in table.names]
+        if taken:
+            raise InputError(f"the table has a column {taken[0]!r} already: rename or drop it.")
+        for field in fields:
+            table = table.append(field)
+        return table
+
+    def _fields(self) -> list[pa.Field]:
+        return vector_fields(self.shape, self.dtype, fixed_size=self.fixed_size)
+
+    def _require_text(self, schema: pa.Schema) -> None:
+        arrow, name = import_pyarrow(), self.text_column
+        n_found = schema.names.count(name)
+        if n_found != 1:
+            found = "has no" if n_found == 0 else f"has {n_found} times a"
+            raise InputError(f"the table {found} column {name!r}; its columns are {schema.names}.")
+        kind = schema.field(name).type
+        types = arrow.types
+        inner = kind.value_type if types.is_list(kind) or types.is_large_list(kind) else kind
+        if not (_is_text(inner) or types.is_null(kind)):
+            raise InputError(f"column {name!r}: text or lists of text are expected, not {kind}.")
+
+    def settings(self) -> dict[str, Any]:
+        """What the vectors depend on, fit for JSON: "model", the fingerprint of the model, which
+        is loaded for it, "layers", "pooling", "dtype" and "precision"."""
+        loaded = self._load(strict=False)
+        return {
+            "model": loaded.fingerprint,
+            "layers": self.layers,
+            "pooling": self.pooling,
+            "dtype": self.dtype,
+            "precision": loaded.model.network.stacks[0].precision,
+        }
+
+    def metadata(self) -> dict[str, str]:
+        """The settings as the metadata of a schema, which the tables of the result have."""
+        return settings_metadata(self.settings())
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        """The table with its vectors.
+
+        Memory: the vectors once, and besides those of two windows of sentences and of one batch
+        of `batches`, see there; of a sentence alone that has more, at most twice.
+
+        Raises:
+            InputError: as `schema` and `ELMo.encode`; or a value is too large for float16.
+        """
+        arrow = import_pyarrow()
+        if not isinstance(table, arrow.Table):
+            raise InputError(
+                f"a pyarrow.Table is expected, not {type(table).__name__}; for Ray Data "
+                "batch_format='pyarrow' says so."
+            )
+        self.schema(table.schema)  # what is wrong there is found before the model is loaded
+        return arrow.Table.from_batches(
+            self.batches(table.to_batches()), self._described(self.schema(table.schema))
+        )
+
+    def batches(
+        self, batches: Iterable[pa.RecordBatch], most_bytes: int = _PIECE_BYTES
+    ) -> Iterator[pa.RecordBatch]:
+        """The batches of a stream with their vectors, in its order.
+
+        Sentences are read ahead and computed together across batches.
+
+        Args:
+            batches: all of one schema.
+            most_bytes: of the vectors of a batch; one that would have more gives several. A
+                sentence that has more by itself is a batch.
+
+        Raises:
+            InputError: as `__call__`, when it comes to that.
+        """
+        waiting: deque[_Piece] = deque()
+        model = self._load().model
+
+        def sentences() -> Iterator[tuple[_Piece, Any]]:
+            for batch in batches:
+                for piece in self._pieces(batch, most_bytes):
+                    waiting.append(piece)
+                    yield from ((piece, sentence) for sentence in piece.sentences)
+
+        results = model.encode_iter(
+            sentences(),
+            self.layers,
+            self.pooling,
+            batch_size=self.batch_size,
+            with_ids=True,
+            show_progress=False,
+        )
+        for piece, vectors in results:
+            while waiting[0] is not piece:  # one without rows
+                yield self._finished(waiting.popleft())
+            piece.vectors.append(as_dtype(vectors, np.dtype(self.dtype)))
+            if len(piece.vectors) == len(piece.texts):
+                yield self._finished(waiting.popleft())
+        while waiting:
+            yield self._finished(waiting.popleft())
+
+    def _pieces(self, batch: pa.RecordBatch, most_bytes: int) -> Iterator[_Piece]:
+        """A batch in parts of some rows each."""
+        schema = self._described(self.schema(batch.schema))
+        try:
+            texts = batch.column(self.text_column).to_pylist()
+        except UnicodeDecodeError as error:
+            raise InputError(f"column {self.text_column!r}: not UTF-8: {error}.") from error
+        numbers = [n for n in self.shape if n is not None]
+        size = np.dtype(self.dtype).itemsize * math.prod(numbers)
+        sizes = [size if self.pooling else size * _n_tokens(text) for text in texts]
+        start = n_bytes = 0
+        for row, size in enumerate([*sizes, 0]):
+            is_last = row == len(texts)
+            if is_last or (row > start and n_bytes + size > most_bytes):
+                yield _Piece(batch.slice(start, row - start), schema, texts[start:row], [])
+                start, n_bytes = row, 0
+            n_bytes += size
+
+    def _finished(self, piece: _Piece) -> pa.RecordBatch:
+        """The rows of a piece with their vectors."""
+        missing = [text is None for text in piece.texts]
+        arrays = vector_arrays(piece.vectors, self._fields(), missing)
+        columns = [*piece.rows.columns, *arrays]
+        return import_pyarrow().RecordBatch.from_arrays(columns, schema=piece.schema)
+
+    def _described(self, schema: pa.Schema) -> pa.Schema:
+        """A schema with the settings in its metadata."""
+        ours = {key.encode(): value.encode() for key, value in self.metadata().items()}
+        return schema.with_metadata({**(schema.metadata or {}), **ours})
+
+    def _load(self, strict: bool = True) -> _Loaded:
+        """The model in this process; `strict` insists on the number of threads."""
+        with _LOCK:
+            if self.threads is not None:
+                with contextlib.suppress(*([] if strict else [InputError])):
+                    set_threads(self.threads)
+            found = [loaded for loaded in (self._loaded, *_LATEST) if loaded is not None]
+            self._loaded = next((one for one in found if one.key == self._key), None)
+            if self._loaded is None:
+                self._loaded = self._read()
+            _LATEST[:] = [self._loaded]
+            return self._loaded
+
+    def _read(self) -> _Loaded:
+        model = self._model
+        if isinstance(model, Pretrained):
+            model = model.load()
+        elif isinstance(model, bytes):
+            model = self._model = pickle.loads(model)
+        return _Loaded(self._key, model, model.fingerprint())
+
+
+class _Piece(NamedTuple):
+    """Some rows of a batch, and the vectors of those that are done."""
+
+    rows: pa.RecordBatch
+    schema: pa.Schema  # of the result
+    texts: list[Any]  # text, tokens, or None
+    vectors: list[np.ndarray]
+
+    @property
+    def sentences(self) -> Iterator[Any]:
+        """What is computed: a null as a sentence without tokens."""
+        return ("" if text is None else text for text in self.texts)
+
+
+def _n_tokens(text: str | list[str] | None) -> int:
+    return 0 if text is None else len(text.split() if isinstance(text, str) else text)
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    types = import_pyarrow("pyarrow.types")
+    if types.is_dictionary(kind):
+        kind = kind.value_type
+    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
+
+
+def _plain_layers(layers: Any) -> str | int | list[float]:
+    """The choice of layers as JSON has it.
+
+    Raises:
+        InputError: it is something else.
+    """
+    if isinstance(layers, str):
+        return layers
+    if isinstance(layers, int | np.integer) and not isinstance(layers, bool):
+        return int(layers)
+    if isinstance(layers, Sequence | np.ndarray) and all(isinstance(x, Real) for x in layers):
+        return [float(weight) for weight in layers]
+    raise InputError(
+        "layers: 'average', 'top', 'all', a number or a list of weights is expected, not "
+        f"{layers!r}."
+    )
+
+
+def set_threads(n: int) -> None:
+    """Let TensorFlow compute in so many threads in this process: within an operation, and
+    operations beside each other. OMP_NUM_THREADS, which engines set, it does not heed.
+
+    Raises:
+        InputError: TensorFlow was used in this process before, with another number.
+    """
+    import tensorflow as tf
+
+    settings = tf.config.threading
+    try:
+        settings.set_intra_op_parallelism_threads(n)
+        settings.set_inter_op_parallelism_threads(n)
+    except RuntimeError as error:
+        before = settings.get_intra_op_parallelism_threads() or "as many as there are processors"
+        raise InputError(
+            f"threads: {n} are asked for, and TensorFlow was used in this process before, with "
+            f"{before}; make it the first use, in a process of its own."
+        ) from error

@@ -1,0 +1,137 @@
+"""From a training run to files for use: the weights, and perhaps all that predicts words."""
+
+from __future__ import annotations
+
+import math
+import os
+from typing import Any
+
+from bilm.core.errors import InputError, checked
+from bilm.core.language_model import LanguageModel
+from bilm.core.network import build_network
+from bilm.core.options import Options
+from bilm.core.weight_names import with_softmax_datasets
+from bilm.data import Vocabulary
+from bilm.data.vocabulary import require_same_words
+from bilm.files.checkpoints import load_options_latest_checkpoint, read_checkpoint
+from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, PathLike
+from bilm.files.weights import named_states, save_hdf5
+from bilm.files.writing import atomic_write_all, write_json
+from bilm.training.run_checkpoint import load_mean_states, names_beside, read_record, read_step
+
+
+@checked
+def dump_weights(
+    tf_save_dir: PathLike,
+    outfile: PathLike,
+    *,
+    with_softmax: bool = False,
+    with_states: bool = False,
+    vocab_file: PathLike | None = None,
+    options_file: PathLike | None = None,
+    overwrite: bool = True,
+) -> None:
+    """Write the weights of a folder's newest checkpoint in the published HDF5 format.
+
+    The options for inference are written beside the weights.
+
+    Args:
+        tf_save_dir: a folder of checkpoints, of ours or of the original program.
+        outfile: the HDF5 file to write.
+        with_softmax: also write what the model predicts words with: `softmax/W` float32 (words,
+            projection_dim), `softmax/b` (words,), and `vocabulary/words`, text. Readers of
+            published files pass these groups over. A softmax that is tied to the table of a
+            model of words has no W: it is `embedding`.
+        with_states: also write the mean of the LSTM states of training, `states/...` float32
+            (1, ...), from which sentences then begin in this package's readers; for a model that
+            was trained without resets. Other readers pass them over and begin from zeros.
+        vocab_file: with the softmax, its words, those of vocab.txt in the folder if there is one;
+            None takes that.
+        options_file: where to write the options; None writes `weights.options.json` beside
+            `weights.hdf5`.
+        overwrite: False refuses files that are there, but for the same options without weights.
+
+    Raises:
+        FileNotFoundError, InputError: see `load_options_latest_checkpoint`; or the checkpoint
+            does not fit the options, or holds no LSTM states that are asked for; or a file of the
+            training would be overwritten; or there is no vocabulary, or another one than the
+            softmax's.
+    """
+    contents, ckpt_file = load_options_latest_checkpoint(tf_save_dir)
+    options_source = os.path.join(tf_save_dir, OPTIONS_FILE)
+    options = Options.from_dict(contents, True, options_source)
+    if options_file is None:
+        options_file = os.path.splitext(os.fspath(outfile))[0] + ".options.json"
+    for path in (outfile, options_file):
+        _refuse_training_files(path, tf_save_dir)
+    words = _softmax_words(options, tf_save_dir, vocab_file) if with_softmax else None
+    if with_softmax:
+        model = LanguageModel(options, is_training=False, seed=None)
+        network, table = model.network, with_softmax_datasets(model.weight_table())
+    else:
+        n_tokens = options.n_tokens_vocab if options.char_cnn is None else None
+        network = build_network(options, n_tokens)
+        table = network.weight_table()
+    shapes = {weight.checkpoint: tuple(weight.variable.shape) for weight in table}
+    values = read_checkpoint(ckpt_file, shapes, [*names_beside(table), "lm/softmax/"])
+    datasets = {w.dataset: values[w.checkpoint] for w in table if w.dataset}
+    if with_states:
+        states = load_mean_states(ckpt_file, network.zero_states)
+        if states is None:
+            raise InputError(
+                f"{ckpt_file}: with_states: it holds no LSTM states, as checkpoints of the "
+                "original program do not."
+            )
+        datasets |= {name: value.numpy() for name, value in named_states(states).items()}
+    training = _how_trained(options, ckpt_file)
+    with atomic_write_all([outfile, options_file], overwrite=overwrite) as (weights, beside):
+        save_hdf5(weights, datasets, words, training=training)
+        write_json(beside, options.inference_dict())
+
+
+def _how_trained(options: Options, ckpt_file: str) -> dict[str, Any]:
+    """What `bilm.files.weights.read_training` gives of the weights."""
+    steps, record = read_step(ckpt_file), read_record(ckpt_file)
+    # The original program did not write down how many devices there were.
+    tokens = None if record is None else steps * math.prod(record.batch_shape)
+    names = ("n_train_tokens", "n_tokens_vocab", "reset_rate")
+    return {"steps": steps, "tokens": tokens} | {name: getattr(options, name) for name in names}
+
+
+def _softmax_words(
+    options: Options, tf_save_dir: PathLike, vocab_file: PathLike | None
+) -> list[str]:
+    """The words of the softmax by their ids, once they are known to be this model's."""
+    kept = os.path.join(tf_save_dir, VOCABULARY_FILE)
+    own = Vocabulary(kept) if os.path.isfile(kept) else None
+    if vocab_file is None and own is None:
+        raise InputError(
+            f"{os.fspath(tf_save_dir)} has no {VOCABULARY_FILE}: the softmax is written with its "
+            "words; vocab_file names them."
+        )
+    vocab_file = kept if vocab_file is None else vocab_file
+    vocabulary = Vocabulary(vocab_file)
+    if vocabulary.size != options.n_tokens_vocab:
+        raise InputError(
+            f"{os.fspath(vocab_file)}: {options.n_tokens_vocab} words are expected, as many as the "
+            f"softmax of {os.fspath(tf_save_dir)} has, not {vocabulary.size}."
+        )
+    words = vocabulary.words
+    for number, word in enumerate(words):
+        if "\0" in word:
+            raise InputError(
+                f"{os.fspath(vocab_file)}: word {number}, {word!r}, holds the character 0, which "
+                "texts in HDF5 cannot."
+            )
+    if own is not None:
+        require_same_words(vocabulary, own)
+    return words
+
+
+def _refuse_training_files(path: PathLike, tf_save_dir: PathLike) -> None:
+    """Raise an InputError when writing `path` would overwrite what a run has written."""
+    folder, name = os.path.split(os.path.realpath(path))
+    if folder == os.path.realpath(tf_save_dir) and (
+        name in (OPTIONS_FILE, "checkpoint") or name.startswith("model.ckpt-")
+    ):
+        raise InputError(f"{os.fspath(path)}: a file of the training would be overwritten.")

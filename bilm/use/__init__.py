@@ -1,0 +1,1 @@
+"""A trained model in use: ELMo vectors, Keras layers, predictions, saved models."""

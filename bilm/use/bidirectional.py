@@ -1,0 +1,339 @@
+"""The pretrained language model as a Keras layer: ids in, all layers' vectors out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.core.cell import LSTMState, Mode
+from bilm.core.errors import InputError, checked, require_count, shown
+from bilm.core.keras_backend import keras
+from bilm.core.lstm import States
+from bilm.core.network import build_network
+from bilm.core.options import MOST_ROWS, N_CHARACTERS, Options
+from bilm.files.model_files import read_options
+from bilm.files.reading import PathLike
+from bilm.use.word_vectors import count_embedded_tokens, load_network
+
+
+@keras.saving.register_keras_serializable(package="bilm")
+class BidirectionalLanguageModel(keras.layers.Layer):
+    """ELMo's language model with its weights: Peters et al. (2018), section 3.
+
+    Args:
+        options_file: options.json, or its contents.
+        weight_file: the HDF5 weights. None builds the network with zeros, for a loader that
+            fills it, as Keras does with a saved model.
+        use_character_inputs: True for character ids, False for word ids.
+        embedding_weight_file: for word ids, the file that holds the token cache; by default the
+            table is read from `weight_file`.
+        max_batch_size: rows for which a state is kept, when `stateful`.
+        stateful: keep the LSTM states from call to call: row i continues row i, rows that a batch
+            does not have keep their state. The original always did so. By default each sentence
+            is alone, and its vectors do not depend on what else is or was in a batch.
+        trainable: let gradients into the model.
+        n_tokens: rows of the word table, when there is no file to count them in.
+        precision: "float32", or "bfloat16" for products in bfloat16.
+
+    Call arguments:
+        ids: integers, 0 is padding. Characters (batch, time + 2, max_characters_per_token) as
+            `Batcher` gives them, or words (batch, time + 2) as `TokenBatcher` does; each sentence
+            is between its begin and end tokens. A tensor, a NumPy array or a `keras.Input`.
+
+    Returns a dict of
+        lm_embeddings: float32 (batch, n_layers + 1, time, 2 * projection_dim), the token layer
+            [token; token] first, zeros at padding, begin and end tokens cut off. With one
+            direction the last axis is projection_dim.
+        lengths: int32 (batch,), tokens of each sentence.
+        token_embeddings: float32 (batch, time + 2, projection_dim), begin and end included.
+        mask: bool (batch, time).
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        InputError: a file is not what it should be, or ids are of the wrong type, shape or range.
+
+    Example:
+
+        bilm = BidirectionalLanguageModel("options.json", "weights.hdf5")
+        vectors = bilm(Batcher(None, 50).batch_sentences([["A", "sentence"]]))["lm_embeddings"]
+    """
+
+    @checked
+    def __init__(
+        self,
+        options_file: PathLike | Mapping[str, Any] | Options,
+        weight_file: PathLike | None,
+        use_character_inputs: bool = True,
+        embedding_weight_file: PathLike | None = None,
+        max_batch_size: int = 128,
+        *,
+        stateful: bool = False,
+        trainable: bool = False,
+        n_tokens: int | None = None,
+        precision: str = "float32",
+        name: str = "bilm",
+        **kwargs: Any,
+    ) -> None:
+        # Not the global policy: what is rounded is `precision`'s to say.
+        super().__init__(name=name, autocast=False, **({"dtype": "float32"} | kwargs))
+        self.supports_masking = True  # the lengths are in the ids
+        self.supports_jit = False  # XLA wants shapes that do not depend on the ids
+        self.options = read_options(options_file)
+        self.use_character_inputs = use_character_inputs
+        self.max_batch_size = max_batch_size
+        self.stateful = stateful
+        self.precision = precision
+        require_count(MOST_ROWS, max_batch_size=max_batch_size)
+        char_cnn = self.options.char_cnn
+        if use_character_inputs and char_cnn is not None and char_cnn.dictionary is not None:
+            raise InputError(
+                "The model reads characters of a dictionary, which Batcher does not give: `ELMo` "
+                "takes text; or make a token cache, for use_character_inputs=False."
+            )
+        if use_character_inputs and embedding_weight_file is not None:
+            raise InputError("embedding_weight_file is for word ids: use_character_inputs=False.")
+        if not use_character_inputs and n_tokens is None:
+            table_file = embedding_weight_file or weight_file
+            if table_file is None:
+                raise InputError("n_tokens: the rows of the word table are needed without files.")
+            n_tokens = count_embedded_tokens(table_file)
+        self.n_tokens = None if use_character_inputs else n_tokens
+        self.network = build_network(self.options, self.n_tokens, precision=precision)
+        self.encoder, self.stacks = self.network
+        if weight_file is not None:
+            load_network(self.network, weight_file, embedding_weight_file)
+        self._kept_states = self._add_states() if stateful else None
+        # Once the layers exist: Keras sets it on every variable, where a model that holds this
+        # one, and its optimizer, look for it.
+        self.trainable = trainable
+        self.built = True
+
+    def _add_states(self) -> tuple[States, ...]:
+        lstm = self.options.lstm
+
+        def add(name: str, size: int) -> Any:
+            shape = (self.max_batch_size, size)
+            return self.add_weight(name=name, shape=shape, initializer="zeros", trainable=False)
+
+        return tuple(
+            tuple(
+                LSTMState(add(f"c_{d}_{i}", lstm.dim), add(f"h_{d}_{i}", lstm.projection_dim))
+                for i in range(lstm.n_layers)
+            )
+            for d in range(self.options.n_directions)
+        )
+
+    def reset_states(self) -> None:
+        """Forget the text before: set the kept states to those in which texts begin.
+
+        Raises:
+            InputError: the model is not `stateful`.
+        """
+        if self._kept_states is None:
+            raise InputError("reset_states: the model keeps no states; it is not stateful.")
+        initial = tuple(stack.initial for stack in self.stacks)
+        pairs = zip(tf.nest.flatten(self._kept_states), tf.nest.flatten(initial), strict=True)
+        for variable, value in pairs:
+            variable.assign(tf.broadcast_to(value, variable.shape))
+
+    def warm_up(self, ids: Any) -> None:
+        """Let texts begin from the states in which the model is after reading some sentences.
+
+        For models that were trained without resets, see `bilm.data.warm_up`. The states are saved
+        with a Keras model that holds this one.
+
+        Args:
+            ids: sentences, as for a call; some thousand words of them.
+
+        Raises:
+            InputError: ids of the wrong type, shape or range, or no sentence among them.
+        """
+        ids = ids if hasattr(ids, "dtype") else ids_as_array(ids)
+        self.check(ids)
+        array = np.asarray(ids)
+        mask = (array > 0).any(axis=-1) if self.use_character_inputs else array > 0
+        lengths = mask.sum(axis=1)
+        if not (lengths > 2).any():
+            raise InputError("warm_up: ids: no sentence with a token.")
+        distinct, index = np.unique(array[mask], axis=0, return_inverse=True)
+        vectors = self.encoder(tf.constant(distinct, tf.int32))
+        sentences = np.split(index.reshape(-1), np.cumsum(lengths)[:-1])
+        self.network.warm_up(vectors, [s for s in sentences if len(s) > 2])
+        if self._kept_states is not None:
+            self.reset_states()
+
+    def __call__(self, ids: Any, *args: Any, **kwargs: Any) -> Any:
+        """Check the ids, then call as any Keras layer is called."""
+        if not hasattr(ids, "dtype"):
+            ids = ids_as_array(ids)
+        self.check(ids)
+        if self.stateful and ids.shape[0] is not None and ids.shape[0] > self.max_batch_size:
+            raise InputError(
+                f"ids: {ids.shape[0]} sentences in a batch; states are kept for max_batch_size = "
+                f"{self.max_batch_size}."
+            )
+        return super().__call__(ids, *args, **kwargs)
+
+    def call(self, ids: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Compute all layers of a batch of sentences."""
+        ids = tf.cast(ids, tf.int32)
+        mask = tf.reduce_any(ids > 0, axis=-1) if self.use_character_inputs else ids > 0
+        return self.read(self._encode(ids), mask)
+
+    def read(self, tokens: tf.Tensor, token_mask: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Compute all layers of sentences whose words are encoded already.
+
+        Args:
+            tokens: float32 (batch, time + 2, projection_dim), the token encoder's output.
+            token_mask: bool (batch, time + 2), True from a sentence's begin to its end.
+
+        Returns the dict of a call.
+        """
+        lengths = tf.reduce_sum(tf.cast(token_mask, tf.int32), axis=1)
+        tokens *= tf.cast(token_mask, tf.float32)[..., tf.newaxis]
+        states = self._states_before(tf.shape(tokens)[0])
+        layers, after = self.network.sentence_layers(
+            tf.transpose(tokens, (1, 0, 2)),  # (time + 2, batch, projection_dim)
+            lengths,
+            states,
+            Mode.KERAS if self.trainable else Mode.INFERENCE,
+        )
+        self._keep(after)
+        n_tokens = tf.maximum(lengths - 2, 0)
+        mask = tf.sequence_mask(n_tokens, tf.shape(tokens)[1] - 2)
+        # (n_layers + 1, time + 2, batch, dim) -> (batch, n_layers + 1, time, dim)
+        lm_embeddings = tf.transpose(tf.stack(layers), (2, 0, 1, 3))[:, :, 1:-1]
+        lm_embeddings *= tf.cast(mask, tf.float32)[:, tf.newaxis, :, tf.newaxis]
+        result = {
+            "lm_embeddings": lm_embeddings,
+            "lengths": n_tokens,
+            "token_embeddings": tokens,
+            "mask": mask,
+        }
+        return result if self.trainable else tf.nest.map_structure(tf.stop_gradient, result)
+
+    def _encode(self, ids: tf.Tensor) -> tf.Tensor:
+        if not self.use_character_inputs:
+            return self.encoder(ids)
+        # (batch, time + 2, characters) -> (words, characters) -> (words, projection_dim)
+        words = self.encoder(tf.reshape(ids, (-1, ids.shape[-1])))
+        dim = self.options.lstm.projection_dim
+        tokens = tf.reshape(words, tf.concat([tf.shape(ids)[:2], [dim]], 0))
+        return tf.ensure_shape(tokens, (*ids.shape[:2], dim))
+
+    def _states_before(self, batch_size: tf.Tensor) -> tuple[States, ...]:
+        if self._kept_states is None:
+            return self.network.initial_states()
+        # A batch of unknown size is known only now.
+        message = "ids: too many sentences in a batch; states are kept for max_batch_size = "
+        fits = tf.debugging.assert_less_equal(
+            batch_size, self.max_batch_size, f"{message}{self.max_batch_size}."
+        )
+        with tf.control_dependencies([fits]):
+            batch_size = tf.identity(batch_size)
+        return tf.nest.map_structure(
+            lambda v: tf.convert_to_tensor(v)[:batch_size], self._kept_states
+        )
+
+    def _keep(self, after: tuple[States, ...]) -> None:
+        if self._kept_states is None:
+            return
+        kept, new = tf.nest.flatten(self._kept_states), tf.nest.flatten(after)
+        for variable, value in zip(kept, new, strict=True):
+            value = tf.stop_gradient(value)
+            rest = tf.convert_to_tensor(variable)[tf.shape(value)[0] :]
+            variable.assign(tf.concat([value, rest], axis=0))
+
+    def compute_mask(self, ids: Any, previous_mask: Any = None) -> None:
+        """None: the mask is among the results, because no axis of time is their second."""
+
+    def check(self, ids: Any) -> None:
+        """Check what is to be called with, as far as it is known.
+
+        Raises:
+            InputError: ids of the wrong type, shape or range.
+        """
+        dtype = getattr(ids.dtype, "name", ids.dtype)
+        if "int" not in dtype:
+            raise InputError(
+                f"ids: integers are expected, not {dtype}. Batcher and TokenBatcher make them of "
+                f"sentences; a keras.Input needs dtype='int32'."
+            )
+        shape = tuple(ids.shape)
+        last = (self.options.max_word_length,) if self.use_character_inputs else ()
+        if len(shape) != 2 + len(last) or shape[2:] != last:
+            axes = ", ".join(["batch", "time", *map(str, last)])
+            raise InputError(f"ids: shape ({axes}) is expected, not {shape}.")
+        if shape[1] is not None and shape[1] < 2:
+            raise InputError(
+                f"ids: each sentence is between its begin and end tokens, so the time axis "
+                f"is at least 2, not {shape[1]}."
+            )
+        if isinstance(ids, np.ndarray) or (tf.is_tensor(ids) and hasattr(ids, "numpy")):
+            array = np.asarray(ids)
+            highest = N_CHARACTERS if self.n_tokens is None else self.n_tokens
+            low, high = (int(array.min()), int(array.max())) if array.size else (0, 0)
+            if low < 0 or high > highest:
+                kind = "character" if self.use_character_inputs else "word"
+                raise InputError(
+                    f"ids: {kind} ids from 0 to {highest} are expected, not {low} to {high}."
+                )
+
+    def get_config(self) -> dict[str, Any]:
+        """What builds the network again; the weights are saved beside it, not from the files."""
+        return super().get_config() | {
+            "options_file": self.options.inference_dict(),
+            "weight_file": None,
+            "use_character_inputs": self.use_character_inputs,
+            "max_batch_size": self.max_batch_size,
+            "stateful": self.stateful,
+            "n_tokens": self.n_tokens,
+            "precision": self.precision,
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> BidirectionalLanguageModel:
+        """What Keras loads a saved layer with.
+
+        Raises:
+            InputError: the configuration names a file, which `get_config` never does.
+        """
+        require_no_files(cls.__name__, config)
+        return cls(**config)
+
+
+def require_no_files(layer: str, config: Mapping[str, Any]) -> None:
+    """Check that the configuration of a saved layer has the options and no path: the files of
+    whoever loads it are not opened because a model file says so.
+
+    Raises:
+        InputError: names the key.
+    """
+    options = config.get("options_file")
+    if not isinstance(options, Mapping):
+        raise InputError(
+            f"{layer}: options_file: options are expected in a saved layer, not {shown(options)}."
+        )
+    for key in ("weight_file", "embedding_weight_file", "vocab_file", "warm_up"):
+        if config.get(key) is not None:
+            raise InputError(
+                f"{layer}: {key}: null is expected in a saved layer, not {shown(config[key])}."
+            )
+
+
+def ids_as_array(ids: Any) -> np.ndarray:
+    """Lists as an array.
+
+    Raises:
+        InputError: they are not of one length.
+    """
+    try:
+        return np.asarray(ids)
+    except ValueError:
+        raise InputError(
+            "ids: the sentences are not of one length; fill them up with 0, as Batcher and "
+            "TokenBatcher do."
+        ) from None

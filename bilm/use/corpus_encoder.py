@@ -1,0 +1,322 @@
+"""All layers of streams of sentences: every distinct word encoded once, nothing kept that is done.
+
+The token encoder knows no context, so a word's vector is kept from its first use on. Sentences
+are taken from the stream a window at a time and packed into the rows of a batch. While a window is
+computed, the vectors of the one before it are yielded, in the order in which the sentences came.
+Memory is that of two windows and of the kept words, however long the stream is. A sentence that is
+longer than a window is computed in chunks, whose layers are yielded one by one.
+
+How sentences share a batch, and how the LSTMs are run over it, is in `packed`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence, Set
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.core.cell import Mode
+from bilm.core.errors import InputError, require_count, shown
+from bilm.core.lstm import States
+from bilm.core.network import BiLM, Texts
+from bilm.data import compute_ahead, up_to_fault
+from bilm.data.encoding import DistinctWords, network_ids
+from bilm.use.packing import PackedRunner, Words, tensor_specs
+
+Tokens = Sequence[str]
+# Words to the ids that the encoder takes, without the mask's + 1: (n, characters) or (n,).
+WordIds = Callable[[Sequence[str]], np.ndarray]
+
+# Words at a time: what lies between two products of the encoder stays in the cache.
+_ENCODED_AT_ONCE = 512
+_KEPT_BYTES = 128 * 2**20
+_CHUNK_TOKENS = 1024
+
+
+def check_stream(sentences: Any, batch_size: int | None) -> None:
+    """Check the arguments of a call that takes many sentences.
+
+    Raises:
+        InputError: `sentences` is one text or has no order, or `batch_size` is no whole number
+            from 1.
+    """
+    if isinstance(sentences, str):
+        raise InputError(f"a list of sentences is expected, not the text {shown(sentences)}.")
+    if not _is_stream(sentences):
+        raise InputError(f"sentences: a list of sentences is expected, not {shown(sentences)}.")
+    if batch_size is not None:
+        require_count(batch_size=batch_size)
+
+
+def _is_stream(value: Any) -> bool:
+    """Whether something can be gone through in an order that it has."""
+    if isinstance(value, bytes | Set | Mapping) and not isinstance(value, KeysView):
+        return False
+    try:
+        iter(value)
+    except TypeError:  # a tensor without axes, for one, which has the method
+        return False
+    return True
+
+
+def read_stream(items: Iterable[Any], with_ids: bool) -> Iterator[tuple[Any, Tokens]]:
+    """Pairs (id, tokens) of a stream of sentences: text that is split on white space, or tokens.
+
+    Args:
+        items: sentences; `with_ids` pairs (id, sentence).
+        with_ids: without it the ids are the sentences' numbers, from 0.
+
+    Raises:
+        InputError: an item is no pair, or a sentence is neither text nor a list of tokens.
+    """
+    for number, item in enumerate(items):
+        if not with_ids:
+            yield number, _as_tokens(item, number)
+        elif isinstance(item, tuple | list) and len(item) == 2:
+            yield item[0], _as_tokens(item[1], number)
+        else:
+            raise InputError(
+                f"sentence {number}: a pair (id, sentence) is expected, not {shown(item)}."
+            )
+
+
+def _as_tokens(sentence: Any, number: int) -> Tokens:
+    if isinstance(sentence, str):
+        return sentence.split()
+    if not _is_stream(sentence):
+        raise InputError(
+            f"sentence {number}: text or a list of tokens is expected, not {shown(sentence)}."
+        )
+    listed = list(sentence)
+    for position, token in enumerate(listed):
+        if not isinstance(token, str):
+            kind = type(token).__name__
+            raise InputError(
+                f"sentence {number}, token {position}: text is expected, not {kind} {shown(token)}."
+            )
+    return listed
+
+
+class Block(NamedTuple):
+    """All layers of some positions, in one direction's half of the vectors."""
+
+    start: int  # the positions, words counted from 0
+    stop: int
+    columns: slice  # the direction's part of the last axis
+    layers: np.ndarray  # float32 (n_layers + 1, stop - start, projection_dim)
+
+
+class CorpusEncoder:
+    """Runs a network over a stream of sentences.
+
+    Args:
+        network: the layers.
+        word_ids: gives the encoder's ids of words.
+        window_tokens: tokens that are computed, and whose vectors are in memory, at a time; a
+            longer sentence is a window of its own. None: as many as are fast.
+        runner: runs the LSTMs; None makes one.
+        kept_bytes: of the vectors of distinct words; with more, all are forgotten.
+
+    Attributes:
+        window_tokens: as above; can be set.
+        chunk_tokens: tokens of a long sentence that are computed at a time; can be set.
+    """
+
+    def __init__(
+        self,
+        network: BiLM,
+        word_ids: WordIds,
+        *,
+        window_tokens: int | None = None,
+        runner: PackedRunner | None = None,
+        kept_bytes: int = _KEPT_BYTES,
+    ) -> None:
+        self._network = network
+        self._words = EncodedWords(network, word_ids, kept_bytes)
+        self._runner = runner or PackedRunner(network)
+        self._run_chunk = _chunk_function(network)
+        self._lock = threading.Lock()  # streams that are read in turn are computed in threads
+        self.window_tokens = window_tokens or self._runner.window_tokens
+        self.chunk_tokens = _CHUNK_TOKENS
+
+    def warm_up(self, sentences: Sequence[Tokens]) -> None:
+        """Let sentences begin from the states after a text, see `bilm.data.warm_up`."""
+        numbers = self._words.numbers(sentences)
+        stops = np.cumsum([len(sentence) for sentence in sentences])
+        # `<S>` and `</S>` are the words 0 and 1.
+        framed = [np.r_[0, words, 1] for words in np.split(numbers, stops[:-1])]
+        self._runner.warm_up(tf.constant(self._words.vectors), framed)
+
+    def layers(
+        self, sentences: Iterable[Tokens], batch_size: int | None = None
+    ) -> Iterator[np.ndarray]:
+        """All layers of each sentence, in the order of the input.
+
+        Args:
+            sentences: lists of words; an empty one gives no rows.
+            batch_size: sentences of a window, at most; None sets no bound.
+
+        Yields:
+            float32 (n_layers + 1, words, n_directions * projection_dim).
+        """
+        for window in compute_ahead(self._compute, self._windows(sentences, batch_size)):
+            yield from window
+
+    def _windows(
+        self, sentences: Iterable[Tokens], batch_size: int | None
+    ) -> Iterator[tuple[list[Tokens], bool]]:
+        """Sentences that are computed together, and whether there are more after them.
+
+        When one cannot be had, those before it come first.
+        """
+        window: list[Tokens] = []
+        faults: list[Exception] = []
+        n_tokens = 0
+        for sentence in up_to_fault(sentences, faults):
+            is_full = n_tokens + len(sentence) > self.window_tokens or len(window) == batch_size
+            if window and is_full:
+                yield window, True
+                window, n_tokens = [], 0
+            window.append(sentence)
+            n_tokens += len(sentence)
+        if window:
+            yield window, False
+        if faults:
+            raise faults[0]
+
+    def _compute(self, window: tuple[list[Tokens], bool]) -> Iterator[np.ndarray]:
+        """Run the network; the iterator copies each sentence's vectors out when it comes to it."""
+        sentences, is_full = window
+        lengths = np.array([len(sentence) for sentence in sentences], np.int64)
+        # Sentences without words, those that share a batch, and those that are too long to.
+        parts = np.where(lengths > self._runner.longest, 2, np.minimum(lengths, 1))
+        results = []
+        with self._lock:
+            numbers = self._words.numbers(sentences)
+            for part in range(3):
+                of_part = numbers[np.repeat(parts == part, lengths)]
+                results.append(self._part(of_part, lengths[parts == part], is_full))
+        return (next(results[part]) for part in parts.tolist())
+
+    def _part(
+        self, numbers: np.ndarray, lengths: np.ndarray, is_full: bool
+    ) -> Iterator[np.ndarray]:
+        """Sentences that share a batch; `numbers` are their words', one after the other."""
+        if not lengths.any():
+            lstm, n_directions = self._network.stacks[0].options, len(self._network.stacks)
+            shape = (lstm.n_layers + 1, 0, n_directions * lstm.projection_dim)
+            return (np.empty(shape, np.float32) for _ in lengths)
+        used, ids = np.unique(numbers, return_inverse=True)
+        vectors = self._words.vectors[used]
+        words = Words(vectors, ids.astype(np.int32), used, self._words.edition)
+        # `<S>` and `</S>` are the words 0 and 1.
+        packed, outputs = self._runner(words, lengths, self._words.vectors[:2], is_full)
+        stops = np.cumsum(lengths)
+        return (
+            packed.layers(number, vectors[ids[start:stop]], outputs)
+            for number, (start, stop) in enumerate(zip(stops - lengths, stops, strict=True))
+        )
+
+    def blocks(self, sentence: Tokens) -> Iterator[Block]:
+        """All layers of a sentence of at least one word, in bounded memory.
+
+        The states at the end of a chunk are those before the next one, so the layers are those of
+        the whole sentence. Every position comes once in each direction: the forward direction
+        goes from the first word on, the backward direction from the last word back.
+        """
+        n, dim = len(sentence), self._network.stacks[0].options.projection_dim
+        marks = self._tokens(["<S>", "</S>"])[:, np.newaxis]  # (2, 1, dim)
+        n_directions = len(self._network.stacks)
+        _, states = self._run_chunk(list(marks[:n_directions]), self._network.initial_states())
+        for start in range(0, n, self.chunk_tokens):
+            stop = min(start + self.chunk_tokens, n)
+            read = [self._tokens(sentence[start:stop])]
+            if n_directions == 2:
+                read.append(self._tokens(sentence[n - stop : n - start])[::-1])
+            layers, states = self._run_chunk(read, states)
+            for d, of_direction in enumerate(layers):
+                columns = slice(d * dim, (d + 1) * dim)
+                if d == 0:
+                    yield Block(start, stop, columns, of_direction.numpy())
+                else:
+                    yield Block(n - stop, n - start, columns, of_direction.numpy()[:, ::-1])
+
+    def _tokens(self, words: Tokens) -> np.ndarray:
+        """The token encoder's vectors: (words, projection_dim)."""
+        with self._lock:
+            numbers = self._words.numbers([words])
+            return self._words.vectors[numbers]
+
+
+def _chunk_function(network: BiLM) -> Callable[..., tuple[list[tf.Tensor], tuple[States, ...]]]:
+    """Both directions over a chunk of one sentence: from the tokens (time, projection_dim) that
+    each reads, and its states, to its layers (n_layers + 1, time, projection_dim) in the order of
+    its reading, the token layer first, and the new states."""
+    dim = network.stacks[0].options.projection_dim
+    signature = [
+        [tf.TensorSpec((None, dim), tf.float32)] * len(network.stacks),
+        tensor_specs(network.zero_states(1)),
+    ]
+
+    def run(
+        tokens: list[tf.Tensor], states: tuple[States, ...]
+    ) -> tuple[list[tf.Tensor], tuple[States, ...]]:
+        read = [x[:, tf.newaxis] for x in tokens]  # (time, 1, projection_dim)
+        outputs, after = network.run(Texts(read, states), mode=Mode.INFERENCE)
+        # (n_layers + 1, time, 1, projection_dim) -> without the axis of rows
+        layers = [tf.stack([x, *of])[:, :, 0] for x, of in zip(read, outputs, strict=True)]
+        return layers, after
+
+    return tf.function(run, autograph=False, input_signature=signature)
+
+
+class EncodedWords:
+    """The words so far and their vectors. `<S>` and `</S>` are the words 0 and 1.
+
+    Attributes:
+        vectors: float32 (rows, dim); a word's row is its number.
+        edition: a number; with another one, words have other numbers than before.
+    """
+
+    def __init__(self, network: BiLM, word_ids: WordIds, kept_bytes: int = _KEPT_BYTES) -> None:
+        # (words,), or with an axis of characters
+        ids = tf.TensorSpec([None] * word_ids([]).ndim, tf.int32)
+        self._encode = tf.function(network.encoder, input_signature=[ids], autograph=False)
+        self._word_ids = word_ids
+        self._kept_bytes = kept_bytes
+        self._numbers = DistinctWords()
+        self._n_encoded = 0
+        self.edition = 0
+        self.vectors = np.empty((4096, network.stacks[0].options.projection_dim), np.float32)
+
+    def numbers(self, sentences: Iterable[Tokens]) -> np.ndarray:
+        """The words of sentences as rows of `vectors`, one after the other: int32 (words,).
+
+        Rows that were handed out before may change.
+        """
+        if self.vectors[: self._n_encoded].nbytes > self._kept_bytes:
+            self._numbers, self._n_encoded = DistinctWords(), 0
+            self.edition += 1
+        words = itertools.chain.from_iterable(sentences)
+        numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int32)
+        done, size = self._n_encoded, len(self._numbers)
+        if size > len(self.vectors):
+            grown = np.empty((max(size, 2 * done), self.vectors.shape[1]), np.float32)
+            grown[:done] = self.vectors[:done]
+            self.vectors = grown
+        self.encode(list(itertools.islice(self._numbers, done, None)), self.vectors[done:])
+        self._n_encoded = size
+        return numbers
+
+    def encode(self, words: Tokens, vectors: np.ndarray) -> None:
+        """Write the vectors of words, which need not be distinct, into (words or more, dim)."""
+        # Words of like length together: the encoder works on the longest of a batch.
+        order = np.argsort([len(word) for word in words], kind="stable")
+        for start in range(0, len(words), _ENCODED_AT_ONCE):
+            part = order[start : start + _ENCODED_AT_ONCE]
+            ids = self._word_ids([words[k] for k in part]).astype(np.int32)
+            vectors[part] = self._encode(tf.constant(network_ids(ids))).numpy()

@@ -1,0 +1,191 @@
+"""What a model is, in facts that can be printed or read by programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from bilm.core.errors import InputError
+from bilm.core.network import build_network
+from bilm.core.options import Options
+from bilm.data import Vocabulary
+from bilm.files.checkpoints import open_checkpoint
+from bilm.files.hdf5 import dataset_shapes
+from bilm.files.model_files import ModelFiles
+from bilm.files.weights import (
+    DICTIONARY_CHARACTERS,
+    DICTIONARY_WORDS,
+    SOFTMAX_B,
+    SOFTMAX_W,
+    STATES,
+    VOCABULARY,
+    read_training,
+)
+from bilm.training.log import read_log
+from bilm.training.run_checkpoint import read_record, read_step
+from bilm.use.word_vectors import count_embedded_tokens, load_network
+
+_SOFTMAX = "softmax/"
+_TEXTS = {VOCABULARY, DICTIONARY_CHARACTERS, DICTIONARY_WORDS}
+
+
+def describe_model(files: ModelFiles) -> dict[str, Any]:
+    """The facts of a pretrained model; its weights are loaded, so that what is said is so.
+
+    Returns a JSON-able dict: "model", "kind" ("weights"), what `describe_options` gives,
+    "parameters" (the numbers of the token encoder, of the LSTMs and in total, and of a softmax),
+    "predicts" (the words of the softmax, or None), "weights" (file, bytes, and the names of
+    datasets that are not used), "trained" (see `bilm.files.weights.read_training`; None if the file
+    does not say), "initial_states" ("zeros", or "own" if the file holds some), and "vocabulary"
+    (file and words), or None.
+
+    Raises:
+        FileNotFoundError, InputError: a file is not there, or not what it should be; or they do
+            not fit each other.
+    """
+    options = files.read_options()
+    n_tokens = None if options.char_cnn else count_embedded_tokens(files.weights)
+    network = build_network(options, n_tokens)
+    table = network.weight_table()
+    load_network(network, files.weights)
+    used = {name for weight in table for name in (weight.dataset, weight.odd_dataset)}
+    facts: dict[str, Any] = {"model": files.source, "kind": "weights"}
+    facts |= describe_options(options, n_tokens)
+    shapes = dataset_shapes(files.weights)
+    softmax = {name: shape for name, shape in shapes.items() if name in (SOFTMAX_W, SOFTMAX_B)}
+    facts["parameters"] = count_parameters(
+        {weight.dataset or "": tuple(weight.variable.shape) for weight in table} | softmax
+    )
+    # With the softmax and its words the file scores text as well.
+    facts["predicts"] = softmax[SOFTMAX_B][0] if {SOFTMAX_B, VOCABULARY} <= set(shapes) else None
+    facts["weights"] = {
+        "file": os.path.basename(files.weights),
+        "bytes": os.path.getsize(files.weights),
+        "other_datasets": sorted(
+            name
+            for name in set(shapes) - used - set(softmax) - _TEXTS
+            if not name.startswith(STATES)
+        ),
+    }
+    facts["trained"] = read_training(files.weights)
+    facts["initial_states"] = "own" if any(n.startswith(STATES) for n in shapes) else "zeros"
+    facts["vocabulary"] = describe_vocabulary(files.vocabulary)
+    return facts
+
+
+def describe_training(files: ModelFiles) -> dict[str, Any]:
+    """The facts of a training run: those of its options, its newest checkpoint and its log.
+
+    Returns a JSON-able dict: "model", "kind" ("training"), what `describe_options` gives,
+    "parameters" and "vocabulary" as for a pretrained model, and "training" (the checkpoint and its
+    step, the options of the run, the perplexity of the last batch, the seed, the log's last line).
+
+    Raises:
+        FileNotFoundError, InputError: a file is not there, or not what it should be.
+    """
+    options, checkpoint = files.read_options(), os.fspath(files.weights)
+    shapes = open_checkpoint(checkpoint).get_variable_to_shape_map()
+    weights = {
+        name: tuple(shape)
+        for name, shape in shapes.items()
+        if name.startswith("lm/") and not name.endswith("/Adagrad")
+    }
+    record = read_record(checkpoint)
+    shape = (options.batch_size, options.unroll_steps) if record is None else record.batch_shape
+    return {
+        "model": files.source,
+        "kind": "training",
+        **describe_options(options, options.n_tokens_vocab),
+        "parameters": count_parameters(weights),
+        "vocabulary": describe_vocabulary(files.vocabulary),
+        "training": {
+            "checkpoint": os.path.basename(checkpoint),
+            "step": read_step(checkpoint),
+            "tokens_per_step": math.prod(shape),
+            "batch_size": options.batch_size,
+            "unroll_steps": options.unroll_steps,
+            "n_train_tokens": options.n_train_tokens,
+            "n_epochs": options.n_epochs,
+            "n_tokens_vocab": options.n_tokens_vocab,
+            "reset_rate": options.reset_rate,
+            "dropout": options.dropout,
+            "learning_rate": options.learning_rate,
+            "sampled_softmax": options.sample_softmax,
+            "train_perplexity": record and record.train_perplexity,
+            "seed": record and record.settings.seed,
+            "log": _last_line(os.path.dirname(checkpoint)),
+        },
+    }
+
+
+def _last_line(folder: str) -> dict[str, Any] | None:
+    """The last whole line of a run's log; None if there is none."""
+    try:
+        return read_log(folder)[-1]
+    except (FileNotFoundError, InputError):
+        return None
+
+
+def describe_vocabulary(path: Any) -> dict[str, Any] | None:
+    """The file's name and its number of words; None if there is no file."""
+    if path is None:
+        return None
+    return {"file": os.path.basename(path), "words": Vocabulary(path).size}
+
+
+def describe_options(options: Options, n_tokens: int | None) -> dict[str, Any]:
+    """The sizes of a model: its input, token encoder, LSTMs and vectors.
+
+    Args:
+        n_tokens: words of the table of a model of words.
+    """
+    lstm, char_cnn = options.lstm, options.char_cnn
+    if char_cnn is None:
+        source: dict[str, Any] = {"kind": "words", "words": n_tokens}
+    else:
+        source = {
+            "kind": "characters",
+            "max_characters_per_token": char_cnn.max_characters_per_token,
+            "character_dim": char_cnn.embedding_dim,
+            "filters": [list(pair) for pair in char_cnn.filters],
+            "activation": char_cnn.activation,
+            "highway_layers": char_cnn.n_highway,
+            "projection": char_cnn.n_filters != lstm.projection_dim,
+            "dictionary": char_cnn.dictionary and dataclasses.asdict(char_cnn.dictionary),
+        }
+    return {
+        "input": source,
+        "lstm": {
+            "directions": options.n_directions,
+            "layers": lstm.n_layers,
+            "dim": lstm.dim,
+            "projection_dim": lstm.projection_dim,
+            "skip_connections": lstm.use_skip_connections,
+            "cell_clip": lstm.cell_clip,
+            "proj_clip": lstm.proj_clip,
+        },
+        "vectors": {
+            "layers": lstm.n_layers + 1,
+            "dim": options.n_directions * lstm.projection_dim,
+        },
+    }
+
+
+def count_parameters(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
+    """Numbers in a network by its parts, from the HDF5 or checkpoint names of its weights.
+
+    The total is that of the token encoder and the LSTMs: published files hold no softmax.
+    """
+    counts = {"token_encoder": 0, "lstms": 0}
+    for name, shape in shapes.items():
+        name = name.removeprefix("lm/")
+        if name.startswith(_SOFTMAX):
+            counts["softmax"] = counts.get("softmax", 0) + math.prod(shape)
+        else:
+            part = "lstms" if name.startswith(("RNN_", "rnn")) else "token_encoder"
+            counts[part] += math.prod(shape)
+    counts["total"] = counts["token_encoder"] + counts["lstms"]
+    return counts

@@ -1,0 +1,402 @@
+"""ELMo: vectors of text from a language model's layers. Peters et al. (2018), section 3.
+
+With a pretrained model:
+
+    elmo = ELMo.from_pretrained("elmo")
+    sentences = ["They saw it .", ["Hello"]]
+    vectors = elmo.encode(sentences)
+
+Within one's own TensorFlow or Keras model, `weight_layers` mixes the layers that
+`BidirectionalLanguageModel` returns, with weights that train (section 3.2).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import zlib
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.core.errors import InputError, checked, shown
+from bilm.core.network import BiLM
+from bilm.core.scalar_mix import LayerChoice, Layers, ScalarMix
+from bilm.data import Vocabulary
+from bilm.data.warm_up import WarmUpText, read_text
+from bilm.files.model_files import ModelSource, open_model
+from bilm.files.reading import PathLike
+from bilm.progress import ShowProgress, encoding_progress
+from bilm.use.corpus_encoder import CorpusEncoder, Tokens, WordIds, check_stream, read_stream
+from bilm.use.word_vectors import WordSource, find_words
+
+# An array of a given shape to write into: in memory, or on a disk.
+NewArray = Callable[[tuple[int, ...]], Any]
+
+
+class ELMo:
+    """A pretrained language model that turns sentences into vectors.
+
+    Made by `ELMo.from_pretrained`. Each sentence is read alone: its vectors do not depend on the
+    others, nor on how they are batched. It can be pickled, and needs none of its files then.
+
+    Attributes:
+        options: the model's options.
+        n_layers: layers that can be had, the token layer (0) among them.
+        dim: size of a vector, n_directions * projection_dim.
+        network: the layers.
+        word_ids: the ids of words that its token encoder takes, less one.
+        corpus: runs the network over sentences; how many tokens at a time can be set.
+    """
+
+    def __init__(self, words: WordSource, precision: str = "float32") -> None:
+        self._set(words, *words.load(precision))
+
+    def _set(self, words: WordSource, network: BiLM, word_ids: WordIds) -> None:
+        self.options = options = words.options
+        self.n_layers = options.lstm.n_layers + 1
+        self.dim = options.n_directions * options.lstm.projection_dim
+        self._words = words
+        self.network, self.word_ids = network, word_ids
+        self.corpus = CorpusEncoder(self.network, self.word_ids)
+
+    @classmethod
+    @checked
+    def from_pretrained(
+        cls,
+        source: ModelSource,
+        *,
+        vocab_file: PathLike | None = None,
+        embedding_weight_file: PathLike | None = None,
+        precision: str = "float32",
+        warm_up: WarmUpText | None = None,
+    ) -> ELMo:
+        """Load a model.
+
+        Args:
+            source: a folder or a ZIP file that holds weights and options (NLPL's, or written by
+                `bilm dump --model_dir`), an HDF5 file with its options beside it, or a pair
+                (options, weights) such as AllenNLP's files; see `bilm.files.model_files`.
+            vocab_file: the vocabulary of a model of words, or of a token cache; by default the
+                container's vocab.txt.
+            embedding_weight_file: a token cache, as `dump_token_embeddings` writes it. Words that
+                it does not have are encoded from their characters.
+            precision: "float32", or "bfloat16" for products in bfloat16.
+            warm_up: a text file, or sentences, after which each sentence begins in place of zero
+                states; for models that were trained without resets, see `bilm.data.warm_up`.
+
+        Raises:
+            FileNotFoundError: a file does not exist.
+            InputError: a file is not what it should be, or they do not fit each other.
+        """
+        with open_model(source, weights_only=True) as files:
+            options, vocab_file = files.read_options(), vocab_file or files.vocabulary
+            words = find_words(options, files.weights, vocab_file, embedding_weight_file)
+            elmo = cls(words, precision)
+        if warm_up is not None:
+            elmo.corpus.warm_up(read_text(warm_up))
+        return elmo
+
+    def __getstate__(self) -> dict[str, Any]:
+        corpus, stack = self.corpus, self.network.stacks[0]
+        return {
+            "words": self._words,
+            "word_ids": self.word_ids,
+            "precision": stack.precision,
+            "values": [variable.numpy() for variable in self._variables()],
+            "corpus": (corpus.window_tokens, corpus.chunk_tokens),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self._set(state["words"], state["words"].build(state["precision"]), state["word_ids"])
+        for variable, value in zip(self._variables(), state["values"], strict=True):
+            variable.assign(value)
+        self.corpus.window_tokens, self.corpus.chunk_tokens = state["corpus"]
+
+    def _variables(self) -> list[Any]:
+        """All of the network, with the states in which texts begin."""
+        encoder, stacks = self.network
+        return [variable for layer in (encoder, *stacks) for variable in layer.weights]
+
+    @property
+    def vocabulary(self) -> Vocabulary | None:
+        """The words of the table or the cache; None for a model of characters alone."""
+        return self._words.vocabulary
+
+    def refuse_unknown(self, sentence: Tokens, where: str) -> None:
+        """Check that each word of a sentence has a vector; see `WordSource.refuse_unknown`."""
+        self._words.refuse_unknown(sentence, where)
+
+    @checked
+    def encode(
+        self,
+        sentences: Iterable[str | Tokens],
+        layers: Layers = "average",
+        pooling: str | None = None,
+        *,
+        batch_size: int | None = None,
+        show_progress: ShowProgress = None,
+        output: str = "list",
+    ) -> Any:
+        """The vectors of sentences.
+
+        Args:
+            sentences: lists of tokens, or text that is split on white space. An empty sentence
+                has no tokens.
+            layers: "average", "top", "all", the number of a layer, a trained `ScalarMix`, or a
+                weight for each layer. A mix that normalises does so within each sentence.
+            pooling: "mean" or "max" over a sentence's tokens; zeros for an empty sentence.
+            batch_size: sentences that are computed together, at most; None takes as many as are
+                fast. The vectors are the same.
+            show_progress: True shows it on standard error; a function is called with the number
+                of sentences and of tokens so far; None shows it if the logger `bilm` is at INFO.
+            output: "list"; "padded" gives `PaddedVectors`; "ragged" gives a tf.RaggedTensor
+                (sentences, tokens, dim), with layers="all" (sentences, tokens, n_layers, dim).
+
+        Returns:
+            for each sentence, in the order of the input, a float32 array (tokens, dim); with
+            layers="all" (n_layers, tokens, dim); pooled, without the axis of tokens.
+
+        Raises:
+            InputError: a sentence that is neither text nor a list of tokens, an argument that is
+                not one of the above, or a word that has no vector.
+        """
+        if output not in ("list", "padded", "ragged"):
+            raise InputError(
+                f"output: 'list', 'padded' or 'ragged' is expected, not {shown(output)}."
+            )
+        if pooling is not None and output != "list":
+            raise InputError(
+                f"output: {shown(output)} is for the vectors of tokens; pooled ones are all of one "
+                "shape, np.stack makes them an array."
+            )
+        results = self.encode_iter(
+            sentences, layers, pooling, batch_size=batch_size, show_progress=show_progress
+        )
+        if output == "list":
+            return list(results)
+        as_one = _padded if output == "padded" else _ragged
+        return as_one(list(results), self.dim, self.n_layers if layers == "all" else None)
+
+    @checked
+    def encode_iter(
+        self,
+        sentences: Iterable[Any],
+        layers: Layers = "average",
+        pooling: str | None = None,
+        *,
+        batch_size: int | None = None,
+        with_ids: bool = False,
+        show_progress: ShowProgress = None,
+        new_array: NewArray | None = None,
+    ) -> Iterator[Any]:
+        """The vectors of a stream of sentences, in bounded memory.
+
+        Sentences are read some tens of thousands of tokens ahead. A sentence may be of any length:
+        a long one is computed a chunk at a time, and its result alone is in memory.
+
+        Args:
+            sentences: as for `encode`; with `with_ids` pairs (id, sentence).
+            layers, pooling, batch_size, show_progress: as for `encode`.
+            with_ids: yield pairs (id, vectors), the ids as they came.
+            new_array: makes the array of a long sentence's unpooled vectors, from its shape, in
+                place of NumPy: something on a disk that takes `array[..., start:stop, columns]`.
+
+        Raises:
+            InputError: as for `encode`; the arguments are checked at once, sentences as they come.
+        """
+        check_stream(sentences, batch_size)
+        if pooling not in (None, "mean", "max"):
+            raise InputError(f"pooling: None, 'mean' or 'max' is expected, not {shown(pooling)}.")
+        choice = LayerChoice(layers, self.n_layers)
+        in_memory = functools.partial(np.empty, dtype=np.float32)
+        job = _Job(choice, pooling, batch_size, new_array or in_memory)
+        return self._encode_iter(sentences, job, with_ids, show_progress)
+
+    def _encode_iter(
+        self, items: Iterable[Any], job: _Job, with_ids: bool, show_progress: ShowProgress
+    ) -> Iterator[Any]:
+        waiting: deque[tuple[Any, int]] = deque()  # id and tokens of what was read ahead
+
+        def sentences() -> Iterator[Tokens]:
+            for number, (name, tokens) in enumerate(read_stream(items, with_ids)):
+                self._words.refuse_unknown(tokens, f"sentence {number}")
+                waiting.append((name, len(tokens)))
+                yield tokens
+
+        n_tokens = 0
+        with encoding_progress(show_progress) as show:
+            for n_sentences, vectors in enumerate(self._vectors(sentences(), job), start=1):
+                name, length = waiting.popleft()
+                n_tokens += length
+                show(n_sentences, n_tokens)
+                yield (name, vectors) if with_ids else vectors
+
+    def _vectors(self, sentences: Iterator[Tokens], job: _Job) -> Iterator[Any]:
+        """The results, with long sentences apart from the others."""
+        long = self.corpus.window_tokens
+        for is_long, group in itertools.groupby(sentences, lambda s: len(s) > long):
+            if is_long:
+                for sentence in group:
+                    yield self._long_sentence(sentence, job)
+            else:
+                for layers in self.corpus.layers(group, job.batch_size):
+                    yield job.finish(job.choice(layers))
+
+    def _long_sentence(self, sentence: Tokens, job: _Job) -> Any:
+        choice, blocks = job.choice, self.corpus.blocks(sentence)
+        middle = (self.n_layers,) if choice.keeps_layers or choice.normalises else ()
+        shape = (*middle, len(sentence), self.dim)
+        if choice.normalises:
+            whole = np.empty(shape, np.float32)
+            for block in blocks:
+                whole[:, block.start : block.stop, block.columns] = block.layers
+            return job.finish(choice(whole))
+        if job.pooling is not None:
+            parts = ((block.columns, choice(block.layers)) for block in blocks)
+            return job.pool(parts, len(sentence), (*middle, self.dim))
+        result = job.new_array(shape)
+        for block in blocks:
+            result[..., block.start : block.stop, block.columns] = choice(block.layers)
+        return result
+
+    def fingerprint(self) -> str:
+        """A short text that differs for models with other options, weights, or initial states."""
+        value = zlib.crc32(repr(self.options).encode())
+        for values in (*self._variables(), *tf.nest.flatten(self.network.initial_states())):
+            value = zlib.crc32(values.numpy().tobytes(), value)
+        return f"{value:08x}"
+
+
+class _Job(NamedTuple):
+    """What is wanted of the sentences."""
+
+    choice: LayerChoice
+    pooling: str | None
+    batch_size: int | None
+    new_array: NewArray
+
+    def finish(self, vectors: np.ndarray) -> np.ndarray:
+        """Pool the vectors of a sentence, if that is wanted."""
+        if self.pooling is None:
+            return vectors
+        *middle, n_tokens, dim = vectors.shape
+        return self.pool([(slice(None), vectors)], n_tokens, (*middle, dim))
+
+    def pool(
+        self, parts: Iterable[tuple[slice, np.ndarray]], n_tokens: int, shape: tuple[int, ...]
+    ) -> np.ndarray:
+        """One vector (..., dim) of many, which come in parts: columns, (..., tokens, columns)."""
+        if not n_tokens:
+            return np.zeros(shape, np.float32)
+        is_mean = self.pooling == "mean"
+        # In float64, so that a million tokens add up.
+        value = np.full(shape, 0.0 if is_mean else -np.inf)
+        for columns, vectors in parts:
+            if is_mean:
+                value[..., columns] += vectors.sum(axis=-2, dtype=np.float64)
+            else:
+                value[..., columns] = np.maximum(value[..., columns], vectors.max(axis=-2))
+        return (value / n_tokens if is_mean else value).astype(np.float32)
+
+
+class PaddedVectors(NamedTuple):
+    """The vectors of sentences in one array.
+
+    Attributes:
+        vectors: float32 (sentences, longest, dim), or (sentences, n_layers, longest, dim) for
+            layers="all"; zeros past a sentence's end.
+        mask: bool (sentences, longest), True where there is a token.
+    """
+
+    vectors: np.ndarray
+    mask: np.ndarray
+
+
+def _padded(results: list[np.ndarray], dim: int, n_layers: int | None) -> PaddedVectors:
+    """Sentences in one array; `n_layers` if they have an axis of layers."""
+    lengths = np.array([vectors.shape[-2] for vectors in results], np.int64)
+    longest = int(lengths.max(initial=0))
+    middle = () if n_layers is None else (n_layers,)
+    together = np.zeros((len(results), *middle, longest, dim), np.float32)
+    for row, vectors in zip(together, results, strict=True):
+        row[..., : vectors.shape[-2], :] = vectors
+    return PaddedVectors(together, np.arange(longest) < lengths[:, np.newaxis])
+
+
+def _ragged(results: list[np.ndarray], dim: int, n_layers: int | None) -> tf.RaggedTensor:
+    """Sentences in a ragged tensor (sentences, tokens, ..., dim)."""
+    lengths = [vectors.shape[-2] for vectors in results]
+    middle = () if n_layers is None else (n_layers,)
+    # The ragged axis comes first, so that a sentence's tokens lie together:
+    # (n_layers, tokens, dim) -> (tokens, n_layers, dim)
+    rows = [np.moveaxis(vectors, -2, 0) for vectors in results]
+    values = np.concatenate([np.zeros((0, *middle, dim), np.float32), *rows])
+    return tf.RaggedTensor.from_row_lengths(values, lengths)
+
+
+@checked
+def weight_layers(
+    name: str,
+    bilm_ops: Mapping[str, Any],
+    l2_coef: float | None = None,
+    use_top_only: bool = False,
+    do_layer_norm: bool = False,
+    *,
+    mix: ScalarMix | None = None,
+) -> dict[str, Any]:
+    """Weigh the layers of a language model with trained weights.
+
+    Args:
+        name: prefix of the variables `{name}_ELMo_W` (n_layers,) and `{name}_ELMo_gamma` (1,).
+        bilm_ops: what `BidirectionalLanguageModel` returned: tensors, or Keras tensors.
+        l2_coef: adds l2_coef * sum(W ** 2) as regularisation.
+        use_top_only: gamma times the top layer, without W.
+        do_layer_norm: normalise each layer before the sum, over the batch's unmasked values.
+        mix: a 'mix' that an earlier call returned, to share its variables; `name` and the options
+            are then its own. Needed inside `tf.function`, where no variable can be made anew.
+
+    Returns a dict of
+        weighted_op: float32 (batch, time, dim), softmax(W) over the layers, times gamma.
+        regularization_op: float32 scalar. On Keras inputs it is among the losses of the model
+            already.
+        mix: the `ScalarMix` layer that holds the variables.
+
+    Raises:
+        InputError: `bilm_ops` has no 'lm_embeddings' or 'mask', `mix` is for another number of
+            layers, or is missing inside `tf.function`.
+    """
+    if not isinstance(bilm_ops, Mapping):
+        raise InputError(
+            "weight_layers: what BidirectionalLanguageModel returned is expected, not "
+            f"{shown(bilm_ops)}."
+        )
+    missing = [key for key in ("lm_embeddings", "mask") if key not in bilm_ops]
+    if missing:
+        raise InputError(
+            f"weight_layers: bilm_ops needs {' and '.join(map(repr, missing))}; it has "
+            f"{sorted(bilm_ops)}."
+        )
+    lm_embeddings, mask = bilm_ops["lm_embeddings"], bilm_ops["mask"]
+    if mix is None:
+        if tf.inside_function():
+            raise InputError(
+                "weight_layers: inside tf.function, or in the call of a Keras layer, mix= is "
+                "needed: a 'mix' that was returned outside, or a ScalarMix that was made there."
+            )
+        mix = ScalarMix(
+            lm_embeddings.shape[1],
+            l2_coef=l2_coef,
+            use_top_only=use_top_only,
+            do_layer_norm=do_layer_norm,
+            return_regularization=True,
+            name=name,
+        )
+    if not isinstance(mix, ScalarMix):
+        raise InputError(f"weight_layers: mix: a ScalarMix is expected, not {shown(mix)}.")
+    mixed = mix(lm_embeddings, mask)
+    weighted, regularization = mixed if mix.return_regularization else (mixed, mix.regularization())
+    return {"weighted_op": weighted, "regularization_op": regularization, "mix": mix}

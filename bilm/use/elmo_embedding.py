@@ -1,0 +1,270 @@
+"""ELMo as the first layer of a Keras model: text in, vectors out."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.core.errors import InputError, checked, shown
+from bilm.core.keras_backend import keras
+from bilm.core.options import Options
+from bilm.core.scalar_mix import LayerChoice, ScalarMix
+from bilm.data.encoding import BOS, EOS
+from bilm.data.warm_up import WarmUpText, read_text
+from bilm.files.model_files import ModelSource, open_model, read_options
+from bilm.files.reading import PathLike
+from bilm.use.bidirectional import BidirectionalLanguageModel, ids_as_array, require_no_files
+from bilm.use.text_layers import FramedWords, as_text, framed_words, tokens_of
+from bilm.use.word_vectors import CACHE, CACHE_AND_CHARACTERS, CHARACTERS, WordVectors, find_words
+
+MIX = "mix"
+
+
+@keras.saving.register_keras_serializable(package="bilm")
+class ELMoEmbedding(keras.layers.Layer):
+    """Text or ids to ELMo vectors, with the mix of layers that trains: Peters et al. (2018),
+    section 3.3.
+
+    Args:
+        options_file: options.json, or its contents.
+        weight_file: the HDF5 weights. None builds the layer with zeros, for a loader that fills
+            it, as Keras does with a saved model.
+        vocab_file: the vocabulary of a model of words, or of a token cache. A model of words that
+            has none takes ids only.
+        embedding_weight_file: a token cache; words that it does not have are encoded from their
+            characters, and without the weights for that they are an error when the layer runs.
+        layers: "mix" for weights that train with the model; or what stays as it is: "average",
+            "top", the number of a layer (0 for the tokens', without context), or a weight for
+            each layer.
+        l2_coef: adds l2_coef * sum(W ** 2) to the model's losses; of the mix.
+        do_layer_norm: normalise each layer before the sum, over the batch; of the mix.
+        train_language_model: let gradients into the language model too.
+        precision: "float32", or "bfloat16" for products in bfloat16.
+        warm_up: as for `ELMo.from_pretrained`; the states are saved with the layer.
+        words: for loaders: where words get their vectors when there are no files to see it in.
+
+    Call arguments:
+        inputs: strings: sentences (batch,), which are split on white space, or tokens
+            (batch, time), filled up with "". Or ids with begin and end, as `Batcher` and
+            `TokenBatcher` give them. A tensor, a `keras.Input`, an array or lists.
+
+    Output: float32 (batch, time, n_directions * projection_dim), zeros past a sentence's end, with
+    a Keras mask bool (batch, time), which layers and losses after it see.
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        InputError: a file is not what it should be, arguments that do not go together, or inputs
+            of the wrong type or shape.
+
+    Example:
+
+        sentences = keras.Input((), dtype="string")
+        vectors = ELMoEmbedding.from_pretrained("elmo")(sentences)
+        pooled = keras.layers.GlobalAveragePooling1D()(vectors)
+        classifier = keras.Model(sentences, keras.layers.Dense(2)(pooled))
+    """
+
+    @checked
+    def __init__(
+        self,
+        options_file: PathLike | Mapping[str, Any] | Options,
+        weight_file: PathLike | None,
+        *,
+        vocab_file: PathLike | None = None,
+        embedding_weight_file: PathLike | None = None,
+        layers: str | int | Sequence[float] = MIX,
+        l2_coef: float | None = None,
+        do_layer_norm: bool = False,
+        train_language_model: bool = False,
+        precision: str = "float32",
+        words: Mapping[str, Any] | None = None,
+        warm_up: WarmUpText | None = None,
+        name: str = "elmo",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(name=name, autocast=False, **({"dtype": "float32"} | kwargs))
+        self.supports_masking = True
+        self.supports_jit = False  # there are no strings in XLA
+        options = read_options(options_file)
+        if weight_file is not None:
+            words = _as_config(options, weight_file, vocab_file, embedding_weight_file)
+        if words is None:
+            raise InputError("words: what a saved layer says is needed without weight_file.")
+        kind = words["kind"]
+        if train_language_model and kind in (CACHE, CACHE_AND_CHARACTERS):
+            raise InputError("train_language_model: a token cache stays as it is.")
+        cache_file = embedding_weight_file if kind == CACHE_AND_CHARACTERS else None
+        self.language_model = BidirectionalLanguageModel(
+            options,
+            weight_file,
+            use_character_inputs=kind in (CHARACTERS, CACHE_AND_CHARACTERS),
+            embedding_weight_file=None if cache_file else embedding_weight_file,
+            n_tokens=words["n_rows"],
+            precision=precision,
+        )
+        self.word_vectors = WordVectors(
+            kind, words["vocabulary"], options, cache_file, name="word_vectors"
+        )
+        self.n_layers = options.lstm.n_layers + 1
+        self.dim = options.n_directions * options.lstm.projection_dim
+        self._factors: np.ndarray | None = None  # of the layers, when they do not train
+        self.mix = self._make_mix(layers, l2_coef, do_layer_norm)
+        self.language_model.trainable = train_language_model
+        self.built = True
+        if warm_up is not None:
+            self._warm_up(read_text(warm_up))
+
+    @classmethod
+    def from_pretrained(cls, source: ModelSource, **settings: Any) -> ELMoEmbedding:
+        """Load a model as `ELMo.from_pretrained` does.
+
+        Args:
+            source: as there, see `bilm.files.model_files`.
+            settings: arguments of the constructor by name. `vocab_file` is by default the
+                container's vocab.txt.
+
+        Raises:
+            FileNotFoundError, InputError: as for the constructor; a container without a model.
+        """
+        with open_model(source, weights_only=True) as files:
+            vocab_file = settings.pop("vocab_file", None) or files.vocabulary
+            return cls(files.options, files.weights, vocab_file=vocab_file, **settings)
+
+    def _warm_up(self, sentences: Sequence[Sequence[str]]) -> None:
+        self.word_vectors.require_words()
+        words = list(dict.fromkeys([BOS, EOS, *itertools.chain.from_iterable(sentences)]))
+        number = {word: n for n, word in enumerate(words)}
+        vectors = self.word_vectors(tf.constant(words), encoder=self.language_model.encoder)
+        index = [np.array([number[word] for word in (BOS, *s, EOS)]) for s in sentences]
+        self.language_model.network.warm_up(vectors, index)
+
+    def _make_mix(
+        self, layers: Any, l2_coef: float | None, do_layer_norm: bool
+    ) -> ScalarMix | None:
+        if isinstance(layers, str) and layers == MIX:
+            return ScalarMix(
+                self.n_layers, l2_coef=l2_coef, do_layer_norm=do_layer_norm, name=self.name
+            )
+        if l2_coef is not None or do_layer_norm:
+            raise InputError(
+                f"l2_coef, do_layer_norm: they belong to layers='mix', not to {shown(layers)}."
+            )
+        if isinstance(layers, ScalarMix) or (isinstance(layers, str) and layers == "all"):
+            raise InputError(
+                "layers: 'mix', 'average', 'top', a number, or a weight for each layer is "
+                f"expected, not {shown(layers)}; BidirectionalLanguageModel gives all layers, and "
+                "weight_layers shares a mix."
+            )
+        self._factors = LayerChoice(layers, self.n_layers).weights
+        return None
+
+    def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        """Check the inputs, then call as any Keras layer is called."""
+        return super().__call__(self._checked(inputs), *args, **kwargs)
+
+    def _checked(self, inputs: Any) -> Any:
+        if not hasattr(inputs, "dtype"):
+            inputs = _as_array(inputs)
+        kind = getattr(inputs.dtype, "name", inputs.dtype)
+        if "int" in kind and not isinstance(inputs, tf.RaggedTensor):
+            self.language_model.check(inputs)
+            return inputs
+        inputs = as_text(inputs)
+        self.word_vectors.require_words()
+        return inputs
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Compute the vectors of a batch of sentences."""
+        if inputs.dtype == tf.string:
+            found = self.all_layers(framed_words(tokens_of(inputs)))
+        else:
+            found = self.language_model(inputs)
+        layers, mask = found["lm_embeddings"], found["mask"]
+        if self.mix is not None:
+            vectors = self.mix(layers, mask)
+        else:
+            # (layers,) x (batch, layers, time, dim) -> (batch, time, dim)
+            vectors = tf.einsum("k,bktd->btd", tf.constant(self._factors), layers)
+        vectors *= tf.cast(mask, vectors.dtype)[..., tf.newaxis]
+        vectors._keras_mask = mask
+        return vectors
+
+    def all_layers(self, sentences: FramedWords) -> dict[str, tf.Tensor]:
+        """What `BidirectionalLanguageModel` returns, for sentences of words (batch, time + 2)."""
+        tokens = self.word_vectors(sentences.words, encoder=self.language_model.encoder)
+        return self.language_model.read(tokens, sentences.mask)
+
+    def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
+        """float32 (batch, time, dim); the time of sentences is not known before they are."""
+        is_text = inputs.dtype == "string"
+        time = inputs.shape[1] if len(inputs.shape) > 1 else None
+        if not is_text and time is not None:
+            time -= 2
+        return keras.KerasTensor((inputs.shape[0], time, self.dim), "float32")
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
+        """bool (batch, time), False past the end of a sentence."""
+        if isinstance(inputs, keras.KerasTensor):
+            return None  # there is one when there is text
+        inputs = self._checked(inputs)
+        if inputs.dtype == tf.string:
+            tokens = tokens_of(inputs)
+            return tf.sequence_mask(framed_words(tokens).lengths, tf.shape(tokens)[1])
+        ids = tf.convert_to_tensor(inputs)
+        return (tf.reduce_any(ids > 0, axis=-1) if ids.shape.rank == 3 else ids > 0)[:, 2:]
+
+    def get_config(self) -> dict[str, Any]:
+        """What builds the layer again; the weights are saved beside it, not from the files."""
+        model, mix = self.language_model, self.mix
+        return super().get_config() | {
+            "options_file": model.options.inference_dict(),
+            "weight_file": None,
+            "layers": MIX if self._factors is None else self._factors.tolist(),
+            "l2_coef": None if mix is None else mix.l2_coef,
+            "do_layer_norm": mix is not None and mix.do_layer_norm,
+            "train_language_model": model.trainable,
+            "precision": model.precision,
+            "words": {
+                "kind": self.word_vectors.kind,
+                "vocabulary": self.word_vectors.vocabulary,
+                "n_rows": model.n_tokens,
+            },
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> ELMoEmbedding:
+        """What Keras loads a saved layer with.
+
+        Raises:
+            InputError: the configuration names a file, which `get_config` never does.
+        """
+        require_no_files(cls.__name__, config)
+        return cls(**config)
+
+
+def _as_config(
+    options: Options,
+    weight_file: PathLike,
+    vocab_file: PathLike | None,
+    embedding_weight_file: PathLike | None,
+) -> dict[str, Any]:
+    """Where words get their vectors, in the form of the argument `words`."""
+    source = find_words(options, weight_file, vocab_file, embedding_weight_file)
+    kind, char_cnn = source.kind, options.char_cnn
+    if kind == CACHE_AND_CHARACTERS and char_cnn is not None and char_cnn.dictionary is not None:
+        kind = CACHE  # characters of a dictionary have no ids in a graph
+    return {"kind": kind, "vocabulary": source.words, "n_rows": None}
+
+
+def _as_array(inputs: Any) -> Any:
+    """Lists as an array of ids, or as a tensor of text."""
+    first = inputs
+    while isinstance(first, list | tuple) and first:
+        first = next((item for item in first if not isinstance(item, list | tuple) or item), None)
+    if isinstance(first, int | np.integer) and not isinstance(first, bool):
+        return ids_as_array(inputs)
+    return as_text(inputs)

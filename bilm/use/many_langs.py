@@ -1,0 +1,336 @@
+"""Models of ELMoForManyLangs (Che et al. 2018, "Towards better UD parsing") as models of bilm.
+
+Known from that program's source (version 0.0.4 on PyPI) and checked against what it computes:
+
+- `config.json` is the training's arguments; its `config_path` names a second file with the sizes,
+  which is beside it, or one of two that come with the program, which are alike.
+- `char.dic` and `word.dic`: a token, a tab and its id a line. A line without a token (white space
+  that stripping took) is that of U+3000. Special tokens: <bos>, <eos>, <oov>, <pad>, and for
+  characters <bow> and <eow>.
+- A word is cut to max_characters_per_token - 2 characters (not bytes). Its characters come
+  between the marks, and the program takes <eow> for the first mark and <bow> for the last one.
+- `token_embedder.pkl`: the vectors of characters and words; convolutions, maximum, activation,
+  highway layers over the characters; and a projection of [word; characters]. The highway gate
+  lets the input through, ours what is new, so the sign of its weights is changed. The projection
+  is a sum of two, of the word's vector and of the characters'.
+- `encoder.pkl`: for each direction and layer input_linearity, state_linearity and
+  state_projection. The gates' order is i, f, j, o, ours i, j, f, o; the forget gate's 1.0 is in
+  its bias, ours is added when the network runs. Skip connections from the second layer on.
+
+The program carries the LSTM states from batch to batch; bilm computes each sentence alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import posixpath
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+
+from bilm.core.errors import InputError
+from bilm.core.lstm import LSTMStack
+from bilm.core.network import build_network
+from bilm.core.options import CharCNNOptions, DictionaryOptions, LSTMOptions, Options
+from bilm.core.token_encoder import DictionaryEncoder
+from bilm.data.encoding import BEGIN, END, PADDING, UNKNOWN, WORD_BEGIN, WORD_END, as_bytes
+from bilm.files.archives import open_archive
+from bilm.files.reading import PathLike, read_json_object, read_whole, require_file
+from bilm.files.torch_file import read_tensors
+from bilm.files.weights import DICTIONARY_CHARACTERS, DICTIONARY_WORDS, save_hdf5
+from bilm.files.writing import write_json
+
+_CONFIG = "config.json"
+_ENCODER, _TOKEN_EMBEDDER = "encoder.pkl", "token_embedder.pkl"
+_CHARACTERS, _WORDS = "char.dic", "word.dic"
+_FILES = (_CONFIG, _ENCODER, _TOKEN_EMBEDDER, _CHARACTERS, _WORDS)
+# Bytes of a dictionary; those of large models have a few millions.
+_MOST_TOKENS = 2**27
+
+# What both files that come with the program hold.
+_STANDARD = {
+    "encoder": {
+        "name": "elmo",
+        "projection_dim": 512,
+        "cell_clip": 3,
+        "proj_clip": 3,
+        "dim": 4096,
+        "n_layers": 2,
+    },
+    "token_embedder": {
+        "name": "cnn",
+        "activation": "relu",
+        "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
+        "n_highway": 2,
+        "word_dim": 100,
+        "char_dim": 50,
+        "max_characters_per_token": 50,
+    },
+}
+_STANDARD_NAMES = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")
+_CHARACTER_TABLE = "char_emb_layer.embedding.weight"
+_WORD_TABLE = "word_emb_layer.embedding.weight"
+_SPECIAL = (BEGIN, END, UNKNOWN, PADDING, WORD_BEGIN, WORD_END)
+
+
+def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: PathLike) -> None:
+    """Write a model of ELMoForManyLangs as weights and options of bilm.
+
+    `ELMo.from_pretrained((options_file, weight_file))` computes what that program computes for
+    the sentences of its first batch. The weights hold two dictionaries, of characters and of
+    words, in place of the 261 bytes, so other programs that read published weights cannot use
+    them, and say so: they find no `char_embed`.
+
+    Args:
+        source: a folder or a ZIP file with config.json, char.dic, word.dic, encoder.pkl,
+            token_embedder.pkl, and the file that config.json names, if it is not one of the
+            program's own.
+        weight_file: the HDF5 file to write.
+        options_file: the JSON file to write.
+
+    Raises:
+        FileNotFoundError: a file is not there.
+        InputError: a file is not what it should be, they do not fit each other, or the model is
+            of a kind that bilm does not have.
+    """
+    with _opened_folder(source) as folder:
+        path, config = _read_config(folder)
+        embedder = _Tensors(os.path.join(folder, _TOKEN_EMBEDDER))
+        characters = _read_dictionary(
+            os.path.join(folder, _CHARACTERS), embedder.n_rows(_CHARACTER_TABLE), _SPECIAL
+        )
+        words = []
+        if config["token_embedder"].get("word_dim"):
+            n_words = embedder.n_rows(_WORD_TABLE)
+            words = _read_dictionary(os.path.join(folder, _WORDS), n_words, _SPECIAL[:3])
+        options = _options(path, config, len(characters), len(words))
+        network = build_network(options)
+        # Our encoder has the row of padding at the end.
+        pad = characters.index(PADDING)
+        order = [row for row in range(len(characters)) if row != pad] + [pad]
+        _fill_encoder(cast(DictionaryEncoder, network.encoder), embedder, order)
+        lstms = _Tensors(os.path.join(folder, _ENCODER))
+        for direction, stack in zip(("forward", "backward"), network.stacks, strict=True):
+            _fill_stack(stack, lstms, direction)
+        lstms.require_all_taken()
+    texts = {DICTIONARY_CHARACTERS: as_bytes([characters[row] for row in order])}
+    if words:
+        texts[DICTIONARY_WORDS] = as_bytes(words)
+    values = {w.dataset: w.variable.numpy() for w in network.weight_table() if w.dataset}
+    save_hdf5(weight_file, values, texts=texts)
+    write_json(options_file, options.inference_dict())
+
+
+@contextlib.contextmanager
+def _opened_folder(source: PathLike) -> Iterator[str]:
+    """The folder of a model; that of a ZIP file exists while the block runs."""
+    path = os.fspath(source)
+    if os.path.isdir(path):
+        _folder_of_model(path, os.listdir(path))
+        yield path
+    elif not zipfile.is_zipfile(require_file(path, "model")):
+        raise InputError(f"{path}: a folder or a ZIP file is expected.")
+    else:
+        with tempfile.TemporaryDirectory(prefix="bilm-") as temporary:
+            with open_archive(path, "model") as archive:
+                folder = _folder_of_model(path, archive.names)
+                for name in archive.names:
+                    home, base = posixpath.split(name)
+                    if home == folder and (base in _FILES or base.endswith(".json")):
+                        archive.extract(name, temporary)
+            try:
+                yield temporary
+            except (InputError, FileNotFoundError) as error:
+                # The user knows the archive and not the temporary folder.
+                text = str(error).replace(temporary + os.sep, f"{path}: ").replace(temporary, path)
+                raise type(error)(text) from error
+
+
+def _folder_of_model(path: str, names: Sequence[str]) -> str:
+    """The folder of the one encoder among the names of files."""
+    found = [name for name in names if posixpath.basename(name) == _ENCODER]
+    if len(found) != 1:
+        raise InputError(
+            f"{path}: a model of ELMoForManyLangs is expected, with {_ENCODER} in it; models of "
+            "weights in HDF5 are used as they are."
+        )
+    return posixpath.dirname(found[0])
+
+
+def _read_config(folder: str) -> tuple[str, Mapping[str, Any]]:
+    """The model's sizes, of config.json or of the file that it names, and which file that is."""
+    path = os.path.join(folder, _CONFIG)
+    values: Mapping[str, Any] = read_json_object(path, "configuration")
+    if "encoder" not in values or "token_embedder" not in values:
+        named = values.get("config_path")
+        if not isinstance(named, str):
+            raise InputError(f"{path}: config_path is missing, which names the model's sizes.")
+        base = named.replace("\\", "/").rpartition("/")[2]
+        beside = os.path.join(folder, base)
+        if os.path.isfile(beside) and base != _CONFIG:
+            path, values = beside, read_json_object(beside, "configuration")
+        elif base in _STANDARD_NAMES:
+            path, values = base, _STANDARD
+        else:
+            raise InputError(
+                f"{path}: config_path names {named!r}; {base} is not in {folder}, and is none of "
+                f"the program's own ({', '.join(_STANDARD_NAMES)})."
+            )
+    for part in ("encoder", "token_embedder"):
+        if not isinstance(values.get(part), Mapping):
+            raise InputError(f"{path}: {part}: a JSON object is expected.")
+    return path, values
+
+
+def _options(path: str, config: Mapping[str, Any], n_characters: int, n_words: int) -> Options:
+    """The sizes as our options; `n_words` is 0 if the model has no words."""
+    encoder, embedder = config["encoder"], config["token_embedder"]
+    for part, kind in (("encoder", "elmo"), ("token_embedder", "cnn")):
+        name = config[part].get("name")
+        if name != kind:
+            raise InputError(
+                f"{path}: {part}.name: {kind!r} is expected, not {name!r}, which is unsupported."
+            )
+    if not embedder.get("char_dim"):
+        raise InputError(
+            f"{path}: token_embedder.char_dim: a model without characters is unsupported."
+        )
+    try:
+        lstm = LSTMOptions(
+            dim=encoder["dim"],
+            projection_dim=encoder["projection_dim"],
+            n_layers=encoder["n_layers"],
+            # The program takes 0 for no bound.
+            cell_clip=encoder["cell_clip"] or None,
+            proj_clip=encoder["proj_clip"] or None,
+            use_skip_connections=True,
+        )
+        char_cnn = CharCNNOptions(
+            filters=tuple((width, number) for width, number in embedder["filters"]),
+            activation=embedder["activation"],
+            embedding_dim=embedder["char_dim"],
+            n_highway=embedder["n_highway"],
+            max_characters_per_token=embedder["max_characters_per_token"],
+            dictionary=DictionaryOptions(n_characters, n_words, embedder.get("word_dim") or 0),
+        )
+        if not lstm.has_projection:
+            raise InputError("encoder.dim: LSTMs as large as their projection are unsupported.")
+    except KeyError as error:
+        raise InputError(f"{path}: {error.args[0]} is missing.") from None
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{path}: {error}") from error
+    return Options(lstm=lstm, char_cnn=char_cnn)
+
+
+class _Tensors:
+    """The tensors of a file, all of which are to be taken, in the shapes that are expected."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._left = read_tensors(path)
+
+    def n_rows(self, name: str) -> int:
+        if name not in self._left:
+            raise InputError(f"{self._path}: {name} is missing.")
+        return (*self._left[name].shape, 0)[0]
+
+    def take(self, name: str, *shape: int) -> np.ndarray:
+        if name not in self._left:
+            raise InputError(f"{self._path}: {name} is missing, shape {shape} is expected.")
+        value = self._left.pop(name)
+        if value.shape != shape:
+            raise InputError(f"{self._path}: {name}: shape {shape} is expected, not {value.shape}.")
+        return value
+
+    def require_all_taken(self) -> None:
+        """Refuse a file that holds more: it is of another kind of model."""
+        if self._left:
+            raise InputError(f"{self._path}: superfluous: {', '.join(sorted(self._left))}.")
+
+
+def _read_dictionary(path: str, n_rows: int, special: Sequence[str]) -> list[str]:
+    """The tokens by their rows, as the program reads them; "" for a row without one."""
+    try:
+        # Not as text files are read: a byte order mark may be a character of the dictionary.
+        text = read_whole(path, "dictionary", _MOST_TOKENS).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: not UTF-8: {error}") from None
+    ids: dict[str, int] = {}
+    for number, line in enumerate(text.split("\n"), start=1):
+        fields = line.strip().split("\t")
+        if fields == [""]:
+            continue
+        token, value = fields if len(fields) == 2 else ("\u3000", fields[0])
+        is_id = len(value) <= 10 and value.isdecimal() and int(value) < n_rows
+        if len(fields) > 2 or not is_id:
+            raise InputError(
+                f"{path}, line {number}: a token, a tab and an id below {n_rows} are expected, "
+                f"not {line!r}."
+            )
+        ids[token] = int(value)
+    rows = [""] * n_rows
+    for token, row in ids.items():
+        rows[row] = token
+    for token in special:
+        if token not in rows:
+            raise InputError(f"{path}: {token} is missing.")
+    return rows
+
+
+def _fill_encoder(encoder: DictionaryEncoder, tensors: _Tensors, order: list[int]) -> None:
+    """Set the encoder's variables; `order` is that of the characters' rows."""
+    table = tensors.take(_CHARACTER_TABLE, *encoder.char_embed.shape)
+    encoder.char_embed.assign(table[order])
+    for i, (kernel, bias) in enumerate(encoder.convolutions):
+        _, width, dim, number = kernel.shape
+        values = tensors.take(f"convolutions.{i}.weight", number, dim, width)
+        kernel.assign(values.transpose(2, 1, 0)[np.newaxis])  # (1, width, dim, number)
+        bias.assign(tensors.take(f"convolutions.{i}.bias", number))
+    n = encoder.options.n_filters
+    for k, highway in enumerate(encoder.highways):
+        # Rows: n of the transformed part, n of the gate.
+        values = tensors.take(f"highways._layers.{k}.weight", 2 * n, n)
+        biases = tensors.take(f"highways._layers.{k}.bias", 2 * n)
+        highway["W_transform"].assign(values[:n].T)
+        highway["b_transform"].assign(biases[:n])
+        # 1 - sigmoid(x) = sigmoid(-x)
+        highway["W_carry"].assign(-values[n:].T)
+        highway["b_carry"].assign(-biases[n:])
+    word_dim, size = 0, encoder.projection_dim
+    if encoder.word_embed is not None:
+        word_dim = encoder.word_embed.shape[1]
+        encoder.word_embed.assign(tensors.take(_WORD_TABLE, *encoder.word_embed.shape))
+    # (size, word_dim + n), of [word; characters]
+    projection = tensors.take("projection.weight", size, word_dim + n).T
+    if encoder.W_word is not None:
+        encoder.W_word.assign(projection[:word_dim])
+    # With a dictionary there is always a projection.
+    kernel, bias = cast(tuple[Any, Any], encoder.projection)
+    kernel.assign(projection[word_dim:])
+    bias.assign(tensors.take("projection.bias", size))
+    tensors.require_all_taken()
+
+
+def _fill_stack(stack: LSTMStack, tensors: _Tensors, direction: str) -> None:
+    dim, size = stack.options.dim, stack.options.projection_dim
+    for layer, weights in enumerate(stack.layer_weights):
+        source = f"{direction}_layer_{layer}"
+        inputs = tensors.take(f"{source}.input_linearity.weight", 4 * dim, size)
+        states = tensors.take(f"{source}.state_linearity.weight", 4 * dim, size)
+        bias = tensors.take(f"{source}.state_linearity.bias", 4 * dim)
+        bias[dim : 2 * dim] -= 1  # of the forget gate
+        # Rows [input; state], columns the gates: (2 * size, 4 * dim).
+        weights.kernel.assign(_our_gates(np.concatenate([inputs.T, states.T])))
+        weights.bias.assign(_our_gates(bias))
+        projection = tensors.take(f"{source}.state_projection.weight", size, dim)
+        weights.projection.assign(projection.T)
+
+
+def _our_gates(values: np.ndarray) -> np.ndarray:
+    """The last axis from the order i, f, j, o to i, j, f, o."""
+    i, f, j, o = np.split(values, 4, axis=-1)
+    return np.concatenate([i, j, f, o], axis=-1)

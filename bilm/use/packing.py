@@ -1,0 +1,340 @@
+"""The LSTMs over a batch of packed sentences: where these lie, and how the layers are run.
+
+Sentences are laid end to end in the rows of a batch (sequence packing), so that nothing is computed
+for padding: a sentence takes one position for each of its words, and the LSTM states are reset
+where it begins. Both directions have the same positions; the backward one has a sentence's words in
+reverse. What a direction reads first, `<S>` or `</S>`, is the same for all sentences: it is
+computed once, and where a sentence begins, the states are those after it.
+
+A step costs as much as its rows, and what it costs with none: to read the weights, and to start
+operations. So few sentences get as many rows as let them end with the longest one. With a compiled
+program a step starts faster. There is one for each of a few numbers of rows, and it is compiled
+when running without it has cost as much more as compiling takes, or when more text follows. A
+compiled loop has a fixed number of steps; longer rows are run in parts, whose states are handed on.
+"""
+
+from __future__ import annotations
+
+import functools
+import heapq
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.core.cell import Mode
+from bilm.core.lstm import States
+from bilm.core.network import BiLM, Texts
+from bilm.core.recurrence import ProductLookup, WordLookup, is_faster_for
+
+# Numbers of rows that there are programs for, and positions of a row in a full window: with
+# compiled steps, and in a compiled loop, which needs fewer rows for fast products.
+_STEPWISE, _IN_LOOP = ((32, 64, 128), 256), ((1, 4, 8, 16, 24, 32, 48, 64), 320)
+_PLAIN_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+# What a step costs beside its rows, in rows; and what compiling a program costs, in rows times
+# steps. Measured with a small model on two cores.
+_PLAIN_STEP, _COMPILED_STEP, _COMPILING = 20, 6, 12_000
+# Steps of a compiled loop: a third of a full window. It makes room for all of them, which few
+# sentences do not need; with fewer, a window would begin more often.
+_LOOP_STEPS = 112
+# Words whose products with the first layers are kept, if a window has no more.
+_KEPT_WORDS = 4096
+
+
+# Of each direction, its layers: float32 (steps, rows, projection_dim).
+Outputs = Sequence[Sequence[np.ndarray]]
+
+
+class PackedSentences(NamedTuple):
+    """Where sentences lie."""
+
+    lengths: np.ndarray  # int64 (sentences,), words of each, 1 or more
+    shape: tuple[int, int]  # (steps, rows) of the batch; the last positions of some rows are empty
+    rows: np.ndarray  # int64 (sentences,), the row of each sentence
+    starts: np.ndarray  # int64 (sentences,), its first position in that row
+
+    @classmethod
+    def pack(cls, lengths: np.ndarray, n_rows: int) -> PackedSentences:
+        """Lay sentences into rows: the longest first, each into the row that is shortest so far.
+
+        Source: Graham (1969), "Bounds on multiprocessing timing anomalies": the longest row is at
+        most a third longer than need be, and with many short sequences hardly longer at all.
+        """
+        rows, starts = np.zeros(len(lengths), np.int64), np.zeros(len(lengths), np.int64)
+        filled = [(0, row) for row in range(n_rows)]  # a heap: positions so far, row
+        for number in np.argsort(-lengths, kind="stable").tolist():
+            start, row = filled[0]
+            rows[number], starts[number] = row, start
+            heapq.heapreplace(filled, (start + int(lengths[number]), row))
+        return cls(lengths, (max(filled)[0], n_rows), rows, starts)
+
+    def ids(self, words: np.ndarray, n_directions: int) -> np.ndarray:
+        """What each direction reads: int32 (n_directions, steps, rows), 0 past a row's end; `words`
+        are those of all sentences, one after the other."""
+        lengths, n_rows = self.lengths, self.shape[1]
+        before, length = (np.repeat(x, lengths) for x in (np.cumsum(lengths) - lengths, lengths))
+        number = np.arange(len(words)) - before  # of the word in its sentence
+        first = np.repeat(self.starts * n_rows + self.rows, lengths)
+        # (2, words), positions in the (steps, rows) array laid flat
+        positions = first + n_rows * np.stack([number, length - 1 - number])
+        ids = np.zeros((n_directions, self.shape[0] * n_rows), np.int32)
+        for d in range(n_directions):
+            ids[d, positions[d]] = words
+        return ids.reshape(n_directions, *self.shape)
+
+    def resets(self) -> np.ndarray:
+        """Where the first word of a sentence is: bool (steps, rows)."""
+        resets = np.zeros(self.shape, bool)
+        resets[self.starts, self.rows] = True
+        return resets
+
+    def layers(self, number: int, tokens: np.ndarray, outputs: Sequence[Outputs]) -> np.ndarray:
+        """All layers of a sentence: (n_layers + 1, words, n_directions * projection_dim).
+
+        Args:
+            number: which one.
+            tokens: (words, projection_dim), the vectors of its words.
+            outputs: of the steps, in parts of as many steps each, the last one of no more.
+        """
+        n_words, dim = tokens.shape
+        n_directions, n_layers, n_steps = len(outputs[0]), len(outputs[0][0]), len(outputs[0][0][0])
+        result = np.empty((1 + n_layers, n_words, n_directions, dim), tokens.dtype)
+        result[0] = tokens[:, np.newaxis]
+        start, row = int(self.starts[number]), self.rows[number]
+        for part in range(start // n_steps, (start + n_words - 1) // n_steps + 1):
+            first = part * n_steps
+            begin, end = max(start, first), min(start + n_words, first + n_steps)
+            positions = slice(begin - start, end - start)
+            for d, layers in enumerate(outputs[part]):
+                # The backward direction has the words in reverse.
+                words = result[:, ::-1] if d else result
+                for i, layer in enumerate(layers, start=1):
+                    words[i, positions, d] = layer[begin - first : end - first, row]
+        # (n_layers + 1, words, n_directions, projection_dim) -> the last two as one
+        return result.reshape(len(result), n_words, -1)
+
+
+class Words(NamedTuple):
+    """The words of sentences, one after the other."""
+
+    vectors: np.ndarray  # float32 (distinct words, projection_dim)
+    ids: np.ndarray  # int32 (words,), the row in `vectors` of each word
+    numbers: np.ndarray  # int64 (distinct words,), by which products are kept
+    edition: int  # another one: numbers stand for other words than before
+
+
+class PackedRunner:
+    """Runs the LSTMs of a network over packed sentences.
+
+    Args:
+        network: the layers.
+        mode: how they are executed when they are compiled; None: as is fastest.
+        rows: numbers of rows that programs are compiled for; None: those that are fast.
+        compiling: what compiling a program costs, in rows times steps.
+        longest: words of the longest sentence that should share a batch: a longer one would leave
+            too few rows.
+        kept_words: words whose products with the first layers a compiled loop keeps; more, if a
+            window has more.
+        loop_steps: steps of a compiled loop; longer rows are run in several.
+
+    Attributes:
+        longest: as given.
+        window_tokens: words that fill the rows, if no sentence is longer than that.
+    """
+
+    def __init__(
+        self,
+        network: BiLM,
+        *,
+        mode: Mode | None = None,
+        rows: Sequence[int] | None = None,
+        compiling: int = _COMPILING,
+        longest: int = 255,
+        kept_words: int = _KEPT_WORDS,
+        loop_steps: int = _LOOP_STEPS,
+    ) -> None:
+        self._network = network
+        stack = network.stacks[0]
+        if mode is None:
+            in_loop = is_faster_for(stack.options, stack.precision)
+            mode = Mode.COMPILED_LOOP if in_loop else Mode.COMPILED_STEPS
+        in_loop = mode is Mode.COMPILED_LOOP
+        self._products = _WordProducts(network, kept_words) if in_loop else None
+        fast_rows, n_steps = _IN_LOOP if self._products else _STEPWISE
+        self._rows = tuple(rows or fast_rows)
+        self._loop_steps = loop_steps
+        self.longest = longest
+        self.window_tokens = max(self._rows) * n_steps
+        self._mode = mode
+        self._plain = self._function(Mode.INFERENCE)
+        self._programs: dict[int, Any] = {}  # by their rows
+        self._compiling = compiling
+        # By a program's rows, what running without it has cost more, in rows times steps.
+        self._lost = dict.fromkeys(self._rows, 0)
+        self._initial: tuple[States, ...] = ()
+
+    def _function(self, mode: Mode, n_rows: int | None = None) -> Any:
+        lstm, n_directions = self._network.stacks[0].options, len(self._network.stacks)
+        of_words = tf.TensorSpec((None, lstm.projection_dim), tf.float32)
+        if mode is Mode.COMPILED_LOOP:
+            of_words = tf.TensorSpec((None, 4 * lstm.dim), tf.float32)
+        signature = [
+            [of_words] * n_directions,
+            tf.TensorSpec((n_directions, None, n_rows), tf.int32),
+            tf.TensorSpec((None, n_rows), tf.bool),
+            tf.TensorSpec((), tf.int32),
+            tensor_specs(self._network.zero_states(1)),
+            tensor_specs(self._network.zero_states(1), n_rows),
+        ]
+        run = functools.partial(self._run, mode=mode)
+        return tf.function(run, input_signature=signature, autograph=False)
+
+    def _run(
+        self,
+        words: Sequence[tf.Tensor],
+        ids: tf.Tensor,
+        resets: tf.Tensor,
+        n_steps: tf.Tensor,
+        initial: tuple[States, ...],
+        states: tuple[States, ...],
+        mode: Mode,
+    ) -> tuple[list[list[tf.Tensor]], tuple[States, ...]]:
+        """Both directions, and their states; `words` are the vectors, or for the loop the
+        products."""
+        lookup = ProductLookup if mode is Mode.COMPILED_LOOP else WordLookup
+        inputs = [lookup(table, ids[d]) for d, table in enumerate(words)]
+        all_resets = [resets] * len(inputs)
+        texts = Texts(inputs, states, resets=all_resets, initial=initial, n_steps=n_steps)
+        return self._network.run(texts, mode=mode)
+
+    def __call__(
+        self, words: Words, lengths: np.ndarray, marks: np.ndarray, is_full: bool
+    ) -> tuple[PackedSentences, list[Outputs]]:
+        """Lay sentences into rows and run the layers.
+
+        Args:
+            words: of all sentences, one after the other.
+            lengths: int64 (sentences,), words of each, 1 or more.
+            marks: float32 (2, projection_dim), the vectors of `<S>` and `</S>`.
+            is_full: more text follows, so that a compilation pays.
+
+        Returns:
+            where the sentences lie, and the layers, as `PackedSentences.layers` takes them.
+        """
+        if not self._initial:
+            self._initial = self._states_after(marks)
+        sentences, run = self._choose(lengths, is_full)
+        n_steps, n_directions = sentences.shape[0], len(self._network.stacks)
+        tables, ids, at_once = [tf.constant(words.vectors)] * n_directions, words.ids, n_steps
+        if run is not self._plain and self._products is not None:
+            tables, ids = self._products.looked_up(words)
+            at_once = self._loop_steps  # there is one number of steps in a program
+        more = -n_steps % at_once
+        ids = np.pad(sentences.ids(ids, n_directions), [(0, 0), (0, more), (0, 0)])
+        resets = np.pad(sentences.resets(), [(0, more), (0, 0)])
+        outputs: list[Outputs] = []
+        states = self._network.zero_states(sentences.shape[1])  # reset where rows begin
+        for start in range(0, n_steps, at_once):
+            part = slice(start, start + at_once)
+            n = min(at_once, n_steps - start)
+            layers, states = run(tables, ids[:, part], resets[part], n, self._initial, states)
+            outputs.append([[np.asarray(x) for x in of_direction] for of_direction in layers])
+        return sentences, outputs
+
+    def _choose(self, lengths: np.ndarray, is_full: bool) -> tuple[PackedSentences, Any]:
+        """Where sentences lie so that the steps cost least, and the function that runs them."""
+        total, longest = int(lengths.sum()), int(lengths.max())
+
+        def cost(n_rows: int, of_step: int) -> int:
+            return max(longest, -(-total // n_rows)) * (n_rows + of_step)
+
+        cost_now, n_rows = min((cost(n, _PLAIN_STEP), n) for n in _PLAIN_ROWS)
+        run = self._plain
+        for n, program in self._programs.items():
+            if cost(n, _COMPILED_STEP) < cost_now:
+                cost_now, n_rows, run = cost(n, _COMPILED_STEP), n, program
+        best_cost, best = min((cost(n, _COMPILED_STEP), n) for n in self._rows)
+        if best_cost < cost_now:  # then there is no program for it
+            self._lost[best] += cost_now - best_cost
+            fills_rows = is_full and best == max(self._rows)
+            if fills_rows or self._lost[best] >= self._compiling:
+                self._programs[best] = run = self._function(self._mode, best)
+                n_rows = best
+        return PackedSentences.pack(lengths, n_rows), run
+
+    def warm_up(self, vectors: tf.Tensor, sentences: Sequence[np.ndarray]) -> None:
+        """Let sentences begin from the states after a text, see `BiLM.warm_up`."""
+        self._network.warm_up(vectors, sentences)
+        self._initial = ()
+
+    def _states_after(self, marks: np.ndarray) -> tuple[States, ...]:
+        """The states of each direction after what it reads first, for one row."""
+        n_directions = len(self._network.stacks)
+        read = [tf.constant(mark[np.newaxis]) for mark in marks[:n_directions]]
+        ids, resets = np.zeros((n_directions, 1, 1), np.int32), np.zeros((1, 1), bool)
+        initial = self._network.initial_states()
+        return self._plain(read, ids, resets, 1, initial, initial)[1]
+
+
+class _WordProducts:
+    """What words give to the pre-activations of the first layers. Where there is no room for new
+    ones, those that were used longest ago go."""
+
+    def __init__(self, network: BiLM, kept_words: int) -> None:
+        self._stacks = network.stacks
+        self._edition = -1
+        self._n_calls = 0
+        self._row_of = np.empty(0, np.int32)  # by a word's number; -1: there is none
+        self._make_room(kept_words)
+
+    def _make_room(self, n_words: int) -> None:
+        """Tables for so many words, of which none is there."""
+        self._tables: list[tf.Tensor] = []  # of each direction, float32 (rows, 4 * dim)
+        self._number_in = np.full(n_words, -1)  # of a row's word; -1: there is none
+        self._used_at = np.zeros(n_words, np.int64)  # a row, in which call
+        self._row_of[:] = -1
+
+    def looked_up(self, words: Words) -> tuple[list[tf.Tensor], np.ndarray]:
+        """The tables, and the row of each word: int32 (words,); missing ones are computed."""
+        numbers = words.numbers
+        n_rows = len(self._number_in)
+        if len(numbers) > n_rows:  # seldom, as another size is compiled again
+            self._make_room(len(numbers) + len(numbers) // 4)
+        elif words.edition != self._edition:
+            self._number_in[:] = self._row_of[:] = -1
+        self._edition = words.edition
+        missing = int(numbers.max()) + 1 - len(self._row_of)
+        if missing > 0:
+            more = np.full(max(missing, len(self._row_of)), -1, np.int32)
+            self._row_of = np.append(self._row_of, more)
+        self._n_calls += 1
+        rows = self._row_of[numbers]
+        is_new = rows < 0
+        self._used_at[rows[~is_new]] = self._n_calls
+        if is_new.any():
+            rows[is_new] = self._replace_oldest(numbers[is_new], words.vectors[is_new])
+        return self._tables, rows[words.ids]
+
+    def _replace_oldest(self, numbers: np.ndarray, vectors: np.ndarray) -> np.ndarray:
+        """Compute the products of words; their rows, int32."""
+        n = len(numbers)
+        rows = np.argpartition(self._used_at, n - 1)[:n].astype(np.int32)
+        former = self._number_in[rows]
+        self._row_of[former[former >= 0]] = -1
+        self._row_of[numbers] = rows
+        self._number_in[rows], self._used_at[rows] = numbers, self._n_calls
+        if not self._tables:
+            shape = (len(self._number_in), 4 * self._stacks[0].options.dim)
+            self._tables = [tf.zeros(shape) for _ in self._stacks]
+        self._tables = [
+            # Without a copy of the table.
+            tf.raw_ops.InplaceUpdate(x=table, i=rows, v=stack.word_products(tf.constant(vectors)))
+            for table, stack in zip(self._tables, self._stacks, strict=True)
+        ]
+        return rows
+
+
+def tensor_specs(values: Any, n_rows: int | None = 1) -> Any:
+    """The shapes and dtypes of nested tensors of one row, for `n_rows` rows; None: any number."""
+    return tf.nest.map_structure(lambda x: tf.TensorSpec((n_rows, *x.shape[1:]), x.dtype), values)

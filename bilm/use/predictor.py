@@ -1,0 +1,565 @@
+"""The language model as such: how likely it finds text, and words for places in a text.
+
+    predictor = Predictor.from_pretrained("model")
+    scores = predictor.score(["They saw it ."])
+    words = predictor.substitutes(["They ___ it ."])
+
+Words for a place take the text on both sides of it. Each direction gives a distribution over the
+vocabulary: the forward direction from its state before the place, the backward direction from its
+state after it; neither has seen the place. The two are multiplied and the product is normalised,
+which is a product of experts (Hinton 2002, "Training products of experts by minimizing contrastive
+divergence"). If the text before and the text after are independent given the word, Bayes' rule has
+
+    p(word | before, after) = p(word | before) p(word | after) / p(word) / normaliser,
+
+so a product alone counts p(word) twice. `prior` is the power of p(word) that is divided by: 1 is
+this rule, 0 the product alone. p(word) is taken from the word's rank in the vocabulary, which is
+sorted by falling count: the log-uniform distribution, the one that the sampled softmax draws from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import numbers
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.core.errors import InputError, checked, require_count, shown
+from bilm.core.full_softmax import NEVER, likeliest_words
+from bilm.core.language_model import LanguageModel
+from bilm.core.options import Options
+from bilm.core.softmax import Softmax
+from bilm.core.weight_names import with_softmax_datasets
+from bilm.data import Vocabulary, load_vocab, up_to_fault, vocab_of_words
+from bilm.data.batch import sentence_batches
+from bilm.data.corpus import IndexedText
+from bilm.data.vocabulary import require_same_words
+from bilm.data.warm_up import WarmUpText, read_text
+from bilm.files.hdf5 import dataset_shapes
+from bilm.files.model_files import ModelFiles, ModelSource, open_model
+from bilm.files.reading import VOCABULARY_FILE, PathLike
+from bilm.files.weights import (
+    SOFTMAX_B,
+    SOFTMAX_W,
+    VOCABULARY,
+    load_hdf5,
+    load_initial_states,
+    load_vocabulary_words,
+)
+from bilm.training.evaluation import Chunk, Scorer, chunks, warm_up_language_model
+from bilm.training.run_checkpoint import load_variables
+from bilm.use.corpus_encoder import Tokens, check_stream, read_stream
+
+GAP = "___"
+_DIRECTIONS = {"forward": (0,), "backward": (1,)}
+_POSITIONS_AT_ONCE = 256
+
+# Positions of tokens from 0, "gaps" (tokens that are `GAP`) or "all".
+Places = str | Sequence[int]
+
+
+class SentenceScore(NamedTuple):
+    """Log-probabilities of a sentence in nats (natural logarithms), each direction alone.
+
+    The forward direction predicts the tokens from left to right and then the end `</S>`; the
+    backward direction from right to left and then the begin `<S>`. A token outside the vocabulary
+    is predicted as `<UNK>`. Peters et al. (2018), section 3.1.
+
+    Attributes:
+        tokens: of the sentence, n of them.
+        known: bool (n,), whether a token is in the vocabulary.
+        forward: float32 (n,), log p(token | the tokens before it).
+        end: log p(`</S>` | the tokens).
+        backward: float32 (n,), log p(token | the tokens after it); None for a model of one
+            direction, as are the other two.
+        begin: log p(`<S>` | the tokens).
+    """
+
+    tokens: list[str]
+    known: np.ndarray
+    forward: np.ndarray
+    end: float
+    backward: np.ndarray | None
+    begin: float | None
+
+    @property
+    def joint(self) -> np.ndarray | None:
+        """Forward plus backward, float32 (n,): the objective of the paper, section 3.1.
+
+        It is the log of a product of two probabilities of the same token, and no log-probability
+        itself.
+        """
+        return None if self.backward is None else self.forward + self.backward
+
+    @property
+    def forward_total(self) -> float:
+        """log p(sentence) from left to right, the end included."""
+        return float(self.forward.sum(dtype=np.float64)) + self.end
+
+    @property
+    def backward_total(self) -> float | None:
+        """log p(sentence) from right to left, the begin included."""
+        if self.backward is None or self.begin is None:
+            return None
+        return float(self.backward.sum(dtype=np.float64)) + self.begin
+
+    @property
+    def joint_total(self) -> float | None:
+        """Forward plus backward."""
+        backward = self.backward_total
+        return None if backward is None else self.forward_total + backward
+
+
+class Substitutes(NamedTuple):
+    """The likeliest words of one place.
+
+    Attributes:
+        place: the position of the token in its sentence, from 0.
+        token: the token there.
+        words: the likeliest first.
+        log_probabilities: float32 (words,), nats, normalised over the vocabulary without `<S>`,
+            `</S>` and `<UNK>`.
+        of_token: the token's own log-probability; None if it is not in the vocabulary.
+        rank: its rank, 1 for the likeliest word; None as well.
+    """
+
+    place: int
+    token: str
+    words: list[str]
+    log_probabilities: np.ndarray
+    of_token: float | None
+    rank: int | None
+
+
+class _Request(NamedTuple):
+    """A sentence, its id, and the positions of the tokens that substitutes are wanted for."""
+
+    name: Any
+    tokens: Tokens
+    positions: Sequence[int] = ()
+
+
+class Predictor:
+    """A language model with its softmax, which tells how likely words are.
+
+    Made by `Predictor.from_pretrained`. Each sentence is read alone, from the states in which texts
+    begin: its results depend neither on the others nor on how they are batched. It can be pickled,
+    and needs none of its files then.
+
+    Attributes:
+        options: the model's options.
+        vocabulary: the words that it predicts.
+        batch_tokens: tokens of a batch, padding included; a longer sentence is computed in chunks.
+            Can be set.
+        window_tokens: tokens of a stream that are read ahead; can be set.
+    """
+
+    def __init__(self, model: LanguageModel, vocabulary: Vocabulary) -> None:
+        self.options = model.options
+        self.vocabulary = vocabulary
+        self.batch_tokens, self.window_tokens = 4096, 32768
+        self._model, self._softmax = model, model.softmax
+        self._scorer = Scorer(model)
+        self._likeliest: dict[tuple[Any, ...], _LikeliestWords] = {}
+
+    @classmethod
+    @checked
+    def from_pretrained(
+        cls,
+        source: ModelSource,
+        *,
+        vocab_file: PathLike | None = None,
+        precision: str = "float32",
+        warm_up: WarmUpText | None = None,
+    ) -> Predictor:
+        """Load a model.
+
+        Args:
+            source: see `bilm.files.model_files`: a folder of checkpoints or a checkpoint, ours or
+                the original's; or weights that hold the softmax (`bilm dump --with_softmax`).
+            vocab_file: the vocabulary, where there is none with the model; if there is one, it has
+                to have the same words.
+            precision, warm_up: as for `ELMo.from_pretrained`.
+
+        Raises:
+            FileNotFoundError: a file does not exist.
+            InputError: a file is not what it should be, they do not fit each other, the weights
+                hold no softmax or no vocabulary, or it has other words than the one that is named.
+        """
+        with open_model(source) as files:
+            model, vocabulary = _load(files, vocab_file, precision)
+        if warm_up is not None:
+            warm_up_language_model(model, read_text(warm_up), vocabulary)
+        return cls(model, vocabulary)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {
+            "options": self.options,
+            "vocabulary": self.vocabulary,
+            "precision": self._model.stacks[0].precision,
+            "values": self._model.get_weights(),
+            "tokens": (self.batch_tokens, self.window_tokens),
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        model = _empty_model(state["options"], state["precision"])
+        model.set_weights(state["values"])
+        self.__init__(model, state["vocabulary"])  # type: ignore[misc]
+        self.batch_tokens, self.window_tokens = state["tokens"]
+
+    def score(
+        self, sentences: Iterable[str | Sequence[str]], *, batch_size: int | None = None
+    ) -> list[SentenceScore]:
+        """Log-probabilities of each token of sentences, in nats.
+
+        Args:
+            sentences: lists of tokens, or text that is split on white space.
+            batch_size: sentences that are computed together, at most; None takes as many as are
+                fast. The scores are the same.
+
+        Raises:
+            InputError: a sentence that is neither text nor a list of tokens, or a `batch_size`
+                below 1.
+        """
+        return list(self.score_iter(sentences, batch_size=batch_size))
+
+    def score_iter(
+        self, sentences: Iterable[Any], *, batch_size: int | None = None, with_ids: bool = False
+    ) -> Iterator[Any]:
+        """The scores of a stream of sentences, in bounded memory and in the order of the input.
+
+        Args:
+            sentences, batch_size: as for `score`; with `with_ids` pairs (id, sentence).
+            with_ids: yield pairs (id, `SentenceScore`), the ids as they came.
+        """
+        check_stream(sentences, batch_size)
+        requests = (_Request(*item) for item in read_stream(sentences, with_ids))
+        return self._by_window(requests, lambda w: self._scores(w, batch_size), with_ids)
+
+    def substitutes(
+        self,
+        sentences: Iterable[str | Sequence[str]],
+        places: Places = "gaps",
+        *,
+        n: int = 10,
+        directions: str | None = None,
+        prior: float | None = None,
+        batch_size: int | None = None,
+    ) -> list[list[Substitutes]]:
+        """The likeliest words in places of sentences.
+
+        Args:
+            sentences: lists of tokens, or text that is split on white space.
+            places: "gaps", the tokens that are `___`; "all" tokens; or positions of tokens from
+                0, the same for each sentence. The token in a place is not read for it.
+            n: how many words.
+            directions: "forward" or "backward" takes one direction alone; None takes all that the
+                model has, as a product (see `bilm.use.predictor`).
+            prior: 0 to 1: divide by p(word) to this power. None is 1 for two directions, which
+                both have counted it, and 0 for one.
+            batch_size: as for `score`.
+
+        Returns:
+            for each sentence a list of `Substitutes`, one for each of its places.
+
+        Raises:
+            InputError: an argument that is not one of the above; a sentence without the place.
+        """
+        found = self.substitutes_iter(
+            sentences, places, n=n, directions=directions, prior=prior, batch_size=batch_size
+        )
+        return list(found)
+
+    @checked
+    def substitutes_iter(
+        self,
+        sentences: Iterable[Any],
+        places: Places = "gaps",
+        *,
+        n: int = 10,
+        directions: str | None = None,
+        prior: float | None = None,
+        batch_size: int | None = None,
+        with_ids: bool = False,
+    ) -> Iterator[Any]:
+        """The substitutes of a stream of sentences, in bounded memory; see `substitutes`.
+
+        Args:
+            with_ids: take pairs (id, sentence) and yield pairs (id, list), the ids as they came.
+        """
+        check_stream(sentences, batch_size)
+        require_count(n=n)
+        if prior is not None and not 0 <= prior <= 1:
+            raise InputError(f"prior: a number from 0 to 1 is expected, not {prior!r}.")
+        are_places = places in ("gaps", "all") if isinstance(places, str) else _are_numbers(places)
+        if not are_places:
+            raise InputError(
+                f"places: 'gaps', 'all' or numbers of tokens are expected, not {shown(places)}."
+            )
+        counted = self._directions(directions)
+        if prior is None:
+            prior = float(len(counted) - 1)
+        words = self._likeliest_words(n, counted, prior)
+        requests = (
+            _Request(name, tokens, find_places(tokens, places, f"sentence {number}"))
+            for number, (name, tokens) in enumerate(read_stream(sentences, with_ids))
+        )
+        return self._by_window(
+            requests, lambda w: self._substitutes(w, words, batch_size), with_ids
+        )
+
+    def _likeliest_words(self, n: int, directions: Sequence[int], prior: float) -> _LikeliestWords:
+        """What ran before with the same arguments, if it did: it is traced once."""
+        key = (n, tuple(directions), prior)
+        if key not in self._likeliest:
+            found = _LikeliestWords(self._softmax, self.vocabulary, n, directions, prior)
+            self._likeliest = {key: found}
+        return self._likeliest[key]
+
+    def _directions(self, wanted: str | None) -> Sequence[int]:
+        if wanted is None:
+            return range(self.options.n_directions)
+        if not isinstance(wanted, str) or wanted not in _DIRECTIONS:
+            raise InputError(
+                f"directions: 'forward', 'backward' or None is expected, not {shown(wanted)}."
+            )
+        if max(_DIRECTIONS[wanted]) >= self.options.n_directions:
+            raise InputError("directions: the model has the forward direction only.")
+        return _DIRECTIONS[wanted]
+
+    def _by_window(
+        self,
+        requests: Iterable[_Request],
+        compute: Callable[[list[_Request]], Iterator[Any]],
+        with_ids: bool,
+    ) -> Iterator[Any]:
+        """The results of a stream, computed a window at a time."""
+
+        def results(window: list[_Request]) -> Iterator[Any]:
+            for request, result in zip(window, compute(window), strict=True):
+                yield (request.name, result) if with_ids else result
+
+        window: list[_Request] = []
+        faults: list[Exception] = []
+        n_tokens = 0
+        for request in up_to_fault(requests, faults):
+            window.append(request)
+            n_tokens += len(request.tokens) + 2
+            if n_tokens >= self.window_tokens:
+                yield from results(window)
+                window, n_tokens = [], 0
+        if window:
+            yield from results(window)
+        if faults:
+            raise faults[0]
+
+    def _chunks(self, requests: Sequence[_Request], batch_size: int | None) -> Iterator[Chunk]:
+        """Batches of sentences of like length, and the chunks of long ones in their order."""
+        sentences = [request.tokens for request in requests]
+        text = IndexedText.from_sentences(sentences, self.vocabulary)
+        reverses = (False, True)[: self.options.n_directions]
+        for batch in sentence_batches(text, reverses, self.batch_tokens, max_rows=batch_size):
+            yield from chunks(batch, self.options, self.batch_tokens)
+
+    def _scores(
+        self, requests: Sequence[_Request], batch_size: int | None
+    ) -> Iterator[SentenceScore]:
+        n_directions = self.options.n_directions
+        # In the order of each direction's reading: the tokens and an end.
+        read = [np.empty((n_directions, len(r.tokens) + 1), np.float32) for r in requests]
+        for chunk in self._chunks(requests, batch_size):
+            losses = self._scorer.losses(chunk.feed, chunk.is_continued)
+            for row, number, count in chunk.rows():
+                read[number][:, chunk.start : chunk.start + count] = -losses[:, :count, row]
+        for request, values in zip(requests, read, strict=True):
+            both = n_directions == 2
+            yield SentenceScore(
+                tokens=list(request.tokens),
+                known=self.vocabulary.known_ids(request.tokens) >= 0,
+                forward=values[0, :-1],
+                end=float(values[0, -1]),
+                backward=values[1, :-1][::-1] if both else None,
+                begin=float(values[1, -1]) if both else None,
+            )
+
+    def _substitutes(
+        self, requests: Sequence[_Request], words: _LikeliestWords, batch_size: int | None
+    ) -> Iterator[list[Substitutes]]:
+        wanted = [request for request in requests if len(request.positions)]
+        hidden = self._hidden(wanted, words.directions, batch_size)
+        positions = [position for request in wanted for position in request.positions]
+        tokens = [request.tokens[position] for request in wanted for position in request.positions]
+        found = words.at(hidden, positions, tokens)
+        for request in requests:
+            yield [next(found) for _ in request.positions]
+
+    def _hidden(
+        self, requests: Sequence[_Request], directions: Sequence[int], batch_size: int | None
+    ) -> np.ndarray:
+        """What the softmax reads at each position, summed over directions.
+
+        Returns:
+            float32 (positions of all requests, projection_dim): the logits of a product of
+            softmaxes are the sum of their logits.
+        """
+        first = np.cumsum([0, *(len(request.positions) for request in requests)])
+        summed = np.zeros((int(first[-1]), self.options.lstm.projection_dim), np.float32)
+        for chunk in self._chunks(requests, batch_size):
+            # (n_directions, time, batch, projection_dim)
+            hidden = self._scorer.hidden(chunk.feed, chunk.is_continued)
+            for row, number, count in chunk.rows():
+                tokens, positions = requests[number].tokens, np.asarray(requests[number].positions)
+                for d in directions:
+                    # The input that position k is predicted from is the k-th, <S> being that of
+                    # 0; the backward direction counts from the end.
+                    step = (positions if d == 0 else len(tokens) - 1 - positions) - chunk.start
+                    inside = np.flatnonzero((step >= 0) & (step < count))
+                    summed[first[number] + inside] += hidden[d, step[inside], row]
+        return summed
+
+
+class _LikeliestWords:
+    """Finds the `n` likeliest words at positions, by the product of `directions` divided by p(word)
+    to the power of `prior`."""
+
+    def __init__(
+        self,
+        softmax: Softmax,
+        vocabulary: Vocabulary,
+        n: int,
+        directions: Sequence[int],
+        prior: float,
+    ) -> None:
+        self.directions = directions
+        self._vocabulary = vocabulary
+        self._softmax = softmax
+        special = [vocabulary.bos, vocabulary.eos, vocabulary.unk]
+        bias = len(directions) * softmax.b.value.numpy()
+        bias -= prior * _log_uniform(vocabulary.size)
+        bias[special] = NEVER
+        self._bias = bias.astype(np.float32)
+        self._n = min(n, vocabulary.size - len(set(special)))
+        self._find = tf.function(self._run, reduce_retracing=True, autograph=False)
+
+    def _run(self, hidden: tf.Tensor, bias: tf.Tensor, targets: tf.Tensor) -> Any:
+        W = tf.convert_to_tensor(self._softmax.W)
+        return likeliest_words(hidden, W, bias, targets, self._n)
+
+    def at(
+        self, hidden: np.ndarray, positions: Sequence[int], tokens: Tokens
+    ) -> Iterator[Substitutes]:
+        """The substitutes at positions, from what the softmax reads there (see `_hidden`), and the
+        tokens that are there."""
+        vocabulary = self._vocabulary
+        targets = vocabulary.word_ids(tokens)
+        for start in range(0, len(positions), _POSITIONS_AT_ONCE):
+            part = slice(start, start + _POSITIONS_AT_ONCE)
+            found = self._find(hidden[part], self._bias, targets[part])
+            ids, log_p, of_targets, ranks = (x.numpy() for x in found)
+            for k, (position, token) in enumerate(zip(positions[part], tokens[part], strict=True)):
+                words = [vocabulary.id_to_word(number) for number in ids[k].tolist()]
+                counts = self._bias[targets[start + k]] > NEVER
+                yield Substitutes(
+                    position,
+                    token,
+                    words,
+                    log_p[k],
+                    float(of_targets[k]) if counts else None,
+                    int(ranks[k]) + 1 if counts else None,
+                )
+
+
+def _log_uniform(n_tokens: int) -> np.ndarray:
+    """log P(id) of the log-uniform distribution over ids: float64 (n_tokens,)."""
+    ids = np.arange(n_tokens)
+    return np.log(np.log1p(1 / (ids + 1))) - np.log(np.log(n_tokens + 1))
+
+
+def _are_numbers(places: Any) -> bool:
+    is_list = isinstance(places, Iterable) and not isinstance(places, Iterator | bytes)
+    try:
+        return is_list and all(isinstance(place, numbers.Integral) for place in places)
+    except TypeError:  # an array without axes
+        return False
+
+
+def find_places(tokens: Tokens, places: Places, where: str) -> Sequence[int]:
+    """The positions of the tokens that are places; arguments as for `Predictor.substitutes`.
+
+    Raises:
+        InputError: the sentence does not have them; `where` says which one it is.
+    """
+    if isinstance(places, str) and places == "all":
+        return range(len(tokens))
+    if isinstance(places, str):
+        gaps = [position for position, token in enumerate(tokens) if token == GAP]
+        if not gaps:
+            raise InputError(f"{where}: no token is {GAP}, which stands for a place to fill.")
+        return gaps
+    for position in places:
+        if not isinstance(position, numbers.Integral) or not 0 <= int(position) < len(tokens):
+            raise InputError(
+                f"{where}: there is no token {shown(position)}; it has {len(tokens)}, counted from "
+                "0."
+            )
+    return [int(position) for position in places]
+
+
+def _load(
+    files: ModelFiles, vocab_file: PathLike | None, precision: str
+) -> tuple[LanguageModel, Vocabulary]:
+    options, shapes = files.read_options(), {}
+    if not files.is_checkpoint:
+        shapes = dataset_shapes(files.weights)
+        if SOFTMAX_B not in shapes:
+            raise InputError(
+                f"{files.source}: {os.path.basename(files.weights)} holds no softmax "
+                f"({SOFTMAX_B}), so it predicts no words; published weights never do. Name the "
+                "folder of the training, or weights that `bilm dump --with_softmax` wrote."
+            )
+        options = dataclasses.replace(
+            options,
+            n_tokens_vocab=shapes[SOFTMAX_B][0] if shapes[SOFTMAX_B] else 0,
+            share_embedding_softmax=SOFTMAX_W not in shapes,
+        )
+    length, vocabulary, source = options.max_word_length, None, files.vocabulary
+    own = None  # words that the model has, beside those that are named
+    if VOCABULARY in shapes:
+        source = f"{VOCABULARY} of {files.weights}"
+        vocabulary = vocab_of_words(load_vocabulary_words(files.weights), source, length)
+    elif source is not None:
+        vocabulary = load_vocab(source, length)
+    if vocab_file is not None:
+        own, vocabulary = vocabulary, load_vocab(vocab_file, length)
+        source = vocab_file
+    if vocabulary is None and files.is_checkpoint:
+        raise InputError(
+            f"{files.source} has no {VOCABULARY_FILE}: vocab_file names the words of the model."
+        )
+    if vocabulary is None:
+        raise InputError(
+            f"{files.source}: the weights hold no vocabulary ({VOCABULARY}): vocab_file names it."
+        )
+    model = _empty_model(options, precision)
+    if vocabulary.size != model.softmax.n_tokens:
+        raise InputError(
+            f"{source}: {model.softmax.n_tokens} words are expected, as many as the softmax of "
+            f"{files.source} has, not {vocabulary.size}."
+        )
+    if own is not None:
+        require_same_words(vocabulary, own)
+    if files.is_checkpoint:
+        load_variables(os.fspath(files.weights), model.weight_table())
+    else:
+        load_hdf5(files.weights, with_softmax_datasets(model.weight_table()))
+        load_initial_states(files.weights, model.stacks)
+    return model, vocabulary
+
+
+def _empty_model(options: Options, precision: str) -> LanguageModel:
+    """A model that predicts, before it has values."""
+    return LanguageModel(options, is_training=False, seed=None, precision=precision)

@@ -1,0 +1,256 @@
+"""Models for programs that have TensorFlow and nothing of ours: SavedModels.
+
+`export_saved_model` writes a pretrained model with the signatures and names of TF-Hub's ELMo.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from bilm.core.errors import InputError, checked, shown
+from bilm.core.options import Options
+from bilm.core.scalar_mix import LayerChoice, ScalarMix
+from bilm.data.warm_up import WarmUpText
+from bilm.files.archives import open_archive
+from bilm.files.hdf5 import dataset_shapes, open_hdf5, read_numbers
+from bilm.files.model_files import ModelSource
+from bilm.files.reading import PathLike, parse_json, require_path, require_utf8
+from bilm.files.writing import folder_in_place
+from bilm.use.elmo_embedding import MIX, ELMoEmbedding
+from bilm.use.text_layers import FramedWords, framed_words, tokens_of
+
+# By this file a folder is known as a SavedModel.
+SAVED_MODEL = "saved_model.pb"
+
+Mix = ScalarMix | Sequence[float] | np.ndarray | None
+
+
+@checked
+def export_saved_model(
+    source: ModelSource,
+    folder: PathLike,
+    *,
+    mix: Mix = None,
+    vocab_file: PathLike | None = None,
+    embedding_weight_file: PathLike | None = None,
+    precision: str = "float32",
+    warm_up: WarmUpText | None = None,
+    overwrite: bool = False,
+) -> str:
+    """Write a model that takes strings and needs no Python, as TF-Hub's ELMo is.
+
+    Signatures:
+        default: strings (batch,), sentences that are split on white space.
+        tokens: tokens (batch, time) string and sequence_len (batch,) int32; what comes after
+            sequence_len is not read.
+
+    Outputs, float32, zeros past a sentence's end; dim is n_directions * projection_dim:
+        word_emb (batch, time, projection_dim): the token encoder's.
+        lstm_outputs1 .. lstm_outputsN (batch, time, dim): those of the N LSTM layers.
+        elmo (batch, time, dim): the mix of all layers.
+        default (batch, dim): the mean of `elmo` over a sentence's tokens; zeros without any.
+
+    Args:
+        source: a folder or a ZIP file with weights and options, or a pair (options, weights).
+        folder: the folder to write; it gets its name when it is whole.
+        mix: of the layers: a trained `ScalarMix`, a weight for each layer that is used as it is,
+            or None for layers that weigh alike. A mix that normalises does so within each
+            sentence, so that its vectors do not depend on the batch.
+        vocab_file, embedding_weight_file, precision, warm_up: as for `ELMoEmbedding`.
+        overwrite: replace `folder` if it holds a SavedModel. Other folders are never replaced.
+
+    Returns:
+        `folder`.
+
+    Raises:
+        FileNotFoundError: a file does not exist.
+        InputError: a file is not what it should be, the mix does not fit, or `folder` is there.
+        OSError: the disk does not take it.
+    """
+    require_utf8(folder)
+    with folder_in_place(folder, SAVED_MODEL if overwrite else None) as temporary:
+        elmo = ELMoEmbedding.from_pretrained(
+            source,
+            vocab_file=vocab_file,
+            embedding_weight_file=embedding_weight_file,
+            precision=precision,
+            warm_up=warm_up,
+            layers="average",
+        )
+        elmo.word_vectors.require_words()
+        served = ServedELMo(elmo, mix)
+        signatures = {"default": served.default, "tokens": served.tokens}
+        options = tf.saved_model.SaveOptions(experimental_custom_gradients=False)
+        try:
+            tf.saved_model.save(served, temporary, signatures=signatures, options=options)
+        except tf.errors.OpError as error:
+            raise OSError(f"{folder}: cannot be written: {error.message}") from error
+    return os.fspath(folder)
+
+
+class ServedELMo(tf.Module):
+    """Strings to vectors, with everything that it needs and no state.
+
+    Args:
+        elmo: the model; its own choice of layers is not used.
+        mix: makes the output `elmo`: a trained `ScalarMix`, a weight for each layer, or None for
+            layers that weigh alike. A mix that normalises does so within each sentence.
+
+    Raises:
+        InputError: the mix does not fit the model.
+    """
+
+    def __init__(self, elmo: ELMoEmbedding, mix: Mix = None) -> None:
+        super().__init__()
+        if isinstance(mix, str | int):
+            raise InputError(
+                f"mix: a ScalarMix or a weight for each layer is expected: {shown(mix)}."
+            )
+        choice = LayerChoice("average" if mix is None else mix, elmo.n_layers)
+        self._factors = choice.weights
+        # In functions, so that they are not saved with the module.
+        self._elmo = lambda: elmo
+        self._mix: Callable[[], Any] = lambda: mix
+        # What the functions hold on to, and nothing of Keras, whose layers would be saved as such.
+        layers: list[Any] = [elmo.language_model, elmo.word_vectors]
+        layers += [mix] if self._factors is None else []
+        self._variables = [weight.value for layer in layers for weight in layer.weights]
+        words = elmo.word_vectors.words
+        self._tables = [] if words is None else [words.table]
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec((None,), tf.string, "strings")])
+    def default(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The vectors of sentences (batch,), which are split on white space."""
+        return self._vectors(framed_words(tokens_of(strings)))
+
+    @tf.function(
+        autograph=False,
+        input_signature=[
+            tf.TensorSpec((None, None), tf.string, "tokens"),
+            tf.TensorSpec((None,), tf.int32, "sequence_len"),
+        ],
+    )
+    def tokens(self, tokens: tf.Tensor, sequence_len: tf.Tensor) -> dict[str, tf.Tensor]:
+        """The vectors of sentences of tokens (batch, time), sequence_len (batch,) of them each."""
+        checks = [
+            tf.debugging.Assert(good, [f"sequence_len: {rule} is expected, not", sequence_len])
+            for good, rule in (
+                (tf.size(sequence_len) == tf.shape(tokens)[0], "a length for each row of tokens"),
+                (tf.reduce_all(sequence_len >= 0), "0 or more"),
+                (tf.reduce_all(sequence_len <= tf.shape(tokens)[1]), "at most the axis of tokens"),
+            )
+        ]
+        with tf.control_dependencies(checks):
+            return self._vectors(framed_words(tokens, tf.identity(sequence_len)))
+
+    def _vectors(self, sentences: FramedWords) -> dict[str, tf.Tensor]:
+        found = self._elmo().all_layers(sentences)
+        layers = found["lm_embeddings"]
+        mask = tf.cast(found["mask"], tf.float32)[..., tf.newaxis]  # (batch, time, 1)
+        mixed = self._mixed(found) * mask
+        n_tokens = tf.cast(tf.maximum(found["lengths"], 1), tf.float32)[:, tf.newaxis]
+        outputs = {
+            "word_emb": found["token_embeddings"][:, 1:-1] * mask,
+            "elmo": mixed,
+            "default": tf.reduce_sum(mixed, axis=1) / n_tokens,
+        }
+        for k in range(1, layers.shape[1]):
+            outputs[f"lstm_outputs{k}"] = layers[:, k]
+        return outputs
+
+    def _mixed(self, found: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        layers, mask = found["lm_embeddings"], found["mask"]
+        if self._factors is not None:
+            # (layers,) x (batch, layers, time, dim) -> (batch, time, dim)
+            return tf.einsum("k,bktd->btd", tf.constant(self._factors), layers)
+
+        def of_one(sentence: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+            return self._mix().mixed(*(x[tf.newaxis] for x in sentence))[0]
+
+        signature = tf.TensorSpec((None, layers.shape[-1]), tf.float32)
+        return tf.map_fn(of_one, (layers, mask), fn_output_signature=signature)
+
+
+@checked
+def read_mix(keras_file: PathLike, name: str | None = None) -> ScalarMix:
+    """The trained mix of a model that Keras saved.
+
+    Args:
+        keras_file: a `.keras` file.
+        name: of the mix, when there are several: that of the `ELMoEmbedding`, or what
+            `weight_layers` was called with.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: it is no such file, or it does not hold one mix of that name.
+    """
+    path = require_path(keras_file, "a Keras model")
+    with tempfile.TemporaryDirectory(prefix="bilm-") as folder:
+        with open_archive(path, "Keras model") as archive:
+            config = parse_json(archive.read("config.json"), f"{path}: config.json")
+            weights = archive.extract("model.weights.h5", folder)
+        mixes = list(_mixes_of(config, path))
+        found = [mix for mix in mixes if name in (None, mix.name)]
+        if len(found) != 1:
+            wanted = f"called {name!r} is expected"
+            if name is None:
+                wanted = "is expected, or the name of one"
+            names = ", ".join(repr(mix.name) for mix in mixes) or "none"
+            raise InputError(f"mix: one mix of layers {wanted}; {path} has {names}.")
+        try:
+            _load_mix(found[0], weights)
+        except InputError as error:
+            raise InputError(str(error).replace(weights, f"{path}: model.weights.h5")) from error
+        return found[0]
+
+
+def _mixes_of(config: Any, path: str) -> Iterator[ScalarMix]:
+    """The mixes of a model by its configuration, of which nothing else is built: a configuration
+    can ask for layers of any size."""
+    waiting: list[Any] = [config]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, Mapping):
+            # The first ones come first.
+            waiting += list(item.values())[::-1]
+            kind, of_layer = item.get("registered_name"), item.get("config") or {}
+            try:
+                if kind == "bilm>ScalarMix":
+                    yield _mix(of_layer, of_layer["n_layers"], of_layer["use_top_only"])
+                elif kind == "bilm>ELMoEmbedding" and of_layer["layers"] == MIX:
+                    options = Options.from_dict(of_layer["options_file"], training=False)
+                    yield _mix(of_layer, options.lstm.n_layers + 1)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                raise InputError(f"{path}: config.json: {kind}: {error}") from error
+        elif isinstance(item, list):
+            waiting += item[::-1]
+
+
+def _mix(config: Mapping[str, Any], n_layers: Any, use_top_only: bool = False) -> ScalarMix:
+    settings = {key: config[key] for key in ("name", "l2_coef", "do_layer_norm")}
+    return ScalarMix(n_layers, use_top_only=use_top_only, **settings)
+
+
+def _load_mix(mix: ScalarMix, weights: str) -> None:
+    """Set the values of a mix from the weights of a Keras model, where they are in a group `vars`
+    with its name."""
+    shapes = dataset_shapes(weights)
+    expected = [tuple(variable.shape) for variable in mix.weights]
+    with open_hdf5(weights) as file:
+        for group in dict.fromkeys(map(posixpath.dirname, shapes)):
+            names = [f"{group}/{k}" for k in range(len(expected))]
+            is_named = str(file[group].attrs.get("name")) == mix.name
+            if is_named and [shapes.get(name) for name in names] == expected:
+                for variable, name in zip(mix.weights, names, strict=True):
+                    variable.assign(read_numbers(file, name))
+                return
+    raise InputError(
+        f"{weights}: values of the mix {mix.name!r}, of shapes {expected}, are missing."
+    )
