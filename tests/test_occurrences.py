@@ -14,6 +14,7 @@ import pytest
 
 from bilm import ELMo, InputError
 from bilm.analysis import Occurrences, Sample, parse_query, read_labelled_uses, sample_uses
+from tests.hand_made import two_senses
 from tests.small_models import write_small_model
 
 pytestmark = pytest.mark.eager
@@ -572,7 +573,7 @@ def test_words_without_a_utf8_form_are_saved(plane, tmp_path):
 
 @pytest.mark.parametrize("query", [-1, 10**6, True, 1.0, "0", None, [0]])
 def test_neighbours_of_what_is_no_occurrence(plane, query):
-    with pytest.raises(InputError, match="query: occurrences, or a number of one from 0 to"):
+    with pytest.raises(InputError, match="query must be an `Occurrences` or a number from 0 to"):
         plane.neighbours(query)
 
 
@@ -648,3 +649,22 @@ def test_two_contexts_that_differ_most(plane):
     assert {first, second} <= {0, 1, 2, 4} and first != second
     with pytest.raises(KeyError, match="river"):
         plane.contrasting_pair("river")
+
+
+def test_neighbours_of_all_are_those_of_each():
+    occurrences = two_senses()
+    for layer in (0, 1, 2):
+        found = occurrences.neighbours_of_all(3, layer)
+        assert found == [occurrences.neighbours(k, 3, layer) for k in range(16)]
+    assert [cosine for cosine, _ in occurrences.neighbours_of_all(3, 0)[0].same_word] == [1, 1, 1]
+
+
+def test_clusters_are_saved_and_selected(tmp_path):
+    clusters = ["river side"] * 8 + [""] * 8
+    occurrences = replace(two_senses(), clusters=clusters)
+    occurrences.save(tmp_path / "bank.npz")
+    assert Occurrences.load(tmp_path / "bank.npz").clusters == clusters
+    assert occurrences.select(np.array([15, 0])).clusters == ["", "river side"]
+    replace(occurrences, clusters=[1] * 16).save(tmp_path / "wrong.npz")
+    with pytest.raises(InputError, match="clusters: text is expected"):
+        Occurrences.load(tmp_path / "wrong.npz")

@@ -279,6 +279,7 @@ class Occurrences:
         positions: int64 (n, 2): the number of the sentence, and of the token in it.
         vectors: float32 (n, layers, dim).
         labels: a label for each, such as its sense; None without labels.
+        clusters: the name of each occurrence's cluster, "" for none; None before `bilm senses`.
         about: what they were made from, JSON-able; `encoded` writes "model" (a fingerprint),
             "sample" (a checksum of the uses) and "n" (uses in the sample).
     """
@@ -288,6 +289,7 @@ class Occurrences:
     vectors: np.ndarray
     labels: Sequence[str] | None = None
     about: dict[str, Any] = field(default_factory=dict)
+    clusters: Sequence[str] | None = None
 
     def __len__(self) -> int:
         return len(self.positions)
@@ -365,9 +367,13 @@ class Occurrences:
     def select(self, chosen: np.ndarray) -> Occurrences:
         """Some of the occurrences: their numbers in any order, or a mask (n,)."""
         chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
-        labels = None if self.labels is None else [self.labels[int(k)] for k in chosen]
+        parallel = {
+            name: [values[int(k)] for k in chosen]
+            for name, values in (("labels", self.labels), ("clusters", self.clusters))
+            if values is not None
+        }
         return replace(
-            self, positions=self.positions[chosen], vectors=self.vectors[chosen], labels=labels
+            self, positions=self.positions[chosen], vectors=self.vectors[chosen], **parallel
         )
 
     def word(self, occurrence: int) -> str:
@@ -451,47 +457,63 @@ class Occurrences:
     def neighbours(self, query: int | Occurrences, n: int = 3, layer: Layer = "top") -> Neighbours:
         """The `n` nearest contexts of the same word and of other words, in other sentences.
 
-        Much text is repeated with few changes: of contexts that have the word before and after
-        them in common, one is taken.
+        Text is often repeated with small changes: contexts that share the word before and the word
+        after count once.
 
         Args:
-            query: an occurrence of these, or one of elsewhere (`of_query`), whose word need not
-                occur here.
-            n: how many of each.
-            layer: the layer whose vectors are compared, by the cosine without their common mean.
+            query: number of an occurrence, or one occurrence from elsewhere (`of_query`), whose
+                word need not occur here.
+            n: number of contexts of each kind.
+            layer: the layer whose vectors are compared, by the cosine after subtracting their mean.
         """
         if isinstance(query, Occurrences):
-            asked, number, own = query, 0, None
-            directions = self.directions(layer)
             direction = self.directions_of(query.layer(layer)[:1], layer)[0]
-        else:
-            is_number = isinstance(query, int | np.integer) and not isinstance(query, bool)
-            if not is_number or not 0 <= query < len(self):
-                raise InputError(
-                    f"query: occurrences, or a number of one from 0 to {len(self) - 1}, is "
-                    f"expected, not {shown(query)}."
-                )
-            asked, number, own = self, int(query), self.positions[query, 0]
-            directions = self.directions(layer)
-            direction = directions[query]
+            return self._nearest(self.directions(layer), direction, query, 0, -1, n)
+        is_number = isinstance(query, int | np.integer) and not isinstance(query, bool)
+        if not is_number or not 0 <= query < len(self):
+            raise InputError(
+                f"query must be an `Occurrences` or a number from 0 to {len(self) - 1}, got "
+                f"{shown(query)}."
+            )
+        return self._own_nearest(self.directions(layer), int(query), n)
+
+    def neighbours_of_all(self, n: int = 3, layer: Layer = "top") -> list[Neighbours]:
+        """`neighbours` of each occurrence."""
+        directions = self.directions(layer)
+        return [self._own_nearest(directions, number, n) for number in range(len(self))]
+
+    def _own_nearest(self, directions: np.ndarray, number: int, n: int) -> Neighbours:
+        own = int(self.positions[number, 0])
+        return self._nearest(directions, directions[number], self, number, own, n)
+
+    def _nearest(
+        self,
+        directions: np.ndarray,
+        direction: np.ndarray,
+        asked: Occurrences,
+        number: int,
+        own: int,
+        n: int,
+    ) -> Neighbours:
+        """The nearest contexts to occurrence `number` of `asked`, outside sentence `own`."""
         cosines = directions @ direction
-        if not direction.any():  # as layer 0 has it where all uses are of one spelling
+        if not direction.any():  # layer 0, when all occurrences have one spelling
             cosines[~directions.any(axis=1)] = 1
-        found = Neighbours([], [])
-        seen = {asked.frame(number)}
-        own_sentence = tuple(asked.sentence(number))
-        for other in map(int, np.argsort(-cosines, kind="stable")):
-            is_same = self.words[other] == asked.words[number]
-            nearest = found.same_word if is_same else found.other_words
-            is_elsewhere = self.positions[other, 0] != own
-            frame = self.frame(other)
-            is_elsewhere = is_elsewhere and tuple(self.sentence(other)) != own_sentence
-            if len(nearest) < n and is_elsewhere and frame not in seen:
-                nearest.append((float(cosines[other]), other))
-                seen.add(frame)
-            if len(found.same_word) == len(found.other_words) == n:
-                break
-        return found
+        ranked = np.argsort(-cosines, kind="stable")
+        is_same = (self.words == asked.words[number])[ranked]
+        sentence = tuple(asked.sentence(number))
+        found: list[list[tuple[float, int]]] = []
+        for candidates in (ranked[is_same], ranked[~is_same]):
+            seen, nearest = {asked.frame(number)}, []
+            for other in map(int, candidates):
+                if len(nearest) == n:
+                    break
+                is_own = self.positions[other, 0] == own or tuple(self.sentence(other)) == sentence
+                if not is_own and (frame := self.frame(other)) not in seen:
+                    seen.add(frame)
+                    nearest.append((float(cosines[other]), other))
+            found.append(nearest)
+        return Neighbours(*found)
 
     def contrasting_pair(self, word: str, layer: Layer = "top") -> tuple[int, int]:
         """Two occurrences of `word` in contexts as different as most of its contexts allow.
@@ -517,6 +539,7 @@ class Occurrences:
             {
                 "sentences": [list(sentence) for sentence in self.sentences],
                 "labels": None if self.labels is None else list(self.labels),
+                "clusters": None if self.clusters is None else list(self.clusters),
                 "about": self.about,
             },
             ensure_ascii=False,
@@ -552,6 +575,7 @@ class Occurrences:
                     vectors,
                     values["labels"],
                     values["about"],
+                    values.get("clusters"),  # files written before clusters were kept lack it
                 )
                 _check(loaded)
             except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
@@ -597,8 +621,11 @@ def _check(loaded: Occurrences) -> None:
         raise ValueError("vectors: not all numbers are finite")
     if not isinstance(loaded.about, dict):
         raise ValueError("about: an object is expected")
-    if loaded.labels is not None and len(loaded.labels) != n:
-        raise ValueError(f"labels: {n} are expected, not {len(loaded.labels)}")
+    for name, values in (("labels", loaded.labels), ("clusters", loaded.clusters)):
+        if values is not None and len(values) != n:
+            raise ValueError(f"{name}: {n} are expected, not {len(values)}")
+        if not all(isinstance(value, str) for value in values or ()):
+            raise ValueError(f"{name}: text is expected")
     lengths = [len(sentence) for sentence in loaded.sentences]
     for number, position in loaded.positions:
         if not (0 <= number < len(lengths) and 0 <= position < lengths[number]):
