@@ -25,14 +25,14 @@ from pathlib import Path
 import numpy as np
 import bilm
 from bilm.training import LanguageModel
-from bilm.training.run_checkpoint import accumulator_name, save_checkpoint
+from bilm.training.run_checkpoint import save_checkpoint
 
 what, folder = sys.argv[1], Path(sys.argv[2])
 options = json.loads((folder / "options.json").read_text("utf-8"))
 if what == "save":
     tensors = {}
     for weight in LanguageModel(options).weight_table():
-        tensors[weight.checkpoint] = tensors[accumulator_name(weight)] = weight.variable.value
+        tensors[weight.checkpoint] = tensors[f"{weight.checkpoint}/Adagrad"] = weight.variable.value
     save_checkpoint(folder, 1, tensors)
 elif what == "hold":
     model = LanguageModel(options, is_training=False, seed=None)

@@ -288,12 +288,10 @@ def test_a_changed_copy_is_checked_too():
 
 def test_files_that_hold_no_options(tmp_path):
     path = tmp_path / "options.json"
-    with pytest.raises(
-        FileNotFoundError, match=r"The options file '.*options.json' does not exist"
-    ):
+    with pytest.raises(FileNotFoundError, match=r"No such file or directory: '.*options.json'"):
         Options.from_file(path, training=True)
     path.write_text("[]", encoding="utf-8")
-    with pytest.raises(InputError, match=r"options.json: a JSON object is expected, not a list"):
+    with pytest.raises(InputError, match=r"options.json: an object is expected, not"):
         Options.from_file(path, training=True)
     path.write_text('{"lstm": {}}', encoding="utf-8")
     with pytest.raises(
@@ -304,19 +302,21 @@ def test_files_that_hold_no_options(tmp_path):
 
 
 def test_presets_are_the_sizes_of_the_paper():
-    assert set(PRESETS) == {"tiny", "small", "medium", "original"}
+    assert set(PRESETS) == {"tiny", "base", "small", "medium", "original"}
     original = preset("original")
     for part in ("lstm", "char_cnn"):
         assert original[part] | {"n_characters": 262} == PUBLISHED[part] | {"n_characters": 262}
     sizes = {name: preset(name)["lstm"] for name in PRESETS}
     assert {name: (s["dim"], s["projection_dim"]) for name, s in sizes.items()} == {
         "tiny": (256, 64),
+        "base": (512, 128),
         "small": (1024, 128),
         "medium": (2048, 256),
         "original": (4096, 512),
     }
     assert {name: preset(name)["char_cnn"]["n_highway"] for name in PRESETS} == {
         "tiny": 1,
+        "base": 1,
         "small": 1,
         "medium": 1,
         "original": 2,
@@ -326,10 +326,10 @@ def test_presets_are_the_sizes_of_the_paper():
     assert preset("tiny")["char_cnn"]["filters"] == [[1, 16], [2, 16], [3, 32], [4, 64], [5, 128]]
 
 
-def test_presets_are_training_options():
+def test_presets_with_the_originals_recipe():
     for name in PRESETS:
-        values = preset(name)
-        tiny = name == "tiny"
+        values = preset(name, "original")
+        tiny = name in ("tiny", "base")
         assert values["char_cnn"]["n_characters"] == 261
         assert values["lstm"]["use_skip_connections"] is True
         assert (values["lstm"]["cell_clip"], values["lstm"]["proj_clip"]) == (3, 3)
@@ -343,12 +343,34 @@ def test_presets_are_training_options():
         assert Options.from_dict(values, training=True).training_dict() == values
 
 
+def test_the_original_recipe_has_the_originals_keys_alone():
+    ours = {
+        "n_steps", "optimizer", "adam_learning_rate", "initial_accumulator", "softmax_bias",
+        "schedule", "warmup_steps",
+    }  # fmt: skip
+    assert not ours & set(preset("original", "original"))
+    assert preset("original", "original")["reset_rate"] == 0.0
+    assert ours - set(preset("base")) == {"n_steps"}
+
+
+def test_the_default_recipe():
+    for name in PRESETS:
+        values = preset(name)
+        assert (values["optimizer"], values["softmax_bias"]) == ("adam", "zipf")
+        assert (values["schedule"], values["warmup_steps"]) == ("linear", 200)
+        assert (values["learning_rate"], values["initial_accumulator"]) == (0.1, 0.001)
+        assert values["reset_rate"] == 1.0
+        assert Options.from_dict(values, training=True).training_dict() == values
+
+
 def test_a_preset_that_is_not():
-    message = "preset: one of tiny, small, medium, original is expected, not 'large'"
+    message = "preset must be one of tiny, base, small, medium, original, got 'large'."
     with pytest.raises(InputError, match=message):
         preset("large")
-    with pytest.raises(InputError, match=r"is expected, not \['tiny'\]"):
+    with pytest.raises(InputError, match=r"preset must be one of .*, got \['tiny'\]"):
         preset(["tiny"])
+    with pytest.raises(InputError, match=r"recipe must be one of default, original, got 'best'\."):
+        preset("tiny", "best")
 
 
 @pytest.mark.parametrize(

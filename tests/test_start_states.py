@@ -24,7 +24,7 @@ from bilm.training import LanguageModel, train
 from bilm.training.evaluation import Scorer, evaluate
 from bilm.training.feed import make_feed
 from bilm.training.heldout import Interval, Monitor
-from bilm.training.optimizer import Adagrad
+from bilm.training.optimizer import Optimizer
 from bilm.training.run_checkpoint import HeldoutState, load_mean_states, load_variables
 from bilm.training.step import TrainingStep, draw_resets, sentence_starts
 from tests import oracle
@@ -109,7 +109,7 @@ def test_a_step_is_that_of_the_formulas(corpus, kind):
     table = model.weight_table()
     for weight in table:
         weight.variable.assign(weights[hdf5_name(weight.checkpoint)])
-    step = TrainingStep(model, Adagrad(model.trainable_variables, 0.2, None), ROWS)
+    step = TrainingStep(model, Optimizer(model.trainable_variables, 0.2, None), ROWS)
     draw = np.random.default_rng(1)
     states = tf.nest.map_structure(
         lambda x: tf.constant(draw.normal(size=x.shape) * 0.3, tf.float32),
@@ -136,7 +136,7 @@ def test_a_step_is_that_of_the_formulas(corpus, kind):
 def test_without_resets_the_step_takes_none(corpus):
     _, feeds, _ = feeds_of(corpus, "words", n=1)
     model = LanguageModel(small_options("words"), seed=1)
-    step = TrainingStep(model, Adagrad(model.trainable_variables, 0.2, None), ROWS)
+    step = TrainingStep(model, Optimizer(model.trainable_variables, 0.2, None), ROWS)
     (inputs,) = step.inputs(feeds[0], 0, 0, None)
     assert inputs.resets == ()
 

@@ -8,7 +8,7 @@ import pytest
 from bilm.core.cell import Mode
 from bilm.core.language_model import LanguageModel
 from bilm.training.feed import make_feed
-from bilm.training.optimizer import Adagrad
+from bilm.training.optimizer import Optimizer
 from bilm.training.step import TrainingStep
 from tests import oracle
 from tests.oracle.files import hdf5_name
@@ -66,14 +66,16 @@ class Program:
         for name, variable in table.items():
             variable.assign(weights[name])
         variables = self.model.trainable_variables
-        self.optimizer = Adagrad(variables, options["learning_rate"], options["all_clip_norm_val"])
+        self.optimizer = Optimizer(
+            variables, options["learning_rate"], options["all_clip_norm_val"]
+        )
         self.step = TrainingStep(self.model, self.optimizer, ROWS)
         self.names = [next(n for n in table if table[n] is variable) for variable in variables]
         assert sorted(self.names) == sorted(weights)
 
     def values(self):
         variables = [variable.numpy() for variable in self.model.trainable_variables]
-        accumulators = [accumulator.numpy() for accumulator in self.optimizer.accumulators]
+        accumulators = [slots["Adagrad"].numpy() for slots in self.optimizer.slots]
         return (
             dict(zip(self.names, variables, strict=True)),
             dict(zip(self.names, accumulators, strict=True)),

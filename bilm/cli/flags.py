@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from bilm.cli.terminal import printable, shortened
 from bilm.core.errors import MOST_SEED, InputError, shown
-from bilm.core.options import PRESETS
+from bilm.core.options import PRESETS, RECIPES
 from bilm.files.reading import VOCABULARY_FILE, WEIGHTS_FILE, require_name
 from bilm.files.writing import atomic_write_all, folder_made, require_place, require_plain_output
 
@@ -221,10 +221,15 @@ def corpus(flag: str, what: str) -> Flags:
     }
 
 
+RECIPE = {
+    f"--recipe {'|'.join(RECIPES)}": "how the preset is trained (default: default). default: Adam "
+    "and Adagrad, a learning rate that falls to zero at the end; original: exactly as the program "
+    "of 2018",
+}
 NETWORK_CHOICE = {
-    f"--preset {'|'.join(PRESETS)}": "size of the model (default: small). tiny: a trial in minutes "
-    "on a laptop; small: a first model of real use, overnight without a GPU; medium: between small "
-    "and original; original: the size of the paper, for GPUs and hundreds of millions of words",
+    f"--preset {'|'.join(PRESETS)}": "size of the model (default: base). tiny: a trial in minutes; "
+    "base: millions of words in hours without a GPU; small, medium: tens of millions of words; "
+    "original: the size of the paper, for GPUs and hundreds of millions of words",
     "--options_file FILE": "options.json of a training run, instead of a preset",
 }
 PRECISION = {"--precision float32|bfloat16": "precision of matrix products (default: float32)"}
@@ -274,7 +279,7 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     add(parser.add_argument_group("learning rate schedule"), _SCHEDULE)
     parser.set_defaults(n_gpus=1, save_minutes=10.0, heldout_every="epoch")
     # Those of `bilm train` alone.
-    parser.set_defaults(init_from=None, init_vocab=None)
+    parser.set_defaults(init_from=None, init_vocab=None, recipe="default")
 
 
 def require_partners(args: argparse.Namespace) -> None:

@@ -43,6 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, required, required=True)
     flags.add(parser, flags.corpus("--train_prefix", "text to train on"), required=True)
     flags.add(parser.add_mutually_exclusive_group(), flags.NETWORK_CHOICE)
+    flags.add(parser, flags.RECIPE)
     flags.add_run(parser)
     group = parser.add_argument_group("fine-tuning (begin with a trained model)")
     flags.add(group, flags.FINE_TUNING)
@@ -53,11 +54,14 @@ def run(args: argparse.Namespace) -> int:
     import_tensorflow()
     training_run.join_workers(args.n_gpus)
     from bilm.files.checkpoints import holds_checkpoint
+    from bilm.training.optimizer import Schedule
     from bilm.training.run_checkpoint import RunSettings
 
     training_run.require_same_words(args.vocab_file, args.save_dir)
     options = training_run.override(_chosen_options(args), args)
-    settings = training_run.override_settings(RunSettings(init_from=args.init_from), args)
+    schedule = Schedule(options.schedule, options.warmup_steps)
+    settings = RunSettings(init_from=args.init_from, schedule=schedule)
+    settings = training_run.override_settings(settings, args)
     source = args.options_file or args.init_from or "the preset"
     vocabulary, options = training_run.load_vocabulary(args.vocab_file, options, source)
     checkpoint = None
@@ -90,8 +94,8 @@ def _chosen_options(args: argparse.Namespace) -> Options:
 def _named_options(args: argparse.Namespace) -> Options:
     if args.options_file is not None:
         return Options.from_file(args.options_file, training=True)
-    name = args.preset or "small"
-    return Options.from_dict(preset(name), training=True, source=f"preset {name}")
+    name = args.preset or "base"
+    return Options.from_dict(preset(name, args.recipe), training=True, source=f"preset {name}")
 
 
 def _find_same_run(

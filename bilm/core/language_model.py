@@ -87,6 +87,7 @@ class LanguageModel(keras.Model):
             tied=self.encoder.embedding if options.share_embedding_softmax else None,
             seed=seed,
             precision=precision,
+            bias=options.softmax_bias,
             name="softmax",
         )
         self.built = True

@@ -23,6 +23,10 @@ logger = logging.getLogger(__name__)
 N_CHARACTERS = 261
 # Of the character encoder, by their names in files.
 ACTIVATIONS = ("relu", "tanh")
+# "adam" trains the dense weights with Adam and the rows of words with Adagrad.
+OPTIMIZERS = ("adagrad", "adam")
+SCHEDULES = ("constant", "linear", "cosine")
+SOFTMAX_BIASES = ("zeros", "zipf")
 
 # Bounds of whole numbers, far above any model that was trained: whatever is higher is a slip, or
 # would take the machine's memory before anything else can be said of it.
@@ -68,6 +72,9 @@ _FLAG = _Rule("true or false", lambda value: isinstance(value, bool))
 _FRACTION = _Rule("from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)
 _DROPOUT = _Rule("from 0 to below 1", lambda value: _is_number(value) and 0 <= value < 1)
 _ACTIVATION = _Rule(" or ".join(ACTIVATIONS), lambda value: value in ACTIVATIONS)
+_OPTIMIZER = _Rule(" or ".join(OPTIMIZERS), lambda value: value in OPTIMIZERS)
+_SCHEDULE = _Rule(" or ".join(SCHEDULES), lambda value: value in SCHEDULES)
+_BIAS = _Rule(" or ".join(SOFTMAX_BIASES), lambda value: value in SOFTMAX_BIASES)
 _OBJECT = _Rule("a JSON object", lambda value: isinstance(value, Mapping))
 _PAIRS = _Rule("a list of [width, number]", _are_lists)
 
@@ -200,6 +207,13 @@ class Options(_Part):
     the end of each sentence. `reset_rate` is the probability with which a sentence begins, in
     training, from LSTM states of zero; otherwise it begins from the states after the sentence
     before it in the same row, as in the original, whose rate is 0.
+
+    The other keys are not in the original's files, and their defaults are what it did. `n_steps`
+    is the number of steps and goes before `n_epochs`. `optimizer` "adam" trains the dense weights
+    with Adam at `adam_learning_rate`, and the rows of words (softmax, word embeddings) with
+    Adagrad at `learning_rate`. `initial_accumulator` is where Adagrad's sums of squares start.
+    `softmax_bias` "zipf" starts the bias of a word of rank k at log P(k) of Zipf's law.
+    `schedule` and `warmup_steps` are those of the learning rates.
     """
 
     lstm: LSTMOptions
@@ -217,6 +231,13 @@ class Options(_Part):
     sample_softmax: bool = _option(_FLAG, True)
     share_embedding_softmax: bool = _option(_FLAG, False)
     reset_rate: float = _option(_FRACTION, 0.0)
+    n_steps: int | None = _option(_count(1, 10**12), None)
+    optimizer: str = _option(_OPTIMIZER, "adagrad")
+    adam_learning_rate: float = _option(_POSITIVE, 0.001)
+    initial_accumulator: float = _option(_POSITIVE, 1.0)
+    softmax_bias: str = _option(_BIAS, "zeros")
+    schedule: str = _option(_SCHEDULE, "constant")
+    warmup_steps: int = _option(_count(0, 10**9), 0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -275,6 +296,9 @@ class Options(_Part):
         for name in ("n_tokens_vocab", "n_train_tokens"):
             if run[name] is None:
                 del run[name]
+        for field in dataclasses.fields(self):
+            if field.name in _OUR_KEYS and run[field.name] == field.default:
+                del run[field.name]  # as the original's files, which do not have it
         return _network_dict(self, n_masks=0) | run
 
     def inference_dict(self) -> dict[str, Any]:
@@ -291,47 +315,80 @@ class Options(_Part):
         return network
 
 
-# Named sizes: units, projection, highway layers.
+class _Size(NamedTuple):
+    """A named size, and the settings of the default recipe that depend on it."""
+
+    dim: int
+    projection_dim: int
+    n_highway: int
+    filters: tuple[tuple[int, int], ...]
+    batch_size: int
+    n_negative_samples: int
+    adam_learning_rate: float
+
+
+_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 _SIZES = {
-    "tiny": (256, 64, 1),
-    "small": (1024, 128, 1),
-    "medium": (2048, 256, 1),
-    "original": (4096, 512, 2),
+    "tiny": _Size(256, 64, 1, ((1, 16), (2, 16), (3, 32), (4, 64), (5, 128)), 32, 2048, 0.005),
+    "base": _Size(512, 128, 1, _FILTERS[:5], 32, 2048, 0.004),
+    "small": _Size(1024, 128, 1, _FILTERS, 64, 4096, 0.002),
+    "medium": _Size(2048, 256, 1, _FILTERS, 128, 8192, 0.0015),
+    "original": _Size(4096, 512, 2, _FILTERS, 128, 8192, 0.001),
 }
 PRESETS = tuple(_SIZES)
-_FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
-_TINY_FILTERS = ((1, 16), (2, 16), (3, 32), (4, 64), (5, 128))
-# Found by training: see docs/states.md.
-RESET_RATE = 0.1
+RECIPES = ("default", "original")
 
 
-def preset(name: str) -> dict[str, Any]:
-    """The training options of a size: "tiny", "small", "medium" or "original" (the paper's).
+def preset(name: str, recipe: str = "default") -> dict[str, Any]:
+    """The training options of a size of model and a recipe of training.
+
+    Args:
+        name: "tiny", "base", "small", "medium" or "original" (the size of the paper's model).
+        recipe: "default", which reaches the lowest perplexity that we know how to reach in a given
+            time (docs/train.md); or "original", which trains exactly as the program of 2018.
 
     Returns:
         the contents of an options file, without `n_tokens_vocab` and `n_train_tokens`.
 
     Raises:
-        InputError: there is no such size.
+        InputError: there is no such size or recipe.
 
     >>> preset("small")["lstm"]["dim"]
     1024
     """
-    if not isinstance(name, str) or name not in _SIZES:
-        raise InputError(f"preset: one of {', '.join(PRESETS)} is expected, not {shown(name)}.")
-    dim, projection_dim, n_highway = _SIZES[name]
-    is_tiny = name == "tiny"
-    options = Options(
-        lstm=LSTMOptions(
-            dim, projection_dim, 2, cell_clip=3, proj_clip=3, use_skip_connections=True
-        ),
-        char_cnn=CharCNNOptions(
-            _TINY_FILTERS if is_tiny else _FILTERS, "relu", embedding_dim=16, n_highway=n_highway
-        ),
-        batch_size=64 if is_tiny else 128,
-        n_negative_samples_batch=2048 if is_tiny else 8192,
-        reset_rate=RESET_RATE,
+    for what, value, names in (("preset", name, PRESETS), ("recipe", recipe, RECIPES)):
+        if value not in names:
+            raise InputError(f"{what} must be one of {', '.join(names)}, got {shown(value)}.")
+    size = _SIZES[name]
+    is_small = name in ("tiny", "base")
+    lstm = LSTMOptions(
+        size.dim, size.projection_dim, 2, cell_clip=3, proj_clip=3, use_skip_connections=True
     )
+    char_cnn = CharCNNOptions(size.filters, "relu", embedding_dim=16, n_highway=size.n_highway)
+    if recipe == "original":
+        options = Options(
+            lstm,
+            char_cnn,
+            batch_size=64 if is_small else 128,
+            n_negative_samples_batch=2048 if is_small else 8192,
+        )
+    else:
+        options = Options(
+            lstm,
+            char_cnn,
+            dropout=0.0,
+            n_epochs=1,
+            batch_size=size.batch_size,
+            n_negative_samples_batch=size.n_negative_samples,
+            learning_rate=0.1,
+            reset_rate=1.0,
+            optimizer="adam",
+            adam_learning_rate=size.adam_learning_rate,
+            initial_accumulator=0.001,
+            softmax_bias="zipf",
+            schedule="linear",
+            warmup_steps=200,
+        )
     return options.training_dict()
 
 
@@ -341,6 +398,7 @@ def _names(part: type) -> tuple[str, ...]:
 
 # The keys of a run are beside `lstm` and `char_cnn`.
 _RUN_KEYS = _names(Options)[2:]
+_OUR_KEYS = _RUN_KEYS[_RUN_KEYS.index("n_steps") :]
 _CHAR_CNN_KEYS = ({*_names(CharCNNOptions)} - {"embedding_dim"}) | {"embedding", "n_characters"}
 
 

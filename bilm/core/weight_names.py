@@ -11,6 +11,8 @@ from bilm.core.softmax import Softmax
 from bilm.core.token_encoder import CharacterEncoder, DictionaryEncoder, WordEmbedding
 
 Encoder = CharacterEncoder | WordEmbedding
+# Weights with one row or number per word of the vocabulary, by their names in checkpoints.
+WORD_ROWS = ("lm/embedding", "lm/softmax/W", "lm/softmax/b")
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numpy as np
 from bilm.core.errors import InputError
 from bilm.core.language_model import LanguageModel
 from bilm.core.options import Options
-from bilm.core.weight_names import Weight, with_softmax_datasets
+from bilm.core.weight_names import WORD_ROWS, Weight, with_softmax_datasets
 from bilm.data import Vocabulary
 from bilm.data.vocabulary import vocab_of_words
 from bilm.files.checkpoints import read_checkpoint
@@ -26,8 +26,6 @@ from bilm.files.model_files import ModelFiles, ModelSource, open_model
 from bilm.files.reading import PathLike
 from bilm.files.weights import SOFTMAX_B, VOCABULARY, load_hdf5, load_vocabulary_words
 from bilm.training.run_checkpoint import names_beside
-
-_WORD_ROWS = ("lm/embedding", "lm/softmax/W", "lm/softmax/b")
 
 
 def require_same_network(options: Options, source: ModelFiles) -> None:
@@ -96,8 +94,8 @@ def _load(
     stored = {} if source.is_checkpoint else dataset_shapes(source.weights)
     if SOFTMAX_B in stored:
         table = with_softmax_datasets(table)
-    others = [weight for weight in table if weight.checkpoint not in _WORD_ROWS]
-    rows = [weight for weight in table if weight.checkpoint in _WORD_ROWS]
+    others = [weight for weight in table if weight.checkpoint not in WORD_ROWS]
+    rows = [weight for weight in table if weight.checkpoint in WORD_ROWS]
     if not source.is_checkpoint:
         rows = [weight for weight in rows if weight.dataset is not None]
     if not rows:

@@ -71,7 +71,7 @@ def train(
     save_minutes: float = 10.0,
     keep_checkpoints: int = 2,
     progress: Progress | None = None,
-    schedule: Schedule | str = "constant",
+    schedule: Schedule | str | None = None,
     heldout: Any = None,
     heldout_every: str = "epoch",
     patience: int | None = None,
@@ -99,7 +99,8 @@ def train(
         save_minutes: time between checkpoints; one is always written at the end.
         keep_checkpoints: how many to keep.
         progress: called after every step; returning True ends the run there.
-        schedule: of the learning rate, see `Schedule`: "constant", "linear" or "cosine".
+        schedule: of the learning rate, see `Schedule`: "constant", "linear" or "cosine"; None is
+            that of the options.
         heldout: a held-out text, best a data set of `bilm.data` with test=True: it is measured as
             `test` does, at the end and every `heldout_every`, and the best model is kept in the
             folder `best` within `tf_save_dir`.
@@ -129,7 +130,10 @@ def train(
     require_at_least(0, MOST_SEED, seed=seed)
     if not (isinstance(save_minutes, numbers.Real) and save_minutes >= 0):
         raise InputError(f"save_minutes: a number from 0 is expected, not {shown(save_minutes)}.")
-    schedule = schedule if isinstance(schedule, Schedule) else Schedule(schedule)
+    if schedule is None:
+        schedule = Schedule(options.schedule, options.warmup_steps)
+    elif isinstance(schedule, str):
+        schedule = Schedule(schedule)
     require_name(tf_save_dir)
     if restart_ckpt_file is not None:
         require_path(restart_ckpt_file, "restart_ckpt_file")

@@ -1,9 +1,7 @@
-"""Adagrad with a bound on the gradient's global norm, as the original trained, and schedules of
-its learning rate.
+"""Adagrad and Adam under one bound on the gradient's global norm, and learning rate schedules.
 
-Duchi et al. (2011), "Adaptive subgradient methods for online learning and stochastic
-optimization". Rows of a sparse gradient that occur twice are summed before anything is squared,
-and only the rows that a step touches cost work.
+The original trained all weights with Adagrad (Duchi et al. 2011). Rows of a sparse gradient that
+occur twice are summed before anything is squared, and only the rows that a step touches cost work.
 """
 
 from __future__ import annotations
@@ -21,31 +19,75 @@ Gradient = Any  # a tf.Tensor, or tf.IndexedSlices where few rows have one
 
 INITIAL_ACCUMULATOR = 1.0
 SCHEDULES = ("constant", "linear", "cosine")
+# Names of the slots in checkpoints, as in TensorFlow 1.
+_ADAGRAD, _ADAM = "Adagrad", ("Adam", "Adam_1")
+_BETA1, _BETA2 = 0.9, 0.999
 
 
-class Adagrad:
-    """a += g ** 2; v -= learning_rate * g / sqrt(a); a starts at 1, without an epsilon.
+class Optimizer:
+    """Adagrad for all weights, or Adam for the dense ones and Adagrad for the rows of words.
+
+    Adagrad: a += g ** 2; v -= rate * g / sqrt(a), without an epsilon. A step changes only those
+    rows of a sparse gradient that it touches. Adam (Kingma and Ba 2015): beta1 0.9, beta2 0.999.
 
     Args:
         variables: Keras variables, float32.
-        learning_rate: of the steps to come, until another value is assigned to the attribute.
+        learning_rate: Adagrad's rate.
         clip_norm: bound of the global norm of all gradients; None is no bound.
+        initial_accumulator: where Adagrad's sums of squares start. The smaller, the larger the
+            first steps of rows that are rarely seen.
+        adam_learning_rate: Adam's rate; None trains all variables with Adagrad.
+        adam_variables: for each variable, whether Adam trains it.
 
     Attributes:
-        learning_rate: a scalar tf.Variable, so that a compiled step sees what is assigned to it.
-        accumulators: a tf.Variable of each variable's shape.
+        slots: for each variable its state by name, as TensorFlow 1 names it in checkpoints:
+            "Adagrad", or "Adam" (mean) and "Adam_1" (mean square); of the variable's shape.
     """
 
     def __init__(
-        self, variables: Sequence[Any], learning_rate: float, clip_norm: float | None
+        self,
+        variables: Sequence[Any],
+        learning_rate: float,
+        clip_norm: float | None,
+        *,
+        initial_accumulator: float = INITIAL_ACCUMULATOR,
+        adam_learning_rate: float | None = None,
+        adam_variables: Sequence[bool] = (),
     ) -> None:
         self._variables = [variable.value for variable in variables]
+        self._base_rates = learning_rate, adam_learning_rate or 0.0
+        # Variables, so that a compiled step sees what is assigned to them.
         self.learning_rate = tf.Variable(learning_rate, dtype=tf.float32, trainable=False)
+        self._adam_rate = tf.Variable(self._base_rates[1], dtype=tf.float32, trainable=False)
+        self._n_steps = tf.Variable(0.0, trainable=False)  # before the step that comes
         self.clip_norm = clip_norm
-        self.accumulators = [
-            tf.Variable(tf.fill(variable.shape, INITIAL_ACCUMULATOR), trainable=False)
-            for variable in self._variables
-        ]
+        self.slots: list[dict[str, tf.Variable]] = []
+        uses_adam = adam_variables if adam_learning_rate is not None else ()
+        for number, variable in enumerate(self._variables):
+            names, start = (_ADAGRAD,), initial_accumulator
+            if uses_adam and uses_adam[number]:
+                names, start = _ADAM, 0.0
+            self.slots.append(
+                {
+                    name: tf.Variable(tf.fill(variable.shape, start), trainable=False)
+                    for name in names
+                }
+            )
+
+    def set_rates(self, factor: float, n_steps: int) -> float:
+        """Set the rates of the step that comes to `factor` times the base rates.
+
+        Args:
+            n_steps: steps done before it, from which Adam corrects the bias of its means.
+
+        Returns:
+            Adagrad's rate.
+        """
+        rate, adam_rate = (factor * base for base in self._base_rates)
+        self.learning_rate.assign(rate)
+        self._adam_rate.assign(adam_rate)
+        self._n_steps.assign(float(n_steps))
+        return rate
 
     def apply(self, gradients: Sequence[Gradient | None]) -> tf.Tensor:
         """Do one step; return the global norm of the gradients before the bound."""
@@ -54,14 +96,16 @@ class Adagrad:
         scale = tf.ones(())
         if self.clip_norm is not None:
             scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
-        for variable, accumulator, gradient in zip(
-            self._variables, self.accumulators, summed, strict=True
-        ):
-            if gradient is not None:
-                self._update(variable, accumulator, gradient, scale)
+        for variable, slots, gradient in zip(self._variables, self.slots, summed, strict=True):
+            if gradient is None:
+                continue
+            if _ADAGRAD in slots:
+                self._adagrad(variable, slots[_ADAGRAD], gradient, scale)
+            else:
+                self._adam(variable, slots, tf.convert_to_tensor(gradient) * scale)
         return norm
 
-    def _update(
+    def _adagrad(
         self, variable: tf.Variable, accumulator: tf.Variable, gradient: Gradient, scale: tf.Tensor
     ) -> None:
         common = {
@@ -77,6 +121,24 @@ class Adagrad:
         else:
             tf.raw_ops.ResourceApplyAdagradV2(grad=gradient * scale, **common)
 
+    def _adam(
+        self, variable: tf.Variable, slots: dict[str, tf.Variable], gradient: tf.Tensor
+    ) -> None:
+        mean, mean_square = (slots[name] for name in _ADAM)
+        n_steps = tf.convert_to_tensor(self._n_steps) + 1.0
+        tf.raw_ops.ResourceApplyAdam(
+            var=variable.handle,
+            m=mean.handle,
+            v=mean_square.handle,
+            beta1_power=tf.pow(_BETA1, n_steps),
+            beta2_power=tf.pow(_BETA2, n_steps),
+            lr=tf.convert_to_tensor(self._adam_rate),
+            beta1=_BETA1,
+            beta2=_BETA2,
+            epsilon=1e-8,
+            grad=gradient,
+        )
+
 
 def sum_repeated_rows(gradient: Gradient) -> Gradient:
     """A sparse gradient with each row once; a dense one as it is."""
@@ -89,16 +151,16 @@ def sum_repeated_rows(gradient: Gradient) -> Gradient:
 
 @dataclass(frozen=True)
 class Schedule:
-    """A factor of the options' learning rate for every step.
+    """A factor of the learning rates for every step.
 
-    Adagrad makes its steps smaller by itself, and the original trained at one rate. A rate that
-    falls to zero helps when the end of the run is known; a warm-up helps a model that was trained
-    before, whose accumulators start anew.
+    The original trained at one rate. A rate that falls to zero gives a better model when the end
+    of the run is known, and a warm-up allows higher rates.
 
     Args:
         kind: after the warm-up the factor is 1 ("constant"), or falls from 1 to 0 at the end of
             the run along a line ("linear") or half a cosine ("cosine").
-        warmup_steps: steps in which the factor rises from near 0 to 1; 0 is no warm-up.
+        warmup_steps: steps in which the factor rises from near 0 to 1, at most half of the
+            run; 0 is no warm-up.
 
     Raises:
         InputError: there is no such kind, or the number of steps is not one.
@@ -123,9 +185,10 @@ class Schedule:
         >>> [Schedule("linear", warmup_steps=2).factor(step, 6) for step in range(6)]
         [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
         """
-        if step < self.warmup_steps:
-            return (step + 1) / self.warmup_steps
+        warmup = min(self.warmup_steps, max(1, n_steps // 2))  # a short run has to fall as well
+        if step < warmup:
+            return (step + 1) / warmup
         if self.kind == "constant":
             return 1.0
-        done = min(1.0, (step - self.warmup_steps) / max(1, n_steps - self.warmup_steps))
+        done = min(1.0, (step - warmup) / max(1, n_steps - warmup))
         return 1.0 - done if self.kind == "linear" else (1.0 + math.cos(math.pi * done)) / 2

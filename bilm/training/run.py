@@ -16,19 +16,19 @@ from bilm.core.errors import InputError, NotFiniteError
 from bilm.core.language_model import LanguageModel
 from bilm.core.lstm import States
 from bilm.core.options import Options
+from bilm.core.weight_names import WORD_ROWS
 from bilm.data import Batch, IteratorState, deciding_method
 from bilm.files.checkpoints import checkpoint_prefix
 from bilm.files.weights import named_states
 from bilm.training.evaluation import exp_of_loss
 from bilm.training.feed import make_feed
-from bilm.training.optimizer import Adagrad
+from bilm.training.optimizer import Optimizer
 from bilm.training.replicas import Replicas
 from bilm.training.run_checkpoint import (
     STATES_PREFIX,
     HeldoutState,
     RunRecord,
     RunSettings,
-    accumulator_name,
     load_states,
     load_variables,
     mean_over_rows,
@@ -62,16 +62,30 @@ class Run:
         self.feed_shape = (options.batch_size * replicas.n_local, options.unroll_steps)
         self.tokens_per_step = math.prod(self.batch_shape)
         self.steps_per_epoch = max(1, (options.n_train_tokens or 0) // self.tokens_per_step)
-        self.n_steps = options.n_epochs * self.steps_per_epoch
+        self.n_steps = options.n_steps or options.n_epochs * self.steps_per_epoch
         with replicas.scope(), replicas.reachable():
             self.model = LanguageModel(
                 options, seed=settings.seed, precision=settings.precision, mode=Mode.TRAINING
             )
             variables = self.model.trainable_variables
-            self.optimizer = Adagrad(variables, options.learning_rate, options.all_clip_norm_val)
-        self.table = self.model.weight_table()
-        by_id = dict(zip(map(id, variables), self.optimizer.accumulators, strict=True))
-        self.accumulators = [by_id[id(weight.variable)] for weight in self.table]
+            self.table = self.model.weight_table()
+            names = {id(weight.variable): weight.checkpoint for weight in self.table}
+            self.optimizer = Optimizer(
+                variables,
+                options.learning_rate,
+                options.all_clip_norm_val,
+                initial_accumulator=options.initial_accumulator,
+                adam_learning_rate=(
+                    options.adam_learning_rate if options.optimizer == "adam" else None
+                ),
+                adam_variables=[names[id(x)] not in WORD_ROWS for x in variables],
+            )
+        # By their names in checkpoints.
+        self.slots = {
+            f"{names[id(variable)]}/{slot}": value
+            for variable, slots in zip(variables, self.optimizer.slots, strict=True)
+            for slot, value in slots.items()
+        }
         self.step = TrainingStep(self.model, self.optimizer, options.batch_size, replicas)
         self.states = self.step.zero_states()
         self.iterator_state: IteratorState | None = None
@@ -89,7 +103,7 @@ class Run:
     def restart(self, ckpt_file: str) -> None:
         """Take over everything that a checkpoint holds; errors as for `load_variables`."""
         with self.replicas.scope():
-            load_variables(ckpt_file, self.table, self.accumulators)
+            load_variables(ckpt_file, self.table, self.slots)
         self.global_step = read_step(ckpt_file)
         record = read_record(ckpt_file)
         if record is None:
@@ -177,9 +191,8 @@ class Run:
         When the loss is not finite, the count and all states stay as they were.
         """
         factor = self.settings.schedule.factor(self.done, self.n_steps)
-        self.last_learning_rate = self.options.learning_rate * factor
         with self.replicas.scope():
-            self.optimizer.learning_rate.assign(self.last_learning_rate)
+            self.last_learning_rate = self.optimizer.set_rates(factor, self.done)
         losses, states = self.step(inputs, self.states)
         loss = float(np.mean(losses.numpy()))
         if not math.isfinite(loss):
@@ -199,10 +212,8 @@ class Run:
         `keep` checkpoints stay; `seconds` is the time of the run's steps so far. When a value is
         not finite, nothing is written.
         """
-        tensors: dict[str, Any] = {}
-        for weight, accumulator in zip(self.table, self.accumulators, strict=True):
-            tensors[weight.checkpoint] = weight.variable.value
-            tensors[accumulator_name(weight)] = accumulator
+        tensors: dict[str, Any] = {w.checkpoint: w.variable.value for w in self.table}
+        tensors |= self.slots
         tensors |= named_states(self.replicas.gathered(self.states), STATES_PREFIX)
         for name, tensor in tensors.items():
             if not tf.reduce_all(tf.math.is_finite(tensor)):

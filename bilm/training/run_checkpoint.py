@@ -191,14 +191,10 @@ _RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
 }
 
 
-def accumulator_name(weight: Weight) -> str:
-    """The name of a variable's Adagrad accumulator."""
-    return f"{weight.checkpoint}/Adagrad"
-
-
 def names_beside(table: Sequence[Weight]) -> list[str]:
-    """Beginnings of the names of what a checkpoint holds beside the variables of a network."""
-    return [_STEP, _PERPLEXITY, "bilm/", *map(accumulator_name, table)]
+    """Beginnings of the names that a checkpoint has besides the variables of a network."""
+    slots = [f"{weight.checkpoint}/{slot}" for weight in table for slot in ("Adagrad", "Adam")]
+    return [_STEP, _PERPLEXITY, "bilm/", *slots]
 
 
 # Writing
@@ -351,15 +347,14 @@ def _read_value(ckpt_file: str, name: str) -> Any:
 
 
 def load_variables(
-    ckpt_file: str, table: Sequence[Weight], accumulators: Sequence[Any] = ()
+    ckpt_file: str, table: Sequence[Weight], slots: Mapping[str, Any] | None = None
 ) -> None:
-    """Set variables, and Adagrad's accumulators if they are given, from a checkpoint.
+    """Set variables, and the optimizer's slots if they are given by name, from a checkpoint.
 
     Errors as for `bilm.files.checkpoints.read_checkpoint`.
     """
     targets = {weight.checkpoint: weight.variable.value for weight in table}
-    if accumulators:
-        targets |= dict(zip(map(accumulator_name, table), accumulators, strict=True))
+    targets |= slots or {}
     load_checkpoint(ckpt_file, targets, names_beside(table))
 
 

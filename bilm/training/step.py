@@ -18,7 +18,7 @@ from bilm.core.lstm import BatchSlice, Dropout, States
 from bilm.core.softmax import Negatives, log_uniform_log_expected
 from bilm.data import network_ids
 from bilm.data.encoding import BOS_CHAR, EOS_CHAR
-from bilm.training.optimizer import Adagrad
+from bilm.training.optimizer import Optimizer
 from bilm.training.replicas import Replicas
 
 # What is drawn for a step is told apart by a number: 0 and 1 are the directions.
@@ -69,7 +69,7 @@ class TrainingStep:
     def __init__(
         self,
         model: LanguageModel,
-        optimizer: Adagrad,
+        optimizer: Optimizer,
         batch_size: int,
         replicas: Replicas | None = None,
     ) -> None:
