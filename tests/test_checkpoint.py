@@ -350,8 +350,11 @@ def test_what_runs_that_were_killed_have_left_goes(tmp_path):
         save(tmp_path, step, keep=3)
     keep_best(tmp_path, str(tmp_path / "model.ckpt-10"))
     data = "model.ckpt-7.data-00000-of-00001"
-    mine = ["model.ckpt-7.meta", ".mine", "notes.tmp"]
-    left = [data, ".model.ckpt-0123.index", ".vocab.txt.0123abcd.tmp", "best/.x.0123abcd.tmp"]
+    # Another job may be writing weights into the folder; the user may keep copies there.
+    mine = ["model.ckpt-7.meta", ".mine", "notes.tmp", ".weights.hdf5.0123abcd.tmp",
+            "model.ckpt-7-copy.index", "model.ckpt-best.data-00000-of-00001"]  # fmt: skip
+    left = [data, ".model.ckpt-0123.index", ".vocab.txt.0123abcd.tmp",
+            "best/.model.ckpt-10.index.0123abcd.tmp", "best/.checkpoint.0123abcd.tmp"]  # fmt: skip
     for name in (*left, *mine):
         (tmp_path / name).touch()
     tidy_folder(tmp_path, 30, keep=2)

@@ -36,7 +36,7 @@ def holder(tmp_path):
 
 
 def test_another_process_is_refused_until_the_first_has_died(holder, tmp_path):
-    message = rf"run: process {holder.pid} on \S+ trains into this folder; wait for its end"
+    message = rf"run: process {holder.pid} on \S+ trains into this folder; wait until it ends"
     with pytest.raises(InputError, match=message), folder_lock(tmp_path / "run"):
         pass
     options = small_options()
@@ -60,6 +60,26 @@ def test_a_second_run_of_the_same_process_is_refused(tmp_path):
         pass
     with folder_lock(tmp_path):
         pass
+
+
+@pytest.mark.parametrize("kind", ["link", "dangling link", "file", "hard link", "FIFO"])
+def test_a_lock_file_that_is_not_ours_stays_as_it_is(kind, tmp_path):
+    (tmp_path / "run").mkdir()
+    lock, mine = tmp_path / "run" / LOCK_FILE, tmp_path / "mine.txt"
+    mine.write_text("my text\n", encoding="utf-8")
+    if kind == "file":
+        lock.write_text("my text\n", encoding="utf-8")
+    elif kind == "hard link":
+        os.link(mine, lock)
+    elif kind == "FIFO":
+        os.mkfifo(lock)
+    else:
+        lock.symlink_to(mine if kind == "link" else tmp_path / "nothing")
+    message = r"\.train\.lock must be a lock file of bilm or not exist, but it "
+    with pytest.raises(InputError, match=message), folder_lock(tmp_path / "run"):
+        pass
+    assert mine.read_text(encoding="utf-8") == "my text\n"
+    assert sorted(os.listdir(tmp_path)) == ["mine.txt", "run"] and os.path.lexists(lock)
 
 
 def test_a_folder_that_was_made_for_nothing_goes_again(tmp_path):

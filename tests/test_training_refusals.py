@@ -9,6 +9,7 @@ import pytest
 
 import bilm
 from bilm.core.errors import InputError
+from tests.compare import contents
 from tests.small_runs import ROWS, STEPS, Batches, random_batch, small_options, train
 
 
@@ -132,3 +133,23 @@ def test_a_folder_with_a_model_is_not_overwritten(corpus, tmp_path, name):
     assert sorted(os.listdir(tmp_path / "model")) == sorted(["options.json", name])
     for path in (tmp_path / "model").iterdir():
         assert path.read_bytes() == b"as it was"
+
+
+@pytest.mark.parametrize("kind", ["link", "file", "folder"])
+def test_what_is_called_best_and_is_not_ours_stays_as_it_is(corpus, tmp_path, kind):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "model.ckpt-3.index").write_bytes(b"mine")
+    (tmp_path / "model").mkdir()
+    best = tmp_path / "model" / "best"
+    if kind == "link":
+        best.symlink_to(tmp_path / "mine")
+    elif kind == "file":
+        best.write_bytes(b"mine")
+    else:
+        (tmp_path / "mine").rename(best)
+    before = contents(tmp_path, "**/*")
+    options = small_options()
+    heldout = corpus.data(options, "heldout.txt", test=True)
+    with pytest.raises(InputError, match="best must be (a folder|empty) or not exist: the best m"):
+        train(options, corpus.data(options), tmp_path, heldout=heldout)
+    assert contents(tmp_path, "**/*") == before

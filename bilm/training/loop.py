@@ -38,7 +38,14 @@ from bilm.training.optimizer import Schedule
 from bilm.training.process import Interrupts, folder_lock, interrupts
 from bilm.training.replicas import ProcessGroup, Worker, find_replicas
 from bilm.training.run import Run
-from bilm.training.run_checkpoint import RunSettings, keep_best, tidy_folder
+from bilm.training.run_checkpoint import (
+    HeldoutState,
+    RunSettings,
+    find_best,
+    keep_best,
+    require_own_best,
+    tidy_folder,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -147,6 +154,8 @@ def train(
             if is_chief:
                 stack.enter_context(folder_lock(require_utf8(tf_save_dir)))
             is_own = _check_folder(tf_save_dir, restart_ckpt_file)
+            if heldout is not None or restart_ckpt_file is not None:
+                require_own_best(tf_save_dir, is_own)
             _check_shares(replicas.worker, data, heldout)
             options = _with_train_tokens(options, data)
             logs = _open_logs(tf_log_dir, tensorboard) if is_chief else []
@@ -249,6 +258,8 @@ class Trainer:
     record: TrainingRecord = field(default_factory=TrainingRecord)
     # Step and held-out state of the last checkpoint.
     _saved: tuple[int, Any] | None = None
+    # A checkpoint to keep as the best one before the first step.
+    _best_before: str | None = None
     _started: float = field(default_factory=time.monotonic)
     _saved_at: float = field(default_factory=time.monotonic)
 
@@ -257,15 +268,24 @@ class Trainer:
         return self.run.replicas.group
 
     def restart(self, ckpt_file: str, is_own: bool) -> None:
-        """Resume from a checkpoint; with one of the folder's own nothing is to be saved yet."""
+        """Resume from a checkpoint; one of the folder's own need not be saved again."""
         run = self.run
         run.restart(ckpt_file)
+        best_step = run.heldout.best_step
         if is_own:
             self.record.checkpoint = ckpt_file
             self._saved = (run.global_step, run.heldout)
-            if run.heldout.best_step == run.global_step:
+            if best_step == run.global_step:
                 # A crash may have come between the checkpoint and its second name.
-                self._keep_best(ckpt_file)
+                self._best_before = ckpt_file
+        elif best_step is not None:
+            self._best_before = find_best(ckpt_file, best_step)
+            if self._best_before is None:
+                run.heldout = HeldoutState()
+                logger.warning(
+                    "%s: the best model of its run, of step %d, is not beside it: the best model "
+                    "and patience are counted anew", ckpt_file, best_step,
+                )  # fmt: skip
 
     def train(self) -> TrainingRecord:
         """Train until the last step, the end of the data, patience or a wish of `progress`."""
@@ -273,6 +293,8 @@ class Trainer:
         with self._group.deferred_errors():
             for log in self.logs:
                 log.go_back(run.global_step)
+        if self._best_before is not None:
+            self._keep_best(self._best_before)
         self._started = self._saved_at = time.monotonic()
         with contextlib.ExitStack() as stack:
             signals = stack.enter_context(interrupts())

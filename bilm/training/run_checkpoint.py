@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import uuid
@@ -28,13 +29,14 @@ from bilm.files.checkpoints import (
     STATE_FILE,
     SUFFIXES,
     checkpoint_prefix,
+    is_whole,
     list_checkpoints,
     load_checkpoint,
     open_checkpoint,
     read_checkpoint,
     restore_tensor,
 )
-from bilm.files.reading import OPTIONS_FILE, PathLike
+from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, PathLike
 from bilm.files.weights import named_states
 from bilm.files.writing import atomic_write, flush_to_disk
 from bilm.training.optimizer import SCHEDULES, Schedule
@@ -44,6 +46,10 @@ RECORD = "bilm/record"
 # What the names of the LSTM states begin with.
 STATES_PREFIX = "bilm/state/"
 _TEMPORARY = ".model.ckpt-"
+_NAME = re.compile(r"model\.ckpt-(0|[1-9]\d*)")
+# Temporary files of a run: of checkpoints, and of the other files in its folder.
+_FILES = "|".join(map(re.escape, (STATE_FILE, OPTIONS_FILE, VOCABULARY_FILE, "train_log.jsonl")))
+_TEMPORARY_NAME = re.compile(rf"\.model\.ckpt-.*|\.({_FILES})\.[0-9a-f]{{8}}\.tmp")
 _STEP, _PERPLEXITY = "global_step", "train_perplexity"
 
 
@@ -254,23 +260,31 @@ def save_checkpoint(
 
 
 def tidy_folder(save_dir: PathLike, step: int, keep: int) -> None:
-    """Name the newest `keep` checkpoints up to that of `step` in the file `checkpoint`, and remove
-    all others, and temporary files: what runs that were killed have left.
+    """Keep the newest `keep` checkpoints up to `step`, name them in the file `checkpoint`, and
+    remove the others and what killed runs left of their files.
 
-    Those of later steps were found damaged when the run went back to an earlier one.
+    Checkpoints of later steps were found damaged when the run went back to an earlier one. Files
+    that a run does not write stay, also temporary ones.
     """
     folder = Path(save_dir)
     found = list_checkpoints(folder)
     kept = [os.path.basename(prefix) for n, prefix in found.items() if n <= step][-keep:]
     _write_state(folder, kept)
-    for suffix in reversed(SUFFIXES):
-        for path in folder.glob(f"model.ckpt-*{suffix}"):
-            if path.name.removesuffix(suffix) not in kept:
-                path.unlink()
+    _remove_checkpoints(folder, kept)
     for place in (folder, folder / BEST_FOLDER):
-        for pattern in (f"{_TEMPORARY}*", f".*.{'[0-9a-f]' * 8}.tmp"):
-            for left in place.glob(pattern):
-                left.unlink()
+        if not place.is_symlink():
+            for left in place.glob(".*"):
+                if _TEMPORARY_NAME.fullmatch(left.name):
+                    left.unlink()
+
+
+def _remove_checkpoints(folder: Path, kept: Sequence[str]) -> None:
+    """Remove the checkpoints of a folder other than those with the names `kept`."""
+    for suffix in reversed(SUFFIXES):  # the index first
+        for path in folder.glob(f"model.ckpt-*{suffix}"):
+            name = path.name.removesuffix(suffix)
+            if _NAME.fullmatch(name) and name not in kept:
+                path.unlink()
 
 
 def _write_state(folder: PathLike, names: Sequence[str]) -> None:
@@ -285,10 +299,10 @@ def _write_state(folder: PathLike, names: Sequence[str]) -> None:
 
 
 def keep_best(save_dir: PathLike, prefix: str) -> str:
-    """Keep a checkpoint of the folder as its best one; return the prefix that it has then.
+    """Keep a checkpoint as the best one of the folder `save_dir`; return its prefix there.
 
-    The files are linked where the file system can, so that they take no room of their own. The
-    one that was best before goes when the new one is there.
+    The files are hard links where the file system allows, so they take no extra disk space. The
+    previous best checkpoint is removed once the new one is in place.
     """
     folder = Path(save_dir, BEST_FOLDER)
     folder.mkdir(exist_ok=True)
@@ -297,10 +311,40 @@ def keep_best(save_dir: PathLike, prefix: str) -> str:
         _link(prefix + suffix, folder / f"{name}{suffix}")
     _link(os.path.join(save_dir, OPTIONS_FILE), folder / OPTIONS_FILE)
     _write_state(folder, [name])
-    for path in folder.glob("model.ckpt-*"):
-        if not path.name.startswith(f"{name}."):
-            path.unlink()
+    _remove_checkpoints(folder, [name])
     return str(folder / name)
+
+
+def find_best(ckpt_file: str, best_step: int) -> str | None:
+    """The checkpoint of a run's best model, given another checkpoint of that run.
+
+    None if it is not in the folder of `ckpt_file` or in its `best`, or is damaged.
+    """
+    folder = os.path.dirname(ckpt_file)
+    places = (folder, os.path.join(folder, BEST_FOLDER))
+    prefixes = [checkpoint_prefix(place, best_step) for place in places]
+    return next((prefix for prefix in prefixes if is_whole(prefix)), None)
+
+
+def require_own_best(save_dir: PathLike, is_resumed: bool) -> None:
+    """Check that the best model can be kept in the folder `best` without touching other files.
+
+    Args:
+        save_dir: folder of the run.
+        is_resumed: whether the run is resumed from a checkpoint in `save_dir`: then what is in
+            `best` is its own.
+
+    Raises:
+        InputError: `best` is a link or not a folder, or holds files that are not this run's.
+    """
+    folder = Path(save_dir, BEST_FOLDER)
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise InputError(f"{folder} must be a folder or not exist: the best model is kept there.")
+    if not is_resumed and folder.is_dir() and any(folder.iterdir()):
+        raise InputError(
+            f"{folder} must be empty or not exist: the best model of the new run is kept there. "
+            "Remove it, or choose another folder."
+        )
 
 
 def _link(source: str, target: Path) -> None:
