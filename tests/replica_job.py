@@ -31,7 +31,10 @@ class Joined:
             }
 
 
-def run(corpus, options, save_dir, *, n_gpus=1, joined=0, stop=None, checkpoint=None, **settings):
+def run(
+    corpus, options, save_dir, *,
+    n_gpus=1, joined=0, stop=None, checkpoint=None, first=None, **settings,
+):  # fmt: skip
     """Train as told, and print the record.
 
     Args:
@@ -39,6 +42,7 @@ def run(corpus, options, save_dir, *, n_gpus=1, joined=0, stop=None, checkpoint=
         n_gpus: logical CPUs in their place.
         joined: take the shares of so many workers.
         stop: the step to end after.
+        first: other options, of a model that the same process trains before this one.
     """
     import tensorflow as tf
 
@@ -56,6 +60,9 @@ def run(corpus, options, save_dir, *, n_gpus=1, joined=0, stop=None, checkpoint=
     def data(worker):
         return files.data(options, shuffle_on_load=True, seed=2, worker=worker)
 
+    if first is not None:
+        words = files.data(first, shuffle_on_load=True)
+        bilm.train(first, words, n_gpus, f"{save_dir}-first", None)
     record = bilm.train(
         options,
         Joined([data((k, joined)) for k in range(joined)]) if joined else data(share),

@@ -93,6 +93,14 @@ def test_two_devices_are_one_with_twice_the_rows(job, tmp_path):
     assert_same(result(start(pieces | {"checkpoint": stopped}))[0], two[0])
 
 
+def test_a_process_trains_one_network_after_the_other_on_the_same_devices(tmp_path):
+    job = make_job(tmp_path, *KINDS["words, sampled"]) | {"n_gpus": 2}
+    alone = start(job | {"save_dir": str(tmp_path / "alone")})
+    smaller = small_options(lstm={"dim": 6, "projection_dim": 3, "n_layers": 1})
+    second = start(job | {"save_dir": str(tmp_path / "second"), "first": smaller})
+    assert_same(result(second)[0], result(alone)[0])
+
+
 def test_two_processes_are_one_with_the_rows_of_both(job, tmp_path):
     one = as_one(job, tmp_path / "one", joined=2)
     two = [result(process) for process in start_two(job | {"save_dir": str(tmp_path / "two")})]

@@ -272,7 +272,8 @@ def find_replicas(n_gpus: int = 1) -> Replicas:
         n_gpus: of this machine.
 
     Raises:
-        InputError: there are fewer GPUs; TF_CONFIG is not right; or TensorFlow is in use already.
+        InputError: there are fewer GPUs; TF_CONFIG is not right; TensorFlow is in use already; or
+            this process has used another number of devices (more than one) before.
     """
     require_count(n_gpus=n_gpus)
     worker = find_worker()
@@ -285,7 +286,23 @@ def find_replicas(n_gpus: int = 1) -> Replicas:
     names = [device.name for device in devices]
     if len(names) < n_gpus:
         raise InputError(f"n_gpus: {n_gpus} are asked for; TensorFlow sees {names}.")
-    return Replicas(tf.distribute.MirroredStrategy(names[:n_gpus]))
+    return Replicas(_mirrored(tuple(names[:n_gpus])))
+
+
+# One strategy per process: a second one would number its collective operations from the start
+# again, and TensorFlow would take them for those of the first.
+_STRATEGIES: dict[tuple[str, ...], Any] = {}
+
+
+def _mirrored(devices: tuple[str, ...]) -> Any:
+    if devices not in _STRATEGIES:
+        if _STRATEGIES:
+            raise InputError(
+                f"n_gpus must stay {len(next(iter(_STRATEGIES)))} within one process, got "
+                f"{len(devices)}: start a new process to train on other devices."
+            )
+        _STRATEGIES[devices] = tf.distribute.MirroredStrategy(devices)
+    return _STRATEGIES[devices]
 
 
 @functools.cache
