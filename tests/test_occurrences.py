@@ -435,8 +435,7 @@ def edited_text(**changes):
 
 
 BROKEN = {
-    "without vectors": ({"vectors": lambda v: None}, "positions, text, vectors are expected in it"),
-    "with something else": ({"more": lambda v: np.zeros(2)}, "are expected in it"),
+    "without vectors": ({"vectors": lambda v: None}, "vectors is not a file in the archive"),
     "fewer vectors": ({"vectors": lambda v: v[:-1]}, "vectors: float32 (5, layers, dim)"),
     "flat vectors": ({"vectors": lambda v: v[:, 0]}, "not (5, 2)"),
     "double vectors": ({"vectors": lambda v: v.astype(float)}, "vectors: float32"),
@@ -455,11 +454,15 @@ BROKEN = {
     "no UTF-8": ({"text": lambda t: np.array([255, 254], np.uint8)}, ""),
     "a list": ({"text": lambda t: np.frombuffer(b"[1]", np.uint8)}, ""),
     "no sentences": ({"text": lambda t: np.frombuffer(b"{}", np.uint8)}, "'sentences'"),
-    "a sentence of numbers": ({"text": edited_text(sentences=[[1, 2]] * 5)}, "lists of text"),
+    "a sentence of numbers": ({"text": edited_text(sentences=[[1, 2]] * 5)}, "lists of texts"),
     "sentences as a number": ({"text": edited_text(sentences=5)}, ""),
     "a list about it": ({"text": edited_text(about=[])}, "about: an object is expected"),
-    "too few labels": ({"text": edited_text(labels=["A"])}, "labels: 5 are expected, not 1"),
+    "too few labels": ({"text": edited_text(labels=["A"])}, "a list of 5 texts"),
     "a number for labels": ({"text": edited_text(labels=7)}, ""),
+    "labels of numbers": ({"text": edited_text(labels=[1, 2, 3, 4, 5])}, "a list of 5 texts"),
+    "labels without a UTF-8 form": ({"text": edited_text(labels=["\ud800"] * 5)}, "surrogates"),
+    "tokens without a UTF-8 form": ({"text": edited_text(sentences=[["\udcff"] * 9] * 5)}, "surro"),
+    "nested too deep": ({"text": lambda t: np.frombuffer(b"[" * 10**5, np.uint8)}, "recursion"),
 }
 
 
@@ -470,7 +473,7 @@ def test_a_file_whose_parts_do_not_fit(saved, kind):
     write_changed(path, **changes)
     with pytest.raises(InputError) as error:
         Occurrences.load(path)
-    assert str(error.value).startswith(f"{path}: not a file of occurrences: ")
+    assert str(error.value).startswith(f"{path}: not a file of occurrences, or damaged: ")
     assert said in str(error.value)
 
 
@@ -486,7 +489,7 @@ def test_a_file_of_another_kind(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(InputError) as error:
         Occurrences.load(path)
-    assert str(error.value).startswith(f"{path}: a damaged ZIP file: ")
+    assert str(error.value).startswith(f"{path}: not a file of occurrences, or damaged: ")
 
 
 def test_a_damaged_file(saved):
@@ -563,12 +566,12 @@ def test_no_such_layer(plane, layer):
     )
 
 
-def test_words_without_a_utf8_form_are_saved(plane, tmp_path):
+def test_characters_without_a_utf8_form_are_replaced(plane, tmp_path):
     sentences = [tuple(f"{word}\ud812" for word in sentence) for sentence in plane.sentences]
-    labels = ["\udcff"] * len(plane)
-    replace(plane, sentences=sentences, labels=labels).save(tmp_path / "a.npz")
+    replace(plane, sentences=sentences, labels=["\udcff"] * len(plane)).save(tmp_path / "a.npz")
     again = Occurrences.load(tmp_path / "a.npz")
-    assert (again.sentences, again.labels) == (sentences, labels)
+    assert again.labels == ["?"] * len(plane)
+    assert again.sentences == [tuple(f"{word}?" for word in s) for s in plane.sentences]
 
 
 @pytest.mark.parametrize("query", [-1, 10**6, True, 1.0, "0", None, [0]])

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import os
 import random
 import re
-import tokenize
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,8 +25,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bilm.core.errors import InputError, checked, require_iterable, require_words, shown
-from bilm.files.archives import Archive, open_archive
-from bilm.files.reading import PathLike, parse_json, read_lines, require_path
+from bilm.files.reading import PathLike, read_lines, require_file
 from bilm.files.writing import atomic_write, require_place
 
 if TYPE_CHECKING:
@@ -544,14 +541,10 @@ class Occurrences:
             },
             ensure_ascii=False,
         )
-        arrays = {
-            "vectors": self.vectors,
-            "positions": self.positions,
-            # Text of Python's may hold lone surrogates, and `json.loads` takes them.
-            "text": np.frombuffer(text.encode("utf-8", "surrogatepass"), np.uint8),
-        }
+        # A lone surrogate, which has no UTF-8 form, becomes a question mark.
+        content = np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
         with atomic_write(path) as temporary, open(temporary, "wb") as file:
-            np.savez(file, allow_pickle=False, **arrays)
+            np.savez(file, vectors=self.vectors, positions=self.positions, text=content)
 
     @classmethod
     @checked
@@ -562,24 +555,22 @@ class Occurrences:
             FileNotFoundError: there is no such file.
             InputError: it is not a file of occurrences, or its parts do not fit each other.
         """
-        path = require_path(path, "a file of occurrences")
-        with open_archive(path, "file of occurrences") as archive:
-            try:
-                if sorted(archive.names) != [f"{name}.npy" for name in _ARRAYS]:
-                    raise ValueError(f"{', '.join(_ARRAYS)} are expected in it")
-                positions, text, vectors = (_array(archive, f"{name}.npy") for name in _ARRAYS)
-                values = parse_json(text.tobytes(), "text")
-                loaded = cls(
-                    [tuple(sentence) for sentence in values["sentences"]],
-                    positions,
-                    vectors,
-                    values["labels"],
-                    values["about"],
-                    values.get("clusters"),  # files written before clusters were kept lack it
-                )
-                _check(loaded)
-            except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
-                raise InputError(f"{path}: not a file of occurrences: {error}.") from error
+        path = require_file(path, "file of occurrences")
+        try:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+                positions, text, vectors = (arrays[name] for name in _ARRAYS)
+            values = json.loads(text.tobytes())
+            loaded = cls(
+                [tuple(sentence) for sentence in values["sentences"]],
+                positions,
+                vectors,
+                values["labels"],
+                values["about"],
+                values.get("clusters"),  # files written before clusters were kept lack it
+            )
+            _check(loaded)
+        except Exception as error:  # NumPy and zipfile do not say what they raise
+            raise InputError(f"{path}: not a file of occurrences, or damaged: {error}") from error
         return loaded
 
 
@@ -591,22 +582,6 @@ def require_occurrences(value: Any) -> None:
     """
     if not isinstance(value, Occurrences):
         raise InputError(f"occurrences: `Occurrences` are expected, not {shown(value)}.")
-
-
-def _array(archive: Archive, name: str) -> np.ndarray:
-    """An array of an .npz file, once it is known that all of it is there; never one of objects."""
-    with archive.open(name) as member:
-        is_first = np.lib.format.read_magic(member) == (1, 0)
-        read = getattr(np.lib.format, f"read_array_header_{1 if is_first else 2}_0")
-        try:
-            shape, is_fortran, dtype = read(member)
-        except (SyntaxError, tokenize.TokenError) as error:  # NumPy's reader lets them through
-            raise ValueError(f"{name}: its header is damaged: {error}") from error
-        n_bytes = math.prod(shape) * dtype.itemsize
-        if dtype.hasobject or n_bytes != archive.size(name) - member.tell():
-            raise ValueError(f"{name}: {dtype} of shape {shape} is not what is there")
-        values = np.frombuffer(member.read(), dtype)
-        return values.reshape(shape, order="F" if is_fortran else "C")
 
 
 def _check(loaded: Occurrences) -> None:
@@ -622,16 +597,19 @@ def _check(loaded: Occurrences) -> None:
     if not isinstance(loaded.about, dict):
         raise ValueError("about: an object is expected")
     for name, values in (("labels", loaded.labels), ("clusters", loaded.clusters)):
-        if values is not None and len(values) != n:
-            raise ValueError(f"{name}: {n} are expected, not {len(values)}")
-        if not all(isinstance(value, str) for value in values or ()):
-            raise ValueError(f"{name}: text is expected")
+        if values is None:
+            continue
+        if len(values) != n or not all(isinstance(value, str) for value in values):
+            raise ValueError(f"{name} must be null or a list of {n} texts")
+        "".join(values).encode()  # fails for a lone surrogate, which no file can hold
     lengths = [len(sentence) for sentence in loaded.sentences]
     for number, position in loaded.positions:
         if not (0 <= number < len(lengths) and 0 <= position < lengths[number]):
             raise ValueError(f"positions: there is no token {position} in sentence {number}")
-    if not all(isinstance(token, str) for sentence in loaded.sentences for token in sentence):
-        raise ValueError("sentences: lists of text are expected")
+    for sentence in loaded.sentences:
+        if not all(isinstance(token, str) for token in sentence):
+            raise ValueError("sentences must be lists of texts")
+        "".join(sentence).encode()
 
 
 def _check_sample(sample: Sample) -> None:

@@ -13,6 +13,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+from typing import TextIO
 
 import bilm
 from bilm.cli.flags import Parser
@@ -109,6 +110,17 @@ def _refuse_zeros(args: argparse.Namespace) -> None:
 
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror is not None:
-        file = "" if error.filename is None else f"{error.filename}: "
-        return f"{file}{error.strerror}."
+        name = error.filename
+        if name is None and _is_full(sys.stdout):
+            name = "standard output"
+        return f"{error.strerror}." if name is None else f"{name}: {error.strerror}."
     return " ".join(str(error).splitlines())
+
+
+def _is_full(stream: TextIO) -> bool:
+    """Whether a stream fails to take what has been printed."""
+    try:
+        stream.flush()
+    except OSError:
+        return True
+    return False

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 from bilm.core.errors import InputError, shown
 from bilm.core.options import Options
-from bilm.files.archives import open_archive
+from bilm.files.archives import extract, open_archive
 from bilm.files.checkpoints import holds_checkpoint, load_options_latest_checkpoint
 from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE, PathLike, require_file
 
@@ -73,7 +73,7 @@ def open_model(source: ModelSource, *, weights_only: bool = False) -> Iterator[M
     Raises:
         FileNotFoundError: there is nothing under that name.
         InputError: there is no model, or there are several; it is a checkpoint, and only weights
-            will do; a damaged ZIP file.
+            will do; a ZIP file cannot be read.
     """
     if not isinstance(source, str | os.PathLike):
         yield _pair(source)
@@ -148,8 +148,8 @@ def _located(chosen: Chosen, locate: Callable[[str], str], source: str) -> Model
 def _unzipped(path: str) -> Iterator[ModelFiles]:
     with tempfile.TemporaryDirectory(prefix="bilm-") as folder:
         with open_archive(path, "model") as archive:
-            chosen = choose_files(archive.names, path)
-            files = _located(chosen, partial(archive.extract, folder=folder), path)
+            chosen = choose_files(archive.namelist(), path)
+            files = _located(chosen, partial(extract, archive, folder=folder), path)
         try:
             yield files
         except InputError as error:

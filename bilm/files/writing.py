@@ -66,6 +66,17 @@ def require_place(path: PathLike) -> str:
 
 
 @contextlib.contextmanager
+def named_in_errors(path: PathLike) -> Iterator[None]:
+    """Add a file's name to errors of the disk that name none, such as that it is full."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno is not None:
+            error.filename = os.fspath(path)
+        raise
+
+
+@contextlib.contextmanager
 def atomic_write(path: PathLike) -> Iterator[str]:
     """Give a temporary name beside `path`; rename it to `path` when the block ends well.
 
@@ -80,8 +91,9 @@ def atomic_write(path: PathLike) -> Iterator[str]:
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex[:8]}.tmp")
     try:
-        yield temporary
-        flush_to_disk(temporary)
+        with named_in_errors(path):
+            yield temporary
+            flush_to_disk(temporary)
         os.replace(temporary, path)
     finally:
         with contextlib.suppress(FileNotFoundError):

@@ -38,7 +38,7 @@ from bilm.core.network import build_network
 from bilm.core.options import CharCNNOptions, DictionaryOptions, LSTMOptions, Options
 from bilm.core.token_encoder import DictionaryEncoder
 from bilm.data.encoding import BEGIN, END, PADDING, UNKNOWN, WORD_BEGIN, WORD_END, as_bytes
-from bilm.files.archives import open_archive
+from bilm.files.archives import extract, open_archive
 from bilm.files.reading import PathLike, read_json_object, read_whole, require_file
 from bilm.files.torch_file import read_tensors
 from bilm.files.weights import DICTIONARY_CHARACTERS, DICTIONARY_WORDS, save_hdf5
@@ -137,11 +137,12 @@ def _opened_folder(source: PathLike) -> Iterator[str]:
     else:
         with tempfile.TemporaryDirectory(prefix="bilm-") as temporary:
             with open_archive(path, "model") as archive:
-                folder = _folder_of_model(path, archive.names)
-                for name in archive.names:
+                names = archive.namelist()
+                folder = _folder_of_model(path, names)
+                for name in names:
                     home, base = posixpath.split(name)
                     if home == folder and (base in _FILES or base.endswith(".json")):
-                        archive.extract(name, temporary)
+                        extract(archive, name, temporary)
             try:
                 yield temporary
             except (InputError, FileNotFoundError) as error:

@@ -18,7 +18,7 @@ from bilm.core.errors import InputError, checked, shown
 from bilm.core.options import Options
 from bilm.core.scalar_mix import LayerChoice, ScalarMix
 from bilm.data.warm_up import WarmUpText
-from bilm.files.archives import open_archive
+from bilm.files.archives import extract, open_archive
 from bilm.files.hdf5 import dataset_shapes, open_hdf5, read_numbers
 from bilm.files.model_files import ModelSource
 from bilm.files.reading import PathLike, parse_json, require_path, require_utf8
@@ -195,7 +195,7 @@ def read_mix(keras_file: PathLike, name: str | None = None) -> ScalarMix:
     with tempfile.TemporaryDirectory(prefix="bilm-") as folder:
         with open_archive(path, "Keras model") as archive:
             config = parse_json(archive.read("config.json"), f"{path}: config.json")
-            weights = archive.extract("model.weights.h5", folder)
+            weights = extract(archive, "model.weights.h5", folder)
         mixes = list(_mixes_of(config, path))
         found = [mix for mix in mixes if name in (None, mix.name)]
         if len(found) != 1:
