@@ -44,9 +44,8 @@ def test_streams_that_are_full():
     with open("/dev/full", "w", encoding="utf-8") as full:
         done = subprocess.run([*COUNT, "v.txt"], stdout=full, stderr=subprocess.PIPE, text=True)
         assert done.returncode == 1
-        assert (
-            done.stderr.splitlines()[-1] == "bilm: error: standard output: No space left on device."
-        )
+        last = done.stderr.splitlines()[-1]
+        assert last == "bilm: error: standard output: No space left on device."
         assert "Traceback" not in done.stderr and "Exception" not in done.stderr
         assert Path("v.txt").exists()
         # What is told is not worth an end.

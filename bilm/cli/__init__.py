@@ -9,6 +9,7 @@ Exit codes: 0 done; 1 something in a file or argument that the user can mend, sa
 from __future__ import annotations
 
 import argparse
+import errno
 import importlib
 import sys
 from collections.abc import Sequence
@@ -111,16 +112,16 @@ def _refuse_zeros(args: argparse.Namespace) -> None:
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror is not None:
         name = error.filename
-        if name is None and _is_full(sys.stdout):
+        if name is None and error.errno == errno.ENOSPC and _is_full(sys.stdout):
             name = "standard output"
         return f"{error.strerror}." if name is None else f"{name}: {error.strerror}."
     return " ".join(str(error).splitlines())
 
 
 def _is_full(stream: TextIO) -> bool:
-    """Whether a stream fails to take what has been printed."""
+    """Whether a stream does not even take an empty line."""
     try:
-        stream.flush()
+        print(file=stream, flush=True)
     except OSError:
         return True
     return False
