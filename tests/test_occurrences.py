@@ -669,5 +669,5 @@ def test_clusters_are_saved_and_selected(tmp_path):
     assert Occurrences.load(tmp_path / "bank.npz").clusters == clusters
     assert occurrences.select(np.array([15, 0])).clusters == ["", "river side"]
     replace(occurrences, clusters=[1] * 16).save(tmp_path / "wrong.npz")
-    with pytest.raises(InputError, match="clusters: text is expected"):
+    with pytest.raises(InputError, match="clusters must be null or a list of 16 texts"):
         Occurrences.load(tmp_path / "wrong.npz")
