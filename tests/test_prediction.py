@@ -116,7 +116,8 @@ def test_what_stands_in_a_place_is_not_read_for_it(small):
     _, predictor = small
     (gap,), (other,) = predictor.substitutes(["the cat ___ a dog", "the cat sees a dog"], [2])
     assert gap.words == other.words
-    np.testing.assert_array_equal(gap.log_probabilities, other.log_probabilities)
+    # Two rows of one batch: the order of a sum may depend on the row.
+    np.testing.assert_allclose(gap.log_probabilities, other.log_probabilities, 1e-5, 1e-6)
     assert (gap.of_token, gap.rank) == (None, None) != (other.of_token, other.rank)
     two = predictor.substitutes([["___", "cat", "___"]])[0]
     assert [place.place for place in two] == [0, 2]

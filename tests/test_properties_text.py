@@ -172,7 +172,8 @@ def test_a_report_on_any_text(elmo, batch):
 def test_very_long_words(elmo, predictor, tmp_path, n_letters):
     word = "ä" * n_letters
     [alone], [cut] = elmo.encode([[word], ["ä" * 20]], "top")
-    np.testing.assert_array_equal(alone, cut)
+    # Two rows of one batch: the order of a sum may depend on the row.
+    np.testing.assert_allclose(alone, cut, rtol=1e-5, atol=1e-6)
     [score] = predictor.score([[word, "a"]])
     assert np.isfinite(score.forward).all() and score.tokens[0] == word
     (tmp_path / "vocab.txt").write_text("\n".join([*WORDS, word]), encoding="utf-8")
