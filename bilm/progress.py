@@ -1,4 +1,4 @@
-"""How far a long job has come, shown on standard error to whoever asks for it."""
+"""Progress of long jobs, shown on standard error."""
 
 from __future__ import annotations
 
@@ -7,35 +7,37 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
     from rich.progress import Progress, Task, TaskID
 
-# True: on standard error; a function is called with (sentences, tokens) so far; None: on standard
-# error if the logger of the package is at INFO.
+# True: show on standard error. A function is called with (sentences, tokens) so far. None: show on
+# standard error if the package's logger is at INFO.
 ShowProgress = bool | Callable[[int, int], None] | None
 
-# All in seconds: between two measurements of the rate, between two lines of a log, the time that
-# a rate is taken over, and the time that is too short for one.
+# Seconds between two measurements of the rate, between two lines of a log, over which the rate is
+# averaged, and before which none is shown.
 _SAMPLE_INTERVAL = 0.1
 _LINE_INTERVAL = 20.0
 _RATE_PERIOD = 600.0
 _SHORTEST_RATE = 0.5
 _MEGABYTE = 1_000_000
+_BAR_WIDTH = 12
 
 
 class ProgressDisplay:
     """Shows how much of a job is done, how fast it goes, and how much time is left.
 
-    On a terminal a line with a bar is kept up to date. Elsewhere a plain line is written at most
-    every 20 seconds, and at the end of each step of the job. Nothing is written before the first
-    `update`. It is a context manager.
+    On a terminal one line is kept up to date; it fits the width by leaving out the bar first, then
+    details. Elsewhere a plain line is written at most every 20 seconds, and at the end of each step
+    of the job. Nothing is written before the first `update`. It is a context manager.
 
     Args:
         stream: where to write; None is standard error.
-        clock: gives seconds.
+        clock: returns seconds.
         quiet: show nothing.
     """
 
@@ -53,29 +55,39 @@ class ProgressDisplay:
         self._task: TaskID | None = None
         self._doing = ""
         self._latest: dict[str, Any] = {}
+        self._is_complete = False
         self._next_sample = self._next_line = 0.0
         self._last_line = ""
 
     def update(
-        self, doing: str, done: int, total: int | None = None, unit: str = "", detail: str = ""
+        self,
+        doing: str,
+        done: int,
+        total: int | None = None,
+        unit: str = "",
+        detail: str | Sequence[str] = "",
     ) -> None:
         """Show the job's progress, if it is time for it.
 
         Args:
-            doing: the step of the job, such as "counting". The rate begins anew with each step.
+            doing: the step of the job, such as "counting". Each step has its own rate.
             done: how much of the step is done.
-            total: how much there is to do; None if that is not known.
-            unit: of both, which the rate is given in; "bytes" are shown as MB. "" gives no rate.
-            detail: more to show.
+            total: how much there is to do; None if unknown.
+            unit: unit of `done`, `total` and the rate; "bytes" are shown as MB. "" shows no rate.
+            detail: more to show. Several texts say the same at different lengths, longest first; a
+                terminal shows the first that fits.
         """
         if self._quiet:
             return
         if doing != self._doing or self._task is None:
             self._end_step()
             self._task = self._begin_step(doing, done, total)
-        self._latest = {"completed": done, "total": total, "unit": unit, "detail": detail}
+        details = (detail,) if isinstance(detail, str) else tuple(detail)
+        self._latest = {"completed": done, "total": total, "unit": unit, "details": details}
         now = self._clock()
-        ended = total is not None and done >= total
+        was_complete = self._is_complete
+        self._is_complete = total is not None and done >= total
+        ended = self._is_complete and not was_complete
         if now < self._next_sample and not ended:
             return
         self._next_sample = now + _SAMPLE_INTERVAL
@@ -100,10 +112,10 @@ class ProgressDisplay:
     def _begin_step(self, doing: str, done: int, total: int | None) -> TaskID:
         if self._terminal:
             self._progress.start()
-        self._doing, self._last_line = doing, ""
+        self._doing, self._last_line, self._is_complete = doing, "", False
         self._next_sample = self._next_line = 0.0
-        task = self._progress.add_task(doing, True, total, done, unit="", detail="")
-        # The rate counts from here.
+        task = self._progress.add_task(doing, True, total, done, unit="", details=("",))
+        # The rate is measured from here.
         self._progress.advance(task, 0)
         return task
 
@@ -115,7 +127,8 @@ class ProgressDisplay:
             self._write_line()
 
     def _write_line(self) -> None:
-        line = _line_of(self._progress.tasks[-1])
+        task = self._progress.tasks[-1]
+        line = _line_of(task, task.fields["details"][0])
         if line != self._last_line:
             self._last_line = line
             self.note(line)
@@ -123,17 +136,17 @@ class ProgressDisplay:
 
 def _make_progress(stream: TextIO, clock: Callable[[], float]) -> Progress:
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, ProgressColumn
-    from rich.text import Text
+    from rich.progress import Progress, ProgressColumn
+
+    console = Console(file=stream, emoji=False)
 
     class Line(ProgressColumn):
-        def render(self, task: Task) -> Text:
-            return Text(_line_of(task), no_wrap=True, overflow="ellipsis")
+        def render(self, task: Task) -> RenderableType:
+            return _fitting_line(task, console)
 
     return Progress(
-        BarColumn(bar_width=12),
         Line(),
-        console=Console(file=stream, emoji=False),
+        console=console,
         refresh_per_second=4,
         speed_estimate_period=_RATE_PERIOD,
         get_time=clock,
@@ -142,9 +155,27 @@ def _make_progress(stream: TextIO, clock: Callable[[], float]) -> Progress:
     )
 
 
-def _line_of(task: Task) -> str:
-    """What is said of a step: its name, amount and detail, the rate, and the time left."""
-    unit, detail = task.fields["unit"], task.fields["detail"]
+def _fitting_line(task: Task, console: Console) -> RenderableType:
+    """The bar and the line of a step; the bar, then details are left out to fit the width."""
+    from rich.cells import cell_len
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    *_, shortest = lines = [_line_of(task, detail) for detail in task.fields["details"]]
+    if cell_len(lines[0]) + _BAR_WIDTH + 1 < console.width:
+        total = None if task.total is None else max(0, task.total)
+        bar = ProgressBar(total, max(0, task.completed), _BAR_WIDTH, animation_time=task.get_time())
+        grid = Table.grid(padding=(0, 1))
+        grid.add_row(bar, Text(lines[0], no_wrap=True))
+        return grid
+    line = next((line for line in lines if cell_len(line) < console.width), shortest)
+    return Text(line, no_wrap=True, overflow="ellipsis")
+
+
+def _line_of(task: Task, detail: str) -> str:
+    """A step's name, amount, detail, rate and time left."""
+    unit = task.fields["unit"]
     scale = 1
     if unit == "bytes":
         small = task.total is not None and task.total < 10 * _MEGABYTE
@@ -164,7 +195,7 @@ def _line_of(task: Task) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Seconds as people say them.
+    """Seconds in words.
 
     >>> [duration(s) for s in (7.4, 75, 3720, 200000)]
     ['7 s', '1 min 15 s', '1 h 02 min', '2 d 07 h']
@@ -181,7 +212,7 @@ def duration(seconds: float) -> str:
 
 @contextlib.contextmanager
 def encoding_progress(show_progress: ShowProgress) -> Iterator[Callable[[int, int], None]]:
-    """What an argument `show_progress` asks for: a function of the sentences and tokens so far."""
+    """The function of (sentences, tokens) so far that an argument `show_progress` asks for."""
     if show_progress is None:
         show_progress = logging.getLogger("bilm").isEnabledFor(logging.INFO)
     if callable(show_progress):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import numpy as np
 import pytest
@@ -98,6 +99,53 @@ def test_a_terminal_is_left_as_it_was(clock, monkeypatch, capsys):
     # The cursor that was hidden is shown again.
     assert shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
     assert capsys.readouterr().out == ""
+
+
+def test_many_updates_of_a_finished_step_are_few_lines(log, clock):
+    """As for a text of empty lines: no tokens are all of its tokens."""
+    with ProgressDisplay(log, clock) as display:
+        for number in range(20_000):
+            clock.now = number / 1000
+            display.update("embedding", 0, 0, "tokens", f"{number + 1:,} sentences")
+    assert log.getvalue().splitlines() == [
+        "embedding 0/0 tokens  1 sentences",
+        "embedding 0/0 tokens  20,000 sentences",
+    ]
+
+
+def last_line(terminal: Terminal) -> str:
+    """What the terminal shows of the progress at the end, without its colours."""
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+    return re.split(r"[\r\n]+", shown.strip())[-1].strip()
+
+
+@pytest.mark.parametrize(
+    ("width", "expected"),
+    [
+        (120, "━╺━━━━━━━━━━ step 2,900/29,000  epoch 1  perplexity 12,345.6 (sampled)  "
+              "10,000 tokens/s  9 h 24 min left"),
+        (100, "step 2,900/29,000  epoch 1  perplexity 12,345.6 (sampled)  10,000 tokens/s  "
+              "9 h 24 min left"),
+        (90, "step 2,900/29,000  epoch 1  perplexity 12,345.6  10,000 tokens/s  9 h 24 min left"),
+        (80, "step 2,900/29,000  perplexity 12,345.6  10,000 tokens/s  9 h 24 min left"),
+        (66, "step 2,900/29,000  perplexity 12,345.6  9 h 24 min left"),
+    ],
+)  # fmt: skip
+def test_the_time_left_fits_the_terminal(clock, monkeypatch, width, expected):
+    monkeypatch.setenv("COLUMNS", str(width))
+    monkeypatch.setenv("TERM", "xterm")
+    terminal = Terminal()
+    with ProgressDisplay(terminal, clock) as display:
+        show = training_display(display, sampled=True)
+        for step in range(0, 2901, 100):
+            clock.now = seconds = step * 1.2966
+            show(
+                TrainingProgress(
+                    step=step, n_steps=29_000, epoch=1, perplexity=12345.6,
+                    tokens=round(seconds * 10_000), seconds=seconds,
+                )
+            )  # fmt: skip
+    assert last_line(terminal) == expected
 
 
 def test_a_terminal_that_cannot_move_its_cursor_is_written_to_as_a_log(clock, monkeypatch):

@@ -199,18 +199,20 @@ def training_display(display: ProgressDisplay, sampled: bool) -> Callable[[Train
         display: where to show them.
         sampled: whether the loss is a sampled softmax's, whose perplexity is below the true one.
     """
-    label = " (sampled)" if sampled else ""
     first: TrainingProgress | None = None
 
     def show(event: TrainingProgress) -> None:
         nonlocal first
         first = first or event
-        detail = f"epoch {event.epoch}  perplexity {event.perplexity:,.1f}{label}"
+        perplexity, rate = f"perplexity {event.perplexity:,.1f}", ""
         # The first step compiles, and has no rate.
         if event.seconds > first.seconds:
-            rate = (event.tokens - first.tokens) / (event.seconds - first.seconds)
-            detail += f"  {rate:,.0f} tokens/s"
-        display.update("step", event.step, event.n_steps, detail=detail)
+            tokens = (event.tokens - first.tokens) / (event.seconds - first.seconds)
+            rate = f"  {tokens:,.0f} tokens/s"
+        details = [f"epoch {event.epoch}  {perplexity}{rate}", f"{perplexity}{rate}", perplexity]
+        if sampled:
+            details.insert(0, details[0].replace(perplexity, f"{perplexity} (sampled)"))
+        display.update("step", event.step, event.n_steps, detail=details)
         if event.heldout is not None:
             text = f"step {event.step:,}: held-out {_in_words(event.heldout)}"
             display.note(text + (", the best so far" if event.is_best else ""))
