@@ -1,4 +1,4 @@
-"""Packages that not everybody needs: imported where they are used, or an error says what to do."""
+"""Optional packages: imported where they are used, with an error that says what to install."""
 
 from __future__ import annotations
 
@@ -7,35 +7,44 @@ from typing import Any
 
 from bilm.core.errors import InputError
 
-# The module that is imported, what pip calls its package, and the extra of setup.py.
-_PACKAGES = {
-    "altair": ("altair", "look"),
-    "gensim": ("gensim", "look"),
-    "matplotlib": ("matplotlib", "plot"),
-    "pyarrow": ("pyarrow", "parquet"),
-    "ray": ("'ray[data]>=2.60,<2.64'", "ray"),
-    "seqeval": ("seqeval", "tasks"),
-    "sklearn": ("scikit-learn", "look"),
-    "threadpoolctl": ("scikit-learn", "look"),
-    "vl_convert": ("vl-convert-python", "look"),
+# The packages of the extras in setup.py, as pip is given them.
+_EXTRAS = {
+    "look": "scikit-learn gensim altair vl-convert-python",
+    "parquet": "pyarrow",
+    "plot": "matplotlib",
+    "ray": "'ray[data]>=2.60,<2.64' pyarrow",
+    "tasks": "seqeval",
+    "tensorboard": "tensorboard",
+}
+_EXTRA_OF = {
+    "altair": "look",
+    "gensim": "look",
+    "matplotlib": "plot",
+    "pyarrow": "parquet",
+    "ray": "ray",
+    "seqeval": "tasks",
+    "sklearn": "look",
+    "tensorboard": "tensorboard",
+    "threadpoolctl": "look",
+    "vl_convert": "look",
 }
 
 
 def import_extra(module: str, purpose: str) -> Any:
-    """A module of a package that is an extra.
+    """Import a module of an optional package.
 
     Args:
         module: such as "sklearn.cluster".
-        purpose: who needs it, for the message, such as "bilm project".
+        purpose: what needs it, for the message, such as "bilm project".
 
     Raises:
-        InputError: it is not installed; says what to install.
+        InputError: it is not installed; the message has the command that installs it.
     """
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        package, extra = _PACKAGES[module.partition(".")[0]]
+        package = module.partition(".")[0]
+        packages = _EXTRAS[_EXTRA_OF[package]]
         raise InputError(
-            f"{purpose} needs the package {package}: `pip install {package}` or "
-            f"`pip install 'bilm-keras[{extra}]'` does it."
+            f"{purpose} needs the Python module {package}: `pip install {packages}` installs it."
         ) from error

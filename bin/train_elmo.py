@@ -8,4 +8,4 @@ import sys
 from bilm.cli import main
 
 if __name__ == "__main__":
-    sys.exit(main(verb="train"))
+    sys.exit(main(subcommand="train"))

@@ -32,8 +32,8 @@ LONG = " ".join(f"w{n % 7}" for n in range(40))
 
 
 def command(words: str) -> functools.partial[int]:
-    verb, *arguments = words.split()
-    return functools.partial(main, arguments, verb)
+    subcommand, *arguments = words.split()
+    return functools.partial(main, arguments, subcommand)
 
 
 class Vectors(bytes):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bilm.cli import VERBS, main
+from bilm.cli import SUBCOMMANDS, main
 from tests.command_line import input_error, train_arguments, usage_error
 
 ROOT = Path(__file__).parent.parent
@@ -20,16 +20,16 @@ ROOT = Path(__file__).parent.parent
 # Help and usage
 
 
-def test_help_names_every_verb(capsys):
+def test_help_names_every_subcommand(capsys):
     with pytest.raises(SystemExit, match="0"):
         main(["--help"])
     printed = capsys.readouterr().out
-    for verb in VERBS:
-        assert f"\n    {verb} " in printed.replace(f"{verb}\n", f"{verb} ")
+    for name in SUBCOMMANDS:
+        assert f"\n    {name} " in printed.replace(f"{name}\n", f"{name} ")
 
 
 @pytest.mark.parametrize(
-    ("verb", "flags"),
+    ("subcommand", "flags"),
     [
         ("train", ["--save_dir", "--vocab_file", "--train_prefix", "--preset", "--options_file",
                    "--n_epochs", "--batch_size", "--learning_rate", "--n_train_tokens",
@@ -49,26 +49,44 @@ def test_help_names_every_verb(capsys):
         ("demo", ["--out", "--minutes", "--corpus", "--tokenized", "--words"]),
     ],
 )  # fmt: skip
-def test_help_of_a_verb_names_its_flags(verb, flags, capsys):
+def test_help_of_a_subcommand_names_its_flags(subcommand, flags, capsys):
     with pytest.raises(SystemExit, match="0"):
-        main([verb, "--help"])
+        main([subcommand, "--help"])
     printed = capsys.readouterr().out
     for flag in flags:
         assert f"  {flag} " in printed or f"  {flag}\n" in printed
 
 
-def test_without_a_verb_help_is_printed_and_the_code_is_2(capsys):
+def test_without_a_subcommand_help_is_printed_and_the_code_is_2(capsys):
     assert main([]) == 2
     assert "usage: bilm" in capsys.readouterr().err
 
 
-def test_unknown_verb(capsys):
-    assert "invalid choice: 'learn'" in usage_error(["learn"], capsys)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["tarin"], "there is no subcommand 'tarin'; did you mean 'train'?"),
+        (["x9", "--help"], "there is no subcommand 'x9'."),
+    ],
+)
+def test_unknown_subcommand(arguments, message, capsys):
+    assert usage_error(arguments, capsys) == f"bilm: error: {message}\nSee `bilm --help`.\n"
 
 
 def test_abbreviated_flags_are_refused(text, capsys):
     arguments = [*train_arguments(text, "model"), "--n_ep", "1"]
-    assert "unrecognized arguments: --n_ep" in usage_error(arguments, capsys)
+    assert usage_error(arguments, capsys) == (
+        "bilm train: error: unrecognized arguments: --n_ep 1; did you mean --n_epochs?\n"
+        "See `bilm train --help`.\n"
+    )
+
+
+def test_a_pattern_that_the_shell_expanded(text, capsys):
+    files = [str(text.folder / f"train-{k}.txt") for k in (0, 1)]
+    arguments = ["train", "--save_dir", "m", "--vocab_file", "v", "--train_prefix", *files]
+    assert f"unrecognized arguments: {files[1]}; quote a pattern ('text/*.txt')" in usage_error(
+        arguments, capsys
+    )
 
 
 def test_preset_and_options_file_exclude_each_other(text, capsys):
@@ -89,14 +107,14 @@ def test_dump_takes_a_vocabulary_for_a_model_folder_only(capsys):
 @pytest.mark.parametrize(
     ("flag", "value", "rule"),
     [
-        ("--n_epochs", "0", "a whole number from 1 is expected, not '0'"),
-        ("--batch_size", "2.5", "a whole number from 1 is expected, not '2.5'"),
-        ("--n_train_tokens", "many", "a whole number from 1 is expected, not 'many'"),
-        ("--n_gpus", "0", "a whole number from 1 is expected, not '0'"),
-        ("--seed", "-1", "a whole number from 0 is expected, not '-1'"),
-        ("--learning_rate", "0", "a number above 0 is expected, not '0'"),
-        ("--learning_rate", "nan", "a number above 0 is expected, not 'nan'"),
-        ("--learning_rate", "fast", "a number above 0 is expected, not 'fast'"),
+        ("--n_epochs", "0", "must be an integer >= 1, got '0'"),
+        ("--batch_size", "2.5", "must be an integer >= 1, got '2.5'"),
+        ("--n_train_tokens", "many", "must be an integer >= 1, got 'many'"),
+        ("--n_gpus", "0", "must be an integer >= 1, got '0'"),
+        ("--seed", "-1", "must be an integer >= 0, got '-1'"),
+        ("--learning_rate", "0", "must be a number > 0, got '0'"),
+        ("--learning_rate", "nan", "must be a number > 0, got 'nan'"),
+        ("--learning_rate", "fast", "must be a number > 0, got 'fast'"),
         ("--preset", "huge", "invalid choice: 'huge'"),
         ("--precision", "float16", "invalid choice: 'float16'"),
     ],
@@ -120,13 +138,13 @@ def test_a_file_that_may_not_be_written_is_an_error_of_one_line(text, capsys):
 def test_names_that_no_file_can_have(tmp_path, text, capsys):
     before = sorted(os.listdir(tmp_path))
     zero = str(tmp_path / "a\0b")
-    message = "text without the character 0 is expected, not"
+    message = "must not contain a NUL character, got"
     for flag, arguments in (
         ("save_dir", train_arguments(text, zero)),
         ("out", ["vocab", text.training, "--out", zero]),
         ("files", ["vocab", text.training, zero, "--out", str(tmp_path / "v")]),
     ):
-        assert input_error(arguments, capsys) == f"bilm: error: {flag}: {message} {zero!r}."
+        assert input_error(arguments, capsys) == f"bilm: error: {flag} {message} {zero!r}."
     error = "bilm: error: '' cannot be the name of a file or folder."
     assert input_error(["vocab", text.training, "--out", ""], capsys) == error
     assert input_error(["embed", text.heldout, "", "--model", "m"], capsys) == error

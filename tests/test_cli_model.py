@@ -60,7 +60,7 @@ def test_a_model_folder_is_not_that_of_a_training_run(trained, tmp_path, capsys)
     before = contents(tmp_path / "run")
     for folder in (save_dir, str(tmp_path / "run")):
         arguments = ["dump", "--save_dir", save_dir, "--model_dir", folder, "--force"]
-        assert f"{folder}: the folder of a training run" in input_error(arguments, capsys)
+        assert f"{str(folder)!r} is the folder of a training run" in input_error(arguments, capsys)
     assert contents(tmp_path / "run") == before
 
 
@@ -71,7 +71,10 @@ def test_scores_of_sentences_overwrite_only_when_forced(trained, tmp_path, capsy
     arguments = ["test", "--save_dir", save_dir, "--test_prefix", text.heldout]
     arguments += ["--per_sentence", str(out)]
     error = input_error(arguments, capsys)
-    assert f"{out} would be overwritten: --force allows it" in error and out.read_text() == "mine"
+    assert (
+        f"{str(out)!r} would be overwritten: --force allows it" in error
+        and out.read_text() == "mine"
+    )
     assert main([*arguments, "--force"]) == 0
     assert len(out.read_text(encoding="utf-8").splitlines()) == 6
 
@@ -156,7 +159,7 @@ def test_dump_overwrites_only_when_forced(trained, tmp_path: Path, capsys):
     outfile.write_bytes(b"precious")
     arguments = ["dump", "--save_dir", save_dir, "--outfile", str(outfile)]
     error = input_error(arguments, capsys)
-    assert f"{outfile} would be overwritten: --force allows it" in error
+    assert f"{str(outfile)!r} would be overwritten: --force allows it" in error
     assert outfile.read_bytes() == b"precious"
     assert main([*arguments, "--force"]) == 0
     assert outfile.read_bytes() != b"precious"

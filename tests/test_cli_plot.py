@@ -99,10 +99,10 @@ def test_what_cannot_be_plotted(tmp_path, capsys):
     error = input_error(["plot", str(tmp_path), "--out", str(tmp_path / "x.png")], capsys)
     assert "There is no log of a run at" in error
     error = input_error(["plot", str(tmp_path), "--out", "curves.txt"], capsys)
-    assert "curves.txt: a file name that ends in .png, .pdf, .svg is expected" in error
+    assert "--out must end in one of .png, .pdf, .svg, got 'curves.txt'" in error
 
 
 def test_matplotlib_that_is_missing_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     error = input_error(["plot", write_run(tmp_path)], capsys)
-    assert "bilm plot needs the package matplotlib: `pip install matplotlib`" in error
+    assert "bilm plot needs the Python module matplotlib: `pip install matplotlib`" in error

@@ -69,7 +69,7 @@ def test_vocab_never_overwrites_silently(folder, capsys):
         Path(name).write_text("mine", "utf-8")
     arguments = ["vocab", "train-*.txt", "--out", "v.txt", "--counts", "c.tsv"]
     error = input_error(arguments, capsys)
-    assert error == "bilm: error: v.txt, c.tsv would be overwritten: --force allows it."
+    assert error == "bilm: error: 'v.txt', 'c.tsv' would be overwritten: --force allows it."
     assert Path("v.txt").read_text("utf-8") == "mine"
     assert main([*arguments, "--force"]) == 0
     assert Path("v.txt").read_text("utf-8").startswith("<S>\n")
@@ -90,13 +90,13 @@ def test_text_that_cannot_be_read(verb, folder, capsys):
     [
         (["vocab", "a.txt"], "the following arguments are required: --out"),
         (["vocab", "--out", "v.txt"], "the following arguments are required: FILE"),
-        (["vocab", "a.txt", "--out", "v", "--max_size", "3"], "a whole number from 4 is expected"),
-        (["vocab", "a.txt", "--out", "v", "--min_count", "0"], "a whole number from 1 is expected"),
+        (["vocab", "a.txt", "--out", "v", "--max_size", "3"], "must be an integer >= 4"),
+        (["vocab", "a.txt", "--out", "v", "--min_count", "0"], "must be an integer >= 1"),
         (["shard", "a.txt"], "the following arguments are required: --out_dir"),
         (["shard", "a", "--out_dir", "o", "--n_shards", "2", "--shard_size", "3"], "not allowed"),
-        (["shard", "a", "--out_dir", "o", "--heldout", "1.5"], "a share between 0 and 1 is expect"),
-        (["shard", "a", "--out_dir", "o", "--heldout", "-2"], "a share between 0 and 1 is expect"),
-        (["shard", "a", "--out_dir", "o", "--heldout", "few"], "a share between 0 and 1 is expec"),
+        (["shard", "a", "--out_dir", "o", "--heldout", "1.5"], "a proportion between 0 and 1, got"),
+        (["shard", "a", "--out_dir", "o", "--heldout", "-2"], "a proportion between 0 and 1, got"),
+        (["shard", "a", "--out_dir", "o", "--heldout", "few"], "a proportion between 0 and 1, go"),
         (["shard", "a", "--out_dir", "o", "--compress", "zip"], "invalid choice: 'zip'"),
     ],
 )
@@ -123,6 +123,16 @@ def test_shard_says_what_it_made_and_what_comes_next(folder, capsys):
     assert main(shlex.split(printed[4])[1:]) == 0
     assert len(Path("my corpus/vocab.txt").read_text("utf-8").split()) == 93
     assert "which are never overwritten" in input_error(arguments, capsys)
+
+
+def test_brackets_in_names_of_folders_are_not_patterns(folder, capsys):
+    Path("runs [1]/text").mkdir(parents=True)
+    Path("runs [1]/text/a.txt").write_text("a b\n", "utf-8")
+    assert main(["shard", "runs [1]/*/a.txt", "--out_dir", "runs [1]/shards"]) == 0
+    vocab = capsys.readouterr().out.splitlines()[3]
+    assert vocab.startswith("  bilm vocab 'runs [1]/shards/train-*.txt' --out")
+    assert main(shlex.split(vocab)[1:]) == 0
+    assert Path("runs [1]/shards/vocab.txt").read_text("utf-8").split()[3:] == ["a", "b"]
 
 
 @pytest.mark.slow

@@ -180,7 +180,7 @@ def test_files_that_hold_no_model(tmp_path):
 def test_a_model_is_overwritten_only_by_force(tmp_path, capsys):
     (tmp_path / "model.hdf5").write_bytes(b"precious")
     arguments = ["convert", str(FIXTURES / KINDS[0]), str(tmp_path)]
-    assert "model.hdf5 would be overwritten: --force allows it" in input_error(arguments, capsys)
+    assert "model.hdf5' would be overwritten: --force allows it" in input_error(arguments, capsys)
     assert (tmp_path / "model.hdf5").read_bytes() == b"precious"
     assert main([*arguments, "--force"]) == 0
     assert sorted(os.listdir(tmp_path)) == ["model.hdf5", "options.json"]

@@ -235,7 +235,7 @@ def test_standard_input_that_is_not_utf8(place, monkeypatch, capsys):
 def test_names_of_files(place, capsys):
     arguments = ["embed", "text.txt", "out.hdf5", "--model", "elmo"]
     Path("out.hdf5").write_bytes(b"precious")
-    assert "out.hdf5 would be overwritten: --force allows it" in input_error(arguments, capsys)
+    assert "'out.hdf5' would be overwritten: --force allows it" in input_error(arguments, capsys)
     assert Path("out.hdf5").read_bytes() == b"precious"
     assert main([*arguments, "--force"]) == 0
     assert "The text file 'no.txt' does not exist" in input_error(
@@ -268,8 +268,8 @@ def test_layer_that_there_is_not(place, capsys):
         (["--options_file=o"], "name a model's folder or ZIP file, or both"),
         (["--model=m", "--weight_file=w"], "name a model's folder or ZIP file, or both"),
         (["--model=m", "--top", "--all"], "--all: not allowed with argument --top"),
-        (["--model=m", "--shard=0/2"], "I/N with I from 1 to N is expected, as 2/4, not '0/2'"),
-        (["--model=m", "--shard=3/2"], "I/N with I from 1 to N is expected, as 2/4, not '3/2'"),
+        (["--model=m", "--shard=0/2"], "must be I/N with I from 1 to N, such as 2/4, got '0/2'"),
+        (["--model=m", "--shard=3/2"], "must be I/N with I from 1 to N, such as 2/4, got '3/2'"),
         (["--model=m", "--resume", "--force"], "--resume continues, --force begins anew"),
         (["--model=m", "--packed", "--format=jsonl"], "--packed is for hdf5 and npz, not for"),
         (["--model=m", "--packed", "--use-sentence-keys"], "--packed has no keys"),

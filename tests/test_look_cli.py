@@ -203,7 +203,7 @@ def test_layers_that_there_are_not(place, capsys):
         late
     )
     assert not Path("x.npz").exists()
-    message = "a number from 0, top, average or all is expected, not 'first'"
+    message = "must be an integer >= 0, top, average or all, got 'first'"
     assert message in usage_error([*NEIGHBOURS, "--layer", "first"], capsys)
     arguments = ["neighbours", QUERY, "--model", "bare"]
     assert "--text is needed, or --occurrences" in usage_error(arguments, capsys)
@@ -355,7 +355,7 @@ def test_the_groups_of_all_uses_are_written_as_labels(place, capsys):
     )
     assert found["labels"]["ari"] == pytest.approx(1)
     error = input_error([*SENSES, "--out", "cat.tsv"], capsys)
-    assert error.endswith("cat.tsv would be overwritten: --force allows it.")
+    assert error.endswith("cat.tsv' would be overwritten: --force allows it.")
     run(capsys, *SENSES, "--out", "cat.tsv", "--force")
 
 

@@ -251,7 +251,7 @@ def test_flags_that_do_not_go_with_it(flags, message, capsys):
 def test_without_pyarrow(place, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     error = input_error(["embed", "text.txt", OUT, "--model", "elmo"], capsys)
-    assert "needs the package pyarrow: `pip install pyarrow` or `pip install 'bilm-ker" in error
+    assert "needs the Python module pyarrow: `pip install pyarrow` installs it." in error
     assert not os.path.exists(f"{OUT}.partial")
     embed("--top")
     assert len(read()[0]) == 6

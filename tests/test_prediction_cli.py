@@ -122,7 +122,7 @@ def test_standard_input_and_a_file(place, capsys, monkeypatch):
     arguments = ["score", "text.txt.gz", "--model", "model", "--out", "scores.jsonl"]
     assert run(capsys, *arguments).out == "scores.jsonl\n"
     assert Path("scores.jsonl").read_text(encoding="utf-8") == expected
-    assert "scores.jsonl would be overwritten: --force allows it" in input_error(arguments, capsys)
+    assert "scores.jsonl' would be overwritten: --force allows it" in input_error(arguments, capsys)
     assert main([*arguments, "--force"]) == 0
 
 
@@ -199,9 +199,9 @@ def test_usage(place, capsys):
     both = ["substitutes", "text.txt", "--text", "a ___", *model]
     assert "name a text, IN, or a sentence" in usage_error(both, capsys)
     prior = ["substitutes", "text.txt", *model, "--prior", "2"]
-    assert "a number from 0 to 1 is expected, not '2'" in usage_error(prior, capsys)
+    assert "must be a number from 0 to 1, got '2'" in usage_error(prior, capsys)
     prior[-1] = "much"
-    assert "a number from 0 to 1 is expected, not 'much'" in usage_error(prior, capsys)
+    assert "must be a number from 0 to 1, got 'much'" in usage_error(prior, capsys)
     assert "name a model's folder" in usage_error(["score", "text.txt"], capsys)
 
 

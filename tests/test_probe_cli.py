@@ -136,7 +136,7 @@ def test_wrong_input(folder, capsys, more, files, message):
         (["--nearest", "use"], {}, "--nearest goes with --task senses"),
         (["--sizes", "1"], {"train": "uses.txt", "test": "uses.txt"}, "--sizes goes with --task"),
         (["--seeds", "1"], {"train": "uses.txt", "test": "uses.txt"}, "--seeds goes with --task"),
-        (["--sizes", "1,many"], {}, "a whole number from 1 is expected, not 'many'"),
+        (["--sizes", "1,many"], {}, "must be an integer >= 1, got 'many'"),
         (["--options_file", "o.json"], {}, "name a model's folder or ZIP file, or both"),
     ],
 )

@@ -33,7 +33,7 @@ def test_a_picture_of_a_file_of_occurrences(place, capsys):
     svg = Path("bank.svg").read_text(encoding="utf-8")
     assert "layer 2: " in svg and "river" in svg
     error = input_error(["project", "--occurrences", "bank.npz", "--out", "bank.svg"], capsys)
-    assert "bank.svg would be overwritten: --force allows it." in error
+    assert "bank.svg' would be overwritten: --force allows it." in error
     arguments = ["project", "Bank", "--occurrences", "bank.npz", "--out", "bank.svg", "--force",
                  "--method", "tsne", "--perplexity", "3", "--layer", "1", "--title", "Banks",
                  "--colour", "word"]  # fmt: skip
@@ -49,7 +49,7 @@ def test_a_folder_for_the_projector(place, capsys):
     assert capsys.readouterr().out == "vectors/\n"
     names = {"layer-2.tsv", "metadata.tsv", "projector_config.pbtxt"}
     assert {path.name for path in Path("vectors").iterdir()} == names
-    assert "vectors/ would be overwritten: --force" in input_error(arguments, capsys)
+    assert "vectors/' would be overwritten: --force" in input_error(arguments, capsys)
     assert main([*arguments, "--force"]) == 0
     assert Path("vectors/layer-0.tsv").exists()
 
@@ -114,7 +114,7 @@ def test_usage(place, capsys):
     wrong = ["project", "--occurrences", "bank.npz", "--perplexity", "3", *out]
     assert "--perplexity goes with --method tsne" in usage_error(wrong, capsys)
     wrong = ["project", "--occurrences", "bank.npz", "--layer", "average", *out]
-    assert "a number from 0 or top is expected, not 'average'" in usage_error(wrong, capsys)
+    assert "must be an integer >= 0 or top, got 'average'" in usage_error(wrong, capsys)
     wrong = ["project", "bank", "--text", "t", "--colour", "label", *out]
     assert "--colour label goes with --labels" in usage_error(wrong, capsys)
     wrong = ["project", "bank", "--labels", "uses.tsv", *out]

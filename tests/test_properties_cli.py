@@ -1,16 +1,15 @@
-"""Flags of every verb with values of any text: taken as what they say, or refused briefly."""
+"""Flags of every subcommand with values of any text: taken as what they say, or refused briefly."""
 
 from __future__ import annotations
 
 import argparse
-import importlib
 import math
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bilm.cli import VERBS, main
+from bilm.cli import SUBCOMMANDS, main, module_of
 from tests.anything import is_control, numbers, texts
 
 # What a usage message may have, beside the usage itself.
@@ -18,7 +17,7 @@ LONGEST = 3000
 
 
 class Flags(dict):
-    """Stands in for a parser: the settings of each flag that a verb adds, by its name."""
+    """Stands in for a parser: the settings of each flag that a subcommand adds, by its name."""
 
     def add_argument(self, name, *names, **keywords):
         self[name] = keywords
@@ -33,16 +32,16 @@ class Flags(dict):
         pass
 
 
-def flags_of(verb):
+def flags_of(subcommand):
     flags = Flags()
-    importlib.import_module(f"bilm.cli.{verb}").add_arguments(flags)
+    module_of(subcommand).add_arguments(flags)
     return flags
 
 
 TYPED = [
-    (verb, flag, keywords["type"])
-    for verb in VERBS
-    for flag, keywords in flags_of(verb).items()
+    (subcommand, flag, keywords["type"])
+    for subcommand in SUBCOMMANDS
+    for flag, keywords in flags_of(subcommand).items()
     if keywords.get("type") is not None and flag.startswith("--")
 ]
 as_text = st.one_of(
@@ -57,7 +56,14 @@ as_text = st.one_of(
 
 def test_many_flags_have_types():
     assert len(TYPED) > 40
-    assert {verb for verb, _, _ in TYPED} >= {"train", "embed", "export", "shard", "probe", "demo"}
+    assert {subcommand for subcommand, _, _ in TYPED} >= {
+        "train",
+        "embed",
+        "export",
+        "shard",
+        "probe",
+        "demo",
+    }
 
 
 def numbers_in(value):
@@ -70,31 +76,31 @@ def numbers_in(value):
 
 
 @pytest.mark.parametrize(
-    ("verb", "flag", "kind"), TYPED, ids=lambda x: x if isinstance(x, str) else ""
+    ("subcommand", "flag", "kind"), TYPED, ids=lambda x: x if isinstance(x, str) else ""
 )
 @given(text=as_text)
-def test_a_value_is_a_number_in_range_or_refused(verb, flag, kind, text):
+def test_a_value_is_a_number_in_range_or_refused(subcommand, flag, kind, text):
     try:
         value = kind(text)
     except argparse.ArgumentTypeError as error:
-        assert "expected" in str(error)
+        assert str(error).startswith("must ")
         return
     for number in numbers_in(value):
         assert -math.inf < number < math.inf and (number >= 0 or flag == "--layer_weights")
 
 
-# Each example makes the whole command line anew, and there are as many sets of them as verbs.
+# Each example makes the whole command line anew, and there are as many sets of them as subcommands.
 @settings(max_examples=settings().max_examples // 3)
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("subcommand", SUBCOMMANDS)
 @given(data=st.data())
-def test_what_usage_errors_say(verb, data, capsys):
-    flags = sorted({flag for of, flag, _ in TYPED if of == verb} | {"--no_such_flag"})
+def test_what_usage_errors_say(subcommand, data, capsys):
+    flags = sorted({flag for of, flag, _ in TYPED if of == subcommand} | {"--no_such_flag"})
     flag, text = data.draw(st.sampled_from(flags)), data.draw(as_text)
-    # Without what a verb requires nothing begins, whatever the value is; the demo requires nothing.
-    needs = ["--tokenized"] if verb == "demo" else []
+    # Without required arguments nothing begins, whatever the value is; the demo requires nothing.
+    needs = ["--tokenized"] if subcommand == "demo" else []
     capsys.readouterr()
     with pytest.raises(SystemExit) as ended:
-        raise SystemExit(main([verb, *needs, f"{flag}={text}"]))
+        raise SystemExit(main([subcommand, *needs, f"{flag}={text}"]))
     said = capsys.readouterr()
     assert ended.value.code in (1, 2) and said.out == ""
     message = said.err.rpartition("error: ")[2]

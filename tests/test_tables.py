@@ -331,6 +331,8 @@ def test_threads_are_counted():
 
 def test_pyarrow_is_an_extra(monkeypatch, published):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    message = r"a table of vectors needs the package pyarrow: `pip install pyarrow` or .*parquet"
+    message = (
+        "a table of vectors needs the Python module pyarrow: `pip install pyarrow` installs it"
+    )
     with pytest.raises(InputError, match=message):
         TableEmbedder(published.folder)

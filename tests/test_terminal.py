@@ -36,7 +36,7 @@ def test_usage_errors_are_cut_and_shown_plainly(capsys):
     with pytest.raises(SystemExit):
         main(["train", f"--n_epochs={EVIL}{'9' * 100_000}"])
     message = capsys.readouterr().err.rpartition("error: ")[2]
-    assert message.startswith("argument --n_epochs: a whole number from 1 is expected, not '")
+    assert message.startswith("argument --n_epochs: must be an integer >= 1, got '")
     assert len(message) < 2200 and EVIL[0] not in message and EVIL[-1] not in message
 
 
@@ -104,4 +104,6 @@ def test_names_from_files_at_the_terminal(tmp_path, capsys, case):
 def test_wrong_usage_at_the_terminal(capsys):
     with pytest.raises(SystemExit):
         main(["info", "a", "b", EVIL])
-    assert capsys.readouterr().err.endswith(f"unrecognized arguments: b {SHOWN}\n")
+    assert capsys.readouterr().err == (
+        f"bilm info: error: unrecognized arguments: b {SHOWN}\nSee `bilm info --help`.\n"
+    )

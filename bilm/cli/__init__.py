@@ -1,14 +1,15 @@
-"""The `bilm` command: one verb a module, each with `add_arguments(parser)` and `run(args)`.
+"""The `bilm` command: one module per subcommand, with `add_arguments(parser)` and `run(args)`.
 
-Nothing here imports NumPy or TensorFlow before a verb runs: `bilm --help` answers at once.
+Neither NumPy nor TensorFlow is imported before a subcommand runs, so `bilm --help` is fast.
 
-Exit codes: 0 done; 1 something in a file or argument that the user can mend, said in one line;
-2 usage; 130 interrupted. Results go to standard output, progress and notes to standard error.
+Exit codes: 0 success; 1 an error in a file or argument that the user can fix, reported in one line;
+2 wrong usage; 130 interrupted. Results go to standard output, progress and notes to standard error.
 """
 
 from __future__ import annotations
 
 import argparse
+import difflib
 import errno
 import importlib
 import sys
@@ -18,10 +19,10 @@ from typing import TextIO
 
 import bilm
 from bilm.cli.flags import Parser
-from bilm.cli.terminal import lead_nowhere, note, standard_streams, warnings_on_stderr
+from bilm.cli.terminal import discard, note, standard_streams, warnings_on_stderr
 from bilm.core.errors import InputError, TrainingError
 
-VERBS = (
+SUBCOMMANDS = (
     "shard", "vocab", "train", "restart", "test", "plot", "dump", "info", "embed", "export",
     "score", "substitutes", "report", "neighbours", "senses", "project", "probe", "static",
     "convert", "demo",
@@ -31,21 +32,26 @@ VERBS = (
 _ANALYSIS = {"report", "neighbours", "senses", "project", "probe", "static", "demo"}
 
 
-def module_of(verb: str) -> ModuleType:
+def module_of(subcommand: str) -> ModuleType:
     """The module of a subcommand."""
-    folder = "bilm.analysis.commands" if verb in _ANALYSIS else "bilm.cli"
-    return importlib.import_module(f"{folder}.{verb}")
+    folder = "bilm.analysis.commands" if subcommand in _ANALYSIS else "bilm.cli"
+    return importlib.import_module(f"{folder}.{subcommand}")
 
 
-def main(argv: Sequence[str] | None = None, verb: str | None = None) -> int:
+def main(argv: Sequence[str] | None = None, subcommand: str | None = None) -> int:
     """Run the command line and return its exit code.
 
     Args:
-        argv: the arguments after the program's name; None takes those of the process.
-        verb: run this verb, whose flags `argv` then begins with, as the programs in bin/ do.
+        argv: arguments after the program's name; None takes those of the process.
+        subcommand: run this subcommand, with `argv` as its arguments, as the programs in bin/ do.
     """
+    argv = sys.argv[1:] if argv is None else argv
     with standard_streams():
-        parser = make_parser() if verb is None else _fill(Parser(), verb)
+        if subcommand is None:
+            parser = make_parser()
+            _require_subcommand(parser, argv)
+        else:
+            parser = _fill(Parser(), subcommand)
         args = parser.parse_args(argv)
         if args.run is None:
             parser.print_help(sys.stderr)
@@ -55,41 +61,51 @@ def main(argv: Sequence[str] | None = None, verb: str | None = None) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """The parser of `bilm` with all its verbs."""
+    """The parser of `bilm` with all its subcommands."""
     parser = Parser(
         prog="bilm",
         description="Bidirectional language models (ELMo): train, resume, evaluate, use.",
-        epilog="`bilm VERB --help` explains a verb. Flags may be spelled with - or with _.",
+        epilog="`bilm SUBCOMMAND --help` explains a subcommand. "
+        "Flags may be spelled with - or with _.",
     )
     parser.add_argument("--version", action="version", version=f"bilm {bilm.__version__}")
     parser.set_defaults(run=None)
-    verbs = parser.add_subparsers(metavar="VERB", title="verbs")
-    for name in VERBS:
+    subparsers = parser.add_subparsers(metavar="SUBCOMMAND", title="subcommands")
+    for name in SUBCOMMANDS:
         module = module_of(name)
         short = (module.__doc__ or "").partition("\n")[0].rstrip(".")
-        _fill(verbs.add_parser(name, help=short), name)
+        _fill(subparsers.add_parser(name, help=short), name)
     return parser
 
 
-def _fill(parser: argparse.ArgumentParser, verb: str) -> argparse.ArgumentParser:
-    module = module_of(verb)
+def _require_subcommand(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
+    """End with exit code 2 and a suggestion if the first argument is not a subcommand."""
+    name = next((arg for arg in argv if not arg.startswith("-")), SUBCOMMANDS[0])
+    if name not in SUBCOMMANDS:
+        near = difflib.get_close_matches(name, SUBCOMMANDS, 1)
+        hint = f"; did you mean {near[0]!r}?" if near else "."
+        parser.error(f"there is no subcommand {name!r}{hint}")
+
+
+def _fill(parser: argparse.ArgumentParser, subcommand: str) -> argparse.ArgumentParser:
+    module = module_of(subcommand)
     parser.description = module.__doc__
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     module.add_arguments(parser)
-    # The verb's own parser reports usage errors that only its `run` can see.
+    # The subcommand's own parser reports usage errors that only its `run` can detect.
     parser.set_defaults(run=module.run, parser=parser)
     return parser
 
 
 def _run(args: argparse.Namespace, program: str) -> int:
     try:
-        _refuse_zeros(args)
+        _refuse_nul(args)
         code = args.run(args)
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # Whoever read our output has closed it, as `head` does: that is no error of ours.
-        lead_nowhere(sys.stdout)
+        # The reader of our output has closed it, as `head` does, which is not an error.
+        discard(sys.stdout)
         return 0
     except (InputError, TrainingError, OSError) as error:
         note(f"{program}: error: {_one_line(error)}")
@@ -100,13 +116,12 @@ def _run(args: argparse.Namespace, program: str) -> int:
         return 130
 
 
-def _refuse_zeros(args: argparse.Namespace) -> None:
-    """Programs that call `main` may give what no shell can: the character 0, for which the system
-    has no name."""
+def _refuse_nul(args: argparse.Namespace) -> None:
+    """Refuse NUL characters, which a program that calls `main` can pass and no file name has."""
     for flag, value in vars(args).items():
         for text in value if isinstance(value, list) else [value]:
             if isinstance(text, str) and "\0" in text:
-                raise InputError(f"{flag}: text without the character 0 is expected, not {text!r}.")
+                raise InputError(f"{flag} must not contain a NUL character, got {text!r}.")
 
 
 def _one_line(error: Exception) -> str:

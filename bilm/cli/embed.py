@@ -71,7 +71,7 @@ _RESUME = {
 }
 _shard = flags.value(
     lambda text: tuple(map(int, text.split("/"))),
-    "I/N with I from 1 to N is expected, as 2/4",
+    "must be I/N with I from 1 to N, such as 2/4",
     lambda shard: len(shard) == 2 and 1 <= shard[0] <= shard[1],
 )
 

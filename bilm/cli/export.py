@@ -20,7 +20,7 @@ from bilm.cli.terminal import import_tensorflow
 
 _weights = flags.value(
     lambda text: [float(number) for number in text.split(",")],
-    "finite numbers separated by commas are expected, as 0.2,0.5,0.3",
+    "must be finite numbers separated by commas, such as 0.2,0.5,0.3",
     lambda weights: all(map(math.isfinite, weights)),
 )
 

@@ -1,15 +1,17 @@
-"""How the command line reads flags, and the flags that several verbs share.
+"""Parsing of flags, and the flags that several subcommands share.
 
-Flags are tables: what a flag is called and takes, and its help. See `add`.
+Flags are tables of names and help texts; see `add`.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import glob
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -17,7 +19,7 @@ from typing import Any, NoReturn
 from bilm.cli.terminal import printable, shortened
 from bilm.core.errors import MOST_SEED, InputError, shown
 from bilm.core.options import PRESETS, RECIPES
-from bilm.files.reading import VOCABULARY_FILE, WEIGHTS_FILE, require_name
+from bilm.files.reading import VOCABULARY_FILE, WEIGHTS_FILE, matching_files, require_name
 from bilm.files.writing import atomic_write_all, folder_made, require_place, require_plain_output
 
 Flags = dict[str, str]
@@ -25,10 +27,10 @@ Group = argparse.ArgumentParser | argparse._ArgumentGroup
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that takes --save_dir and --save-dir alike, and no abbreviations.
+    """An argument parser that accepts --save_dir and --save-dir, and no abbreviated flags.
 
-    The names with underscores are the original programs'. Abbreviated flags would change their
-    meaning with every flag that is added.
+    The original programs have underscores. An abbreviation could change its meaning whenever a flag
+    is added.
     """
 
     def __init__(self, **settings: Any) -> None:
@@ -38,22 +40,38 @@ class Parser(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
         args = list(sys.argv[1:] if args is None else args)
-        # What follows a -- stays as it is.
+        # Arguments after a -- are not flags.
         end = args.index("--") if "--" in args else len(args)
-        return super().parse_known_args([*map(_underscored, args[:end]), *args[end:]], namespace)
+        arguments = [*map(_underscored, args[:end]), *args[end:]]
+        known, unknown = super().parse_known_args(arguments, namespace)
+        if unknown:
+            self._refuse_unknown(unknown)
+        return known, unknown
+
+    def _refuse_unknown(self, unknown: Sequence[str]) -> NoReturn:
+        message = f"unrecognized arguments: {' '.join(unknown)}"
+        name = unknown[0].partition("=")[0]
+        near = difflib.get_close_matches(name, re.findall(r"--\w+", self.format_usage()), 1)
+        if name.startswith("--") and near:
+            message += f"; did you mean {near[0]}?"
+        elif os.path.exists(unknown[0]):
+            message += "; quote a pattern ('text/*.txt'), so that the shell does not expand it."
+        self.error(message)
 
     def error(self, message: str) -> NoReturn:
-        super().error(shortened(printable(message)))
+        """Print one line that says what is wrong, and one that names the help; exit with 2."""
+        message = shortened(printable(message))
+        self.exit(2, f"{self.prog}: error: {message}\nSee `{self.prog} --help`.\n")
 
 
 def _underscored(arg: str) -> str:
-    """A flag with its hyphens as underscores; a value as it is."""
+    """A flag with underscores for hyphens; a value unchanged."""
     name, equals, value = arg.partition("=")
     return f"--{name[2:].replace('-', '_')}{equals}{value}" if arg.startswith("--") else arg
 
 
 def usage_error(args: argparse.Namespace, message: str) -> NoReturn:
-    """End with the verb's usage and exit code 2: flags that do not go together."""
+    """Report flags that do not go together; exit with 2."""
     parser: argparse.ArgumentParser = args.parser
     parser.error(message)
 
@@ -67,44 +85,44 @@ def value(
     """A type for flags.
 
     Args:
-        parse: makes the value of the text; raises ValueError for text that is none.
-        rule: what is expected, for the message.
-        is_right: whether a value is one of those that are.
+        parse: converts the text; raises ValueError if it cannot.
+        rule: what must hold, for the message, such as "must be a number > 0".
+        is_right: whether a value obeys the rule.
     """
 
     def checked(text: str) -> Any:
         with contextlib.suppress(ValueError):
             if is_right(parsed := parse(text)):
                 return parsed
-        raise argparse.ArgumentTypeError(f"{rule}, not {shown(text)}")
+        raise argparse.ArgumentTypeError(f"{rule}, got {shown(text)}")
 
     return checked
 
 
 def whole_number(minimum: int) -> Callable[[str], int]:
-    """A type for flags: whole numbers of at least `minimum`, which 64 bits hold."""
-    checked = value(int, f"a whole number from {minimum} is expected", lambda n: n >= minimum)
-    return value(checked, "a whole number below 2^63 is expected", lambda n: n <= MOST_SEED)
+    """A type for flags: integers from `minimum` to 2^63 - 1."""
+    checked = value(int, f"must be an integer >= {minimum}", lambda n: n >= minimum)
+    return value(checked, "must be an integer below 2^63", lambda n: n <= MOST_SEED)
 
 
-_positive = value(float, "a number above 0 is expected", lambda x: 0 < x < math.inf)
+_positive = value(float, "must be a number > 0", lambda x: 0 < x < math.inf)
 _TYPES = {
     "N": whole_number(1),
     "ROWS": whole_number(1),
     "X": _positive,
     "MB": _positive,
-    "P": value(float, "a number from 0 to 1 is expected", lambda p: 0 <= p <= 1),
+    "P": value(float, "must be a number from 0 to 1", lambda p: 0 <= p <= 1),
 }
 
 
 def add(parser: Group, flags: Flags, **settings: Any) -> None:
-    """Add flags and arguments to a parser or a group of one.
+    """Add flags and arguments to a parser or an argument group.
 
     Args:
-        flags: {"--name VALUE": help}. Without VALUE the flag is a switch. VALUE is N or ROWS for a
-            whole number from 1, "N>=0" for one from 0, X or MB for a number above 0, P for one from
-            0 to 1, "a|b" for a choice of words, and otherwise text; "FILE ..." takes several.
-        settings: of all of them, for `argparse.ArgumentParser.add_argument`: `default`,
+        flags: {"--name VALUE": help}. Without VALUE the flag is a switch. VALUE is N or ROWS for an
+            integer >= 1, "N>=0" for one >= 0, X or MB for a number > 0, P for a number from 0 to 1,
+            "a|b" for a choice of words, and otherwise text; "FILE ..." takes several.
+        settings: passed to `argparse.ArgumentParser.add_argument` for each flag: `default`,
             `required`, `nargs`, or a `type` that overrides that of VALUE.
     """
     for flag, text in flags.items():
@@ -128,16 +146,16 @@ TEXTS = {"files FILE ...": "text files or globs of them"}
 FORCE = {"--force": "overwrite files that exist"}
 
 
-# Flags that name what is written; whatever else names a file is read.
+# Flags that name outputs; all others that name a file are inputs.
 _WRITTEN = {"out", "output", "outfile", "model_dir", "counts", "per_sentence", "picture"}
-# Files of models and of training runs, of which a command may be given the folder.
+# Files of models and of training runs, whose folder may be given.
 _OF_MODELS = (WEIGHTS_FILE, "weights.hdf5", "*options.json", f"{VOCABULARY_FILE}*", "checkpoint",
               "model.ckpt-*", "train_log*.jsonl")  # fmt: skip
 
 
 def require_free(args: argparse.Namespace, *paths: str | None) -> None:
-    """Check that files can be written, and that none would be overwritten without --force: not even
-    then one that the command reads, or one of the model that it reads.
+    """Check that files can be written, that none would be overwritten without --force, and that
+    none is an input of the command or belongs to the model that it reads.
 
     Raises:
         FileNotFoundError, InputError: as `writing.require_place`; names the files that are there.
@@ -155,14 +173,18 @@ def _require_new(args: argparse.Namespace, *paths: str | None) -> None:
     for path in taken:
         for flag, read in _read(args):
             if os.path.samefile(path, read):
-                raise InputError(f"{path}: a file that this command reads ({flag}): name another.")
+                raise InputError(
+                    f"{path!r} is an input of this command ({flag}): name another output."
+                )
     if taken and not args.force:
-        raise InputError(f"{', '.join(taken)} would be overwritten: --force allows it.")
+        names = ", ".join(map(repr, taken))
+        raise InputError(f"{names} would be overwritten: --force allows it.")
 
 
 def require_free_files(args: argparse.Namespace, first: str, *others: str | None) -> None:
-    """`require_free` for files of one result, whose first one gets its name last: without it the
-    others may be of a run that was killed, see `bilm.files.writing.atomic_write_all`."""
+    """`require_free` for the files of one result, of which the first is renamed into place last: if
+    it is missing, the others may be left from a killed run (`bilm.files.writing.atomic_write_all`).
+    """
     whole = args.force or os.path.exists(first)
     _require_new(args, first, *(others if whole else ()))
 
@@ -177,23 +199,21 @@ def _read(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
             if os.path.isdir(text):
                 names = [os.path.join(glob.escape(text), name) for name in _OF_MODELS]
             for name in names:
-                # A file whose name holds brackets is no pattern, as for `find_files`.
-                found = [name] if os.path.isfile(name) else glob.glob(name)
-                yield from ((flag, path) for path in found if os.path.isfile(path))
+                yield from ((flag, path) for path in matching_files(name))
 
 
 @contextlib.contextmanager
 def model_folder_files(args: argparse.Namespace, *names: str) -> Iterator[list[str]]:
-    """Temporary names for files of the folder `args.model_dir`, which is made if it is missing.
+    """Temporary names for files of the folder `args.model_dir`, which is created if missing.
 
-    All of them are written before the first gets its own name, and none does if the block fails.
+    The files are renamed into place when the block ends, and none is if it fails.
 
     Raises:
-        InputError: one of them exists, without --force; or the folder is of a training run.
+        InputError: a file exists and --force is not given, or a training run owns the folder.
     """
     if glob.glob(os.path.join(glob.escape(args.model_dir), "model.ckpt-*")):
         raise InputError(
-            f"{args.model_dir}: the folder of a training run, whose options.json is another one: "
+            f"{args.model_dir!r} is the folder of a training run, which has its own options.json: "
             "name another folder."
         )
     paths = [os.path.join(args.model_dir, name) for name in names]

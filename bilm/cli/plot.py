@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from bilm.cli import flags
 from bilm.cli.terminal import import_tensorflow
 from bilm.core.errors import InputError
+from bilm.extras import import_extra
 from bilm.files.writing import atomic_write
 
 if TYPE_CHECKING:
@@ -36,14 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     ending = os.path.splitext(args.out)[1]
     if ending not in _FORMATS:
-        raise InputError(f"{args.out}: a file name that ends in {', '.join(_FORMATS)} is expected.")
-    try:
-        import matplotlib.figure  # noqa: F401
-    except ImportError as error:
-        raise InputError(
-            "bilm plot needs the package matplotlib: `pip install matplotlib` or "
-            "`pip install 'bilm-keras[plot]'` does it."
-        ) from error
+        raise InputError(f"--out must end in one of {', '.join(_FORMATS)}, got {args.out!r}.")
+    import_extra("matplotlib.figure", "bilm plot")
     import_tensorflow()
     from bilm.training.log import read_log
 

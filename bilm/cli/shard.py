@@ -27,7 +27,7 @@ _MEGABYTE = 1_000_000
 _LARGE = 10_000
 _number_or_share = flags.value(
     lambda text: float(text) if set(text) & set(".eE") else int(text),
-    "a number of sentences or a share between 0 and 1 is expected",
+    "must be a number of sentences or a proportion between 0 and 1",
     lambda number: 0 < number < 1 if isinstance(number, float) else number >= 0,
 )
 

@@ -1,5 +1,5 @@
-"""What the verbs have to do with the standard streams: their state, notes, warnings, and
-TensorFlow's greetings."""
+"""Standard streams of the subcommands: their state, notes, warnings, and TensorFlow's start-up
+messages."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from typing import Any
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
 
-# Control characters but tab and line end, line ends of Unicode, marks that turn the direction of
-# text, surrogates.
+# Control characters except tab and line feed, Unicode line ends, marks that change the direction of
+# text, and surrogates.
 _CONTROL = re.compile(
     "[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
@@ -26,38 +26,38 @@ _LONGEST = 2000
 
 
 def printable(text: str) -> str:
-    """Text with control characters as escapes, \\u001b and the like.
+    """Text with control characters escaped, as in \\u001b.
 
-    Names that come from files, of datasets, keys or members, could otherwise move a terminal's
-    cursor, erase what it shows, or set its title.
+    Otherwise names in files (datasets, keys, archive members) could move a terminal's cursor, erase
+    its screen or set its title.
     """
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def shortened(text: str) -> str:
-    """Text of at most some 2,000 characters."""
+    """The first 2,000 characters of a text, and how many more there are."""
     n_more = len(text) - _LONGEST
     return text if n_more <= 0 else f"{text[:_LONGEST]} ... ({n_more:,} characters more)"
 
 
 def note(text: str) -> None:
-    """Tell the user something on standard error, at most some 2,000 characters."""
+    """Print a line on standard error: printable, and at most some 2,000 characters."""
     print(printable(shortened(text)), file=sys.stderr)
 
 
 @contextlib.contextmanager
 def standard_streams() -> Iterator[None]:
-    """Let the standard streams be there, and take what they are given, within the block.
+    """Make all three standard streams usable within the block.
 
-    Results are UTF-8, whatever the locale says, and names of files come out as they are. Standard
-    error may be full: what is told there is not worth an end. Streams that are closed lead nowhere;
-    otherwise a file that is opened would take their numbers, and what is printed.
+    Results are UTF-8 in every locale, and file names are printed unchanged. Errors in writing to
+    standard error are ignored. A closed stream is replaced by /dev/null; otherwise the next file to
+    be opened would get its number and receive what is printed.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # which gets the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
     before = sys.stdin, sys.stdout, sys.stderr
     sys.stdin = sys.stdin or open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
     out: Any = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
@@ -73,21 +73,21 @@ def standard_streams() -> Iterator[None]:
     finally:
         try:
             out.flush()
-        except OSError:  # for which there was an error already
-            lead_nowhere(out)
+        except OSError:  # reported already
+            discard(out)
         if form:
             out.reconfigure(**form)
         sys.stdin, sys.stdout, sys.stderr = before
 
 
-def lead_nowhere(stream: Any) -> None:
-    """Let a stream that takes nothing more take all, so that the end of Python can flush it."""
+def discard(stream: Any) -> None:
+    """Redirect a broken stream to /dev/null, so that interpreter shutdown can flush it."""
     with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())
 
 
 class _Unfailing:
-    """A stream whose errors are nobody's concern."""
+    """A stream whose errors are ignored."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -96,14 +96,14 @@ class _Unfailing:
         try:
             return int(self._stream.write(text))
         except OSError:
-            lead_nowhere(self._stream)
+            discard(self._stream)
             return len(text)
 
     def flush(self) -> None:
         try:
             self._stream.flush()
         except OSError:
-            lead_nowhere(self._stream)
+            discard(self._stream)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -111,13 +111,13 @@ class _Unfailing:
 
 class _Warnings(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
-        # sys.stderr as it is now: a progress display puts its own in its place.
+        # Looked up each time: a progress display replaces sys.stderr.
         note(" ".join(self.format(record).splitlines()))
 
 
 @contextlib.contextmanager
 def warnings_on_stderr(program: str) -> Iterator[None]:
-    """Show the library's warnings while a verb runs, without touching anyone else's logging."""
+    """Show the library's warnings while a subcommand runs; other loggers are left alone."""
     handler = _Warnings()
     handler.setFormatter(logging.Formatter(f"{program}: warning: %(message)s"))
     logger = logging.getLogger("bilm")
@@ -129,19 +129,18 @@ def warnings_on_stderr(program: str) -> Iterator[None]:
 
 
 def import_tensorflow() -> None:
-    """Import TensorFlow; keep what it says about processors and drivers off the terminal.
+    """Import TensorFlow and Keras without TensorFlow's messages about processors and drivers.
 
-    The first lines come from C++ straight to the file descriptor, before any setting is read.
-    They are shown when the import fails, and all of them when the user has set
-    TF_CPP_MIN_LOG_LEVEL. Keras comes with it, whose backend is checked first.
+    The first messages come from C++, straight to the file descriptor, before any setting is read.
+    They are shown if the import fails, and always if the user has set TF_CPP_MIN_LOG_LEVEL.
 
     Raises:
-        InputError: Keras was told to compute by another backend.
+        InputError: Keras is set to another backend.
     """
     if _LEVEL in os.environ or "tensorflow" in sys.modules:
         importlib.import_module("bilm.core.keras_backend")
         return
-    # Its errors come as exceptions as well; what it logs is a missing driver or fast path.
+    # Errors are raised as exceptions too; the log has missing drivers and the like.
     os.environ[_LEVEL] = "3"
     sys.stderr.flush()
     with tempfile.TemporaryFile() as said:
@@ -160,13 +159,13 @@ def import_tensorflow() -> None:
 
 @contextlib.contextmanager
 def python_only_on_stderr() -> Iterator[None]:
-    """Keep off standard error what libraries write to its file descriptor, past `sys.stderr`."""
+    """Hide what libraries write to standard error's file descriptor instead of `sys.stderr`."""
     own = sys.stderr
     own.flush()
     shown = os.dup(2)
     with contextlib.ExitStack() as stack:
         stack.callback(os.close, shown)
-        with contextlib.suppress(OSError):  # of a stream that has no descriptor
+        with contextlib.suppress(OSError):  # the stream has no descriptor
             if own.fileno() == 2:
                 sys.stderr = stack.enter_context(
                     open(os.dup(shown), "w", 1, encoding=own.encoding, errors=own.errors)

@@ -56,18 +56,30 @@ def quiet(stage: Stage) -> None:
 
 
 def find_files(pattern: PathLike) -> list[str]:
-    """The files that a glob matches, sorted by name.
+    """The files that a glob matches, sorted by name; see `matching_files`.
 
     Raises:
         FileNotFoundError: nothing matches.
     """
     pattern = require_path(pattern, "a glob of files")
-    # A file whose name holds brackets is still a file, and not a pattern that misses it.
-    found = [pattern] if os.path.isfile(pattern) else glob.glob(pattern)
-    files = sorted(path for path in found if os.path.isfile(path))
+    files = matching_files(pattern)
     if not files:
         raise FileNotFoundError(f"No file matches {pattern!r}.")
     return files
+
+
+def matching_files(pattern: str) -> list[str]:
+    """The files that a glob matches, sorted by name; maybe none.
+
+    Brackets in the name of an existing file or folder stand for themselves.
+    """
+    if os.path.isfile(pattern):
+        return [pattern]
+    folder = os.path.dirname(pattern)
+    while folder and not os.path.isdir(folder):
+        folder = os.path.dirname(folder)
+    found = glob.glob(glob.escape(folder) + pattern[len(folder) :])
+    return sorted(path for path in found if os.path.isfile(path))
 
 
 def find_all_files(patterns: PathLike | Iterable[PathLike]) -> list[str]:

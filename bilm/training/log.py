@@ -182,8 +182,7 @@ class TensorBoardLog:
             from tensorboard.summary.writer.event_file_writer import EventFileWriter
         except ImportError as error:
             raise InputError(
-                "tensorboard: the package is not installed; "
-                "`pip install tensorboard` or `pip install 'bilm-keras[tensorboard]'` does it."
+                "tensorboard: the package is not installed; `pip install tensorboard` installs it."
             ) from error
         self._events, self._summaries = event_pb2, summary_pb2
         self._writer = EventFileWriter(os.path.join(os.fspath(folder), TENSORBOARD_FOLDER))

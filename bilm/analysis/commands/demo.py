@@ -6,7 +6,8 @@ perplexity and a unigram model's, dumps the weights and loads them again. Then i
 whose uses fall into two groups, shows typical lines of both beside the nearest words of a vector
 that is the same in all contexts, and writes a page to be opened in a browser.
 
-Needs the packages of the extra `look`: `pip install 'bilm-keras[look]'`.
+Needs the packages of the extra `look`:
+`pip install scikit-learn gensim altair vl-convert-python`.
 
   bilm demo
   bilm demo --corpus my-text.txt --out my-demo

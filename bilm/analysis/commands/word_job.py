@@ -71,7 +71,7 @@ def load_elmo(args: argparse.Namespace) -> ELMo:
 
 def layer_or(*names: str) -> Callable[[str], int | str]:
     """A type for flags: the number of a layer, or one of `names`."""
-    rule = f"{', '.join(['a number from 0', *names[:-1]])} or {names[-1]} is expected"
+    rule = f"must be {', '.join(['an integer >= 0', *names[:-1]])} or {names[-1]}"
     return flags.value(
         lambda text: int(text) if text.isdecimal() else text,
         rule,
