@@ -49,7 +49,7 @@ def test_no_command_overwrites_what_it_reads(trained, tmp_path, capsys, flag, ar
             command = [part.format(o=out, **names) for part in arguments]
             error = input_error([*command, "--force"], capsys)
             by = flag if name == "text.txt" else "(save_dir|model)"
-            assert re.search(rf"{re.escape(str(out))}: a file .* reads \({by}\): name ", error)
+            assert re.search(rf"'{re.escape(str(out))}' is an input .* \({by}\): name ", error)
         (tmp_path / "link").unlink()
         assert contents(tmp_path, "**/*") == before
 

@@ -185,5 +185,5 @@ def test_other_alphabets_are_drawn_or_named(projected, tmp_path):
 @pytest.mark.parametrize("module", ["altair", "vl_convert"])
 def test_packages_that_are_missing_are_named(projected, tmp_path, monkeypatch, module):
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(InputError, match=f"needs the package {module.replace('_', '-')}"):
+    with pytest.raises(InputError, match=f"needs the Python module {module}: "):
         write_picture(tmp_path / "picture.png", *projected)
