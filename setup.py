@@ -42,7 +42,8 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["bilm", "bilm.*"]),
-    package_data={"bilm": ["py.typed"]},
+    # Models that are part of the package: folders of options, weights and a model card.
+    package_data={"bilm": ["py.typed", "models/*/*"]},
     # The lower bounds are the versions that the tests were run with on Python 3.10; the newest that
     # they were run with are in CONTRIBUTING.md.
     python_requires=">=3.10",

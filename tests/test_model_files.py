@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from bilm import ELMo, InputError
-from bilm.files.model_files import ModelFiles, choose_files, open_model
+from bilm.files.containers import choose_files
+from bilm.files.model_files import ModelFiles, open_model
 from tests import oracle
 
 pytestmark = pytest.mark.eager
@@ -189,8 +190,8 @@ def test_a_folder_with_weights_and_checkpoints(golden, tmp_path):
     "pair", [None, 3, (None, None), ("options.json", 3), ({}, {}), ("a", "b", "c")]
 )
 def test_a_pair_that_is_none(pair):
-    expected = f"A model is a folder, a ZIP file, or a pair (options, weights), not {pair!r}."
-    assert message_of(pair) == expected
+    expected = "A model must be a folder, a ZIP file, a name, an address, or a pair"
+    assert message_of(pair) == f"{expected} (options, weights), got {pair!r}."
 
 
 def message_of(source):
@@ -205,8 +206,8 @@ def test_nothing_there(tmp_path):
 
 
 def test_neither_folder_nor_pair(tmp_path):
-    assert "a pair (options, weights), not ('one',)" in message_of(("one",))
-    assert "a pair (options, weights), not 7" in message_of(7)
+    assert "a pair (options, weights), got ('one',)" in message_of(("one",))
+    assert "a pair (options, weights), got 7" in message_of(7)
     (tmp_path / "model.zip").write_bytes(b"PK\x03\x04 cut off")
     assert "no ZIP file, or one that is cut off" in message_of(tmp_path / "model.zip")
 

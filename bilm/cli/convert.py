@@ -1,11 +1,12 @@
 """Convert a model of another program to one of bilm.
 
 SOURCE is a model of ELMoForManyLangs: a folder or a ZIP file with config.json, char.dic, word.dic,
-encoder.pkl and token_embedder.pkl. FOLDER gets model.hdf5 and options.json, which
-ELMo.from_pretrained, `bilm embed` and `bilm info` read. PyTorch is not needed, and nothing that a
-.pkl file names is run: only its tensors are read.
+encoder.pkl and token_embedder.pkl; or its name, nlpl-136 to nlpl-179. FOLDER gets model.hdf5 and
+options.json, which ELMo.from_pretrained, `bilm embed` and `bilm info` read. PyTorch is not needed,
+and nothing that a .pkl file names is run: only its tensors are read.
 
   bilm convert 144.zip elmo-en
+  bilm convert nlpl-144 elmo-en                      downloads it first
   bilm embed text.txt vectors.hdf5 --model elmo-en
 """
 
@@ -19,7 +20,7 @@ from bilm.files.reading import OPTIONS_FILE, WEIGHTS_FILE
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    source, folder = "folder or ZIP file of the model", "model folder to write"
+    source, folder = "folder, ZIP file or name of the model", "model folder to write"
     flags.add(parser, {"source SOURCE": source, "model_dir FOLDER": folder} | flags.FORCE)
 
 

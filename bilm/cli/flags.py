@@ -281,8 +281,9 @@ _SCHEDULE = {
 }
 FINE_TUNING = {
     "--init_from MODEL": "folder of checkpoints (ours or the original's), a checkpoint, a folder "
-    "of `bilm dump --model_dir`, or a weights file with its options beside it. The new model has "
-    "its network, and its options unless --preset or --options_file gives others",
+    "of `bilm dump --model_dir`, a weights file with its options in the same folder, or a name "
+    "(see `bilm models`). The new model has its network, and its options unless --preset or "
+    "--options_file gives others",
     "--init_vocab FILE": "vocabulary of that model (default: vocab.txt beside it); what it learned "
     "of words that are in --vocab_file too is kept",
 }
@@ -311,9 +312,10 @@ def require_partners(args: argparse.Namespace) -> None:
 
 # Pretrained models
 
+_NAMES = "wiki-en, original and others (see `bilm models`), https://.../model.zip, hf://OWNER/NAME"
 _PAIR = {
-    "--options_file FILE": "options.json, instead of a folder or ZIP file",
-    "--weight_file FILE": "the HDF5 weights that go with --options_file",
+    "--options_file FILE": "options.json, or its address, instead of --model",
+    "--weight_file FILE": "the HDF5 weights that go with --options_file, or their address",
 }
 WORDS = {
     "--vocab_file FILE": "vocabulary of a model of words or of a token cache (default: vocab.txt "
@@ -334,17 +336,19 @@ BATCH_SIZE = {
 
 def add_model(parser: Group, what: str) -> None:
     """--model, or --options_file and --weight_file."""
-    add(parser, {"--model FOLDER_OR_ZIP": what} | _PAIR)
+    add(parser, {"--model MODEL": f"{what}; or a name or an address: {_NAMES}"} | _PAIR)
 
 
 def add_model_argument(parser: argparse.ArgumentParser) -> None:
     """MODEL, or --options_file and --weight_file."""
-    add(parser, {"model MODEL": "folder or ZIP file"}, nargs="?")
+    what = f"folder or ZIP file; or a name or an address: {_NAMES}"
+    add(parser, {"model MODEL": what}, nargs="?")
     add(parser.add_argument_group("instead of MODEL"), _PAIR)
 
 
 def model_source(args: argparse.Namespace) -> str | tuple[str, str]:
-    """What the flags name: a folder or ZIP file, or a pair (options, weights).
+    """The model that the flags name: a folder, a ZIP file, a name, an address, or a pair (options,
+    weights).
 
     Wrong usage ends the program: neither, both, or half a pair.
     """
@@ -353,4 +357,4 @@ def model_source(args: argparse.Namespace) -> str | tuple[str, str]:
         return str(args.model)
     if args.model is None and None not in pair:
         return pair
-    usage_error(args, "name a model's folder or ZIP file, or both --options_file and --weight_file")
+    usage_error(args, "name a model, or both --options_file and --weight_file")

@@ -109,7 +109,15 @@ class _Unfailing:
         return getattr(self._stream, name)
 
 
-class _Warnings(logging.Handler):
+class _Messages(logging.Handler):
+    def __init__(self, program: str) -> None:
+        super().__init__()
+        self._program = program
+
+    def format(self, record: logging.LogRecord) -> str:
+        kind = "warning: " if record.levelno >= logging.WARNING else ""
+        return f"{self._program}: {kind}{record.getMessage()}"
+
     def emit(self, record: logging.LogRecord) -> None:
         # Looked up each time: a progress display replaces sys.stderr.
         note(" ".join(self.format(record).splitlines()))
@@ -117,15 +125,18 @@ class _Warnings(logging.Handler):
 
 @contextlib.contextmanager
 def warnings_on_stderr(program: str) -> Iterator[None]:
-    """Show the library's warnings while a subcommand runs; other loggers are left alone."""
-    handler = _Warnings()
-    handler.setFormatter(logging.Formatter(f"{program}: warning: %(message)s"))
-    logger = logging.getLogger("bilm")
+    """Show the library's warnings, and the progress of its downloads, while a subcommand runs,
+    without changing the logging of other libraries."""
+    handler = _Messages(program)
+    logger, downloads = logging.getLogger("bilm"), logging.getLogger("bilm.files.download")
     logger.addHandler(handler)
+    level = downloads.level
+    downloads.setLevel(logging.INFO)
     try:
         yield
     finally:
         logger.removeHandler(handler)
+        downloads.setLevel(level)
 
 
 def import_tensorflow() -> None:

@@ -8,6 +8,7 @@ from bilm.core.errors import InputError, checked
 from bilm.data import Vocabulary
 from bilm.files.hdf5 import require_written, writing_hdf5
 from bilm.files.model_files import read_options
+from bilm.files.published import local_source
 from bilm.files.reading import PathLike, read_lines
 from bilm.files.writing import atomic_write
 from bilm.jobs.vector_files import write_array
@@ -41,6 +42,7 @@ def dump_token_embeddings(
         FileNotFoundError: a file does not exist.
         InputError: a file is not what it should be; the model takes words.
     """
+    options_file, weight_file = local_source((options_file, weight_file))
     options = read_options(options_file)
     if options.max_word_length is None:
         raise InputError(f"{options_file}: no char_cnn: a model of words has its vectors already.")
@@ -87,6 +89,7 @@ def dump_bilm_embeddings(
         InputError: a file is not what it should be.
     """
     Vocabulary(vocab_file)  # refused if it is not one, also where it is not needed
+    options_file, weight_file = local_source((options_file, weight_file))
     source = find_words(read_options(options_file), weight_file, vocab_file)
     encoder = CorpusEncoder(*source.load(precision))
     sentences = (line.split() for line in read_lines(dataset_file))

@@ -26,6 +26,7 @@ import numpy as np
 from bilm.core.errors import InputError, require_count
 from bilm.data.warm_up import WarmUpText
 from bilm.files.model_files import ModelSource, open_model
+from bilm.files.published import is_remote
 from bilm.files.reading import PathLike
 from bilm.jobs.arrow import (
     import_pyarrow,
@@ -56,7 +57,7 @@ class Pretrained(NamedTuple):
         """The same for processes that work in other folders."""
         source: Any = self.source
         if isinstance(source, str | os.PathLike):
-            source = os.path.abspath(source)
+            source = _absolute(source)
         elif isinstance(source, Sequence):
             source = tuple(map(_absolute, source))
         named = (self.vocab_file, self.embedding_weight_file, self.warm_up)
@@ -77,7 +78,9 @@ class Pretrained(NamedTuple):
 
 
 def _absolute(value: Any) -> Any:
-    return os.path.abspath(value) if isinstance(value, str | os.PathLike) else value
+    if not isinstance(value, str | os.PathLike) or is_remote(value):
+        return value
+    return os.path.abspath(value)
 
 
 class _Loaded(NamedTuple):

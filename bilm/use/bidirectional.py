@@ -14,7 +14,8 @@ from bilm.core.keras_backend import keras
 from bilm.core.lstm import States
 from bilm.core.network import build_network
 from bilm.core.options import MOST_ROWS, N_CHARACTERS, Options
-from bilm.files.model_files import read_options
+from bilm.files.model_files import ModelSource, open_model, read_options
+from bilm.files.published import local_source
 from bilm.files.reading import PathLike
 from bilm.use.word_vectors import count_embedded_tokens, load_network
 
@@ -24,9 +25,9 @@ class BidirectionalLanguageModel(keras.layers.Layer):
     """ELMo's language model with its weights: Peters et al. (2018), section 3.
 
     Args:
-        options_file: options.json, or its contents.
-        weight_file: the HDF5 weights. None builds the network with zeros, for a loader that
-            fills it, as Keras does with a saved model.
+        options_file: options.json, its address, or its contents.
+        weight_file: the HDF5 weights, or their address. None builds the network with zeros, for a
+            loader that fills it, as Keras does with a saved model.
         use_character_inputs: True for character ids, False for word ids.
         embedding_weight_file: for word ids, the file that holds the token cache; by default the
             table is read from `weight_file`.
@@ -79,6 +80,7 @@ class BidirectionalLanguageModel(keras.layers.Layer):
     ) -> None:
         # Not the global policy: what is rounded is `precision`'s to say.
         super().__init__(name=name, autocast=False, **({"dtype": "float32"} | kwargs))
+        options_file, weight_file = local_source((options_file, weight_file))
         self.supports_masking = True  # the lengths are in the ids
         self.supports_jit = False  # XLA wants shapes that do not depend on the ids
         self.options = read_options(options_file)
@@ -110,6 +112,23 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         # one, and its optimizer, look for it.
         self.trainable = trainable
         self.built = True
+
+    @classmethod
+    def from_pretrained(cls, source: ModelSource, **settings: Any) -> BidirectionalLanguageModel:
+        """Load a model by its folder, ZIP file, name or address.
+
+        Args:
+            source: see `bilm.files.model_files.open_model`.
+            settings: arguments of the constructor by name. `use_character_inputs` is by default
+                what the model was made for.
+
+        Raises:
+            FileNotFoundError, InputError, ConnectionError: as for `ELMo.from_pretrained`.
+        """
+        with open_model(source, weights_only=True) as files:
+            options = files.read_options()
+            by_default = {"use_character_inputs": options.char_cnn is not None}
+            return cls(options, files.weights, **by_default | settings)
 
     def _add_states(self) -> tuple[States, ...]:
         lstm = self.options.lstm

@@ -78,8 +78,9 @@ class ELMo:
 
         Args:
             source: a folder or a ZIP file that holds weights and options (NLPL's, or written by
-                `bilm dump --model_dir`), an HDF5 file with its options beside it, or a pair
-                (options, weights) such as AllenNLP's files; see `bilm.files.model_files`.
+                `bilm dump --model_dir`), an HDF5 file with its options in the same folder, a pair
+                (options, weights) such as AllenNLP's files, a name such as "wiki-en" or "original",
+                or an address; see `bilm.files.published`.
             vocab_file: the vocabulary of a model of words, or of a token cache; by default the
                 container's vocab.txt.
             embedding_weight_file: a token cache, as `dump_token_embeddings` writes it. Words that
@@ -91,6 +92,7 @@ class ELMo:
         Raises:
             FileNotFoundError: a file does not exist.
             InputError: a file is not what it should be, or they do not fit each other.
+            ConnectionError: a model cannot be downloaded.
         """
         with open_model(source, weights_only=True) as files:
             options, vocab_file = files.read_options(), vocab_file or files.vocabulary

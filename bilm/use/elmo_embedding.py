@@ -16,6 +16,7 @@ from bilm.core.scalar_mix import LayerChoice, ScalarMix
 from bilm.data.encoding import BOS, EOS
 from bilm.data.warm_up import WarmUpText, read_text
 from bilm.files.model_files import ModelSource, open_model, read_options
+from bilm.files.published import local_source
 from bilm.files.reading import PathLike
 from bilm.use.bidirectional import BidirectionalLanguageModel, ids_as_array, require_no_files
 from bilm.use.text_layers import FramedWords, as_text, framed_words, tokens_of
@@ -30,9 +31,9 @@ class ELMoEmbedding(keras.layers.Layer):
     section 3.3.
 
     Args:
-        options_file: options.json, or its contents.
-        weight_file: the HDF5 weights. None builds the layer with zeros, for a loader that fills
-            it, as Keras does with a saved model.
+        options_file: options.json, its address, or its contents.
+        weight_file: the HDF5 weights, or their address. None builds the layer with zeros, for a
+            loader that fills it, as Keras does with a saved model.
         vocab_file: the vocabulary of a model of words, or of a token cache. A model of words that
             has none takes ids only.
         embedding_weight_file: a token cache; words that it does not have are encoded from their
@@ -89,6 +90,7 @@ class ELMoEmbedding(keras.layers.Layer):
         super().__init__(name=name, autocast=False, **({"dtype": "float32"} | kwargs))
         self.supports_masking = True
         self.supports_jit = False  # there are no strings in XLA
+        options_file, weight_file = local_source((options_file, weight_file))
         options = read_options(options_file)
         if weight_file is not None:
             words = _as_config(options, weight_file, vocab_file, embedding_weight_file)
@@ -123,7 +125,7 @@ class ELMoEmbedding(keras.layers.Layer):
         """Load a model as `ELMo.from_pretrained` does.
 
         Args:
-            source: as there, see `bilm.files.model_files`.
+            source: see `bilm.files.model_files.open_model`.
             settings: arguments of the constructor by name. `vocab_file` is by default the
                 container's vocab.txt.
 

@@ -39,6 +39,7 @@ from bilm.core.options import CharCNNOptions, DictionaryOptions, LSTMOptions, Op
 from bilm.core.token_encoder import DictionaryEncoder
 from bilm.data.encoding import BEGIN, END, PADDING, UNKNOWN, WORD_BEGIN, WORD_END, as_bytes
 from bilm.files.archives import extract, open_archive
+from bilm.files.published import local_source
 from bilm.files.reading import PathLike, read_json_object, read_whole, require_file
 from bilm.files.torch_file import read_tensors
 from bilm.files.weights import DICTIONARY_CHARACTERS, DICTIONARY_WORDS, save_hdf5
@@ -88,7 +89,7 @@ def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: Pa
     Args:
         source: a folder or a ZIP file with config.json, char.dic, word.dic, encoder.pkl,
             token_embedder.pkl, and the file that config.json names, if it is not one of the
-            program's own.
+            program's own. Or a name or an address, see `bilm.files.published`.
         weight_file: the HDF5 file to write.
         options_file: the JSON file to write.
 
@@ -97,7 +98,7 @@ def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: Pa
         InputError: a file is not what it should be, they do not fit each other, or the model is
             of a kind that bilm does not have.
     """
-    with _opened_folder(source) as folder:
+    with _opened_folder(local_source(source)) as folder:
         path, config = _read_config(folder)
         embedder = _Tensors(os.path.join(folder, _TOKEN_EMBEDDER))
         characters = _read_dictionary(

@@ -1,0 +1,98 @@
+"""Which of the files of a folder or a ZIP file are a model's options, weights and vocabulary."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Iterable, Mapping
+
+from bilm.core.errors import InputError
+from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE
+
+VOCABULARIES = (VOCABULARY_FILE, f"{VOCABULARY_FILE}.gz", f"{VOCABULARY_FILE}.xz")
+HDF5 = (".hdf5", ".h5")
+Chosen = tuple[str, str, str | None]  # options, weights, vocabulary
+
+
+def choose_files(names: Iterable[str], source: str) -> Chosen:
+    """Which of a container's files, paths with "/", are options, weights and vocabulary.
+
+    Raises:
+        InputError: there are no weights, or no options, or it is not clear which.
+    """
+    folders: dict[str, list[str]] = {}
+    for name in sorted(names):
+        folder, base = posixpath.split(name)
+        if base and not base.startswith(".") and not folder.startswith("__MACOSX"):
+            folders.setdefault(folder, []).append(base)
+    weights = {folder: _weights(bases) for folder, bases in folders.items()}
+    found = [folder for folder, candidates in weights.items() if candidates]
+    if not found:
+        raise InputError(_no_weights(source, folders))
+    depths = {folder: bool(folder) + folder.count("/") for folder in found}
+    nearest = [folder for folder in found if depths[folder] == min(depths.values())]
+    candidates = [posixpath.join(folder, base) for folder in nearest for base in weights[folder]]
+    if len(candidates) > 1:
+        raise InputError(
+            f"{source}: several files could be the weights: {', '.join(candidates)}; name options "
+            "and weights one by one."
+        )
+    folder, name = posixpath.split(candidates[0])
+    return files_beside(folders[folder], folder, name, f"{source}/{folder}".rstrip("/"))
+
+
+def files_beside(bases: list[str], folder: str, weights: str, where: str) -> Chosen:
+    """The files that go with weights in the same folder."""
+    vocabulary = next((base for base in VOCABULARIES if base in bases), None)
+    return (
+        posixpath.join(folder, _options(bases, weights, where)),
+        posixpath.join(folder, weights),
+        None if vocabulary is None else posixpath.join(folder, vocabulary),
+    )
+
+
+def _weights(bases: list[str]) -> list[str]:
+    """The likeliest names; more than one when it is not clear."""
+    for known in (WEIGHTS_FILE, "weights.hdf5"):
+        if known in bases:
+            return [known]
+    hdf5 = [base for base in bases if base.endswith(HDF5)]
+    named = [base for base in hdf5 if os.path.splitext(base)[0].endswith("weights")]
+    return named or hdf5
+
+
+def option_names(weights: str) -> tuple[str, ...]:
+    """The names of the options of weights; those that a dump wrote before those of a training."""
+    stem = os.path.splitext(weights)[0]
+    return f"{stem}.options.json", f"{stem.removesuffix('weights')}options.json", OPTIONS_FILE
+
+
+def _options(bases: list[str], weights: str, where: str) -> str:
+    for known in option_names(weights):
+        if known in bases:
+            return known
+    others = [base for base in bases if base.endswith("options.json")]
+    if len(others) == 1:
+        return others[0]
+    found = f"several: {', '.join(others)}" if others else "none"
+    raise InputError(f"{where}: {OPTIONS_FILE} is expected beside {weights}; there is {found}.")
+
+
+def _no_weights(source: str, folders: Mapping[str, list[str]]) -> str:
+    bases = [base for folder in folders for base in folders[folder]]
+    if "checkpoint" in bases or any(base.startswith("model.ckpt-") for base in bases):
+        return not_dumped(f"{source}: a training folder, which holds checkpoints", source)
+    if "encoder.pkl" in bases:
+        return (
+            f"{source}: a model of ELMoForManyLangs (encoder.pkl), which is another format than "
+            f"weights in HDF5: `bilm convert {source} FOLDER` makes a model of it."
+        )
+    listed = ", ".join(bases[:8]) + (", ..." if len(bases) > 8 else "")
+    return (
+        f"{source}: a model has its weights in {WEIGHTS_FILE} or another .hdf5 file; there is "
+        f"{listed or 'no file'}."
+    )
+
+
+def not_dumped(what: str, folder: str) -> str:
+    return f"{what}: `bilm dump --save_dir {folder} --model_dir FOLDER` writes a model for use."

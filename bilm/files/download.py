@@ -1,0 +1,224 @@
+"""Download a file: it gets its name when it is complete and its checksum is right.
+
+`keras.utils.get_file` has the same purpose, but it writes under the final name, prints to standard
+output, waits without limit for a server that stops sending, and cannot resume.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import hashlib
+import http.client
+import logging
+import os
+import re
+import urllib.error
+import urllib.request
+import zlib
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from bilm.core.errors import InputError, shown
+from bilm.files.writing import flush_to_disk
+from bilm.progress import ProgressDisplay
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
+logger = logging.getLogger(__name__)
+
+_TIMEOUT = 60.0  # seconds without any data
+_BLOCK = 2**18
+_DIGITS = {"md5": 32, "sha256": 64}
+
+
+class Checksum(NamedTuple):
+    """A checksum of a file."""
+
+    algorithm: str  # "md5" or "sha256"
+    digits: str  # hexadecimal, lower case
+
+    def __str__(self) -> str:
+        return f"{self.algorithm}={self.digits}"
+
+
+def is_address(source: object) -> bool:
+    """Whether `source` is the address of a file on a web server."""
+    return isinstance(source, str) and source.startswith(("https://", "http://"))
+
+
+def split_checksum(source: str) -> tuple[str, Checksum | None]:
+    """Split a checksum off a name or an address: `NAME#sha256=HEX` or `NAME#md5=HEX`.
+
+    Raises:
+        InputError: what follows # is not a checksum.
+    """
+    name, mark, text = source.partition("#")
+    if not mark:
+        return name, None
+    found = re.fullmatch(r"(md5|sha256)=([0-9a-fA-F]+)", text)
+    if found is None or len(found[2]) != _DIGITS[found[1]]:
+        raise InputError(
+            f"{shown(source)}: # must be followed by sha256= and 64 hexadecimal digits, or by md5= "
+            "and 32."
+        )
+    return name, Checksum(found[1], found[2].lower())
+
+
+def file_name(address: str) -> str:
+    """The name of the file at an address.
+
+    Raises:
+        InputError: the address does not end in the name of a file.
+    """
+    name = unquote(urlsplit(address).path).rpartition("/")[2]
+    if not name.strip(".") or re.search(r"[\\/:\0]", name):
+        raise InputError(f"{shown(address)}: the address must end in the name of a file.")
+    return name
+
+
+def download(address: str, path: str, checksum: Checksum | None = None) -> str:
+    """Download a file, unless it is there; a download that was interrupted continues.
+
+    Progress is shown on standard error if this module's logger is at INFO. So is the checksum of
+    a file whose checksum was not given, so that it can be given next time.
+
+    Args:
+        address: an http or https address.
+        path: where to put the file. Folders above it are made.
+        checksum: what the file must have, also if it is there already.
+
+    Returns:
+        `path`.
+
+    Raises:
+        InputError: the file has another checksum.
+        ConnectionError: the server cannot be reached, does not have the file, or sent only a part.
+        OSError: the file cannot be written.
+    """
+    folder = os.path.dirname(path)
+    os.makedirs(folder, exist_ok=True)
+    if not os.path.isfile(path):
+        with _locked(folder):
+            if not os.path.isfile(path):  # another process may have made it meanwhile
+                _download(address, path, checksum)
+                return path
+    found = checksum and checksum_of(path, checksum.algorithm)
+    if checksum != found:
+        raise InputError(f"{path}: the checksum must be {checksum}, got {found}: delete the file.")
+    return path
+
+
+def checksum_of(path: str, algorithm: str = "sha256") -> Checksum:
+    """The checksum of a file."""
+    with open(path, "rb") as file:
+        digest = hashlib.new(algorithm, usedforsecurity=False)
+        while block := file.read(_BLOCK):
+            digest.update(block)
+    return Checksum(algorithm, digest.hexdigest())
+
+
+def _download(address: str, path: str, checksum: Checksum | None) -> None:
+    try:
+        partial = _fetch(address, path)
+    except urllib.error.HTTPError as error:
+        reason = f"the server answers {error.code} {error.reason}"
+        raise ConnectionError(_by_hand(address, path, reason)) from error
+    except (urllib.error.URLError, http.client.HTTPException, ConnectionError, ValueError) as error:
+        said = getattr(error, "reason", None) or error
+        raise ConnectionError(_by_hand(address, path, f"{said}")) from error
+    found = checksum_of(partial, "sha256" if checksum is None else checksum.algorithm)
+    if checksum not in (None, found):
+        os.remove(partial)
+        raise InputError(f"{address}: the checksum must be {checksum}, got {found}.")
+    flush_to_disk(partial)
+    os.replace(partial, path)
+    if checksum is None:
+        size = os.path.getsize(path)
+        logger.info("%s: %s bytes; #%s after the name pins this content", path, f"{size:,}", found)
+
+
+def _by_hand(address: str, path: str, reason: str) -> str:
+    return (
+        f"{address} cannot be downloaded: {reason}. Run the command again, or get the file some "
+        f"other way and save it as {path}."
+    )
+
+
+def _fetch(address: str, path: str) -> str:
+    """Download to a temporary file, whose name stands for the version of the file on the server;
+    continue the one that an interrupted download of this version left."""
+    with contextlib.ExitStack() as stack:
+        response = stack.enter_context(_open(address))
+        version = response.headers.get("ETag") or response.headers.get("Last-Modified") or ""
+        partial = f"{path}.{zlib.crc32(version.encode()):08x}.part"
+        for other in glob.glob(f"{glob.escape(path)}.{'[0-9a-f]' * 8}.part"):
+            if other != partial or not version:
+                os.remove(other)
+        done = os.path.getsize(partial) if os.path.isfile(partial) else 0
+        rest = _open_rest(address, done, version) if done else None
+        if rest is None:
+            done = 0
+        else:
+            response = stack.enter_context(rest)
+        left = response.headers.get("Content-Length")
+        total = None if left is None else done + int(left)
+        display = ProgressDisplay(quiet=not logger.isEnabledFor(logging.INFO))
+        stack.enter_context(display)
+        with open(partial, "ab" if done else "wb") as file:
+            while block := _read(response):
+                try:
+                    file.write(block)
+                except OSError as error:  # a full disk, for instance
+                    error.filename = partial
+                    raise
+                done += len(block)
+                display.update(f"downloading {os.path.basename(path)}", done, total, "bytes")
+    if total is not None and done != total:
+        raise ConnectionError(f"the connection ended after {done:,} of {total:,} bytes")
+    return partial
+
+
+def _open(address: str, headers: dict[str, str] | None = None) -> Any:
+    request = urllib.request.Request(address, headers={"User-Agent": "bilm"} | (headers or {}))
+    return urllib.request.urlopen(request, timeout=_TIMEOUT)
+
+
+def _open_rest(address: str, done: int, version: str) -> Any:
+    """The file from byte `done` on; None if the server does not send that part of this version."""
+    try:
+        response = _open(address, {"Range": f"bytes={done}-", "If-Range": version})
+    except urllib.error.HTTPError as error:
+        if error.code != 416:  # nothing follows byte `done`
+            raise
+        return None
+    is_rest = response.headers.get("Content-Range", "").startswith(f"bytes {done}-")
+    if response.status == 206 and is_rest:
+        return response
+    response.close()
+    return None
+
+
+def _read(response: Any) -> bytes:
+    try:
+        return bytes(response.read(_BLOCK))
+    except (OSError, http.client.HTTPException) as error:
+        raise ConnectionError(f"the connection broke: {error or type(error).__name__}") from error
+
+
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """Let one process at a time download into a folder, where the system can."""
+    if fcntl is None:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)

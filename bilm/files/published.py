@@ -1,0 +1,261 @@
+"""Models by name: those that are part of the package, and published ones on the internet.
+
+Everything that takes a model takes, besides files and folders,
+
+    wiki-en, original, nlpl-209 ...     a name of the table below
+    https://host/path/model.zip         the address of a ZIP file
+    (https://..., https://...)          the addresses of options and weights
+    hf://owner/name@revision            a repository on Hugging Face; @revision is optional
+
+A path that exists wins over a name. `#sha256=HEX` or `#md5=HEX` after any of them is the checksum
+of the weights or of the ZIP file. Files are downloaded once, into Keras' cache (`cache_folder`).
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote, urljoin, urlsplit
+
+from bilm.core.errors import InputError, shown
+from bilm.files.containers import choose_files
+from bilm.files.download import Checksum, download, file_name, is_address, split_checksum
+from bilm.files.reading import OPTIONS_FILE, WEIGHTS_FILE, parse_json, read_whole
+
+_ALLENNLP = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/"
+# The models of NLPL's repository that are in the format of ELMoForManyLangs.
+_MANY_LANGS = range(136, 180)
+_HUGGING_FACE = "hf://"
+
+
+class Published(NamedTuple):
+    """A model that has a name.
+
+    Attributes:
+        name: the name.
+        language: the language of its text, and where the text is from.
+        tokens: how its text was divided into tokens. New text must be divided in the same way.
+        licence: of the weights.
+        megabytes: size of the weights, about; None if it is not known.
+        files: the address of each file, by its name in the cache; `#...` is a checksum. None for
+            a model that is part of the package.
+    """
+
+    name: str
+    language: str
+    tokens: str
+    licence: str
+    megabytes: int | None
+    files: dict[str, str] | None
+
+    @property
+    def folder(self) -> str:
+        """The folder that has the model's files, if they are present."""
+        if self.files is None:
+            return str(Path(__file__).parent.parent / "models" / self.name)
+        return os.path.join(cache_folder(), self.name)
+
+    @property
+    def is_present(self) -> bool:
+        """Whether no file has to be downloaded."""
+        names = self.files or (OPTIONS_FILE, WEIGHTS_FILE)
+        return all(os.path.isfile(os.path.join(self.folder, name)) for name in names)
+
+
+def cache_folder() -> str:
+    """Where downloaded models are kept: the folder models/bilm in Keras' cache, which is
+    $KERAS_HOME or ~/.keras."""
+    home = os.environ.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
+    return os.path.join(home, "models", "bilm")
+
+
+def _pair(options: str, weights: str = "weights.hdf5") -> dict[str, str]:
+    """Addresses of options and weights; the latter relative to the former."""
+    return {"options.json": options, "weights.hdf5": urljoin(options, weights)}
+
+
+def _of_allennlp(sizes: str) -> dict[str, str]:
+    stem = f"elmo_{sizes}_"
+    return _pair(f"{_ALLENNLP}{sizes}/{stem}options.json", f"{stem}weights.hdf5")
+
+
+def _of_nlpl(number: int) -> dict[str, str]:
+    part = 11 if number in _MANY_LANGS else 20
+    return {f"{number}.zip": f"http://vectors.nlpl.eu/repository/{part}/{number}.zip"}
+
+
+_NEWS = "punctuation split off, case kept"
+_UNKNOWN = "not stated"
+_WIKIPEDIA, _NLPL = "CC BY-SA 3.0", "CC BY 4.0"  # licences
+
+# As the makers describe them.
+# fmt: off
+_TABLE = (
+    Published("wiki-en", "English, Wikipedia", "regular expression", _WIKIPEDIA, None, None),
+    Published("wiki-zh", "Chinese (simplified), Wikipedia", "jieba", _WIKIPEDIA, None, None),
+    Published("small", "English, news", _NEWS, _UNKNOWN, 54,
+              _of_allennlp("2x1024_128_2048cnn_1xhighway")),
+    Published("medium", "English, news", _NEWS, _UNKNOWN, 112,
+              _of_allennlp("2x2048_256_2048cnn_1xhighway")),
+    Published("original", "English, news", _NEWS, _UNKNOWN, 374,
+              _of_allennlp("2x4096_512_2048cnn_2xhighway")),
+    Published("original-5.5b", "English, Wikipedia and news", _NEWS, _UNKNOWN, 374,
+              _of_allennlp("2x4096_512_2048cnn_2xhighway_5.5B")),
+    Published("pubmed", "English, PubMed", _UNKNOWN, _UNKNOWN, 374,
+              _pair(f"{_ALLENNLP}contributed/pubmed/elmo_2x4096_512_2048cnn_2xhighway_options.json",
+                    "elmo_2x4096_512_2048cnn_2xhighway_weights_PubMed_only.hdf5")),
+    Published("portuguese", "Portuguese", _UNKNOWN, _UNKNOWN, 374,
+              _pair(f"{_ALLENNLP}contributed/pt/elmo_pt_options.json", "elmo_pt_weights.hdf5")),
+    Published("japanese", "Japanese", _UNKNOWN, _UNKNOWN, None,
+              _pair("https://exawizardsallenlp.blob.core.windows.net/data/options.json")),
+    Published("german", "German, Wikipedia", _UNKNOWN, _UNKNOWN, 374,
+              _pair("https://github.com/t-systems-on-site-services-gmbh/german-elmo-model/releases/"
+                    "download/files_1/options.json#md5=da99676f2fe2838ff2663a6d9bad97dd",
+                    "weights.hdf5#md5=f3ab3a68caae6d42bac47c230b3a65bf")),
+    Published("seqvec", "proteins, UniRef50", "one amino acid per token, upper case", _UNKNOWN, 374,
+              _pair("http://data.bioembeddings.com/public/embeddings/embedding_models/seqvec/"
+                    "options.json#md5=cede355187778de3ac302a83c761f5f9",
+                    "weights.hdf5#md5=0249d59249a50b43b79f641ff2ba7e88")),
+    Published("nlpl-195", "Russian", _UNKNOWN, _NLPL, None, _of_nlpl(195)),
+    Published("nlpl-199", "Russian", _UNKNOWN, _NLPL, None, _of_nlpl(199)),
+    Published("nlpl-201", "German", _UNKNOWN, _NLPL, None, _of_nlpl(201)),
+    Published("nlpl-202", "Swedish", _UNKNOWN, _NLPL, None, _of_nlpl(202)),
+    Published("nlpl-203", "Latin", _UNKNOWN, _NLPL, None, _of_nlpl(203)),
+    Published("nlpl-209", "English", _UNKNOWN, _NLPL, None, _of_nlpl(209)),
+    Published("nlpl-210", "Norwegian, Wikipedia", "UDPipe, lemmas", _NLPL, None, _of_nlpl(210)),
+    Published("nlpl-211", "Norwegian, Wikipedia", "UDPipe", _NLPL, None, _of_nlpl(211)),
+    Published("nlpl-217", "Norwegian, Wikipedia, news", "UDPipe", _NLPL, None, _of_nlpl(217)),
+    Published("nlpl-218", "Norwegian, Wikipedia, news", "UDPipe", _NLPL, None, _of_nlpl(218)),
+)
+# fmt: on
+_BY_NAME = {model.name: model for model in _TABLE}
+
+
+def published_models() -> list[Published]:
+    """The models that have names. Any other number of NLPL's repository is a name too: nlpl-NNN."""
+    return list(_TABLE)
+
+
+def find_published(name: str) -> Published | None:
+    """The model that has a name; None if there is no such model."""
+    number = re.fullmatch(r"nlpl-([1-9][0-9]{0,5})", name)
+    if name in _BY_NAME or number is None:
+        return _BY_NAME.get(name)
+    files = _of_nlpl(int(number[1]))
+    return Published(name, _UNKNOWN, _UNKNOWN, _NLPL, None, files)
+
+
+def is_remote(source: Any) -> bool:
+    """Whether a model's source is a name or an address: text that is not the path of anything."""
+    if not isinstance(source, str) or _is_path(source):
+        return False
+    name = source.partition("#")[0]
+    return is_address(name) or name.startswith(_HUGGING_FACE) or find_published(name) is not None
+
+
+def local_source(source: Any) -> Any:
+    """Replace the name or the address of a model by the path of its files, which are downloaded if
+    they are not present. Anything else is returned as it is.
+
+    Args:
+        source: a model's source, or a pair (options, weights).
+
+    Raises:
+        InputError: a checksum differs; or the name is of a model that this installation lacks.
+        ConnectionError, OSError: see `bilm.files.download.download`.
+    """
+    if isinstance(source, tuple | list):
+        return type(source)(_local_file(part) if is_remote(part) else part for part in source)
+    if not is_remote(source):
+        return source
+    name, _ = split_checksum(source)
+    if is_address(name):
+        return _local_file(source)
+    if name.startswith(_HUGGING_FACE):
+        return _from_hugging_face(source)
+    return _named(source)
+
+
+def unknown_name(name: str) -> str:
+    """What to add to the message that there is no file `name`; "" if it cannot be meant as the
+    name of a model."""
+    if os.path.basename(name) != name:
+        return ""
+    close = difflib.get_close_matches(name.lower(), _BY_NAME, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    return f"{hint} `bilm models` lists the models that have names."
+
+
+def _is_path(source: str) -> bool:
+    # A checkpoint is named by the common beginning of its files.
+    return "\0" in source or os.path.lexists(source) or os.path.isfile(f"{source}.index")
+
+
+def _named(source: str) -> str:
+    """The folder of a model of the table, or its ZIP file."""
+    name, checksum = split_checksum(source)
+    model = find_published(name)
+    if model is None:
+        raise InputError(f"{shown(name)} is not the name of a model.{unknown_name(name)}")
+    if model.files is None:
+        if not model.is_present:
+            raise InputError(
+                f"The model {name!r} is part of the package, but {model.folder} is missing from "
+                "this installation: install the package again."
+            )
+        return model.folder
+    paths = []
+    for file, address in model.files.items():
+        address, known = split_checksum(address)
+        if file != OPTIONS_FILE:
+            known = checksum or known
+        paths.append(download(address, os.path.join(model.folder, file), known))
+    return model.folder if len(paths) > 1 else paths[0]
+
+
+def _local_file(source: str) -> str:
+    """The file of an address."""
+    address, checksum = split_checksum(source)
+    if not is_address(address):
+        raise InputError(f"{shown(source)}: options and weights must be files or addresses.")
+    host = re.sub(r"[^\w.-]", "-", urlsplit(address).netloc)
+    folder = f"{host}-{hashlib.sha256(address.encode()).hexdigest()[:16]}"
+    return download(address, os.path.join(cache_folder(), folder, file_name(address)), checksum)
+
+
+def _from_hugging_face(source: str) -> str:
+    """The folder with the files of a repository on Hugging Face."""
+    text, checksum = split_checksum(source)
+    found = re.fullmatch(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", text)
+    if found is None or ".." in text:
+        raise InputError(f"{shown(source)}: the form must be hf://OWNER/NAME[@REVISION].")
+    name, revision = found[1], found[2] or "main"
+    folder = os.path.join(cache_folder(), "hf", f"{name}@{revision}".replace("/", "--"))
+    site = os.environ.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    version = quote(revision, safe="")
+    listing = os.path.join(folder, "files.json")
+    download(f"{site}/api/models/{name}/tree/{version}?recursive=true", listing)
+    checksums = _listed_files(listing)
+    options, weights, vocabulary = choose_files(checksums, source)
+    for path in filter(None, (options, weights, vocabulary)):
+        known = checksum if checksum and path == weights else checksums[path]
+        address = f"{site}/{name}/resolve/{version}/{quote(path)}"
+        download(address, os.path.join(folder, os.path.basename(path)), known)
+    return folder
+
+
+def _listed_files(path: str) -> dict[str, Checksum | None]:
+    """The files of a repository, with the checksums of the large ones, from its listing."""
+    listed: dict[str, Checksum | None] = {}
+    try:
+        for entry in parse_json(read_whole(path, "list of files"), path):
+            digits = entry.get("lfs", {}).get("oid")
+            if entry["type"] == "file":
+                listed[str(entry["path"])] = Checksum("sha256", digits) if digits else None
+    except (AttributeError, KeyError, TypeError) as error:
+        raise InputError(f"{path}: must be a list of a repository's files: delete it.") from error
+    return listed

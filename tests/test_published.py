@@ -1,0 +1,495 @@
+"""Models by name and address: what is downloaded, kept, continued, checked and refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import pickle
+import shutil
+import urllib.request
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import bilm
+from bilm import (
+    BidirectionalLanguageModel,
+    ELMo,
+    ELMoEmbedding,
+    InputError,
+    Predictor,
+    export_saved_model,
+)
+from bilm.cli import main
+from bilm.files.model_files import open_model
+from bilm.files.published import (
+    cache_folder,
+    find_published,
+    is_remote,
+    local_source,
+    published_models,
+)
+from tests.command_line import input_error
+from tests.small_models import write_small_model
+from tests.web_server import serving
+
+pytestmark = pytest.mark.eager
+
+SENTENCES = ["They saw it .", "Hello"]
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    """A server for all addresses of the web, and an empty cache. Nothing leaves the machine."""
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path / "keras"))
+    for name in ("no_proxy", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    with serving() as found:
+        monkeypatch.setenv("http_proxy", found.address)
+        monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")  # where nobody listens
+        urllib.request.install_opener(urllib.request.build_opener())  # which reads these
+        yield found
+        urllib.request.install_opener(None)
+
+
+@pytest.fixture
+def model(tmp_path):
+    """A small model, as published ones are."""
+    return write_small_model(tmp_path / "model", "as_published")
+
+
+def zipped(model, path):
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.write(model.files[0], "options.json")
+        archive.write(model.files[1], "model.hdf5")
+    return path.read_bytes()
+
+
+def vectors(source):
+    return ELMo.from_pretrained(source).encode(SENTENCES)
+
+
+def assert_same(source, model):
+    for ours, theirs in zip(vectors(source), vectors(model.files), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def kept(folder=None):
+    """The files in the cache, by their paths in it."""
+    folder = Path(folder or cache_folder())
+    return sorted(p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file())
+
+
+def sha256(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+# Names
+
+
+def test_the_cache_is_that_of_keras(monkeypatch, tmp_path):
+    monkeypatch.setenv("KERAS_HOME", str(tmp_path))
+    assert cache_folder() == str(tmp_path / "models" / "bilm")
+    monkeypatch.delenv("KERAS_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache_folder() == str(tmp_path / "home" / ".keras" / "models" / "bilm")
+
+
+def test_the_table():
+    models = published_models()
+    names = [model.name for model in models]
+    assert len(set(names)) == len(names)
+    assert {"wiki-en", "wiki-zh", "small", "medium", "original", "original-5.5b", "pubmed",
+            "portuguese", "japanese", "german", "seqvec", "nlpl-209"} <= set(names)  # fmt: skip
+    for model in models:
+        assert model.language and model.tokens and model.licence
+        for name, address in (model.files or {}).items():
+            assert address.startswith(("https://", "http://")) and "/" not in name
+    weights = find_published("original").files["weights.hdf5"]
+    stem = "2x4096_512_2048cnn_2xhighway"
+    assert weights == (
+        f"https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/{stem}/elmo_{stem}_weights.hdf5"
+    )
+    assert (
+        find_published("german")
+        .files["weights.hdf5"]
+        .endswith("/releases/download/files_1/weights.hdf5#md5=f3ab3a68caae6d42bac47c230b3a65bf")
+    )
+
+
+def test_any_number_of_nlpls_repository_is_a_name():
+    assert find_published("nlpl-181").files == {
+        "181.zip": "http://vectors.nlpl.eu/repository/20/181.zip"
+    }
+    # Those of ELMoForManyLangs are in another part of it.
+    assert find_published("nlpl-144").files == {
+        "144.zip": "http://vectors.nlpl.eu/repository/11/144.zip"
+    }
+    assert find_published("nlpl-0144") is None and find_published("nlpl-x") is None
+
+
+@pytest.mark.parametrize("name", ["wiki-en", "wiki-zh"])
+def test_models_of_the_package(name):
+    folder = Path(bilm.__file__).parent / "models" / name
+    if (folder / "model.hdf5").is_file():
+        assert local_source(name) == str(folder)
+        assert (folder / "README.md").is_file()
+        assert [v.shape[0] for v in vectors(name)] == [4, 1]
+        scores = Predictor.from_pretrained(name).score(SENTENCES)
+        assert all(np.isfinite(score.forward).all() for score in scores)
+    else:
+        with pytest.raises(InputError) as caught:
+            ELMo.from_pretrained(name)
+        assert str(caught.value) == (
+            f"The model {name!r} is part of the package, but {folder} is missing from this "
+            "installation: install the package again."
+        )
+
+
+def test_a_pair_by_its_name(server, model):
+    base = "/public/embeddings/embedding_models/seqvec"
+    contents = [Path(path).read_bytes() for path in model.files]
+    names = (f"{base}/options.json", f"{base}/weights.hdf5")
+    server.files = dict(zip(names, contents, strict=True))
+    # The published checksum is not that of these weights.
+    with pytest.raises(InputError) as caught:
+        ELMo.from_pretrained("seqvec")
+    found = hashlib.md5(contents[0]).hexdigest()
+    assert str(caught.value) == (
+        f"http://data.bioembeddings.com{base}/options.json: the checksum must be "
+        f"md5=cede355187778de3ac302a83c761f5f9, got md5={found}."
+    )
+    assert kept() == []
+
+
+def test_a_zip_file_by_its_name(server, model, tmp_path):
+    content = zipped(model, tmp_path / "a.zip")
+    server.files = {"/repository/20/209.zip": content}
+    assert_same("nlpl-209", model)
+    assert kept() == ["nlpl-209/209.zip"]
+    assert_same(f"nlpl-209#sha256={sha256(content)}", model)
+    assert len(server.requests) == 1
+    with pytest.raises(InputError) as caught:
+        ELMo.from_pretrained(f"nlpl-209#sha256={'0' * 64}")
+    path = os.path.join(cache_folder(), "nlpl-209", "209.zip")
+    assert str(caught.value) == (
+        f"{path}: the checksum must be sha256={'0' * 64}, got sha256={sha256(content)}: delete "
+        "the file."
+    )
+
+
+def test_without_network_files_can_be_put_there(server, model):
+    with pytest.raises(ConnectionError) as caught:
+        ELMo.from_pretrained("small")
+    folder = Path(cache_folder()) / "small"
+    assert str(caught.value).startswith(
+        "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/2x1024_128_2048cnn_1xhighway/"
+        "elmo_2x1024_128_2048cnn_1xhighway_options.json cannot be downloaded: "
+    )
+    assert str(caught.value).endswith(f"some other way and save it as {folder / 'options.json'}.")
+    assert not find_published("small").is_present
+    shutil.copy(model.files[0], folder / "options.json")
+    shutil.copy(model.files[1], folder / "weights.hdf5")
+    assert find_published("small").is_present
+    assert_same("small", model)
+
+
+def test_a_path_wins_over_a_name(tmp_path, monkeypatch, model):
+    monkeypatch.chdir(tmp_path)
+    for name in ("wiki-en", "nlpl-209", "original"):
+        assert is_remote(name)
+        shutil.copytree(model.folder, tmp_path / name)
+        assert not is_remote(name)
+        assert_same(name, model)
+    # A path as such is never a name.
+    assert not is_remote(Path("medium"))
+    with pytest.raises(FileNotFoundError, match="'medium' does not exist"):
+        ELMo.from_pretrained(Path("medium"))
+
+
+def test_names_that_are_none(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError) as caught:
+        ELMo.from_pretrained("Orginal")
+    assert str(caught.value) == (
+        "The model 'Orginal' does not exist. Did you mean 'original'? `bilm models` lists the "
+        "models that have names."
+    )
+    # A path is not meant as a name.
+    with pytest.raises(FileNotFoundError, match=r"The model './nowhere' does not exist\.$"):
+        ELMo.from_pretrained("./nowhere")
+    message = input_error(["info", "wiki"], capsys)
+    assert message.startswith("bilm: error: The model 'wiki' does not exist.")
+
+
+# Addresses
+
+
+def test_the_address_of_a_zip_file(server, model, tmp_path, caplog):
+    content = zipped(model, tmp_path / "a.zip")
+    server.files = {"/models/my%20elmo.zip": content}
+    source = f"{server.address}/models/my%20elmo.zip"
+    with caplog.at_level(logging.INFO, "bilm"):
+        assert_same(source, model)
+    (file,) = kept()
+    assert file.endswith("/my elmo.zip")
+    path = os.path.join(cache_folder(), file)
+    assert caplog.messages == [
+        f"{path}: {len(content):,} bytes; #sha256={sha256(content)} after the name pins this "
+        "content"
+    ]
+    assert_same(source, model)
+    assert server.asked_for == ["/models/my%20elmo.zip"]
+
+
+def test_nothing_is_printed(server, model, tmp_path, capfd):
+    server.files = {"/a.zip": zipped(model, tmp_path / "a.zip")}
+    local_source(f"{server.address}/a.zip")
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_pair_of_addresses(server, model):
+    options, weights = (Path(path).read_bytes() for path in model.files)
+    server.files = {"/elmo_options.json": options, "/elmo_weights.hdf5": weights}
+    pair = (f"{server.address}/elmo_options.json", f"{server.address}/elmo_weights.hdf5")
+    assert_same(pair, model)
+    pinned = (pair[0], f"{pair[1]}#sha256={sha256(weights)}")
+    assert_same(pinned, model)
+    assert_same((model.files[0], pair[1]), model)
+    assert len(server.requests) == 2
+    ids = bilm.Batcher(None, 50).batch_sentences([s.split() for s in SENTENCES])
+    expected = BidirectionalLanguageModel(*model.files)(ids)["lm_embeddings"]
+    for found in (
+        BidirectionalLanguageModel(*pair),
+        BidirectionalLanguageModel.from_pretrained(pair),
+    ):
+        np.testing.assert_array_equal(found(ids)["lm_embeddings"], expected)
+
+
+def test_an_address_of_a_folder_is_refused(server):
+    with pytest.raises(InputError, match="the address must end in the name of a file"):
+        ELMo.from_pretrained(f"{server.address}/models/")
+
+
+@pytest.mark.parametrize("pin", ["", "sha256=", "md5=00", "sha1=" + "0" * 40, "sha256=" + "g" * 64])
+def test_what_is_not_a_checksum(server, pin):
+    with pytest.raises(InputError, match="# must be followed by sha256= and 64"):
+        ELMo.from_pretrained(f"{server.address}/a.zip#{pin}")
+    assert server.requests == []
+
+
+# What servers do
+
+
+def test_a_wrong_checksum(server):
+    server.files = {"/a.zip": b"other"}
+    address = f"{server.address}/a.zip"
+    with pytest.raises(InputError) as caught:
+        local_source(f"{address}#sha256={'0' * 64}")
+    expected = f"the checksum must be sha256={'0' * 64}, got sha256={sha256(b'other')}."
+    assert str(caught.value) == f"{address}: {expected}"
+    assert kept() == []
+
+
+def test_a_redirect(server):
+    server.files = {"/there.bin": b"content"}
+    server.redirects = {"/here.zip": f"{server.address}/there.bin"}
+    path = local_source(f"{server.address}/here.zip")
+    assert Path(path).name == "here.zip" and Path(path).read_bytes() == b"content"
+
+
+def test_a_redirect_away_from_the_web(server, tmp_path):
+    (tmp_path / "secret").write_bytes(b"secret")
+    server.redirects = {"/here.zip": (tmp_path / "secret").as_uri()}
+    with pytest.raises(ConnectionError):
+        local_source(f"{server.address}/here.zip")
+    assert kept() == []
+
+
+def test_not_found(server):
+    with pytest.raises(ConnectionError) as caught:
+        ELMo.from_pretrained(f"{server.address}/a.zip")
+    assert f"{server.address}/a.zip cannot be downloaded: the server answers 404" in str(
+        caught.value
+    )
+    assert kept() == []
+
+
+def test_nobody_listens(server):
+    with pytest.raises(ConnectionError) as caught:
+        ELMo.from_pretrained("https://models.example/a.zip")
+    message = str(caught.value)
+    assert message.startswith("https://models.example/a.zip cannot be downloaded: ")
+    assert "\n" not in message and cache_folder() in message
+
+
+CONTENT = bytes(range(256)) * 40
+
+
+def cut_off(server, after):
+    """Begin a download whose connection ends; return the address."""
+    server.files, server.cut_after = {"/a.zip": CONTENT}, after
+    address = f"{server.address}/a.zip"
+    with pytest.raises(ConnectionError) as caught:
+        local_source(address)
+    assert f"the connection ended after {after:,} of {len(CONTENT):,} bytes" in str(caught.value)
+    # What is there does not look like a model's file.
+    assert [name for name in kept() if not name.endswith(".part")] == []
+    server.cut_after = None
+    server.requests.clear()
+    return address
+
+
+def test_a_download_that_is_cut_off_continues(server):
+    address = cut_off(server, 4000)
+    path = local_source(address)
+    assert Path(path).read_bytes() == CONTENT
+    assert server.requests == [("/a.zip", None), ("/a.zip", "bytes=4000-")]
+    assert kept() == [os.path.relpath(path, cache_folder())]
+
+
+def test_a_file_that_changed_is_downloaded_from_its_beginning(server):
+    address = cut_off(server, 4000)
+    server.files["/a.zip"] = CONTENT[::-1]
+    assert Path(local_source(address)).read_bytes() == CONTENT[::-1]
+    assert server.requests == [("/a.zip", None)]
+    assert len(kept()) == 1
+
+
+@pytest.mark.parametrize("what", ["has_ranges", "has_versions"])
+def test_servers_that_cannot_continue(server, what):
+    setattr(server, what, False)
+    address = cut_off(server, 4000)
+    assert Path(local_source(address)).read_bytes() == CONTENT
+    assert len(kept()) == 1
+
+
+def test_killed_before_the_file_got_its_name(server):
+    address = cut_off(server, 4000)
+    (part,) = (path for path in Path(cache_folder()).rglob("*.part"))
+    part.write_bytes(CONTENT)
+    assert Path(local_source(address)).read_bytes() == CONTENT
+    assert len(kept()) == 1
+
+
+# Hugging Face
+
+
+def huggingface(server, monkeypatch, model, revision="main"):
+    monkeypatch.setenv("HF_ENDPOINT", server.address)
+    options, weights = (Path(path).read_bytes() for path in model.files)
+    listing = [
+        {"type": "directory", "path": "elmo"},
+        {"type": "file", "path": "README.md", "size": 4},
+        {"type": "file", "path": "elmo/options.json", "size": len(options)},
+        {
+            "type": "file",
+            "path": "elmo/weights.hdf5",
+            "size": len(weights),
+            "lfs": {"oid": sha256(weights), "size": len(weights)},
+        },
+    ]
+    server.files = {
+        f"/api/models/owner/name/tree/{revision}?recursive=true": json.dumps(listing).encode(),
+        f"/owner/name/resolve/{revision}/elmo/options.json": options,
+        f"/owner/name/resolve/{revision}/elmo/weights.hdf5": weights,
+    }
+
+
+def test_a_repository_on_hugging_face(server, monkeypatch, model):
+    huggingface(server, monkeypatch, model)
+    assert_same("hf://owner/name", model)
+    assert len(server.requests) == 3
+    assert_same("hf://owner/name", model)
+    assert len(server.requests) == 3
+    names = ["files.json", "options.json", "weights.hdf5"]
+    assert kept() == [f"hf/owner--name@main/{name}" for name in names]
+
+
+def test_a_revision_on_hugging_face(server, monkeypatch, model):
+    huggingface(server, monkeypatch, model, "20d7005306")
+    assert_same("hf://owner/name@20d7005306", model)
+    with pytest.raises(ConnectionError, match="404"):
+        ELMo.from_pretrained("hf://owner/name")
+
+
+def test_other_weights_than_the_repository_lists(server, monkeypatch, model):
+    huggingface(server, monkeypatch, model)
+    server.files["/owner/name/resolve/main/elmo/weights.hdf5"] += b"more"
+    with pytest.raises(InputError, match=r"weights\.hdf5: the checksum must be sha256="):
+        ELMo.from_pretrained("hf://owner/name")
+
+
+@pytest.mark.parametrize("name", ["hf://owner", "hf://a/b/c", "hf://a/b@../c", "hf://"])
+def test_what_is_not_a_repository(server, name):
+    with pytest.raises(InputError, match="the form must be hf://OWNER/NAME"):
+        ELMo.from_pretrained(name)
+
+
+def test_a_listing_that_is_none(server, monkeypatch, model):
+    huggingface(server, monkeypatch, model)
+    server.files["/api/models/owner/name/tree/main?recursive=true"] = b'{"error": "no"}'
+    with pytest.raises(InputError, match="must be a list of a repository's files: delete it"):
+        ELMo.from_pretrained("hf://owner/name")
+
+
+# Everything that takes a model
+
+
+def test_everything_that_takes_a_model_takes_a_name(server, model, tmp_path):
+    server.files = {"/repository/20/209.zip": zipped(model, tmp_path / "a.zip")}
+    expected = ELMo.from_pretrained(model.files).fingerprint()
+    assert ELMo.from_pretrained("nlpl-209").fingerprint() == expected
+    with open_model("nlpl-209") as files:
+        assert files.read_options().lstm.n_layers == 2
+    assert ELMoEmbedding.from_pretrained("nlpl-209").dim == 16
+    assert BidirectionalLanguageModel.from_pretrained("nlpl-209").options.n_directions == 2
+    export_saved_model("nlpl-209", tmp_path / "served")
+    assert (tmp_path / "served" / "saved_model.pb").is_file()
+    with pytest.raises(InputError, match="holds no softmax"):
+        Predictor.from_pretrained("nlpl-209")
+    pytest.importorskip("pyarrow")
+    embedder = pickle.loads(pickle.dumps(bilm.TableEmbedder("nlpl-209")))
+    assert embedder.settings()["model"] == expected
+
+
+def test_at_the_shell(server, model, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    content = zipped(model, tmp_path / "a.zip")
+    server.files = {"/repository/20/209.zip": content}
+    (tmp_path / "text.txt").write_text("They saw it .\n", encoding="utf-8")
+    assert main(["embed", "text.txt", "out.npz", "--model", "nlpl-209"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == "out.npz\n"
+    assert f"downloading 209.zip {len(content) / 1000:,.0f}/" in captured.err
+    assert f"#sha256={sha256(content)} after the name pins this content" in captured.err
+    expected = vectors(model.files)[0]
+    np.testing.assert_allclose(np.load("out.npz")["0"], expected, rtol=1e-5, atol=2e-6)
+    assert main(["info", "nlpl-209"]) == 0
+    assert "209.zip" in capsys.readouterr().out
+    # A program that uses the library afterwards is told nothing.
+    assert not logging.getLogger("bilm.files.download").isEnabledFor(logging.INFO)
+
+
+def test_errors_at_the_shell(server, capsys):
+    message = input_error(["info", "nlpl-209"], capsys)
+    assert message.startswith("bilm: error: http://vectors.nlpl.eu/repository/20/209.zip cannot be")
+
+
+def test_the_list_at_the_shell(server, model, capsys):
+    folder = Path(cache_folder()) / "small"
+    shutil.copytree(model.folder, folder)
+    assert main(["models"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == ["name", "language,", "text", "MB", "tokens", "licence", "present"]
+    (small,) = (line for line in lines if line.split()[0] == "small")
+    assert small.rstrip().endswith(str(folder)) and " 54 " in small
+    assert main(["models", "--json"]) == 0
+    listed = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)}
+    assert listed["small"]["present"] == str(folder)
+    assert listed["medium"]["present"] is None and listed["medium"]["licence"] == "not stated"
+    assert server.requests == []
