@@ -37,8 +37,9 @@ def main(argv: Sequence[str] | None = None) -> None:
     )
     add = parser.add_argument
     add("--data", required=True, metavar="FOLDER", help="where the examples are")
-    add("--model", nargs="+", required=True, metavar="FOLDER_OR_ZIP",
-        help="the language model; or options.json and weights.hdf5")  # fmt: skip
+    add("--model", nargs="+", required=True, metavar="MODEL",
+        help="the language model: a folder, ZIP file or name; or options.json and "
+        "weights.hdf5")  # fmt: skip
     add("--words", metavar="FILE", help="static vectors to compare with")
     add("--nearest", choices=("use", "mean"), default="mean", help="(default: mean)")
     add("--pos", nargs="+", metavar="POS", help="only these parts of speech, such as VERB")

@@ -114,8 +114,9 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", nargs="+", metavar="FOLDER_OR_ZIP",
-                        help="the language model; or options.json and weights.hdf5")  # fmt: skip
+    parser.add_argument("--model", nargs="+", metavar="MODEL",
+                        help="the language model: a folder, ZIP file or name; or options.json and "
+                        "weights.hdf5")  # fmt: skip
     parser.add_argument("--layers", default="mix", help="mix, average, top, a number, or none")
     parser.add_argument("--words", action="store_true", help="learned vectors beside ELMo's")
     parser.add_argument("--probe", action="store_true", help="no LSTMs in the classifier")
