@@ -117,7 +117,7 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
     parser.add_argument("--data", required=True, metavar="FOLDER", help="where the examples are")
     add = parser.add_argument_group("what stands for a token").add_argument
     model = "the language model; or options.json and weights.hdf5"
-    add("--model", nargs="+", metavar="FOLDER_OR_ZIP", help=model)
+    add("--model", nargs="+", metavar="MODEL", help=model)
     layers = "of ELMo: mix, top, a number, or none (default: mix)"
     add("--layers", default="mix", type=_layers, help=layers)
     places = "where ELMo stands (default: input)"
