@@ -122,8 +122,8 @@ FEATURES = "features are `_` or of the form Name=Value|Name=Value, not "
         (["a\tDET", "New York\tPROPN"], "UPOS", "line 2: a token without blanks is expected, not "
          "'New York'; fields are separated by one tab."),
         (["a\tDET", "b\t"], "UPOS", "line 2: the label of 'b' is empty."),
-        (["river\tthe bank is"], "UPOS", "line 1: 'the bank is': one token in brackets is "
-         'expected, as in "they [play] cards", with spaces around it; none does.'),
+        (["river\tthe bank is"], "UPOS", "line 1: 'the bank is': exactly one token must be in "
+         'brackets, with spaces around it, as in "they [play] cards"; got 0.'),
     ],
 )  # fmt: skip
 def test_wrong_files_are_named_with_line_and_rule(write, lines, column, message):

@@ -187,7 +187,7 @@ def test_a_word_without_a_static_vector(place, capsys):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({1: "the cat"}, "'the cat': one token in brackets is expected"),
+        ({1: "the cat"}, "'the cat': exactly one token must be in brackets"),
         ({1: "[the] [cat]"}, "2 do."),
         ({5: "nothing.txt"}, "No file matches 'nothing.txt'."),
     ],

@@ -102,7 +102,7 @@ def test_threads_are_bounded_while_it_works():
         (1, {}, "A picture needs at least 3 occurrences; there is 1"),
         (16, {"method": "tsne", "perplexity": 5.5}, "perplexity: 5.5 does not fit 16 occurrences"),
         (16, {"method": "tsne", "perplexity": 0}, "at most a third of the others, 5, is expected"),
-        (8, {"layers": [3]}, "layer: 'top', 'average' or a number from 0 to 2 is expected, not 3"),
+        (8, {"layers": [3]}, "layer must be 'top', 'average' or a number from 0 to 2, got 3"),
         (8, {"layers": ["average"]}, "layers: numbers of layers or 'top' are expected"),
         (8, {"layers": []}, r"layers: numbers of layers or 'top' are expected, not \[\]"),
     ],

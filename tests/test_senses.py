@@ -99,7 +99,7 @@ def test_equal_uses_are_one_group():
         ({"n_groups": 0}, "n_groups: a whole number from 1 is expected, not 0."),
         ({"max_groups": -1}, "max_groups: a whole number from 1 is expected, not -1."),
         ({"n_groups": 51}, "n_groups: 51 groups need as many different uses; there are 50."),
-        ({"layer": 2}, "layer: 'top', 'average' or a number from 0 to 1 is expected, not 2."),
+        ({"layer": 2}, "layer must be 'top', 'average' or a number from 0 to 1, got 2."),
     ],
 )
 def test_arguments_that_are_refused(settings, message):

@@ -147,8 +147,8 @@ def test_a_static_vector_cannot_tell_uses_apart_and_its_context_can():
          "word sense: test uses with labels are expected."),
         (lambda: nearest_sense(TRAIN, uses(("bank", (1, 0, 0), "x"))),
          "word sense: vectors of one model are expected, not (1, 2) and (1, 3) (layers, dim)."),
-        (lambda: nearest_sense(TRAIN, TRAIN, 1), "layer: 'top', 'average' or a number from 0 to 0 "
-         "is expected, not 1."),
+        (lambda: nearest_sense(TRAIN, TRAIN, 1), "layer must be 'top', 'average' or a number from "
+         "0 to 0, got 1."),
         (lambda: nearest_sense(TRAIN, TRAIN, words=(["a"] * 4, ["a"])),
          "words: 4 are expected for test, not 1."),
         (lambda: first_sense(TRAIN, TRAIN, words=([], ["a"] * 4)),

@@ -2,12 +2,11 @@
 
 from bilm.analysis.contexts import Context, LayerContexts, nearest_contexts
 from bilm.analysis.geometry import LayerGeometry, measure_layers
-from bilm.analysis.labelled import limited, read_labelled
+from bilm.analysis.labelled import limited, read_labelled, read_labelled_uses
 from bilm.analysis.occurrences import (
     Occurrences,
     Sample,
     parse_query,
-    read_labelled_uses,
     sample_sentences,
     sample_uses,
 )

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bilm.analysis.occurrences import Sample, read_labelled_uses
+from bilm.analysis.occurrences import Sample, parse_query
 from bilm.core.errors import InputError, checked
 from bilm.files.reading import PathLike, read_lines
 
@@ -77,6 +77,39 @@ def labelled_form(path: PathLike) -> str:
             f"sentence with one [word]` are expected, not {_fields(fields)}: {line[:_SHOWN]!r}."
         )
     raise InputError(f"{path}: there is no sentence with labels.")
+
+
+@checked
+def read_labelled_uses(path: PathLike) -> Sample:
+    """Labelled uses of words, one per line: `label TAB sentence with one [word] in brackets`.
+
+    Consecutive lines with the same sentence are uses within one sentence, which is encoded once.
+
+    Raises:
+        FileNotFoundError, InputError: there is no such file, or a line has another form.
+    """
+    sentences: list[tuple[str, ...]] = []
+    positions, labels = [], []
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
+        label, tab, text = line.partition("\t")
+        if not tab or not label.strip():
+            raise InputError(
+                f"{path}, line {number}: must be a label, a tab and a sentence with one [word] in "
+                f"brackets, got {line[:_SHOWN]!r}."
+            )
+        try:
+            tokens, position = parse_query(text)
+        except InputError as error:
+            raise InputError(f"{path}, line {number}: {error}") from None
+        if not sentences or sentences[-1] != tokens:
+            sentences.append(tokens)
+        positions.append((len(sentences) - 1, position))
+        labels.append(label.strip())
+    if not sentences:
+        raise InputError(f"{path}: there is no labelled use of a word.")
+    return Sample(sentences, np.array(positions, np.int64), labels)
 
 
 def read_conllu(path: PathLike, column: str = "UPOS") -> Sample:

@@ -1,31 +1,37 @@
-"""Occurrences of words in sentences, with the vectors of all layers: what analysis begins with.
+"""Occurrences of words in sentences, with their vectors: the basis of all analysis.
 
     sample = sample_uses(sentences, ["bank", "spring"], max_occurrences=500)
     occurrences = Occurrences.encoded(elmo, sample)
     occurrences.neighbours(0, n=3, layer=1)
 
-Only the sampled sentences are kept, and only the vectors of the words that are asked for: memory
-depends on the sample and not on the text.
+Only the sampled sentences and the vectors of the sampled words are kept: memory depends on the
+sample, not on the size of the text.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import random
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bilm.core.errors import InputError, checked, require_iterable, require_words, shown
-from bilm.files.reading import PathLike, read_lines, require_file
+from bilm.core.errors import (
+    InputError,
+    checked,
+    require_count,
+    require_iterable,
+    require_words,
+    shown,
+)
+from bilm.files.reading import PathLike, require_file
 from bilm.files.writing import atomic_write, require_place
 
 if TYPE_CHECKING:
@@ -37,46 +43,96 @@ Layer = int | str
 
 _MARKED = re.compile(r"\[(\S+)\]")
 _ARRAYS = ("positions", "text", "vectors")
-# Vectors that differ by less than this part of their length differ by rounding errors.
+# Relative difference below which two vectors differ by rounding only.
 _SMALLEST_DIFFERENCE = 1e-5
+
+
+class Reservoir:
+    """A uniform sample of a stream of occurrences (reservoir sampling, Vitter's algorithm R).
+
+    Args:
+        size: occurrences to keep.
+        seed: random seed.
+
+    Attributes:
+        uses: the kept occurrences: number of the sentence, position in it, the sentence.
+        n_offered: occurrences in the stream so far.
+    """
+
+    def __init__(self, size: int, seed: str) -> None:
+        self.uses: list[tuple[int, int, str | Sentence]] = []
+        self.n_offered = 0
+        self._size = size
+        # As bytes, because the text may hold a lone surrogate; `Random` gives the same numbers.
+        self._draw = random.Random(seed.encode("utf-8", "surrogatepass")).random
+
+    def offer(self, number: int, position: int, sentence: str | Sentence) -> None:
+        self.n_offered += 1
+        if len(self.uses) < self._size:
+            self.uses.append((number, position, sentence))
+            return
+        slot = int(self._draw() * self.n_offered)
+        if slot < self._size:
+            self.uses[slot] = (number, position, sentence)
 
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """Uses of words that were drawn from a text.
+    """Occurrences of words drawn from a text, without vectors.
 
     Attributes:
-        sentences: the sentences that hold them, in the order of the text.
-        positions: int64 (n, 2): the number of the sentence, ascending, and the position of the
-            token in it, both from 0.
-        labels: a label for each use, such as its sense; None without labels.
-        counts: how often each word that was asked for occurs in the whole text, by the word as it
-            is compared; under "" the number of all words, where none was asked for.
+        sentences: the sentences with occurrences, in the order of the text.
+        positions: int64 (n, 2): index into `sentences`, ascending, and index of the token in the
+            sentence.
+        labels: a label for each occurrence, such as its sense; None without labels.
+        counts: occurrences of each requested word in the whole text; under "" those of all words
+            if none was requested.
+        lines: for each sentence its 0-based number in the text; empty if unknown.
     """
 
     sentences: list[tuple[str, ...]]
     positions: np.ndarray
     labels: list[str] | None = None
     counts: dict[str, int] = field(default_factory=dict)
+    lines: list[int] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.positions)
 
+    @classmethod
+    def drawn(cls, reservoirs: Mapping[str, Reservoir], *, labelled: bool = False) -> Sample:
+        """The occurrences in named reservoirs; if `labelled`, the names become the labels."""
+        uses = sorted(
+            (number, position, name)
+            for name, reservoir in reservoirs.items()
+            for number, position, _ in reservoir.uses
+        )
+        texts = {number: text for r in reservoirs.values() for number, _, text in r.uses}
+        lines = sorted(texts)
+        index = {number: k for k, number in enumerate(lines)}
+        return cls(
+            [tuple(_as_tokens(texts[number])) for number in lines],
+            np.array([(index[number], k) for number, k, _ in uses], np.int64).reshape(-1, 2),
+            [name for _, _, name in uses] if labelled else None,
+            {name: reservoir.n_offered for name, reservoir in reservoirs.items()},
+            lines,
+        )
+
 
 class Neighbours(NamedTuple):
-    """What is nearest to an occurrence: pairs of a cosine and an occurrence, nearest first."""
+    """The occurrences nearest to another one: pairs (cosine, occurrence), nearest first."""
 
     same_word: list[tuple[float, int]]
     other_words: list[tuple[float, int]]
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    """The rows (n, dim) at length 1; zeros stay."""
+    """The rows (n, dim) scaled to length 1; zeros stay zeros."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
 def is_word(token: str) -> bool:
-    """Whether a token is a word and not a number, a mark or a name in code."""
+    """Whether a token is a word and not a number, punctuation or a name in code."""
     return token.isalpha() and (len(token) > 1 or not token.isascii())
 
 
@@ -90,10 +146,9 @@ def parse_query(text: str) -> tuple[tuple[str, ...], int]:
     tokens = text.split()
     marked = [k for k, token in enumerate(tokens) if _MARKED.fullmatch(token)]
     if len(marked) != 1:
-        found = "none does" if not marked else f"{len(marked)} do"
         raise InputError(
-            f'{shown(text)}: one token in brackets is expected, as in "they [play] cards", with '
-            f"spaces around it; {found}."
+            f"{shown(text)}: exactly one token must be in brackets, with spaces around it, as in "
+            f'"they [play] cards"; got {len(marked)}.'
         )
     position = marked[0]
     tokens[position] = tokens[position][1:-1]
@@ -110,175 +165,116 @@ def sample_uses(
     match_case: bool = False,
     progress: Callable[[int, int], None] | None = None,
 ) -> Sample:
-    """Draw uses of words from a text that is read once, whatever its size.
+    """Draw occurrences of words from a text of any size, which is read once.
 
     Args:
         sentences: lists of tokens, or text that is split on white space.
-        words: words to look for; what is drawn of one does not depend on the others. None draws
-            from all words of the text, without numbers and marks.
-        max_occurrences: uses that are kept of each word, of all words together if `words` is None:
-            each use is as likely as any other to be kept.
-        seed: of the drawing.
-        match_case: tell apple from Apple.
-        progress: called with the number of sentences and of tokens so far.
+        words: words to look for; the draw for one word does not depend on the others. None draws
+            from all words of the text, without numbers and punctuation.
+        max_occurrences: occurrences to keep of each word, or of all words together if `words` is
+            None; every occurrence is equally likely to be kept.
+        seed: random seed.
+        match_case: distinguish apple from Apple.
+        progress: called with the number of sentences and tokens so far.
 
     Raises:
-        InputError: no word is named, or a word does not occur.
+        InputError: `words` is empty, or a word does not occur.
     """
-    if max_occurrences < 1:
-        raise InputError(
-            f"max_occurrences: a whole number from 1 is expected, not {shown(max_occurrences)}."
-        )
-    if words is not None:
+    require_count(max_occurrences=max_occurrences)
+    name_of: Callable[[str], str | None] = (lambda token: token) if match_case else str.lower
+    if words is None:
+        names, name_of = [""], lambda token: "" if is_word(token) else None
+    else:
         require_iterable("words", words=words)
-        words = list(words)
-        require_words(words=words)
-    fold = (lambda token: token) if match_case else str.lower
-    wanted = None if words is None else list(dict.fromkeys(map(fold, words)))
-    if wanted is not None and not wanted:
-        raise InputError("words: at least one word is expected.")
-    drawn = {word: _Reservoir(max_occurrences, f"{seed} {word}") for word in wanted or [""]}
-    everything = None if wanted is not None else drawn[""]
-    n_tokens = 0
-    for number, tokens in enumerate(_tokens(sentences)):
+        require_words(words=(words := list(words)))
+        names = [name_of(word) or "" for word in words]
+    if not names:
+        raise InputError("words must name at least one word.")
+    drawn: dict[str | None, Reservoir] = {
+        name: Reservoir(max_occurrences, f"{seed} {name}") for name in names
+    }
+    for number, sentence, tokens in numbered(sentences, progress):
         for position, token in enumerate(tokens):
-            if everything is None:
-                reservoir = drawn.get(fold(token))
-            else:
-                reservoir = everything if is_word(token) else None
+            reservoir = drawn.get(name_of(token))
             if reservoir is not None:
-                reservoir.offer(number, position, tokens)
-        n_tokens += len(tokens)
-        if progress is not None:
-            progress(number + 1, n_tokens)
-    missing = [word for word in drawn if not drawn[word].n_offered]
+                reservoir.offer(number, position, sentence)
+    missing = [name for name in names if not drawn[name].n_offered]
+    if missing and words is None:
+        raise InputError("there are no words in the text.")
     if missing:
-        if everything:
-            raise InputError("there are no words in the text.")
         verb = "does" if len(missing) == 1 else "do"
         raise InputError(f"{', '.join(map(repr, missing))} {verb} not occur in the text.")
-    uses = sorted(use for reservoir in drawn.values() for use in reservoir.uses)
-    numbers = list(dict.fromkeys(number for number, _, _ in uses))
-    index = {number: k for k, number in enumerate(numbers)}
-    texts = {number: tokens for number, _, tokens in uses}
-    return Sample(
-        [tuple(texts[number]) for number in numbers],
-        np.array([(index[number], position) for number, position, _ in uses], np.int64),
-        counts={word: reservoir.n_offered for word, reservoir in drawn.items()},
-    )
+    return Sample.drawn({name: drawn[name] for name in names})
 
 
 @checked
 def sample_sentences(
     sentences: Iterable[str | Sentence], n: int, *, seed: int = 0
 ) -> list[tuple[str, ...]]:
-    """Draw up to `n` sentences that are not empty, each as likely as any other, in their order."""
-    drawn = _Reservoir(n, str(seed))
-    for number, tokens in enumerate(_tokens(sentences)):
+    """Draw up to `n` non-empty sentences, each equally likely, in their order."""
+    drawn = Reservoir(n, str(seed))
+    for number, sentence, tokens in numbered(sentences):
         if len(tokens):
-            drawn.offer(number, 0, tokens)
-    return [tuple(tokens) for _, _, tokens in sorted(drawn.uses, key=lambda use: use[0])]
+            drawn.offer(number, 0, sentence)
+    return [tuple(_as_tokens(text)) for _, _, text in sorted(drawn.uses, key=lambda use: use[0])]
 
 
 def ordinary_words(sentences: Iterable[Sentence], n: int) -> list[str]:
-    """Up to `n` frequent words that have a meaning to look at, by falling count.
+    """Up to `n` frequent content words, by descending frequency.
 
-    The most frequent ones, which mostly have a grammatical role, are left out, and names and short
-    words where the script has capitals.
+    The most frequent words, which are mostly grammatical, are left out, and in scripts with
+    capitals also names and words of up to three letters.
     """
     counts = Counter(token for sentence in sentences for token in sentence)
     kept = [
         word
         for word in counts
-        if word.isalpha() and ((word.islower() and len(word) > 3) or _is_of_script(word))
+        if word.isalpha()
+        and ((word.islower() and len(word) > 3) or (len(word) > 1 and word.lower() == word.upper()))
     ]
     ranked = sorted(kept, key=lambda word: (-counts[word], word))
     return ranked[min(100, len(ranked) // 4) :][:n]
 
 
-def _is_of_script(word: str) -> bool:
-    """Whether a word is of a script that does not tell small from capital letters."""
-    return len(word) > 1 and word.lower() == word.upper()
-
-
-def _tokens(sentences: Iterable[str | Sentence]) -> Iterator[Sentence]:
-    require_iterable("sentences", sentences=sentences)
-    for number, sentence in enumerate(sentences):
-        if isinstance(sentence, str):
-            yield sentence.split()
-            continue
-        require_words(**{f"sentence {number}": sentence})
-        yield sentence
-
-
-class _Reservoir:
-    """A uniform sample of a stream (reservoir sampling, Vitter's algorithm R)."""
-
-    def __init__(self, size: int, seed: str) -> None:
-        self.uses: list[tuple[int, int, Sentence]] = []
-        self.n_offered = 0
-        self._size = size
-        # As bytes, which a lone surrogate has too; Python makes the same of text.
-        self._draw = random.Random(seed.encode("utf-8", "surrogatepass")).random
-
-    def offer(self, number: int, position: int, tokens: Sentence) -> None:
-        self.n_offered += 1
-        if len(self.uses) < self._size:
-            self.uses.append((number, position, tokens))
-            return
-        slot = int(self._draw() * self.n_offered)
-        if slot < self._size:
-            self.uses[slot] = (number, position, tokens)
-
-
-@checked
-def read_labelled_uses(path: PathLike) -> Sample:
-    """Uses of words with a label each: `label TAB sentence with one [word] in brackets` a line.
-
-    Lines of the same sentence that follow each other are uses within one sentence.
+def numbered(
+    sentences: Iterable[str | Sentence], progress: Callable[[int, int], None] | None = None
+) -> Iterator[tuple[int, str | Sentence, Sentence]]:
+    """The number of each sentence, the sentence as it was given, and its tokens.
 
     Raises:
-        FileNotFoundError, InputError: there is no such file, or a line is not of this form.
+        InputError: a sentence is neither text nor a list of tokens.
     """
-    sentences: list[tuple[str, ...]] = []
-    positions, labels = [], []
-    for number, line in enumerate(read_lines(path), start=1):
-        if not line.strip():
-            continue
-        label, tab, text = line.partition("\t")
-        if not tab or not label.strip():
-            raise InputError(
-                f"{path}, line {number}: a label, a tab and a sentence with one [word] in brackets "
-                f"are expected, not {line[:80]!r}."
-            )
-        try:
-            tokens, position = parse_query(text)
-        except InputError as error:
-            raise InputError(f"{path}, line {number}: {error}") from None
-        # Uses in one sentence are often one after the other: it is then encoded once.
-        if not sentences or sentences[-1] != tokens:
-            sentences.append(tokens)
-        positions.append((len(sentences) - 1, position))
-        labels.append(label.strip())
-    if not sentences:
-        raise InputError(f"{path}: there is no labelled use of a word.")
-    return Sample(sentences, np.array(positions, np.int64), labels)
+    require_iterable("sentences", sentences=sentences)
+    n_tokens = 0
+    for number, sentence in enumerate(sentences):
+        if not isinstance(sentence, str):
+            require_words(**{f"sentence {number}": sentence})
+        tokens = _as_tokens(sentence)
+        yield number, sentence, tokens
+        n_tokens += len(tokens)
+        if progress is not None:
+            progress(number + 1, n_tokens)
+
+
+def _as_tokens(sentence: str | Sentence) -> Sentence:
+    return sentence.split() if isinstance(sentence, str) else sentence
 
 
 @dataclass(frozen=True, eq=False)
 class Occurrences:
-    """Words where they occur, with their vectors in all layers.
+    """Words in their sentences, with their vectors in all layers.
 
-    An occurrence is a number from 0, the index into these arrays:
+    An occurrence is a 0-based index into these arrays:
 
     Attributes:
         sentences: the sentences, which hold other tokens too.
-        positions: int64 (n, 2): the number of the sentence, and of the token in it.
+        positions: int64 (n, 2): index of the sentence, and of the token in it.
         vectors: float32 (n, layers, dim).
         labels: a label for each, such as its sense; None without labels.
         clusters: the name of each occurrence's cluster, "" for none; None before `bilm senses`.
-        about: what they were made from, JSON-able; `encoded` writes "model" (a fingerprint),
-            "sample" (a checksum of the uses) and "n" (uses in the sample).
+        about: where the vectors come from, JSON-able; `encoded` writes "model" (a fingerprint),
+            "sample" (a checksum of the sample), "n" (occurrences in the sample), and "layer" if
+            only one layer is kept.
     """
 
     sentences: Sequence[Sentence]
@@ -293,7 +289,7 @@ class Occurrences:
 
     @property
     def n_layers(self) -> int:
-        """Layers that there are, layer 0 (the token encoder's) among them."""
+        """Number of layers, including layer 0 (the token encoder's)."""
         return self.vectors.shape[1]
 
     @classmethod
@@ -302,33 +298,34 @@ class Occurrences:
         elmo: ELMo,
         sample: Sample,
         *,
+        layer: Layer | None = None,
         file: PathLike | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Occurrences:
-        """The uses of a sample with their vectors.
+        """Compute the vectors of a sample.
 
         Args:
             elmo: the model.
-            sample: from `sample_uses`, `read_labelled_uses`, or one's own.
-            file: a file of occurrences (see `save`): what it holds of this sample and model is
-                not computed again; it is written at the end, and also when the work is stopped
-                by Ctrl-C or an error, with what has been computed.
-            progress: called with occurrences done, and all of them.
+            sample: from `sample_uses`, `read_labelled_uses`, or your own.
+            layer: keep only this layer, as (n, 1, dim); None keeps all layers.
+            file: a file of occurrences (see `save`). Vectors of this sample and model that it
+                already holds are not computed again. It is written at the end, and also if
+                Ctrl-C or an error stops the work, with the vectors computed so far.
+            progress: called with the occurrences done, and all of them.
 
         Raises:
-            FileNotFoundError: there is no folder for `file`.
-            InputError: `file` is of another model or sample, or a word has no vector, or one that
-                is not finite; the positions of the sample are not those of tokens in ascending
-                order.
+            FileNotFoundError: the folder of `file` does not exist.
+            InputError: `file` is of another model or sample; a word has no vector, or one that
+                is not finite; the sample's positions are not tokens in ascending order.
         """
         _check_sample(sample)
-        if file is not None:
-            require_place(file)
         about = {"model": elmo.fingerprint(), "sample": _checksum(sample), "n": len(sample)}
-        shape = (len(sample), elmo.n_layers, elmo.dim)
-        vectors = np.empty(shape, np.float32)
+        if layer is not None:
+            about["layer"] = layer
+        n_layers = elmo.n_layers if layer is None else 1
+        vectors = np.empty((len(sample), n_layers, elmo.dim), np.float32)
         done = 0
-        if file is not None and os.path.exists(file):
+        if file is not None and os.path.exists(require_place(file)):
             earlier = cls.load(file)
             if earlier.about != about:
                 raise InputError(
@@ -339,7 +336,7 @@ class Occurrences:
             vectors[:done] = earlier.vectors
         whole = cls(sample.sentences, sample.positions, vectors, sample.labels, about)
         try:
-            for done in _fill(elmo, sample, vectors, done):  # noqa: B020
+            for done in _fill(elmo, sample, layer, vectors, done):  # noqa: B020
                 if progress is not None:
                     progress(done, len(sample))
         except BaseException as error:
@@ -362,9 +359,9 @@ class Occurrences:
         return cls.encoded(elmo, Sample([tokens], np.array([(0, position)], np.int64)))
 
     def select(self, chosen: np.ndarray) -> Occurrences:
-        """Some of the occurrences: their numbers in any order, or a mask (n,)."""
+        """Some of the occurrences: their indices in any order, or a mask (n,)."""
         chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
-        parallel = {
+        parallel: dict[str, Any] = {
             name: [values[int(k)] for k in chosen]
             for name, values in (("labels", self.labels), ("clusters", self.clusters))
             if values is not None
@@ -393,37 +390,36 @@ class Occurrences:
         return f"{before}{' '.join([*left, f'[{sentence[position]}]', *right])}{after}"
 
     def frame(self, occurrence: int) -> tuple[Sentence, str, Sentence]:
-        """The token before, itself, and after it; empty where the sentence ends."""
+        """The token before, itself, and after it; empty at the ends of the sentence."""
         number, position = self.positions[occurrence]
         tokens = tuple(self.sentences[number])
         return tokens[max(0, position - 1) : position], tokens[position], tokens[position + 1 :][:1]
 
     def of(self, word: str, *, match_case: bool = False) -> np.ndarray:
-        """The occurrences of a word, by default however capitalised: integers, ascending."""
+        """The occurrences of a word, by default in any case: int64, ascending."""
         found = np.flatnonzero(self.words == word.lower())
         return found[[self.word(int(k)) == word for k in found]] if match_case else found
 
     @cached_property
     def words(self) -> np.ndarray:
-        """The words in small letters: (n,) of Python's str, each as long as it is."""
+        """The words in lower case: object array (n,) of str."""
         return np.array([self.word(k).lower() for k in range(len(self))], object)
 
     def layer_number(self, layer: Layer) -> int | None:
-        """The number of a layer that "top" or a number from 0 names; None for "average".
+        """The number of the layer that "top" or a number >= 0 names; None for "average".
 
         Raises:
             InputError: there is no such layer.
         """
         if isinstance(layer, str) and layer == "average":
             return None
-        is_top = isinstance(layer, str) and layer == "top"
-        number = self.n_layers - 1 if is_top else layer
+        number = self.n_layers - 1 if isinstance(layer, str) and layer == "top" else layer
         if isinstance(number, bool) or not isinstance(number, int | np.integer):
             number = -1
         if not 0 <= number < self.n_layers:
             raise InputError(
-                f"layer: 'top', 'average' or a number from 0 to {self.n_layers - 1} is expected, "
-                f"not {shown(layer)}."
+                f"layer must be 'top', 'average' or a number from 0 to {self.n_layers - 1}, got "
+                f"{shown(layer)}."
             )
         return int(number)
 
@@ -433,16 +429,16 @@ class Occurrences:
         return self.vectors.mean(axis=1) if number is None else self.vectors[:, number]
 
     def directions(self, layer: Layer = "top") -> np.ndarray:
-        """The vectors of a layer without their mean, at length 1: float32 (n, dim).
+        """The vectors of a layer minus their mean, scaled to length 1: float32 (n, dim).
 
-        What all vectors share would otherwise make all contexts alike.
+        Without subtracting the mean, what all vectors share would make all contexts similar.
         """
         return self.directions_of(self.layer(layer), layer)
 
     def directions_of(self, vectors: np.ndarray, layer: Layer = "top") -> np.ndarray:
-        """Vectors (m, dim) of the same layer from elsewhere, as `directions` has those of here.
+        """Other vectors (m, dim) of the same layer, transformed as by `directions`.
 
-        A vector that is the mean but for rounding errors has no direction: zeros.
+        A vector that equals the mean but for rounding errors has no direction: zeros.
         """
         centred = vectors - self.layer(layer).mean(axis=0)
         norms = np.linalg.norm(centred, axis=1, keepdims=True)
@@ -501,7 +497,7 @@ class Occurrences:
         sentence = tuple(asked.sentence(number))
         found: list[list[tuple[float, int]]] = []
         for candidates in (ranked[is_same], ranked[~is_same]):
-            seen, nearest = {asked.frame(number)}, []
+            seen, nearest = {asked.frame(number)}, list[tuple[float, int]]()
             for other in map(int, candidates):
                 if len(nearest) == n:
                     break
@@ -513,10 +509,10 @@ class Occurrences:
         return Neighbours(*found)
 
     def contrasting_pair(self, word: str, layer: Layer = "top") -> tuple[int, int]:
-        """Two occurrences of `word` in contexts as different as most of its contexts allow.
+        """Two occurrences of `word` in very different contexts.
 
         They are a tenth of the way from either end of the line along which the word's vectors
-        differ most (their first principal component); the ends themselves are oddities.
+        differ most (their first principal component); the ends themselves are outliers.
 
         Raises:
             KeyError: the word does not occur.
@@ -531,7 +527,10 @@ class Occurrences:
         return int(own[order[tenth]]), int(own[order[-1 - tenth]])
 
     def save(self, path: PathLike) -> None:
-        """Write a file (npz: the arrays, and sentences, labels and `about` as JSON)."""
+        """Write an .npz file: the arrays, and sentences, labels and `about` as JSON.
+
+        A lone surrogate, which UTF-8 cannot encode, becomes a question mark.
+        """
         text = json.dumps(
             {
                 "sentences": [list(sentence) for sentence in self.sentences],
@@ -541,7 +540,6 @@ class Occurrences:
             },
             ensure_ascii=False,
         )
-        # A lone surrogate, which has no UTF-8 form, becomes a question mark.
         content = np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
         with atomic_write(path) as temporary, open(temporary, "wb") as file:
             np.savez(file, vectors=self.vectors, positions=self.positions, text=content)
@@ -575,27 +573,27 @@ class Occurrences:
 
 
 def require_occurrences(value: Any) -> None:
-    """Check an argument.
+    """Check the type of an argument.
 
     Raises:
         InputError: it is something else.
     """
     if not isinstance(value, Occurrences):
-        raise InputError(f"occurrences: `Occurrences` are expected, not {shown(value)}.")
+        raise InputError(f"occurrences must be `Occurrences`, got {shown(value)}.")
 
 
 def _check(loaded: Occurrences) -> None:
     """Raise a ValueError unless the parts fit each other."""
     n = len(loaded.positions)
     if loaded.positions.shape != (n, 2) or loaded.positions.dtype.kind != "i":
-        raise ValueError(f"positions: integers ({n}, 2) are expected")
+        raise ValueError(f"positions must be integers ({n}, 2)")
     shape = loaded.vectors.shape
     if loaded.vectors.dtype != np.float32 or len(shape) != 3 or shape[0] != n:
-        raise ValueError(f"vectors: float32 ({n}, layers, dim) is expected, not {shape}")
+        raise ValueError(f"vectors must be float32 ({n}, layers, dim), got {shape}")
     if not np.isfinite(loaded.vectors).all():
-        raise ValueError("vectors: not all numbers are finite")
+        raise ValueError("vectors must be finite")
     if not isinstance(loaded.about, dict):
-        raise ValueError("about: an object is expected")
+        raise ValueError("about must be an object")
     for name, values in (("labels", loaded.labels), ("clusters", loaded.clusters)):
         if values is None:
             continue
@@ -620,33 +618,35 @@ def _check_sample(sample: Sample) -> None:
     good = good and ((position >= 0) & (position < lengths[number])).all()
     if not (good and (np.diff(number) >= 0).all()):
         raise InputError(
-            "sample: positions (n, 2) of tokens within the sentences are expected, ascending."
+            "sample: positions (n, 2) must be those of tokens in the sentences, ascending."
         )
 
 
-def _fill(elmo: ELMo, sample: Sample, vectors: np.ndarray, done: int) -> Iterable[int]:
-    """Compute the vectors from number `done` on; yield how many are there, after each sentence."""
+def _fill(
+    elmo: ELMo, sample: Sample, layer: Layer | None, vectors: np.ndarray, done: int
+) -> Iterable[int]:
+    """Compute the vectors from index `done` on; yield the number done after each sentence."""
     ends = np.searchsorted(sample.positions[:, 0], np.arange(len(sample.sentences)), "right")
     first = int(sample.positions[done, 0]) if done < len(sample) else len(sample.sentences)
     sentences = ([*sentence] for sentence in sample.sentences[first:])
-    for number, layers in enumerate(elmo.encode_iter(sentences, "all"), start=first):
+    layers = "all" if layer is None else layer
+    for number, found in enumerate(elmo.encode_iter(sentences, layers), start=first):
         stop = int(ends[number])
-        # (layers, tokens, dim) -> (uses, layers, dim)
-        found = layers[:, sample.positions[done:stop, 1]].transpose(1, 0, 2)
+        # (layers, tokens, dim) or (tokens, dim) -> (uses, layers, dim)
+        found = found.reshape(-1, *found.shape[-2:])[:, sample.positions[done:stop, 1]]
         if not np.isfinite(found).all():
             raise InputError(
-                "the model's vectors hold numbers that are not finite: its weights are damaged, or "
-                "its training diverged."
+                "the model's vectors are not finite: its weights are damaged, or its training "
+                "diverged."
             )
-        vectors[done:stop] = found
+        vectors[done:stop] = found.transpose(1, 0, 2)
         done = stop
         yield done
 
 
 def _checksum(sample: Sample) -> str:
-    text = io.StringIO()
+    value = 0
     for sentence in sample.sentences:
-        text.write(" ".join(sentence) + "\n")
-    value = zlib.crc32(text.getvalue().encode("utf-8", "surrogatepass"))
+        value = zlib.crc32(f"{' '.join(sentence)}\n".encode("utf-8", "surrogatepass"), value)
     value = zlib.crc32(np.ascontiguousarray(sample.positions, "<i8").tobytes(), value)
     return f"{zlib.crc32(json.dumps(sample.labels).encode(), value):08x}"
