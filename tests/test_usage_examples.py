@@ -88,6 +88,19 @@ def test_read_conllu_without_a_last_blank_line(tmp_path: Path):
     assert list(program.read_conllu(path)) == [(["Hello"], ["INTJ"])]
 
 
+@pytest.mark.parametrize("line", ["1\tHello\t_", "1\tHello\t_\tGREETING" + "\t_" * 6])
+def test_a_line_without_a_known_tag(tmp_path: Path, line: str):
+    path = tmp_path / "one.conllu"
+    path.write_text(f"# a comment\n{line}\n", encoding="utf-8")
+    with pytest.raises(SystemExit) as stopped:
+        example("pos_tagging").main(
+            ["--layers", "none", "--train", str(path), "--dev", str(CONLLU / "dev.conllu")]
+        )
+    message = str(stopped.value)
+    assert message.startswith(f"pos_tagging.py: error: {path}, line 2: the fourth column must be")
+    assert message.endswith(f"got {line!r}.")
+
+
 def test_tagged_sentences_as_tensors():
     program = example("pos_tagging")
     short, long = [["a"], ["b", "c"]], [["DET"], ["NOUN", "_"]]

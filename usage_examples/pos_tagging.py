@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from typing import NamedTuple
 import keras
 import tensorflow as tf
 
-from bilm import ELMoEmbedding
+from bilm import ELMoEmbedding, InputError
 
 # The tags of Universal Dependencies; "_" stands where a file gives none.
 TAGS = "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X _".split()
@@ -38,13 +39,22 @@ class TaggedSentence(NamedTuple):
 
 
 def read_conllu(path: Path) -> Iterator[TaggedSentence]:
-    """Sentences of a CoNLL-U file; ranges (1-2) and empty nodes (1.1) are no words."""
+    """Sentences of a CoNLL-U file; ranges (1-2) and empty nodes (1.1) are skipped.
+
+    Raises:
+        InputError: a word has no tag, or one that is not in `TAGS`.
+    """
     words: list[str] = []
     tags: list[str] = []
     with open(path, encoding="utf-8") as lines:
-        for line in [*lines, ""]:
+        for number, line in enumerate([*lines, ""], start=1):
             columns = line.rstrip("\n").split("\t")
             if columns[0].isdigit():
+                if len(columns) < 4 or columns[3] not in TAGS:
+                    raise InputError(
+                        f"{path}, line {number}: the fourth column must be one of "
+                        f"{', '.join(TAGS)}, got {line.rstrip()[:80]!r}."
+                    )
                 words.append(columns[1])
                 tags.append(columns[3])
             elif not line.strip() and words:
@@ -147,6 +157,14 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> None:
     """Train a tagger, print its accuracy, save it, and measure it again as it was loaded."""
     args = parse_arguments(argv)
+    try:
+        train_tagger(args)
+    except (InputError, FileNotFoundError) as error:
+        sys.exit(f"pos_tagging.py: error: {error}")
+
+
+def train_tagger(args: argparse.Namespace) -> None:
+    """What the command line asks for."""
     keras.utils.set_random_seed(args.seed)
     training = list(read_conllu(args.train))
     random.Random(args.seed).shuffle(training)
