@@ -188,7 +188,7 @@ def test_a_word_without_a_static_vector(place, capsys):
     ("changes", "message"),
     [
         ({1: "the cat"}, "'the cat': exactly one token must be in brackets"),
-        ({1: "[the] [cat]"}, "2 do."),
+        ({1: "[the] [cat]"}, "got 2."),
         ({5: "nothing.txt"}, "No file matches 'nothing.txt'."),
     ],
 )
