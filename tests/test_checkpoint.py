@@ -223,7 +223,7 @@ def test_a_checkpoint_of_another_model(golden):
         load_variables(prefix, model.weight_table())
     message = str(caught.value)
     assert message.startswith(f"{prefix}: the weights do not fit the options:\n")
-    assert "lm/embedding: shape (18, 8) is expected, not (109, 12)" in message
+    assert "lm/embedding: must have shape (18, 8), got (109, 12)" in message
     assert len(message.splitlines()) == 1 + len(model.weight_table())
 
 
@@ -286,11 +286,11 @@ def test_checkpoints_that_do_not_fit(golden):
     assert str(caught.value) == "\n  ".join(
         [
             f"{prefix}: the weights do not fit the options:",
-            "lm/softmax/W: shape (109, 13) is expected, not (109, 12)",
-            "lm/none: missing, shape (1, 2) is expected",
-            "global_step: superfluous, shape ()",
-            "lm/softmax/W/Adagrad: superfluous, shape (109, 12)",
-            "lm/softmax/b/Adagrad: superfluous, shape (109,)",
+            "lm/softmax/W: must have shape (109, 13), got (109, 12)",
+            "lm/none: missing, must have shape (1, 2)",
+            "global_step: unexpected, has shape ()",
+            "lm/softmax/W/Adagrad: unexpected, has shape (109, 12)",
+            "lm/softmax/b/Adagrad: unexpected, has shape (109,)",
         ]
     )
 

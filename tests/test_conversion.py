@@ -146,7 +146,7 @@ def test_a_zip_file_is_converted_as_its_folder(tmp_path):
 def test_the_programs_own_sizes_need_no_file(copy):
     change_json(copy / "config.json", "config_path", "configs/cnn_50_100_512_4096_sample.json")
     (copy / "sizes.json").unlink()
-    assert "embedding.weight: shape (18, 50) is expected, not (18, 5)" in message_of(copy)
+    assert "embedding.weight: must have shape (18, 50), got (18, 5)" in message_of(copy)
 
 
 # Files that do not fit
@@ -211,10 +211,10 @@ def test_errors_in_a_zip_file_name_the_zip_file(copy, tmp_path):
         (("token_embedder", "activation", "gelu"), "char_cnn.activation: relu or tanh is expected"),
         (("token_embedder", "filters", [[1]]), "sizes.json: "),
         (("encoder", "dim", 8), "LSTMs as large as their projection are unsupported"),
-        (("encoder", "dim", 24), "input_linearity.weight: shape (96, 8) is expected, not (48, 8)"),
-        (("encoder", "n_layers", 3), "forward_layer_2.input_linearity.weight is missing, shape"),
-        (("encoder", "n_layers", 1), "superfluous: backward_layer_1.input_linearity.weight, "),
-        (("token_embedder", "n_highway", 1), "superfluous: highways._layers.1.bias"),
+        (("encoder", "dim", 24), "input_linearity.weight: must have shape (96, 8), got (48, 8)"),
+        (("encoder", "n_layers", 3), "forward_layer_2.input_linearity.weight: missing, must"),
+        (("encoder", "n_layers", 1), "unexpected: backward_layer_1.input_linearity.weight, "),
+        (("token_embedder", "n_highway", 1), "unexpected: highways._layers.1.bias"),
         (("encoder", 7), "sizes.json: encoder: a JSON object is expected"),
     ],
 )

@@ -1,4 +1,4 @@
-"""HDF5 files of others: what is from elsewhere, missing or no number is refused by all readers."""
+"""HDF5 files of others: all readers refuse data in other files and values that are not numbers."""
 
 from __future__ import annotations
 
@@ -8,19 +8,17 @@ import h5py
 import numpy as np
 import pytest
 
-from bilm import BidirectionalLanguageModel, ELMo, PackedVectors, Predictor
+from bilm import ELMo, PackedVectors, Predictor
 from bilm.cli import main
 from bilm.core.errors import InputError
 from bilm.files.hdf5 import dataset_shapes, open_hdf5, read_integers, read_numbers, read_words
-from bilm.files.model_files import open_model
 from bilm.files.weights import read_training
-from bilm.use.description import describe_model
 from bilm.use.word_vectors import load_dictionaries
 from tests import oracle
 from tests.small_models import write_small_model
 
 BIAS = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/B"
-OWN = "data in the file itself is expected, not "
+OWN = "must be stored in the file itself, got "
 
 
 def by_external_storage(file, name, shape, dtype, other):
@@ -45,8 +43,8 @@ def by_soft_link_through_external(file, name, shape, dtype, other):
 
 REACHES = {
     by_external_storage: "data in the file '.*other'",
-    by_virtual_dataset: "a virtual dataset, whose data is in other ones",
-    by_external_link: "a link to '/a' of the file '.*other'",
+    by_virtual_dataset: "a virtual dataset",
+    by_external_link: "a link to '/a' in the file '.*other'",
     by_soft_link_through_external: "a link to '/",
 }
 
@@ -65,7 +63,7 @@ def test_weights_from_another_file(tmp_path, other, reach, capsys):
         shape = file[BIAS].shape
         del file[BIAS]
         reach(file, BIAS, shape, "f4", other)
-    message = rf"weights\.hdf5: (elsewhere|{BIAS}): {OWN}{REACHES[reach]}"
+    message = rf"weights\.hdf5: (elsewhere|{BIAS}) {OWN}{REACHES[reach]}"
     with pytest.raises(InputError, match=message):
         ELMo.from_pretrained(model.files)
     assert main(["info", str(model.folder)]) == 1
@@ -92,7 +90,7 @@ def test_packed_vectors_from_another_file(tmp_path, other, reach, name):
         for key, value in arrays.items():
             file[key] = value
         reach(file, name, taken.shape, taken.dtype, other)
-    with pytest.raises(InputError, match=rf"p\.hdf5: {name}: {OWN}{REACHES[reach]}"):
+    with pytest.raises(InputError, match=rf"p\.hdf5: {name} {OWN}{REACHES[reach]}"):
         PackedVectors(tmp_path / "p.hdf5")
 
 
@@ -105,7 +103,7 @@ def test_a_link_within_the_file_is_not_followed(tmp_path):
     with open_hdf5(tmp_path / "a.hdf5") as file:
         np.testing.assert_array_equal(read_numbers(file, "c"), np.float32([1.5]))
     with (
-        pytest.raises(InputError, match=f"b: {OWN}a link to '/group/a'"),
+        pytest.raises(InputError, match=f"b {OWN}a link to '/group/a'"),
         open_hdf5(tmp_path / "a.hdf5") as file,
     ):
         read_numbers(file, "b")
@@ -125,11 +123,11 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_no_floating_point_number(tmp_path, kind):
+def test_other_types_than_floating_point_numbers(tmp_path, kind):
     value, name = KINDS[kind]
     with h5py.File(tmp_path / "a.hdf5", "w") as file:
         file.create_dataset("a", data=value, dtype=value.dtype)
-    message = rf"a\.hdf5: a: floating-point numbers are expected, not ({name})\."
+    message = rf"a\.hdf5: a must hold floating-point numbers, got ({name})\."
     with pytest.raises(InputError, match=message), open_hdf5(tmp_path / "a.hdf5") as file:
         read_numbers(file, "a")
 
@@ -145,7 +143,7 @@ def test_numbers_that_are_not_finite(tmp_path, number, kind):
         value[3, 1] = number
         del file[name]
         file[name] = value
-    message = rf"{name}: finite numbers of float32 are expected, not {number} at \(3, 1\)"
+    message = rf"{name} must be finite in float32, got {number} at \(3, 1\)"
     with pytest.raises(InputError, match=message.replace("1e+300", r"1e\+300")):
         ELMo.from_pretrained(tmp_path)
 
@@ -155,17 +153,10 @@ def test_a_token_cache_that_is_not_finite(tmp_path):
     cache = np.zeros((4, 8), np.float32)
     cache[2, 5] = np.inf
     oracle.write_hdf5(tmp_path / "cache.hdf5", {"embedding": cache})
-    with pytest.raises(InputError, match=r"cache\.hdf5: embedding: finite .*, not inf at \(2, 5\)"):
+    with pytest.raises(
+        InputError, match=r"cache\.hdf5: embedding must be finite .*, got inf at \(2, 5\)"
+    ):
         ELMo.from_pretrained(model.folder, embedding_weight_file=tmp_path / "cache.hdf5")
-
-
-@pytest.mark.parametrize("settings", [{}, {"chunks": (1000, 1000)}, {"compression": "gzip"}])
-def test_arrays_that_are_declared_and_not_there(tmp_path, settings):
-    with h5py.File(tmp_path / "a.hdf5", "w") as file:
-        file.create_dataset("a", (10**9, 10**4), "f4", **settings)
-    message = r"a: shape \(1000000000, 10000\) is 40,000,000,000,000 bytes, but the file has 0 byte"
-    with pytest.raises(InputError, match=message), open_hdf5(tmp_path / "a.hdf5") as file:
-        read_numbers(file, "a")
 
 
 def test_compressed_arrays_are_read(tmp_path):
@@ -190,44 +181,27 @@ def test_words_of_both_lengths(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "shape, dtype, message",
+    "shape, dtype, found",
     [
-        ((2 * 10**9,), h5py.string_dtype(), r"is 16,000,000,000 bytes, but the file has 0 bytes"),
-        ((3,), "S1000000000", r"shape \(3,\) is 3,000,000,000 bytes, but the file has 0 bytes"),
-        ((2, 3), h5py.string_dtype(), r"text of one axis is expected, not text of shape \(2, 3\)"),
-        ((3,), "f4", r"text of one axis is expected, not float32 of shape \(3,\)"),
+        ((2, 3), h5py.string_dtype(), r"text of shape \(2, 3\)"),
+        ((3,), "f4", r"float32 of shape \(3,\)"),
     ],
 )
-def test_words_that_are_none(tmp_path, shape, dtype, message):
+def test_words_of_another_type_or_shape(tmp_path, shape, dtype, found):
     with h5py.File(tmp_path / "a.hdf5", "w") as file:
         file.create_dataset("w", shape, dtype)
     with (
-        pytest.raises(InputError, match=rf"w: .*{message}"),
+        pytest.raises(InputError, match=rf"w must hold text \(n,\), got {found}"),
         open_hdf5(tmp_path / "a.hdf5") as file,
     ):
         read_words(file, "w")
 
 
-def test_words_that_all_name_the_same_text(tmp_path):
-    """Each of the entries is 16 bytes, and any number of them may name the same text."""
-    text = "x" * 5000
-    with h5py.File(tmp_path / "a.hdf5", "w") as file:
-        file.create_dataset("w", data=[text, *["y" * 8] * 2000], dtype=h5py.string_dtype())
-        place = file["w"].id.get_offset()
-    data = bytearray((tmp_path / "a.hdf5").read_bytes())
-    for entry in range(1, 2001):
-        data[place + 16 * entry : place + 16 * entry + 16] = data[place : place + 16]
-    (tmp_path / "a.hdf5").write_bytes(data)
-    message = rf"a\.hdf5: w: its words are longer than the file, of {len(data):,} bytes"
-    with pytest.raises(InputError, match=message), open_hdf5(tmp_path / "a.hdf5") as file:
-        read_words(file, "w")
-
-
 @pytest.mark.parametrize("value", [np.zeros(3), np.zeros((3, 1), int), np.zeros(3, bool)])
-def test_whole_numbers_that_are_none(tmp_path, value):
+def test_integers_of_another_type_or_shape(tmp_path, value):
     with h5py.File(tmp_path / "a.hdf5", "w") as file:
         file["n"] = value
-    message = "n: whole numbers of one axis are expected, not .* of shape"
+    message = r"n must hold integers \(n,\), got .* of shape"
     with pytest.raises(InputError, match=message), open_hdf5(tmp_path / "a.hdf5") as file:
         read_integers(file, "n")
 
@@ -246,18 +220,18 @@ def packed_arrays():
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"text_offsets": None}, "a packed HDF5 file is expected.* no dataset text_offsets"),
-        ({"lines": None}, "a packed HDF5 file is expected.* no dataset lines"),
+        ({"text_offsets": None}, "a packed HDF5 file is expected.* dataset text_offsets is"),
+        ({"lines": None}, "a packed HDF5 file is expected.* dataset lines is"),
         ({"lines": np.arange(9)}, "offsets: 10 rising numbers from 0 to 6 are expected, one more"),
         ({"offsets": np.array([0, 2, 7])}, "offsets: 3 rising numbers from 0 to 6 are expected"),
         ({"offsets": np.array([-1, 2, 6])}, "offsets: 3 rising numbers from 0 to 6 are expected"),
         ({"offsets": np.array([0, 4, 2])}, "offsets: 3 rising numbers from 0 to 6 are expected"),
-        ({"offsets": np.array([0.0, 2, 6])}, "offsets: whole numbers of one axis are expected"),
+        ({"offsets": np.array([0.0, 2, 6])}, r"offsets must hold integers \(n,\)"),
         ({"text_offsets": np.array([0, 3, 99])}, "text_offsets: 3 rising numbers from 0 to 6"),
         ({"vectors": np.zeros(6, np.float32)}, r"vectors: \(rows, dim\) or .*, not \(6,\)"),
         (
             {"vectors": np.array([[b"a"]] * 6)},
-            "vectors: floating-point numbers are expected",
+            "vectors must hold floating-point numbers",
         ),
         ({"text": np.zeros((6, 1), np.uint8)}, "text: uint8 of one axis is expected"),
     ],
@@ -289,7 +263,7 @@ def test_a_file_of_very_many_superfluous_datasets(tmp_path):
     with h5py.File(model.files[1], "a") as file:
         for number in range(300):
             file[f"CNN/{number}"] = 0.0
-    with pytest.raises(InputError, match=r"CNN/0: superfluous(?s:.)*\n  and 200 more$") as caught:
+    with pytest.raises(InputError, match=r"CNN/0: unexpected(?s:.)*\n  and 200 more$") as caught:
         ELMo.from_pretrained(model.files)
     assert len(str(caught.value).splitlines()) == 102
 
@@ -297,71 +271,20 @@ def test_a_file_of_very_many_superfluous_datasets(tmp_path):
 def test_dictionaries_from_another_file(tmp_path, other):
     with h5py.File(tmp_path / "a.hdf5", "w") as file:
         file["tokens"] = h5py.ExternalLink(str(other), "/")
-    with pytest.raises(InputError, match=f"tokens: {OWN}a link to '/' of the file '.*other'"):
+    with pytest.raises(InputError, match=f"tokens {OWN}a link to '/' in the file '.*other'"):
         load_dictionaries(tmp_path / "a.hdf5", {"tokens/characters": 3})
-
-
-HUGE = {"dim": 2**20, "projection_dim": 2**18}
-
-
-def load_elmo(options, weights):
-    ELMo.from_pretrained((options, weights))
-
-
-def load_layer(options, weights):
-    BidirectionalLanguageModel(options, weights)
-
-
-def load_predictor(options, weights):
-    with h5py.File(weights, "a") as file:
-        file["softmax/b"] = np.zeros(3, np.float32)
-        file["softmax/W"] = np.zeros((3, 8), np.float32)
-        file["vocabulary/words"] = ["<S>", "</S>", "<UNK>"]
-    Predictor.from_pretrained((options, weights))
-
-
-def describe(options, weights):
-    with open_model((options, weights)) as files:
-        describe_model(files)
-
-
-@pytest.mark.parametrize("declared", [False, True])
-@pytest.mark.parametrize("load", [load_elmo, load_layer, load_predictor, describe])
-def test_options_that_ask_for_terabytes(tmp_path, load, declared):
-    """Memory is not taken for them, also if the file declares arrays of the same shapes."""
-    model = write_small_model(tmp_path, "as_published")
-    options = model.options | {"lstm": model.options["lstm"] | HUGE}
-    if declared:
-        with h5py.File(model.files[1], "a") as file:
-            for name in [f"{BIAS[:-1]}{part}" for part in ("W_0", "B", "W_P_0")]:
-                del file[name]
-            file.create_dataset(f"{BIAS[:-1]}W_0", (2**19, 2**22), "f4")
-            file.create_dataset(BIAS, (2**22,), "f4")
-    message = r"weights\.hdf5: the weights do not fit the options, which ask for [\d,]{15,} numb"
-    with pytest.raises(InputError, match=message):
-        load(options, model.files[1])
-
-
-def test_a_table_of_words_that_is_declared_only(tmp_path):
-    model = write_small_model(tmp_path, "words")
-    with h5py.File(model.files[1], "a") as file:
-        del file["embedding"]
-        file.create_dataset("embedding", (2 * 10**9, 8), "f4")
-    message = r"embedding: shape \(2000000000, 8\) is 64,000,000,000 bytes, but the file has 0"
-    with pytest.raises(InputError, match=message):
-        BidirectionalLanguageModel(*model.files, use_character_inputs=False)
 
 
 @pytest.mark.parametrize(
     "text, message",
     [
-        ('{"steps": "many"}', "steps: a number from 0 is expected"),
-        ('{"tokens": [1]}', "tokens: a number from 0 is expected"),
+        ('{"steps": "many"}', "steps must be >= 0, got 'many'"),
+        ('{"tokens": [1]}', "tokens must be >= 0, got \\[1\\]"),
         (
             '{"steps": 3, "n_train_tokens": 1' + "0" * 400 + "}",
-            "n_train_tokens: a number from 0 is",
+            "n_train_tokens must be >= 0, got a number",
         ),
-        ('{"reset_rate": NaN}', "reset_rate: a number from 0 is expected"),
+        ('{"reset_rate": NaN}', "reset_rate must be >= 0, got nan"),
         ("[" * 100_000, "maximum recursion depth exceeded"),
     ],
 )

@@ -29,7 +29,7 @@ from bilm.files.reading import (
     require_file,
     require_path,
 )
-from bilm.files.weights import raise_all
+from bilm.files.weights import require_shapes
 
 logger = logging.getLogger(__name__)
 
@@ -290,18 +290,10 @@ def _replace(variable: tf.Variable, value: tf.Tensor) -> None:
 
 def _require_shapes(path: str, shapes: Mapping[str, tuple[int, ...]], also: Sequence[str]) -> None:
     """Check that a checkpoint holds variables of these shapes, and no others."""
-    reader = open_checkpoint(path)
-    stored = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
-    types = reader.get_variable_to_dtype_map()
-    problems = []
-    for name, shape in shapes.items():
-        if name not in stored:
-            problems.append(f"{name}: missing, shape {shape} is expected")
-        elif types[name] != tf.float32:
-            problems.append(f"{name}: float32 is expected, not {types[name].name}")
-        elif stored[name] != shape:
-            problems.append(f"{name}: shape {shape} is expected, not {stored[name]}")
-    for name in sorted(set(stored) - set(shapes)):
-        if not name.startswith(tuple(also)):
-            problems.append(f"{name}: superfluous, shape {stored[name]}")
-    raise_all(path, problems)
+    stored = open_checkpoint(path).get_variable_to_shape_map()
+    relevant = {
+        name: tuple(shape)
+        for name, shape in stored.items()
+        if name in shapes or not name.startswith(tuple(also))
+    }
+    require_shapes(path, shapes, relevant)

@@ -1,7 +1,6 @@
-"""Weights in HDF5 files: strict reading and writing. The names are in `bilm.core.weight_names`.
+"""Weights in HDF5 files. The names of the datasets are in `bilm.core.weight_names`.
 
-Published files hold the token encoder and the LSTMs of both directions as float32 HDF5 datasets;
-TF1 checkpoints hold the softmax and Adagrad's accumulators as well.
+Published files hold the token encoder and the LSTMs of both directions as float32 datasets.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from bilm.core.errors import InputError
+from bilm.core.errors import InputError, shown
 from bilm.core.lstm import LSTMStack
 from bilm.core.weight_names import Weight
 from bilm.files.hdf5 import (
@@ -26,57 +25,51 @@ from bilm.files.hdf5 import (
 from bilm.files.reading import PathLike
 from bilm.files.writing import atomic_write
 
-# The groups that published files hold. Others may be beside them; no known reader minds.
+# Name prefixes in published files. Other datasets are ignored, as by all known readers.
 ENCODER_GROUPS = ("char_embed", "CNN", "embedding", "dictionary/")
 LSTM_GROUPS = ("RNN_", "rnn")
-# Groups that our own files may have besides: of a softmax that is tied there is only b.
+# What our own files may add. A softmax tied to the word embedding has only b.
 SOFTMAX_W, SOFTMAX_B, VOCABULARY = "softmax/W", "softmax/b", "vocabulary/words"
-# The tokens of a dictionary by rows, as UTF-8 bytes, one a line.
+# The tokens of a dictionary in the order of their rows, one per line, as UTF-8 bytes.
 DICTIONARY_CHARACTERS, DICTIONARY_WORDS = "tokens/characters", "tokens/words"
-# The states in which texts begin, if they are not zeros: states/DIRECTION/LAYER/c and h.
+# Initial LSTM states, if they are not zeros: states/DIRECTION/LAYER/c and h.
 STATES = "states/"
-# An attribute of the file: how the model was trained, a JSON object.
+# A file attribute: how the model was trained, as a JSON object.
 TRAINING = "training"
 _TRAINING_KEYS = ("steps", "tokens", "n_train_tokens", "n_tokens_vocab", "reset_rate")
 _MOST_NAMED = 100
 
 
 def load_hdf5(path: PathLike, table: Sequence[Weight], also: Iterable[str] = ()) -> None:
-    """Set the variables of `table` from a weights file.
+    """Set the variables of `table`, except the softmax, from a weights file.
 
     Args:
-        path: the file.
-        table: what is to be read; the softmax is left out.
-        also: groups (beginnings of names) that may be there and are not read.
+        path: The file.
+        table: The variables and their names.
+        also: Name prefixes of datasets to ignore.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        InputError: the file is not HDF5, or datasets are missing, superfluous or of the wrong
-            shape: all of them are named, with both shapes; or one holds what are not finite
-            floating-point numbers, or is not in the file itself.
+        FileNotFoundError: The file does not exist.
+        InputError: The file is not HDF5; datasets are missing, unexpected or of the wrong shape
+            (one error names all of them); or one is not in the file itself or does not hold finite
+            floating-point numbers.
     """
-    shapes = dataset_shapes(path)
-    found: dict[str, Weight] = {}
-    problems = []
+    stored = dataset_shapes(path)
+    expected: dict[str, tuple[int, ...]] = {}
+    variables = {}
     for weight in table:
-        if weight.dataset is None:
-            continue
-        names = (weight.dataset, weight.odd_dataset)
-        name = next((name for name in names if name in shapes), None)
-        expected = tuple(weight.variable.shape)
-        if name is None:
-            problems.append(f"{weight.dataset}: missing, shape {expected} is expected")
-            continue
-        found[name] = weight
-        if shapes[name] != expected:
-            problems.append(f"{weight.dataset}: shape {expected} is expected, not {shapes[name]}")
-    problems += [
-        f"{name}: superfluous, shape {shapes[name]}"
-        for name in sorted(set(shapes) - set(found))
-        if name.startswith((*ENCODER_GROUPS, *LSTM_GROUPS)) and not name.startswith(tuple(also))
-    ]
-    raise_all(path, problems)
-    _assign(path, {name: weight.variable for name, weight in found.items()})
+        if weight.dataset is not None:
+            names = (weight.dataset, weight.odd_dataset)
+            name = next((name for name in names if name in stored), weight.dataset)
+            expected[name], variables[name] = tuple(weight.variable.shape), weight.variable
+    groups = (*ENCODER_GROUPS, *LSTM_GROUPS)
+    relevant = {
+        name: shape
+        for name, shape in stored.items()
+        if name in expected or (name.startswith(groups) and not name.startswith(tuple(also)))
+    }
+    require_shapes(path, expected, relevant)
+    _assign(path, variables)
 
 
 def _assign(path: PathLike, variables: Mapping[str, Any]) -> None:
@@ -86,7 +79,7 @@ def _assign(path: PathLike, variables: Mapping[str, Any]) -> None:
 
 
 def named_states(states: Sequence[Sequence[Any]], prefix: str = STATES) -> dict[str, Any]:
-    """The LSTM states of each direction, or variables of their shape, by their names in a file."""
+    """LSTM states of each direction and layer (or variables) by their names in a file."""
     return {
         f"{prefix}{d}/{i}/{part}": value
         for d, of_direction in enumerate(states)
@@ -96,24 +89,16 @@ def named_states(states: Sequence[Sequence[Any]], prefix: str = STATES) -> dict[
 
 
 def load_initial_states(path: PathLike, stacks: Sequence[LSTMStack]) -> None:
-    """Set the states in which texts begin from a weights file, if it holds any.
+    """Set the initial LSTM states from a weights file that holds some.
 
     Raises:
-        FileNotFoundError, InputError: see `open_hdf5`; states are missing, superfluous or of
-            another shape.
+        FileNotFoundError, InputError: As for `load_hdf5`.
     """
     variables = named_states([stack.initial for stack in stacks])
-    shapes = {n: shape for n, shape in dataset_shapes(path).items() if n.startswith(STATES)}
-    if not shapes:
-        return
-    expected = {name: tuple(variable.shape) for name, variable in variables.items()}
-    problems = [
-        f"{name}: shape {expected.get(name)} is expected, not {shapes.get(name)}"
-        for name in sorted(expected | shapes)
-        if expected.get(name) != shapes.get(name)
-    ]
-    raise_all(path, problems)
-    _assign(path, variables)
+    stored = {n: shape for n, shape in dataset_shapes(path).items() if n.startswith(STATES)}
+    if stored:
+        require_shapes(path, {n: tuple(v.shape) for n, v in variables.items()}, stored)
+        _assign(path, variables)
 
 
 def save_hdf5(
@@ -123,8 +108,15 @@ def save_hdf5(
     texts: Mapping[str, np.ndarray] | None = None,
     training: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write float32 `values`, a vocabulary, uint8 `texts`, and how the model was trained (see
-    `read_training`), whole or not at all."""
+    """Write a weights file, which appears only when complete.
+
+    Args:
+        path: The file.
+        values: Arrays by name, written as float32.
+        words: The vocabulary, by ids.
+        texts: uint8 arrays by name.
+        training: How the model was trained; see `read_training`.
+    """
     with atomic_write(path) as temporary, writing_hdf5(temporary) as file:
         for name, value in values.items():
             file.create_dataset(name, data=np.asarray(value, np.float32))
@@ -137,36 +129,54 @@ def save_hdf5(
 
 
 def read_training(path: PathLike) -> dict[str, Any] | None:
-    """How the model of a weights file was trained; None if the file does not say.
+    """How the model of a weights file was trained, or None if the file does not say.
 
-    Files that `dump_weights` wrote say "steps", "tokens" (predictions of each direction),
-    "n_train_tokens" (of one epoch), "n_tokens_vocab" and "reset_rate". Errors as for `open_hdf5`,
-    also if what it says is not a JSON object, or these are not numbers.
+    `dump_weights` writes "steps", "tokens" (predictions per direction), "n_train_tokens" (per
+    epoch), "n_tokens_vocab" and "reset_rate".
+
+    Raises:
+        FileNotFoundError, InputError: As for `open_hdf5`, or these are not numbers.
     """
     with open_hdf5(path) as file:
         text = file.attrs.get(TRAINING)
-        value = None if text is None else json.loads(text)
-        if text is not None and not isinstance(value, dict):
-            raise ValueError(f"attribute {TRAINING}: a JSON object is expected")
+        if text is None:
+            return None
+        value = json.loads(text)
+        if not isinstance(value, dict):
+            raise ValueError(f"attribute {TRAINING} must be a JSON object, got {shown(value)}")
         for key in _TRAINING_KEYS:
-            number = (value or {}).get(key, 0)
+            number = value.get(key)
             if number is not None and not (isinstance(number, int | float) and 0 <= number < 2**63):
-                raise ValueError(f"attribute {TRAINING}: {key}: a number from 0 is expected")
+                raise ValueError(f"attribute {TRAINING}: {key} must be >= 0, got {shown(number)}")
     return value
 
 
 def load_vocabulary_words(path: PathLike) -> list[str]:
-    """The words that a weights file holds beside the softmax, by their ids.
+    """The vocabulary that a weights file holds for its softmax, by ids.
 
     Raises:
-        FileNotFoundError, InputError: see `open_hdf5`; it has no vocabulary.
+        FileNotFoundError, InputError: As for `open_hdf5`, or the file holds no vocabulary.
     """
     with open_hdf5(path) as file:
         return read_words(file, VOCABULARY)
 
 
-def raise_all(path: PathLike, problems: list[str]) -> None:
-    """Raise an InputError that names the problems, if there are any: the first hundred."""
+def require_shapes(
+    path: PathLike, expected: Mapping[str, Sequence[int]], stored: Mapping[str, Sequence[int]]
+) -> None:
+    """Require that a file stores exactly the expected arrays; name all that differ, up to 100.
+
+    Raises:
+        InputError: An array is missing, unexpected, or of another shape.
+    """
+    problems = []
+    for name in [*expected, *sorted(set(stored) - set(expected))]:
+        if name not in stored:
+            problems.append(f"{name}: missing, must have shape {expected[name]}")
+        elif name not in expected:
+            problems.append(f"{name}: unexpected, has shape {stored[name]}")
+        elif stored[name] != expected[name]:
+            problems.append(f"{name}: must have shape {expected[name]}, got {stored[name]}")
     if problems:
         more = [f"and {len(problems) - _MOST_NAMED} more"] if len(problems) > _MOST_NAMED else []
         listed = "\n  ".join(problems[:_MOST_NAMED] + more)

@@ -6,7 +6,7 @@ import numpy as np
 
 from bilm.core.errors import InputError, checked
 from bilm.data import Vocabulary
-from bilm.files.hdf5 import require_written, writing_hdf5
+from bilm.files.hdf5 import writing_hdf5
 from bilm.files.model_files import read_options
 from bilm.files.published import local_source
 from bilm.files.reading import PathLike, read_lines
@@ -57,7 +57,6 @@ def dump_token_embeddings(
             vectors = np.empty((len(part), shape[1]), np.float32)
             encoder.encode(part, vectors)
             embedding[start : start + len(part)] = vectors
-            require_written(file)
 
 
 @checked

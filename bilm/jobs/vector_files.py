@@ -32,7 +32,6 @@ from bilm.files.hdf5 import (
     own_dataset,
     read_integers,
     require_floats,
-    require_written,
     writing_hdf5,
 )
 from bilm.files.reading import PathLike, require_path
@@ -61,7 +60,6 @@ def write_array(file: h5py.File, name: str, array: np.ndarray) -> None:
     kind = h5t.py_create(array.dtype)
     dataset = h5d.create(file.id, name.encode(), kind, space, _DATASETS, _NAMES)
     dataset.write(h5s.ALL, h5s.ALL, array)
-    require_written(file)
 
 
 def write_hdf5(
@@ -88,7 +86,6 @@ def write_hdf5(
             dataset = file.create_dataset(key, vectors.shape, vectors.dtype)
             for start, stop, part in vectors.parts():
                 dataset[..., start:stop, :] = part
-                require_written(file)
         if index is not None:
             file.create_dataset(SENTENCE_INDEX, (1,), h5py.string_dtype())[0] = json.dumps(index)
 
@@ -168,7 +165,6 @@ def write_packed_hdf5(path: PathLike, partial: PartialFile, *, with_text: bool =
         start = 0
         for rows in _packed_rows(partial):
             dataset[start : start + len(rows)] = rows
-            require_written(file)
             start += len(rows)
 
 

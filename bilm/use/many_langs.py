@@ -242,16 +242,16 @@ class _Tensors:
 
     def take(self, name: str, *shape: int) -> np.ndarray:
         if name not in self._left:
-            raise InputError(f"{self._path}: {name} is missing, shape {shape} is expected.")
+            raise InputError(f"{self._path}: {name}: missing, must have shape {shape}.")
         value = self._left.pop(name)
         if value.shape != shape:
-            raise InputError(f"{self._path}: {name}: shape {shape} is expected, not {value.shape}.")
+            raise InputError(f"{self._path}: {name}: must have shape {shape}, got {value.shape}.")
         return value
 
     def require_all_taken(self) -> None:
         """Refuse a file that holds more: it is of another kind of model."""
         if self._left:
-            raise InputError(f"{self._path}: superfluous: {', '.join(sorted(self._left))}.")
+            raise InputError(f"{self._path}: unexpected: {', '.join(sorted(self._left))}.")
 
 
 def _read_dictionary(path: str, n_rows: int, special: Sequence[str]) -> list[str]:
