@@ -64,9 +64,9 @@ def share_one_model() -> None:
         made["run"].restart(made["begin"])
         return made["run"]
 
-    def scorer(model: Any) -> Any:
+    def scorer(model: Any, **settings: Any) -> Any:
         if "scorer" not in made:
-            made["scorer"] = make_scorer(model)
+            made["scorer"] = make_scorer(model, **settings)
         return made["scorer"]
 
     loop.Run, loop.Scorer = run, scorer

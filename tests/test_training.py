@@ -236,3 +236,18 @@ def test_a_value_that_is_not_finite_is_named(tmp_path):
     with pytest.raises(NotFiniteError, match=f"Step 0: {weight.checkpoint} has values not finite"):
         run.save(str(tmp_path), 1, 0.0)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_held_out_figures_of_a_bfloat16_run_are_those_of_test(corpus, tmp_path):
+    options = small_options(
+        bidirectional=True, learning_rate=0.5, lstm={"dim": 16, "projection_dim": 8}
+    )
+    heldout = corpus.data(options, "heldout.txt", test=True)
+    record = train(options, corpus.data(options), tmp_path, heldout=heldout, precision="bfloat16")
+    in_training = dict(record.heldout)[4]
+    measured = bilm.test(options, record.checkpoint, heldout)
+    # Products in bfloat16 differ by more than 1e-4.
+    assert measured == pytest.approx(in_training, rel=1e-6)
+    assert measured.forward == pytest.approx(in_training.forward, rel=1e-6)
+    in_float32 = train(options, corpus.data(options), tmp_path / "b", heldout=heldout)
+    assert abs(in_float32.heldout[-1][1] / in_training - 1) > 1e-6

@@ -9,6 +9,7 @@ docs/states.md.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -241,13 +242,18 @@ def _by_sentence(rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Sente
 class Scorer:
     """Runs a model over chunks of text, without dropout and with the full softmax.
 
-    The model may be one that is in training: its variables are read as they are. Each call
-    continues the one before it if `is_continued` says so, and otherwise begins from the states
-    `begin`, (1, ...) of each direction; None: those in which the model's texts begin.
+    The model may be in training: its variables are read as they are. Each call continues the one
+    before it if `is_continued` is true, and otherwise starts from the states `begin`, (1, ...) of
+    each direction; None: the model's initial states.
+
+    Args:
+        model: the model.
+        precision: of the matrix products; None uses the model's.
     """
 
-    def __init__(self, model: LanguageModel) -> None:
+    def __init__(self, model: LanguageModel, precision: str | None = None) -> None:
         self.options = model.options
+        self._precision = precision
         self._model = model
         self._states: Any = None
         # One trace for chunks of all shapes.
@@ -278,13 +284,29 @@ class Scorer:
     # The shapes of sentences vary too much to compile each of them: Mode.INFERENCE.
 
     def _run_losses(self, feed: Feed, states: Any) -> tuple[tf.Tensor, Any]:
-        losses, after = self._model.losses(feed, states, mode=Mode.INFERENCE)
+        with _products_in(self._precision, self._model):
+            losses, after = self._model.losses(feed, states, mode=Mode.INFERENCE)
         # n_directions of (time * batch,) -> (n_directions, time, batch)
         return tf.reshape(tf.stack(losses), tf.shape(feed.targets)), after
 
     def _run_hidden(self, feed: Feed, states: Any) -> tuple[tf.Tensor, Any]:
-        hidden, after = self._model.hidden(feed, states, mode=Mode.INFERENCE)
+        with _products_in(self._precision, self._model):
+            hidden, after = self._model.hidden(feed, states, mode=Mode.INFERENCE)
         return tf.stack(hidden), after
+
+
+@contextlib.contextmanager
+def _products_in(precision: str | None, model: LanguageModel) -> Iterator[None]:
+    """Compute a model's matrix products in this precision within the block, if one is given."""
+    parts: list[Any] = [model.encoder, *model.stacks, model.softmax]
+    before = {part: part.precision for part in parts if precision and hasattr(part, "precision")}
+    for part in before:
+        part.precision = precision
+    try:
+        yield
+    finally:
+        for part, own in before.items():
+            part.precision = own
 
 
 def _chunks(data: Any, options: Options, batch_size: int, carry_state: bool) -> Iterator[Chunk]:

@@ -225,7 +225,8 @@ def _with_train_tokens(options: Options, data: Any) -> Options:
 def _monitor(run: Run, heldout: Any, every: str, patience: int | None) -> Monitor:
     # One scan, so that text that cannot be read is found before the first step.
     _ = getattr(heldout, "n_train_tokens", None)
-    scorer = Scorer(run.model)
+    # The figures are those of `test`, also if the products of the training are in bfloat16.
+    scorer = Scorer(run.model, precision="float32")
     return Monitor(
         lambda states: evaluate(scorer, heldout, _HELDOUT_ROWS, training_states=states),
         Interval.parse(every),
