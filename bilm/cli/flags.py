@@ -12,6 +12,7 @@ import glob
 import math
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -74,6 +75,20 @@ def usage_error(args: argparse.Namespace, message: str) -> NoReturn:
     """Report flags that do not go together; exit with 2."""
     parser: argparse.ArgumentParser = args.parser
     parser.error(message)
+
+
+def command(args: argparse.Namespace) -> str:
+    """The command that gives these arguments, for a shell: all that differ from their defaults."""
+    parser: argparse.ArgumentParser = args.parser
+    words = ["bilm", args.run.__module__.rpartition(".")[2]]
+    for action in parser._actions:
+        given = getattr(args, action.dest, None)
+        if given is None or given == parser.get_default(action.dest):
+            continue
+        words += action.option_strings[:1]
+        if given is not True:
+            words += map(str, given if isinstance(given, list) else [given])
+    return shlex.join(words)
 
 
 # Types of values

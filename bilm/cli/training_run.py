@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
-import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from bilm.cli import flags
 from bilm.cli.terminal import note
 from bilm.core.errors import InputError
 from bilm.core.options import Options
@@ -246,11 +246,7 @@ def _what_is_saved(args: argparse.Namespace) -> str:
 
     if not holds_checkpoint(args.save_dir):
         return "No checkpoint had been written yet."
-    command = ["bilm", "restart", "--save_dir", args.save_dir, "--train_prefix", args.train_prefix]
-    # The rest of the run's settings is in the folder.
-    if args.n_gpus != 1:
-        command += ["--n_gpus", str(args.n_gpus)]
-    return f"The last checkpoint is in {args.save_dir}; to resume: {shlex.join(command)}"
+    return f"The last checkpoint is in {args.save_dir}; to resume: {flags.command(args)}"
 
 
 def _report(record: TrainingRecord, save_dir: str) -> None:

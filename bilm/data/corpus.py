@@ -9,6 +9,7 @@ import itertools
 import logging
 import os
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -72,6 +73,22 @@ class Corpus:
         """Words and sentence ends of all shards and all workers: one scan, then kept."""
         lengths = (len(line.split()) for path in self.files for line in read_lines(path))
         return sum(length + 1 for length in lengths if length)
+
+    def sample_counts(self, max_tokens: int) -> np.ndarray:
+        """How often each vocabulary id occurs in about `max_tokens` tokens, from the start of each
+        file: int64 (vocab.size,). `</S>` counts the sentences."""
+        found: Counter[str] = Counter()
+        for path in self.files:
+            n_tokens = 0
+            for sentence in self.sentences(path):
+                found.update(sentence)
+                found[EOS] += 1
+                n_tokens += len(sentence)
+                if n_tokens * len(self.files) >= max_tokens:
+                    break
+        counts = np.zeros(self.vocab.size, np.int64)
+        np.add.at(counts, self.vocab.word_ids(list(found)), list(found.values()))
+        return counts
 
     def sentences(self, path: str) -> Iterator[list[str]]:
         """This worker's sentences of a shard, in the order of the file."""

@@ -110,6 +110,25 @@ class _Dataset:
         """
         return self._corpus.n_predictions
 
+    def sample_counts(self, max_tokens: int = 1_000_000) -> np.ndarray | None:
+        """How often each word of the vocabulary occurs in a sample of the text.
+
+        Args:
+            max_tokens: size of the sample, which is taken from the start of each file.
+
+        Returns:
+            int64 (vocab.size,), by id: `<UNK>` counts the tokens outside the vocabulary, `</S>` the
+            sentences. None for a subclass that gives other sentences.
+
+        Raises:
+            InputError: text is not UTF-8 (file and line).
+        """
+        if deciding_method(self, "get_sentence", "iter_batches") != "get_sentence" or (
+            type(self).get_sentence is not _Dataset.get_sentence
+        ):
+            return None
+        return self._corpus.sample_counts(max_tokens)
+
     def get_sentence(self) -> Iterator[SentenceIds]:
         """The sentences one by one, of which `_get_batch` makes all batches.
 
