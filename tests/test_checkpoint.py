@@ -403,6 +403,8 @@ RECORD = RunRecord(
     step=9,
     done=7,
     batch_shape=(3, 4),
+    tokens=84,
+    passes=2.5,
     seconds=1.5,
     train_perplexity=float("inf"),
     settings=RunSettings(5, "bfloat16", Schedule("cosine", 2), "elmo"),
@@ -435,7 +437,9 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
 def test_a_record_of_an_earlier_version(tmp_path):
     values = RECORD.to_dict()
     values["place"] = values.pop("iterator_state")[0]
+    del values["tokens"], values["passes"]
     record = read_record(written(tmp_path, json.dumps(values)))
+    assert (record.tokens, record.passes) == (None, None)
     assert record.iterator_state == [{"shard": 1}] and record.heldout == RECORD.heldout
 
 

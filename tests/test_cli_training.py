@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from bilm.cli import flags, main, make_parser
+from bilm.training import load_options_latest_checkpoint
+from bilm.training.run_checkpoint import read_record
 from tests.command_line import OPTIONS, input_error, train_arguments
 
 pytestmark = pytest.mark.eager
@@ -207,6 +209,8 @@ def test_restart_takes_an_original_checkpoint(tmp_path: Path, golden: Path, caps
     arguments = ["restart", "--save-dir", str(save_dir), "--vocab-file", str(golden / "vocab.txt"),
                  "--train-prefix", str(golden / "corpus" / "*.txt"), "--n_epochs", "1"]  # fmt: skip
     assert main(arguments) == 0
+    record = read_record(load_options_latest_checkpoint(save_dir)[1])
+    assert record.done > 0 and (record.tokens, record.passes) == (None, None)
     kept = (save_dir / "vocab.txt").read_text(encoding="utf-8")
     assert kept == (golden / "vocab.txt").read_text(encoding="utf-8")
 

@@ -59,7 +59,7 @@ def test_info_of_a_model_of_words(tmp_path, capsys):
 def test_info_of_an_original_training_folder(golden, capsys):
     printed = info(capsys, golden / "training" / "words_tied_softmax" / "start")
     assert "input         words, a table of " in printed
-    assert "checkpoint    model.ckpt-" in printed
+    assert "checkpoint    model.ckpt-2: 2 steps\n" in printed  # of how many tokens is not known
     assert "perplexity" not in printed and "vocabulary    none\n" in printed
 
 
@@ -71,7 +71,9 @@ def test_info_of_a_training_folder(tmp_path, capsys):
     assert facts["kind"] == "training" and facts["parameters"]["softmax"] == 14 * 5
     assert facts["training"]["step"] > 0 and facts["training"]["batch_size"] == 12
     assert facts["vocabulary"] == {"file": "vocab.txt", "words": 14}
-    assert f"checkpoint    {facts['training']['checkpoint']}: " in printed
+    assert (
+        facts["training"]["tokens"] == 480 and "model.ckpt-8: 8 steps, 480 tokens, 0.95" in printed
+    )
     assert "training      batches of 12 x 5; 1 epochs; dropout 0.1; learning rate 0.2\n" in printed
     assert "last batch, " in printed
 

@@ -11,6 +11,7 @@ import pytest
 import bilm
 from bilm.core.errors import InputError
 from bilm.data import IteratorState
+from bilm.files.weights import read_training
 from bilm.training.run_checkpoint import read_record, save_checkpoint
 from tests.compare import assert_same_checkpoint, checkpoint_tensors, contents
 from tests.small_runs import ROWS, STEPS, small_options
@@ -160,6 +161,11 @@ def test_a_batch_size_that_is_another(stopped, corpus, tmp_path, caplog):
     assert [event.step for event in events] == list(range(11, 19))  # 7 * 12 // 8 are done
     assert record.checkpoint.endswith("model.ckpt-15")  # 7 + 8: the count of checkpoints goes on
     assert "batches were 3 rows by 4 tokens and are now 2 by 4" in caplog.text
+    counted = read_record(record.checkpoint)
+    assert counted.tokens == 7 * 12 + 8 * 8 and counted.passes == pytest.approx(148 / 48)
+    bilm.dump_weights(tmp_path, tmp_path / "weights.hdf5")
+    facts = read_training(tmp_path / "weights.hdf5")
+    assert (facts["steps"], facts["tokens"], facts["passes"]) == (15, 148, counted.passes)
 
 
 def test_the_text_goes_on_in_batches_of_another_shape(stopped, corpus):

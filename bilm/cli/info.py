@@ -113,12 +113,18 @@ def _trained_text(trained: dict[str, Any] | None) -> list[tuple[str, str]]:
     """How the model of a weights file was trained."""
     if trained is None:
         return [("training", "not known"), ("begin", _begin_text(None))]
-    text = f"{trained.get('steps') or 0:,} steps"
+    text = f"{trained.get('steps') or 0:,} steps{_amount_text(trained)}"
+    return [("training", text), ("begin", _begin_text(trained.get("reset_rate")))]
+
+
+def _amount_text(trained: dict[str, Any]) -> str:
+    """The tokens that a model was trained on, and the passes, as far as they are known."""
+    text, n = "", trained.get("n_train_tokens")
     if trained.get("tokens"):
         text += f", {trained['tokens']:,} tokens"
-    if trained.get("tokens") and trained.get("n_train_tokens"):
-        text += f", {trained['tokens'] / trained['n_train_tokens']:.2f} passes"
-    return [("training", text), ("begin", _begin_text(trained.get("reset_rate")))]
+    if trained.get("passes"):
+        text += f", {trained['passes']:.2f} passes{f' of {n:,}' if n else ''}"
+    return text
 
 
 def _begin_text(reset_rate: float | None) -> str:
@@ -131,11 +137,9 @@ def _begin_text(reset_rate: float | None) -> str:
 
 
 def _training_text(training: dict[str, Any]) -> list[tuple[str, str]]:
-    n = training["n_train_tokens"]
-    tokens = training["step"] * training["tokens_per_step"]
-    passes = f", {tokens / n:.2f} passes of {n:,}" if n else ""
+    amount = f"{training['step']:,} steps{_amount_text(training)}"
     rows = [
-        ("checkpoint", f"{training['checkpoint']}: {tokens:,} tokens{passes}"),
+        ("checkpoint", f"{training['checkpoint']}: {amount}"),
         (
             "training",
             f"batches of {training['batch_size']} x {training['unroll_steps']}; "

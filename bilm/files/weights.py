@@ -36,7 +36,9 @@ DICTIONARY_CHARACTERS, DICTIONARY_WORDS = "tokens/characters", "tokens/words"
 STATES = "states/"
 # A file attribute: how the model was trained, as a JSON object.
 TRAINING = "training"
-_TRAINING_KEYS = ("steps", "tokens", "n_train_tokens", "n_tokens_vocab", "reset_rate")
+_TRAINING_KEYS = (
+    "steps", "tokens", "passes", "n_train_tokens", "n_tokens_vocab", "reset_rate",
+)  # fmt: skip
 _MOST_NAMED = 100
 
 
@@ -131,8 +133,9 @@ def save_hdf5(
 def read_training(path: PathLike) -> dict[str, Any] | None:
     """How the model of a weights file was trained, or None if the file does not say.
 
-    `dump_weights` writes "steps", "tokens" (predictions per direction), "n_train_tokens" (per
-    epoch), "n_tokens_vocab" and "reset_rate".
+    `dump_weights` writes "steps", "tokens" (predictions per direction), "passes" (over the
+    training text), "n_train_tokens" (per epoch), "n_tokens_vocab" and "reset_rate"; each is None
+    if it is not known.
 
     Raises:
         FileNotFoundError, InputError: As for `open_hdf5`, or these are not numbers.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from typing import Any
 
@@ -91,11 +90,13 @@ def dump_weights(
 
 def _how_trained(options: Options, ckpt_file: str) -> dict[str, Any]:
     """What `bilm.files.weights.read_training` gives of the weights."""
-    steps, record = read_step(ckpt_file), read_record(ckpt_file)
-    # The original program did not write down how many devices there were.
-    tokens = None if record is None else steps * math.prod(record.batch_shape)
+    record = read_record(ckpt_file)
     names = ("n_train_tokens", "n_tokens_vocab", "reset_rate")
-    return {"steps": steps, "tokens": tokens} | {name: getattr(options, name) for name in names}
+    return {
+        "steps": read_step(ckpt_file),
+        "tokens": record and record.tokens,
+        "passes": record and record.passes,
+    } | {name: getattr(options, name) for name in names}
 
 
 def _softmax_words(

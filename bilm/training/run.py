@@ -49,6 +49,7 @@ class Run:
         done: steps of this run.
         batch_shape: rows of a batch, of all devices and workers, and tokens of a row.
         feed_shape: of the part of it that this worker takes.
+        tokens, passes: how much the model was trained, see `RunRecord`.
         seconds: time of this run's steps in earlier calls.
         iterator_state: of the data set after the last step's batch; None if it has none.
         heldout: what is known of the held-out text.
@@ -92,6 +93,8 @@ class Run:
         self.heldout = HeldoutState()
         self.global_step = 0
         self.done = 0
+        self.tokens: int | None = 0
+        self.passes: float | None = 0.0
         self.seconds = 0.0
         self.perplexity = self.last_learning_rate = 0.0  # of the last step
 
@@ -107,7 +110,10 @@ class Run:
         self.global_step = read_step(ckpt_file)
         record = read_record(ckpt_file)
         if record is None:
+            # The original did not write down on how many devices it trained.
+            self.tokens = self.passes = None
             return
+        self.tokens, self.passes = record.tokens, record.passes
         self.global_step = record.step
         # Random numbers follow from the seed and the step: the seed goes with the count.
         self.settings = dataclasses.replace(
@@ -200,6 +206,10 @@ class Run:
         self.states, self.iterator_state = states, iterator_state
         self.done += 1
         self.global_step += 1
+        if self.tokens is not None:
+            self.tokens += self.tokens_per_step
+        if self.passes is not None and self.options.n_train_tokens is not None:
+            self.passes += self.tokens_per_step / self.options.n_train_tokens
         self.perplexity = exp_of_loss(loss)
 
     def mean_states(self) -> tuple[States, ...]:
@@ -226,6 +236,8 @@ class Run:
                     step=self.global_step,
                     done=self.done,
                     batch_shape=self.batch_shape,
+                    tokens=self.tokens,
+                    passes=self.passes,
                     seconds=seconds,
                     train_perplexity=self.perplexity,
                     settings=self.settings,

@@ -93,8 +93,11 @@ class RunRecord:
         step: global step.
         done: steps of the run.
         batch_shape: rows of a batch, of all workers, and tokens of a row.
+        tokens: predictions of each direction that the model was trained on, by all
+            calls; None if not known, as after a checkpoint of the original.
+        passes: `tokens` as passes over the text; None if not known.
         seconds: time of the run's steps.
-        train_perplexity: of the last batch.
+        train_perplexity: perplexity of the last batch.
         settings: of the run.
         heldout: what is known of the held-out text.
         iterator_state: of each worker's data set; None where the data set has none.
@@ -103,6 +106,8 @@ class RunRecord:
     step: int
     done: int
     batch_shape: tuple[int, int]
+    tokens: int | None
+    passes: float | None
     seconds: float
     train_perplexity: float
     settings: RunSettings
@@ -125,6 +130,8 @@ class RunRecord:
         """
         if isinstance(values, dict) and "place" in values:  # its name in earlier versions
             values = {"iterator_state": values["place"]} | values
+        if isinstance(values, dict):  # earlier versions did not count these
+            values = {"tokens": None, "passes": None} | values
         for key, (rule, is_good) in _RULES.items():
             value = values
             for part in key.split(".") if key else ():
@@ -141,6 +148,8 @@ class RunRecord:
             values["step"],
             values["done"],
             tuple(values["batch_shape"]),
+            values["tokens"],
+            values["passes"],
             values["seconds"],
             values["train_perplexity"],
             RunSettings(values["seed"], run["precision"], schedule, run["init_from"]),
@@ -176,6 +185,8 @@ _RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
         "a list of two whole numbers from 1",
         lambda x: isinstance(x, list) and len(x) == 2 and all(_is_count(n, 1) for n in x),
     ),
+    "tokens": _COUNT_OR_NULL,
+    "passes": ("a number from 0, or null", lambda x: x is None or _is_number(x)),
     "seconds": ("a finite number from 0", lambda x: _is_number(x) and x <= sys.float_info.max),
     "train_perplexity": _NUMBER,
     "iterator_state": (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -91,10 +92,9 @@ def describe_training(files: ModelFiles) -> dict[str, Any]:
     weights = {
         name: tuple(shape)
         for name, shape in shapes.items()
-        if name.startswith("lm/") and not name.endswith("/Adagrad")
+        if name.startswith("lm/") and not re.search(r"/(Adagrad|Adam|Adam_1)$", name)
     }
     record = read_record(checkpoint)
-    shape = (options.batch_size, options.unroll_steps) if record is None else record.batch_shape
     return {
         "model": files.source,
         "kind": "training",
@@ -104,7 +104,8 @@ def describe_training(files: ModelFiles) -> dict[str, Any]:
         "training": {
             "checkpoint": os.path.basename(checkpoint),
             "step": read_step(checkpoint),
-            "tokens_per_step": math.prod(shape),
+            "tokens": record and record.tokens,
+            "passes": record and record.passes,
             "batch_size": options.batch_size,
             "unroll_steps": options.unroll_steps,
             "n_train_tokens": options.n_train_tokens,
