@@ -71,10 +71,9 @@ def test_info_of_a_training_folder(tmp_path, capsys):
     assert facts["kind"] == "training" and facts["parameters"]["softmax"] == 14 * 5
     assert facts["training"]["step"] > 0 and facts["training"]["batch_size"] == 12
     assert facts["vocabulary"] == {"file": "vocab.txt", "words": 14}
-    assert (
-        facts["training"]["tokens"] == 480 and "model.ckpt-8: 8 steps, 480 tokens, 0.95" in printed
-    )
-    assert "training      batches of 12 x 5; 1 epochs; dropout 0.1; learning rate 0.2\n" in printed
+    assert facts["training"]["tokens"] == 480
+    assert "model.ckpt-8: 8 steps, 480 tokens, 0.95 passes of 504\n" in printed
+    assert "training      batches of 12 x 5; 1 epoch; dropout 0.1; learning rate 0.2\n" in printed
     assert "last batch, " in printed
 
 

@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
     place = tmp_path_factory.mktemp("look")
     kind, changes = KINDS["characters"]
     made = Model(place / "run", kind, **changes)
-    for name, more in (("model", ["--with_softmax"]), ("bare", [])):
+    for name, more in (("model", []), ("bare", ["--without_softmax"])):
         arguments = ["dump", "--save_dir", str(made.folder), "--model_dir", str(place / name)]
         assert main([*arguments, *more]) == 0
     (place / "text.txt").write_text("\n".join(lines_of_text()) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`bilm score`, `bilm substitutes` and `bilm dump --with_softmax`, run as a user runs them."""
+"""`bilm score`, `bilm substitutes` and the softmax of `bilm dump`, run as a user runs them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import json
 import sys
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
@@ -205,20 +206,36 @@ def test_usage(place, capsys):
     assert "name a model's folder" in usage_error(["score", "text.txt"], capsys)
 
 
-def test_a_dump_with_the_softmax_is_enough(place, capsys):
+def test_a_dump_is_enough_with_its_softmax(place, capsys):
     expected = run(capsys, "score", "text.txt", "--model", "model").out
-    outfile = ["--outfile", "w.hdf5", "--with-softmax"]
-    run(capsys, "dump", "--save_dir", "model", *outfile)
+    run(capsys, "dump", "--save_dir", "model", "--outfile", "w.hdf5")
     pair = ["--options_file", "w.options.json", "--weight_file", "w.hdf5"]
     assert run(capsys, "score", "text.txt", *pair).out == expected
-    folder = ["--model_dir", "elmo", "--with_softmax"]
+    folder = ["--model_dir", "elmo", "--with-softmax"]  # which is the default
     run(capsys, "dump", "--save_dir", "model", *folder)
     assert run(capsys, "score", "text.txt", "--model", "elmo").out == expected
     said = run(capsys, "info", "elmo").out
     assert f"predicts      {len(VOCABULARY)} words" in said
-    run(capsys, "dump", "--save_dir", "model", "--outfile", "plain.hdf5")
+    run(capsys, "dump", "--save_dir", "model", "--outfile", "plain.hdf5", "--without_softmax")
     pair = ["--options_file", "plain.options.json", "--weight_file", "plain.hdf5"]
     error = input_error(["score", "text.txt", *pair], capsys)
     assert "plain.hdf5 holds no softmax" in error
     with pytest.raises(InputError, match="holds no softmax"):
         Predictor.from_pretrained(("plain.options.json", "plain.hdf5"))
+
+
+def test_a_dump_without_a_vocabulary_says_that_it_has_no_softmax(place, capsys):
+    Path("model", "vocab.txt").rename("words.txt")
+    said = run(capsys, "dump", "--save_dir", "model", "--outfile", "bare.hdf5").err
+    assert "model has no vocab.txt, so the softmax is left out; --vocab_file FILE adds it." in said
+    with h5py.File("bare.hdf5") as file:
+        assert "softmax" not in file and "vocabulary" not in file
+    arguments = ["dump", "--save_dir", "model", "--outfile", "w.hdf5"]
+    error = input_error([*arguments, "--with_softmax"], capsys)
+    assert "model has no vocab.txt: name it by --vocab_file" in error
+    run(capsys, *arguments, "--vocab_file", "words.txt")
+    with h5py.File("w.hdf5") as file:
+        assert file["softmax/b"].shape == file["vocabulary/words"].shape == (len(VOCABULARY),)
+    error = usage_error([*arguments, "--vocab_file", "words.txt", "--without_softmax"], capsys)
+    assert "--vocab_file with --outfile is for the softmax" in error
+    usage_error([*arguments, "--with_softmax", "--without_softmax"], capsys)

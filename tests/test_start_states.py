@@ -480,7 +480,7 @@ def test_weights_with_the_mean_states_of_training(corpus, tmp_path, capsys):
     vocabulary = (corpus.folder / "vocab.txt").read_text(encoding="utf-8")
     (tmp_path / "run" / "vocab.txt").write_text(vocabulary, encoding="utf-8")
     for name, flags in (("with", ["--with_states"]), ("without", [])):
-        arguments = ["dump", "--save_dir", str(tmp_path / "run"), "--with_softmax", *flags]
+        arguments = ["dump", "--save_dir", str(tmp_path / "run"), *flags]
         assert main([*arguments, "--model_dir", str(tmp_path / name)]) == 0
     model = LanguageModel(options, is_training=False, seed=None)
     load_variables(record.checkpoint, model.weight_table())

@@ -8,8 +8,9 @@ or as a model folder, with model.hdf5, options.json and vocab.txt:
 
   bilm dump --save_dir model --model_dir elmo-mine
 
-With --with_softmax the weights file also holds the softmax and its vocabulary, for `bilm score`
-and `bilm substitutes`; programs that read published weights ignore it.
+The weights file also holds the softmax and its vocabulary, which `bilm score`, `substitutes`,
+`senses` and `report` use; programs that read published weights ignore them. --without_softmax
+leaves them out.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import os
 import shutil
 
 from bilm.cli import flags, training_run
-from bilm.cli.terminal import import_tensorflow
+from bilm.cli.terminal import import_tensorflow, note
 from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE
 
 
@@ -29,13 +30,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     target = parser.add_mutually_exclusive_group(required=True)
     flags.add(target, {"--outfile FILE.hdf5": "weights file to write"})
     flags.add(target, {"--model_dir FOLDER": "model folder to write"})
+    flags.add(parser, flags.RUN_VOCABULARY)
+    flags.add(
+        parser.add_mutually_exclusive_group(),
+        {
+            "--without_softmax": "leave out the softmax and its vocabulary",
+            "--with_softmax": "write the softmax and its vocabulary (the default); an error if "
+            "there is no vocabulary",
+        },
+    )
     flags.add(
         parser,
         {
-            **flags.RUN_VOCABULARY,
-            "--with_softmax": "also write the softmax and its vocabulary into the weights file",
             "--with_states": "also write the mean of the LSTM states of training, from which "
-            "sentences then begin instead of zeros; for a model that was trained without resets "
+            "sentences then start instead of zeros; for a model that was trained without resets "
             "(--reset_rate 0)",
             **flags.FORCE,
         },
@@ -43,26 +51,53 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.outfile is not None and args.vocab_file is not None and not args.with_softmax:
+    if args.outfile is not None and args.vocab_file is not None and args.without_softmax:
         flags.usage_error(
-            args, "--vocab_file goes with --model_dir or --with_softmax, not with --outfile alone"
+            args, "--vocab_file with --outfile is for the softmax, which --without_softmax omits"
         )
     import_tensorflow()
     from bilm.training import dump_weights
 
     args.save_dir = training_run.model_folder(args)
-    extras = {"with_softmax": args.with_softmax, "with_states": args.with_states}
     if args.outfile is not None:
         written = [args.outfile, f"{os.path.splitext(args.outfile)[0]}.options.json"]
         flags.require_free_files(args, *written)
-        words = training_run.find_vocabulary(args) if args.with_softmax else None
-        extras["overwrite"] = args.force
-        dump_weights(args.save_dir, args.outfile, vocab_file=words, **extras)
+        words = _words_of_softmax(args)
+        dump_weights(
+            args.save_dir,
+            args.outfile,
+            with_softmax=words is not None,
+            with_states=args.with_states,
+            vocab_file=words,
+            overwrite=args.force,
+        )
         print("\n".join(written))
         return 0
     words = training_run.find_vocabulary(args)
     names = WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE
     with flags.model_folder_files(args, *names) as (weights, options, copy):
-        dump_weights(args.save_dir, weights, vocab_file=words, options_file=options, **extras)
+        dump_weights(
+            args.save_dir,
+            weights,
+            with_softmax=not args.without_softmax,
+            with_states=args.with_states,
+            vocab_file=words,
+            options_file=options,
+        )
         shutil.copyfile(words, copy)
     return 0
+
+
+def _words_of_softmax(args: argparse.Namespace) -> str | None:
+    """The vocabulary to write with the softmax; None leaves both out."""
+    if args.without_softmax:
+        return None
+    kept = os.path.join(args.save_dir, VOCABULARY_FILE)
+    is_there = args.vocab_file is not None or os.path.exists(kept)
+    if is_there or args.with_softmax or not os.path.isdir(args.save_dir):
+        return training_run.find_vocabulary(args)
+    note(
+        f"{args.save_dir} has no {VOCABULARY_FILE}, so the softmax is left out; --vocab_file FILE "
+        "adds it."
+    )
+    return None

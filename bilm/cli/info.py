@@ -138,14 +138,17 @@ def _begin_text(reset_rate: float | None) -> str:
 
 def _training_text(training: dict[str, Any]) -> list[tuple[str, str]]:
     amount = f"{training['step']:,} steps{_amount_text(training)}"
+    n_epochs, adam_rate = training["n_epochs"], training["adam_learning_rate"]
+    length = f"{n_epochs} epoch{'s' if n_epochs > 1 else ''}"
+    if training["n_steps"] is not None:
+        length = f"{training['n_steps']:,} steps"
+    rates = f"learning rate {training['learning_rate']:g}"
+    if adam_rate is not None:
+        rates = f"learning rates {adam_rate:g} (Adam), {training['learning_rate']:g} (Adagrad)"
+    shape = f"{training['batch_size']} x {training['unroll_steps']}"
     rows = [
         ("checkpoint", f"{training['checkpoint']}: {amount}"),
-        (
-            "training",
-            f"batches of {training['batch_size']} x {training['unroll_steps']}; "
-            f"{training['n_epochs']} epochs; dropout {training['dropout']:g}; "
-            f"learning rate {training['learning_rate']:g}",
-        ),
+        ("training", f"batches of {shape}; {length}; dropout {training['dropout']:g}; {rates}"),
     ]
     if training["train_perplexity"] is not None:
         kind = "sampled softmax" if training["sampled_softmax"] else "full softmax"

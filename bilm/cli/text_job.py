@@ -127,7 +127,7 @@ def add_predictor(parser: argparse.ArgumentParser) -> None:
     flags.add_model(
         group,
         "folder of a training run, or folder or ZIP file with weights and the softmax, as `bilm "
-        "dump --with_softmax` writes them",
+        "dump` writes them",
     )
     words = "vocabulary of the softmax (default: the one in the weights, or vocab.txt beside the "
     flags.add(group, {"--vocab_file FILE": f"{words}weights or checkpoints)"} | flags.WARM_UP)

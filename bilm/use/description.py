@@ -110,10 +110,14 @@ def describe_training(files: ModelFiles) -> dict[str, Any]:
             "unroll_steps": options.unroll_steps,
             "n_train_tokens": options.n_train_tokens,
             "n_epochs": options.n_epochs,
+            "n_steps": options.n_steps,
             "n_tokens_vocab": options.n_tokens_vocab,
             "reset_rate": options.reset_rate,
             "dropout": options.dropout,
             "learning_rate": options.learning_rate,
+            "adam_learning_rate": (
+                options.adam_learning_rate if options.optimizer == "adam" else None
+            ),
             "sampled_softmax": options.sample_softmax,
             "train_perplexity": record and record.train_perplexity,
             "seed": record and record.settings.seed,

@@ -180,7 +180,7 @@ class Predictor:
 
         Args:
             source: see `bilm.files.model_files`: a folder of checkpoints or a checkpoint, ours or
-                the original's; or weights that hold the softmax (`bilm dump --with_softmax`).
+                the original's; or weights that hold the softmax (`bilm dump` writes it).
             vocab_file: the vocabulary, where there is none with the model; if there is one, it has
                 to have the same words.
             precision, warm_up: as for `ELMo.from_pretrained`.
@@ -519,7 +519,7 @@ def _load(
             raise InputError(
                 f"{files.source}: {os.path.basename(files.weights)} holds no softmax "
                 f"({SOFTMAX_B}), so it predicts no words; published weights never do. Name the "
-                "folder of the training, or weights that `bilm dump --with_softmax` wrote."
+                "folder of the training, or weights that `bilm dump` wrote."
             )
         options = dataclasses.replace(
             options,

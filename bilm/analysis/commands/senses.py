@@ -2,7 +2,7 @@
 
 For each group: its size, its typical lines (the uses nearest to its centre), and its typical words:
 those that the language model would rather put in place of these uses than of the others, if the
-model has its softmax (`bilm dump --with_softmax`; or name a training folder, --substitutes_from);
+model has its softmax (`bilm dump` writes it; or name a training folder, --substitutes_from);
 else those that occur near the uses of the group more often. Several forms of a word are joined with
 +, as in bank+banks.
 
