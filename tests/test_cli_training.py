@@ -114,10 +114,10 @@ def test_train_of_one_direction_and_of_words(text, capsys):
         ("training", b"", "no "),
         ("training", b"the cat\n\xff\xfe\n", "line 2: not UTF-8"),
         ("training", None, "No file matches"),
-        ("options", b"[1, 2]", "a JSON object is expected, not a list"),
-        ("options", b"{", "not JSON"),
+        ("options", b"[1, 2]", "an object is expected, not [1, 2]"),
+        ("options", b"{", "must be JSON in UTF-8"),
         ("options", b"{}", "lstm: a JSON object is expected"),
-        ("options", None, "does not exist"),
+        ("options", None, "No such file"),
     ],
 )
 def test_train_with_a_bad_file(flag, content, message, text, capsys):
