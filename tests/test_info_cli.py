@@ -79,7 +79,7 @@ def test_info_of_a_training_folder(tmp_path, capsys):
 
 def test_info_of_what_is_no_model(tmp_path, capsys):
     assert "there is no file" in input_error(["info", str(tmp_path)], capsys)
-    assert "name a model's folder" in usage_error(["info"], capsys)
+    assert "name a model" in usage_error(["info"], capsys)
 
 
 @pytest.mark.parametrize(

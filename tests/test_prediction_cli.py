@@ -203,7 +203,7 @@ def test_usage(place, capsys):
     assert "must be a number from 0 to 1, got '2'" in usage_error(prior, capsys)
     prior[-1] = "much"
     assert "must be a number from 0 to 1, got 'much'" in usage_error(prior, capsys)
-    assert "name a model's folder" in usage_error(["score", "text.txt"], capsys)
+    assert "name a model" in usage_error(["score", "text.txt"], capsys)
 
 
 def test_a_dump_is_enough_with_its_softmax(place, capsys):
