@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from bilm.cli import main
+from bilm.data.sharding import ShardedCorpus, ShardedPart
 from tests.command_line import input_error, make_text, usage_error
 
 ROOT = Path(__file__).parent.parent
@@ -110,15 +111,16 @@ def test_shard_says_what_it_made_and_what_comes_next(folder, capsys):
     assert main([*arguments, "--heldout", "0.1", "--seed", "4"]) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[:4] == [
-        "training     90 sentences in 3 files: my corpus/train-*.txt",
-        "held out     10 sentences in 1 file: my corpus/heldout-*.txt",
+        "training     90 sentences in 3 files: 'my corpus/train-*.txt'",
+        "held out     10 sentences in 1 file: 'my corpus/heldout-*.txt'",
         "empty lines  100 skipped",
         "next:",
     ]
     assert printed[4:] == [
         "  bilm vocab 'my corpus/train-*.txt' --out 'my corpus/vocab.txt'",
         "  bilm train --save_dir model --vocab_file 'my corpus/vocab.txt' "
-        "--train_prefix 'my corpus/train-*.txt' --heldout_prefix 'my corpus/heldout-*.txt'",
+        "--train_prefix 'my corpus/train-*.txt' --heldout_prefix 'my corpus/heldout-*.txt' "
+        "--preset tiny",
     ]
     assert main(shlex.split(printed[4])[1:]) == 0
     assert len(Path("my corpus/vocab.txt").read_text("utf-8").split()) == 93
@@ -137,21 +139,35 @@ def test_brackets_in_names_of_folders_are_not_patterns(folder, capsys):
 
 @pytest.mark.slow
 def test_commands_that_come_next_run_as_printed(folder, capsys):
-    """With a model that is small enough for a test in the place of the default one."""
+    """With a model that is small enough for a test instead of a preset."""
     assert main(["shard", "train-*.txt", "--out_dir", "corpus", "--heldout", "9"]) == 0
     commands = [shlex.split(line) for line in capsys.readouterr().out.splitlines()[4:]]
     assert [words[1] for words in commands] == ["vocab", "train"]
     for words in commands:
-        small = ["--options_file", "options.json"] if words[1] == "train" else []
-        assert main([*words[1:], *small]) == 0, words
+        if words[1] == "train":
+            words[words.index("--preset") :] = ["--options_file", "options.json"]
+        assert main(words[1:]) == 0, words
     assert (folder / "model" / "checkpoint").exists()
+
+
+@pytest.mark.parametrize(
+    ("n_tokens", "preset"),
+    [(500_000, "tiny"), (500_001, "base"), (60_000_000, "small"), (300_000_000, "medium"),
+     (900_000_000, "original")],
+)  # fmt: skip
+def test_the_preset_suits_the_text(n_tokens, preset, folder, capsys, monkeypatch):
+    part = ShardedPart("out/train-*.txt", 1, 1)
+    made = ShardedCorpus(part, None, 0, n_tokens)
+    monkeypatch.setattr("bilm.data.sharding.shard_corpus", lambda *args, **settings: made)
+    assert main(["shard", "train-0.txt", "--out_dir", "out"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith(f"--preset {preset}")
 
 
 def test_min_count_is_advised_for_large_text(folder, capsys):
     Path("large.txt").write_text("a b c\n" * 10_000, "utf-8")
     assert main(["shard", "large.txt", "--out_dir", "out", "--shard_size", "0.02"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert lines[0] == "training     10000 sentences in 3 files: out/train-*.txt"
+    assert lines[0] == "training     10,000 sentences in 3 files: 'out/train-*.txt'"
     assert lines[3] == "  bilm vocab 'out/train-*.txt' --out out/vocab.txt --min_count 3"
 
 

@@ -167,7 +167,7 @@ def test_shards_are_never_overwritten(tmp_path, name):
     pattern, _ = write_text(tmp_path)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / name).write_text("mine", encoding="utf-8")
-    with pytest.raises(InputError, match=rf"out has shards already \({name}\), which are never o"):
+    with pytest.raises(InputError, match=rf"out' has shards already \({name}\), which are never o"):
         shard_corpus(pattern, tmp_path / "out")
     assert contents(tmp_path / "out") == {name: b"mine"}
 
@@ -175,7 +175,7 @@ def test_shards_are_never_overwritten(tmp_path, name):
 def test_a_file_in_the_place_of_the_folder(tmp_path):
     pattern, _ = write_text(tmp_path)
     (tmp_path / "out").write_text("mine", encoding="utf-8")
-    with pytest.raises(InputError, match="out' is a file; a folder for shards is expected"):
+    with pytest.raises(InputError, match=r"out_dir must be a folder, got the file '.*out'"):
         shard_corpus(pattern, tmp_path / "out")
 
 
@@ -183,15 +183,15 @@ def test_a_file_in_the_place_of_the_folder(tmp_path):
     ("arguments", "message"),
     [
         ({"n_shards": 0}, r"n_shards must be 1 or more, not 0\."),
-        ({"n_shards": 951, "heldout": 50}, r"951 shards cannot be made of 950 sentences\."),
+        ({"n_shards": 951, "heldout": 50}, r"n_shards must be at most .*, 950, got 951\."),
         ({"shard_bytes": 0}, r"shard_bytes must be 1 or more, not 0\."),
-        ({"heldout": -1}, r"a share between 0 and 1, not -1\."),
-        ({"heldout": 1.0}, r"a share between 0 and 1, not 1\.0\."),
+        ({"heldout": -1}, r"a proportion between 0 and 1, got -1\."),
+        ({"heldout": 1.0}, r"a proportion between 0 and 1, got 1\.0\."),
         ({"heldout": float("nan")}, r"heldout: a number is expected, not nan\."),
-        ({"heldout": 1000}, r"leaves nothing to train on: the text has 1000 sentences\."),
+        ({"heldout": 1000}, r"leaves nothing to train on: the text has 1,000 sentences\."),
         ({"heldout": 0.9999}, r"leaves nothing to train on"),
         ({"seed": -1}, r"seed must be 0 or more, not -1\."),
-        ({"compress": "zip"}, r"compress must be one of gz, xz, not 'zip'\."),
+        ({"compress": "zip"}, r"compress must be gz or xz, got 'zip'\."),
     ],
 )
 def test_refusals_leave_nothing_behind(tmp_path, arguments, message):
@@ -223,7 +223,7 @@ def test_text_that_changes_while_it_is_read(tmp_path, more):
         if stage.doing == "measuring" and stage.done == stage.total:
             path.write_text(path.read_text("utf-8") + more if more else "", "utf-8")
 
-    with pytest.raises(InputError, match=r"The text was changed while it was read\."):
+    with pytest.raises(InputError, match=r"The text must not change while it is read\."):
         shard_corpus(pattern, tmp_path / "out", progress=change)
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
@@ -291,7 +291,7 @@ def test_shards_that_appear_in_the_meantime_are_not_overwritten(tmp_path):
         if stage.doing == "writing":
             (tmp_path / "out" / "train-00.txt").write_text("mine", encoding="utf-8")
 
-    with pytest.raises(InputError, match=r"out has shards already \(train-00.txt\)"):
+    with pytest.raises(InputError, match=r"out' has shards already \(train-00.txt\)"):
         shard_corpus(pattern, tmp_path / "out", progress=other)
     assert contents(tmp_path / "out") == {"train-00.txt": b"mine"}
 

@@ -1,10 +1,10 @@
 """Split a corpus into shuffled shards, and set a held-out part aside.
 
-The corpus is UTF-8 text (plain, .gz, .xz), one sentence a line. Each sentence goes into one of
-train-00.txt, train-01.txt ... or, drawn at random from the whole corpus, into heldout-00.txt ...
-Training reads one shard into memory at a time and shuffles within it, so each shard should be a
-sample of the whole corpus. Empty lines are skipped. The same text and seed give the same files.
-Prints what was made, and the commands that come next.
+The corpus is UTF-8 text (plain, .gz, .xz), one sentence per line, tokens separated by spaces. Each
+sentence goes into one of train-00.txt, train-01.txt, ... or, drawn at random from the whole corpus,
+into heldout-00.txt, ... Training reads one shard at a time and shuffles within it, so each shard is
+a sample of the whole corpus. Empty lines are skipped. The same text and seed give the same files.
+Prints what was made, and the commands to run next.
 
   bilm shard 'text/*.txt' --out_dir corpus --heldout 0.01
 """
@@ -17,15 +17,20 @@ import shlex
 from typing import TYPE_CHECKING
 
 from bilm.cli import flags
+from bilm.cli.terminal import count
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     from bilm.data.sharding import ShardedCorpus
 
 _MEGABYTE = 1_000_000
-# From this many sentences on, words that occur once or twice are too many for the vocabulary.
+# With at least this many sentences, words that occur once or twice are left out of the vocabulary.
 _LARGE = 10_000
-_number_or_share = flags.value(
+# The presets for corpora of at most so many tokens; larger ones suit the size of the paper.
+_PRESETS = (
+    (500_000, "tiny"), (50_000_000, "base"), (200_000_000, "small"), (800_000_000, "medium"),
+)  # fmt: skip
+_number_or_proportion = flags.value(
     lambda text: float(text) if set(text) & set(".eE") else int(text),
     "must be a number of sentences or a proportion between 0 and 1",
     lambda number: 0 < number < 1 if isinstance(number, float) else number >= 0,
@@ -34,7 +39,7 @@ _number_or_share = flags.value(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, flags.TEXTS)
-    folder = "where the shards go; a folder that already has shards is an error"
+    folder = "where to write the shards; a folder that already has shards is an error"
     flags.add(parser, {"--out_dir FOLDER": folder}, required=True)
     flags.add(
         parser.add_mutually_exclusive_group(),
@@ -44,14 +49,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "(default: 50)",
         },
     )
-    heldout = "sentences to set aside: a whole number, or a share of all such as 0.01 (default: "
-    form = {"type": _number_or_share, "metavar": "N|FRACTION"}
-    flags.add(parser, {"--heldout SENTENCES": heldout + "none)"}, **form)
+    heldout = "sentences to set aside: a number, or a proportion such as 0.01 (default: none)"
+    form = {"type": _number_or_proportion, "metavar": "N|FRACTION"}
+    flags.add(parser, {"--heldout SENTENCES": heldout}, **form)
     flags.add(
         parser,
         {
             "--seed N>=0": "random seed (default: 0)",
-            "--no_shuffle": "keep the order of the text, within the shards and from shard to shard",
+            "--no_shuffle": "keep the order of the text, within and across shards",
             "--compress gz|xz": "compress the shards",
         },
     )
@@ -85,18 +90,19 @@ def _print_made(made: ShardedCorpus) -> None:
     if made.heldout is not None:
         parts.append(("held out", made.heldout))
     for name, part in parts:
-        files = "1 file" if part.n_files == 1 else f"{part.n_files} files"
-        print(f"{name:<12} {part.n_sentences} sentences in {files}: {part.pattern}")
-    print(f"empty lines  {made.n_empty_lines} skipped")
+        amounts = f"{count(part.n_sentences, 'sentence')} in {count(part.n_files, 'file')}"
+        print(f"{name:<12} {amounts}: {shlex.quote(part.pattern)}")
+    print(f"empty lines  {made.n_empty_lines:,} skipped")
 
 
 def _next_commands(made: ShardedCorpus, out_dir: str) -> list[list[str]]:
     vocabulary = os.path.join(out_dir, "vocab.txt")
-    count = ["bilm", "vocab", made.training.pattern, "--out", vocabulary]
+    vocab = ["bilm", "vocab", made.training.pattern, "--out", vocabulary]
     if made.training.n_sentences >= _LARGE:
-        count += ["--min_count", "3"]
+        vocab += ["--min_count", "3"]
+    preset = next((name for most, name in _PRESETS if made.n_tokens <= most), "original")
     train = ["bilm", "train", "--save_dir", "model", "--vocab_file", vocabulary]
     train += ["--train_prefix", made.training.pattern]
     if made.heldout is not None:
         train += ["--heldout_prefix", made.heldout.pattern]
-    return [count, train]
+    return [vocab, [*train, "--preset", preset]]

@@ -40,6 +40,11 @@ def shortened(text: str) -> str:
     return text if n_more <= 0 else f"{text[:_LONGEST]} ... ({n_more:,} characters more)"
 
 
+def count(n: int, what: str) -> str:
+    """A number of things: "1 file", "1,000 files"."""
+    return f"{n:,} {what}{'s' * (n != 1)}"
+
+
 def note(text: str) -> None:
     """Print a line on standard error: printable, and at most some 2,000 characters."""
     print(printable(shortened(text)), file=sys.stderr)

@@ -12,7 +12,7 @@ from bilm.cli import flags
 from bilm.cli.terminal import note
 from bilm.core.errors import InputError
 from bilm.core.options import Options
-from bilm.files.reading import VOCABULARY_FILE, read_lines, require_file
+from bilm.files.reading import VOCABULARY_FILE, find_files, read_lines, require_file
 from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
 
@@ -142,12 +142,16 @@ def run_training(
         settings: seed, precision, schedule.
         checkpoint: that the run is resumed from; None starts a new model.
     """
+    from bilm.data.untokenized import first_sentences, warn_if_untokenized
     from bilm.training import train
     from bilm.training.replicas import find_worker
 
     worker = find_worker()
     data: dict[str, Any] = {"shuffle_on_load": True, "seed": settings.seed, "worker": worker.share}
     corpus = open_corpus(options, args.train_prefix, vocabulary, **data)
+    if worker.is_chief:
+        file = find_files(args.train_prefix)[0]
+        warn_if_untokenized(first_sentences(file), file)
     heldout = None
     if args.heldout_prefix is not None:
         data = {"test": True, "worker": worker.share}

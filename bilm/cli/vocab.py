@@ -1,10 +1,9 @@
 """Count the words of a corpus and write its vocabulary.
 
-The corpus is UTF-8 text (plain, .gz, .xz), its tokens separated by white space; quote globs or not.
-The vocabulary is <S>, </S>, <UNK>, then the words by decreasing count, words of equal count in the
-order of their characters. Counts are exact; memory grows with the number of different words, not
-with the text. Prints the tokens and types of the text, the words kept, and how many of the tokens
-they cover.
+The corpus is UTF-8 text (plain, .gz, .xz), tokens separated by spaces. The vocabulary is <S>, </S>,
+<UNK>, then the words by descending count, ties in the order of their characters. Memory grows with
+the number of different words, not with the size of the text. Prints the number of tokens and of
+types (different words), the number of words kept, and the percentage of tokens that they cover.
 
   bilm vocab 'corpus/train-*.txt' --out vocab.txt --min_count 3
 """
@@ -23,13 +22,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(
         parser,
         {
-            "--min_count N": "leave out words that occur less often (default: 1, all are kept)",
-            "--max_size N>=4": "keep the most frequent words only, N lines with the three special "
-            "tokens",
-            "--counts FILE": "also write all words and their counts: word, tab, count",
+            "--min_count N": "leave out words that occur less often (default: 1)",
+            "--max_size N>=4": "keep only the most frequent words: at most N lines, with the three "
+            "special tokens",
+            "--counts FILE": "also write every word and its count: word, tab, count",
             **flags.FORCE,
-            "--jobs N": "processes that count (default: one for each processor); the result does "
-            "not depend on it",
+            "--jobs N": "processes that count (default: one per CPU); the result is the same",
         },
     )
     parser.set_defaults(min_count=1)
@@ -50,8 +48,8 @@ def run(args: argparse.Namespace) -> int:
             progress=lambda stage: display.update(*stage),
             overwrite=args.force,
         )
-    print(f"tokens      {report.n_tokens}")
-    print(f"types       {report.n_types}")
-    print(f"words kept  {report.n_words} (and 3 special tokens)")
+    print(f"tokens      {report.n_tokens:,}")
+    print(f"types       {report.n_types:,}")
+    print(f"words kept  {report.n_words:,} (and 3 special tokens)")
     print(f"coverage    {100 * report.coverage:.2f} % of the tokens")
     return 0

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from bilm.core.errors import InputError, checked, require_at_least
 from bilm.data.encoding import BOS, EOS, UNK
+from bilm.data.untokenized import first_sentences, warn_if_untokenized
 from bilm.data.vocabulary import NOT_A_TOKEN
 from bilm.files.reading import (
     COMPRESSED,
@@ -223,6 +224,7 @@ def build_vocabulary(
         if taken.count(os.path.realpath(path)) > 1:
             raise InputError(f"{path} is a file of the text, or is to be written twice.")
     with atomic_write_all(targets, overwrite=overwrite) as temporaries:
+        warn_if_untokenized(first_sentences(files[0]), files[0])
         counts = count_words(files, jobs=jobs, progress=progress)
         for word in counts.keys() & set(_SPECIAL):
             logger.warning(

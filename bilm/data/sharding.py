@@ -1,11 +1,11 @@
 """Splitting a corpus of any size into shuffled shards, with a part of it held out.
 
 The sentences are dealt to bucket files at random, and each bucket is small enough to be shuffled in
-memory. A shard is made of one bucket, or of several if it is large: sentences that were dealt at
-random and then shuffled bucket by bucket are shuffled.
+memory. A shard is one bucket, or several if it is large: dealing at random and then shuffling each
+bucket shuffles the whole.
 
-All that is drawn comes from `random.Random(...).random`: of the standard library's generators only
-this is promised to stay the same in every version, and NumPy's make no such promise.
+All random numbers come from `random.Random(...).random`, the only generator of the standard library
+or NumPy that is documented to stay the same in every version.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from typing import IO, NamedTuple, TypeVar
 
 from bilm.core.errors import InputError, checked, require_at_least, shown
+from bilm.data.untokenized import first_sentences, warn_if_untokenized
 from bilm.files.reading import (
     PathLike,
     ShowStage,
@@ -37,9 +38,9 @@ from bilm.files.reading import (
 from bilm.files.writing import folder_in_place, undo_killed
 
 SHARD_BYTES = 50_000_000
-"""Size of a shard, uncompressed, if nothing else is asked for."""
+"""Default size of a shard, uncompressed."""
 
-# Text that is shuffled in memory at once; characters that wait there to be written to buckets.
+# Bytes of text that are shuffled in memory at once; characters that are buffered for the buckets.
 _BUCKET_BYTES = 64_000_000
 _WAITING_CHARACTERS = 16_000_000
 
@@ -48,7 +49,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class ShardedPart:
-    """A part of a corpus that was split: the glob of its files, and how many it has."""
+    """A part of a corpus that was split: the glob of its files, and its size."""
 
     pattern: str
     n_files: int
@@ -62,12 +63,14 @@ class ShardedCorpus:
     Attributes:
         training: the shards to train on.
         heldout: the part set aside; None if there is none.
-        n_empty_lines: lines without a word, which are in no shard.
+        n_empty_lines: lines without a token, which are skipped.
+        n_tokens: tokens of both parts; approximate if they are not separated by single spaces.
     """
 
     training: ShardedPart
     heldout: ShardedPart | None
     n_empty_lines: int
+    n_tokens: int
 
 
 @checked
@@ -86,37 +89,38 @@ def shard_corpus(
 ) -> ShardedCorpus:
     """Split text files into `train-*.txt` and `heldout-*.txt`, every sentence in one of them.
 
-    Sentences (lines with a word) stay as they are. The corpus is read twice: to learn its size,
-    and to scatter it; so its size is bounded by the disk only, which has to hold it once more
-    beside the result. The files get their names when all are whole; if anything fails before,
-    none is there. The same text, arguments and seed give the same bytes, in every version of
-    Python (compressed ones also depend on the version of the compressing library).
+    Sentences (lines with a token) are copied unchanged. The corpus is read twice, to measure and
+    then to split it, so its size is limited only by the disk, which needs space for another
+    uncompressed copy next to the result. The files get their names when all are complete; if
+    anything fails, there are none. The same text, arguments and seed give the same bytes in every
+    version of Python (compressed files also depend on the compression library).
 
     Args:
-        patterns: a glob, or several; plain, .gz or .xz; read in the order of their names.
-        out_dir: a folder without such files; it is made if need be.
-        n_shards: number of training files; None takes as many as `shard_bytes` asks for.
-        shard_bytes: about how large a training file is, uncompressed.
-        heldout: sentences to set aside, drawn from the whole corpus at random: a number (int), or
-            a share of all (float, between 0 and 1); 0 sets none aside.
-        seed: of the drawing and the shuffling; 0 or more.
+        patterns: one glob or several; plain, .gz or .xz; read in the order of their names.
+        out_dir: a folder without such files; created if missing.
+        n_shards: number of training files; None derives it from `shard_bytes`.
+        shard_bytes: approximate size of a training file, uncompressed.
+        heldout: sentences to set aside, drawn at random from the whole corpus: a number (int) or a
+            proportion (float between 0 and 1). 0 sets none aside.
+        seed: random seed, >= 0.
         shuffle: deal the sentences to the shards evenly and at random, and shuffle each shard.
-            Otherwise they keep their order, and the shards follow one another.
+            Otherwise they keep their order, within and across shards.
         compress: "gz" or "xz"; None writes plain text.
-        progress: is called now and then with a `Stage`.
-        bucket_bytes: text that is shuffled in memory at once; another value gives another order.
+        progress: called now and then with a `Stage`.
+        bucket_bytes: bytes shuffled in memory at once; another value gives another order.
 
     Raises:
         FileNotFoundError: a pattern matches nothing.
-        InputError: a file is not UTF-8 (file and line), damaged, or changed while it was read;
-            `out_dir` has shards; there are too few sentences; a number is out of its range.
+        InputError: a file is not UTF-8 (names file and line), damaged, or changed while it was
+            read; `out_dir` has shards; there are too few sentences; a number is out of range.
     """
     _check(n_shards, shard_bytes, heldout, seed, compress)
     require_name(out_dir)
     files = find_all_files(patterns)
     undo_killed(out_dir)
     _require_no_shards(out_dir)
-    n_sentences, n_empty_lines, n_bytes = _measure(files, progress)
+    warn_if_untokenized(first_sentences(files[0]), files[0])
+    n_sentences, n_empty_lines, n_bytes, n_tokens = _measure(files, progress)
     sizes = _divide(n_sentences, n_bytes, n_shards, shard_bytes, heldout)
     suffix = f".txt.{compress}" if compress else ".txt"
     with folder_in_place(out_dir, adds=True) as folder:
@@ -138,7 +142,7 @@ def shard_corpus(
         ShardedPart(os.path.join(out_dir, f"{name}-*{suffix}"), n_files, n_of_part)
         for name, n_of_part, n_files in sizes
     ]
-    return ShardedCorpus(made[0], made[1] if len(made) > 1 else None, n_empty_lines)
+    return ShardedCorpus(made[0], made[1] if len(made) > 1 else None, n_empty_lines, n_tokens)
 
 
 def _check(
@@ -148,21 +152,22 @@ def _check(
     require_at_least(0, seed=seed)
     if heldout < 0 or (isinstance(heldout, float) and not heldout < 1):
         raise InputError(
-            f"heldout must be a number of sentences or a share between 0 and 1, not {heldout}."
+            "heldout must be a number of sentences >= 0 or a proportion between 0 and 1, got "
+            f"{heldout}."
         )
     if compress not in (None, "gz", "xz"):
-        raise InputError(f"compress must be one of gz, xz, not {shown(compress)}.")
+        raise InputError(f"compress must be gz or xz, got {shown(compress)}.")
 
 
 def _require_no_shards(out_dir: PathLike) -> None:
     folder = require_name(out_dir)
     if os.path.exists(folder) and not os.path.isdir(folder):
-        raise InputError(f"{folder!r} is a file; a folder for shards is expected.")
+        raise InputError(f"out_dir must be a folder, got the file {folder!r}.")
     for name in ("train", "heldout"):
         found = sorted(glob.glob(os.path.join(glob.escape(folder), f"{name}-*.txt*")))
         if found:
             raise InputError(
-                f"{folder} has shards already ({os.path.basename(found[0])}), which are never "
+                f"{folder!r} has shards already ({os.path.basename(found[0])}), which are never "
                 "overwritten: name another folder, or remove them."
             )
 
@@ -175,13 +180,17 @@ def _divide(
     n_training = n_sentences - n_heldout
     if n_training < 1:
         raise InputError(
-            f"heldout = {heldout} leaves nothing to train on: the text has {n_sentences} sentences."
+            f"heldout = {heldout} leaves nothing to train on: the text has {n_sentences:,} "
+            "sentences."
         )
     if n_shards is None:
         n_shards = -(-(n_bytes * n_training // n_sentences) // shard_bytes)
         n_shards = max(1, min(n_shards, n_training))
     if n_shards > n_training:
-        raise InputError(f"{n_shards} shards cannot be made of {n_training} sentences.")
+        raise InputError(
+            f"n_shards must be at most the number of training sentences, {n_training:,}, got "
+            f"{n_shards:,}."
+        )
     sizes = [("train", n_training, n_shards)]
     if n_heldout:
         n_files = min(n_heldout, -(-n_heldout * n_shards // n_training))
@@ -189,20 +198,21 @@ def _divide(
     return sizes
 
 
-def _measure(files: Sequence[str], progress: ShowStage) -> tuple[int, int, int]:
-    """Sentences, empty lines, and the bytes of the sentences as UTF-8, line ends included.
+def _measure(files: Sequence[str], progress: ShowStage) -> tuple[int, int, int, int]:
+    """Sentences, empty lines, bytes of the sentences with their line ends, and tokens.
 
-    Whatever is wrong with the text is found here.
+    Errors in the text are found here.
     """
-    n_lines = n_sentences = n_bytes = 0
+    n_lines = n_sentences = n_bytes = n_tokens = 0
     for line in _read_lines(files, "measuring", progress):
         n_lines += 1
         if not line.isspace():
             n_sentences += 1
             n_bytes += len(line.encode("utf-8"))
+            n_tokens += line.count(" ") + 1
     if not n_sentences:
         raise InputError(f"{files[0]}{' ...' if len(files) > 1 else ''}: no sentence.")
-    return n_sentences, n_lines - n_sentences, n_bytes
+    return n_sentences, n_lines - n_sentences, n_bytes, n_tokens
 
 
 def _read_lines(files: Sequence[str], doing: str, progress: ShowStage) -> Iterator[str]:
@@ -222,10 +232,10 @@ def _scatter(lines: Iterable[str], parts: Sequence[_Part], seed: int) -> None:
     """Write every sentence to a bucket of one of the parts.
 
     The held-out sentences, those of `parts[1]` if there is one, are a random sample of exactly the
-    planned size (drawn one by one: Knuth, The Art of Computer Programming, 3.4.2, algorithm S).
+    planned size (Knuth, The Art of Computer Programming, section 3.4.2, algorithm S).
 
     Raises:
-        InputError: the text is another one than was measured.
+        InputError: the text has changed since it was measured.
     """
     draw = random.Random(f"{seed} sample").random
     deals = [part.deal() for part in parts]
@@ -234,7 +244,7 @@ def _scatter(lines: Iterable[str], parts: Sequence[_Part], seed: int) -> None:
     left, wanted = (sum(part.n_sentences for part in some) for some in (parts, parts[1:]))
     for line in itertools.chain(lines, [None]):
         if line is None or n_waiting > _WAITING_CHARACTERS:
-            for path, sentences in waiting.items():  # one open at a time: there may be thousands
+            for path, sentences in waiting.items():  # opened one by one: there may be thousands
                 with open(path, "a", encoding="utf-8", newline="\n") as file:
                     file.writelines(sentences)
             waiting.clear()
@@ -249,16 +259,16 @@ def _scatter(lines: Iterable[str], parts: Sequence[_Part], seed: int) -> None:
         waiting[next(deals[aside])].append(line)
         n_waiting += len(line)
     if left:
-        raise InputError("The text was changed while it was read.")
+        raise InputError("The text must not change while it is read.")
 
 
 class _Part(NamedTuple):
-    """A part of the corpus.
+    """The training part or the held-out part while it is written.
 
     Attributes:
-        n_sentences: its size.
-        buckets_of: the paths of its files, and of the buckets that each of them is made of.
-        seed: of all that is drawn for it; None if its sentences keep their order.
+        n_sentences: sentences of the part.
+        buckets_of: path of each file to the paths of its buckets.
+        seed: random seed; None keeps the order of the sentences.
     """
 
     n_sentences: int
@@ -279,7 +289,7 @@ class _Part(NamedTuple):
         return map(buckets.__getitem__, itertools.chain.from_iterable(rounds))
 
     def write(self) -> Iterator[int]:
-        """Make the files of their buckets, which are removed; gives the size of each bucket."""
+        """Assemble the files from their buckets, which are removed; yields each bucket's size."""
         draw = random.Random(f"{self.seed} order").random
         for path, buckets in self.buckets_of.items():
             with _open_for_writing(path) as file:
@@ -293,13 +303,13 @@ class _Part(NamedTuple):
 
 def _open_for_writing(path: str) -> IO[bytes]:
     if path.endswith(".gz"):
-        # Without the time of day the same text gives the same bytes.
+        # No time stamp, so that the same text gives the same bytes.
         return gzip.GzipFile(path, "wb", mtime=0)  # type: ignore[return-value]
     return lzma.open(path, "wb") if path.endswith(".xz") else open(path, "wb")
 
 
 def shuffled(items: list[Item], draw: Callable[[], float]) -> list[Item]:
-    """`items`, shuffled in place; `draw` gives numbers from 0 to below 1."""
+    """`items`, shuffled in place; `draw` returns numbers in [0, 1)."""
     for end in range(len(items), 1, -1):
         chosen = int(draw() * end)
         items[end - 1], items[chosen] = items[chosen], items[end - 1]

@@ -26,6 +26,7 @@ from bilm.core.errors import InputError, checked, shown
 from bilm.core.network import BiLM
 from bilm.core.scalar_mix import LayerChoice, Layers, ScalarMix
 from bilm.data import Vocabulary
+from bilm.data.untokenized import UntokenizedCheck
 from bilm.data.warm_up import WarmUpText, read_text
 from bilm.files.model_files import ModelSource, open_model
 from bilm.files.reading import PathLike
@@ -62,6 +63,7 @@ class ELMo:
         self._words = words
         self.network, self.word_ids = network, word_ids
         self.corpus = CorpusEncoder(self.network, self.word_ids)
+        self._untokenized = UntokenizedCheck()
 
     @classmethod
     @checked
@@ -227,7 +229,9 @@ class ELMo:
             for number, (name, tokens) in enumerate(read_stream(items, with_ids)):
                 self._words.refuse_unknown(tokens, f"sentence {number}")
                 waiting.append((name, len(tokens)))
+                self._untokenized.add(tokens)
                 yield tokens
+            self._untokenized.finish()
 
         n_tokens = 0
         with encoding_progress(show_progress) as show:

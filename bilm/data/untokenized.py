@@ -1,0 +1,142 @@
+"""Signs that a text is not tokenised, from cheap statistics of its first sentences."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+from collections.abc import Iterable, Iterator, Sequence
+
+from bilm.files.reading import PathLike, reading_text
+
+logger = logging.getLogger(__name__)
+
+N_SENTENCES = 1000
+"""Sentences of a text that are looked at."""
+
+# Bytes of a file that are looked at: a whole corpus may be one line.
+_MOST_BYTES = 2**20
+
+# Marks that are tokens of their own in tokenised text; a full stop may belong to an abbreviation.
+_MARK, _CLOSING = ",;!?،؛؟।॥，；！？、。", "\"'”’»)\\]』」》"
+_GLUED = re.compile(rf"\w.*[{_MARK}][{_CLOSING}]*")
+_ALONE = re.compile(rf"[{_MARK}.…]+")
+_GLUED_STOP = re.compile(rf".*\w\w\.[{_CLOSING}]*")
+_ENDS = re.compile("[.!?。！？।]"), re.compile(rf".*\w\w[.!?。！？।][{_CLOSING}]*")
+# Scripts without spaces between words, and the characters of their longest common words: Chinese
+# characters and hiragana; Thai, Lao, Burmese, Khmer.
+_UNSPACED = (
+    (re.compile("[\u3041-\u309f\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"), 8),
+    (re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff]"), 30),
+)
+
+
+def why_untokenized(sentences: Iterable[Sequence[str]]) -> str | None:
+    """The reason why sentences (lists of tokens) do not look tokenised; None if they do."""
+    sample = [s for s in itertools.islice(sentences, N_SENTENCES) if s]
+    tokens = list(itertools.chain.from_iterable(sample))
+    if not tokens:
+        return None
+    return (
+        _words_without_spaces(tokens)
+        or _glued_punctuation(sample, tokens)
+        or _long_lines(sample, tokens)
+        or _no_words(tokens)
+    )
+
+
+def _words_without_spaces(tokens: Sequence[str]) -> str | None:
+    for script, longest in _UNSPACED:
+        lengths = [(len(script.findall(token)), token) for token in tokens]
+        n_tokens = sum(length > 0 for length, _ in lengths)
+        long = [token for length, token in lengths if length > longest]
+        if long and len(long) >= 0.1 * n_tokens:
+            return f"there are no spaces between words ({_quoted(long[:1])})"
+    return None
+
+
+def _glued_punctuation(sample: Sequence[Sequence[str]], tokens: Sequence[str]) -> str | None:
+    glued = [token for token in tokens if _GLUED.fullmatch(token)]
+    glued += [s[-1] for s in sample if _GLUED_STOP.fullmatch(s[-1])]
+    n_alone = sum(_ALONE.fullmatch(token) is not None for token in tokens)
+    if len(glued) >= max(3, 0.01 * len(tokens)) and len(glued) > n_alone:
+        return f"punctuation is attached to words ({_quoted(glued[:2])})"
+    return None
+
+
+def _long_lines(sample: Sequence[Sequence[str]], tokens: Sequence[str]) -> str | None:
+    # Attached full stops may be abbreviations, so they only count where there are no others.
+    n_alone, n_attached = (sum(map(bool, map(end.fullmatch, tokens))) for end in _ENDS)
+    n_ends = n_alone or n_attached
+    if n_ends > 20 * len(sample):
+        return f"lines have about {n_ends // len(sample):,} sentences on average"
+    # Characters and residues may be tokens of long lines.
+    per_line, size = len(tokens) // len(sample), sum(map(len, tokens)) / len(tokens)
+    if per_line > 2000 and size > 2:
+        return f"lines have {per_line:,} tokens on average"
+    return None
+
+
+def _no_words(tokens: Sequence[str]) -> str | None:
+    size = sum(map(len, tokens)) / len(tokens)
+    if size > 30:
+        return f"tokens have {size:,.0f} characters on average"
+    if len(tokens) >= 2000 and len(set(tokens)) > 0.9 * len(tokens):
+        return f"of the first {len(tokens):,} tokens {len(set(tokens)):,} are different"
+    return None
+
+
+def _quoted(tokens: Sequence[str]) -> str:
+    return ", ".join(repr(token if len(token) <= 20 else f"{token[:20]}...") for token in tokens)
+
+
+def warn_if_untokenized(sentences: Iterable[Sequence[str]], source: object) -> bool:
+    """Log one warning if sentences (lists of tokens) do not look tokenised.
+
+    Returns:
+        whether it did.
+    """
+    reason = why_untokenized(sentences)
+    if reason is not None:
+        logger.warning(
+            "%s does not look tokenised: %s. `bilm tokenize` turns raw text into one sentence per "
+            "line, with tokens separated by spaces",
+            source,
+            reason,
+        )
+    return reason is not None
+
+
+def first_sentences(path: PathLike) -> Iterator[list[str]]:
+    """The sentences in the first megabyte of a text file, as lists of tokens.
+
+    Raises:
+        FileNotFoundError, InputError: see `reading_text`.
+    """
+    with reading_text(path) as stream:
+        content = stream.read(_MOST_BYTES)
+    lines = content.decode("utf-8", "ignore").split("\n")
+    # The last line may be cut.
+    yield from (line.split() for line in (lines[:-1] if len(lines) > 1 else lines))
+
+
+class UntokenizedCheck:
+    """Warns at most once about the first sentences that a model is given, over all calls."""
+
+    def __init__(self) -> None:
+        self._sample: list[Sequence[str]] = []
+        self._n_left = N_SENTENCES
+
+    def add(self, tokens: Sequence[str]) -> None:
+        """Look at a sentence, if there were not enough yet."""
+        if self._n_left:
+            self._sample.append(tokens)
+            self._n_left -= 1
+            if not self._n_left:
+                self.finish()
+
+    def finish(self) -> None:
+        """Warn if the sentences since the last call do not look tokenised."""
+        sample, self._sample = self._sample, []
+        if sample and warn_if_untokenized(sample, "the text"):
+            self._n_left = 0
