@@ -264,9 +264,9 @@ def test_layer_that_there_is_not(place, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "name a model's folder or ZIP file, or both --options_file and --weight_file"),
-        (["--options_file=o"], "name a model's folder or ZIP file, or both"),
-        (["--model=m", "--weight_file=w"], "name a model's folder or ZIP file, or both"),
+        ([], "name a model, or both --options_file and --weight_file"),
+        (["--options_file=o"], "name a model, or both"),
+        (["--model=m", "--weight_file=w"], "name a model, or both"),
         (["--model=m", "--top", "--all"], "--all: not allowed with argument --top"),
         (["--model=m", "--shard=0/2"], "must be I/N with I from 1 to N, such as 2/4, got '0/2'"),
         (["--model=m", "--shard=3/2"], "must be I/N with I from 1 to N, such as 2/4, got '3/2'"),
