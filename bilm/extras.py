@@ -22,6 +22,7 @@ _EXTRA_OF = {
     "matplotlib": "plot",
     "pyarrow": "parquet",
     "ray": "ray",
+    "scipy": "look",  # which scikit-learn brings
     "seqeval": "tasks",
     "sklearn": "look",
     "tensorboard": "tensorboard",

@@ -1,5 +1,6 @@
 """Looking at vectors: what a word means in its context, searched, grouped, drawn and measured."""
 
+from bilm.analysis.change import Change, measure_change, sample_targets
 from bilm.analysis.contexts import Context, LayerContexts, nearest_contexts
 from bilm.analysis.geometry import LayerGeometry, measure_layers
 from bilm.analysis.labelled import limited, read_labelled, read_labelled_uses
@@ -37,6 +38,7 @@ from bilm.analysis.word_sense import (
 
 __all__ = [
     "LARGE_PAGE",
+    "Change",
     "Context",
     "Fit",
     "Groups",
@@ -58,6 +60,7 @@ __all__ = [
     "group_uses",
     "limited",
     "make_report",
+    "measure_change",
     "measure_layers",
     "nearby_words",
     "nearest_contexts",
@@ -69,6 +72,7 @@ __all__ = [
     "read_labelled",
     "read_labelled_uses",
     "sample_sentences",
+    "sample_targets",
     "sample_uses",
     "sense_table",
     "substitute_words",

@@ -24,12 +24,12 @@ from bilm.core.errors import InputError, TrainingError
 
 SUBCOMMANDS = (
     "shard", "vocab", "train", "restart", "test", "plot", "dump", "info", "models", "embed",
-    "export", "score", "substitutes", "report", "neighbours", "senses", "project", "probe",
-    "static", "convert", "demo",
+    "export", "score", "substitutes", "report", "neighbours", "senses", "change", "project",
+    "probe", "static", "convert", "demo",
 )  # fmt: skip
 
 # Subcommands that look at vectors live with the analysis that they run.
-_ANALYSIS = {"report", "neighbours", "senses", "project", "probe", "static", "demo"}
+_ANALYSIS = {"report", "neighbours", "senses", "change", "project", "probe", "static", "demo"}
 
 
 def module_of(subcommand: str) -> ModuleType:

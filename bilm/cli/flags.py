@@ -162,7 +162,8 @@ FORCE = {"--force": "overwrite files that exist"}
 
 
 # Flags that name outputs; all others that name a file are inputs.
-_WRITTEN = {"out", "output", "outfile", "model_dir", "counts", "per_sentence", "picture"}
+_WRITTEN = {"out", "output", "outfile", "model_dir", "counts", "per_sentence", "picture",
+            "page", "save_uses"}  # fmt: skip
 # Files of models and of training runs, whose folder may be given.
 _OF_MODELS = (WEIGHTS_FILE, "weights.hdf5", "*options.json", f"{VOCABULARY_FILE}*", "checkpoint",
               "model.ckpt-*", "train_log*.jsonl")  # fmt: skip

@@ -1,0 +1,491 @@
+"""How much the use of words differs between two corpora: lexical semantic change.
+
+    old, new = (
+        Occurrences.encoded(elmo, sample_targets(lines, ["bank", "play+plays"]), layer="top")
+        for lines in (old_lines, new_lines)
+    )
+    for change in measure_change(old, new):
+        print(change.word, change.excess)
+
+Both arguments of `measure_change` hold occurrences labelled with their target word. All measures
+but the clusters need only sums over the occurrences, so the time is linear in their number.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from bilm.analysis.occurrences import (
+    Layer,
+    Occurrences,
+    Reservoir,
+    Sample,
+    Sentence,
+    numbered,
+    unit,
+)
+from bilm.analysis.senses import Groups, group_uses, typical_uses
+from bilm.core.errors import InputError, require_count
+from bilm.extras import import_extra
+from bilm.files.hdf5 import open_hdf5, own_dataset
+from bilm.files.reading import PathLike, read_lines
+from bilm.files.writing import atomic_write
+from bilm.jobs.vector_files import PackedVectors
+
+MIN_OCCURRENCES = 3
+OLD, NEW = "old", "new"
+_TAG = re.compile(r"(.+)(_[^\W_]+)")  # attack_nn
+_RESAMPLES = 1000
+
+
+class Change(NamedTuple):
+    """How much the use of a word differs between two corpora.
+
+    The measures are NaN for a word that is too rare in one of the corpora.
+
+    Attributes:
+        word: the target.
+        n_old, n_new: occurrences that were compared.
+        prt: inverted cosine similarity of the mean vectors, 1 / cos; infinite if the cosine is
+            not positive.
+        apd: mean cosine distance of all pairs of an old and a new occurrence.
+        jsd: Jensen-Shannon divergence in nats, 0 to ln 2, of the distributions of the old and of
+            the new occurrences over clusters of both.
+        excess: `apd` minus the mean cosine distance of two occurrences within a corpus. It is
+            half the squared maximum mean discrepancy under the cosine kernel, estimated without
+            bias: about 0 for a word that did not change, however varied its uses are.
+    """
+
+    word: str
+    n_old: int
+    n_new: int
+    prt: float = np.nan
+    apd: float = np.nan
+    jsd: float = np.nan
+    excess: float = np.nan
+
+    @property
+    def geometric_mean(self) -> float:
+        """sqrt(prt * apd), as recommended by Kutuzov, Velldal and Øvrelid (2022)."""
+        return float(np.sqrt(self.prt * max(self.apd, 0.0)))
+
+
+MEASURES: dict[str, Callable[[Change], float]] = {
+    "excess": lambda change: change.excess,
+    "PRT": lambda change: change.prt,
+    "APD": lambda change: change.apd,
+    "PRT*APD": lambda change: change.geometric_mean,
+    "JSD": lambda change: change.jsd,
+}
+"""The measures by name; "PRT*APD" is the geometric mean."""
+
+
+# Targets and their occurrences
+
+
+def read_targets(path: PathLike) -> list[str]:
+    """The target words of a file, one per line; what follows a tab is ignored.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: it has no words.
+    """
+    words = [line.partition("\t")[0].strip() for line in read_lines(path)]
+    words = list(dict.fromkeys(filter(None, words)))
+    if not words:
+        raise InputError(f"{path}: there must be one target word per line, got none.")
+    return words
+
+
+def forms_of(target: str) -> list[str]:
+    """The forms of a target: `bank+banks` has two; `c++` and `+` are words."""
+    forms = target.split("+")
+    return forms if all(forms) else [target]
+
+
+def sample_targets(
+    sentences: Iterable[str | Sentence],
+    targets: Iterable[str],
+    *,
+    max_occurrences: int = 1000,
+    seed: int = 0,
+    match_case: bool = False,
+    lemma_pos: bool = False,
+    progress: Callable[[int, int], None] | None = None,
+) -> Sample:
+    """Draw occurrences of target words from a corpus of any size, which is read once.
+
+    Args:
+        sentences: lists of tokens, or text that is split on white space.
+        targets: words; `bank+banks` is one target with two forms. A target that does not occur
+            has no occurrences in the sample.
+        max_occurrences: occurrences to keep of each target; each is equally likely to be kept.
+        seed: random seed.
+        match_case: distinguish apple from Apple.
+        lemma_pos: targets end in a part of speech, as attack_nn. In a corpus with such tokens
+            they are looked for as they are, and the sample has them without the part of speech,
+            as the model should read them; in other corpora the word alone is looked for.
+        progress: called with the number of sentences and tokens so far.
+
+    Returns:
+        a sample whose labels are the targets.
+
+    Raises:
+        InputError: there is no target, or none occurs.
+    """
+    require_count(max_occurrences=max_occurrences)
+    targets = list(dict.fromkeys(targets))
+    if not targets:
+        raise InputError("targets must name at least one word.")
+    fold = (lambda token: token) if match_case else str.lower
+    drawn: dict[tuple[str, bool], Reservoir] = {}
+    wanted: dict[str, list[Reservoir]] = {}
+    for target in targets:
+        for as_given in (True, False) if lemma_pos else (True,):
+            drawn[target, as_given] = Reservoir(max_occurrences, f"{seed} {target}")
+            for form in forms_of(target):
+                name = fold(form if as_given else _split_tag(form)[0])
+                wanted.setdefault(name, []).append(drawn[target, as_given])
+    for number, sentence, tokens in numbered(sentences, progress):
+        for position, token in enumerate(tokens):
+            for reservoir in wanted.get(fold(token), ()):
+                reservoir.offer(number, position, sentence)
+    tags = {_split_tag(form)[1] for target in targets for form in forms_of(target)} - {""}
+    is_tagged = not lemma_pos or any(
+        drawn[target, True].n_offered for target in targets if _split_tag(target)[1]
+    )
+    sample = Sample.drawn({t: drawn[t, is_tagged] for t in targets}, labelled=True)
+    if not len(sample):
+        raise InputError("none of the target words occurs in the text.")
+    if not lemma_pos or not is_tagged:
+        return sample
+    return replace(
+        sample,
+        sentences=[
+            tuple(word if tag in tags else token
+                  for token, (word, tag) in ((t, _split_tag(t)) for t in sentence))
+            for sentence in sample.sentences
+        ],
+    )  # fmt: skip
+
+
+def _split_tag(token: str) -> tuple[str, str]:
+    """attack_nn as "attack" and "_nn"; the second is empty without a part of speech."""
+    found = _TAG.fullmatch(token)
+    return (token, "") if found is None else (found[1], found[2])
+
+
+def embedded_occurrences(path: PathLike, sample: Sample) -> Occurrences:
+    """A sample with the vectors that `bilm embed` wrote for the whole text.
+
+    Args:
+        path: HDF5 with line numbers as keys, or packed HDF5; of one layer, of the average, or of
+            all layers, without pooling.
+        sample: from the same text; `lines` are the line numbers.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: it is not such a file, or not of this text.
+    """
+    ends = np.searchsorted(sample.positions[:, 0], np.arange(len(sample.lines)), "right")
+    vectors: np.ndarray | None = None
+    start = 0
+    with _line_vectors(path) as read:
+        for line, tokens, stop in zip(sample.lines, sample.sentences, ends, strict=True):
+            # (layers, tokens, dim) or (tokens, dim)
+            found = np.asarray(read(line))
+            if found.ndim not in (2, 3) or found.shape[-2] != len(tokens):
+                raise InputError(
+                    f"{path}: line {line + 1} of the text has {len(tokens)} tokens; its vectors "
+                    f"must have the shape (tokens, dim) or (layers, tokens, dim), got "
+                    f"{found.shape}. Is the file of another text, or pooled?"
+                )
+            found = found.reshape(-1, *found.shape[-2:])[:, sample.positions[start:stop, 1]]
+            if vectors is None:
+                vectors = np.empty((len(sample), len(found), found.shape[-1]), np.float32)
+            vectors[start:stop] = found.transpose(1, 0, 2)
+            start = stop
+    if vectors is None or not np.isfinite(vectors).all():
+        raise InputError(f"{path}: the vectors of the target words must be finite.")
+    return Occurrences(sample.sentences, sample.positions, vectors, sample.labels)
+
+
+@contextmanager
+def _line_vectors(path: PathLike) -> Iterator[Callable[[int], Any]]:
+    """A function from a line number to its vectors in a file of `bilm embed`."""
+    with open_hdf5(path, "file of vectors") as file:
+        is_packed = "offsets" in file
+        if not is_packed:
+
+            def read(line: int) -> Any:
+                try:
+                    return own_dataset(file, str(line))[()]
+                except KeyError:
+                    raise InputError(
+                        f"{path}: there are no vectors of line {line + 1} of the text; keys must "
+                        "be line numbers, counted from 0."
+                    ) from None
+
+            yield read
+    if is_packed:
+        with PackedVectors(path) as packed:
+            index = {packed.line(k): k for k in range(len(packed))}
+
+            def read_packed(line: int) -> Any:
+                if line not in index:
+                    raise InputError(
+                        f"{path}: there are no vectors of line {line + 1} of the text."
+                    )
+                return packed[index[line]]
+
+            yield read_packed
+
+
+def save_uses(path: PathLike, occurrences: Occurrences, targets: Iterable[str]) -> None:
+    """Write the vectors of each target as semeval2020 does: .npz, {word: float32 (n, dim)}.
+
+    Args:
+        path: file to write.
+        occurrences: of the targets, by label, with one layer.
+        targets: the words; one without occurrences gets (0, dim).
+    """
+    by_word = _by_word(occurrences)
+    none = np.zeros(0, np.int64)
+    # `numpy.savez` takes the words as keyword arguments, of which `file` is its own.
+    with atomic_write(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
+        for word in targets:
+            with archive.open(f"{word}.npy", "w", force_zip64=True) as member:
+                vectors = occurrences.layer("top")[by_word.get(word, none)]
+                np.lib.format.write_array(member, vectors, allow_pickle=False)
+
+
+# Measures
+
+
+def measure_change(
+    old: Occurrences,
+    new: Occurrences,
+    targets: Iterable[str] | None = None,
+    *,
+    layer: Layer = "top",
+    min_occurrences: int = MIN_OCCURRENCES,
+    seed: int = 0,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[Change]:
+    """The change of each target, ordered by `Change.excess`, the most changed first.
+
+    Args:
+        old, new: occurrences in the two corpora, labelled with their targets, as
+            `sample_targets` gives them.
+        targets: the words to compare; None takes all labels.
+        layer: the layer whose vectors are compared; see `Occurrences.layer`.
+        min_occurrences: a word with fewer occurrences in one of the corpora is not measured.
+        seed: random seed of the clusters.
+        progress: called with the words done, and all of them.
+
+    Raises:
+        InputError: the occurrences have no labels, or their vectors are not of one model;
+            `min_occurrences` is below 2; scikit-learn is not installed.
+    """
+    require_count(min_occurrences=min_occurrences - 1)
+    both = [(part, _by_word(part)) for part in (old, new)]
+    none = np.zeros(0, np.int64)
+    if old.vectors.shape[1:] != new.vectors.shape[1:]:
+        raise InputError(
+            "change: both corpora must have vectors of one model, got (layers, dim) "
+            f"{old.vectors.shape[1:]} and {new.vectors.shape[1:]}."
+        )
+    chosen = list(both[0][1] | both[1][1] if targets is None else targets)
+    changes = []
+    for done, word in enumerate(chosen, start=1):
+        own = [part.select(found.get(word, none)) for part, found in both]
+        change = Change(word, len(own[0]), len(own[1]))
+        if min(change.n_old, change.n_new) >= min_occurrences:
+            prt, apd, excess = distances(own[0].layer(layer), own[1].layer(layer))
+            jsd = cluster_uses(own[0], own[1], layer, seed).jsd
+            change = change._replace(prt=prt, apd=apd, jsd=jsd, excess=excess)
+        changes.append(change)
+        if progress is not None:
+            progress(done, len(chosen))
+    return sorted(changes, key=lambda c: (np.isnan(c.excess), -np.nan_to_num(c.excess), c.word))
+
+
+def distances(old: np.ndarray, new: np.ndarray) -> tuple[float, float, float]:
+    """`prt`, `apd` and `excess` of vectors (n, dim) and (m, dim), at least two of each."""
+    means = np.stack([vectors.mean(axis=0, dtype=np.float64) for vectors in (old, new)])
+    cosine = float(np.prod(unit(means), axis=0).sum())
+    # The mean cosine of all pairs is the product of the means of the unit vectors.
+    units = [unit(vectors.astype(np.float64)) for vectors in (old, new)]
+    sums = [rows.sum(axis=0) for rows in units]
+    apd = 1 - float(sums[0] @ sums[1]) / (len(old) * len(new))
+    within = [
+        1 - float(total @ total - np.square(rows).sum()) / (len(rows) * (len(rows) - 1))
+        for rows, total in zip(units, sums, strict=True)
+    ]
+    return 1 / cosine if cosine > 0 else np.inf, apd, apd - sum(within) / 2
+
+
+def _by_word(occurrences: Occurrences) -> dict[str, np.ndarray]:
+    """The occurrences of each target."""
+    if occurrences.labels is None:
+        raise InputError("change: occurrences must have their target words as labels.")
+    found: dict[str, list[int]] = {}
+    for number, label in enumerate(occurrences.labels):
+        found.setdefault(label, []).append(number)
+    return {word: np.array(numbers) for word, numbers in found.items()}
+
+
+class ClusteredUses(NamedTuple):
+    """The occurrences of a word in both corpora, clustered together.
+
+    Attributes:
+        occurrences: of both corpora; the labels are "old" and "new".
+        groups: two or more clusters; one if all occurrences have the same vector.
+        shares: float64 (2, clusters), the proportion of each cluster in the old and new corpus.
+    """
+
+    occurrences: Occurrences
+    groups: Groups
+    shares: np.ndarray
+
+    @property
+    def jsd(self) -> float:
+        """The Jensen-Shannon divergence of the two distributions, in nats."""
+        mean = self.shares.mean(axis=0)
+        ratios = np.divide(self.shares, mean, out=np.ones_like(self.shares), where=self.shares > 0)
+        return float((self.shares * np.log(ratios)).sum() / 2)
+
+    def typical(self, cluster: int, corpus: str, n: int = 5) -> list[int]:
+        """The `n` occurrences in one corpus that are nearest to the centre of a cluster."""
+        labels = self.occurrences.labels or []
+        ranked = typical_uses(self.occurrences, self.groups, cluster, len(self.occurrences))
+        return [use for use in ranked if labels[use] == corpus][:n]
+
+
+def cluster_uses(old: Occurrences, new: Occurrences, layer: Layer, seed: int) -> ClusteredUses:
+    """Cluster the occurrences of one word in two corpora; see `group_uses`."""
+    both = [(OLD, old), (NEW, new)]
+    sentences = [part.sentence(k) for _, part in both for k in range(len(part))]
+    positions = np.concatenate([part.positions[:, 1] for _, part in both])
+    joint = Occurrences(
+        sentences,
+        np.stack([np.arange(len(sentences)), positions], axis=1),
+        np.concatenate([part.layer(layer) for _, part in both])[:, np.newaxis],
+        [name for name, part in both for _ in range(len(part))],
+    )
+    groups = group_uses(joint, layer=0, seed=seed)
+    if len(groups) == 1 and joint.directions(0).any():
+        # Even without clear clusters, the proportions on two sides tell the corpora apart.
+        groups = group_uses(joint, layer=0, n_groups=2, seed=seed)
+    counts = [np.bincount(of, minlength=len(groups)) for of in np.split(groups.of, [len(old)])]
+    return ClusteredUses(joint, groups, np.stack([count / count.sum() for count in counts]))
+
+
+# Comparison with human judgements
+
+
+class Agreement(NamedTuple):
+    """How well a measure agrees with a gold standard.
+
+    Attributes:
+        measure: its name in `MEASURES`.
+        statistic: "Spearman" for graded gold scores; "accuracy" for gold scores of 0 and 1, where
+            words above the mean of the measure count as changed; "AUC", the area under the ROC
+            curve, which needs no threshold.
+        value: the statistic.
+        low, high: its 95 % bootstrap interval over words.
+        n: number of words.
+    """
+
+    measure: str
+    statistic: str
+    value: float
+    low: float
+    high: float
+    n: int
+
+
+def read_gold(path: PathLike) -> dict[str, float]:
+    """Gold scores: `word TAB score`, one per line.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: a line has another form, or there is none.
+    """
+    gold: dict[str, float] = {}
+    for number, line in enumerate(read_lines(path), start=1):
+        if not line.strip():
+            continue
+        word, _, score = line.rstrip().partition("\t")
+        try:
+            gold[word.strip()] = float(score)
+        except ValueError:
+            gold[word.strip()] = np.nan
+        if not np.isfinite(gold[word.strip()]):
+            raise InputError(
+                f"{path}, line {number}: must be a word, a tab and a finite number, got "
+                f"{line[:80]!r}."
+            )
+    if not gold:
+        raise InputError(f"{path}: there must be at least one gold score.")
+    return gold
+
+
+def agreement(
+    changes: Sequence[Change], gold: Mapping[str, float], *, seed: int = 0
+) -> list[Agreement]:
+    """How well each measure agrees with gold scores.
+
+    Args:
+        changes: from `measure_change`; words that were too rare to measure are left out.
+        gold: a score for each word; `bank+banks` may also be under `bank`.
+        seed: random seed of the bootstrap.
+
+    Raises:
+        InputError: fewer than 3 measured words have a gold score; scikit-learn is not installed.
+    """
+    stats = import_extra("scipy.stats", "Comparing with gold scores")
+    metrics = import_extra("sklearn.metrics", "Comparing with gold scores")
+    pairs = []
+    for change in changes:
+        score = gold.get(change.word, gold.get(forms_of(change.word)[0]))
+        if score is not None and not np.isnan(change.excess):
+            pairs.append((change, score))
+    if len(pairs) < 3:
+        raise InputError(
+            f"gold: at least 3 of the measured words must have a gold score, got {len(pairs)}."
+        )
+    scores = np.array([score for _, score in pairs])
+    statistics: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
+        "Spearman": lambda values, gold: stats.spearmanr(values, gold).statistic
+    }
+    if set(scores.tolist()) == {0.0, 1.0}:
+        statistics = {
+            "accuracy": lambda values, gold: ((values > threshold) == (gold == 1)).mean(),
+            "AUC": lambda values, gold: metrics.roc_auc_score(gold, values),
+        }
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(len(pairs), size=(_RESAMPLES, len(pairs)))
+    # Samples of one gold score have no correlation.
+    drawn = drawn[np.ptp(scores[drawn], axis=1) > 0]
+    found = []
+    for name, measure in MEASURES.items():
+        values = np.array([measure(change) for change, _ in pairs])
+        threshold = values[np.isfinite(values)].mean()
+        values = np.nan_to_num(values, posinf=np.finfo(np.float64).max)
+        for title, statistic in statistics.items():
+            value, low, high = np.nan, np.nan, np.nan
+            if np.ptp(values) > 0:
+                value = float(statistic(values, scores))
+                resampled = [statistic(values[rows], scores[rows]) for rows in drawn
+                             if np.ptp(values[rows]) > 0]  # fmt: skip
+                low, high = map(float, np.percentile(resampled, [2.5, 97.5]))
+            found.append(Agreement(name, title, value, low, high, len(pairs)))
+    return found

@@ -1,0 +1,206 @@
+"""Measure how much the use of words differs between two corpora.
+
+OLD and NEW are text files or quoted globs (plain, .gz, .xz; UTF-8), one sentence per line, tokens
+separated by spaces. --out gets a table with one row per target word, the most changed first:
+
+  excess          mean cosine distance between the corpora minus that within them: about 0 for a
+                  word that did not change, however varied its uses are; the order of the table
+  PRT             1 / cosine of the mean vectors
+  APD             mean cosine distance of all pairs of an old and a new occurrence
+  geometric_mean  sqrt(PRT * APD)
+  JSD             Jensen-Shannon divergence, in nats, of clusters of the occurrences of both
+
+  bilm change old.txt new.txt --targets words.txt --model elmo --out change.tsv --page change.html
+  bilm change old.txt.gz new.txt.gz --targets targets.txt --lemma_pos --model elmo \\
+      --out change.tsv --gold graded.txt --save_uses uses
+  bilm change old.txt new.txt --targets words.txt --old_vectors old.hdf5 --new_vectors new.hdf5 \\
+      --out change.tsv
+
+A target is a word, several forms of one joined with +, as in bank+banks, or with --lemma_pos a
+word with a part of speech, as in attack_nn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from bilm.analysis.commands import word_job
+from bilm.cli import flags
+from bilm.cli.terminal import note
+from bilm.core.errors import InputError
+from bilm.files.reading import find_all_files
+from bilm.files.writing import atomic_write
+from bilm.progress import ProgressDisplay
+
+if TYPE_CHECKING:
+    from bilm.analysis import Occurrences, Sample
+    from bilm.analysis.change import Change
+    from bilm.use.elmo import ELMo
+
+_HEAD = ("word", "occurrences_old", "occurrences_new", "excess", "PRT", "APD", "geometric_mean",
+         "JSD")  # fmt: skip
+_CORPORA = ("old", "new")
+_SHOWN = 10
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.add(parser, {"old OLD": "the one corpus", "new NEW": "the other corpus"})
+    words = "target words, one per line; what follows a tab is ignored"
+    files = {"--targets FILE": words, "--out FILE": "tab-separated table to write"}
+    flags.add(parser, files, required=True)
+    word_job.add_model(parser)
+    group = parser.add_argument_group("vectors of `bilm embed`, instead of a model")
+    what = "HDF5 or packed HDF5 with the vectors of"
+    flags.add(group, {"--old_vectors FILE": f"{what} OLD", "--new_vectors FILE": f"{what} NEW"})
+    group = parser.add_argument_group("occurrences")
+    layer = "a layer number, top or average (default: top)"
+    flags.add(group, {"--layer LAYER": layer}, type=word_job.layer_or("top", "average"))
+    flags.add(
+        group,
+        {
+            "--max_occurrences N": "occurrences of each target in each corpus, sampled uniformly "
+            "(default: 1000)",
+            "--min_occurrences N>=2": "measure words that occur at least N times in each corpus "
+            "(default: 3)",
+            "--lemma_pos": "targets end in a part of speech, as attack_nn: look for such tokens, "
+            "or in a corpus without them for the word alone; the model reads the word alone",
+            "--match_case": "distinguish apple from Apple",
+            "--seed N>=0": "random seed (default: 0)",
+        },
+    )
+    flags.add(
+        parser.add_argument_group("output"),
+        {
+            "--gold FILE": "gold scores, one line per word: word, tab, score. Prints Spearman's "
+            "correlation with each measure, or for scores of 0 and 1 accuracy and AUC, with "
+            "95 %% bootstrap intervals",
+            "--save_uses FOLDER": "write the vectors of the occurrences to old.npz and new.npz "
+            "there: {word: matrix (occurrences, dim)}, as semeval2020 reads them",
+            **flags.FORCE,
+        },
+    )
+    parser.set_defaults(max_occurrences=1000, min_occurrences=3, seed=0)
+
+
+def run(args: argparse.Namespace) -> int:
+    files = (args.old_vectors, args.new_vectors)
+    if any(files) and not all(files):
+        flags.usage_error(args, "--old_vectors and --new_vectors go together")
+    if not any(files):
+        flags.model_source(args)
+    elif args.model is not None or args.weight_file is not None:
+        flags.usage_error(args, "--old_vectors and --new_vectors replace the model")
+    uses: list[str | None] = [None, None]
+    if args.save_uses is not None:
+        uses = [os.path.join(args.save_uses, f"{name}.npz") for name in _CORPORA]
+        os.makedirs(args.save_uses, exist_ok=True)
+    flags.require_free(args, args.out, *uses)
+    for pattern, file in zip((args.old, args.new), files, strict=True):
+        if len(find_all_files(pattern)) > 1 and file is not None:
+            raise InputError(f"{pattern}: must be one file to go with the vectors in {file}.")
+
+    from bilm.analysis import change
+    from bilm.analysis.senses import require_scikit_learn
+
+    require_scikit_learn()
+    targets = change.read_targets(args.targets)
+    gold = None if args.gold is None else change.read_gold(args.gold)
+    with ProgressDisplay() as display:
+        old, new = _occurrences(args, targets, display)
+        for path, occurrences in zip(uses, (old, new), strict=True):
+            if path is not None:
+                change.save_uses(path, occurrences, targets)
+        found = change.measure_change(
+            old,
+            new,
+            targets,
+            min_occurrences=args.min_occurrences,
+            seed=args.seed,
+            progress=lambda done, total: display.update("comparing", done, total, "words"),
+        )
+    _note_rare(found, args.min_occurrences)
+    _write(args.out, found)
+    print(args.out, *filter(None, uses), sep="\n")
+    if gold is not None:
+        print()
+        for line in change.agreement(found, gold, seed=args.seed):
+            print(
+                f"{line.statistic:<10}{line.measure:<9}{line.value:6.3f}  95 % interval "
+                f"{line.low:.3f} to {line.high:.3f}  {line.n} words"
+            )
+    return 0
+
+
+def _occurrences(
+    args: argparse.Namespace, targets: Sequence[str], display: ProgressDisplay
+) -> Iterator[Occurrences]:
+    """The occurrences in both corpora, with the vectors of the chosen layer."""
+    from bilm.analysis.change import embedded_occurrences
+
+    samples = [_sample(args, pattern, targets, display) for pattern in (args.old, args.new)]
+    if args.old_vectors is not None:
+        for path, sample in zip((args.old_vectors, args.new_vectors), samples, strict=True):
+            found = embedded_occurrences(path, sample)
+            if found.n_layers == 1 and args.layer is not None:
+                raise InputError(
+                    f"{path}: must hold all layers (`bilm embed --all`) for --layer, got one layer."
+                )
+            vectors = found.layer("top" if args.layer is None else args.layer)
+            yield replace(found, vectors=vectors[:, None])
+        return
+    elmo = word_job.load_elmo(args)
+    for name, sample in zip(_CORPORA, samples, strict=True):
+        yield _encoded(elmo, sample, "top" if args.layer is None else args.layer, name, display)
+
+
+def _sample(
+    args: argparse.Namespace, pattern: str, targets: Sequence[str], display: ProgressDisplay
+) -> Sample:
+    from bilm.analysis.change import sample_targets
+
+    sentences = word_job.read_sentences([pattern], display, f"reading {pattern}")
+    try:
+        return sample_targets(
+            (" ".join(tokens) for tokens in sentences),  # a line takes less memory than its tokens
+            targets,
+            max_occurrences=args.max_occurrences,
+            seed=args.seed,
+            match_case=args.match_case,
+            lemma_pos=args.lemma_pos,
+        )
+    except InputError as error:
+        raise InputError(f"{pattern}: {error}") from None
+
+
+def _encoded(
+    elmo: ELMo, sample: Sample, layer: int | str, name: str, display: ProgressDisplay
+) -> Occurrences:
+    from bilm.analysis import Occurrences
+
+    def progress(done: int, total: int) -> None:
+        display.update(f"encoding {name}", done, total, "occurrences")
+
+    return Occurrences.encoded(elmo, sample, layer=layer, progress=progress)
+
+
+def _note_rare(changes: Sequence[Change], min_occurrences: int) -> None:
+    rare = [c.word for c in changes if min(c.n_old, c.n_new) < min_occurrences]
+    if rare:
+        more = f" and {len(rare) - _SHOWN} more" if len(rare) > _SHOWN else ""
+        note(
+            f"Not measured, because of fewer than {min_occurrences} occurrences in a corpus: "
+            f"{', '.join(rare[:_SHOWN])}{more}"
+        )
+
+
+def _write(path: str, changes: Sequence[Change]) -> None:
+    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        file.write("\t".join(_HEAD) + "\n")
+        for c in changes:
+            measures = (c.excess, c.prt, c.apd, c.geometric_mean, c.jsd)
+            numbers = [f"{value:.8g}" for value in measures]
+            file.write("\t".join([c.word, str(c.n_old), str(c.n_new), *numbers]) + "\n")

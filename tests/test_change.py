@@ -1,0 +1,444 @@
+"""Semantic change: measures against their definitions, targets, files, and the subcommand."""
+
+from __future__ import annotations
+
+import gzip
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist, jensenshannon
+
+from bilm import ELMo
+from bilm.analysis import Change, Occurrences, measure_change, sample_targets
+from bilm.analysis.change import (
+    agreement,
+    cluster_uses,
+    distances,
+    embedded_occurrences,
+    forms_of,
+    read_gold,
+    read_targets,
+    save_uses,
+)
+from bilm.cli import main
+from bilm.core.errors import InputError
+from tests.command_line import input_error, usage_error
+from tests.small_models import write_small_model
+
+RNG = np.random.default_rng(0)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return write_small_model(tmp_path_factory.mktemp("model"), "as_published")
+
+
+@pytest.fixture(scope="module")
+def elmo(model):
+    return ELMo.from_pretrained(model.files)
+
+
+# Measures
+
+
+def test_distances_are_those_of_all_pairs():
+    old, new = (RNG.normal(1, 1, (n, 5)).astype(np.float32) for n in (7, 4))
+    prt, apd, excess = distances(old, new)
+    means = [vectors.mean(axis=0) for vectors in (old, new)]
+    assert prt == pytest.approx(1 / (1 - cdist([means[0]], [means[1]], "cosine")[0, 0]), rel=1e-5)
+    assert apd == pytest.approx(cdist(old, new, "cosine").mean(), rel=1e-5)
+    within = [
+        cdist(part, part, "cosine")[~np.eye(len(part), dtype=bool)].mean() for part in (old, new)
+    ]
+    assert excess == pytest.approx(apd - np.mean(within), rel=1e-4)
+
+
+def test_means_that_point_away_from_each_other():
+    prt, apd, _ = distances(np.array([[1.0, 0], [2, 0]]), np.array([[-1.0, 0], [-1, 0]]))
+    assert prt == np.inf and apd == 2
+
+
+def test_without_change_the_excess_is_zero_on_average():
+    """Both corpora have the same two senses; the distances within are as large as between."""
+    found = []
+    for _ in range(400):
+        draws = [RNG.normal(size=(n, 8)) + 3 * RNG.integers(2, size=(n, 1)) for n in (6, 30)]
+        found.append(distances(*draws)[1:])
+    apd, excess = np.array(found).T
+    assert abs(excess.mean()) < 4 * excess.std() / 20 and apd.mean() > 0.3
+
+
+def occurrences(words, seed=0):
+    """Occurrences of {word: vectors (n, dim)}, in one layer, each in a sentence of its own."""
+    labels = [word for word, vectors in words.items() for _ in vectors]
+    sentences = [(word, f"context{seed}x{k}") for k, word in enumerate(labels)]
+    positions = np.array([(k, 0) for k in range(len(labels))])
+    vectors = np.concatenate([*words.values()]).astype(np.float32)[:, np.newaxis]
+    return Occurrences(sentences, positions, vectors, labels)
+
+
+def senses(n_first, n_second):
+    """Vectors of two senses, far apart; what all have in common is larger."""
+    centres = np.zeros((n_first + n_second, 6))
+    centres[:n_first, 0], centres[n_first:, 1], centres[:, 2] = 4, 4, 8
+    return centres + RNG.normal(0, 0.5, centres.shape)
+
+
+def test_words_are_ranked_by_excess():
+    old = occurrences({"same": senses(30, 30), "new": senses(40, 0), "rare": senses(2, 0)})
+    new = occurrences({"same": senses(30, 30), "new": senses(10, 30), "rare": senses(9, 9)})
+    found = measure_change(old, new, ["rare", "gone", "same", "new"])
+    assert [change.word for change in found] == ["new", "same", "gone", "rare"]
+    assert [(c.n_old, c.n_new) for c in found] == [(40, 40), (60, 60), (0, 0), (2, 18)]
+    assert found[0].excess > 0.02 > abs(found[1].excess)
+    assert np.isnan(found[3].excess) and np.isnan(found[3].geometric_mean)
+    # 40 and 0, 10 and 30 occurrences in two clusters.
+    assert found[0].jsd == pytest.approx(jensenshannon([1, 0], [0.25, 0.75]) ** 2)
+    assert found[1].jsd == pytest.approx(0)
+    assert found[0].geometric_mean == pytest.approx((found[0].prt * found[0].apd) ** 0.5)
+    assert [c.word for c in measure_change(old, new, min_occurrences=2)] == ["new", "rare", "same"]
+    seen = []
+    measure_change(old, new, ["same"], progress=lambda *n: seen.append(n))
+    assert seen == [(1, 1)]
+
+
+def test_clusters_of_both_corpora():
+    old, new = occurrences({"w": senses(12, 4)}), occurrences({"w": senses(5, 15)}, seed=1)
+    found = cluster_uses(old, new, "top", 0)
+    assert len(found.groups) == 2
+    assert found.shares.tolist() == [[0.25, 0.75], [0.75, 0.25]]  # the larger cluster first
+    assert found.occurrences.labels == ["old"] * 16 + ["new"] * 20
+    for corpus, seed in (("old", 0), ("new", 1)):
+        uses = found.typical(0, corpus, 3)
+        assert len(uses) == 3
+        assert all(f"context{seed}" in found.occurrences.in_context(use) for use in uses)
+    assert set(found.groups.of[found.typical(0, "new", 9)]) == {0}
+
+
+def test_equal_vectors_are_one_cluster():
+    old, new = occurrences({"w": np.ones((4, 3))}), occurrences({"w": np.ones((5, 3))})
+    (change,) = measure_change(old, new)
+    assert (change.prt, change.apd, change.jsd, change.excess) == pytest.approx((1, 0, 0, 0))
+
+
+def area(changed, unchanged):
+    """The proportion of pairs in which the changed word has the higher value."""
+    return np.mean([[a > b for b in unchanged] for a in changed])
+
+
+def test_pseudo_change_ranks_above_unchanged_words(elmo):
+    """Words of two topics; a changed word stands for one topic's word in the old corpus and for
+    the other topic's in the new one. An unchanged one has one topic, or both, in both."""
+    draw = random.Random(1)
+    topics = [[f"{letter}{k}" for k in range(40)] for letter in ("sea", "law")]
+
+    def sentence(word, topic):
+        context = draw.choices(topics[topic], k=6)
+        return " ".join([*context[:3], word, *context[3:]])
+
+    kinds = {"one": (1, 1), "both": (0.5, 0.5), "moved": (1, 0.4)}
+    words = [f"{kind}{k}" for kind in kinds for k in range(8)]
+    corpora = []
+    for corpus in (0, 1):
+        lines = [
+            sentence(f"{kind}{k}", int(draw.random() >= shares[corpus]))
+            for kind, shares in kinds.items()
+            for k in range(8)
+            for _ in range(40)
+        ]
+        corpora.append(Occurrences.encoded(elmo, sample_targets(lines, words), layer="top"))
+    found = measure_change(*corpora)
+    for measure, least in ((lambda c: c.excess, 0.95), (lambda c: c.prt, 0.8)):
+        by_word = {change.word: measure(change) for change in found}
+        moved = [by_word[word] for word in words if word.startswith("moved")]
+        others = [by_word[word] for word in words if not word.startswith("moved")]
+        assert area(moved, others) >= least
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda w: measure_change(w, w, min_occurrences=1), "min_occurrences"),
+        (lambda w: measure_change(w, occurrences({"w": np.ones((3, 5))})),
+         r"both corpora must have vectors of one model, got \(layers, dim\) \(1, 3\) and \(1, 5\)"),
+        (lambda w: measure_change(w, Occurrences(w.sentences, w.positions, w.vectors)),
+         "occurrences must have their target words as labels"),
+    ],
+)  # fmt: skip
+def test_occurrences_that_cannot_be_compared(call, message):
+    with pytest.raises(InputError, match=message):
+        call(occurrences({"w": np.ones((4, 3))}))
+
+
+# Targets
+
+
+def test_targets_of_a_file(tmp_path):
+    path = tmp_path / "targets.txt"
+    path.write_text("attack_nn\t0.3\n\nbank+banks\nattack_nn\n c++ \n", encoding="utf-8")
+    assert read_targets(path) == ["attack_nn", "bank+banks", "c++"]
+    path.write_text("\n\n", encoding="utf-8")
+    with pytest.raises(InputError, match="there must be one target word per line, got none"):
+        read_targets(path)
+
+
+def test_forms():
+    assert [forms_of(word) for word in ("bank+banks", "c++", "+", "bank")] == [
+        ["bank", "banks"], ["c++"], ["+"], ["bank"],
+    ]  # fmt: skip
+
+
+def drawn(sample):
+    """(label, sentence with the token in brackets) of each occurrence."""
+    found = []
+    for (number, position), label in zip(sample.positions, sample.labels, strict=True):
+        tokens = list(sample.sentences[number])
+        tokens[position] = f"[{tokens[position]}]"
+        found.append((label, " ".join(tokens)))
+    return found
+
+
+LINES = ["the Bank is here", "", "no word", "banks and a bank", "play with the c++ bank"]
+
+
+def test_occurrences_are_labelled_with_their_target():
+    sample = sample_targets(LINES, ["bank+banks", "c++", "gone", "bank"])
+    assert drawn(sample) == [
+        ("bank", "the [Bank] is here"),
+        ("bank+banks", "the [Bank] is here"),
+        ("bank+banks", "[banks] and a bank"),
+        ("bank", "banks and a [bank]"),
+        ("bank+banks", "banks and a [bank]"),
+        ("c++", "play with the [c++] bank"),
+        ("bank", "play with the c++ [bank]"),
+        ("bank+banks", "play with the c++ [bank]"),
+    ]
+    assert sample.counts == {"bank+banks": 4, "c++": 1, "gone": 0, "bank": 3}
+    assert sample.lines == [0, 3, 4]
+    assert len(sample_targets(LINES, ["bank"], match_case=True)) == 2
+
+
+def test_at_most_so_many_occurrences_are_drawn_by_seed():
+    lines = [f"{k} bank banks" for k in range(100)]
+    samples = [sample_targets(lines, ["bank+banks"], max_occurrences=9, seed=s) for s in (0, 0, 1)]
+    assert [len(sample) for sample in samples] == [9, 9, 9]
+    assert drawn(samples[0]) == drawn(samples[1]) != drawn(samples[2])
+    assert samples[0].counts == {"bank+banks": 200}
+
+
+def test_targets_with_a_part_of_speech():
+    """In a tagged corpus only the tagged tokens are occurrences; the tag is not read."""
+    tagged = ["they attack the attack_nn", "a plane_nn attack_nn", "an attack_vb x_y"]
+    sample = sample_targets(tagged, ["attack_nn", "tree_nn"], lemma_pos=True)
+    assert drawn(sample) == [
+        ("attack_nn", "they attack the [attack]"),
+        ("attack_nn", "a plane [attack]"),
+    ]
+    assert sample.counts == {"attack_nn": 2, "tree_nn": 0}
+    plain = sample_targets(["they attack", "the Attack_of it"], ["attack_nn"], lemma_pos=True)
+    assert drawn(plain) == [("attack_nn", "they [attack]")]
+    exact = sample_targets(tagged, ["attack_nn"])
+    assert drawn(exact)[0] == ("attack_nn", "they attack the [attack_nn]")
+
+
+def test_targets_that_cannot_be_drawn():
+    with pytest.raises(InputError, match="none of the target words occurs in the text"):
+        sample_targets(LINES, ["gone"])
+    with pytest.raises(InputError, match="targets must name at least one word"):
+        sample_targets(LINES, [])
+
+
+# Files
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("flags", [["--all"], ["--top"], ["--all", "--packed"], ["--packed"]])
+def test_vectors_of_bilm_embed(elmo, model, tmp_path, flags):
+    text, out = tmp_path / "text.txt", str(tmp_path / "v.hdf5")
+    text.write_text("\n".join(LINES) + "\n", encoding="utf-8")
+    options, weights = model.files
+    pair = ["--options_file", options, "--weight_file", weights]
+    assert main(["embed", str(text), out, *pair, *flags]) == 0
+    sample = sample_targets(LINES, ["bank", "banks"])
+    found = embedded_occurrences(out, sample)
+    if "--all" in flags:
+        expected = Occurrences.encoded(elmo, sample)
+    else:
+        layer = "top" if "--top" in flags else "average"
+        expected = Occurrences.encoded(elmo, sample, layer=layer)
+    np.testing.assert_allclose(found.vectors, expected.vectors, rtol=1e-4, atol=1e-5)
+    assert found.labels == expected.labels == ["bank", "banks", "bank", "bank"]
+    other = sample_targets([*LINES[:4], "the bank"], ["bank"])
+    with pytest.raises(InputError, match=r"line 5 of the text has 2 tokens; its vectors must"):
+        embedded_occurrences(out, other)
+    with pytest.raises(InputError, match="there are no vectors of line 6 of the text"):
+        embedded_occurrences(out, sample_targets([*LINES, "a bank"], ["bank"]))
+
+
+def test_uses_are_saved_as_semeval2020_has_them(tmp_path):
+    vectors = {"file": senses(2, 1), "attack_nn": senses(1, 0), "gone": senses(0, 0)}
+    save_uses(tmp_path / "old.npz", occurrences(vectors), vectors)
+    with np.load(tmp_path / "old.npz") as loaded:
+        assert set(loaded) == set(vectors)
+        for word, expected in vectors.items():
+            np.testing.assert_array_equal(loaded[word], expected.astype(np.float32))
+
+
+# Gold scores
+
+
+def changes(**excess):
+    return [
+        Change(word, 9, 9, prt=1 / value, apd=value, jsd=0.5, excess=value)
+        for word, value in excess.items()
+    ]
+
+
+def test_agreement_with_graded_gold():
+    found = changes(a=0.1, b=0.2, c=0.3, d=0.4)
+    found += [Change("rare", 1, 1)]
+    gold = {"a": 0.0, "b": 0.5, "c": 0.4, "d": 0.9, "rare": 1, "other": 1}
+    by_measure = {line.measure: line for line in agreement(found, gold)}
+    assert by_measure["excess"].statistic == "Spearman" and by_measure["excess"].n == 4
+    assert by_measure["excess"].value == pytest.approx(0.8)
+    assert by_measure["PRT"].value == pytest.approx(-0.8)
+    assert np.isnan(by_measure["JSD"].value)
+    assert -1 <= by_measure["excess"].low < 0.8 < by_measure["excess"].high <= 1
+    assert agreement(found, gold, seed=1)[0].low == agreement(found, gold, seed=1)[0].low
+
+
+def test_agreement_with_binary_gold():
+    """The mean of the measure, 0.3, divides the words."""
+    found = changes(**{"a+as": 0.1, "b": 0.25, "c": 0.35, "d": 0.5})
+    gold = {"a": 0, "b": 1, "c": 0, "d": 1}
+    lines = [line for line in agreement(found, gold) if line.measure == "excess"]
+    assert [line.statistic for line in lines] == ["accuracy", "AUC"]
+    assert [line.value for line in lines] == [0.5, 0.75]
+    assert 0 <= lines[0].low <= 0.5 <= lines[0].high <= 1
+
+
+def test_gold_files(tmp_path):
+    path = tmp_path / "gold.txt"
+    path.write_text("attack_nn\t0.25\n\nbank\t1\n", encoding="utf-8")
+    assert read_gold(path) == {"attack_nn": 0.25, "bank": 1}
+    for line in ("bank 1", "bank\tmuch", "bank\tnan"):
+        path.write_text(f"a\t1\n{line}\n", encoding="utf-8")
+        with pytest.raises(InputError, match=r"line 2: must be a word, a tab and a finite number"):
+            read_gold(path)
+    with pytest.raises(InputError, match="at least 3 of the measured words must have a gold score"):
+        agreement(changes(a=0.1, b=0.2), {"a": 1, "b": 0})
+
+
+# The subcommand
+
+
+@pytest.fixture
+def place(model, tmp_path, monkeypatch):
+    """A folder with two corpora and targets, and the arguments of a run."""
+    monkeypatch.chdir(tmp_path)
+    draw = random.Random(2)
+    words = [f"word{k}" for k in range(20)]
+    for name in ("old", "new"):
+        lines = [
+            " ".join([*draw.choices(words, k=3), target, *draw.choices(words, k=3)])
+            for target in ("bank", "banks", "shore", "tree")
+            for _ in range(8)
+        ]
+        (tmp_path / f"{name}.txt").write_text("\n".join([*lines, "once rare"]), encoding="utf-8")
+    (tmp_path / "targets.txt").write_text("bank+banks\nshore\ntree\nrare\n", encoding="utf-8")
+    (tmp_path / "empty.txt").write_text("", encoding="utf-8")
+    (tmp_path / "gold.txt").write_text("bank\t0.9\nshore\t0.2\ntree\t0.1\n", encoding="utf-8")
+    options, weights = model.files
+    return ["--options_file", options, "--weight_file", weights]
+
+
+def command(*more, old="old.txt", new="new.txt", out="change.tsv"):
+    return ["change", old, new, "--targets", "targets.txt", "--out", out, *more]
+
+
+def table(path):
+    with open(path, encoding="utf-8") as file:
+        return [line.rstrip("\n").split("\t") for line in file]
+
+
+@pytest.mark.eager
+def test_the_subcommand(place, elmo, capsys):
+    more = ["--gold", "gold.txt", "--save_uses", "uses", "--layer", "1"]
+    assert main(command(*place, *more)) == 0
+    printed = capsys.readouterr()
+    head, *rows = table("change.tsv")
+    assert head == [
+        "word", "occurrences_old", "occurrences_new", "excess", "PRT", "APD", "geometric_mean",
+        "JSD",
+    ]  # fmt: skip
+    lines = [Path(f"{name}.txt").read_text("utf-8").split("\n") for name in ("old", "new")]
+    samples = [sample_targets(part, read_targets("targets.txt")) for part in lines]
+    expected = measure_change(*(Occurrences.encoded(elmo, s) for s in samples), layer=1)
+    assert [row[:3] for row in rows] == [[c.word, str(c.n_old), str(c.n_new)] for c in expected]
+    assert rows[-1] == ["rare", "1", "1", *["nan"] * 5]
+    for row, change in zip(rows[:-1], expected, strict=False):
+        numbers = [change.excess, change.prt, change.apd, change.geometric_mean, change.jsd]
+        assert list(map(float, row[3:])) == pytest.approx(numbers, rel=1e-4, abs=1e-6)
+    assert "Not measured, because of fewer than 3 occurrences in a corpus: rare" in printed.err
+    said = printed.out.splitlines()
+    assert said[:4] == ["change.tsv", "uses/old.npz", "uses/new.npz", ""]
+    assert said[4].startswith("Spearman  excess") and said[4].endswith("3 words")
+    with np.load("uses/new.npz") as uses:
+        assert {word: uses[word].shape for word in uses} == {
+            "bank+banks": (16, elmo.dim), "shore": (8, elmo.dim), "tree": (8, elmo.dim),
+            "rare": (1, elmo.dim),
+        }  # fmt: skip
+    assert "--force" in input_error(command(*place), capsys)
+
+
+@pytest.mark.eager
+def test_the_subcommand_over_embedded_and_compressed_text(place, capsys):
+    assert main(command(*place)) == 0
+    for name in ("old", "new"):
+        assert main(["embed", f"{name}.txt", f"{name}.hdf5", *place, "--all"]) == 0
+        with open(f"{name}.txt", "rb") as file, gzip.open(f"{name}.txt.gz", "wb") as packed:
+            packed.write(file.read())
+    files = ["--old_vectors", "old.hdf5", "--new_vectors", "new.hdf5"]
+    assert main(command(*files, old="old.txt.gz", new="new.txt.gz", out="other.tsv")) == 0
+    for row, other in zip(table("change.tsv")[1:], table("other.tsv")[1:], strict=True):
+        assert row[:3] == other[:3]
+        numbers = list(map(float, other[3:]))
+        assert list(map(float, row[3:])) == pytest.approx(numbers, rel=1e-3, abs=1e-5, nan_ok=True)
+    assert main(["embed", "old.txt", "top.hdf5", *place, "--top"]) == 0
+    one = ["--old_vectors", "top.hdf5", "--new_vectors", "top.hdf5", "--layer", "1"]
+    message = "top.hdf5: must hold all layers (`bilm embed --all`) for --layer, got one layer."
+    assert message in input_error(command(*one, "--force"), capsys)
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"old": "nowhere.txt"}, "No file matches 'nowhere.txt'"),
+        ({"new": "gold.txt", "more": ["--match_case", "--lemma_pos"]}, None),
+        ({"old": "empty.txt"}, "empty.txt: none of the target words occurs in the text"),
+        ({"more": ["--layer", "7"]}, "--layer"),
+        ({"more": ["--gold", "targets.txt"]}, "line 1: must be a word, a tab and a finite number"),
+    ],
+)
+def test_wrong_input(place, capsys, change, message):
+    more = change.pop("more", [])
+    if message is None:
+        assert main(command(*place, *more, **change)) == 0
+    else:
+        assert message in input_error(command(*place, *more, **change), capsys)
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ([], "name a model"),
+        (["--old_vectors", "v.hdf5"], "--old_vectors and --new_vectors go together"),
+        (["--old_vectors", "v", "--new_vectors", "w", "--model", "m"], "replace the model"),
+        (["--model", "m", "--min_occurrences", "1"], "must be an integer >= 2"),
+    ],
+)
+def test_wrong_usage(place, capsys, more, message):
+    assert message in usage_error(command(*more), capsys)
