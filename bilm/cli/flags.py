@@ -257,6 +257,10 @@ def corpus(flag: str, what: str) -> Flags:
     }
 
 
+TIME = {
+    "--time DURATION": "train for this long, such as 30min or 2h, instead of --n_epochs: the first "
+    "seconds measure the speed, and the learning rate falls to zero at the end"
+}
 RECIPE = {
     f"--recipe {'|'.join(RECIPES)}": "how the preset is trained (default: default). default: Adam "
     "and Adagrad, a learning rate that falls to zero at the end; original: exactly as the program "
@@ -270,7 +274,7 @@ NETWORK_CHOICE = {
 }
 PRECISION = {"--precision float32|bfloat16": "precision of matrix products (default: float32)"}
 _RUN = {
-    "--n_epochs N": "passes over the corpus",
+    "--n_epochs N": "passes over the corpus (default: 1 to 10, by its size)",
     "--batch_size ROWS": "rows of a batch, per GPU",
     "--learning_rate X": "learning rate of Adagrad",
     "--n_train_tokens N": "words and sentence ends of one epoch (default: the corpus is counted)",

@@ -44,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, flags.corpus("--train_prefix", "text to train on"), required=True)
     flags.add(parser.add_mutually_exclusive_group(), flags.NETWORK_CHOICE)
     flags.add(parser, flags.RECIPE)
+    flags.add(parser, flags.TIME)
     flags.add_run(parser)
     group = parser.add_argument_group("fine-tuning (begin with a trained model)")
     flags.add(group, flags.FINE_TUNING)
@@ -120,6 +121,11 @@ def _find_same_run(
     if options.n_train_tokens is None:
         # The state of reading is good for the same files only, which need no second count.
         options = dataclasses.replace(options, n_train_tokens=there.n_train_tokens)
+    # What the first call chose by the size of the text and the time.
+    if options.n_steps is None and args.n_epochs is None:
+        options = dataclasses.replace(options, n_steps=there.n_steps, n_epochs=there.n_epochs)
+    if options.dropout is None:
+        options = dataclasses.replace(options, dropout=there.dropout)
     asked = _flat(options.training_dict()) | _flat(dataclasses.asdict(settings))
     stored = _flat(there.training_dict()) | _flat(dataclasses.asdict(record.settings))
     differing = [

@@ -187,6 +187,7 @@ def run_training(
                 init_from=settings.init_from,
                 init_vocab=args.init_vocab,
                 tensorboard=args.tensorboard,
+                time_limit=getattr(args, "time", None),
             )
         except KeyboardInterrupt:
             raise KeyboardInterrupt(_what_is_saved(args)) from None

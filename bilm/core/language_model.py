@@ -75,7 +75,7 @@ class LanguageModel(keras.Model):
         self.network = build_network(
             options,
             n_tokens if options.char_cnn is None else None,
-            dropout=options.dropout if is_training else 0.0,
+            dropout=(options.dropout or 0.0) if is_training else 0.0,
             seed=seed,
             precision=precision,
             mode=mode or (Mode.KERAS if is_training else Mode.INFERENCE),
@@ -87,7 +87,6 @@ class LanguageModel(keras.Model):
             tied=self.encoder.embedding if options.share_embedding_softmax else None,
             seed=seed,
             precision=precision,
-            bias=options.softmax_bias,
             name="softmax",
         )
         self.built = True

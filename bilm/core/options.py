@@ -26,7 +26,7 @@ ACTIVATIONS = ("relu", "tanh")
 # "adam" trains the dense weights with Adam and the rows of words with Adagrad.
 OPTIMIZERS = ("adagrad", "adam")
 SCHEDULES = ("constant", "linear", "cosine")
-SOFTMAX_BIASES = ("zeros", "zipf")
+SOFTMAX_BIASES = ("zeros", "unigram")
 
 # Bounds of whole numbers, far above any model that was trained: whatever is higher is a slip, or
 # would take the machine's memory before anything else can be said of it.
@@ -70,7 +70,8 @@ _POSITIVE = _Rule("a number above 0, up to 3e38", lambda value: _is_number(value
 _CLIP = _Rule(_POSITIVE.text, lambda value: value is None or _POSITIVE.holds(value))
 _FLAG = _Rule("true or false", lambda value: isinstance(value, bool))
 _FRACTION = _Rule("from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)
-_DROPOUT = _Rule("from 0 to below 1", lambda value: _is_number(value) and 0 <= value < 1)
+_DROPOUT = _Rule("null or from 0 to below 1", lambda x: x is None or (_is_number(x) and 0 <= x < 1))
+_EPOCHS = _Rule("null or " + _COUNT.text, lambda value: value is None or _is_count(value))
 _ACTIVATION = _Rule(" or ".join(ACTIVATIONS), lambda value: value in ACTIVATIONS)
 _OPTIMIZER = _Rule(" or ".join(OPTIMIZERS), lambda value: value in OPTIMIZERS)
 _SCHEDULE = _Rule(" or ".join(SCHEDULES), lambda value: value in SCHEDULES)
@@ -208,11 +209,13 @@ class Options(_Part):
     training, from LSTM states of zero; otherwise it begins from the states after the sentence
     before it in the same row, as in the original, whose rate is 0.
 
+    `n_epochs` and `dropout` None are chosen by the size of the text, see `bilm.training.planning`.
+
     The other keys are not in the original's files, and their defaults are what it did. `n_steps`
     is the number of steps and goes before `n_epochs`. `optimizer` "adam" trains the dense weights
     with Adam at `adam_learning_rate`, and the rows of words (softmax, word embeddings) with
     Adagrad at `learning_rate`. `initial_accumulator` is where Adagrad's sums of squares start.
-    `softmax_bias` "zipf" starts the bias of a word of rank k at log P(k) of Zipf's law.
+    `softmax_bias` "unigram" starts the bias of a word at the logarithm of its frequency.
     `schedule` and `warmup_steps` are those of the learning rates.
     """
 
@@ -220,9 +223,9 @@ class Options(_Part):
     char_cnn: CharCNNOptions | None = None
     bidirectional: bool = _option(_FLAG, True)
     n_tokens_vocab: int | None = _option(_ROWS, None)
-    dropout: float = _option(_DROPOUT, 0.1)
+    dropout: float | None = _option(_DROPOUT, 0.1)
     all_clip_norm_val: float | None = _option(_CLIP, 10.0)
-    n_epochs: int = _option(_COUNT, 10)
+    n_epochs: int | None = _option(_EPOCHS, 10)
     n_train_tokens: int | None = _option(_count(1, 10**15), None)
     batch_size: int = _option(_COUNT, 128)
     unroll_steps: int = _option(_COUNT, 20)
@@ -376,8 +379,8 @@ def preset(name: str, recipe: str = "default") -> dict[str, Any]:
         options = Options(
             lstm,
             char_cnn,
-            dropout=0.0,
-            n_epochs=1,
+            dropout=None,
+            n_epochs=None,
             batch_size=size.batch_size,
             n_negative_samples_batch=size.n_negative_samples,
             learning_rate=0.1,
@@ -385,7 +388,7 @@ def preset(name: str, recipe: str = "default") -> dict[str, Any]:
             optimizer="adam",
             adam_learning_rate=size.adam_learning_rate,
             initial_accumulator=0.001,
-            softmax_bias="zipf",
+            softmax_bias="unigram",
             schedule="linear",
             warmup_steps=200,
         )

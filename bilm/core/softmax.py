@@ -39,9 +39,6 @@ class Softmax(keras.layers.Layer):
     Args:
         tied: the embedding table of a word-input model to use as W; None makes a W of its own.
         rows_at_once: of logits that the sampled losses work on at a time.
-        bias: where b starts: "zeros", or "zipf" for log P(rank) by Zipf's law, in the form of the
-            sampler's distribution (Meister et al. 2023, "A natural bias for language generation
-            models", start from log unigram frequencies).
     """
 
     def __init__(
@@ -53,7 +50,6 @@ class Softmax(keras.layers.Layer):
         seed: int | None = None,
         precision: str = "float32",
         rows_at_once: int = _ROWS_AT_ONCE,
-        bias: str = "zeros",
         **kwargs: Any,
     ) -> None:
         super().__init__(autocast=False, dtype="float32", **kwargs)
@@ -70,9 +66,6 @@ class Softmax(keras.layers.Layer):
                 initializer=normal(math.sqrt(1 / projection_dim), seed, "softmax_W"),
             )
         self.b = self.add_weight(name="b", shape=(n_tokens,), initializer="zeros")
-        if bias == "zipf" and seed is not None:
-            ranks = tf.range(n_tokens, dtype=tf.float32)
-            self.b.assign(tf.math.log(tf.math.log1p(1 / (ranks + 1)) / math.log(n_tokens + 1)))
         self.built = True
 
     def full_losses(self, hidden: tf.Tensor, targets: tf.Tensor) -> tf.Tensor:

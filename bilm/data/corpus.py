@@ -7,6 +7,7 @@ import functools
 import hashlib
 import itertools
 import logging
+import math
 import os
 from array import array
 from collections import Counter
@@ -74,17 +75,21 @@ class Corpus:
         lengths = (len(line.split()) for path in self.files for line in read_lines(path))
         return sum(length + 1 for length in lengths if length)
 
-    def sample_counts(self, max_tokens: int) -> np.ndarray:
-        """How often each vocabulary id occurs in about `max_tokens` tokens, from the start of each
-        file: int64 (vocab.size,). `</S>` counts the sentences."""
+    def word_counts(self, max_tokens: int | None = None) -> np.ndarray:
+        """How often each vocabulary id occurs: int64 (vocab.size,). `</S>` counts the sentences.
+
+        Counts the text of all workers; about `max_tokens` tokens, from the start of each file, or
+        everything.
+        """
         found: Counter[str] = Counter()
+        most = math.inf if max_tokens is None else max_tokens / len(self.files)
         for path in self.files:
             n_tokens = 0
-            for sentence in self.sentences(path):
+            for sentence in map(str.split, read_lines(path)):
                 found.update(sentence)
-                found[EOS] += 1
+                found[EOS] += bool(sentence)
                 n_tokens += len(sentence)
-                if n_tokens * len(self.files) >= max_tokens:
+                if n_tokens >= most:
                     break
         counts = np.zeros(self.vocab.size, np.int64)
         np.add.at(counts, self.vocab.word_ids(list(found)), list(found.values()))

@@ -110,11 +110,12 @@ class _Dataset:
         """
         return self._corpus.n_predictions
 
-    def sample_counts(self, max_tokens: int = 1_000_000) -> np.ndarray | None:
-        """How often each word of the vocabulary occurs in a sample of the text.
+    def word_counts(self, max_tokens: int | None = None) -> np.ndarray | None:
+        """How often each word of the vocabulary occurs in the text.
 
         Args:
-            max_tokens: size of the sample, which is taken from the start of each file.
+            max_tokens: count a sample of about this size, from the start of each file; None counts
+                everything.
 
         Returns:
             int64 (vocab.size,), by id: `<UNK>` counts the tokens outside the vocabulary, `</S>` the
@@ -127,7 +128,7 @@ class _Dataset:
             type(self).get_sentence is not _Dataset.get_sentence
         ):
             return None
-        return self._corpus.sample_counts(max_tokens)
+        return self._corpus.word_counts(max_tokens)
 
     def get_sentence(self) -> Iterator[SentenceIds]:
         """The sentences one by one, of which `_get_batch` makes all batches.

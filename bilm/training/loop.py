@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from bilm.core.errors import (
     MOST_SEED,
     InputError,
@@ -35,6 +37,7 @@ from bilm.training.fine_tuning import load_pretrained
 from bilm.training.heldout import Interval, Monitor
 from bilm.training.log import RunLog, TensorBoardLog, TrainingProgress, TrainingRecord
 from bilm.training.optimizer import Schedule
+from bilm.training.planning import choose_length, parse_duration, steps_for
 from bilm.training.process import Interrupts, folder_lock, interrupts
 from bilm.training.replicas import ProcessGroup, Worker, find_replicas
 from bilm.training.run import Run
@@ -85,6 +88,7 @@ def train(
     init_from: PathLike | None = None,
     init_vocab: PathLike | None = None,
     tensorboard: bool = False,
+    time_limit: str | None = None,
 ) -> TrainingRecord:
     """Train a language model.
 
@@ -115,6 +119,8 @@ def train(
         patience: end the run when this many measurements in a row were not the best; None never.
         init_from: begin with the weights of a model, see `bilm.files.model_files`.
         init_vocab: the vocabulary of that model; None is the vocab.txt beside it, or in it.
+        time_limit: train for about this long, such as "30min" or "2h": the speed of the first
+            steps decides the number of steps. A resumed run keeps its number.
         tensorboard: write TensorBoard's files beside the log; needs the package tensorboard.
 
     Raises:
@@ -146,6 +152,7 @@ def train(
         require_path(restart_ckpt_file, "restart_ckpt_file")
     started_from = None if init_from is None else require_path(init_from, "init_from")
     settings = RunSettings(seed, precision, schedule, started_from)
+    seconds = None if time_limit is None else parse_duration(time_limit)
     saving = Saving(os.fspath(tf_save_dir), save_minutes * 60, keep_checkpoints)
     replicas = find_replicas(n_gpus)
     group, is_chief = replicas.group, replicas.worker.is_chief
@@ -162,10 +169,16 @@ def train(
         told = {"heldout": heldout is not None and (heldout_every, patience),
                 "checkpoint": os.path.basename(restart_ckpt_file or "")}  # fmt: skip
         group.require_same(options.training_dict() | dataclasses.asdict(settings) | told)
+        if restart_ckpt_file is None and seconds is not None:
+            n_steps = steps_for(seconds, options, data, replicas, settings)
+            options = dataclasses.replace(options, n_steps=n_steps)
+        options = choose_length(options, options.batch_size * replicas.n * options.unroll_steps)
         run = Run(options, replicas, settings)
         with group.deferred_errors():
             monitor = None if heldout is None else _monitor(run, heldout, heldout_every, patience)
             trainer = Trainer(run, data, saving, logs, monitor, progress)
+            if restart_ckpt_file is None and options.softmax_bias == "unigram":
+                _start_bias(run, data)
             if restart_ckpt_file is not None:
                 trainer.restart(restart_ckpt_file, is_own)
             elif init_from is not None:
@@ -177,6 +190,21 @@ def train(
                 write_json(os.path.join(tf_save_dir, OPTIONS_FILE), extra | options.training_dict())
         group.all_gather()
         return trainer.train()
+
+
+def _start_bias(run: Run, data: Any) -> None:
+    """Start the softmax bias at log unigram frequencies.
+
+    Meister et al. (2023), "A natural bias for language generation models".
+    """
+    counts = data.word_counts() if hasattr(data, "word_counts") else None
+    if counts is None:
+        logger.warning("the data cannot count its words: the softmax bias starts at zeros")
+        return
+    counts = counts + 0.5  # a word may be missing from this text
+    counts[data.vocab.bos] = counts[data.vocab.eos]  # the backward model predicts <S>
+    with run.replicas.scope():
+        run.model.softmax.b.assign(np.log(counts / counts.sum()).astype(np.float32))
 
 
 def _check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:

@@ -63,7 +63,7 @@ class Run:
         self.feed_shape = (options.batch_size * replicas.n_local, options.unroll_steps)
         self.tokens_per_step = math.prod(self.batch_shape)
         self.steps_per_epoch = max(1, (options.n_train_tokens or 0) // self.tokens_per_step)
-        self.n_steps = options.n_steps or options.n_epochs * self.steps_per_epoch
+        self.n_steps = options.n_steps or (options.n_epochs or 1) * self.steps_per_epoch
         with replicas.scope(), replicas.reachable():
             self.model = LanguageModel(
                 options, seed=settings.seed, precision=settings.precision, mode=Mode.TRAINING
