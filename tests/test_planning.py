@@ -1,0 +1,120 @@
+"""How long a run is: by the size of the text, or by a budget of time."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm.cli import main
+from bilm.core.errors import InputError
+from bilm.core.options import Options, preset
+from bilm.training.planning import choose_length, parse_duration
+from tests.command_line import input_error, make_text, train_arguments
+from tests.small_runs import small_options, train, write_corpus
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("90s", 90), ("30min", 1800), ("2h", 7200), ("1.5 days", 129600), (" 10 minutes ", 600)],
+)
+def test_durations(text, seconds):
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["30", "min", "0h", "-3min", "", None, 30])
+def test_what_is_not_a_duration(text):
+    with pytest.raises(InputError, match="time must be a duration such as 30min or 2h, got"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("n_tokens", "given", "passes", "dropout"),
+    [
+        (1_000_000, {}, 10, 0.2),
+        (5_000_000, {}, 3, 0.1),
+        (100_000_000, {}, 1, 0.0),
+        (1_000_000, {"n_epochs": 2}, 2, 0.0),
+        (1_000_000, {"n_epochs": 2, "dropout": 0.3}, 2, 0.3),
+        (64_000, {"n_steps": 500}, None, 0.1),  # of 640 tokens: five passes
+    ],
+)
+def test_passes_and_dropout_by_the_size_of_the_text(n_tokens, given, passes, dropout):
+    values = preset("tiny") | {"n_train_tokens": n_tokens} | given
+    chosen = choose_length(Options.from_dict(values, training=True), 640)
+    assert (chosen.n_epochs, chosen.dropout) == (passes, dropout)
+
+
+def test_the_original_recipe_leaves_nothing_open():
+    options = Options.from_dict(preset("tiny", "original") | {"n_train_tokens": 9}, training=True)
+    assert choose_length(options, 640) == options
+
+
+@pytest.mark.eager
+def test_a_budget_of_time_gives_the_number_of_steps(tmp_path):
+    """The schedule ends at the last step, and options.json has the number of steps."""
+    corpus = write_corpus(tmp_path)
+    options = small_options(schedule="linear") | {"n_epochs": None}
+    del options["n_train_tokens"]
+
+    record = train(options, corpus.data(options, shuffle_on_load=True), tmp_path, time_limit="10s")
+    stored = json.loads((tmp_path / "model" / "options.json").read_text("utf-8"))
+    assert stored["n_steps"] == record.n_steps >= 20
+    lines = (tmp_path / "log" / "train_log.jsonl").read_text("utf-8").splitlines()
+    rates = [json.loads(line)["learning_rate"] for line in lines]
+    assert rates[-1] == pytest.approx(0.2 / record.n_steps)
+
+
+def test_a_budget_that_is_too_short(tmp_path):
+    corpus = write_corpus(tmp_path)
+    options = small_options()
+    with pytest.raises(InputError, match="time must allow at least 20 steps; here compiling"):
+        train(options, corpus.data(options), tmp_path, time_limit="0.01s")
+
+
+def test_the_bias_starts_at_unigram_frequencies(tmp_path):
+    corpus = write_corpus(tmp_path)
+    options = small_options(softmax_bias="unigram") | {"learning_rate": 1e-30}
+    record = train(options, corpus.data(options), tmp_path)
+
+    read = tf.train.load_checkpoint(record.checkpoint).get_tensor("lm/softmax/b")
+    words = ["<S>", "</S>", "<UNK>", *corpus.data(options).vocab.words[3:]]
+    counts = dict.fromkeys(words, 0.5)
+    for sentence in corpus.sentences:
+        for word in sentence:
+            counts[word if word in counts else "<UNK>"] += 1
+        counts["<S>"] += 1
+        counts["</S>"] += 1
+    total = math.fsum(counts.values())
+    expected = [math.log(counts[word] / total) for word in words]
+    np.testing.assert_allclose(read, expected, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_a_timed_run_resumes_with_its_number_of_steps(tmp_path: Path, capsys):
+    text = make_text(tmp_path)
+    arguments = train_arguments(text, str(tmp_path / "model"), "--batch_size=4", "--time=2min")
+    assert main(arguments) == 0
+    stored = json.loads((tmp_path / "model" / "options.json").read_text("utf-8"))
+    capsys.readouterr()
+    assert main(arguments) == 0  # all steps are done: nothing is measured again
+    again = json.loads((tmp_path / "model" / "options.json").read_text("utf-8"))
+    assert again == stored and stored["n_steps"] >= 20
+
+
+def test_a_time_that_is_not_one_at_the_command_line(tmp_path: Path, capsys):
+    text = make_text(tmp_path)
+    arguments = train_arguments(text, str(tmp_path / "model"), "--time=soon")
+    assert "time must be a duration such as 30min or 2h, got 'soon'." in input_error(
+        arguments, capsys
+    )
+
+
+def test_options_keep_what_was_chosen():
+    options = Options.from_dict(preset("tiny"), training=True)
+    assert dataclasses.replace(options, n_steps=7).training_dict()["n_steps"] == 7
