@@ -12,7 +12,13 @@ from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
 # What the verbs that look at vectors need: grouping, static vectors, pictures.
-LOOK = ["scikit-learn>=1.5", "gensim>=4.4,<5", "altair>=5.5,<7", "vl-convert-python>=1.7"]
+LOOK = [
+    "scikit-learn>=1.5",
+    "gensim>=4.4,<5",
+    "matplotlib>=3.8",
+    "altair>=5.5,<7",
+    "vl-convert-python>=1.7",
+]
 # What `bilm embed` needs for Parquet, and whatever works on tables.
 PARQUET = ["pyarrow>=18"]
 # What `bilm embed --engine ray` needs. For 2.64, arguments of Ray Data are announced to go.
@@ -42,8 +48,8 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["bilm", "bilm.*"]),
-    # Models that are part of the package: folders of options, weights and a model card.
-    package_data={"bilm": ["py.typed", "models/*/*"]},
+    # Models that are part of the package are folders of options, weights and a model card.
+    package_data={"bilm": ["py.typed", "models/*/*", "analysis/*.css", "analysis/*.js"]},
     # The lower bounds are the versions that the tests were run with on Python 3.10; the newest that
     # they were run with are in CONTRIBUTING.md.
     python_requires=">=3.10",

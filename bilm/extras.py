@@ -9,7 +9,7 @@ from bilm.core.errors import InputError
 
 # The packages of the extras in setup.py, as pip is given them.
 _EXTRAS = {
-    "look": "scikit-learn gensim altair vl-convert-python",
+    "look": "scikit-learn gensim matplotlib altair vl-convert-python",
     "parquet": "pyarrow",
     "plot": "matplotlib",
     "ray": "'ray[data]>=2.60,<2.64' pyarrow",

@@ -1,9 +1,8 @@
-"""A page in headless Chromium: what it draws, what it asks for, and a person's hands."""
+"""A page in headless Chromium: what it shows, what it asks for, and a person's hands."""
 
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -18,34 +17,8 @@ DRIVER = shutil.which("chromedriver")
 _FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic",
     "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--window-size=1000,1200", "--host-resolver-rules=MAP * ~NOTFOUND",
+    "--disable-sync", "--hide-scrollbars", "--host-resolver-rules=MAP * ~NOTFOUND",
 )  # fmt: skip
-# Keeps the view that the page makes, before any script of the page runs.
-_KEEP_VIEW = """
-    let embed;
-    Object.defineProperty(window, 'vegaEmbed', {
-        set(f) { embed = f; },
-        get() {
-            return (...given) => embed(...given).then(made => { window.view = made.view; });
-        },
-    });
-"""
-_CELLS = """
-    const found = {};
-    function visit(item, x, y) {
-        const name = item.mark && item.mark.name;
-        x += item.x || 0;
-        y += item.y || 0;
-        if (name && name.endsWith('_cell'))
-            found[name] = [x, y, item.width, item.height];
-        for (const mark of item.items || [])
-            if (mark.marktype === 'group')
-                for (const inner of mark.items) visit(inner, x, y);
-    }
-    const [x, y] = view.origin(), margin = view.padding();
-    for (const item of view.scenegraph().root.items) visit(item, x + margin.left, y + margin.top);
-    return found;
-"""
 
 
 def chromium() -> Any:
@@ -61,95 +34,76 @@ def chromium() -> Any:
     service = webdriver.ChromeService(executable_path=DRIVER)
     driver = webdriver.Chrome(options=options, service=service)
     driver.set_script_timeout(60)
-    driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": _KEEP_VIEW})
     return driver
 
 
 class Page:
-    """A page with a Vega chart.
+    """A page in a browser.
 
     Args:
         driver: from `chromium`.
         path: the file.
+        width: of the window, in pixels.
     """
 
-    def __init__(self, driver: Any, path: Path) -> None:
+    def __init__(self, driver: Any, path: Path, width: int = 1000, dark: bool = False) -> None:
         self.driver = driver
         self.complaints()
         self.requests()
+        size = {"width": width, "height": 1200, "deviceScaleFactor": 1, "mobile": width < 500}
+        driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
         driver.get(path.as_uri())
-        self._wait(lambda: driver.execute_script("return window.view !== undefined"))
 
     def complaints(self) -> list[str]:
-        """What the console has said since the last call."""
+        """Messages on the console since the last call."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requests(self) -> list[str]:
-        """What has been asked for since the last call, by its address."""
+        """Addresses requested since the last call."""
         messages = [json.loads(entry["message"])["message"]
                     for entry in self.driver.get_log("performance")]  # fmt: skip
         return [message["params"]["request"]["url"] for message in messages
                 if message["method"] == "Network.requestWillBeSent"]  # fmt: skip
 
-    def svg(self) -> str:
-        """What is drawn now."""
-        done = "const done = arguments[0]; view.runAsync().then(() => view.toSVG()).then(done)"
-        return self.driver.execute_async_script(done)
+    def script(self, text: str) -> Any:
+        """The value of a JavaScript expression."""
+        return self.driver.execute_script(f"return {text}")
 
-    def texts(self) -> list[str]:
-        """The texts that are drawn now."""
-        return re.findall(r"<(?:text|tspan)[^>]*>([^<]+)</", self.svg())
+    def all(self, selector: str) -> list[Any]:
+        """The visible elements of a CSS selector."""
+        found = self.driver.find_elements("css selector", selector)
+        return [element for element in found if element.is_displayed()]
 
-    def dots(self, colour: str) -> int:
-        """How many dots are drawn in a colour."""
-        return len(re.findall(rf'<path [^>]*fill="{colour}" stroke-width="0"', self.svg()))
+    def texts(self, selector: str) -> list[str]:
+        """The texts of the visible elements of a CSS selector."""
+        return [element.text for element in self.all(selector)]
 
-    def cells(self) -> dict[str, tuple[float, float, float, float]]:
-        """Name to left, top, width and height of the panels."""
-        return {name: tuple(cell) for name, cell in self.driver.execute_script(_CELLS).items()}
-
-    def choose(self, name: str, text: str) -> None:
-        """Choose from a menu."""
-        from selenium.webdriver.support.ui import Select
-
-        Select(self.driver.find_element("name", name)).select_by_visible_text(text)
-
-    def type(self, name: str, text: str) -> None:
-        """Type into a field."""
-        self.driver.find_element("name", name).send_keys(text)
+    def box(self, selector: str) -> tuple[float, float, float, float]:
+        """Left, top, width and height of an element, scrolled into view."""
+        (element,) = self.all(selector)
+        self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
+        box = self.driver.execute_script(
+            "const b = arguments[0].getBoundingClientRect(); return [b.x, b.y, b.width, b.height]",
+            element,
+        )
+        return tuple(box)
 
     def drag(self, start: tuple[float, float], end: tuple[float, float]) -> None:
-        """Draw with the mouse from one place of the picture to another."""
-        actions, corner = self._mouse()
-        across, down = (round(b - a) for a, b in zip(start, end, strict=True))
-        actions.move_to_element_with_offset(*corner(start)).click_and_hold()
-        actions.move_by_offset(across // 2, down // 2)
-        actions.move_by_offset(across - across // 2, down - down // 2).release().perform()
+        """Draw with the mouse from one place of the window to another."""
+        mouse = self._mouse()
+        mouse.pointer_action.move_to_location(*map(round, start)).pointer_down()
+        mouse.pointer_action.move_to_location(*map(round, end)).pointer_up()
+        mouse.perform()
 
-    def point(self, place: tuple[float, float]) -> str:
-        """Point at a place of the picture; gives the text of the tooltip."""
-        actions, corner = self._mouse()
-        actions.move_to_element_with_offset(*corner(place)).perform()
-        self._wait(lambda: self.driver.find_elements("css selector", "#vg-tooltip-element.visible"))
-        return self.driver.find_element("id", "vg-tooltip-element").text
-
-    def until(self, holds: Any) -> None:
-        """Wait until something holds, which inputs bring about with a delay."""
-        self._wait(holds)
+    def point(self, place: tuple[float, float]) -> None:
+        """Move the mouse to a place of the window."""
+        mouse = self._mouse()
+        mouse.pointer_action.move_to_location(*map(round, place))
+        mouse.perform()
 
     def _mouse(self) -> Any:
-        from selenium.webdriver import ActionChains
+        from selenium.webdriver.common.actions.action_builder import ActionBuilder
 
-        canvas = self.driver.find_element("css selector", "#vis canvas")
-        width, height = canvas.size["width"], canvas.size["height"]
-
-        def corner(place: tuple[float, float]) -> tuple[Any, int, int]:
-            # The driver counts from the element's middle.
-            return canvas, round(place[0] - width // 2), round(place[1] - height // 2)
-
-        return ActionChains(self.driver), corner
-
-    def _wait(self, holds: Any) -> None:
-        from selenium.webdriver.support.ui import WebDriverWait
-
-        WebDriverWait(self.driver, 60).until(lambda _: holds())
+        return ActionBuilder(self.driver, duration=50)

@@ -107,14 +107,14 @@ def test_words_are_ranked_by_excess():
 def test_clusters_of_both_corpora():
     old, new = occurrences({"w": senses(12, 4)}), occurrences({"w": senses(5, 15)}, seed=1)
     found = cluster_uses(old, new, "top", 0)
-    assert len(found.groups) == 2
+    assert len(found.clusters) == 2
     assert found.shares.tolist() == [[0.25, 0.75], [0.75, 0.25]]  # the larger cluster first
     assert found.occurrences.labels == ["old"] * 16 + ["new"] * 20
     for corpus, seed in (("old", 0), ("new", 1)):
         uses = found.typical(0, corpus, 3)
         assert len(uses) == 3
         assert all(f"context{seed}" in found.occurrences.in_context(use) for use in uses)
-    assert set(found.groups.of[found.typical(0, "new", 9)]) == {0}
+    assert set(found.clusters.of[found.typical(0, "new", 9)]) == {0}
 
 
 def test_equal_vectors_are_one_cluster():

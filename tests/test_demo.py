@@ -228,7 +228,7 @@ def test_two_groups_of_a_named_word(elmo):
     static = static_vectors(elmo, BANKS)
     (senses,) = find_two_senses(elmo, BANKS, static, ["Bank"])
     assert (senses.word, senses.count, len(senses.occurrences)) == ("bank", 40, 40)
-    assert senses.groups.sizes == [20, 20] and senses.cosine < 0.9
+    assert senses.clusters.sizes == [20, 20] and senses.cosine < 0.9
     kinds = [{line.split()[0] for line in senses.lines(group)} for group in (0, 1)]
     assert sorted(kinds, key=str) == [{"fish"}, {"the"}]
     assert all(len(near) == 6 and "bank" not in near for near in senses.near)
@@ -242,7 +242,7 @@ def test_words_that_it_finds_itself(elmo):
     # The most frequent words are passed over.
     found = find_two_senses(elmo, [*BANKS, ["these", "those"] * 50], static)
     assert [senses.word for senses in found] == ["bank"]
-    with pytest.raises(InputError, match="no word of the text has two groups of uses among 40"):
+    with pytest.raises(InputError, match="no word of the text has two clusters of uses among 40"):
         find_two_senses(elmo, BANKS[:6], static)
     with pytest.raises(InputError, match="the text has no words that could be shown"):
         find_two_senses(elmo, [["1", "2"]], static)

@@ -90,7 +90,7 @@ def test_neighbours_are_those_of_the_object(place, elmo, capsys):
     occurrences = Occurrences.encoded(elmo, sample_uses(lines_of_text(), ["cat"], seed=3))
     query = Occurrences.of_query(elmo, QUERY)
     assert (found["query"], found["word"], found["static"]) == (QUERY, "cat", None)
-    assert found["uses"] == len(occurrences)
+    assert found["occurrences"] == len(occurrences)
     assert [layer["layer"] for layer in found["layers"]] == [*range(elmo.n_layers)]
     for number, layer in enumerate(found["layers"]):
         expected = occurrences.neighbours(query, 4, number).same_word
@@ -157,7 +157,7 @@ def test_a_file_of_an_interrupted_run_is_said_to_be_one(place, capsys):
     whole = Occurrences.load("cat.npz")
     whole.select(np.arange(9)).save("part.npz")
     arguments = ["neighbours", QUERY, "--model", "bare", "--occurrences"]
-    said = f"part.npz has 9 of {len(whole)} occurrences: the command that was interrupted continues"
+    said = f"part.npz has 9 of {len(whole)} occurrences: the command that was interrupted resumes"
     assert said in run(capsys, *arguments, "part.npz").err
     assert "occurrences" not in run(capsys, *arguments, "cat.npz").err
 
@@ -165,9 +165,9 @@ def test_a_file_of_an_interrupted_run_is_said_to_be_one(place, capsys):
 def test_a_word_that_occurs_once_or_not_at_all(place, capsys):
     once = ["neighbours", "a [harbour]", *NEIGHBOURS[2:], "--layer", "0"]
     printed = run(capsys, *once)
-    assert "'harbour': 1 use to search; cosines need two, as their mean" in printed.err
+    assert "'harbour': 1 occurrence to search; cosines need two, because their mean" in printed.err
     few = run(capsys, *NEIGHBOURS, "--max_occurrences", "1")
-    assert "'cat': 1 use to search" in few.err and "layer 0: cat, 1 use\n" in few.out
+    assert "'cat': 1 occurrence to search" in few.err and "layer 0: cat, 1 occurrence\n" in few.out
     assert "a [Harbour] once" in printed.out
     (found,) = json_lines(run(capsys, *once, "--format", "json").out)
     assert [context["cosine"] for context in found["layers"][0]["same_word"]] == [None]
@@ -198,7 +198,7 @@ def test_queries_and_texts_that_are_wrong(place, capsys, changes, message):
 
 
 def test_layers_that_there_are_not(place, capsys):
-    late = "--layer: the model's layers are 0 (tokens) to 2 (top), not 9."
+    late = "--layer must be 0 (tokens) to 2 (top) for this model, got 9."
     assert input_error([*NEIGHBOURS, "--layer", "9", "--occurrences", "x.npz"], capsys).endswith(
         late
     )
@@ -224,35 +224,34 @@ def test_a_query_keeps_to_the_case_of_its_word(place, capsys):
     Path("cases.txt").write_text("a Cat b\nc Cat d\ne cat f\ng cat h\ni cat j\n", encoding="utf-8")
     both = ["neighbours", "the [Cat]", "the [cat]", "--model", "bare", "--text", "cases.txt"]
     found = json_lines(run(capsys, *both, "--match_case", "--format", "json").out)
-    assert [query["uses"] for query in found] == [2, 3]
+    assert [query["occurrences"] for query in found] == [2, 3]
     for query in found:
         uses = [use for layer in query["layers"] for use in layer["same_word"]]
         assert {use["sentence"][use["position"]] for use in uses} == {query["word"]}
-    assert [query["uses"] for query in json_lines(run(capsys, *both, "--format", "json").out)] == [
-        5, 5,
-    ]  # fmt: skip
+    found = json_lines(run(capsys, *both, "--format", "json").out)
+    assert [query["occurrences"] for query in found] == [5, 5]
 
 
 # bilm senses
 
 
 def test_groups_as_text_and_json(place, capsys):
-    arguments = [*SENSES, "--groups", "2", "--lines", "3"]
+    arguments = [*SENSES, "--clusters", "2", "--lines", "3"]
     lines = run(capsys, *arguments).out.splitlines()
     (found,) = json_lines(run(capsys, *arguments, "--format", "json").out)
-    n = found["uses"]
-    assert lines[0] == f"cat: {n} uses, layer 1, 2 groups" and found["silhouettes"] == {}
-    sizes = [group["size"] for group in found["groups"]]
+    n = found["occurrences"]
+    assert lines[0] == f"cat: {n} occurrences, layer 1, 2 clusters" and found["silhouettes"] == {}
+    sizes = [cluster["size"] for cluster in found["clusters"]]
     assert sum(sizes) == n and sizes == sorted(sizes, reverse=True)
-    assert f"group 1: {sizes[0]} uses, {sizes[0] / n:.0%}" in lines
-    for group in found["groups"]:
-        assert group["share"] == pytest.approx(group["size"] / n, abs=1e-4)
-        assert 1 <= len(group["lines"]) <= 3
-        cosines = [line["cosine"] for line in group["lines"]]
+    assert f"cluster 1: {sizes[0]} occurrences, {sizes[0] / n:.0%}" in lines
+    for cluster in found["clusters"]:
+        assert cluster["proportion"] == pytest.approx(cluster["size"] / n, abs=1e-4)
+        assert 1 <= len(cluster["lines"]) <= 3
+        cosines = [line["cosine"] for line in cluster["lines"]]
         assert cosines == sorted(cosines, reverse=True)
-        for line in group["lines"]:
+        for line in cluster["lines"]:
             assert line["sentence"][line["position"]] == "cat"
-    assert sum("[cat]" in line for line in lines) == sum(len(g["lines"]) for g in found["groups"])
+    assert sum("[cat]" in line for line in lines) == sum(len(g["lines"]) for g in found["clusters"])
     assert found["typical_words"] == "nearby" and "labels" not in found
 
 
@@ -261,21 +260,21 @@ def test_the_number_of_groups_is_chosen(place, capsys):
     values = {int(k): value for k, value in found["silhouettes"].items()}
     assert list(values) == [2, 3, 4, 5, 6]
     enough = [k for k in values if values[k] >= max(0.25, 0.9 * max(values.values()))]
-    assert len(found["groups"]) == min(enough, default=1)
-    (two,) = json_lines(run(capsys, *SENSES, "--max_groups", "2", "--format", "json").out)
+    assert len(found["clusters"]) == min(enough, default=1)
+    (two,) = json_lines(run(capsys, *SENSES, "--max_clusters", "2", "--format", "json").out)
     assert list(two["silhouettes"]) == ["2"]
-    assert "silhouette by number of groups  2: " in run(capsys, *SENSES).out
+    assert "silhouette by number of clusters  2: " in run(capsys, *SENSES).out
 
 
 def test_typical_words_are_substitutes_where_the_model_has_them(place, capsys):
-    arguments = ["senses", "cat", "--text", "text.txt", "--groups", "2", "--format", "json"]
+    arguments = ["senses", "cat", "--text", "text.txt", "--clusters", "2", "--format", "json"]
     printed = run(capsys, *arguments, "--model", "model", "--n_words", "4")
     (found,) = json_lines(printed.out)
     assert found["typical_words"] == "substitutes"
-    for group in found["groups"]:
-        words = [word["word"] for word in group["words"]]
+    for cluster in found["clusters"]:
+        words = [word["word"] for word in cluster["words"]]
         assert len(words) == 4 and set(words) <= set(WORDS) - {"cat"}
-        assert all(word["score"] < 0 for word in group["words"])
+        assert all(word["score"] < 0 for word in cluster["words"])
     other = run(capsys, *arguments, "--model", "bare", "--substitutes_from", "run")
     assert json_lines(other.out)[0]["typical_words"] == "substitutes"
     near = run(capsys, *arguments, "--model", "bare")
@@ -283,7 +282,7 @@ def test_typical_words_are_substitutes_where_the_model_has_them(place, capsys):
         "Typical words are those that occur nearby: bare: model.hdf5 holds no softmax" in near.err
     )
     none = json_lines(run(capsys, *arguments, "--model", "bare", "--n_words", "0").out)[0]
-    assert [group["words"] for group in none["groups"]] == [[], []]
+    assert [cluster["words"] for cluster in none["clusters"]] == [[], []]
 
 
 def test_several_words_and_forms(place, capsys):
@@ -291,15 +290,15 @@ def test_several_words_and_forms(place, capsys):
     both, house = json_lines(run(capsys, *arguments).out)
     assert (both["word"], house["word"]) == ("cat+dog", "house")
     text = " ".join(lines_of_text()).split()
-    assert both["uses"] == text.count("cat") + text.count("dog")
-    assert house["uses"] == text.count("house")
+    assert both["occurrences"] == text.count("cat") + text.count("dog")
+    assert house["occurrences"] == text.count("house")
 
 
 def test_a_word_that_occurs_once_is_one_group(place, capsys):
     arguments = ["senses", "harbour", *SENSES[2:]]
-    assert run(capsys, *arguments).out.startswith("harbour: 1 use, layer 1, 1 group\n")
-    assert input_error([*arguments, "--groups", "2"], capsys).endswith(
-        "--groups: 'harbour' has 1 use, too few for 2 groups."
+    assert run(capsys, *arguments).out.startswith("harbour: 1 occurrence, layer 1, 1 cluster\n")
+    assert input_error([*arguments, "--clusters", "2"], capsys).endswith(
+        "--clusters must be at most 1, the occurrences of 'harbour', got 2."
     )
     missing = ["senses", "ship", *SENSES[2:]]
     assert input_error(missing, capsys).endswith("'ship' does not occur in the text.")
@@ -322,15 +321,19 @@ def labels(place):
 
 
 def test_fit_to_labels(labels, elmo, capsys):
-    arguments = ["senses", "cat", "--model", "bare", "--labels", "uses.tsv", "--groups", "3"]
+    arguments = ["senses", "cat", "--model", "bare", "--labels", "uses.tsv", "--clusters", "3"]
     (found,) = json_lines(run(capsys, *arguments, "--format", "json").out)
     n = sum("[cat]" in line for line in labels)
-    assert found["uses"] == n
+    assert found["occurrences"] == n
     fit = found["labels"]
     assert set(fit) == {"ari", "v_measure", "homogeneity", "completeness", "table"}
-    assert np.sum([*fit["table"].values()], axis=0).tolist() == [g["size"] for g in found["groups"]]
+    assert np.sum([*fit["table"].values()], axis=0).tolist() == [
+        g["size"] for g in found["clusters"]
+    ]
     text = run(capsys, *arguments).out
-    assert f"fit to the labels: ARI {fit['ari']:.3f}, V-measure {fit['v_measure']:.3f}" in text
+    assert (
+        f"agreement with the labels: ARI {fit['ari']:.3f}, V-measure {fit['v_measure']:.3f}" in text
+    )
     rows = [line.split() for line in text.splitlines()[-2:]]
     assert {row[0]: list(map(int, row[1:])) for row in rows} == fit["table"]
     each = json_lines(run(capsys, *arguments[:1], *arguments[2:], "--format", "json").out)
@@ -342,16 +345,16 @@ def test_labels_that_are_kept_with_the_occurrences(labels, capsys):
                 "--occurrences", "uses.npz").out  # fmt: skip
     assert run(capsys, "senses", "cat", "dog", "--occurrences", "uses.npz").out
     again = run(capsys, "senses", *[line.split(":")[0] for line in first.splitlines()
-                if " uses, layer 1" in line], "--occurrences", "uses.npz").out  # fmt: skip
-    assert "ARI" in again and again.count("fit to the labels") == 2
+                if " occurrences, layer 1" in line], "--occurrences", "uses.npz").out  # fmt: skip
+    assert "ARI" in again and again.count("agreement with the labels") == 2
 
 
 def test_the_groups_of_all_uses_are_written_as_labels(place, capsys):
-    run(capsys, *SENSES, "--groups", "2", "--out", "cat.tsv")
+    run(capsys, *SENSES, "--clusters", "2", "--out", "cat.tsv")
     sample = read_labelled_uses("cat.tsv")
-    assert set(sample.labels) == {"cat.1", "cat.2"} and isinstance(sample, Sample)
+    assert len(set(sample.labels)) == 2 and isinstance(sample, Sample)
     (found,) = json_lines(
-        run(capsys, *SENSES[:4], "--labels", "cat.tsv", "--groups", "2", "--format", "json").out
+        run(capsys, *SENSES[:4], "--labels", "cat.tsv", "--clusters", "2", "--format", "json").out
     )
     assert found["labels"]["ari"] == pytest.approx(1)
     error = input_error([*SENSES, "--out", "cat.tsv"], capsys)
@@ -363,24 +366,27 @@ def test_words_are_told_apart_by_their_case(place, capsys):
     Path("cases.txt").write_text("a Cat b\nc Cat d\ne cat f\ng cat h\ni cat j\n", encoding="utf-8")
     each = ["senses", "Cat", "cat", "Cat+cat", "--model", "bare", "--text", "cases.txt"]
     found = json_lines(run(capsys, *each, "--match_case", "--format", "json").out)
-    assert [(word["word"], word["uses"]) for word in found] == [
+    assert [(word["word"], word["occurrences"]) for word in found] == [
         ("Cat", 2),
         ("cat", 3),
         ("Cat+cat", 5),
     ]
     found = json_lines(run(capsys, *each, "--format", "json").out)
-    assert [(word["word"], word["uses"]) for word in found] == [("cat", 5), ("cat+cat", 5)]
+    assert [(word["word"], word["occurrences"]) for word in found] == [("cat", 5), ("cat+cat", 5)]
     Path("uses.tsv").write_text("x\ta [Cat]\ny\tthe [cat]\ny\ta [cat]\n", encoding="utf-8")
     named = ["senses", "Cat", "--model", "bare", "--labels", "uses.tsv", "--match_case"]
     (found,) = json_lines(run(capsys, *named, "--format", "json").out)
-    assert (found["word"], found["uses"]) == ("Cat", 1)
+    assert (found["word"], found["occurrences"]) == ("Cat", 1)
 
 
 def test_uses_that_could_not_be_read_again_are_left_out(place, capsys):
     Path("notes.txt").write_text("a cat [1] b\nc cat d\n", encoding="utf-8")
     noted = ["senses", "cat", "--model", "bare", "--text", "notes.txt", "--out", "cat.tsv"]
-    assert "cat.tsv: 1 use left out, whose sentence has other tokens in" in run(capsys, *noted).err
-    assert Path("cat.tsv").read_text(encoding="utf-8") == "cat.1\tc [cat] d\n"
+    assert (
+        "cat.tsv: 1 occurrence left out, whose sentences have other [tokens]"
+        in run(capsys, *noted).err
+    )
+    assert Path("cat.tsv").read_text(encoding="utf-8") == "all\tc [cat] d\n"
 
 
 def test_flags_that_do_not_go_together(labels, capsys):
@@ -389,7 +395,22 @@ def test_flags_that_do_not_go_together(labels, capsys):
     assert "--labels has the sentences: --text does not go with it" in usage_error(both, capsys)
     assert "name a word, or --labels" in usage_error(["senses", "--model", "bare"], capsys)
     missing = ["senses", "ship", "tree", "--model", "bare", "--labels", "uses.tsv"]
-    assert input_error(missing, capsys).endswith("uses.tsv: there is no use of 'ship', 'tree'.")
-    assert "not 7" in input_error([*SENSES, "--layer", "7"], capsys)
+    assert input_error(missing, capsys).endswith(
+        "uses.tsv: there is no occurrence of 'ship', 'tree'."
+    )
+    assert "got 7" in input_error([*SENSES, "--layer", "7"], capsys)
     bare = [*SENSES, "--substitutes_from", "bare"]
     assert "holds no softmax" in input_error(bare, capsys)
+
+
+def test_control_characters_of_a_text_do_not_reach_the_terminal(place, capsys):
+    lines = [f"a{k} \x1b]0;title\x07 cat \x9b31m \u202e b{k}\n" for k in range(12)]
+    Path("evil.txt").write_text("".join(lines), encoding="utf-8")
+    Path("evil-vectors.txt").write_text("cat 1 0\n\x1b[2Jdog 0.9 0.1\n", encoding="utf-8")
+    for command in (
+        ["senses", "cat", "--clusters", "2"],
+        ["neighbours", "x [cat] y", "--static", "evil-vectors.txt"],
+    ):
+        printed = run(capsys, *command, "--model", "bare", "--text", "evil.txt")
+        assert not set(printed.out + printed.err) & set("\x1b\x07\x9b\u202e")
+        assert "\\u001b" in printed.out and "\\u202e" in printed.out

@@ -12,8 +12,7 @@ from tests.hand_made import two_senses
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow]
 
-BLUE, ORANGE, FAINT = "#0072B2", "#D55E00", "#e4e4e4"
-HINT = "Draw a rectangle in a panel, or search: the lines are listed here."
+FOUND = "#found h2"
 
 
 @pytest.fixture(scope="module")
@@ -39,69 +38,110 @@ def page(driver, path):
     return Page(driver, path)
 
 
-def layers_shown(page):
-    return [text.partition(":")[0] for text in page.texts() if text.startswith("layer ")]
+def shown(page):
+    """The number of dots that are not faint, by their fill, in each panel."""
+    return page.script(
+        """[...document.querySelectorAll('.panel')].map(panel => {
+            const counts = {};
+            for (const dot of panel.querySelectorAll('path:not(.off)')) {
+                const fill = dot.getAttribute('fill');
+                counts[fill] = (counts[fill] || 0) + 1;
+            }
+            return counts;
+        })"""
+    )
+
+
+MONEY, RIVER = {"var(--c0)": 8}, {"var(--c1)": 8}
 
 
 def test_the_page_loads_without_complaints_and_without_a_network(page, path):
     assert page.complaints() == []
     assert page.requests() == [path.as_uri()]
-    assert layers_shown(page) == ["layer 0", "layer 1", "layer 2"]
-    assert len({cell[2:] for cell in page.cells().values()}) == 1
-    assert HINT in page.texts()
-    assert page.dots(BLUE) == page.dots(ORANGE) == 24 and page.dots(FAINT) == 0
+    assert [text.partition(":")[0] for text in page.texts("figcaption")] == ["layer 1", "layer 2"]
+    assert shown(page) == [MONEY | RIVER] * 2
+    assert page.texts(".legend button") == ["money 8", "river 8"]
+    # Typical sentences are there before anything is selected.
+    assert page.texts("#typical h3") == ["money 8 of 16, 50%", "river 8 of 16, 50%"]
+    assert len(page.texts("#typical li")) == 6 and page.texts(FOUND) == []
 
 
 def test_the_menu_enlarges_a_layer(page):
-    small = page.cells()["panel2_cell"][2]
-    page.choose("layer", "layer 2")
-    assert layers_shown(page) == ["layer 2"]
-    (cell,) = page.cells().values()
-    assert cell[2] > 2 * small
-    assert page.dots(BLUE) == page.dots(ORANGE) == 8
-    page.choose("layer", "all layers")
-    assert len(page.cells()) == 3 and page.complaints() == []
+    width = page.box("figure:first-child .panel")[2]
+    (option,) = [o for o in page.all("option") if o.text == "layer 2"]
+    option.click()
+    assert [text.partition(":")[0] for text in page.texts("figcaption")] == ["layer 2"]
+    assert page.box(".panel")[2] > 1.4 * width
+    page.all("option")[0].click()
+    assert len(page.texts("figcaption")) == 2 and page.complaints() == []
 
 
-def test_a_search_marks_dots_and_lists_their_lines(page):
-    page.type("search", "MUDDY")
-    page.until(lambda: "8 lines:" in page.texts())
-    texts = page.texts()
-    assert "birch muddy" in texts and "birch ." in texts and HINT not in texts
-    assert not [text for text in texts if "savings" in text]
-    assert (page.dots(BLUE), page.dots(ORANGE), page.dots(FAINT)) == (0, 24, 24)
-    page.type("search", " nowhere")
-    page.until(lambda: page.dots(FAINT) == 48)
+def test_a_search_lists_sentences_or_says_that_there_are_none(page):
+    (field,) = page.all("input")
+    field.send_keys("MUDDY")
+    assert page.texts(FOUND) == ["8 sentences"]
+    assert shown(page) == [RIVER] * 2
+    assert "birch muddy bank birch ." in [" ".join(t.split()) for t in page.texts("#found li")]
+    assert page.texts("#typical h3") == []
+    field.send_keys(" nowhere")
+    assert page.texts(FOUND) == ["No selected sentence contains “muddy nowhere”."]
+    assert shown(page) == [{}] * 2 and page.texts("#found li") == []
     assert page.complaints() == []
 
 
-def test_a_rectangle_marks_the_same_occurrences_in_all_panels(page):
-    left, top, width, height = page.cells()["panel1_cell"]
-    right_side = (left + width / 2, top + 2), (left + width - 2, top + height - 2)
-    left_side = (left + 2, top + 2), (left + width / 2, top + height - 2)
-    page.drag(*left_side)
-    page.until(lambda: "8 lines:" in page.texts())
-    counts = (page.dots(BLUE), page.dots(ORANGE), page.dots(FAINT))
-    assert counts in {(24, 0, 24), (0, 24, 24)}
-    assert HINT not in page.texts()
-    # In one panel after the other: there is one rectangle.
-    left, *_ = page.cells()["panel1_cell"]
-    page.drag((left - 6, top - 6), (left - 5, top - 5))
-    page.drag(*right_side)
-    page.until(lambda: (page.dots(BLUE), page.dots(ORANGE)) == (counts[1], counts[0]))
+def test_the_legend_selects_a_cluster(page):
+    money, river = page.all(".legend button")
+    river.click()
+    assert shown(page) == [RIVER] * 2 and page.texts(FOUND) == ["8 sentences"]
+    assert [b.get_attribute("aria-pressed") for b in (money, river)] == ["false", "true"]
+    money.click()
+    assert shown(page) == [MONEY] * 2
+    money.click()
+    assert shown(page) == [MONEY | RIVER] * 2 and page.texts(FOUND) == []
+
+
+def test_a_rectangle_selects_the_same_occurrences_in_all_panels(page):
+    left, top, width, height = page.box("figure:first-child .panel")
+    page.drag((left + 2, top + 2), (left + width / 2, top + height - 2))
+    assert page.texts(FOUND) == ["8 sentences"]
+    first = shown(page)
+    assert first in ([MONEY] * 2, [RIVER] * 2)
+    left, top, width, height = page.box("figure:first-child .panel")
+    page.drag((left + width / 2, top + 2), (left + width - 2, top + height - 2))
+    assert shown(page) == ([RIVER] * 2 if first == [MONEY] * 2 else [MONEY] * 2)
+    # A click takes the rectangle away.
+    page.drag((left + 5, top + 5), (left + 5, top + 5))
+    assert shown(page) == [MONEY | RIVER] * 2
     assert page.complaints() == []
 
 
-def test_a_tooltip_has_the_sentence_and_the_neighbours(page):
-    left, top, width, height = page.cells()["panel0_cell"]
-    # All vectors of layer 0 are equal: one dot in the middle, the last drawn on top.
-    text = page.point((left + width / 2, top + height / 2))
-    assert "larch savings [bank] larch ." in text and "label money" in text
-    assert "nearest 0.00" in text and "second" in text and "third" in text
+def test_a_dot_shows_its_sentence_and_its_neighbours(page):
+    left, top, width, height = page.box("figure:first-child .panel")
+    points = page.script("data.panels[0].points.slice(0, 2)")
+    place = [(value + 30) / 1060 * width for value in points]
+    page.point((left + place[0], top + place[1]))
+    (text,) = page.texts("#tip")
+    first, label, *near = text.splitlines()
+    assert (first, label) == ("birch muddy bank birch .", "river")
+    assert len(near) == 3 and near[0] == "1.00 maple muddy bank maple ."
+    page.point((left - 20, top + height / 2))
+    assert page.texts("#tip") == []
 
 
 def test_marks_of_html_in_a_text_are_text(page):
-    page.type("search", "<b>")
-    page.until(lambda: "1 line:" in page.texts())
-    assert "&lt;/script&gt; &lt;b&gt;" in page.texts()
+    (field,) = page.all("input")
+    field.send_keys("<b>")
+    assert page.texts(FOUND) == ["1 sentence"]
+    assert [" ".join(text.split()) for text in page.texts("#found li")] == [
+        '</script> <b> bank 苹果 "&quot;'
+    ]
     assert page.complaints() == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_a_phone_and_a_dark_screen(driver, path, dark):
+    page = Page(driver, path, width=390, dark=dark)
+    assert page.script("document.documentElement.scrollWidth") == 390
+    assert page.box("figure:first-child .panel")[2] > 340
+    back = page.script("getComputedStyle(document.body).backgroundColor")
+    assert back == ("rgb(24, 26, 27)" if dark else "rgb(255, 255, 255)")

@@ -206,8 +206,8 @@ def analysis_calls(t):
         "layer": call(uses.layer, layer=1),
         "neighbours": call(uses.neighbours, query=0, n=3, layer="top"),
         "StaticVectors.load": call(analysis.StaticVectors.load, path=t.text, max_words=None),
-        "group_uses": call(
-            analysis.group_uses, occurrences=uses, n_groups=2, layer=1, max_groups=3, seed=0
+        "cluster_occurrences": call(
+            analysis.cluster_occurrences, occurrences=uses, n_clusters=2, layer=1, max_clusters=3, seed=0
         ),
         "project": call(analysis.project, occurrences=uses, layers=[1, 2], method="pca", seed=0),
     }  # fmt: skip

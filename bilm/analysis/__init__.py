@@ -1,6 +1,17 @@
-"""Looking at vectors: what a word means in its context, searched, grouped, drawn and measured."""
+"""Looking at vectors: search, cluster, draw and measure words in their contexts."""
 
 from bilm.analysis.change import Change, measure_change, sample_targets
+from bilm.analysis.clusters import (
+    Clusters,
+    Fit,
+    cluster_names,
+    cluster_occurrences,
+    fit_to_labels,
+    nearby_words,
+    substitute_words,
+    typical_occurrences,
+    with_clusters,
+)
 from bilm.analysis.contexts import Context, LayerContexts, nearest_contexts
 from bilm.analysis.geometry import LayerGeometry, measure_layers
 from bilm.analysis.labelled import limited, read_labelled, read_labelled_uses
@@ -14,18 +25,9 @@ from bilm.analysis.occurrences import (
 from bilm.analysis.pictures import LARGE_PAGE, draw, picture_ending, write_picture
 from bilm.analysis.probing import ProbeCell, ProbeSettings, probe
 from bilm.analysis.projection import Projection, project
-from bilm.analysis.projector import write_projector
 from bilm.analysis.report import Report, make_report
-from bilm.analysis.senses import (
-    Fit,
-    Groups,
-    fit_to_labels,
-    group_uses,
-    nearby_words,
-    substitute_words,
-    typical_uses,
-)
 from bilm.analysis.static_vectors import StaticVectors, train_word2vec
+from bilm.analysis.tensorboard_folder import write_projector
 from bilm.analysis.word_sense import (
     SenseResult,
     SenseRow,
@@ -39,9 +41,11 @@ from bilm.analysis.word_sense import (
 __all__ = [
     "LARGE_PAGE",
     "Change",
+    "measure_change",
+    "sample_targets",
+    "Clusters",
     "Context",
     "Fit",
-    "Groups",
     "LayerContexts",
     "LayerGeometry",
     "Occurrences",
@@ -54,10 +58,11 @@ __all__ = [
     "SenseRow",
     "SenseSettings",
     "StaticVectors",
+    "cluster_names",
+    "cluster_occurrences",
     "draw",
     "first_sense",
     "fit_to_labels",
-    "group_uses",
     "limited",
     "make_report",
     "measure_change",
@@ -77,7 +82,8 @@ __all__ = [
     "sense_table",
     "substitute_words",
     "train_word2vec",
-    "typical_uses",
+    "typical_occurrences",
+    "with_clusters",
     "with_static",
     "write_picture",
     "write_projector",

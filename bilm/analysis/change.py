@@ -31,7 +31,7 @@ from bilm.analysis.occurrences import (
     numbered,
     unit,
 )
-from bilm.analysis.senses import Groups, group_uses, typical_uses
+from bilm.analysis.clusters import Clusters, cluster_occurrences, typical_occurrences
 from bilm.core.errors import InputError, require_count
 from bilm.extras import import_extra
 from bilm.files.hdf5 import open_hdf5, own_dataset
@@ -347,12 +347,12 @@ class ClusteredUses(NamedTuple):
 
     Attributes:
         occurrences: of both corpora; the labels are "old" and "new".
-        groups: two or more clusters; one if all occurrences have the same vector.
+        clusters: two or more clusters; one if all occurrences have the same vector.
         shares: float64 (2, clusters), the proportion of each cluster in the old and new corpus.
     """
 
     occurrences: Occurrences
-    groups: Groups
+    clusters: Clusters
     shares: np.ndarray
 
     @property
@@ -365,12 +365,12 @@ class ClusteredUses(NamedTuple):
     def typical(self, cluster: int, corpus: str, n: int = 5) -> list[int]:
         """The `n` occurrences in one corpus that are nearest to the centre of a cluster."""
         labels = self.occurrences.labels or []
-        ranked = typical_uses(self.occurrences, self.groups, cluster, len(self.occurrences))
+        ranked = typical_occurrences(self.occurrences, self.clusters, cluster, len(self.occurrences))
         return [use for use in ranked if labels[use] == corpus][:n]
 
 
 def cluster_uses(old: Occurrences, new: Occurrences, layer: Layer, seed: int) -> ClusteredUses:
-    """Cluster the occurrences of one word in two corpora; see `group_uses`."""
+    """Cluster the occurrences of one word in two corpora; see `cluster_occurrences`."""
     both = [(OLD, old), (NEW, new)]
     sentences = [part.sentence(k) for _, part in both for k in range(len(part))]
     positions = np.concatenate([part.positions[:, 1] for _, part in both])
@@ -380,12 +380,12 @@ def cluster_uses(old: Occurrences, new: Occurrences, layer: Layer, seed: int) ->
         np.concatenate([part.layer(layer) for _, part in both])[:, np.newaxis],
         [name for name, part in both for _ in range(len(part))],
     )
-    groups = group_uses(joint, layer=0, seed=seed)
-    if len(groups) == 1 and joint.directions(0).any():
+    clusters = cluster_occurrences(joint, layer=0, seed=seed)
+    if len(clusters) == 1 and joint.directions(0).any():
         # Even without clear clusters, the proportions on two sides tell the corpora apart.
-        groups = group_uses(joint, layer=0, n_groups=2, seed=seed)
-    counts = [np.bincount(of, minlength=len(groups)) for of in np.split(groups.of, [len(old)])]
-    return ClusteredUses(joint, groups, np.stack([count / count.sum() for count in counts]))
+        clusters = cluster_occurrences(joint, layer=0, n_clusters=2, seed=seed)
+    counts = [np.bincount(of, minlength=len(clusters)) for of in np.split(clusters.of, [len(old)])]
+    return ClusteredUses(joint, clusters, np.stack([count / count.sum() for count in counts]))
 
 
 # Comparison with human judgements

@@ -6,23 +6,20 @@ nearest_contexts(query, occurrences, layers=[0, 1, 2])
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
-
-from bilm.analysis.occurrences import Layer, Occurrences, Sample, Sentence
+from bilm.analysis.occurrences import Layer, Occurrences, Sentence
 
 
 class Context(NamedTuple):
     """A word in a sentence.
 
     Attributes:
-        cosine: with the vector of the query, both without the common mean of the occurrences it
-            was searched among; None if there is but one, which has no mean of its own.
+        cosine: cosine with the query after subtracting the mean of the searched vectors; None if
+            there is only one, which has no mean to subtract.
         sentence: the tokens.
-        position: of the word among them.
+        position: 0-based position of the word.
     """
 
     cosine: float | None
@@ -45,24 +42,23 @@ def nearest_contexts(
     n: int = 5,
     any_word: bool = False,
 ) -> list[LayerContexts]:
-    """The contexts nearest to a query, in each of some layers.
+    """The contexts nearest to a query in each layer.
 
-    Uses of the word itself are compared with each other: without the mean of their own vectors,
-    which is the larger part of each. Other words are compared without the mean of theirs.
+    Occurrences of the same word are compared after subtracting the mean of that word's vectors,
+    which is the larger part of each; occurrences of other words after subtracting their mean.
 
     Args:
         query: one occurrence, from `Occurrences.of_query`.
-        occurrences: where to search.
-        layers: the layers, one after the other.
-        n: how many contexts of each kind, from different sentences.
-        any_word: search other words than the query's, too.
+        occurrences: the occurrences to search.
+        layers: the layers to compare in.
+        n: number of contexts of each kind, from different sentences.
+        any_word: search other words as well.
 
     Raises:
         InputError: there is no such layer.
     """
     is_same = occurrences.words == query.words[0]
-    same = occurrences.select(is_same)
-    others = occurrences.select(~is_same) if any_word else occurrences.select(np.array([], int))
+    same, others = occurrences.select(is_same), occurrences.select(~is_same & any_word)
     found = []
     for layer in layers:
         occurrences.layer_number(layer)
@@ -78,30 +74,8 @@ def _contexts(occurrences: Occurrences, found: list[tuple[float, int]]) -> list[
     return [
         Context(
             cosine if len(occurrences) > 1 else None,
-            occurrences.sentence(use),
-            int(occurrences.positions[use, 1]),
+            occurrences.sentence(number),
+            int(occurrences.positions[number, 1]),
         )
-        for cosine, use in found
+        for cosine, number in found
     ]
-
-
-def joined(first: Sample, second: Sample, without: Collection[str]) -> Sample:
-    """The uses of two samples without labels.
-
-    Args:
-        first, second: the samples.
-        without: words in small letters whose uses in the second sample are left out.
-    """
-    kept = [
-        (number, position)
-        for number, position in second.positions
-        if second.sentences[number][position].lower() not in without
-    ]
-    shift = len(first.sentences)
-    moved = np.array(kept, np.int64).reshape(-1, 2) + np.array([shift, 0])
-    return replace(
-        first,
-        sentences=[*first.sentences, *second.sentences],
-        positions=np.concatenate([first.positions, moved]),
-        counts=first.counts | second.counts,
-    )

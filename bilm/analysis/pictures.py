@@ -1,25 +1,32 @@
-"""Pictures of occurrences: one Altair chart, as PNG, SVG, or a page that one explores in a browser.
+"""Pictures of occurrences: a PNG or SVG by matplotlib, or a page to explore in a browser.
 
     projection = project(occurrences, "tsne")
     write_picture("bank.html", occurrences, projection, title="bank")
 
-Neighbours that a picture lists are those of the original space: two dimensions cannot keep them.
+The neighbours that a page lists are those of the original vectors, which two dimensions cannot
+preserve.
 """
 
 from __future__ import annotations
 
 import html
-import json
+import io
+import math
 import os
+import unicodedata
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bilm.analysis.drawing import Drawing
-from bilm.analysis.fonts import require_font
+import numpy as np
+
+from bilm.analysis.clusters import clusters_by_name, typical_occurrences
 from bilm.analysis.occurrences import Occurrences
+from bilm.analysis.page import line_markup, page
 from bilm.analysis.projection import Projection
+from bilm.cli.terminal import printable
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike
@@ -27,27 +34,51 @@ from bilm.files.writing import atomic_write
 
 ENDINGS = (".html", ".png", ".svg")
 LARGE_PAGE = 10_000_000
-"""Bytes of a page from which browsers are slow with it."""
+"""Size in bytes from which a page is slow in a browser."""
 
-_NAMED_WORDS = 5  # in a title
+# Okabe and Ito's colour-blind safe colours without the yellow, which is faint on white. The page's
+# style sheet has the same, and the shapes are those of its script.
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#444444")
+_MARKERS = "o^sDP"
+_GREY = "#a0a0a0"
+_MOST_KINDS = len(_COLOURS) * len(_MARKERS)
+_UNLABELLED, _OTHERS = "unlabelled", "others"
+_TITLE_WORDS = 5
+_ACROSS = 3  # panels per row
+_TYPICAL = 3  # sentences listed for each cluster
+_NEIGHBOURS = 3
+_TOKENS = 40  # of a sentence on each side of the word
+_EXTENT = 1000  # page coordinates are integers from 0 to this
+_INVISIBLE = {"Zs", "Zl", "Zp", "Cc", "Cf"}  # spaces, and characters that change how others look
 _PURPOSE = "A picture of occurrences"
-# Added to Altair's page: inputs above the picture, and a tooltip that is wide enough for sentences.
-_HEAD = """<head>
-  <title>{title}</title>
-  <link rel="icon" href="data:,">
-  <style>
-    body {{ font: 14px/1.45 sans-serif; color: #222; margin: 20px auto; max-width: 940px; }}
-    #vis.vega-embed {{ flex-direction: column; align-items: flex-start; padding: 0; }}
-    form.vega-bindings {{ order: -1; display: flex; gap: 28px; margin: 0 0 14px 5px; }}
-    .vega-bindings .vega-bind-name {{ margin-right: 8px; }}
-    .vega-bindings input, .vega-bindings select {{ font: inherit; padding: 3px 6px; }}
-    .vega-bindings input {{ width: 280px; }}
-    #vg-tooltip-element.vg-tooltip {{ max-width: 600px; font-size: 13px; line-height: 1.4; }}
-    #vg-tooltip-element.vg-tooltip table tr td.key {{ vertical-align: top; }}
-    #vg-tooltip-element.vg-tooltip table tr td.value {{
-      display: table-cell; max-width: 480px; max-height: none; white-space: normal;
-    }}
-  </style>"""
+
+
+@dataclass(frozen=True)
+class Kinds:
+    """What colours distinguish.
+
+    Attributes:
+        what: "label", "cluster" or "word".
+        names: the kinds, most frequent first; "others" and "unlabelled", drawn in grey, are last.
+        counts: number of occurrences of each.
+        of: int64 (n,), the kind of each occurrence.
+        n_coloured: kinds with a colour and shape of their own.
+    """
+
+    what: str
+    names: list[str]
+    counts: list[int]
+    of: np.ndarray
+    n_coloured: int
+
+    @property
+    def finding(self) -> str:
+        """The kinds and their proportions as a sentence, for readers who cannot see the picture."""
+        total = sum(self.counts)
+        parts = [
+            f"{name} ({n / total:.0%})" for name, n in zip(self.names, self.counts, strict=True)
+        ]
+        return f"By {self.what}: {', '.join(parts)}."
 
 
 def write_picture(
@@ -57,43 +88,49 @@ def write_picture(
     *,
     title: str | None = None,
     colour: str | None = None,
-    groups: Sequence[int] | None = None,
 ) -> int:
-    """Write the chart of `draw` as .png, .svg or .html, as the path ends.
+    """Write a picture as .png, .svg or .html, by the ending of the path.
 
-    A page is one file that reads nothing from a network. It has more than a PNG or SVG: pointing
-    at a dot shows its sentence and its nearest neighbours; a search, and a rectangle drawn with
-    the mouse, mark dots in all panels and list their lines; a menu enlarges a layer.
+    A page is one file that needs no network. It lists typical sentences of each kind; pointing at a
+    dot shows its sentence and nearest neighbours; the legend, a search and a rectangle drawn with
+    the mouse select dots in all panels and list their sentences; a menu enlarges a layer.
+
+    Args:
+        path: file to write.
+        occurrences: the occurrences to draw.
+        projection: their projection.
+        title: title of the picture; None: the words, most frequent first.
+        colour: what colours distinguish: "label", "cluster" or "word"; None takes the first of
+            these that the occurrences have. Occurrences with an empty name are grey.
 
     Returns:
-        the size of the file in bytes; from LARGE_PAGE on, browsers are slow with a page.
+        size of the file in bytes.
 
     Raises:
-        InputError: the path has another ending, the machine has no font for a character of a PNG
-            or SVG, and what `draw` raises.
+        InputError: another ending; the projection is not of these occurrences; they lack what
+            `colour` names; no font has a character of a PNG or SVG; matplotlib is not installed.
     """
     ending = picture_ending(path)
-    is_page = ending == ".html"
-    title = title or _words(occurrences)
-    drawing = _drawing(occurrences, projection, colour, groups, is_page)
-    if not is_page:
-        require_font(drawing.written(title))
-    chart = drawing.chart(title)
-    content = _page(chart, title) if is_page else _image(chart, ending)
+    title = printable(title or _words(occurrences))
+    if ending == ".html":
+        content = _page(occurrences, projection, _kinds(occurrences, projection, colour), title)
+    else:
+        figure = draw(occurrences, projection, title=title, colour=colour)
+        content = _saved(figure, ending)
     with atomic_write(path) as temporary:
         Path(temporary).write_bytes(content)
     return len(content)
 
 
 def picture_ending(path: PathLike) -> str:
-    """The ending of a picture's file, which says what it is to be.
+    """The ending of a picture's file in lower case.
 
     Raises:
-        InputError: it is none of ENDINGS.
+        InputError: it is not one of ENDINGS.
     """
     ending = os.path.splitext(path)[1].lower()
     if ending not in ENDINGS:
-        raise InputError(f"{path}: a file name that ends in {', '.join(ENDINGS)} is expected.")
+        raise InputError(f"the name of a picture must end in {', '.join(ENDINGS)}, got {path}.")
     return ending
 
 
@@ -103,93 +140,261 @@ def draw(
     *,
     title: str | None = None,
     colour: str | None = None,
-    groups: Sequence[int] | None = None,
 ) -> Any:
-    """A chart with a panel for each layer; every panel has a dot for each occurrence.
+    """A `matplotlib.figure.Figure` with one panel per layer and a legend; see `write_picture`."""
+    kinds = _kinds(occurrences, projection, colour)
+    matplotlib = import_extra("matplotlib", _PURPOSE)
+    figures = import_extra("matplotlib.figure", _PURPOSE)
+    title = printable(title or _words(occurrences))
+    # Labels are not formulas, and the text of an SVG stays text.
+    settings = {"text.parse_math": False, "font.family": _fonts(title + "".join(kinds.names))}
+    n_panels = len(projection.layers)
+    across = min(_ACROSS, n_panels)
+    rows = math.ceil(n_panels / across)
+    size = 8.9 / across if n_panels > 1 else 6.2
+    with matplotlib.rc_context(settings):
+        figure = figures.Figure((8.9 if n_panels > 1 else 6.2, rows * size + 1.1),
+                                layout="constrained", dpi=100)  # fmt: skip
+        figure.supxlabel(
+            _about(occurrences, projection), x=0.01, ha="left", fontsize=8, color="#555"
+        )
+        for number, axes in enumerate(figure.subplots(rows, across, squeeze=False).flat):
+            if number < n_panels:
+                _draw_panel(axes, projection, number, kinds)
+            else:
+                axes.remove()
+        handles, names = figure.axes[0].get_legend_handles_labels()
+        figure.legend(
+            handles, names, loc="outside upper left", ncols=min(3, len(names)), title=title,
+            alignment="left", title_fontsize=13, fontsize=9, frameon=False, handletextpad=0.1,
+            borderaxespad=0.2, markerscale=1.5,
+        )  # fmt: skip
+    return figure
 
-    Args:
-        occurrences: what is drawn.
-        projection: of these occurrences.
-        title: of the picture; None: the words, the most frequent first.
-        colour: what colours tell apart: "word", "label" or "group"; None: labels where there are
-            any, else groups, else words. What has an empty label or a negative group is grey.
-        groups: the number of a group for each occurrence; negative for none.
 
-    Returns:
-        an `altair.VConcatChart`, which notebooks show.
+def _draw_panel(axes: Any, projection: Projection, number: int, kinds: Kinds) -> None:
+    axes.set_title(_panel_title(projection, number), loc="left", fontsize=9)
+    axes.set(xticks=[], yticks=[], xlim=(-60, 1060), ylim=(1060, -60), aspect="equal")
+    for spine in axes.spines.values():
+        spine.set_color("#d0d0d0")
+    points = _fitted(projection.points[:, number])
+    area = float(np.clip(12000 / len(points), 6, 26))
+    for kind, name in enumerate(kinds.names):
+        x, y = points[kinds.of == kind].T
+        known = kind < kinds.n_coloured
+        axes.scatter(
+            x, y, area, _COLOURS[kind % len(_COLOURS)] if known else _GREY,
+            marker=_MARKERS[kind // len(_COLOURS)] if known else "o",
+            linewidths=0, alpha=0.75, label=f"{name} ({kinds.counts[kind]:,})",
+        )  # fmt: skip
+
+
+def _saved(figure: Any, ending: str) -> bytes:
+    matplotlib = import_extra("matplotlib", _PURPOSE)
+    target = io.BytesIO()
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "bilm"}):
+        date = {"Date": None} if ending == ".svg" else {}
+        figure.savefig(target, format=ending[1:], dpi=200, metadata=date)
+    return target.getvalue()
+
+
+def _fonts(text: str) -> list[str]:
+    """Font families that together have each character of a text.
 
     Raises:
-        InputError: the projection or the groups are not of these occurrences, or there is nothing
-            of the kind that `colour` names; Altair is not installed.
+        InputError: names the characters that no font of the machine has.
     """
-    drawing = _drawing(occurrences, projection, colour, groups, is_page=False)
-    return drawing.chart(title or _words(occurrences))
+    fonts = import_extra("matplotlib.font_manager", _PURPOSE)
+    manager = fonts.fontManager
+    families = ["DejaVu Sans"]  # comes with matplotlib
+    basic = fonts.get_font(manager.findfont(families[0]))
+    missing = {
+        c for c in text
+        if unicodedata.category(c) not in _INVISIBLE and not basic.get_char_index(ord(c))
+    }  # fmt: skip
+    if not missing:
+        return families
+    known = {entry.fname for entry in manager.ttflist}
+    for path in set(fonts.findSystemFonts()) - known:  # installed since matplotlib listed them
+        try:
+            manager.addfont(path)
+        except Exception:  # a damaged file, for which FreeType has errors of its own
+            continue
+    regular = [e for e in manager.ttflist if e.weight == 400 and "Last Resort" not in e.name]
+    covered = {
+        entry.name: {c for c in missing if fonts.get_font(entry.fname).get_char_index(ord(c))}
+        for entry in regular
+    }
+    # Of fonts with the same characters, sans serif and simplified Chinese first.
+    names = sorted(covered, key=lambda name: ("Mono" in name, "Sans" not in name, "SC" not in name))
+    while missing:
+        best = max(names, key=lambda name: len(covered[name] & missing))
+        if not covered[best] & missing:
+            break
+        families.append(best)
+        missing -= covered[best]
+    if missing:
+        shown = ", ".join(f"{c} (U+{ord(c):04X})" for c in sorted(missing)[:5])
+        more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
+        raise InputError(
+            f"no font of this machine has {shown}{more}: install Noto (`apt install "
+            "fonts-noto-core fonts-noto-cjk` on Debian and Ubuntu), or write an .html picture, "
+            "which uses the reader's fonts."
+        )
+    return families
+
+
+# What all forms of a picture show
+
+
+def _kinds(occurrences: Occurrences, projection: Projection, colour: str | None) -> Kinds:
+    if len(projection.points) != len(occurrences):
+        raise InputError(
+            f"the projection must have one point per occurrence, {len(occurrences)}, got "
+            f"{len(projection.points)}."
+        )
+    given: dict[str, Sequence[str] | None] = {
+        "label": occurrences.labels,
+        "cluster": occurrences.clusters,
+        "word": occurrences.words.tolist(),
+    }
+    if colour is None:
+        colour = next(name for name, values in given.items() if values is not None)
+    if colour not in given:
+        raise InputError(f"colour must be 'label', 'cluster' or 'word', got {colour!r}.")
+    values = given[colour]
+    if values is None:
+        raise InputError(
+            f"colour must be something the occurrences have, and they have no {colour}s."
+        )
+    values = [printable(value) for value in values]
+    ranked = [name for name, _ in sorted(Counter(filter(None, values)).items(),
+                                         key=lambda item: (-item[1], item[0]))]  # fmt: skip
+    coloured = ranked[:_MOST_KINDS]
+    shown = [v if v in coloured else _OTHERS if v else _UNLABELLED for v in values]
+    counts = Counter(shown)
+    names = coloured + [name for name in (_OTHERS, _UNLABELLED) if name in set(shown) - {*coloured}]
+    of = np.array([names.index(name) for name in shown], np.int64)
+    return Kinds(colour, names, [counts[name] for name in names], of, len(coloured))
 
 
 def _words(occurrences: Occurrences) -> str:
-    """The words, the most frequent first, as a title."""
+    """The words, most frequent first, as a title."""
     words = [word for word, _ in Counter(occurrences.words.tolist()).most_common()]
-    more = len(words) - _NAMED_WORDS
-    return ", ".join(words[:_NAMED_WORDS]) + (f" and {more} more words" if more > 0 else "")
+    more = len(words) - _TITLE_WORDS
+    return ", ".join(words[:_TITLE_WORDS]) + (f" and {more} more words" if more > 0 else "")
 
 
-def _drawing(
-    occurrences: Occurrences,
-    projection: Projection,
-    colour: str | None,
-    groups: Sequence[int] | None,
-    is_page: bool,
-) -> Drawing:
-    if len(projection.points) != len(occurrences):
-        raise InputError(
-            f"projection: it has {len(projection.points)} occurrences, and {len(occurrences)} "
-            "are to be drawn."
-        )
-    told, kinds = _kinds(occurrences, colour, groups)
-    altair = import_extra("altair", _PURPOSE)
-    return Drawing(altair, occurrences, projection, kinds, told, is_page)
-
-
-def _kinds(
-    occurrences: Occurrences, colour: str | None, groups: Sequence[int] | None
-) -> tuple[str, list[str]]:
-    """What colours tell apart: its name, and what it is of each occurrence; "" is grey."""
-    labels = occurrences.labels
-    if colour not in (None, "word", "label", "group"):
-        raise InputError(f"colour: 'word', 'label' or 'group' is expected, not {colour!r}.")
-    if groups is not None and len(groups) != len(occurrences):
-        raise InputError(f"groups: {len(occurrences)} are expected, not {len(groups)}.")
-    if (colour == "label" and labels is None) or (colour == "group" and groups is None):
-        raise InputError(f"colour: the occurrences have no {colour}s.")
-    if labels is not None and colour in (None, "label"):
-        return "label", [str(label) for label in labels]
-    if groups is not None and colour in (None, "group"):
-        return "group", [f"group {int(group)}" if group >= 0 else "" for group in groups]
-    return "word", [str(word) for word in occurrences.words]
-
-
-def _image(chart: Any, ending: str) -> bytes:
-    vl_convert = import_extra("vl_convert", _PURPOSE)
-    svg = vl_convert.vegalite_to_svg(chart.to_dict(), allowed_base_urls=[])
-    return svg.encode() if ending == ".svg" else vl_convert.svg_to_png(svg, scale=2)
-
-
-class _ScriptEncoder(json.JSONEncoder):
-    """JSON within a script of a page, which a token such as </script> would end."""
-
-    def encode(self, o: Any) -> str:
-        return super().encode(o).replace("<", "\\u003c")
-
-
-def _page(chart: Any, title: str) -> bytes:
-    import_extra("vl_convert", _PURPOSE)
-    page = chart.to_html(
-        inline=True,
-        embed_options={"actions": False, "renderer": "canvas"},
-        json_kwds={
-            "cls": _ScriptEncoder,
-            "ensure_ascii": False,
-            "separators": (",", ":"),
-        },
+def _about(occurrences: Occurrences, projection: Projection) -> str:
+    per_panel = " per panel" if len(projection.layers) > 1 else ""
+    text = f"{len(occurrences):,} occurrences, one dot each{per_panel}. "
+    if projection.perplexity is None:
+        return text + "PCA: the two directions of highest variance."
+    return (
+        f"{text}t-SNE, perplexity {projection.perplexity:.3g}: distances between clusters mean "
+        "little."
     )
-    return page.replace("<head>", _HEAD.format(title=html.escape(title)), 1).encode()
+
+
+def _panel_title(projection: Projection, number: int) -> str:
+    name = f"layer {projection.layers[number]}"
+    if projection.n_distinct[number] == 1:
+        return f"{name}: all vectors are equal"
+    if projection.variance is None:
+        return name
+    first, second = 100 * projection.variance[number]
+    return f"{name}: {first:.0f} % + {second:.0f} % of the variance"
+
+
+def _fitted(points: np.ndarray) -> np.ndarray:
+    """Coordinates (n, 2) as integers that fill a square, y downwards, both axes at one scale."""
+    low, high = points.min(axis=0), points.max(axis=0)
+    reach = max(float((high - low).max()), 1e-12)
+    centred = (points - (low + high) / 2) / reach * (1, -1)
+    return np.rint((centred + 0.5) * _EXTENT).astype(int)
+
+
+# The page
+
+
+def _page(occurrences: Occurrences, projection: Projection, kinds: Kinds, title: str) -> bytes:
+    rows = [(int(kind), *_around(occurrences, number)) for number, kind in enumerate(kinds.of)]
+    data = {
+        "rows": rows,
+        "kinds": kinds.names,
+        "coloured": kinds.n_coloured,
+        "panels": [
+            {
+                "points": _fitted(projection.points[:, k]).ravel().tolist(),
+                "near": _neighbours(occurrences, layer),
+            }
+            for k, layer in enumerate(projection.layers)
+        ],
+    }
+    layer = projection.layers[0]
+    clusters, names = clusters_by_name(occurrences, [kinds.names[k] for k in kinds.of], layer)
+    places = {name: number for number, name in enumerate(names)}
+    legend, typical, total = [], [], len(occurrences)
+    for kind, (name, n) in enumerate(zip(kinds.names, kinds.counts, strict=True)):
+        swatch, label = f'<svg class="swatch" data-kind="{kind}"></svg>', html.escape(name)
+        legend.append(
+            f'<li><button type="button" data-kind="{kind}" aria-pressed="false">{swatch}{label} '
+            f"<small>{n:,}</small></button></li>"
+        )
+        chosen = typical_occurrences(occurrences, clusters, places[name], _TYPICAL)
+        lines = "".join(line_markup(*rows[number]) for number in chosen)
+        typical.append(
+            f"<h3>{swatch}{label} <small>{n:,} of {total:,}, {n / total:.0%}</small></h3>"
+            f'<ul class="lines">{lines}</ul>'
+        )
+    figures = [
+        f"<figure><figcaption>{html.escape(_panel_title(projection, k))}</figcaption>"
+        f'<svg class="panel" viewBox="-30 -30 1060 1060" role="img" aria-label="layer {layer}: '
+        f'{html.escape(kinds.finding)}"></svg></figure>'
+        for k, layer in enumerate(projection.layers)
+    ]
+    options = "".join(f"<option>layer {layer}</option>" for layer in projection.layers)
+    menu = '<label>Show <select name="layer"><option>all layers</option>'
+    menu = f"{menu}{options}</select></label>" if len(figures) > 1 else ""
+    what = {"word": "words"}.get(kinds.what, f"{kinds.what}s")
+    body = f"""<p>{html.escape(_about(occurrences, projection))}</p>
+<p class="hint">Point at a dot, or tap it, to read its sentence and its nearest neighbours. Choose
+{what} in the legend, search, or draw a rectangle with the mouse to list sentences.</p>
+<form><label>Search <input type="search" name="search" placeholder="part of a sentence"></label>
+{menu}</form>
+<ul class="legend">{"".join(legend)}</ul>
+<div class="panels">{"".join(figures)}</div>
+<section id="found" hidden><h2 role="status"></h2><ul class="lines"></ul></section>
+<section id="typical"><h2>Typical sentences</h2>{"".join(typical)}</section>
+<div id="tip" hidden></div>"""
+    return page(title, body, "picture.js", data)
+
+
+def _around(occurrences: Occurrences, number: int) -> tuple[str, str, str]:
+    """The text before an occurrence, the word itself, and the text after it."""
+    position = int(occurrences.positions[number, 1])
+    sentence = occurrences.sentence(number)
+    left = list(sentence[max(0, position - _TOKENS) : position])
+    right = list(sentence[position + 1 : position + 1 + _TOKENS])
+    before = "… " if position > _TOKENS else ""
+    after = " …" if position + 1 + _TOKENS < len(sentence) else ""
+    return before + " ".join(left), sentence[position], " ".join(right) + after
+
+
+def _neighbours(occurrences: Occurrences, layer: int) -> list[list[int]]:
+    """For each occurrence: number and cosine in hundredths of the nearest ones of its word.
+
+    As `bilm neighbours` finds them: vectors are centred among the occurrences of the word.
+    """
+    near: list[list[int]] = [[] for _ in range(len(occurrences))]
+    for word in dict.fromkeys(occurrences.words):
+        own = occurrences.of(word)
+        for number, found in zip(
+            own, occurrences.select(own).neighbours_of_all(_NEIGHBOURS, layer), strict=True
+        ):
+            near[number] = [
+                value
+                for cosine, k in found.same_word
+                for value in (int(own[k]), round(100 * cosine))
+            ]
+    return near

@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
@@ -48,6 +48,11 @@ def count(n: int, what: str) -> str:
 def note(text: str) -> None:
     """Print a line on standard error: printable, and at most some 2,000 characters."""
     print(printable(shortened(text)), file=sys.stderr)
+
+
+def show(lines: Iterable[str]) -> None:
+    """Print lines of a result on standard output; control characters from files are escaped."""
+    print(printable("\n".join(lines)))
 
 
 @contextlib.contextmanager

@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(f"{pattern}: must be one file to go with the vectors in {file}.")
 
     from bilm.analysis import change
-    from bilm.analysis.senses import require_scikit_learn
+    from bilm.analysis.clusters import require_scikit_learn
 
     require_scikit_learn()
     targets = change.read_targets(args.targets)

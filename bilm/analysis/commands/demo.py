@@ -63,8 +63,7 @@ def run(args: argparse.Namespace) -> int:
             f"{args.out} exists, perhaps from an earlier demo, and is never overwritten: name "
             "another folder by --out, or remove it."
         )
-    for module in ("altair", "vl_convert", "sklearn"):
-        import_extra(module, "bilm demo")
+    import_extra("sklearn", "bilm demo")
     text = _read_text(args)
     words_to_show = _words_to_show(args, text)
     note("loading TensorFlow ...")
@@ -169,7 +168,7 @@ def _show_senses(files: DemoFiles, text: SplitText, words: list[str] | None) -> 
         if senses.word in static:
             nearest = ", ".join(word for _, word in static.nearest(senses.word, 6))
             print(f"  one vector for all its uses; nearest words: {nearest}")
-        for group, size in enumerate(senses.groups.sizes):
+        for group, size in enumerate(senses.clusters.sizes):
             share = size / len(senses.occurrences)
             nearest = ", ".join(senses.near[group])
             print(f"  group {group + 1}, {share:.0%} of its uses; nearest words: {nearest}")

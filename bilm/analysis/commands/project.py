@@ -1,18 +1,21 @@
 """Draw the occurrences of words, layer by layer, in two dimensions.
 
-WORD is one word or several; without one, what --occurrences or --labels has is drawn. The ending
-of --out says what is written:
+Draws the occurrences of one or several WORDs in --text, or those of --labels or --occurrences. With
+--occurrences, colours show the clusters that `bilm senses --occurrences` found; without them, up to
+three words are clustered as `bilm senses` does by default. Layer 0 does not see the context and is
+drawn only with --layer 0. The ending of --out sets the format:
 
-  .html    one page that works offline: point at a dot to read its sentence and its nearest
-           neighbours; draw a rectangle or search to see the lines; enlarge a layer
-  .png     a picture; .svg one that can be scaled
-  FOLDER/  a folder that TensorBoard's Embedding Projector shows
+  .html    one page that works offline: typical sentences of each cluster, a search, and for each
+           dot its sentence and nearest neighbours
+  .png     a picture; .svg for a scalable one
+  FOLDER/  a folder for TensorBoard's Embedding Projector
 
-Needs the packages scikit-learn, altair and vl-convert-python (the folder does without).
+Needs the packages scikit-learn and, for .png and .svg, matplotlib (neither for a folder).
 
-  bilm project bank --model elmo --text text.txt --out bank.html
+  bilm senses bank --model elmo --text text.txt --occurrences bank.npz
+  bilm project --occurrences bank.npz --out bank.html
   bilm project bank spring --model elmo --text "text/*.txt" --method tsne --out both.png
-  bilm project --labels uses.tsv --model elmo --layer top --out senses.svg
+  bilm project --labels labelled.tsv --model elmo --layer top --out senses.svg
   bilm project bank --model elmo --text text.txt --out bank-vectors/
 """
 
@@ -31,13 +34,14 @@ from bilm.progress import ProgressDisplay
 if TYPE_CHECKING:
     from bilm.analysis import Occurrences
 
+_MOST_CLUSTERED = 3  # words; more are coloured by word
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, {"words WORD": "words whose occurrences are drawn"}, nargs="*")
     word_job.add_model(parser)
     word_job.add_occurrences(parser)
-    labels = "instead of --text: label, tab, sentence with one [word] a line; drawn in colours"
-    flags.add(parser, {"--labels FILE": labels})
+    flags.add(parser, {"--labels FILE": word_job.LABELS})
     group = parser.add_argument_group("picture")
     out = "picture to write: .html, .png or .svg; or a folder, with / at its end"
     flags.add(group, {"--out FILE": out}, required=True)
@@ -45,18 +49,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         group,
         {
             **flags.FORCE,
-            "--method pca|tsne": "pca keeps large distances, tsne neighbours; tsne takes longer "
-            "(default: pca)",
-            "--perplexity X": "of tsne: neighbours that each occurrence has, about (default: 30, "
-            "or a third of the occurrences)",
-            "--colour word|label": "what colours tell apart (default: labels where there are any, "
-            "else words)",
+            "--method pca|tsne": "pca preserves large distances, tsne neighbourhoods; tsne is "
+            "slower (default: pca)",
+            "--perplexity X": "tsne's effective number of neighbours (default: 30, less for few "
+            "occurrences)",
+            "--colour label|cluster|word": "what colours show (default: the first of these that "
+            "the occurrences have)",
             "--title TEXT": "title (default: the words)",
-            "--n_threads N": "threads of tsne; more are slower on a machine that is busy (default: "
-            "1)",
+            "--n_threads N": "threads of tsne; on a busy machine more are slower (default: 1)",
         },
     )
-    layer = "draw one layer only: a number from 0, or top (default: all)"
+    layer = "draw only this layer: a number, or top (default: all but layer 0)"
     flags.add(group, {"--layer LAYER": layer}, type=word_job.layer_or("top"))
     parser.set_defaults(method="pca", n_threads=1)
 
@@ -65,36 +68,41 @@ def run(args: argparse.Namespace) -> int:
     is_folder = args.out.endswith(("/", os.sep)) or os.path.isdir(args.out)
     if args.method != "tsne" and args.perplexity is not None:
         flags.usage_error(args, "--perplexity goes with --method tsne")
-    if args.colour == "label" and args.text is not None:
+    if args.text is not None and args.colour == "label":
         flags.usage_error(args, "--colour label goes with --labels")
     _check_output(args, is_folder)
     occurrences = _occurrences(args)
     layers = None if args.layer is None else [args.layer]
     try:
-        write = _write_folder if is_folder else _draw
-        write(args, occurrences, layers)
+        if is_folder:
+            from bilm.analysis import write_projector
+
+            write_projector(args.out, occurrences, layers=layers, replace=args.force)
+        else:
+            _draw(args, occurrences, layers)
     except KeyboardInterrupt:
         if args.occurrences is None:
             raise
         raise KeyboardInterrupt(
-            f"{args.occurrences} has the vectors: the same command continues from it."
+            f"{args.occurrences} has the vectors: the same command resumes from it."
         ) from None
     print(args.out)
     return 0
 
 
 def _check_output(args: argparse.Namespace, is_folder: bool) -> None:
-    """What is known to go wrong, before work that takes long."""
+    """Find errors of --out and missing packages before work that takes long."""
     from bilm.analysis import picture_ending
+    from bilm.analysis.tensorboard_folder import CONFIG_FILE
     from bilm.extras import import_extra
 
     if is_folder:
-        if os.path.isdir(args.out) and os.listdir(args.out) and not args.force:
+        if os.path.exists(os.path.join(args.out, CONFIG_FILE)) and not args.force:
             raise InputError(f"{args.out} would be overwritten: --force allows it.")
         return
-    picture_ending(args.out)
+    is_page = picture_ending(args.out) == ".html"
     flags.require_free(args, args.out)
-    for module in ("altair", "vl_convert", "sklearn"):
+    for module in ("sklearn",) if is_page else ("sklearn", "matplotlib"):
         import_extra(module, "bilm project")
 
 
@@ -102,30 +110,23 @@ def _occurrences(args: argparse.Namespace) -> Occurrences:
     if args.labels is not None:
         if args.text is not None or args.words:
             flags.usage_error(args, "--labels has the sentences and the words")
-        from bilm.analysis import read_labelled_uses
-
-        uses = read_labelled_uses(args.labels)
-        elmo = word_job.load_elmo(args)
-        with ProgressDisplay() as display:
-            return word_job.encode(elmo, uses, display, args.occurrences)
+        return word_job.labelled_occurrences(args)
     if not args.words and (args.text is not None or args.occurrences is None):
         flags.usage_error(args, "name at least one WORD")
     return word_job.load_occurrences(args, args.words or None)
 
 
-def _write_folder(
-    args: argparse.Namespace, occurrences: Occurrences, layers: list[int | str] | None
-) -> None:
-    from bilm.analysis import write_projector
-
-    write_projector(args.out, occurrences, layers=layers, replace=args.force)
-
-
 def _draw(
     args: argparse.Namespace, occurrences: Occurrences, layers: list[int | str] | None
 ) -> None:
-    from bilm.analysis import project, write_picture
+    from bilm.analysis import LARGE_PAGE, project, with_clusters, write_picture
 
+    n_words = len(set(occurrences.words))
+    if occurrences.clusters is None and (
+        args.colour == "cluster"
+        or (args.colour is None and occurrences.labels is None and n_words <= _MOST_CLUSTERED)
+    ):
+        occurrences = with_clusters(occurrences, seed=args.seed)
     with ProgressDisplay() as display:
         projection = project(
             occurrences,
@@ -137,18 +138,8 @@ def _draw(
             progress=lambda done, total: display.update("projecting", done, total, "layers"),
         )
     size = write_picture(args.out, occurrences, projection, title=args.title, colour=args.colour)
-    slow = slow_page(args.out, size)
-    if slow is not None:
-        note(slow)
-
-
-def slow_page(path: str, size: int) -> str | None:
-    """A warning if a picture is a page of so many bytes that browsers are slow with it."""
-    from bilm.analysis import LARGE_PAGE
-
-    if not path.lower().endswith(".html") or size <= LARGE_PAGE:
-        return None
-    return (
-        f"{path}: {size / 1e6:.0f} MB, with which browsers are slow: --max_occurrences makes it "
-        "smaller."
-    )
+    if size > LARGE_PAGE and args.out.lower().endswith(".html"):
+        note(
+            f"{args.out} has {size / 1e6:.0f} MB, which is slow in a browser: --max_occurrences "
+            "makes it smaller."
+        )

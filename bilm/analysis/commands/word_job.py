@@ -1,10 +1,11 @@
-"""What the verbs share that look at occurrences of words in a text."""
+"""What the subcommands share that look at occurrences of words in a text."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bilm.cli import flags, text_job
@@ -18,40 +19,50 @@ if TYPE_CHECKING:
     from bilm.analysis import Occurrences, Sample
     from bilm.use.elmo import ELMo
 
-TEXT = (
-    "files or globs (plain, .gz, .xz; UTF-8), one sentence a line, tokens separated by white space"
-)
+TEXT = "files or globs (plain, .gz, .xz; UTF-8), one sentence per line, tokens separated by spaces"
+LABELS = "instead of --text: one line per occurrence with a label, a tab, and a sentence with one "
+LABELS += "[word]"
+FORMAT = {"--format text|json": "text for a terminal, or one JSON object per line (default: text)"}
 _LINES_BETWEEN_UPDATES = 1000
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
-    """The flags that name a model whose vectors are looked at."""
+    """Add the flags that name a model."""
     group = parser.add_argument_group("model")
     text_job.add_elmo(group)
     flags.add(group, flags.PRECISION, default="float32")
 
 
 def add_occurrences(parser: argparse.ArgumentParser) -> None:
-    """The flags that say which occurrences of words are looked at."""
+    """Add the flags that choose occurrences of words."""
     group = parser.add_argument_group("occurrences")
     flags.add(
         group,
         {
-            "--text FILE ...": f"text that has them: {TEXT}",
-            "--max_occurrences N": "occurrences of each word, at most, drawn from the whole text "
+            "--text FILE ...": TEXT,
+            "--max_occurrences N": "occurrences of each word, sampled uniformly from the text "
             "(default: 1000)",
-            "--match_case": "tell apple from Apple (default: both are one)",
+            "--match_case": "distinguish apple from Apple (default: they are one word)",
             "--seed N>=0": "random seed (default: 0)",
-            "--occurrences FILE": "keep occurrences and vectors in this file (.npz): after Ctrl-C "
-            "the same command continues from it, and without --text and --model it is all that is "
-            "needed",
+            "--occurrences FILE": "keep the occurrences and their vectors in this file (.npz): the "
+            "same command resumes from it after Ctrl-C, and later commands need neither --text nor "
+            "--model",
         },
     )
     parser.set_defaults(max_occurrences=1000, seed=0)
 
 
+def layer_or(*names: str) -> Callable[[str], int | str]:
+    """A type for flags: the number of a layer, or one of `names`."""
+    return flags.value(
+        lambda text: int(text) if text.isdecimal() else text,
+        f"must be {', '.join(['an integer >= 0', *names[:-1]])} or {names[-1]}",
+        lambda layer: isinstance(layer, int) or layer in names,
+    )
+
+
 def check_files(args: argparse.Namespace) -> None:
-    """What can be known of --text and --occurrences before the model is loaded."""
+    """Check --text and --occurrences before the model is loaded."""
     if args.text is not None:
         find_all_files(args.text)
         if args.occurrences is not None:
@@ -59,33 +70,20 @@ def check_files(args: argparse.Namespace) -> None:
 
 
 def load_elmo(args: argparse.Namespace) -> ELMo:
-    """The model; it has the layer that --layer names."""
+    """Load the model, and check that it has the layer of --layer."""
     elmo = text_job.load_elmo(args)
     if isinstance(args.layer, int) and args.layer >= elmo.n_layers:
         raise InputError(
-            f"--layer: the model's layers are 0 (tokens) to {elmo.n_layers - 1} (top), not "
+            f"--layer must be 0 (tokens) to {elmo.n_layers - 1} (top) for this model, got "
             f"{args.layer}."
         )
     return elmo
 
 
-def layer_or(*names: str) -> Callable[[str], int | str]:
-    """A type for flags: the number of a layer, or one of `names`."""
-    rule = f"must be {', '.join(['an integer >= 0', *names[:-1]])} or {names[-1]}"
-    return flags.value(
-        lambda text: int(text) if text.isdecimal() else text,
-        rule,
-        lambda layer: isinstance(layer, int) or layer in names,
-    )
-
-
-FORMAT = {"--format text|json": "for a terminal, or a JSON object a line (default: text)"}
-
-
 def read_sentences(
     patterns: Sequence[str], display: ProgressDisplay, doing: str = "reading"
 ) -> Iterator[list[str]]:
-    """The tokens of each line of text files, showing how much of them has been read."""
+    """The tokens of each line of text files, with progress in bytes."""
     files = find_all_files(patterns)
     total, before = size_of(files), 0
     for path in files:
@@ -98,10 +96,15 @@ def read_sentences(
     display.update(doing, total, total, "bytes")
 
 
+def compared(args: argparse.Namespace, words: Iterable[str]) -> list[str]:
+    """Words as they are compared: in lower case without --match_case."""
+    return list(words if args.match_case else map(str.lower, words))
+
+
 def sample(
     args: argparse.Namespace, words: Sequence[str] | None, display: ProgressDisplay
 ) -> Sample:
-    """Draw occurrences of words from the text that the flags name."""
+    """Draw occurrences of words from the text of --text."""
     from bilm.analysis import sample_uses
 
     return sample_uses(
@@ -116,52 +119,70 @@ def sample(
 def load_occurrences(
     args: argparse.Namespace, words: Sequence[str] | None, elmo: ELMo | None = None
 ) -> Occurrences:
-    """The occurrences that the flags name, computed or from the file that has them.
+    """The occurrences that the flags choose, encoded or read from their file.
 
     Args:
         words: the words; None for all.
         elmo: the model, if it is loaded already.
     """
-    if args.text is None:
-        if args.occurrences is None:
-            flags.usage_error(args, "--text is needed, or --occurrences with a file that is there")
-        from bilm.analysis import Occurrences
+    if args.text is not None:
+        check_files(args)
+        elmo = elmo or load_elmo(args)
+        with ProgressDisplay() as display:
+            return encode(elmo, sample(args, words, display), display, args.occurrences)
+    if args.occurrences is None:
+        flags.usage_error(args, "--text is needed, or --occurrences with an existing file")
+    import numpy as np
 
-        found = Occurrences.load(args.occurrences)
-        whole = found.about.get("n", len(found))
-        if len(found) < whole:
-            note(
-                f"{args.occurrences} has {len(found):,} of {whole:,} occurrences: the command that "
-                "was interrupted continues from it."
-            )
-        if words is None:
-            return found
-        tokens = [found.word(k) for k in range(len(found))]
-        if not args.match_case:
-            tokens, words = [t.lower() for t in tokens], [word.lower() for word in words]
-        missing = [word for word in words if word not in set(tokens)]
-        if missing:
-            raise InputError(
-                f"{args.occurrences}: there is no occurrence of {', '.join(map(repr, missing))}."
-            )
-        import numpy as np
+    from bilm.analysis import Occurrences
 
-        return found.select(np.array([token in words for token in tokens]))
-    check_files(args)
-    elmo = elmo or load_elmo(args)
+    found = Occurrences.load(args.occurrences)
+    whole = found.about.get("n", len(found))
+    if len(found) < whole:
+        note(
+            f"{args.occurrences} has {len(found):,} of {whole:,} occurrences: the command that was "
+            "interrupted resumes from it."
+        )
+    if words is None:
+        return found
+    tokens = compared(args, map(found.word, range(len(found))))
+    words = compared(args, words)
+    _require_there(args.occurrences, words, tokens)
+    return found.select(np.array([token in words for token in tokens]))
+
+
+def labelled_occurrences(args: argparse.Namespace, words: Sequence[str] = ()) -> Occurrences:
+    """The occurrences of --labels, encoded; all of them, or those of some words."""
+    from bilm.analysis import read_labelled_uses
+
+    found = read_labelled_uses(args.labels)
+    if words:
+        words = compared(args, words)
+        tokens = compared(args, (found.sentences[k][position] for k, position in found.positions))
+        _require_there(args.labels, words, tokens)
+        kept = [k for k, token in enumerate(tokens) if token in words]
+        labels = [(found.labels or [])[k] for k in kept]
+        found = replace(found, positions=found.positions[kept], labels=labels)
+    elmo = load_elmo(args)
     with ProgressDisplay() as display:
-        return encode(elmo, sample(args, words, display), display, args.occurrences)
+        return encode(elmo, found, display, args.occurrences)
+
+
+def _require_there(path: str, words: Sequence[str], tokens: Sequence[str]) -> None:
+    missing = [repr(word) for word in words if word not in tokens]
+    if missing:
+        raise InputError(f"{path}: there is no occurrence of {', '.join(missing)}.")
 
 
 def encode(
-    elmo: ELMo, uses: Sample, display: ProgressDisplay, file: str | None = None
+    elmo: ELMo, sampled: Sample, display: ProgressDisplay, file: str | None = None
 ) -> Occurrences:
-    """The vectors of a sample, showing the progress."""
+    """The vectors of a sample, with progress."""
     from bilm.analysis import Occurrences
 
     return Occurrences.encoded(
         elmo,
-        uses,
+        sampled,
         file=file,
         progress=lambda done, total: display.update("encoding", done, total, "occurrences"),
     )

@@ -1,4 +1,4 @@
-"""Words of a text with two groups of uses that are far apart: what the demo shows of a model."""
+"""Words of a text with two clusters of uses that are far apart: what the demo shows of a model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bilm.analysis import Groups, Occurrences, StaticVectors, group_uses, sample_uses, typical_uses
+from bilm.analysis import (
+    Clusters,
+    Occurrences,
+    StaticVectors,
+    cluster_occurrences,
+    sample_uses,
+    typical_occurrences,
+)
 from bilm.analysis.occurrences import Sentence, ordinary_words, sample_sentences
 from bilm.analysis.static_vectors import frequent_words, mean_vectors
 from bilm.core.errors import InputError
@@ -26,28 +33,28 @@ _STATIC_SENTENCES = 6000
 
 @dataclass(frozen=True, eq=False)
 class TwoSenses:
-    """A word and two groups of its uses.
+    """A word and two clusters of its uses.
 
     Attributes:
         word: in small letters, as are the uses.
         occurrences: its uses that were drawn from the text.
-        groups: of these.
+        clusters: of these.
         count: its uses in the whole text.
-        cosine: of the groups' centres, without the mean vector of frequent words: the lower, the
+        cosine: of the clusters' centres, without the mean vector of frequent words: the lower, the
             farther they are apart.
         near: for each group the words whose mean vectors are nearest to its centre.
     """
 
     word: str
     occurrences: Occurrences
-    groups: Groups
+    clusters: Clusters
     count: int
     cosine: float
     near: tuple[list[str], list[str]]
 
     def lines(self, group: int, n: int = 3) -> list[str]:
         """Typical lines of a group."""
-        uses = typical_uses(self.occurrences, self.groups, group, n)
+        uses = typical_occurrences(self.occurrences, self.clusters, group, n)
         return [self.occurrences.in_context(use) for use in uses]
 
 
@@ -58,7 +65,7 @@ def find_two_senses(
     words: Iterable[str] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[TwoSenses]:
-    """The words whose uses fall into two groups that are farthest apart, the farthest first.
+    """The words whose uses fall into two clusters that are farthest apart, the farthest first.
 
     Args:
         static: from `static_vectors`.
@@ -81,26 +88,28 @@ def find_two_senses(
         own = occurrences.select(occurrences.of(word))
         if words is None and len(own) < _LEAST_USES:
             continue
-        groups = group_uses(own, layer=LAYER, n_groups=2)
-        if words is not None or min(groups.sizes) >= _LEAST_SHARE * len(own):
-            found.append(_two_senses(word, own, groups, count, static))
+        clusters = cluster_occurrences(own, layer=LAYER, n_clusters=2)
+        if words is not None or min(clusters.sizes) >= _LEAST_SHARE * len(own):
+            found.append(_two_senses(word, own, clusters, count, static))
     if not found:
-        raise InputError(f"no word of the text has two groups of uses among {_LEAST_USES} or more.")
+        raise InputError(
+            f"no word of the text has two clusters of uses among {_LEAST_USES} or more."
+        )
     found.sort(key=lambda senses: senses.cosine)
     return found if words is not None else found[:_N_WORDS]
 
 
 def _two_senses(
-    word: str, own: Occurrences, groups: Groups, count: int, static: StaticVectors
+    word: str, own: Occurrences, clusters: Clusters, count: int, static: StaticVectors
 ) -> TwoSenses:
     vectors = own.layer(LAYER)
-    centres = np.stack([vectors[groups.of == group].mean(axis=0) for group in (0, 1)])
+    centres = np.stack([vectors[clusters.of == group].mean(axis=0) for group in (0, 1)])
     one, other = static.nearest_to(centres, 7)
     directions = centres - static.vectors.mean(axis=0)
     directions /= np.maximum(np.linalg.norm(directions, axis=1, keepdims=True), 1e-12)
     near = tuple([w for _, w in nearest if w.lower() != word][:6] for nearest in (one, other))
     cosine = float(directions[0] @ directions[1])
-    return TwoSenses(word, own, groups, count, cosine, (near[0], near[1]))
+    return TwoSenses(word, own, clusters, count, cosine, (near[0], near[1]))
 
 
 def count_uses(sentences: Iterable[Sentence], words: Iterable[str]) -> dict[str, int]:
@@ -129,6 +138,6 @@ def all_uses(found: Sequence[TwoSenses]) -> Occurrences:
         uses = senses.occurrences
         positions.append(uses.positions + np.array([len(sentences), 0]))
         sentences += uses.sentences
-        labels += [f"{senses.word} {group + 1}" for group in senses.groups.of]
+        labels += [f"{senses.word} {group + 1}" for group in senses.clusters.of]
     vectors = np.concatenate([senses.occurrences.vectors for senses in found])
     return Occurrences(sentences, np.concatenate(positions), vectors, labels)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,8 @@ from tests.hand_made import two_senses
 
 def test_the_files_of_a_folder(tmp_path):
     occurrences = two_senses()
-    write_projector(tmp_path / "vectors", occurrences, groups=[k % 3 for k in range(16)])
+    occurrences = replace(occurrences, clusters=["shore", "money"] * 8)
+    write_projector(tmp_path / "vectors", occurrences)
     folder = tmp_path / "vectors"
     assert sorted(path.name for path in folder.iterdir()) == [
         "layer-0.tsv", "layer-1.tsv", "layer-2.tsv", "metadata.tsv", "projector_config.pbtxt",
@@ -23,7 +25,10 @@ def test_the_files_of_a_folder(tmp_path):
         rows = np.loadtxt(folder / f"layer-{layer}.tsv", delimiter="\t")
         np.testing.assert_allclose(rows, occurrences.vectors[:, layer], rtol=1e-5)
     lines = (folder / "metadata.tsv").read_text(encoding="utf-8").splitlines()
-    assert lines[:2] == ["word\tlabel\tgroup\tline", "bank\triver\t0\tbirch muddy [bank] birch ."]
+    assert lines[:2] == [
+        "word\tlabel\tcluster\tline",
+        "bank\triver\tshore\tbirch muddy [bank] birch .",
+    ]
     assert len(lines) == 17
 
 
@@ -55,22 +60,32 @@ def test_tensorboard_reads_it(tmp_path):
         assert Path(plugin._rel_to_abs_asset_path(entry.metadata_path, path)).is_file()
 
 
-def test_a_folder_is_replaced_only_when_asked_and_only_if_it_is_one(tmp_path):
+def test_files_are_replaced_only_when_asked_and_only_if_they_are_ours(tmp_path):
     occurrences = two_senses()
     folder = tmp_path / "vectors"
     write_projector(folder, occurrences)
-    with pytest.raises(InputError, match="is there already; it would be overwritten"):
-        write_projector(folder, occurrences)
+    (folder / "events").write_text("training curves")
+    with pytest.raises(InputError, match=r"projector_config.pbtxt' is there; it would be overwrit"):
+        write_projector(folder, replace(occurrences, labels=None))
     write_projector(folder, occurrences, layers=[2], replace=True)
-    assert not (folder / "layer-0.tsv").exists() and (folder / "layer-2.tsv").exists()
+    assert "layer-0" not in (folder / "projector_config.pbtxt").read_text(encoding="utf-8")
+    assert (folder / "events").read_text() == "training curves"
     other = tmp_path / "other"
     other.mkdir()
-    (other / "precious").touch()
-    with pytest.raises(InputError, match=r"holds no projector_config.pbtxt; it is not replaced"):
+    (other / "metadata.tsv").write_text("precious")
+    with pytest.raises(InputError, match=r"metadata.tsv' is there; it would be overwritten"):
         write_projector(other, occurrences, replace=True)
+    assert [path.name for path in other.iterdir()] == ["metadata.tsv"]
 
 
-def test_groups_that_do_not_fit(tmp_path):
-    with pytest.raises(InputError, match="groups: 16 are expected, not 2"):
-        write_projector(tmp_path / "vectors", two_senses(), groups=[0, 1])
-    assert not (tmp_path / "vectors").exists()
+def test_a_link_to_a_folder_stays_and_nothing_temporary_is_left(tmp_path):
+    occurrences = two_senses()
+    (tmp_path / "link").symlink_to(tmp_path / "real", target_is_directory=True)
+    (tmp_path / "real").mkdir()
+    for layers in ([1], [1, 2]):
+        write_projector(tmp_path / "link", occurrences, layers=layers, replace=True)
+    assert (tmp_path / "link").is_symlink()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real"]
+    assert sorted(path.name for path in (tmp_path / "real").iterdir()) == [
+        "layer-1.tsv", "layer-2.tsv", "metadata.tsv", "projector_config.pbtxt",
+    ]  # fmt: skip

@@ -1,0 +1,384 @@
+"""Clusters of the occurrences of a word, and what is typical of each.
+
+    clusters = cluster_occurrences(bank, layer=1)
+    names = cluster_names(clusters, [nearby_words(bank, clusters, k) for k in range(len(clusters))])
+
+The occurrences in a cluster have similar vectors. Whether a cluster is a word sense is for a
+reader, or for labels, to decide.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from bilm.analysis.occurrences import Layer, Occurrences, is_word, require_occurrences, unit
+from bilm.core.errors import InputError, checked, require_at_least, require_count
+from bilm.extras import import_extra
+
+if TYPE_CHECKING:
+    from bilm.use.predictor import Predictor, Substitutes
+
+_PURPOSE = "Clustering occurrences"
+# The best of the layers and numbers that were compared; see the manual.
+LAYER: Layer = 1
+MAX_CLUSTERS = 6
+MIN_SILHOUETTE = 0.25
+_NEARLY = 0.9  # of the highest silhouette: more clusters must do better than this
+_COMPONENTS = 10
+_MIN_SIZE = 5  # mean occurrences per cluster
+_STARTS = 5  # k-means runs, of which the best is taken
+_SILHOUETTE_SAMPLE = 2000  # their pairwise distances are held in memory
+TYPICAL = 20  # occurrences that stand for a cluster when its substitutes are computed
+_SUBSTITUTES = 500  # per occurrence
+_LIKELIEST = 50  # substitutes of a cluster, ranked by how typical they are
+_FREQUENT = 100  # words of a large vocabulary that are never typical
+_PRIOR = 0.1  # of `nearby_words`, in occurrences of an average word
+_NAME_WORDS = 4
+
+Words = list[tuple[float, str]]
+
+
+@dataclass(frozen=True, eq=False)
+class Clusters:
+    """Occurrences in clusters; cluster 0 is the largest.
+
+    Attributes:
+        of: int64 (n,), the cluster of each occurrence.
+        closeness: float32 (n,), cosine of each occurrence with the centre of its cluster.
+        silhouettes: mean silhouette for each number of clusters that was tried.
+    """
+
+    of: np.ndarray
+    closeness: np.ndarray
+    silhouettes: dict[int, float] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return int(self.of.max()) + 1
+
+    @property
+    def sizes(self) -> list[int]:
+        """Number of occurrences in each cluster."""
+        return np.bincount(self.of).tolist()
+
+    def members(self, cluster: int) -> np.ndarray:
+        """The occurrences in a cluster, nearest to its centre first: int64."""
+        own = np.flatnonzero(self.of == cluster)
+        return own[np.argsort(-self.closeness[own], kind="stable")]
+
+
+class Fit(NamedTuple):
+    """How well clusters agree with labels.
+
+    Attributes:
+        ari: adjusted Rand index: 1 for identical partitions, 0 on average by chance, and 0 for a
+            single cluster (Hubert and Arabie 1985, "Comparing partitions").
+        v_measure: harmonic mean of homogeneity and completeness (Rosenberg and Hirschberg 2007); it
+            grows with the number of clusters, also by chance.
+        homogeneity: 1 if each cluster has occurrences of one label only.
+        completeness: 1 if all occurrences of a label are in one cluster.
+        table: for each label its occurrences in each cluster, most frequent label first.
+    """
+
+    ari: float
+    v_measure: float
+    homogeneity: float
+    completeness: float
+    table: dict[str, list[int]]
+
+
+def require_scikit_learn() -> None:
+    """Raise an InputError if scikit-learn is not installed, before hours of work."""
+    import_extra("sklearn.cluster", _PURPOSE)
+
+
+@checked
+def cluster_occurrences(
+    occurrences: Occurrences,
+    *,
+    layer: Layer = LAYER,
+    n_clusters: int | None = None,
+    max_clusters: int = MAX_CLUSTERS,
+    seed: int = 0,
+) -> Clusters:
+    """Cluster occurrences, usually those of one word, by k-means on a layer.
+
+    The vectors are centred, scaled to length 1 and reduced to their ten principal components, so
+    that silhouettes are comparable between models of any size. If the number of clusters is not
+    given, it is the smallest from 2 to `max_clusters`, with five occurrences per cluster on
+    average, whose mean silhouette (Rousseeuw 1987; by the cosine) is at least 0.9 times the
+    highest one. It is 1 if none reaches 0.25, below which Kaufman and Rousseeuw (1990, "Finding
+    groups in data", chapter 2) see no substantial structure; random directions have 0.15.
+
+    Args:
+        occurrences: at least one.
+        layer: as for `Occurrences.layer`.
+        n_clusters: number of clusters, or None.
+        max_clusters: highest number to try.
+        seed: random seed of k-means.
+
+    Raises:
+        InputError: there are no occurrences, or fewer different ones than `n_clusters`; a number is
+            below 1; there is no such layer; scikit-learn is not installed.
+    """
+    require_occurrences(occurrences)
+    require_at_least(0, 2**32 - 1, seed=seed)
+    require_count(max_clusters=max_clusters)
+    if not len(occurrences):
+        raise InputError("there is no occurrence to cluster.")
+    points = principal_components(occurrences.directions(layer), _COMPONENTS)[0]
+    # Equal vectors, such as those of equal words in layer 0, differ in their last digits.
+    n_different = len(np.unique(points.round(3), axis=0))
+    if n_clusters is not None:
+        require_count(n_clusters=n_clusters)
+        if n_clusters > n_different:
+            raise InputError(
+                f"n_clusters must be at most {n_different}, the number of different occurrences, "
+                f"got {n_clusters}."
+            )
+        return _numbered(points, _k_means(points, n_clusters, seed), {})
+    most = min(max_clusters, n_different, len(points) // _MIN_SIZE)
+    tried = {k: _k_means(points, k, seed) for k in range(2, most + 1)}
+    silhouettes = {k: _silhouette(points, of, seed) for k, of in tried.items()}
+    enough = max(MIN_SILHOUETTE, _NEARLY * max(silhouettes.values(), default=0.0))
+    chosen = next((tried[k] for k, value in silhouettes.items() if value >= enough), None)
+    one = np.zeros(len(points), np.int64)
+    return _numbered(points, one if chosen is None else chosen, silhouettes)
+
+
+def clusters_by_name(
+    occurrences: Occurrences, names: Sequence[str], layer: Layer = LAYER
+) -> tuple[Clusters, list[str]]:
+    """Occurrences grouped by a name that each has, such as its word or label.
+
+    Returns:
+        the clusters, and the name of each, the most frequent first.
+    """
+    distinct, of = np.unique(np.array(names, object), return_inverse=True)
+    clusters = _numbered(occurrences.directions(layer), of.reshape(-1), {})
+    return clusters, [str(names[clusters.members(k)[0]]) for k in range(len(distinct))]
+
+
+@checked
+def typical_occurrences(
+    occurrences: Occurrences, clusters: Clusters, cluster: int, n: int = 5
+) -> list[int]:
+    """The `n` occurrences nearest to the centre of a cluster, nearest first.
+
+    Contexts that share the word before and the word after count once, and so do sentences.
+    """
+    chosen: list[int] = []
+    seen: set[object] = set()
+    for number in map(int, clusters.members(cluster)):
+        context = {occurrences.frame(number), (tuple(occurrences.sentence(number)),)}
+        if len(chosen) < n and not context & seen:
+            chosen.append(number)
+        seen |= context
+    return chosen
+
+
+def substitute_words(
+    predictor: Predictor, occurrences: Occurrences, typical: Sequence[Sequence[int]], n: int = 8
+) -> list[Words]:
+    """The words that a language model would put in the place of some occurrences, by cluster.
+
+    The log-probability of a word in a cluster is the mean over its occurrences, as in a product of
+    their distributions. The 50 likeliest words of a cluster are ranked by how much less likely they
+    are in the other clusters.
+
+    Args:
+        predictor: the language model.
+        occurrences: the occurrences of the word.
+        typical: for each cluster the occurrences that stand for it, from `typical_occurrences`.
+        n: number of words.
+
+    Returns:
+        for each cluster pairs of a mean log-probability in nats and a word, the most typical word
+        first. The words of the occurrences are skipped, tokens that are not words, and the most
+        frequent words of the vocabulary, such as "the", which describe no cluster.
+        Each occurrence contributes its 500 likeliest words; any other word counts like the last of
+        these, which overestimates it.
+    """
+    requests = [_with_gap(occurrences, number) for group in typical for number in group]
+    found = iter(predictor.substitutes(requests, n=_SUBSTITUTES))
+    means = [_mean_of_words([next(found)[0] for _ in group]) for group in typical]
+    vocabulary = predictor.vocabulary
+    n_frequent = min(_FREQUENT, vocabulary.size // 200)
+    skipped = {vocabulary.id_to_word(k).lower() for k in range(n_frequent)}
+    skipped |= {word.lower() for word in occurrences.words}
+    return [_most_typical(means, cluster, skipped)[:n] for cluster in range(len(typical))]
+
+
+def _with_gap(occurrences: Occurrences, number: int) -> list[str]:
+    from bilm.use.predictor import GAP
+
+    # A token of the text that looks like the gap is changed.
+    tokens = [f"{token}_" if token == GAP else token for token in occurrences.sentence(number)]
+    tokens[occurrences.positions[number, 1]] = GAP
+    return tokens
+
+
+class _MeanOfWords(NamedTuple):
+    """Mean log-probabilities of words; `least` is that of all other words."""
+
+    of: dict[str, float]
+    least: float
+
+
+def _mean_of_words(found: Sequence[Substitutes]) -> _MeanOfWords:
+    if not found:
+        return _MeanOfWords({}, 0.0)
+    least = float(np.mean([substitutes.log_probabilities[-1] for substitutes in found]))
+    above: defaultdict[str, float] = defaultdict(float)
+    for substitutes in found:
+        values = substitutes.log_probabilities - substitutes.log_probabilities[-1]
+        for word, value in zip(substitutes.words, values.tolist(), strict=True):
+            above[word] += value / len(found)
+    return _MeanOfWords({word: least + value for word, value in above.items()}, least)
+
+
+def _most_typical(means: Sequence[_MeanOfWords], cluster: int, skipped: Collection[str]) -> Words:
+    mean, others = means[cluster], [*means[:cluster], *means[cluster + 1 :]]
+    words = (word for word in mean.of if is_word(word) and word.lower() not in skipped)
+    likeliest = sorted(words, key=lambda word: (-mean.of[word], word))[:_LIKELIEST]
+
+    def difference(word: str) -> float:
+        elsewhere = [other.of.get(word, other.least) for other in others]
+        return mean.of[word] - float(np.mean(elsewhere)) if others else mean.of[word]
+
+    return [(mean.of[word], word) for word in sorted(likeliest, key=lambda w: -difference(w))]
+
+
+def nearby_words(
+    occurrences: Occurrences, clusters: Clusters, cluster: int, n: int = 8, width: int = 10
+) -> Words:
+    """The words within `width` tokens of a cluster's occurrences more often than of the others.
+
+    Returns:
+        pairs of a score and a lower-case word, highest score first: the difference of log-odds
+        with a prior from all occurrences, in standard deviations (Monroe, Colaresi and Quinn 2008,
+        "Fightin' Words", section 3.4.1). Empty if there is only one cluster.
+    """
+    inside, outside = Counter[str](), Counter[str]()
+    for number, own_cluster in enumerate(clusters.of):
+        sentence, position = occurrences.sentence(number), int(occurrences.positions[number, 1])
+        around = [*sentence[max(0, position - width) : position],
+                  *sentence[position + 1 : position + 1 + width]]  # fmt: skip
+        side = inside if own_cluster == cluster else outside
+        side.update({token.lower() for token in around if is_word(token)})
+    everything = inside + outside
+    total = sum(everything.values())
+    weight = _PRIOR * len(everything)
+    n_inside, n_outside = sum(inside.values()) + weight, sum(outside.values()) + weight
+    scores = []
+    for word in inside if len(clusters) > 1 else ():
+        prior = weight * everything[word] / total
+        a, b = inside[word] + prior, outside[word] + prior
+        difference = np.log(a / (n_inside - a)) - np.log(b / (n_outside - b))
+        scores.append((float(difference / np.sqrt(1 / a + 1 / b)), word))
+    scores.sort(key=lambda pair: (-pair[0], pair[1]))
+    own = set(occurrences.words)
+    return [(score, word) for score, word in scores if score > 0 and word not in own][:n]
+
+
+def cluster_names(clusters: Clusters, words: Sequence[Words], prefix: str = "") -> list[str]:
+    """A name for each occurrence: the first four typical words of its cluster.
+
+    Args:
+        words: typical words of each cluster, from `substitute_words` or `nearby_words`.
+        prefix: put before each name, such as the word itself.
+    """
+    names: list[str] = []
+    for number in range(len(clusters)):
+        own = " ".join(word for _, word in words[number][:_NAME_WORDS])
+        own = own or ("all" if len(clusters) == 1 else f"cluster {number + 1}")
+        name = f"{prefix}: {own}" if prefix else own
+        names.append(f"{name} ({number + 1})" if name in names else name)
+    return [names[number] for number in clusters.of]
+
+
+def with_clusters(occurrences: Occurrences, *, layer: Layer = LAYER, seed: int = 0) -> Occurrences:
+    """The occurrences with the clusters of each word, named by nearby words."""
+    names = np.full(len(occurrences), "", object)
+    words = list(dict.fromkeys(occurrences.words))
+    for word in words:
+        own = occurrences.of(word)
+        selected = occurrences.select(own)
+        clusters = cluster_occurrences(selected, layer=layer, seed=seed)
+        typical = [nearby_words(selected, clusters, k) for k in range(len(clusters))]
+        names[own] = cluster_names(clusters, typical, word if len(words) > 1 else "")
+    return replace(occurrences, clusters=names.tolist())
+
+
+def fit_to_labels(clusters: Clusters, labels: Sequence[str]) -> Fit:
+    """How well clusters agree with a label for each occurrence.
+
+    Raises:
+        InputError: the number of labels is not that of the occurrences; scikit-learn is not
+            installed.
+    """
+    if len(labels) != len(clusters.of):
+        raise InputError(
+            f"labels must have one entry per occurrence, {len(clusters.of)}, got {len(labels)}."
+        )
+    metrics = import_extra("sklearn.metrics", _PURPOSE)
+    homogeneity, completeness, v_measure = metrics.homogeneity_completeness_v_measure(
+        list(labels), clusters.of
+    )
+    ari = metrics.adjusted_rand_score(list(labels), clusters.of)
+    table: dict[str, list[int]] = {label: [0] * len(clusters) for label in sorted(set(labels))}
+    for label, number in zip(labels, clusters.of, strict=True):
+        table[label][number] += 1
+    table = dict(sorted(table.items(), key=lambda item: -sum(item[1])))
+    return Fit(float(ari), float(v_measure), float(homogeneity), float(completeness), table)
+
+
+def principal_components(vectors: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Rows (m, dim) in their first principal components.
+
+    Returns:
+        float (m, k), k at most `n`; and the proportion of the variance along each, float (k,),
+        zeros if all rows are equal.
+    """
+    decomposition = import_extra("sklearn.decomposition", _PURPOSE)
+    n = min(n, *vectors.shape)
+    if np.ptp(vectors, axis=0).max() == 0:
+        return np.zeros((len(vectors), n)), np.zeros(n)
+    pca = decomposition.PCA(n, svd_solver="covariance_eigh")
+    return pca.fit_transform(vectors), pca.explained_variance_ratio_
+
+
+def _k_means(points: np.ndarray, k: int, seed: int) -> np.ndarray:
+    """The cluster of each row, 0-based: int64 (n,)."""
+    cluster = import_extra("sklearn.cluster", _PURPOSE)
+    threads = import_extra("threadpoolctl", _PURPOSE)
+    # With so few numbers, several threads would mostly wait for each other.
+    with threads.threadpool_limits(1):
+        found = cluster.KMeans(k, n_init=_STARTS, random_state=seed).fit_predict(points)
+    return found.astype(np.int64)
+
+
+def _numbered(points: np.ndarray, of: np.ndarray, silhouettes: dict[int, float]) -> Clusters:
+    """Clusters numbered by descending size, with the cosine of each row and its centre."""
+    order = np.argsort(-np.bincount(of), kind="stable")
+    of = np.argsort(order)[of]
+    centres = np.stack([points[of == k].mean(axis=0) for k in range(len(order))])
+    closeness = (unit(points) * unit(centres)[of]).sum(axis=1)
+    return Clusters(of, closeness.astype(np.float32), silhouettes)
+
+
+def _silhouette(points: np.ndarray, of: np.ndarray, seed: int) -> float:
+    metrics = import_extra("sklearn.metrics", _PURPOSE)
+    size = min(len(of), _SILHOUETTE_SAMPLE)
+    try:
+        return float(
+            metrics.silhouette_score(
+                points, of, metric="cosine", sample_size=size, random_state=seed
+            )
+        )
+    except ValueError:  # the sample has one cluster only
+        return -1.0

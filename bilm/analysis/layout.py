@@ -1,0 +1,72 @@
+"""Text for a terminal, in which Chinese characters are two columns wide."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Sequence
+
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console
+from rich.table import Table
+
+from bilm.cli.terminal import printable
+
+_NARROWEST = 60
+_UNBOUNDED = 10_000  # columns: tables are never wrapped
+# Tokens, and the position of the word.
+Line = tuple[Sequence[str], int]
+
+
+def terminal_width() -> int:
+    """Columns of the terminal, at least 60; 100 if neither a terminal nor COLUMNS sets them."""
+    return max(_NARROWEST, shutil.get_terminal_size((100, 24)).columns)
+
+
+def count(n: int, what: str) -> str:
+    """A number of things: "1 occurrence", "1,000 occurrences"."""
+    return f"{n:,} {what}{'s' * (n != 1)}"
+
+
+def table(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Rows of cells as aligned lines: the first `left` columns to the left, the others to the
+    right."""
+    made = Table(box=None, padding=(0, 3, 0, 0), show_header=False, pad_edge=False)
+    for number in range(len(rows[0])):
+        made.add_column(justify="left" if number < left else "right", no_wrap=True)
+    for row in rows:
+        made.add_row(*map(printable, row))
+    target = io.StringIO()
+    console = Console(file=target, width=_UNBOUNDED, color_system=None, emoji=False, markup=False)
+    console.print(made, highlight=False)
+    return [line.rstrip() for line in target.getvalue().splitlines()]
+
+
+def in_context(lines: Sequence[Line], width: int) -> list[str]:
+    """Key word in context: one line each, with the [words] aligned.
+
+    Args:
+        lines: tokens, and the position of the word.
+        width: columns of a line, half of which are on each side of the word.
+    """
+    words = [f"[{tokens[position]}]" for tokens, position in lines]
+    middle = max(map(cell_len, words), default=0)
+    side = max(8, (width - middle - 2) // 2)
+    shown = []
+    for word, (tokens, position) in zip(words, lines, strict=True):
+        left = " ".join(reversed(_fitting(tokens[:position][::-1], side)))
+        right = " ".join(_fitting(tokens[position + 1 :], side))
+        blanks = " " * (side - cell_len(left))
+        shown.append(f"{blanks}{left} {set_cell_size(word, middle)} {right}".rstrip())
+    return shown
+
+
+def _fitting(tokens: Sequence[str], width: int) -> list[str]:
+    """The first tokens that fit into a width, separated by spaces."""
+    kept: list[str] = []
+    for token in tokens:
+        width -= cell_len(token) + bool(kept)
+        if width < 0:
+            break
+        kept.append(token)
+    return kept

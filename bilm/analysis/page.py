@@ -1,0 +1,62 @@
+"""Pages for a browser: one file each, which needs no network and has a light and a dark form."""
+
+from __future__ import annotations
+
+import html
+import json
+from importlib import resources
+from typing import Any
+
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title>
+<link rel="icon" href="data:,">
+<style>
+{style}</style>
+</head>
+<body>
+<main>
+<h1>{title}</h1>
+{body}
+</main>
+{script}</body>
+</html>
+"""
+
+
+def page(title: str, body: str, script: str | None = None, data: Any = None) -> bytes:
+    """A page in UTF-8.
+
+    Args:
+        title: plain text.
+        body: HTML below the title.
+        script: name of a script of `bilm.analysis`, which reads `data`.
+        data: JSON-able.
+    """
+    text = ""
+    if script is not None:
+        # A token such as </script> in a text would end the element.
+        values = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+        text = f'<script type="application/json" id="data">{values}</script>\n'
+        text += f"<script>\n{_resource(script)}</script>\n"
+    filled = _PAGE.format(
+        title=html.escape(title), style=_resource("page.css"), body=body, script=text
+    )
+    return filled.encode("utf-8", "backslashreplace")
+
+
+def line_markup(kind: int | None, left: str, word: str, right: str) -> str:
+    """An item of a list of sentences, with the word between its contexts."""
+    swatch = "" if kind is None else f'<svg class="swatch" data-kind="{kind}"></svg>'
+    left, word, right = map(html.escape, (left, word, right))
+    return (
+        f'<li>{swatch}<span class="left"><bdi>{left}</bdi></span> <b>{word}</b> '
+        f'<span class="right">{right}</span></li>'
+    )
+
+
+def _resource(name: str) -> str:
+    return resources.files("bilm.analysis").joinpath(name).read_text(encoding="utf-8")
