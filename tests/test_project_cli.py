@@ -74,7 +74,7 @@ def test_words_of_a_text_with_a_model(place, capsys, trained):
 
 
 def test_a_large_page_is_said_to_be_slow(place, capsys, monkeypatch):
-    monkeypatch.setattr("bilm.analysis.LARGE_PAGE", 1000)
+    monkeypatch.setattr("bilm.analysis.pictures.LARGE_PAGE", 1000)
     for out, is_slow in (("bank.html", True), ("bank.svg", False)):
         assert main(["project", "--occurrences", "bank.npz", "--out", out]) == 0
         said = f"{out} has 0 MB, which is slow in a browser: --max_occurrences makes it smaller."
@@ -105,7 +105,7 @@ def test_ctrl_c_says_what_is_kept(place, capsys, monkeypatch):
     def interrupted(*arguments, **settings):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bilm.analysis.project", interrupted)
+    monkeypatch.setattr("bilm.analysis.projection.project", interrupted)
     assert main(["project", "--occurrences", "bank.npz", "--out", "bank.svg"]) == 130
     error = capsys.readouterr().err
     assert "interrupted. bank.npz has the vectors: the same command resumes from it" in error
@@ -117,7 +117,7 @@ def test_ctrl_c_says_what_is_kept(place, capsys, monkeypatch):
     [
         (["--out", "bank.pdf"], "must end in .html, .png, .svg, got bank.pdf"),
         (["--out", "none/bank.svg"], "The folder 'none' to write 'bank.svg' into does not exist"),
-        (["--out", "x.svg", "--layer", "7"], "a number from 0 to 2 is expected, not 7"),
+        (["--out", "x.svg", "--layer", "7"], "a number from 0 to 2, got 7"),
         (
             ["--out", "x.svg", "--method", "tsne", "--perplexity", "9"],
             "perplexity must be above 0 and at most 5,",

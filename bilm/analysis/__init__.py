@@ -1,90 +1,75 @@
-"""Looking at vectors: search, cluster, draw and measure words in their contexts."""
+"""Looking at vectors: search, cluster, draw and measure words in their contexts.
 
-from bilm.analysis.change import Change, measure_change, sample_targets
-from bilm.analysis.clusters import (
-    Clusters,
-    Fit,
-    cluster_names,
-    cluster_occurrences,
-    fit_to_labels,
-    nearby_words,
-    substitute_words,
-    typical_occurrences,
-    with_clusters,
-)
-from bilm.analysis.contexts import Context, LayerContexts, nearest_contexts
-from bilm.analysis.geometry import LayerGeometry, measure_layers
-from bilm.analysis.labelled import limited, read_labelled, read_labelled_uses
-from bilm.analysis.occurrences import (
-    Occurrences,
-    Sample,
-    parse_query,
-    sample_sentences,
-    sample_uses,
-)
-from bilm.analysis.pictures import LARGE_PAGE, draw, picture_ending, write_picture
-from bilm.analysis.probing import ProbeCell, ProbeSettings, probe
-from bilm.analysis.projection import Projection, project
-from bilm.analysis.report import Report, make_report
-from bilm.analysis.static_vectors import StaticVectors, train_word2vec
-from bilm.analysis.tensorboard_folder import write_projector
-from bilm.analysis.word_sense import (
-    SenseResult,
-    SenseRow,
-    SenseSettings,
-    first_sense,
-    nearest_sense,
-    sense_table,
-    with_static,
-)
+A public name is loaded when it is first used, so that `bilm --help` does not wait for NumPy.
+"""
 
-__all__ = [
-    "LARGE_PAGE",
-    "Change",
-    "measure_change",
-    "sample_targets",
-    "Clusters",
-    "Context",
-    "Fit",
-    "LayerContexts",
-    "LayerGeometry",
-    "Occurrences",
-    "ProbeCell",
-    "ProbeSettings",
-    "Projection",
-    "Report",
-    "Sample",
-    "SenseResult",
-    "SenseRow",
-    "SenseSettings",
-    "StaticVectors",
-    "cluster_names",
-    "cluster_occurrences",
-    "draw",
-    "first_sense",
-    "fit_to_labels",
-    "limited",
-    "make_report",
-    "measure_change",
-    "measure_layers",
-    "nearby_words",
-    "nearest_contexts",
-    "nearest_sense",
-    "parse_query",
-    "picture_ending",
-    "probe",
-    "project",
-    "read_labelled",
-    "read_labelled_uses",
-    "sample_sentences",
-    "sample_targets",
-    "sample_uses",
-    "sense_table",
-    "substitute_words",
-    "train_word2vec",
-    "typical_occurrences",
-    "with_clusters",
+# ruff: noqa: F401
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from bilm.analysis.change import Change, measure_change, sample_targets
+    from bilm.analysis.clusters import (
+        Clusters,
+        Fit,
+        cluster_names,
+        cluster_occurrences,
+        fit_to_labels,
+        nearby_words,
+        substitute_words,
+        typical_occurrences,
+        with_clusters,
+    )
+    from bilm.analysis.contexts import Context, LayerContexts, nearest_contexts
+    from bilm.analysis.geometry import LayerGeometry, measure_layers
+    from bilm.analysis.labelled import limited, read_labelled, read_labelled_uses
+    from bilm.analysis.occurrences import (
+        Occurrences,
+        Sample,
+        parse_query,
+        sample_sentences,
+        sample_uses,
+    )
+    from bilm.analysis.pictures import LARGE_PAGE, draw, picture_ending, write_picture
+    from bilm.analysis.probing import ProbeCell, ProbeSettings, probe
+    from bilm.analysis.projection import Projection, project
+    from bilm.analysis.report import Report, make_report
+    from bilm.analysis.static_vectors import StaticVectors, train_word2vec
+    from bilm.analysis.tensorboard_folder import write_projector
+    from bilm.analysis.word_sense import (
+        SenseResult,
+        SenseRow,
+        SenseSettings,
+        first_sense,
+        nearest_sense,
+        sense_table,
+        with_static,
+    )
+
+_PUBLIC = {
+    "change": "Change measure_change sample_targets",
+    "clusters": "Clusters Fit cluster_names cluster_occurrences fit_to_labels nearby_words "
+    "substitute_words typical_occurrences with_clusters",
+    "contexts": "Context LayerContexts nearest_contexts",
+    "geometry": "LayerGeometry measure_layers",
+    "labelled": "limited read_labelled read_labelled_uses",
+    "occurrences": "Occurrences Sample parse_query sample_sentences sample_uses",
+    "pictures": "LARGE_PAGE draw picture_ending write_picture",
+    "probing": "ProbeCell ProbeSettings probe",
+    "projection": "Projection project",
+    "report": "Report make_report",
+    "static_vectors": "StaticVectors train_word2vec",
+    "tensorboard_folder": "write_projector",
+    "word_sense": "SenseResult SenseRow SenseSettings first_sense nearest_sense sense_table "
     "with_static",
-    "write_picture",
-    "write_projector",
-]
+}
+_HOME = {name: module for module, names in _PUBLIC.items() for name in names.split()}
+__all__ = sorted(_HOME)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME:
+        return getattr(importlib.import_module(f"bilm.analysis.{_HOME[name]}"), name)
+    raise AttributeError(f"module 'bilm.analysis' has no attribute {name!r}")

@@ -6,10 +6,6 @@ import io
 import shutil
 from collections.abc import Sequence
 
-from rich.cells import cell_len, set_cell_size
-from rich.console import Console
-from rich.table import Table
-
 from bilm.cli.terminal import printable
 
 _NARROWEST = 60
@@ -31,6 +27,9 @@ def count(n: int, what: str) -> str:
 def table(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
     """Rows of cells as aligned lines: the first `left` columns to the left, the others to the
     right."""
+    from rich.console import Console
+    from rich.table import Table
+
     made = Table(box=None, padding=(0, 3, 0, 0), show_header=False, pad_edge=False)
     for number in range(len(rows[0])):
         made.add_column(justify="left" if number < left else "right", no_wrap=True)
@@ -49,6 +48,8 @@ def in_context(lines: Sequence[Line], width: int) -> list[str]:
         lines: tokens, and the position of the word.
         width: columns of a line, half of which are on each side of the word.
     """
+    from rich.cells import cell_len, set_cell_size
+
     words = [f"[{tokens[position]}]" for tokens, position in lines]
     middle = max(map(cell_len, words), default=0)
     side = max(8, (width - middle - 2) // 2)
@@ -63,6 +64,8 @@ def in_context(lines: Sequence[Line], width: int) -> list[str]:
 
 def _fitting(tokens: Sequence[str], width: int) -> list[str]:
     """The first tokens that fit into a width, separated by spaces."""
+    from rich.cells import cell_len
+
     kept: list[str] = []
     for token in tokens:
         width -= cell_len(token) + bool(kept)
