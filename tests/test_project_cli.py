@@ -74,7 +74,7 @@ def test_words_of_a_text_with_a_model(place, capsys, trained):
 
 
 def test_a_large_page_is_said_to_be_slow(place, capsys, monkeypatch):
-    monkeypatch.setattr("bilm.analysis.pictures.LARGE_PAGE", 1000)
+    monkeypatch.setattr("bilm.analysis.LARGE_PAGE", 1000)
     for out, is_slow in (("bank.html", True), ("bank.svg", False)):
         assert main(["project", "--occurrences", "bank.npz", "--out", out]) == 0
         said = f"{out} has 0 MB, which is slow in a browser: --max_occurrences makes it smaller."
@@ -105,7 +105,7 @@ def test_ctrl_c_says_what_is_kept(place, capsys, monkeypatch):
     def interrupted(*arguments, **settings):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("bilm.analysis.projection.project", interrupted)
+    monkeypatch.setattr("bilm.analysis.project", interrupted)
     assert main(["project", "--occurrences", "bank.npz", "--out", "bank.svg"]) == 130
     error = capsys.readouterr().err
     assert "interrupted. bank.npz has the vectors: the same command resumes from it" in error
