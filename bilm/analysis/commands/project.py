@@ -119,7 +119,7 @@ def _occurrences(args: argparse.Namespace) -> Occurrences:
 def _draw(
     args: argparse.Namespace, occurrences: Occurrences, layers: list[int | str] | None
 ) -> None:
-    from bilm.analysis import LARGE_PAGE, project, with_clusters, write_picture
+    from bilm.analysis import project, with_clusters, write_picture
 
     n_words = len(set(occurrences.words))
     if occurrences.clusters is None and (
@@ -138,8 +138,17 @@ def _draw(
             progress=lambda done, total: display.update("projecting", done, total, "layers"),
         )
     size = write_picture(args.out, occurrences, projection, title=args.title, colour=args.colour)
-    if size > LARGE_PAGE and args.out.lower().endswith(".html"):
-        note(
-            f"{args.out} has {size / 1e6:.0f} MB, which is slow in a browser: --max_occurrences "
-            "makes it smaller."
-        )
+    if (warning := slow_page(args.out, size)) is not None:
+        note(warning)
+
+
+def slow_page(path: str, size: int) -> str | None:
+    """A warning if a page has so many bytes that it is slow in a browser."""
+    from bilm.analysis import LARGE_PAGE
+
+    if not path.lower().endswith(".html") or size <= LARGE_PAGE:
+        return None
+    return (
+        f"{path} has {size / 1e6:.0f} MB, which is slow in a browser: --max_occurrences makes it "
+        "smaller."
+    )
