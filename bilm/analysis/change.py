@@ -365,7 +365,9 @@ class ClusteredUses(NamedTuple):
     def typical(self, cluster: int, corpus: str, n: int = 5) -> list[int]:
         """The `n` occurrences in one corpus that are nearest to the centre of a cluster."""
         labels = self.occurrences.labels or []
-        ranked = typical_occurrences(self.occurrences, self.clusters, cluster, len(self.occurrences))
+        ranked = typical_occurrences(
+            self.occurrences, self.clusters, cluster, len(self.occurrences)
+        )
         return [use for use in ranked if labels[use] == corpus][:n]
 
 
