@@ -207,7 +207,8 @@ def analysis_calls(t):
         "neighbours": call(uses.neighbours, query=0, n=3, layer="top"),
         "StaticVectors.load": call(analysis.StaticVectors.load, path=t.text, max_words=None),
         "cluster_occurrences": call(
-            analysis.cluster_occurrences, occurrences=uses, n_clusters=2, layer=1, max_clusters=3, seed=0
+            analysis.cluster_occurrences,
+            occurrences=uses, n_clusters=2, layer=1, max_clusters=3, seed=0,
         ),
         "project": call(analysis.project, occurrences=uses, layers=[1, 2], method="pca", seed=0),
     }  # fmt: skip

@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from bilm.analysis.clusters import Clusters, cluster_occurrences, typical_occurrences
 from bilm.analysis.occurrences import (
     Layer,
     Occurrences,
@@ -31,7 +32,6 @@ from bilm.analysis.occurrences import (
     numbered,
     unit,
 )
-from bilm.analysis.clusters import Clusters, cluster_occurrences, typical_occurrences
 from bilm.core.errors import InputError, require_count
 from bilm.extras import import_extra
 from bilm.files.hdf5 import open_hdf5, own_dataset
