@@ -87,6 +87,8 @@ setup(
             "ruff>=0.17,<0.18",
             "mypy>=2.4,<3",
             "hypothesis>=6.170",
+            "jieba>=0.42",
+            "spacy>=3.8,<4",
         ],
     },
     entry_points={"console_scripts": ["bilm=bilm.cli:main"]},

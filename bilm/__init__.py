@@ -25,9 +25,11 @@ if TYPE_CHECKING:
         BidirectionalLMDataset,
         LMDataset,
         TokenBatcher,
+        Tokenizer,
         UnicodeCharsVocabulary,
         Vocabulary,
         load_vocab,
+        tokenize,
     )
     from bilm.jobs.tables import Pretrained, TableEmbedder
     from bilm.jobs.vector_files import PackedVectors
@@ -51,8 +53,8 @@ if TYPE_CHECKING:
 
 # The names of each part of the package that are public here.
 _PUBLIC = {
-    "data": "Batcher BidirectionalLMDataset LMDataset TokenBatcher UnicodeCharsVocabulary "
-    "Vocabulary load_vocab",
+    "data": "Batcher BidirectionalLMDataset LMDataset TokenBatcher Tokenizer "
+    "UnicodeCharsVocabulary Vocabulary load_vocab tokenize",
     "use.elmo": "ELMo weight_layers",
     "jobs.vector_files": "PackedVectors",
     "core.errors": "InputError",
@@ -93,6 +95,7 @@ __all__ = [
     "ScalarMix",
     "TableEmbedder",
     "TokenBatcher",
+    "Tokenizer",
     "UnicodeCharsVocabulary",
     "Vocabulary",
     "WordIds",
@@ -104,6 +107,7 @@ __all__ = [
     "load_vocab",
     "preset",
     "test",
+    "tokenize",
     "train",
     "weight_layers",
 ]

@@ -9,6 +9,8 @@ from bilm.core.errors import InputError
 
 # The packages of the extras in setup.py, as pip is given them.
 _EXTRAS = {
+    "chinese": "jieba",
+    "english": "spacy",
     "look": "scikit-learn gensim matplotlib altair vl-convert-python",
     "parquet": "pyarrow",
     "plot": "matplotlib",
@@ -19,12 +21,14 @@ _EXTRAS = {
 _EXTRA_OF = {
     "altair": "look",
     "gensim": "look",
+    "jieba": "chinese",
     "matplotlib": "plot",
     "pyarrow": "parquet",
     "ray": "ray",
     "scipy": "look",  # which scikit-learn brings
     "seqeval": "tasks",
     "sklearn": "look",
+    "spacy": "english",
     "tensorboard": "tensorboard",
     "threadpoolctl": "look",
     "vl_convert": "look",

@@ -23,9 +23,9 @@ from bilm.cli.terminal import discard, note, standard_streams, warnings_on_stder
 from bilm.core.errors import InputError, TrainingError
 
 SUBCOMMANDS = (
-    "shard", "vocab", "train", "restart", "test", "plot", "dump", "info", "models", "embed",
-    "export", "score", "substitutes", "report", "neighbours", "senses", "change", "project",
-    "probe", "static", "convert", "demo",
+    "tokenize", "shard", "vocab", "train", "restart", "test", "plot", "dump", "info", "models",
+    "embed", "export", "score", "substitutes", "report", "neighbours", "senses",
+    "change", "project", "probe", "static", "convert", "demo",
 )  # fmt: skip
 
 # Subcommands that look at vectors live with the analysis that they run.

@@ -11,6 +11,8 @@ from bilm.data.dataset import BidirectionalLMDataset, LMDataset, deciding_method
 from bilm.data.encoding import encode_words, network_ids
 from bilm.data.prefetch import compute_ahead, prefetch, up_to_fault
 from bilm.data.sharding import shard_corpus
+from bilm.data.tokenized_text import tokenize, tokenize_files
+from bilm.data.tokenizer import Tokenizer
 from bilm.data.vocabulary import UnicodeCharsVocabulary, Vocabulary, load_vocab, vocab_of_words
 
 # The original's name for a wrong number of characters in the options.
@@ -25,6 +27,7 @@ __all__ = [
     "LMDataset",
     "Stream",
     "TokenBatcher",
+    "Tokenizer",
     "UnicodeCharsVocabulary",
     "Vocabulary",
     "_get_batch",
@@ -38,6 +41,8 @@ __all__ = [
     "network_ids",
     "prefetch",
     "shard_corpus",
+    "tokenize",
+    "tokenize_files",
     "up_to_fault",
     "vocab_of_words",
     "write_vocabulary",

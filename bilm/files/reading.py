@@ -23,6 +23,9 @@ PathLike = str | os.PathLike[str]
 
 # The files of a model folder; a training folder has the last two as well.
 WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE = "model.hdf5", "options.json", "vocab.txt"
+TOKENIZER_FILE = "tokenizer.json"
+"""How a text was tokenised; the name of one text's record has that of the text before it."""
+
 COMPRESSED = (".gz", ".xz")
 """Endings of text files that are read as compressed."""
 
@@ -71,7 +74,8 @@ def find_files(pattern: PathLike) -> list[str]:
 def matching_files(pattern: str) -> list[str]:
     """The files that a glob matches, sorted by name; maybe none.
 
-    Brackets in the name of an existing file or folder stand for themselves.
+    The records that `bilm tokenize` writes are left out. Brackets in the name of an existing file
+    or folder stand for themselves.
     """
     if os.path.isfile(pattern):
         return [pattern]
@@ -79,7 +83,9 @@ def matching_files(pattern: str) -> list[str]:
     while folder and not os.path.isdir(folder):
         folder = os.path.dirname(folder)
     found = glob.glob(glob.escape(folder) + pattern[len(folder) :])
-    return sorted(path for path in found if os.path.isfile(path))
+    return sorted(
+        path for path in found if os.path.isfile(path) and not path.endswith(TOKENIZER_FILE)
+    )
 
 
 def find_all_files(patterns: PathLike | Iterable[PathLike]) -> list[str]:

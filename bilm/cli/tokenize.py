@@ -1,0 +1,108 @@
+"""Tokenise raw text: one sentence per line, tokens separated by spaces.
+
+IN is UTF-8 text in any script (plain, .gz, .xz); quote globs or not. The text is normalised to NFC,
+and nothing but white space is dropped. OUT is compressed if its name ends in .gz or .xz. The
+tokenizer's name is kept in OUT.tokenizer.json and later in the model, so that `bilm embed` can warn
+about text that was tokenised differently. OUT appears when it is complete; if interrupted, the
+command starts again from the beginning. With - as IN and as OUT, text goes from standard input to
+standard output.
+
+  bilm tokenize novel.txt novel.tokens.txt --language en
+  bilm tokenize 'news/*.txt.gz' news.tokens.txt.gz --language zh
+  bilm tokenize news.txt news.characters.txt --language zh --method characters
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from bilm.cli import flags
+from bilm.progress import ProgressDisplay
+
+if TYPE_CHECKING:
+    from bilm.data.tokenized_text import TokenizedText
+
+_STANDARD = "-"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    flags.add(parser, {"files IN ...": "raw text: files or globs", "out OUT": "file to write"})
+    language = (
+        "language of the text, as its ISO code: en, zh, de, hi ...; xx is any language with spaces "
+        "between words"
+    )
+    flags.add(parser, {"--language CODE": language}, required=True)
+    flags.add(
+        parser,
+        {
+            "--method rules|characters|jieba|spacy": "how sentences are split: rules, built-in "
+            "rules; characters, where each Chinese (Japanese, Thai ...) character is a token; "
+            "jieba, Chinese words, with the package jieba; spacy, spaCy's rules for the language, "
+            "with the package spacy (default: jieba for zh, rules for other languages)",
+            "--lines sentence|paragraph|wrapped": "what a line of IN is: one sentence; a paragraph "
+            "of several; or part of a paragraph that ends at a blank line (default: found out from "
+            "the first 2,000 lines of each file)",
+            **flags.FORCE,
+        },
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    if _STANDARD in (*args.files, args.out):
+        return _run_standard(args)
+    from bilm.data.tokenized_text import record_beside, tokenize_files
+
+    flags.require_free_files(args, args.out, record_beside(args.out))
+    with ProgressDisplay() as display:
+        made = tokenize_files(
+            args.files,
+            args.out,
+            args.language,
+            method=args.method,
+            lines=args.lines,
+            progress=lambda stage: display.update(*stage),
+            overwrite=args.force,
+        )
+    _print_made(made)
+    print("next:")
+    print(
+        f"  {shlex.join(['bilm', 'shard', args.out, '--out_dir', 'shards', '--heldout', '0.01'])}"
+    )
+    return 0
+
+
+def _run_standard(args: argparse.Namespace) -> int:
+    from bilm.data.tokenized_text import read_sentences
+    from bilm.data.tokenizer import Tokenizer
+    from bilm.files.reading import lines_of
+
+    if [*args.files, args.out] != [_STANDARD, _STANDARD]:
+        flags.usage_error(args, "- stands for both IN and OUT, or for neither")
+    tokenizer = Tokenizer(args.language, args.method)
+    text = lines_of(sys.stdin.buffer, "standard input")
+    _, sentences = read_sentences(text, tokenizer, args.lines)
+    for sentence in sentences:
+        print(*sentence)
+    return 0
+
+
+_MEANING = {
+    "sentence": "one sentence each",
+    "paragraph": "one paragraph each",
+    "wrapped": "parts of paragraphs",
+}
+
+
+def _print_made(made: TokenizedText) -> None:
+    counts = Counter(made.lines.values())
+    lines = ", ".join(
+        f"{_MEANING[kind]} ({n:,} file{'s' * (n > 1)})" for kind, n in counts.most_common()
+    )
+    print(f"sentences    {made.n_sentences:,}")
+    print(f"tokens       {made.n_tokens:,}")
+    print(f"tokenizer    {made.tokenizer}")
+    print(f"input lines  {lines}")

@@ -1,0 +1,313 @@
+"""Raw text files to one tokenised file, and the record of how it was tokenised.
+
+The text has one sentence per line, so the tokenizer's name stands in a small JSON file: beside the
+text as `NAME.tokenizer.json`, or as `tokenizer.json` for all texts of a folder. `bilm shard` and
+`bilm train` pass it on, into the options of the model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import io
+import itertools
+import lzma
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+from bilm.core.errors import InputError, checked, shown
+from bilm.data.tokenizer import ANY_LANGUAGE, Tokenizer, ends_sentence, is_unspaced
+from bilm.files.reading import (
+    TOKENIZER_FILE,
+    PathLike,
+    ShowStage,
+    Stage,
+    bytes_read,
+    find_all_files,
+    lines_of,
+    quiet,
+    read_json_object,
+    reading_text,
+    require_path,
+    size_of,
+)
+from bilm.files.writing import atomic_write_all, write_json
+
+LINES = ("sentence", "paragraph", "wrapped")
+"""What a line of raw text is: a sentence, a paragraph, or part of one that ends at a blank line."""
+
+# Lines that are looked at to find out what a line is.
+_LOOKED_AT = 2000
+# Characters of a wrapped paragraph that are joined at most; lines of data may never end one.
+_LONGEST_PARAGRAPH = 1_000_000
+# Wrapped prose is narrower; and so many of its lines are as full as the next word allows.
+_WIDEST, _FULL = 200, 0.8
+# Of wrapped lines fewer end with a sentence or are followed by a capital; of lines that are one
+# sentence each fewer seem to hold two.
+_FEW_ENDS, _FEW_CAPITALS, _FEW_INNER_ENDS = 0.4, 0.5, 0.2
+
+
+@dataclass(frozen=True)
+class TokenizedText:
+    """What was tokenised.
+
+    Attributes:
+        n_sentences, n_tokens: of the tokenised text.
+        lines: for each file that was read, one of `LINES`.
+        tokenizer: the tokenizer's name.
+    """
+
+    n_sentences: int
+    n_tokens: int
+    lines: dict[str, str]
+    tokenizer: str
+
+
+@checked
+def tokenize(
+    text: str,
+    language: str = ANY_LANGUAGE,
+    *,
+    method: str | None = None,
+    lines: str | None = None,
+) -> list[list[str]]:
+    """Split raw text into sentences, each a list of tokens.
+
+    The tokens are those of the text's NFC form: put together, they are that form without white
+    space.
+
+    Args:
+        text: raw text, of one line or many.
+        language, method: as for `Tokenizer`.
+        lines: what a line is: "sentence", "paragraph" (several sentences), or "wrapped" (sentences
+            run over several lines, and a blank line ends a paragraph); None looks at the text.
+
+    Raises:
+        InputError: as for `Tokenizer`; or `lines` is not one of these.
+    """
+    tokenizer = Tokenizer(language, method)
+    _, sentences = read_sentences(text.split("\n"), tokenizer, lines)
+    return list(sentences)
+
+
+@checked
+def tokenize_files(
+    patterns: PathLike | Iterable[PathLike],
+    out: PathLike,
+    language: str = ANY_LANGUAGE,
+    *,
+    method: str | None = None,
+    lines: str | None = None,
+    progress: ShowStage = quiet,
+    overwrite: bool = False,
+) -> TokenizedText:
+    """Write the sentences of raw text files, one per line, their tokens separated by spaces.
+
+    `out` and `out.tokenizer.json`, with the tokenizer's name, appear when they are complete. Memory
+    is bounded, whatever the size of the text.
+
+    Args:
+        patterns: a glob, or several: UTF-8 text, plain, .gz or .xz; read in the order of names.
+        out: the file to write, compressed if its name ends in .gz or .xz.
+        language, method: as for `Tokenizer`.
+        lines: as for `tokenize`; None looks at the first 2,000 lines of each file.
+        progress: is called now and then with a `Stage`.
+        overwrite: False raises an error if a file is there.
+
+    Raises:
+        FileNotFoundError: a pattern matches nothing, or the folder to write into does not exist.
+        InputError: as for `Tokenizer`; a file is not UTF-8 (file and line) or damaged; there is no
+            text; a file would be overwritten.
+    """
+    tokenizer = Tokenizer(language, method)
+    _require_lines(lines)
+    files = find_all_files(patterns)
+    of_file: dict[str, str] = {}
+    n_sentences = n_tokens = 0
+    record = record_beside(out)
+    with atomic_write_all([out, record], overwrite=overwrite) as (temporary, about):
+        write_record(about, tokenizer.name)
+        with _writing(temporary, os.fspath(out)) as file:
+            for path, read in _read_files(files, progress):
+                of_file[path], sentences = read_sentences(read, tokenizer, lines)
+                for sentence in sentences:
+                    file.write(" ".join(sentence) + "\n")
+                    n_sentences += 1
+                    n_tokens += len(sentence)
+        if not n_sentences:
+            raise InputError(f"{files[0]}{' ...' if len(files) > 1 else ''}: no text.")
+    return TokenizedText(n_sentences, n_tokens, of_file, tokenizer.name)
+
+
+def read_sentences(
+    text: Iterable[str], tokenizer: Tokenizer, lines: str | None = None
+) -> tuple[str, Iterator[list[str]]]:
+    """What a line of the text is (see `tokenize`), and the tokens of its sentences.
+
+    Args:
+        text: its lines, read as the sentences are asked for.
+    """
+    _require_lines(lines)
+    text = map(str.strip, text)
+    if lines is None:
+        first = list(itertools.islice(text, _LOOKED_AT))
+        lines, text = what_lines_are(first, tokenizer), itertools.chain(first, text)
+    return lines, _sentences(text, tokenizer, lines)
+
+
+def _require_lines(lines: str | None) -> None:
+    if lines is not None and lines not in LINES:
+        raise InputError(f"lines must be one of {', '.join(LINES)}, got {shown(lines)}.")
+
+
+def _sentences(text: Iterable[str], tokenizer: Tokenizer, lines: str) -> Iterator[list[str]]:
+    for paragraph in _joined(text) if lines == "wrapped" else filter(None, text):
+        sentences = [paragraph] if lines == "sentence" else tokenizer.sentences(paragraph)
+        yield from map(tokenizer.tokens, sentences)
+
+
+def _joined(text: Iterable[str]) -> Iterator[str]:
+    """The paragraphs of wrapped lines."""
+    parts: list[str] = []
+    length = 0
+    for line in itertools.chain(text, [""]):
+        if parts and (not line or length > _LONGEST_PARAGRAPH):
+            yield "".join(parts)
+            parts, length = [], 0
+        if line:
+            # Chinese has no space to be put back.
+            if parts and not (is_unspaced(parts[-1][-1]) and is_unspaced(line[0])):
+                parts.append(" ")
+            parts.append(line)
+            length += len(line)
+
+
+def what_lines_are(text: Sequence[str], tokenizer: Tokenizer) -> str:
+    """One of `LINES`, from the first lines of a text, without white space around them.
+
+    Wrapped prose has lines that end where the next word did not fit; they seldom end with a
+    sentence, and the next one seldom begins with a capital.
+    """
+    filled = [line for line in text if line]
+    pairs = [(line, after) for line, after in itertools.pairwise(text) if line and after]
+    # Without the few lines that a long word makes longer.
+    width = sorted(map(len, filled))[int(0.98 * len(filled))] if filled else 0
+    if pairs and width <= _WIDEST:
+        n_full = sum(len(line) + _length_of_first(after) > width for line, after in pairs)
+        n_ends = sum(ends_sentence(line) for line, _ in pairs)
+        n_capitals = sum(after[0].isupper() for _, after in pairs)
+        few = n_ends < _FEW_ENDS * len(pairs) and n_capitals < _FEW_CAPITALS * len(pairs)
+        if few and n_full >= _FULL * len(pairs):
+            return "wrapped"
+    n_several = sum(len(tokenizer.sentences(line)) > 1 for line in filled)
+    return "paragraph" if n_several > _FEW_INNER_ENDS * len(filled) else "sentence"
+
+
+def _length_of_first(line: str) -> int:
+    """Of the first word, with the space before it."""
+    return 1 if is_unspaced(line[0]) else 1 + len(line.split(maxsplit=1)[0])
+
+
+def _read_files(files: Sequence[str], progress: ShowStage) -> Iterator[tuple[str, Iterator[str]]]:
+    """Each file with its lines, which are to be read before the next file."""
+    before, total = 0, size_of(files)
+
+    def lines(path: str, stream: IO[bytes]) -> Iterator[str]:
+        for number, line in enumerate(lines_of(stream, path)):
+            if number % 256 == 0:
+                progress(Stage("tokenising", before + bytes_read(stream), total))
+            yield line
+
+    for path in files:
+        with reading_text(path) as stream:
+            yield path, lines(path, stream)
+        before += os.path.getsize(path)
+    progress(Stage("tokenising", total, total))
+
+
+@contextlib.contextmanager
+def _writing(path: str, name: str) -> Iterator[IO[str]]:
+    """UTF-8 text to write to `path`, compressed as the ending of `name` asks for."""
+    ending = os.path.splitext(name)[1]
+    with open(path, "wb") as raw:
+        packed: Any = raw
+        if ending == ".gz":  # without a name and a time the same text gives the same bytes
+            packed = gzip.GzipFile("", "wb", fileobj=raw, mtime=0)
+        elif ending == ".xz":
+            packed = lzma.LZMAFile(raw, "wb")  # noqa: SIM115
+        with io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as file:
+            yield file
+
+
+# The record
+
+
+def record_beside(path: PathLike) -> str:
+    """The name of the record of one text."""
+    return f"{require_path(path, 'a text file')}.{TOKENIZER_FILE}"
+
+
+def write_record(path: PathLike, tokenizer: str) -> None:
+    """Write a tokenizer's name as a record."""
+    write_json(path, {"tokenizer": tokenizer})
+
+
+def read_record(files: Iterable[PathLike]) -> str | None:
+    """The name of the tokenizer that all of some texts were made with.
+
+    Returns:
+        None if a text has no record, or not all have the same one.
+
+    Raises:
+        InputError: a record is not a JSON object with the text `tokenizer`.
+    """
+    names = set()
+    for file in files:
+        path = os.fspath(file)
+        of_folder = os.path.join(os.path.dirname(path), TOKENIZER_FILE)
+        names.add(_read_one(record_beside(path)) or _read_one(of_folder))
+    return names.pop() if len(names) == 1 else None
+
+
+def _read_one(path: str) -> str | None:
+    if not os.path.isfile(path):
+        return None
+    name = read_json_object(path).get("tokenizer")
+    if not isinstance(name, str):
+        raise InputError(f"{path}: tokenizer must be text, got {shown(name)}.")
+    return name
+
+
+# Text that was tokenised differently
+
+# Tokens that are looked at, and the proportion of them that the tokenizer may split.
+_SAMPLE, _SPLIT = 2000, 0.02
+
+
+def tokenization_warning(name: str, sentences: Iterable[Sequence[str]]) -> str | None:
+    """A warning if text does not look like the text of the tokenizer with this name.
+
+    A tokenizer does not split its own tokens, so any that it would split are from another one. The
+    tokens of the first sentences are looked at.
+
+    Returns:
+        None if the text looks right, or if the tokenizer is not available here.
+    """
+    tokenizer = Tokenizer.from_name(name)
+    if tokenizer is None:
+        return None
+    sample = list(itertools.islice(itertools.chain.from_iterable(sentences), _SAMPLE))
+    split = {token: tokenizer.tokens(token) for token in set(sample)}
+    counts = Counter(token for token in sample if split[token] != [token])
+    if counts.total() <= _SPLIT * len(sample):
+        return None
+    token = counts.most_common(1)[0][0]
+    return (
+        f"{counts.total():,} of {len(sample):,} tokens do not look like those of the model's "
+        f"tokenizer ({name}), which would split {shown(token)} into "
+        f"{shown(' '.join(split[token]))}; `bilm tokenize --language {tokenizer.language} --method "
+        f"{tokenizer.method}` makes such text."
+    )

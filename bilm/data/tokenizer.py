@@ -1,0 +1,422 @@
+"""From raw text to sentences of tokens, in any script.
+
+The built-in rules need no other package. They know Unicode's categories instead of alphabets: a
+combining mark stays with its letter, whatever the script. Text is normalised to NFC first, and
+then only white space is dropped: the tokens put together are the text.
+
+Chinese words come from jieba; spaCy's rules for a language can replace the built-in ones. Both are
+extras, imported when a tokenizer that uses them is made.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+from collections.abc import Callable, Iterable
+from itertools import chain
+
+from bilm.core.errors import InputError, checked, shown
+from bilm.extras import import_extra
+
+METHODS = ("rules", "characters", "jieba", "spacy")
+"""How a sentence is split into tokens."""
+
+ANY_LANGUAGE = "xx"
+"""Stands for any language that puts spaces between words."""
+
+_RULES_VERSION = "1"  # to be raised whenever the rules give other tokens
+_UNSPACED_LANGUAGES = frozenset("ja km lo my th zh".split())
+
+
+class Tokenizer:
+    """Splits raw text into sentences, and sentences into tokens.
+
+    Args:
+        language: ISO 639 code, such as "en", "zh" or "hi"; "xx" is any language that puts spaces
+            between words. The rules are the same for all languages except for abbreviations,
+            ordinals, and English contractions (do n't, Hale 's).
+        method: how sentences are split into tokens. None is "jieba" for Chinese and "rules" for
+            other languages.
+            "rules": words, numbers, addresses and punctuation marks.
+            "characters": the same, but each character of a script without spaces between words
+            (Chinese, Japanese, Thai, ...) is a token.
+            "jieba": the same, with Chinese words by jieba (needs the package jieba).
+            "spacy": the tokens of spaCy's blank pipeline for the language (needs the package
+            spacy).
+
+    Attributes:
+        name: language, method and its version, such as "en rules 1": two tokenizers with the same
+            name split text in the same way.
+
+    Raises:
+        InputError: `language` or `method` is not one of the above, they do not go together, or a
+            package is missing.
+    """
+
+    @checked
+    def __init__(self, language: str = ANY_LANGUAGE, method: str | None = None) -> None:
+        if not re.fullmatch("[a-z]{2,3}", language):
+            raise InputError(
+                f"language must be a code of two or three small letters such as 'en' or 'zh', or "
+                f"'xx' for any language with spaces between words, got {shown(language)}."
+            )
+        if method is None:
+            method = "jieba" if language == "zh" else "rules"
+        if method not in METHODS:
+            raise InputError(f"method must be one of {', '.join(METHODS)}, got {shown(method)}.")
+        if method == "jieba" and language != "zh":
+            raise InputError(f"method 'jieba' is for language 'zh', got {shown(language)}.")
+        if method == "rules" and language in _UNSPACED_LANGUAGES:
+            raise InputError(
+                f"language {language!r} has no spaces between words: method must be 'characters', "
+                "'spacy' or, for 'zh', 'jieba'."
+            )
+        self.language, self.method = language, method
+        version, self._split = _SPLITTERS[method](language)
+        self.name = f"{language} {method} {version}"
+
+    def __repr__(self) -> str:
+        return f"Tokenizer({self.language!r}, {self.method!r})"
+
+    @classmethod
+    def from_name(cls, name: str) -> Tokenizer | None:
+        """The tokenizer with this name; None if there is none here, or its package is missing."""
+        language, _, rest = name.partition(" ")
+        try:
+            found = cls(language, rest.partition(" ")[0])
+        except InputError:
+            return None
+        return found if found.name == name else None
+
+    def tokens(self, sentence: str) -> list[str]:
+        """The tokens of a sentence: put together, they are its NFC form without white space.
+
+        >>> Tokenizer("en").tokens("It won't cost $1,024.50, will it?")
+        ['It', 'wo', "n't", 'cost', '$', '1,024.50', ',', 'will', 'it', '?']
+        """
+        return self._split(unicodedata.normalize("NFC", sentence))
+
+    def sentences(self, paragraph: str) -> list[str]:
+        """The sentences of a paragraph, in NFC, without the white space between them.
+
+        >>> Tokenizer("en").sentences("Mr. Hale left at 6.30. Did it rain?")
+        ['Mr. Hale left at 6.30.', 'Did it rain?']
+        """
+        return split_sentences(unicodedata.normalize("NFC", paragraph), self.language)
+
+
+# Characters
+
+
+# Scripts that put no spaces between words: Chinese characters, and all others.
+_HAN = ((0x3005, 0x3007), (0x3400, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
+_UNSPACED = (
+    (0x0E00, 0x0EFF),  # Thai, Lao
+    (0x1000, 0x109F), (0xA9E0, 0xA9FF), (0xAA60, 0xAA7F),  # Burmese
+    (0x1780, 0x17FF),  # Khmer
+    (0x1950, 0x19DF), (0x1A20, 0x1AAF),  # Tai Le, New Tai Lue, Tai Tham
+    (0x3040, 0x312F), (0x31A0, 0x31FF), (0xFF66, 0xFF9F), (0x1AFF0, 0x1B16F),  # kana, bopomofo
+)  # fmt: skip
+# Besides combining marks: joiners, skin tones, and the letters of flags.
+_EXTENDING = ((0x200C, 0x200D), (0x1F3FB, 0x1F3FF), (0xE0020, 0xE007F))
+
+
+class _Classes:
+    """Characters by their use, as the inside of a class of a regular expression.
+
+    Attributes:
+        letter: letters and digits of scripts with spaces between words.
+        lower: small letters.
+        han, unspaced: letters of Chinese, and of the other scripts without spaces between words.
+        mark: what stays with the character before it.
+        format: invisible characters that are not part of a word unless they are within it.
+    """
+
+    def __init__(self) -> None:
+        of: dict[str, list[int]] = {}
+        # The planes in between are empty.
+        for code in chain(range(0x40000), range(0xE0000, 0xE0200)):
+            of.setdefault(unicodedata.category(chr(code)), []).append(code)
+        letters = {code for name in of if name[0] in "LN" for code in of[name]}
+        han, unspaced = (
+            {code for first, last in ranges for code in range(first, last + 1)} & letters
+            for ranges in (_HAN, _UNSPACED)
+        )
+        unspaced -= set(of["Nd"])
+        extending = {code for first, last in _EXTENDING for code in range(first, last + 1)}
+        self.han, self.unspaced = _class(han), _class(unspaced)
+        self.letter = _class(letters - han - unspaced)
+        self.lower = _class(of["Ll"])
+        self.mark = _class(extending.union(of["Mn"], of["Mc"], of["Me"]))
+        self.format = _class(set(of["Cf"]) - extending)
+
+
+def _class(codes: Iterable[int]) -> str:
+    """The ranges of code points, as within the brackets of a regular expression."""
+    ranges: list[list[int]] = []
+    for code in sorted(codes):
+        if ranges and code == ranges[-1][1] + 1:
+            ranges[-1][1] = code
+        else:
+            ranges.append([code, code])
+    return "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in ranges)
+
+
+_classes = functools.cache(_Classes)
+
+
+def is_unspaced(character: str) -> bool:
+    """Whether a character is a letter of a script without spaces between words."""
+    return _unspaced_pattern().match(character) is not None
+
+
+@functools.cache
+def _unspaced_pattern() -> re.Pattern[str]:
+    return re.compile(f"[{_classes().han}{_classes().unspaced}]")
+
+
+# Tokens
+
+_CLITIC = "['’](?:s|re|ve|ll|d|m)"
+_CONTRACTION = re.compile(rf"(?i)(.+)(n['’]t|{_CLITIC})")
+
+
+@functools.cache
+def _token_pattern(english: bool, characters: bool) -> re.Pattern[str]:
+    """Matches one token after the other of NFC text; group 1 is a run of Chinese characters."""
+    c = _classes()
+    letter, mark, end = rf"[{c.letter}](?<!\d)", f"[{c.mark}]*", f"(?![{c.letter}{c.mark}@])"
+    word = f"[{c.letter}][{c.letter}{c.mark}]*"
+    # What joins two words to one: don't, left-hand, col·lecció, צה״ל, 1,024.5, 12:30, tf.keras.
+    joints = (
+        rf"['’·‧_\u05f3\u05f4{c.format}]",
+        r"(?<!\d)[-‐‑]|[-‐‑](?!\d)",
+        rf"\.(?=[{c.lower}])",
+        r"(?<=\d)[.,:٫٬](?=\d)",
+        r"(?<=[\u0591-\u05ea])\"(?=[\u05d0-\u05ea])",
+    )
+    kinds = [
+        f"([{c.han}][{c.mark}]*)" if characters else f"([{c.han}][{c.han}{c.mark}]*)",
+        f"[{c.unspaced}]" if characters else f"[{c.unspaced}][{c.unspaced}{c.mark}]*",
+        # Addresses; a letter or a slash ends them, so that no word is cut.
+        rf"(?:https?://|www\.)[^\s<>\"“”‘’«»{c.han}{c.unspaced}]*[{c.letter}/]{end}",
+        rf"(?:{letter}{mark}\.){{2,}}{end}",  # U.S.
+        rf"(?:{letter}{mark}\.)+{letter}{mark}{end}",  # U.S
+        rf"{mark}{word}(?:(?:{'|'.join(joints)}){word})*(?:@{word}(?:[.-]{word})+)?",
+        r"([.\-–—…=*~_#])\2+",
+        r"[\U0001f1e6-\U0001f1ff]{2}",  # flags
+        # Any other character; joiners make one of several emojis.
+        rf"\S(?:{mark}(?<=\u200d)[^\s{c.letter}{c.han}{c.unspaced}])*",
+    ]
+    if english:
+        kinds.insert(0, rf"(?<!\S)(?i:{_CLITIC})(?!\S)")  # in text that is tokenised already
+    return re.compile(f"(?:{'|'.join(kinds)}){mark}")
+
+
+Split = Callable[[str], list[str]]
+# Text between white space that is remembered with its tokens.
+_N_KNOWN, _LONGEST_KNOWN = 2**16, 40
+
+
+def _by_rules(language: str, characters: bool = False) -> tuple[str, Split]:
+    english = language == "en"
+    pattern = _token_pattern(english, characters)
+
+    def split_run(run: str) -> list[str]:
+        found = [match[0] for match in pattern.finditer(run)]
+        if english and ("'" in run or "’" in run):
+            return [part for token in found for part in _without_clitics(token)]
+        return found
+
+    # Most of a text are words that have occurred before.
+    known = functools.lru_cache(_N_KNOWN)(split_run)
+
+    def split(text: str) -> list[str]:
+        found: list[str] = []
+        for run in text.split():
+            found += known(run) if len(run) <= _LONGEST_KNOWN else split_run(run)
+        return found
+
+    return _RULES_VERSION, split
+
+
+def _without_clitics(token: str) -> list[str]:
+    """won't -> wo n't, Hale's -> Hale 's."""
+    parts: list[str] = []
+    while found := _CONTRACTION.fullmatch(token):
+        token, last = found.groups()
+        parts.append(last)
+    return [token, *reversed(parts)]
+
+
+def _by_jieba(language: str) -> tuple[str, Split]:
+    jieba = import_extra("jieba", "method 'jieba'")
+    # It writes to standard error when it reads its dictionary.
+    jieba.setLogLevel("ERROR")
+    pattern = _token_pattern(False, False)
+
+    def split(text: str) -> list[str]:
+        found: list[str] = []
+        for match in pattern.finditer(text):
+            words = jieba.lcut(match[0]) if match[1] is not None else [match[0]]
+            found += _with_marks(words)
+        return found
+
+    return jieba.__version__, split
+
+
+def _by_spacy(language: str) -> tuple[str, Split]:
+    spacy = import_extra("spacy", "method 'spacy'")
+    try:
+        pipeline = spacy.blank(language)
+    except ImportError as error:  # of a language that it does not have, or needs a package for
+        message = " ".join(str(error).split())
+        raise InputError(f"language {language!r}: spaCy cannot tokenise it: {message}") from error
+
+    def split(text: str) -> list[str]:
+        found: list[str] = []
+        with pipeline.memory_zone():  # whose end forgets new words
+            for run in text.split():
+                found += _with_marks([token.text for token in pipeline.make_doc(run)])
+        return found
+
+    return spacy.__version__, split
+
+
+def _with_marks(parts: Iterable[str]) -> list[str]:
+    """Pieces of a text that stood next to each other; marks go back to their letters."""
+    is_mark = re.compile(f"[{_classes().mark}]").match
+    found: list[str] = []
+    for part in parts:
+        if found and is_mark(part):
+            found[-1] += part
+        else:
+            found.append(part)
+    return found
+
+
+_SPLITTERS: dict[str, Callable[[str], tuple[str, Split]]] = {
+    "rules": _by_rules,
+    "characters": lambda language: _by_rules(language, characters=True),
+    "jieba": _by_jieba,
+    "spacy": _by_spacy,
+}
+
+
+# Sentences
+
+# Marks that end a sentence wherever they stand (of Unicode's property Sentence_Terminal), and
+# marks that do so before white space.
+_ALWAYS = "。！？｡؟۔։।॥፧።፨។៕᙮᠃᠉᱾᱿‼⁇⁈⁉‽⸮⸼꓿꘎꘏꛳꛷꡶꡷꣎꣏꤯꧈꧉꩝꩞꩟꫰꫱꯫﹒﹖﹗܀܁܂߹࠷࠹࠽࠾᪨᪩᪪᪫᭚᭛᭞᭟᰻᰼"
+_BEFORE_SPACE = ".!?…．"
+_MARKS = re.compile(f"[{_ALWAYS}{_BEFORE_SPACE}]+")
+_GREEK_MARKS = re.compile(f"[{_ALWAYS}{_BEFORE_SPACE};]+")
+# Which quotes open and which close depends on the language; behind a mark and before white space
+# all of them close.
+_ATTACHED = re.compile(r"[\"'’”“»«›‹」』）】》〉］｝)\]}*_]*(?=\s|$)")
+_LAST_MARK = re.compile(rf"[{_ALWAYS}{_BEFORE_SPACE}]\s?[\"'’”“»«›‹」』）】》〉］｝)\]}}*_]*$")
+_CLOSING = re.compile("[’”」』）】》〉］｝)]*")
+_STRAIGHT_QUOTE = re.compile(r'"|\s*"(?=\s|$)')
+_OPENING = re.compile(r"\s*(?:[\"'‘“”„‚«»‹›「『（【《〈(\[{¿¡*_#—–-]\s*)*")
+_SPACE = re.compile(r"\s*")
+_WORD = re.compile(r"(\w+)(.?)")
+
+# Words before a dot that ends no sentence, in small letters.
+_ABBREVIATIONS = {
+    "de": "dr prof hr fr frl st nr bzw ca vgl usw etc evtl ggf inkl sog str tel abs hrsg jh jhd "
+    "mio mrd geb gest österr dipl ing",
+    "en": "mr mrs ms dr prof rev hon st gen col maj capt lt sgt sen rep gov pres messrs mt ft sr "
+    "jr bros co corp inc ltd dept univ assn vs cf etc al ed eds trans approx ca est fig figs vol "
+    "pp chap sec jan feb mar apr aug sept oct nov dec c v",
+    "es": "sr sra srta dr dra prof ud uds vd ing gral núm pág págs vol etc aprox avda",
+    "fr": "mm mme mlle dr mgr st ste etc cf chap vol éd bd",
+    "hi": "डॉ श्री प्रो सु कु पं मो",
+    "it": "sig sigg dott ing avv prof ecc pag pagg vol cap",
+    "nl": "dr dhr mw mevr prof ing mr drs enz bijv ca blz nr jl st",
+    "pl": "dr prof mgr inż np itd itp tzw ul św",
+    "pt": "sr sra srta dr dra prof profa eng etc pág págs vol aprox",
+    "ru": "тыс млн млрд руб коп ул проф акад им св стр рис см напр др",
+}
+_COMMON_ABBREVIATIONS = "mr mrs ms dr prof st vs etc"
+# Before a number they end no sentence; elsewhere they may.
+_BEFORE_NUMBER = frozenset("no nos nr p s art ch pt".split())
+# Languages that put a dot after ordinal numbers: am 3. Oktober.
+_DOTTED_ORDINALS = frozenset(
+    "bs cs da de et eu fi hr hu is lb lv nb nn no pl sk sl sr tr xx".split()
+)
+# Capitals that begin a sentence rather than continue a name: in the U.S. The ...
+_STARTERS = frozenset(
+    "A After Although An And As At Before Both But By During Each For From He Her His How However "
+    "I If In It Its Many Most My No Not Now On One Our She Since So Some That The Their Then There "
+    "These They This Those To Under We What When Where While Who Why With Yes You Your".split()
+)
+
+
+def split_sentences(paragraph: str, language: str = ANY_LANGUAGE) -> list[str]:
+    """The sentences of a paragraph, without the white space around them.
+
+    Args:
+        paragraph: text in NFC.
+        language: as for `Tokenizer`.
+    """
+    text, start, found = paragraph.strip(), 0, []
+    n_quotes = counted = 0
+    for marks in (_GREEK_MARKS if language == "el" else _MARKS).finditer(text):
+        end = marks.end()
+        attached = _ATTACHED.match(text, end)
+        ends_anyway = any(mark in _ALWAYS for mark in marks[0])
+        if attached is not None:
+            end = attached.end()
+        elif ends_anyway:
+            end = _end_of(_CLOSING, text, end)
+        else:
+            continue  # within a word, or before a comma
+        n_quotes, counted = n_quotes + text.count('"', counted, end), end
+        if n_quotes % 2:  # the next one closes
+            end = _end_of(_STRAIGHT_QUOTE, text, end)
+        has_letter = any(map(str.isalpha, text[start:end]))
+        if has_letter and (ends_anyway or _may_end(text, start, marks, end, language)):
+            found.append(text[start:end])
+            start = _end_of(_SPACE, text, end)
+    return [*found, text[start:]] if start < len(text) else found
+
+
+def ends_sentence(line: str) -> bool:
+    """Whether a line ends with a mark that ends a sentence, and the quotes behind it."""
+    return _LAST_MARK.search(line) is not None
+
+
+def _end_of(pattern: re.Pattern[str], text: str, start: int) -> int:
+    match = pattern.match(text, start)
+    return start if match is None else match.end()
+
+
+def _may_end(text: str, start: int, marks: re.Match[str], end: int, language: str) -> bool:
+    """Whether marks before white space end the sentence that begins at `start`."""
+    following = _end_of(_OPENING, text, end)
+    if following == len(text):
+        return True
+    first = text[following]
+    if first.islower() or not (first.isalnum() or unicodedata.category(first)[0] == "S"):
+        return False
+    words = text[max(start, marks.start() - 30) : marks.start()].split()
+    if marks[0] != "." or not words:
+        return True
+    last = words[-1].lstrip("([{\"'‘“„«¿¡*_—–-").casefold()
+    if last.isdecimal():
+        return len(last) > 2 or language not in _DOTTED_ORDINALS
+    if last in _BEFORE_NUMBER and first.isdecimal():
+        return False
+    parts = words[-1].split(".")
+    is_initial = len(last) == 1 and last.isalpha() and not words[-1].islower()
+    is_dotted = len(parts) > 1 and all(part.isalpha() and len(part) <= 2 for part in parts)
+    if not (is_initial or is_dotted or last in _abbreviations(language)):
+        return True
+    word = _WORD.match(text, following)
+    return language == "en" and word is not None and word[1] in _STARTERS and word[2] != "."
+
+
+@functools.cache
+def _abbreviations(language: str) -> frozenset[str]:
+    return frozenset(_ABBREVIATIONS.get(language, _COMMON_ABBREVIATIONS).split())

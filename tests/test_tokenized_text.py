@@ -1,0 +1,144 @@
+"""`bilm tokenize` and `tokenize_files`: from files to a file, and the record of the tokenizer."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import lzma
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from bilm import InputError
+from bilm.cli import main
+from bilm.data import tokenize_files
+from bilm.data.tokenized_text import read_record, tokenization_warning
+from bilm.files.reading import find_all_files
+from tests.command_line import input_error, usage_error
+from tests.test_tokenizer import WRAPPED
+
+TOKENISED = """\
+Mr . Hale left at 6.30 in the morning .
+" It wo n't rain , " he said ; nobody believed him .
+Did it ?
+It rained for three days -- and the well-kept garden stood under water !
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A working folder with wrapped text and text of one sentence per line."""
+    monkeypatch.chdir(tmp_path)
+    Path("wrapped.txt").write_text(f"{WRAPPED}\n", "utf-8")
+    with gzip.open("lines.txt.gz", "wt", encoding="utf-8") as file:
+        file.write("\ufeffCafe\u0301 one.\r\n\r\nTwo, three\r\n")
+    return tmp_path
+
+
+def test_tokenize_writes_and_reports(folder, capsys):
+    arguments = ["tokenize", "wrapped.txt", "*.gz", "out.txt", "--language", "en"]
+    assert main(arguments) == 0
+    captured = capsys.readouterr()
+    assert Path("out.txt").read_text("utf-8") == "Café one .\nTwo , three\n" + TOKENISED
+    assert json.loads(Path("out.txt.tokenizer.json").read_text("utf-8")) == {
+        "tokenizer": "en rules 1"
+    }
+    assert captured.out.splitlines() == [
+        "sentences    6",
+        "tokens       47",
+        "tokenizer    en rules 1",
+        "input lines  one sentence each (1 file), parts of paragraphs (1 file)",
+        "next:",
+        "  bilm shard out.txt --out_dir shards --heldout 0.01",
+    ]
+    assert "tokenising 0/0 kB" in captured.err
+    before = os.listdir()
+    assert "'out.txt', 'out.txt.tokenizer.json' would be overwritten: --force allows it" in (
+        input_error(arguments, capsys)
+    )
+    assert os.listdir() == before
+    assert main([*arguments, "--force", "--lines", "paragraph"]) == 0
+    assert 'rain , " he said ; nobody believed him .\n' in Path("out.txt").read_text("utf-8")
+
+
+@pytest.mark.parametrize("ending", ["", ".gz", ".xz"])
+def test_output_is_compressed_as_its_name_says(folder, ending):
+    report = tokenize_files("wrapped.txt", f"out.txt{ending}", "en")
+    assert (report.n_sentences, report.n_tokens) == (4, 41)
+    assert report.lines == {"wrapped.txt": "wrapped"} and report.tokenizer == "en rules 1"
+    opened = {"": open, ".gz": gzip.open, ".xz": lzma.open}[ending]
+    with opened(f"out.txt{ending}", "rt", encoding="utf-8") as file:
+        assert file.read() == TOKENISED
+    first = Path(f"out.txt{ending}").read_bytes()
+    tokenize_files("wrapped.txt", f"out.txt{ending}", "en", overwrite=True)
+    assert Path(f"out.txt{ending}").read_bytes() == first
+
+
+def test_standard_input_to_standard_output(folder, capsys, monkeypatch):
+    text = io.TextIOWrapper(io.BytesIO("हिन्दी में। क्या?\n".encode()))
+    monkeypatch.setattr(sys, "stdin", text)
+    assert main(["tokenize", "-", "-", "--language", "hi"]) == 0
+    assert capsys.readouterr().out == "हिन्दी में ।\nक्या ?\n"
+    error = usage_error(["tokenize", "wrapped.txt", "-", "--language", "hi"], capsys)
+    assert "- stands for both IN and OUT, or for neither" in error
+
+
+def test_nothing_is_written_when_it_fails(folder, capsys):
+    before = sorted(os.listdir())
+    Path("bad.txt").write_bytes(b"fine\n\xe9\n")
+    command = ["tokenize", "wrapped.txt", "out.txt", "--language", "en"]
+    assert "bad.txt, line 2: not UTF-8" in input_error(
+        [*command[:1], "bad.txt", *command[2:]], capsys
+    )
+    Path("bad.txt").write_text(" \n\n", "utf-8")
+    assert "bad.txt: no text." in input_error([*command[:1], "bad.txt", *command[2:]], capsys)
+    assert "No file matches 'no-*'" in input_error(["tokenize", "no-*", *command[2:]], capsys)
+    Path("bad.txt").unlink()
+    error = input_error([*command[:2], "wrapped.txt", *command[3:], "--force"], capsys)
+    assert "'wrapped.txt' is an input of this command (files): name another output." in error
+    error = input_error([*command, "--method", "jieba"], capsys)
+    assert "method 'jieba' is for language 'zh', got 'en'" in error
+    assert "required: --language" in usage_error(command[:3], capsys)
+    assert "required: OUT" in usage_error(["tokenize", "wrapped.txt", "--language", "en"], capsys)
+    assert sorted(os.listdir()) == before
+
+
+def test_records_are_no_text(folder):
+    tokenize_files("wrapped.txt", "a.txt", "en")
+    Path("tokenizer.json").write_text('{"tokenizer": "moses"}', "utf-8")
+    assert find_all_files("*") == ["a.txt", "lines.txt.gz", "wrapped.txt"]
+    assert find_all_files("tokenizer.json") == ["tokenizer.json"]
+
+
+def test_the_record_of_texts(folder):
+    tokenize_files("wrapped.txt", "a.txt", "en")
+    assert read_record(["a.txt"]) == read_record([folder / "a.txt"]) == "en rules 1"
+    assert read_record(["wrapped.txt"]) is None is read_record(["a.txt", "wrapped.txt"])
+    Path("tokenizer.json").write_text('{"tokenizer": "moses"}', "utf-8")
+    assert read_record(["wrapped.txt", "lines.txt.gz"]) == "moses"
+    assert read_record(["a.txt", "wrapped.txt"]) is None
+    Path("tokenizer.json").write_text('{"tokenizer": 5}', "utf-8")
+    with pytest.raises(InputError, match=r"tokenizer\.json: tokenizer must be text, got 5"):
+        read_record(["wrapped.txt"])
+
+
+def test_text_that_was_tokenised_differently():
+    good = [line.split() for line in TOKENISED.splitlines()]
+    assert tokenization_warning("en rules 1", good) is None
+    raw = [line.split() for line in WRAPPED.splitlines()]
+    assert tokenization_warning("en rules 1", raw) == (
+        "9 of 31 tokens do not look like those of the model's tokenizer (en rules 1), which would "
+        "split 'Mr.' into 'Mr .'; `bilm tokenize --language en --method rules` makes such text."
+    )
+    # A word here and there that other rules leave whole is no reason to warn.
+    assert tokenization_warning("en rules 1", [*good * 3, ["Mr.", "Hale"]]) is None
+    words = [["我们", "坐火车", "去", "北京"]]
+    assert (
+        "split '我们' into '我 们'; `bilm tokenize --language zh --method characters`"
+        in tokenization_warning("zh characters 1", words)
+    )
+    assert tokenization_warning("moses", raw) is None
+    assert tokenization_warning("en rules 1", []) is None

@@ -1,0 +1,266 @@
+"""Raw text to sentences of tokens: no letter is lost or split, in any script."""
+
+from __future__ import annotations
+
+import itertools
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bilm import InputError, Tokenizer, tokenize
+
+# Letters, marks, joiners, quotes, digits and punctuation of the scripts that are hard to split.
+HINDI = "हिन्दी में लिखा, क्या? आएँगे। ज़रूर॥ डॉ. श्री १,०२४.५ क्\u200dष"
+HEBREW = 'שָׁלוֹם עֲלֵיכֶם. צה״ל צה"ל בית־ספר ג׳ירפה „כן" \u200f'
+GERMAN = unicodedata.normalize(
+    "NFD", "Größer als am 3. Oktober: Übungen, z.B. „Füße“! Dr. Äö-Straße"
+)
+RUSSIAN = "За́мок и замо́к. А.С. Пушкин — 1799 г. «Да!» 5-й Ёж, об'єкт"
+CHINESE = (
+    "我们坐火车去北京。车票120.5元，你带iPad了吗？他说：“明天见！”……葛\U000e0100城スーパー㐂𠮷"
+)
+ENGLISH = "Mr. Hale's didn't; the U.S. isn't at 5 p.m. \"Why?\" he'd say. I've 1,024.50$ ’tis"
+NOISE = (
+    "tbe ~~ fi|e ﬁrst \x07\ufeff¬ a\u00adb x\u200by ½ ¨ \u0301z \u0301 ((] _very_ ..'"
+    " \ufffd 👩‍👩‍👧❤️🇩🇪 c\u0327\u0301 \ud7a3"
+)
+TEXTS = [HINDI, HEBREW, GERMAN, RUSSIAN, CHINESE, ENGLISH, NOISE]
+
+ANY_TEXT = st.one_of(
+    *(st.text(alphabet=sorted({*text, " ", "\n"}), max_size=60) for text in TEXTS),
+    st.text(alphabet=sorted({*"".join(TEXTS)}), max_size=60),
+    st.text(max_size=40),
+)
+TOKENIZERS = [
+    Tokenizer("xx"), Tokenizer("en"), Tokenizer("de"), Tokenizer("hi"), Tokenizer("el"),
+    Tokenizer("zh", "characters"),
+]  # fmt: skip
+
+
+def without_space(text):
+    return "".join(unicodedata.normalize("NFC", text).split())
+
+
+def is_mark(character):
+    return unicodedata.category(character)[0] == "M"
+
+
+def is_spaced(character):
+    """Whether a character is a letter of a script with spaces between words."""
+    unspaced = ("CJK", "HIRAGANA", "KATAKANA", "THAI", "LAO", "MYANMAR", "KHMER", "BOPOMOFO", "TAI")
+    name = unicodedata.name(character, "")
+    return character.isalpha() and not name.startswith((*unspaced, "NEW TAI", "HALFWIDTH"))
+
+
+@given(ANY_TEXT, st.sampled_from(TOKENIZERS), st.sampled_from([None, "sentence", "wrapped"]))
+def test_nothing_but_white_space_is_lost(text, tokenizer, lines):
+    found = tokenize(text, tokenizer.language, method=tokenizer.method, lines=lines)
+    assert "".join(token for tokens in found for token in tokens) == without_space(text)
+    assert all(tokens for tokens in found)
+    for token in (token for tokens in found for token in tokens):
+        assert token.split() == [token]
+
+
+@given(ANY_TEXT, st.sampled_from([t for t in TOKENIZERS if t.language != "en"]))
+def test_no_word_is_split_and_no_mark_leaves_its_letter(text, tokenizer):
+    tokens = tokenizer.tokens(text)
+    for tokens_of_run in tokens_of_runs(text, tokens):
+        for token, after in itertools.pairwise(tokens_of_run):
+            assert not is_mark(after[0]), tokens
+            last = [*itertools.dropwhile(is_mark, reversed(token)), "."][0]
+            assert not (is_spaced(last) and is_spaced(after[0])), tokens
+
+
+def tokens_of_runs(text, tokens):
+    """The tokens of each part of a text between white space."""
+    waiting = iter(tokens)
+    for run in unicodedata.normalize("NFC", text).split():
+        found = []
+        while sum(map(len, found)) < len(run):
+            found.append(next(waiting))
+        assert "".join(found) == run
+        yield found
+
+
+@given(ANY_TEXT, st.sampled_from(TOKENIZERS))
+def test_tokens_stay_as_they_are(text, tokenizer):
+    tokens = tokenizer.tokens(text)
+    assert tokenizer.tokens(" ".join(tokens)) == tokens
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["jieba", "spacy"])
+@given(data=st.data())
+def test_other_tokenizers_lose_nothing_and_split_no_mark(method, data):
+    pytest.importorskip(method)
+    tokenizer = Tokenizer("zh" if method == "jieba" else "hi", method)
+    text = data.draw(ANY_TEXT)
+    tokens = tokenizer.tokens(text)
+    assert "".join(tokens) == without_space(text)
+    for found in tokens_of_runs(text, tokens):
+        assert not any(is_mark(token[0]) for token in found[1:]), tokens
+
+
+@pytest.mark.parametrize(
+    ("language", "text", "tokens"),
+    [
+        ("en", "The cat's left-to-right key.", "The cat 's left-to-right key ."),
+        ("en", "I CAN'T, she’d've won't", "I CA N'T , she ’d 've wo n't"),
+        ("en", "'It's' O'Neill's rock'n'roll", "' It 's ' O'Neill 's rock'n'roll"),
+        ("en", "It 's 12:30 , is n't it ?", "It 's 12:30 , is n't it ?"),
+        ("en", "Use f(x, 1,024.5)! $5 50% #1", "Use f ( x , 1,024.5 ) ! $ 5 50 % # 1"),
+        ("en", "See tf.keras... the U.S.A, e.g. J.R.", "See tf.keras ... the U.S.A , e.g. J.R."),
+        ("en", "end.Then 2010-2011 COVID-19 -5", "end . Then 2010 - 2011 COVID-19 - 5"),
+        ("en", "at http://a.com/x_y?z=1, b.c@d-e.org.", "at http://a.com/x_y?z=1 , b.c@d-e.org ."),
+        ("en", "_very_ snake_case -- a—b", "_ very _ snake_case -- a — b"),
+        ("xx", "l'eau aujourd’hui col·lecció", "l'eau aujourd’hui col·lecció"),
+        ("hi", "हिन्दी में। क्यों?", "हिन्दी में । क्यों ?"),
+        ("he", 'שָׁלוֹם, צה"ל ג׳ירפה "כן"', 'שָׁלוֹם , צה"ל ג׳ירפה " כן "'),
+        ("ru", "за́мок, 5-й «Ёж»", "за́мок , 5-й « Ёж »"),
+        ("fa", "می‌خواهم بروم؟", "می‌خواهم بروم ؟"),
+        ("de", "Do\u0308rfer, Fu\u0308\u00dfe", "Dörfer , Füße"),
+        ("xx", "中文naïve5月 👩‍👧👍🏽 🇩🇪🇫🇷", "中文 naïve5 月 👩‍👧 👍🏽 🇩🇪 🇫🇷"),
+    ],
+)
+def test_tokens_by_the_rules(language, text, tokens):
+    assert Tokenizer(language).tokens(text) == tokens.split()
+
+
+def test_characters_as_tokens():
+    tokenizer = Tokenizer("zh", "characters")
+    assert tokenizer.name == "zh characters 1"
+    assert tokenizer.tokens("车票共120.5元，你带iPad了吗？") == [
+        *"车票共", "120.5", *"元，你带", "iPad", *"了吗？"
+    ]  # fmt: skip
+    assert Tokenizer("th", "characters").tokens("ชื่อ abc") == ["ชื่", "อ", "abc"]
+
+
+def test_chinese_words():
+    pytest.importorskip("jieba")
+    tokenizer = Tokenizer("zh")
+    assert tokenizer.name.startswith("zh jieba 0.")
+    assert tokenizer.tokens("我们坐火车去北京。你带iPad了吗？") == (
+        "我们 坐火车 去 北京 。 你 带 iPad 了 吗 ？".split()
+    )
+    # Traditional characters stay.
+    assert "".join(tokenizer.tokens("漢語詞典")) == "漢語詞典"
+
+
+def test_the_rules_of_spacy():
+    spacy = pytest.importorskip("spacy")
+    tokenizer = Tokenizer("en", "spacy")
+    assert tokenizer.name == f"en spacy {spacy.__version__}"
+    assert tokenizer.tokens("Mr. Hale won't") == ["Mr.", "Hale", "wo", "n't"]
+    with pytest.raises(InputError, match="language 'qqq': spaCy cannot tokenise it"):
+        Tokenizer("qqq", "spacy")
+
+
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("en", 'Mr. Hale left at 6.30.|"It won\'t rain," he said.|"Why?" he asked.|Did it?'),
+        ("en", "He lives in the U.S. now.|She lives in the U.S.|They met at 5 p.m. in May."),
+        ("en", "See J. R. Smith et al. (1999).|It was No. 5 of Acme Inc. in St. Louis.|The end"),
+        ("en", "One.|Two!|Three? four.|Five... six?!|Seven"),
+        ("en", 'I said "Go."|Then he went.|(He ran.)|So it goes.|25 follow'),
+        ("en", "Mr . Hale left .|\" I see . \"|He left ."),
+        ("de", "Am 3. Oktober kam Dr. Weiß an, z.B. hier.|Er sagte: „Ja.“|Im Jahr 1999.|Dann"),
+        ("ru", "А. С. Пушкин родился в 1799 г.|Он писал.|— Да! — сказал он.|— Пойдём."),
+        ("hi", "यह एक है।|डॉ. शर्मा आए।|क्या हुआ?|ठीक!"),
+        ("he", "שָׁלוֹם עֲלֵיכֶם.|מה נשמע?|טוב."),
+        ("ar", "مرحبا بك؟|نعم، شكرا.|حسنا"),
+        ("ur", "یہ ایک ہے۔|وہ دو ہے۔"),
+        ("hy", "Սա մեկն է։|Սա երկուսն է։"),
+        ("am", "ይህ አንድ ነው።|ይህ ሁለት ነው።"),
+        ("el", "Τι είναι;|Δεν ξέρω."),
+    ],
+)  # fmt: skip
+def test_sentences(language, text):
+    sentences = text.split("|")
+    assert Tokenizer(language).sentences(" ".join(sentences)) == sentences
+
+
+def test_sentences_without_space_between_them():
+    tokenizer = Tokenizer("zh", "characters")
+    sentences = ["我们去北京。", "你来了吗？！", "他说：“明天见！”", "“好。”", "他走了"]
+    assert tokenizer.sentences("".join(sentences)) == sentences
+    assert tokenizer.sentences('他说："好。"然后走了。"谁？"他问') == [
+        '他说："好。"', "然后走了。", '"谁？"', "他问"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("EN",), "language must be a code of two or three small letters .* got 'EN'"),
+        (("en", "moses"), "method must be one of rules, characters, jieba, spacy, got 'moses'"),
+        (("de", "jieba"), "method 'jieba' is for language 'zh', got 'de'"),
+        (("th",), "language 'th' has no spaces between words: method must be"),
+        (("zh", "rules"), "language 'zh' has no spaces between words: method must be"),
+    ],
+)
+def test_tokenizers_that_do_not_exist(arguments, message):
+    with pytest.raises(InputError, match=message):
+        Tokenizer(*arguments)
+
+
+def test_a_tokenizer_by_its_name():
+    for tokenizer in (Tokenizer("en"), Tokenizer("zh", "characters")):
+        again = Tokenizer.from_name(tokenizer.name)
+        assert again is not None and again.name == tokenizer.name
+    for name in ("en rules 0", "moses", "", "en rules", "zz nothing 1"):
+        assert Tokenizer.from_name(name) is None
+
+
+@pytest.mark.parametrize(
+    "part", ["a", "हि", "我", "a.", "a-", "'", "1,", "\u0301", "www.", '"', ". "]
+)
+def test_a_long_line(part):
+    """Which takes no longer than many short ones."""
+    text = part * (100_000 // len(part))
+    (tokens,) = tokenize(text, "en", lines="sentence")
+    assert "".join(tokens) == without_space(text)
+
+
+WRAPPED = """Mr. Hale left at 6.30 in the morning. "It won't
+rain," he said; nobody believed him. Did it?
+
+It rained for three days -- and the well-kept
+garden stood under water!"""
+
+
+def joined(sentences):
+    return [" ".join(tokens) for tokens in sentences]
+
+
+def test_what_lines_are_is_found_out():
+    wrapped = joined(tokenize(WRAPPED, "en"))
+    assert wrapped == [
+        "Mr . Hale left at 6.30 in the morning .",
+        '" It wo n\'t rain , " he said ; nobody believed him .',
+        "Did it ?",
+        "It rained for three days -- and the well-kept garden stood under water !",
+    ]
+    paragraphs = "\n".join(" ".join(part.split()) for part in WRAPPED.split("\n\n"))
+    assert joined(tokenize(paragraphs * 3, "en"))[:3] == wrapped[:3]
+    # Marks that seem to end a sentence are within lines that are sentences.
+    sentences = ["Mr . Hale left . Then", "it rained", "and rained .", "He saw it .", "It ended ."]
+    assert joined(tokenize("\n".join(sentences), "en")) == sentences
+
+
+def test_what_lines_are_can_be_said():
+    text = "One. Two\nthree. Four"
+    assert joined(tokenize(text, "en", lines="sentence")) == ["One . Two", "three . Four"]
+    assert joined(tokenize(text, "en", lines="paragraph")) == ["One .", "Two", "three .", "Four"]
+    assert joined(tokenize(text, "en", lines="wrapped")) == ["One .", "Two three .", "Four"]
+    with pytest.raises(InputError, match="lines must be one of sentence, paragraph, wrapped, got"):
+        tokenize(text, "en", lines="none")
+
+
+def test_wrapped_chinese_is_joined_without_a_space():
+    pytest.importorskip("jieba")
+    assert joined(tokenize("我们坐火\n车去北京。\n", "zh", lines="wrapped")) == [
+        "我们 坐火车 去 北京 。"
+    ]
