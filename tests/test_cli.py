@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -99,9 +100,10 @@ def test_dump_needs_one_target(capsys):
     assert "one of the arguments --outfile --model_dir is required" in error
 
 
-def test_dump_takes_a_vocabulary_for_a_model_folder_only(capsys):
+def test_dump_needs_no_vocabulary_without_softmax_and_folder(capsys):
     arguments = ["dump", "--save_dir", "m", "--outfile", "w.hdf5", "--vocab_file", "v.txt"]
-    assert "--vocab_file goes with --model_dir" in usage_error(arguments, capsys)
+    error = usage_error([*arguments, "--without_softmax"], capsys)
+    assert "--vocab_file with --outfile is for the softmax" in error
 
 
 @pytest.mark.parametrize(
@@ -184,3 +186,37 @@ def test_ctrl_c_says_what_is_saved(text):
     _, error = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "bilm: interrupted." in error and "Traceback" not in error
+
+
+def test_wrong_paths_and_flags_are_reported_before_tensorflow_is_imported(text):
+    train = train_arguments(text, "m")
+    commands = [
+        ([*train, "--vocab_file", "none.txt"], "The vocabulary file 'none.txt' does not exist."),
+        ([*train, "--train_prefix", "none-*"], "No file matches 'none-*'."),
+        ([*train, "--heldout_prefix", "none"], "No file matches 'none'."),
+        ([*train, "--patience", "2"], "--patience goes with --heldout_prefix"),
+        (["restart", "--save_dir", "none", "--train_prefix", text.training], "folder 'none' does"),
+        (["test", "--save_dir", "none", "--test_prefix", text.heldout], "folder 'none' does not"),
+        (["dump", "--save_dir", "none", "--model_dir", "m"], "The folder 'none' does not exist."),
+        (["info", "orginal"], "The model 'orginal' does not exist. Did you mean 'original'?"),
+        (["embed", text.heldout, "o.hdf5", "--model", "none"], "The model 'none' does not exist."),
+        (["embed", "none", "o.hdf5", "--model", "m"], "The text file 'none' does not exist."),
+        (["embed", "a", "o.npz", "--model", "m", "--resume", "--force"], "choose one of them"),
+    ]
+    code = (
+        "import sys, json\n"
+        "from bilm.cli import main\n"
+        "for arguments in json.load(sys.stdin):\n"
+        "    try:\n        assert main(arguments) == 1\n"
+        "    except SystemExit as ended:\n        assert ended.code == 2\n"
+        "assert not {'tensorflow', 'keras'} & set(sys.modules)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=json.dumps([arguments for arguments, _ in commands]),
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, cwd=text.folder, capture_output=True,
+        text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    errors = [line for line in done.stderr.splitlines() if "error: " in line]
+    for error, (_, message) in zip(errors, commands, strict=True):
+        assert message in error

@@ -100,8 +100,11 @@ def test_train_of_one_direction_and_of_words(text, capsys):
     assert main(train_arguments(text, save_dir, "--n_train_tokens=20")) == 0
     capsys.readouterr()
     assert main(["test", "--save_dir", save_dir, "--test_prefix", text.heldout]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == ["forward", "predictions"]
+    printed = capsys.readouterr()
+    assert [line.split()[0] for line in printed.out.splitlines()] == ["forward", "predictions"]
+    n = 5 * 7  # five sentences of six tokens, and their ends
+    for line in (f"scoring {n}/{n} predictions", f"scoring with carried states {n}/{n} pred"):
+        assert line in printed.err
 
 
 @pytest.mark.parametrize(
@@ -117,7 +120,7 @@ def test_train_of_one_direction_and_of_words(text, capsys):
         ("options", b"[1, 2]", "an object is expected, not [1, 2]"),
         ("options", b"{", "must be JSON in UTF-8"),
         ("options", b"{}", "lstm: a JSON object is expected"),
-        ("options", None, "No such file"),
+        ("options", None, "does not exist"),
     ],
 )
 def test_train_with_a_bad_file(flag, content, message, text, capsys):

@@ -55,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
         flags.usage_error(
             args, "--vocab_file with --outfile is for the softmax, which --without_softmax omits"
         )
+    flags.require_folder(args.save_dir)
+    flags.require_inputs(args)
     import_tensorflow()
     from bilm.training import dump_weights
 

@@ -45,6 +45,7 @@ def run(args: argparse.Namespace) -> int:
     source = flags.model_source(args)
     if args.mix_name is not None and args.mix is None:
         flags.usage_error(args, "--mix_name goes with --mix")
+    flags.require_inputs(args)
     import_tensorflow()
     from bilm.use.saved_model import export_saved_model, read_mix
 

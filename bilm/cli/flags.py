@@ -20,7 +20,14 @@ from typing import Any, NoReturn
 from bilm.cli.terminal import printable, shortened
 from bilm.core.errors import MOST_SEED, InputError, shown
 from bilm.core.options import PRESETS, RECIPES
-from bilm.files.reading import VOCABULARY_FILE, WEIGHTS_FILE, matching_files, require_name
+from bilm.files.reading import (
+    VOCABULARY_FILE,
+    WEIGHTS_FILE,
+    find_files,
+    matching_files,
+    require_file,
+    require_name,
+)
 from bilm.files.writing import atomic_write_all, folder_made, require_place, require_plain_output
 
 Flags = dict[str, str]
@@ -167,6 +174,50 @@ _WRITTEN = {"out", "output", "outfile", "model_dir", "counts", "per_sentence", "
 # Files of models and of training runs, whose folder may be given.
 _OF_MODELS = (WEIGHTS_FILE, "weights.hdf5", "*options.json", f"{VOCABULARY_FILE}*", "checkpoint",
               "model.ckpt-*", "train_log*.jsonl")  # fmt: skip
+
+
+# Flags that name inputs, which have to exist; globs, files with their names in messages, models.
+_GLOBS = ("files", "train_prefix", "heldout_prefix", "test_prefix")
+_FILES = {
+    "input": "text file",
+    "vocab_file": "vocabulary file",
+    "init_vocab": "vocabulary file",
+    "options_file": "options file",
+    "weight_file": "weights file",
+    "embedding_weight_file": "token cache",
+    "warm_up": "text file",
+}
+_MODELS = ("model", "init_from")
+
+
+def require_inputs(args: argparse.Namespace) -> None:
+    """Check that the inputs of a command exist, before the seconds that importing TensorFlow takes.
+
+    Raises:
+        FileNotFoundError: one does not exist.
+    """
+    from bilm.files.published import is_remote, require_known
+
+    for flag, given in vars(args).items():
+        for value in given if isinstance(given, list) else [given]:
+            if not isinstance(value, str) or value == "-":
+                continue
+            if flag in _GLOBS or (flag == "input" and getattr(args, "engine", None)):
+                find_files(value)
+            elif flag in _MODELS:
+                require_known(value)
+            elif flag in _FILES and not is_remote(value):
+                require_file(value, _FILES[flag])
+
+
+def require_folder(path: str) -> None:
+    """Check that a folder exists.
+
+    Raises:
+        FileNotFoundError: it does not.
+    """
+    if not os.path.isdir(path):
+        raise FileNotFoundError(f"The folder {path!r} does not exist.")
 
 
 def require_free(args: argparse.Namespace, *paths: str | None) -> None:

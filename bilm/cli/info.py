@@ -25,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     source = flags.model_source(args)
+    flags.require_inputs(args)
     import_tensorflow()
     from bilm.files.model_files import open_model
     from bilm.use.description import describe_model, describe_training

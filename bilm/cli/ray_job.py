@@ -64,6 +64,7 @@ def run(args: argparse.Namespace, layers: str | int) -> int:
     import_extra("ray.data", "--engine ray")
     from bilm.jobs.ray_data import embed
 
+    flags.require_inputs(args)
     import_tensorflow()
     from bilm.jobs.tables import Pretrained, TableEmbedder
 

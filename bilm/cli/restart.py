@@ -24,6 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     flags.require_partners(args)
+    flags.require_folder(args.save_dir)
+    flags.require_inputs(args)
     import_tensorflow()
     training_run.join_workers(args.n_gpus)
     from bilm.files.checkpoints import load_options_latest_checkpoint

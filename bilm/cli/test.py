@@ -19,6 +19,7 @@ from bilm.cli import flags, training_run
 from bilm.cli.terminal import import_tensorflow, note
 from bilm.core.options import Options
 from bilm.files.writing import atomic_write
+from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     from bilm.training import Perplexity, SentenceScores
@@ -51,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
     if args.per_sentence and args.carry_state:
         flags.usage_error(args, "--per_sentence scores each sentence alone, not --carry_state")
     flags.require_free(args, args.per_sentence)
+    flags.require_folder(args.save_dir)
+    flags.require_inputs(args)
     import_tensorflow()
     from bilm.files.checkpoints import load_options_latest_checkpoint
     from bilm.training import test
@@ -62,16 +65,18 @@ def run(args: argparse.Namespace) -> int:
     vocab_file = training_run.find_vocabulary(args)
     vocabulary, options = training_run.load_vocabulary(vocab_file, options, args.save_dir)
     corpus = training_run.open_corpus(options, args.test_prefix, vocabulary, test=True)
-    perplexity = test(
-        options,
-        checkpoint,
-        corpus,
-        batch_size=args.batch_size,
-        carry_state=args.carry_state,
-        per_sentence=args.per_sentence is not None,
-        compare=not args.carry_state,
-        warm_up=args.warm_up,
-    )
+    with ProgressDisplay() as display:
+        perplexity = test(
+            options,
+            checkpoint,
+            corpus,
+            batch_size=args.batch_size,
+            carry_state=args.carry_state,
+            per_sentence=args.per_sentence is not None,
+            compare=not args.carry_state,
+            warm_up=args.warm_up,
+            progress=lambda stage: display.update(*stage),
+        )
     if perplexity.sentences is not None:
         _write_scores(args.per_sentence, perplexity.sentences)
     _print(perplexity, ("forward perplexity", "backward perplexity", "perplexity"))
@@ -79,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     if carried is not None and _differ(perplexity, carried):
         _print(carried, ("carried, forward", "carried, backward", "carried"))
         note(_explanation(perplexity, carried, options.reset_rate))
-    print(f"predictions          {perplexity.n_predictions}")
+    print(f"predictions          {perplexity.n_predictions:,}")
     return 0
 
 

@@ -109,6 +109,7 @@ def add_elmo(parser: flags.Group) -> None:
 def load_elmo(args: argparse.Namespace, source: ModelSource | None = None) -> ELMo:
     """The model of `add_elmo` and --precision; `source` is where it is, in place of the flags."""
     source = source or flags.model_source(args)
+    flags.require_inputs(args)
     import_tensorflow()
     from bilm.use.elmo import ELMo
 
@@ -154,6 +155,7 @@ def load_predictor(args: argparse.Namespace) -> Predictor:
     source = flags.model_source(args)
     if args.out != STANDARD:
         flags.require_free(args, args.out)
+    flags.require_inputs(args)
     import_tensorflow()
     from bilm.use.predictor import Predictor
 

@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     flags.require_partners(args)
+    flags.require_inputs(args)
     import_tensorflow()
     training_run.join_workers(args.n_gpus)
     from bilm.files.checkpoints import holds_checkpoint

@@ -102,8 +102,7 @@ def find_vocabulary(args: argparse.Namespace) -> str:
         FileNotFoundError: the folder does not exist.
         InputError: there is neither vocabulary, or they differ.
     """
-    if not os.path.isdir(args.save_dir):
-        raise FileNotFoundError(f"The folder {args.save_dir!r} does not exist.")
+    flags.require_folder(args.save_dir)
     kept = os.path.join(args.save_dir, VOCABULARY_FILE)
     if args.vocab_file is None:
         if not os.path.exists(kept):

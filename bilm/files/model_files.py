@@ -30,7 +30,7 @@ from bilm.files.containers import (
     not_dumped,
     option_names,
 )
-from bilm.files.published import local_source, unknown_name
+from bilm.files.published import local_source, require_known
 from bilm.files.reading import OPTIONS_FILE, PathLike, require_file
 
 OptionsSource = PathLike | Mapping[str, Any] | Options
@@ -89,6 +89,7 @@ def open_model(source: ModelSource, *, weights_only: bool = False) -> Iterator[M
         yield _pair(source)
         return
     path = os.fspath(source)
+    require_known(path)
     if os.path.isdir(path):
         if holds_checkpoint(path) and not weights_only:
             yield _from_checkpoint(load_options_latest_checkpoint(path)[1], path)
@@ -99,8 +100,6 @@ def open_model(source: ModelSource, *, weights_only: bool = False) -> Iterator[M
             folder = os.path.dirname(path) or os.curdir
             raise InputError(not_dumped(f"{path}: a checkpoint", folder))
         yield _from_checkpoint(path, path)
-    elif not os.path.lexists(path):
-        raise FileNotFoundError(f"The model {path!r} does not exist.{unknown_name(path)}")
     elif _is_hdf5(require_file(path, "model")):
         folder, name = os.path.split(path)
         # Other names in the folder may be of other weights.

@@ -180,6 +180,16 @@ def local_source(source: Any) -> Any:
     return _named(source)
 
 
+def require_known(source: str) -> None:
+    """Check that a model's source is a name, an address, or the path of something.
+
+    Raises:
+        FileNotFoundError: it is none of these.
+    """
+    if not is_remote(source) and not _is_path(source):
+        raise FileNotFoundError(f"The model {source!r} does not exist.{unknown_name(source)}")
+
+
 def unknown_name(name: str) -> str:
     """What to add to the message that there is no file `name`; "" if it cannot be meant as the
     name of a model."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from bilm.core.options import Options
 from bilm.data import Batch, Vocabulary, deciding_method, network_ids, prefetch
 from bilm.data.corpus import IndexedText
 from bilm.data.warm_up import WarmUpText, read_text
+from bilm.files.reading import ShowStage, Stage
 from bilm.training.feed import make_feed
 from bilm.training.run_checkpoint import load_mean_states, load_variables
 
@@ -127,6 +128,7 @@ def test(
     per_sentence: bool = False,
     compare: bool = False,
     warm_up: WarmUpText | None = None,
+    progress: ShowStage | None = None,
 ) -> Perplexity:
     """Score a held-out text with a checkpoint.
 
@@ -143,6 +145,8 @@ def test(
             rows begin from the mean of the states of training, if the checkpoint holds them.
         warm_up: a text file, or sentences, after which each sentence begins in place of zero
             states; `data` needs a `vocab`. See `bilm.data.warm_up`.
+        progress: called with a `Stage` of predictions after each batch; `data` needs
+            `n_train_tokens`.
 
     Returns:
         the perplexity, see `Perplexity`.
@@ -161,12 +165,27 @@ def test(
     if warm_up is not None:
         warm_up_language_model(model, read_text(warm_up), data.vocab)
     scorer = Scorer(model)
-    result = evaluate(scorer, data, batch_size, carry_state=carry_state, per_sentence=per_sentence)
+
+    def show(doing: str) -> Callable[[int], None] | None:
+        if progress is None:
+            return None
+        total = data.n_train_tokens
+        return lambda n_done: progress(Stage(doing, n_done, total, "predictions"))
+
+    result = evaluate(
+        scorer,
+        data,
+        batch_size,
+        carry_state=carry_state,
+        per_sentence=per_sentence,
+        show=show("scoring"),
+    )
     if compare:
         begin = load_mean_states(ckpt_file, model.network.zero_states)
         # Rows long enough that how they begin matters little.
         n_rows = max(1, min(batch_size, result.n_predictions // _PREDICTIONS_OF_A_ROW))
-        result.carried = evaluate(scorer, data, n_rows, carry_state=True, begin=begin)
+        carried = show("scoring with carried states")
+        result.carried = evaluate(scorer, data, n_rows, carry_state=True, begin=begin, show=carried)
     return result
 
 
@@ -188,6 +207,7 @@ def evaluate(
     per_sentence: bool = False,
     begin: Any = None,
     training_states: Any = None,
+    show: Callable[[int], None] | None = None,
 ) -> Perplexity:
     """Score a held-out text with a model as it is. Arguments and errors as for `test`.
 
@@ -195,6 +215,7 @@ def evaluate(
         begin: of each direction the states, (1, ...), in which texts begin; None: the model's own.
         training_states: such states too: a part of the sentences is scored from them as well, for
             the result's `start_ratio`.
+        show: called with the number of predictions so far.
     """
     options = scorer.options
     total, count = np.zeros(options.n_directions), 0
@@ -211,6 +232,8 @@ def evaluate(
             n_compared += n_predictions
         total += losses.sum(axis=1)
         count += n_predictions
+        if show is not None:
+            show(count)
         if per_sentence:
             if chunk.sentences is None:
                 raise InputError(
