@@ -384,7 +384,7 @@ def test_a_model_of_words_needs_its_vocabulary(small, tmp_path, capsys):
 
 def test_usage(small, tmp_path, capsys):
     out = str(tmp_path / "served")
-    assert "name a model or ZIP file, or both" in usage_error(["export", out], capsys)
+    assert "name a model, or both" in usage_error(["export", out], capsys)
     both = ["export", str(small), out, "--mix", "m.keras", "--layer_weights", "1,2"]
     assert "not allowed with argument" in usage_error(both, capsys)
     words = ["export", str(small), out, "--layer_weights", "1,two"]

@@ -137,7 +137,7 @@ def test_wrong_input(folder, capsys, more, files, message):
         (["--sizes", "1"], {"train": "uses.txt", "test": "uses.txt"}, "--sizes goes with --task"),
         (["--seeds", "1"], {"train": "uses.txt", "test": "uses.txt"}, "--seeds goes with --task"),
         (["--sizes", "1,many"], {}, "must be an integer >= 1, got 'many'"),
-        (["--options_file", "o.json"], {}, "name a model or ZIP file, or both"),
+        (["--options_file", "o.json"], {}, "name a model, or both"),
     ],
 )
 def test_wrong_usage(folder, capsys, more, files, message):
