@@ -38,7 +38,6 @@ from bilm.training.run_checkpoint import (
 )
 from tests import oracle
 from tests.compare import checkpoint_tensors, contents
-from tests.fuzz.changes import blocks, with_block
 from tests.small_runs import small_options, write_corpus
 
 pytestmark = pytest.mark.eager
@@ -138,7 +137,7 @@ def test_a_newest_checkpoint_that_is_not_whole_is_passed_over(copy, caplog, harm
         _, prefix = bilm.load_options_latest_checkpoint(copy)
     assert prefix == str(copy / "model.ckpt-2")
     messages = [record.getMessage() for record in caplog.records]
-    assert messages == [f"{copy / 'model.ckpt-3'}: cut off or damaged, passed over"]
+    assert messages == [f"{copy / 'model.ckpt-3'}: damaged, skipped"]
 
 
 def test_damage_within_is_passed_over_when_all_is_read(copy, caplog):
@@ -150,7 +149,7 @@ def test_damage_within_is_passed_over_when_all_is_read(copy, caplog):
     assert load(copy)[1] == str(copy / "model.ckpt-3")
     assert load(copy, verify=True)[1] == str(copy / "model.ckpt-2")
     messages = [record.getMessage() for record in caplog.records]
-    assert messages == [f"{copy / 'model.ckpt-3'}: cut off or damaged, passed over"]
+    assert messages == [f"{copy / 'model.ckpt-3'}: damaged, skipped"]
 
 
 def test_a_checkpoint_without_an_index_was_never_finished(copy, caplog):
@@ -165,7 +164,7 @@ def test_folders_without_a_checkpoint_to_load(copy, tmp_path):
         load(tmp_path / "none")
     for n in (1, 2, 3):
         cut(copy / f"model.ckpt-{n}.data-00000-of-00001", share=0.5)
-    with pytest.raises(InputError, match=r"none of its checkpoints is whole: .*ckpt-1, .*ckpt-3"):
+    with pytest.raises(InputError, match=r"all checkpoints are damaged: .*ckpt-1, .*ckpt-3"):
         load(copy)
     for path in copy.glob("model.ckpt-*"):
         path.unlink()
@@ -174,7 +173,7 @@ def test_folders_without_a_checkpoint_to_load(copy, tmp_path):
     ):
         load(copy)
     (copy / "options.json").write_text("[]", encoding="utf-8")
-    with pytest.raises(InputError, match=r"options\.json: a JSON object is expected, not a list"):
+    with pytest.raises(InputError, match=r"options\.json: must hold a JSON object, got"):
         load(copy)
     (copy / "options.json").unlink()
     with pytest.raises(
@@ -303,33 +302,10 @@ def test_checkpoints_that_are_not_there_or_damaged(golden, tmp_path):
         data = (source / f"model.ckpt-10{suffix}").read_bytes()
         (tmp_path / f"a{suffix}").write_bytes(data[: len(data) // 2])
         (tmp_path / f"b{suffix}").write_bytes(data if suffix == ".index" else data[:-500])
-    with pytest.raises(InputError, match=r"/a: not a checkpoint, or cut off: "):
+    with pytest.raises(InputError, match=r"/a: not a checkpoint, or damaged: "):
         open_checkpoint(str(tmp_path / "a"))
-    with pytest.raises(InputError, match=r"/b: lm/softmax/b is damaged or cut off: "):
+    with pytest.raises(InputError, match=r"/b: lm/softmax/b cannot be read: "):
         read_checkpoint(str(tmp_path / "b"), {"lm/softmax/b": (109,)}, ["lm/", "global", "train"])
-
-
-def test_an_index_at_which_tensorflow_would_end_the_program(tmp_path):
-    prefix = save_checkpoint(tmp_path, 9, {"lm/a": np.ones((3, 2), np.float32)})
-    content = Path(f"{prefix}.index").read_bytes()
-    entries, block = blocks(content)[1:][0], blocks(content)[0]
-    name = content.index(b"lm/a", entries.start)
-    for start, new, message in (
-        (name + 4, b"\xff" * 6, "its index: BundleEntryProto: "),  # an entry that is none
-        (name, b"\xff", "its index: 'utf-8' codec"),
-        (content.index(b"\x08\x03", name) + 1, b"\x7f", r"lm/a is damaged .* shape \[127, 2\]"),
-    ):
-        changed = bytearray(content[entries])
-        place = start - entries.start
-        changed[place : place + len(new)] = new
-        Path(f"{prefix}.index").write_bytes(with_block(content, entries, bytes(changed)))
-        with pytest.raises(InputError, match=f"model.ckpt-9: .*{message}"):
-            open_checkpoint(prefix)
-    Path(f"{prefix}.index").write_bytes(with_block(content, block, content[block][::-1]))
-    with pytest.raises(InputError, match=r"model\.ckpt-9: not a checkpoint, or cut off: its index"):
-        open_checkpoint(prefix)
-    Path(f"{prefix}.index").write_bytes(content)
-    assert open_checkpoint(prefix).get_tensor("lm/a").tolist() == [[1, 1]] * 3
 
 
 # Which are kept

@@ -215,7 +215,7 @@ def test_a_byte_order_mark_is_not_counted_with_the_first_word(tmp_path, opened):
 
 
 def test_no_file_is_named():
-    with pytest.raises(InputError, match=r"No file is named\."):
+    with pytest.raises(InputError, match=r"patterns must name at least one file\."):
         find_all_files([])
 
 

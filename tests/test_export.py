@@ -356,7 +356,7 @@ def test_what_tensorflow_says_of_a_full_disk(small, tmp_path, monkeypatch):
     with pytest.raises(OSError, match=r"served: cannot be written: no room"):
         export_saved_model(small, tmp_path / "served")
     assert os.listdir(tmp_path) == []
-    with pytest.raises(InputError, match="a name in UTF-8 is expected"):
+    with pytest.raises(InputError, match="must be UTF-8: TensorFlow"):
         export_saved_model(small, tmp_path / os.fsdecode(b"\xff"))
 
 

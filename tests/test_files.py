@@ -5,9 +5,11 @@ from __future__ import annotations
 import gzip
 import io
 import itertools
+import json
 import lzma
 import os
 import random
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +17,6 @@ from pathlib import Path
 import pytest
 
 from bilm.core.errors import InputError
-from bilm.data import Vocabulary
 from bilm.data.counting import count_words
 from bilm.files.reading import (
     find_files,
@@ -134,7 +135,7 @@ def test_the_lines_of_files_and_of_streams_are_the_same(tmp_path, size):
     stream.size = size
     lines = lines_of(stream, "standard input")
     assert list(itertools.islice(lines, 7)) == [*expected, ""]
-    with pytest.raises(InputError, match=r"^standard input, line 8: not UTF-8: byte 2 is 0xef\.$"):
+    with pytest.raises(InputError, match=r"^standard input, line 8: not UTF-8: byte 2 is 0xef\."):
         next(lines)
 
 
@@ -142,21 +143,11 @@ def test_a_line_that_is_too_long(tmp_path):
     longest = b"a" * 2**24
     assert list(read_lines(write(tmp_path / "a.txt", b"x\n" + longest))) == ["x", "a" * 2**24]
     path = write(tmp_path / "b.txt", b"x\n" + longest + b"a\ny")
-    with pytest.raises(InputError, match=r", line 2: at most 16,777,216 bytes are expected in a l"):
+    with pytest.raises(InputError, match=r", line 2: a line must have at most 16,777,216 by"):
         list(read_lines(path))
     path = write(tmp_path / "b.txt", b"x " + longest + b"a" * 2**21)
-    with pytest.raises(InputError, match=r"b\.txt: at most 16,777,216 bytes are expected in a wo"):
+    with pytest.raises(InputError, match=r"b\.txt: a word must have at most 16,777,216 bytes"):
         count_words(path)
-
-
-@pytest.mark.parametrize("name", ["a.txt.gz", "a.txt.xz"])
-def test_text_that_unpacks_to_far_too_much(tmp_path, name):
-    """Its lines are short, and it ends before all of it was read."""
-    path = write(tmp_path / name, (b"a " * 500 + b"\n") * 10_000)
-    message = rf"{name}: [\d,]+ bytes of it unpack to more than 4,194,304: text that is so much l"
-    for read in (lambda path: list(read_lines(path)), count_words, Vocabulary):
-        with pytest.raises(InputError, match=message):
-            read(path)
 
 
 def test_compressed_text_of_any_size_is_read(tmp_path):
@@ -172,6 +163,50 @@ def test_text_that_is_not_utf8_is_named_by_line_and_byte(tmp_path, name, before)
     message = rf"{name}, line {before + 1}: not UTF-8: byte 2 is 0xef\."
     with pytest.raises(InputError, match=message):
         list(read_lines(path))
+
+
+SENTENCES = {
+    "zh": "我们在城市的北部有一个很小的家，他说这个地方不大。\n",
+    "zh-TW": "我們在城市的北部有一個很小的家，他說這個地方不大。\n",
+    "ja": "私たちは町の北に小さな家を持っています。そこには川と木があります。\n",
+    "ko": "우리는 도시의 북쪽에 작은 집이 있다. 그는 이곳이 크지 않다고 말했다.\n",
+    "ru": "Мы живём в маленьком доме на севере города.\n",
+    "fr": "Nous habitons une maison près de la rivière, où l'été est très agréable.\n",
+    "de": "Die Straße ist übrigens größer, als man schätzt.\n",
+}
+
+
+@pytest.mark.parametrize(
+    "language, encoding, guess",
+    [
+        ("zh", "gb18030", "GB18030"), ("zh", "gbk", "GB18030"), ("zh-TW", "big5", "BIG5"),
+        ("ja", "shift_jis", "SHIFT_JIS"), ("ja", "euc-jp", "EUC-JP"), ("ko", "euc-kr", "EUC-KR"),
+        ("ru", "cp1251", "CP1251"), ("ru", "koi8-r", "KOI8-R"), ("fr", "latin-1", "CP1252"),
+        ("de", "cp1252", "CP1252"), ("zh", "utf-16", "UTF-16"), ("fr", "utf-16-le", "UTF-16LE"),
+        ("de", "utf-16-be", "UTF-16BE"),
+    ],
+)  # fmt: skip
+def test_the_encoding_of_other_text_is_named(tmp_path, language, encoding, guess):
+    path = write(tmp_path / "a text.txt", (SENTENCES[language] * 20).encode(encoding))
+    with pytest.raises(InputError, match=", line 1: not UTF-8: byte ") as caught:
+        list(read_lines(path))
+    advice = f" It looks like {guess}; convert it: iconv -f {guess} -t UTF-8 '{path}' > NEW_FILE"
+    assert str(caught.value).endswith(advice)
+    assert SENTENCES[language] == SENTENCES[language].encode(encoding).decode(guess)
+
+
+def test_how_to_convert_compressed_text_and_streams(tmp_path):
+    text = SENTENCES["ja"].encode("euc-jp")
+    with pytest.raises(InputError, match=r"xz -dc \S+/a.xz \| iconv -f EUC-JP -t UTF-8 > NEW_F"):
+        list(read_lines(write(tmp_path / "a.xz", text)))
+    with pytest.raises(InputError, match=r"convert it: iconv -f EUC-JP -t UTF-8$"):
+        list(lines_of(io.BytesIO(text), "standard input"))
+
+
+@pytest.mark.parametrize("data", [random.Random(1).randbytes(5000), b"\x89HDF\r\n\x1a\n\0\0"])
+def test_what_is_not_text_has_no_encoding(tmp_path, data):
+    with pytest.raises(InputError, match=r": not UTF-8: byte \d+ is 0x..\.$"):
+        list(read_lines(write(tmp_path / "a.txt", data)))
 
 
 @pytest.mark.parametrize("name", ["text.gz", "text.xz"])
@@ -209,20 +244,11 @@ def test_json_object(tmp_path):
     assert read_json_object(tmp_path / "a.json") == {"word": "straße", "n": [1, None]}
 
 
-@pytest.mark.parametrize(
-    "text, kind",
-    [
-        ("[1]", "a list"),
-        ('"text"', "a string"),
-        ("true", "true or false"),
-        ("null", "null"),
-        ("1.5", "a number"),
-        ("7", "a number"),
-    ],
-)
-def test_json_of_another_kind(tmp_path, text, kind):
-    path = write(tmp_path / "a.json", text)
-    with pytest.raises(InputError, match=rf"a\.json: a JSON object is expected, not {kind}\."):
+@pytest.mark.parametrize("value", [[1], "text", True, None, 1.5])
+def test_json_of_another_kind(tmp_path, value):
+    path = write(tmp_path / "a.json", json.dumps(value))
+    message = re.escape(f"a.json: must hold a JSON object, got {value!r}.")
+    with pytest.raises(InputError, match=message):
         read_json_object(path)
 
 
@@ -327,29 +353,6 @@ def test_what_is_no_file_is_not_read(tmp_path, kind):
         find_files(tmp_path / "in")
     with pytest.raises(FileNotFoundError, match=r"The JSON file '.*in' is a FIFO, a socket or a"):
         read_json_object(tmp_path / "in")
-
-
-@pytest.mark.parametrize(
-    "text, message",
-    [
-        ("[" * 100_000, "JSON that is nested too deep"),
-        ('{"a": ' * 100_000, "JSON that is nested too deep"),
-        ('{"a": 1' + "0" * 5000 + "}", "a number has too many digits"),
-        ('{"a": 1, "b": {"c": 1, "c": 2}}', "the key 'c' is there more than once"),
-    ],
-)
-def test_json_that_is_refused(tmp_path, text, message):
-    path = write(tmp_path / "a.json", text)
-    with pytest.raises(InputError, match=rf"a\.json: {message}"):
-        read_json_object(path)
-
-
-def test_json_of_many_gigabytes_is_not_read(tmp_path):
-    with open(tmp_path / "a.json", "wb") as file:
-        file.truncate(2**34)
-    message = r"a\.json: at most 16,777,216 bytes are expected in a JSON file, not 17,179,869,184"
-    with pytest.raises(InputError, match=message):
-        read_json_object(tmp_path / "a.json")
 
 
 @pytest.mark.parametrize("write", [atomic_write, folder_in_place])

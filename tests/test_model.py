@@ -141,7 +141,7 @@ def test_files_that_are_not_what_they_should_be(tmp_path, characters, words):
     with pytest.raises(FileNotFoundError, match=r"The weights file '.*none' does not exist\."):
         model(options_file, weight_file, False, tmp_path / "none")
     (tmp_path / "list.json").write_text("[1]", encoding="utf-8")
-    with pytest.raises(InputError, match=r"list\.json: a JSON object is expected, not a list"):
+    with pytest.raises(InputError, match=r"list\.json: must hold a JSON object, got"):
         model(tmp_path / "list.json", weight_file)
     with pytest.raises(InputError, match=r"options\.json: not an HDF5 file"):
         model(options_file, options_file)

@@ -43,13 +43,9 @@ def test_a_fifo_is_not_waited_for(fifo, what):
         READERS[what](fifo)
 
 
-@pytest.mark.parametrize("ending", [".index", ".data-00000-of-00001"])
-def test_a_fifo_in_a_checkpoint(tmp_path, ending):
-    for name in (".index", ".data-00000-of-00001"):
-        (tmp_path / f"model.ckpt-1{name}").write_bytes(b"")
-    (tmp_path / f"model.ckpt-1{ending}").unlink()
-    os.mkfifo(tmp_path / f"model.ckpt-1{ending}")
-    with pytest.raises(FileNotFoundError, match=f"model.ckpt-1{ending}' {SPECIAL}"):
+def test_a_fifo_in_a_checkpoint(tmp_path):
+    os.mkfifo(tmp_path / "model.ckpt-1.index")
+    with pytest.raises(FileNotFoundError, match=f"model.ckpt-1.index' {SPECIAL}"):
         open_checkpoint(str(tmp_path / "model.ckpt-1"))
 
 

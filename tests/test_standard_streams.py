@@ -79,7 +79,7 @@ def test_names_that_are_not_utf8_come_out_as_they_are(monkeypatch):
 
 def test_tensorflow_takes_names_in_utf8(monkeypatch, capsys):
     name = os.fsdecode(b"run\xff")
-    message = r"'run\\udcff': a name in UTF-8 is expected, TensorFlow writes no others\."
+    message = r"'run\\udcff': must be UTF-8: TensorFlow writes no other names\."
     with pytest.raises(InputError, match=message):
         require_utf8(name)
     assert require_utf8("größe") == "größe"

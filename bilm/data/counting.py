@@ -31,7 +31,6 @@ from bilm.files.reading import (
     find_all_files,
     quiet,
     reading_text,
-    require_bounded,
     require_name,
     size_of,
 )
@@ -346,8 +345,8 @@ def read_blocks(span: Span, block: int = _BLOCK) -> Iterator[tuple[str, int]]:
         A block, and how many bytes on the disk were read for it.
 
     Raises:
-        InputError: the text is not UTF-8 (file and line), its compressed data is damaged or
-            unpacks to too much, or a word is too long.
+        InputError: the text is not UTF-8 (file and line), its compressed data is damaged, or
+            a word is too long.
     """
     is_whole = span.path.endswith(COMPRESSED)
     with reading_text(span.path) as stream:
@@ -355,7 +354,6 @@ def read_blocks(span: Span, block: int = _BLOCK) -> Iterator[tuple[str, int]]:
             stream.seek(span.start)
         left, position, rest = span.stop - span.start, span.start, b""
         while data := stream.read(block if is_whole else min(block, left)):
-            require_bounded(stream, span.path)
             left -= len(data)
             if position == 0:
                 data = data.removeprefix(codecs.BOM_UTF8)
@@ -363,10 +361,7 @@ def read_blocks(span: Span, block: int = _BLOCK) -> Iterator[tuple[str, int]]:
             end = 1 + max(map(data.rfind, _SEPARATORS))
             rest = data[end:]
             if len(rest) > LONGEST_LINE:
-                raise InputError(
-                    f"{span.path}: at most {LONGEST_LINE:,} bytes are expected in a word, and one "
-                    "has more."
-                )
+                raise InputError(f"{span.path}: a word must have at most {LONGEST_LINE:,} bytes.")
             before, position = position, min(bytes_read(stream), span.stop)
             yield data[:end].decode("utf-8"), position - before
         yield rest.decode("utf-8"), span.stop - position

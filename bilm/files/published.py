@@ -24,7 +24,7 @@ from urllib.parse import quote, urljoin, urlsplit
 from bilm.core.errors import InputError, shown
 from bilm.files.containers import choose_files
 from bilm.files.download import Checksum, download, file_name, is_address, split_checksum
-from bilm.files.reading import OPTIONS_FILE, WEIGHTS_FILE, parse_json, read_whole
+from bilm.files.reading import OPTIONS_FILE, WEIGHTS_FILE, parse_json
 
 _ALLENNLP = "https://s3-us-west-2.amazonaws.com/allennlp/models/elmo/"
 # The models of NLPL's repository that are in the format of ELMoForManyLangs.
@@ -262,7 +262,7 @@ def _listed_files(path: str) -> dict[str, Checksum | None]:
     """The files of a repository, with the checksums of the large ones, from its listing."""
     listed: dict[str, Checksum | None] = {}
     try:
-        for entry in parse_json(read_whole(path, "list of files"), path):
+        for entry in parse_json(Path(path).read_bytes(), path):
             digits = entry.get("lfs", {}).get("oid")
             if entry["type"] == "file":
                 listed[str(entry["path"])] = Checksum("sha256", digits) if digits else None

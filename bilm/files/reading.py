@@ -1,4 +1,4 @@
-"""Names and contents of files that are read: text of any size, JSON objects."""
+"""Reading text and JSON files, and checks on the names of files."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import json
 import logging
 import lzma
 import os
+import shlex
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -21,20 +22,18 @@ logger = logging.getLogger(__name__)
 
 PathLike = str | os.PathLike[str]
 
-# The files of a model folder; a training folder has the last two as well.
+# The files of a model folder; a training folder holds the last two as well.
 WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE = "model.hdf5", "options.json", "vocab.txt"
 TOKENIZER_FILE = "tokenizer.json"
 """How a text was tokenised; the name of one text's record has that of the text before it."""
 
+# Endings of text files that are read as compressed, and the commands that decompress them.
 COMPRESSED = (".gz", ".xz")
-"""Endings of text files that are read as compressed."""
+_DECOMPRESS = {".gz": "gzip -dc", ".xz": "xz -dc"}
 
 LONGEST_LINE = 2**24
-"""Bytes of a line of text, of a word, and of a JSON file: what is taken into memory as a whole."""
+"""Most bytes of a line of text, and of a word."""
 
-# Data that is unpacked has at most so many times the bytes that it has on the disk, or so many.
-# Text and models are packed three to ten times.
-_MOST_UNPACKED, _UNPACKED_ANYWAY = 50, 2**22
 # Bytes of text that are decoded at a time.
 _BLOCK = 2**20
 # What the readers of compressed files raise when the data is cut off or changed.
@@ -42,8 +41,8 @@ _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
 
 
 class Stage(NamedTuple):
-    """How far a job over files has come: of its step `doing`, such as "counting", `done` of `total`
-    bytes of files as they lie on the disk."""
+    """Progress of a job over files: in its step `doing`, such as "counting", it has read `done` of
+    `total` bytes on the disk."""
 
     doing: str
     done: int
@@ -55,19 +54,21 @@ ShowStage = Callable[[Stage], None]
 
 
 def quiet(stage: Stage) -> None:
-    """Shows nothing: the progress of whoever does not ask for it."""
+    """A progress callback that does nothing."""
+
+
+# Names
 
 
 def find_files(pattern: PathLike) -> list[str]:
     """The files that a glob matches, sorted by name; see `matching_files`.
 
     Raises:
-        FileNotFoundError: nothing matches.
+        FileNotFoundError: No file matches.
     """
-    pattern = require_path(pattern, "a glob of files")
-    files = matching_files(pattern)
+    files = matching_files(require_path(pattern, "a pattern of files"))
     if not files:
-        raise FileNotFoundError(f"No file matches {pattern!r}.")
+        raise FileNotFoundError(f"No file matches {os.fspath(pattern)!r}.")
     return files
 
 
@@ -89,11 +90,11 @@ def matching_files(pattern: str) -> list[str]:
 
 
 def find_all_files(patterns: PathLike | Iterable[PathLike]) -> list[str]:
-    """The files that one or several globs match, sorted by name, each of them once.
+    """The files that one or several globs match, each of them once, sorted by name.
 
     Raises:
-        FileNotFoundError: a pattern matches nothing.
-        InputError: there is no pattern.
+        FileNotFoundError: A pattern matches no file.
+        InputError: There is no pattern.
     """
     if isinstance(patterns, str | os.PathLike):
         patterns = [patterns]
@@ -102,9 +103,9 @@ def find_all_files(patterns: PathLike | Iterable[PathLike]) -> list[str]:
     for path in sorted({path for pattern in patterns for path in find_files(pattern)}):
         known = files.setdefault(os.path.realpath(path), path)
         if known != path:
-            logger.warning("%s is the same file as %s: it is read once", path, known)
+            logger.warning("%s is the same file as %s and is read once", path, known)
     if not files:
-        raise InputError("No file is named.")
+        raise InputError("patterns must name at least one file.")
     return list(files.values())
 
 
@@ -112,22 +113,22 @@ def require_path(path: Any, what: str) -> str:
     """`path` as text.
 
     Raises:
-        InputError: it is no path; the message calls it `what`.
+        InputError: It is not a path; the message calls it `what`.
     """
     if not isinstance(path, str | os.PathLike):
-        raise InputError(f"The name of {what} is expected as text or a path, not {shown(path)}.")
+        raise InputError(f"The name of {what} must be text or a path, got {shown(path)}.")
     return os.fsdecode(path)
 
 
 def require_name(path: PathLike) -> str:
-    """`path` as text, once it is known that a file can have this name.
+    """The name of a file or folder to write, as text.
 
     Raises:
-        InputError: it holds the character 0 or a lone surrogate, or is empty.
+        InputError: It is empty, or no file can have it.
     """
     path = require_path(path, "a file or folder")
     encoded = b""
-    with contextlib.suppress(UnicodeEncodeError):  # of a surrogate that stands for no byte
+    with contextlib.suppress(UnicodeEncodeError):  # a surrogate that stands for no byte
         encoded = os.fsencode(path)
     if not encoded or b"\0" in encoded:
         raise InputError(f"{path!r} cannot be the name of a file or folder.")
@@ -135,96 +136,95 @@ def require_name(path: PathLike) -> str:
 
 
 def require_utf8(path: PathLike) -> str:
-    """`path` as text, once it is known that TensorFlow can take it.
+    """The name of a file or folder for TensorFlow, as text.
 
     Raises:
-        InputError: as `require_name`; or it is not UTF-8.
+        InputError: As for `require_name`, or the name is not UTF-8.
     """
     path = require_name(path)
     try:
         path.encode()
     except UnicodeEncodeError:
-        raise InputError(
-            f"{path!r}: a name in UTF-8 is expected, TensorFlow writes no others."
-        ) from None
+        raise InputError(f"{path!r} must be UTF-8: TensorFlow writes no other names.") from None
     return path
 
 
-def size_of(files: Iterable[PathLike]) -> int:
-    """The bytes of files as they lie on the disk."""
-    return sum(map(os.path.getsize, files))
-
-
 def require_file(path: PathLike, what: str) -> str:
-    """`path` as text, once it is known to be a file.
+    """The name of a file that exists, as text.
 
     Raises:
-        FileNotFoundError: there is no such file; the message calls it `what`.
+        FileNotFoundError: It does not exist or is not a file; the message calls it `what`.
     """
     path = require_path(path, f"the {what}")
     if not os.path.isfile(path):
-        kind = "is a folder, not a file" if os.path.isdir(path) else "does not exist"
-        if os.path.exists(path) and not os.path.isdir(path):
+        kind = "does not exist"
+        if os.path.isdir(path):
+            kind = "is a folder, not a file"
+        elif os.path.exists(path):
             kind = "is a FIFO, a socket or a device, not a file"
         raise FileNotFoundError(f"The {what} {path!r} {kind}.")
     return path
 
 
-def most_unpacked(n_bytes: int) -> int:
-    """How many bytes may come of `n_bytes` of compressed data."""
-    return max(_UNPACKED_ANYWAY, _MOST_UNPACKED * n_bytes)
+def size_of(files: Iterable[PathLike]) -> int:
+    """The bytes of files on the disk."""
+    return sum(map(os.path.getsize, files))
+
+
+# Text
 
 
 def open_bytes(path: PathLike) -> IO[bytes]:
-    """Open a text file's bytes for reading: decompressed, as its ending .gz or .xz says."""
+    """Open a text file for reading as bytes; .gz and .xz files are decompressed."""
     path = require_file(path, "text file")
     opened: Any = {".gz": gzip.open, ".xz": lzma.open}.get(os.path.splitext(path)[1], open)
     return opened(path, "rb")
 
 
+def bytes_read(stream: IO[bytes]) -> int:
+    """How far a file has been read on the disk, also if it is compressed."""
+    return os.lseek(stream.fileno(), 0, os.SEEK_CUR)
+
+
 @contextlib.contextmanager
 def reading_text(path: PathLike) -> Iterator[IO[bytes]]:
-    """Open a text file for reading as bytes: plain, or unpacked as its ending .gz or .xz says.
+    """Open a text file (plain, .gz or .xz) for reading as bytes within the block.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        InputError: what the block reads is not UTF-8 (the line is named), is damaged, or needs
-            more memory than there is, as .xz can.
+        FileNotFoundError: The file does not exist.
+        InputError: What the block reads is damaged, or is not UTF-8 (names the line).
     """
     try:
         with open_bytes(path) as stream:
             yield stream
     except (UnicodeDecodeError, *_DAMAGED):
         _raise_fault(path)
-    except MemoryError as error:
-        raise InputError(f"{path}: there is too little memory to read it.") from error
 
 
 def _raise_fault(path: PathLike) -> NoReturn:
-    """Say which line of a text file cannot be read: its reader reads ahead and does not know."""
+    """Find the line that cannot be read: who reads in blocks does not know its number."""
     for _ in read_lines(path):
         pass
     raise InputError(f"{path}: not UTF-8.")
 
 
 def read_lines(path: PathLike) -> Iterator[str]:
-    """The lines of a text file, one after the other, without their ends; see `lines_of`."""
+    """The lines of a text file (plain, .gz or .xz) without their ends; see `lines_of`."""
     with reading_text(path) as stream:
         yield from lines_of(stream, path)
 
 
 def lines_of(stream: IO[bytes], source: PathLike) -> Iterator[str]:
-    """The lines of UTF-8 text, without their ends, LF or CRLF: a CR elsewhere ends no line.
-
-    A byte order mark, which some editors put before the first word, is not part of the text.
+    """The lines of UTF-8 text without their ends, which are LF or CRLF. A byte order mark at the
+    beginning is dropped.
 
     Args:
-        stream: with `read1`: what has come through a pipe is not waited for to be more.
-        source: its name, for messages.
+        stream: Bytes; must have `read1`, so that the lines of a pipe come as soon as they are read.
+        source: The name of the stream, for messages.
 
     Raises:
-        InputError: a line is not UTF-8 or too long (named by its number); the compressed data is
-            damaged, or unpacks to too much.
+        InputError: A line is not UTF-8 or is too long (names its number), or the compressed data is
+            damaged.
     """
     number, begun, data = 0, b"", b"."  # lines so far, and the beginning of the next one
     while data:
@@ -232,12 +232,11 @@ def lines_of(stream: IO[bytes], source: PathLike) -> Iterator[str]:
             data = stream.read1(_BLOCK)  # type: ignore[attr-defined]
         except _DAMAGED as error:
             raise InputError(f"{source}: damaged after line {number}: {error}") from error
-        require_bounded(stream, source)
         first, last = data.find(b"\n"), data.rfind(b"\n")
         if len(begun) + (first if first >= 0 else len(data)) > LONGEST_LINE:
             raise InputError(
-                f"{source}, line {number + 1}: at most {LONGEST_LINE:,} bytes are expected in a "
-                "line, and it has more."
+                f"{source}, line {number + 1}: a line must have at most {LONGEST_LINE:,} bytes. "
+                "Write one sentence per line."
             )
         if data and first < 0:
             begun += data
@@ -251,7 +250,7 @@ def lines_of(stream: IO[bytes], source: PathLike) -> Iterator[str]:
 
 
 def _decoded(block: bytes, source: PathLike, number: int) -> Iterator[str]:
-    """The lines of a block of whole ones; `number` come before it."""
+    """The lines of a block; `number` lines come before it."""
     try:
         lines = block.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
@@ -259,96 +258,100 @@ def _decoded(block: bytes, source: PathLike, number: int) -> Iterator[str]:
         if start:
             yield from _decoded(block[: start - 1], source, number)
         number += block.count(b"\n", 0, start) + 1
-        byte = f"byte {error.start - start} is 0x{block[error.start]:02x}"
-        raise InputError(f"{source}, line {number}: not UTF-8: {byte}.") from error
+        raise InputError(
+            f"{source}, line {number}: not UTF-8: byte {error.start - start} is "
+            f"0x{block[error.start]:02x}.{_advice(block[start:], source)}"
+        ) from error
     yield from (line.rstrip("\r") for line in lines) if b"\r" in block else lines
 
 
-def require_bounded(stream: IO[bytes], source: PathLike) -> None:
-    """Refuse compressed data of which far more has come than text has.
-
-    Raises:
-        InputError: it has.
-    """
-    if not isinstance(stream, gzip.GzipFile | lzma.LZMAFile):
-        return
-    n_bytes = bytes_read(stream)
-    if stream.tell() > most_unpacked(n_bytes):
-        raise InputError(
-            f"{source}: {n_bytes:,} bytes of it unpack to more than {most_unpacked(n_bytes):,}: "
-            "text that is so much longer has to be unpacked first."
-        )
+def _advice(data: bytes, source: PathLike) -> str:
+    """How to convert text that is not UTF-8, if its encoding can be guessed."""
+    encoding = guess_encoding(data)
+    if encoding is None:
+        return ""
+    command = f"iconv -f {encoding} -t UTF-8"
+    if os.path.isfile(source):
+        file = shlex.quote(os.fspath(source))
+        unpack = _DECOMPRESS.get(os.path.splitext(source)[1])
+        command = f"{unpack} {file} | {command}" if unpack else f"{command} {file}"
+        command += " > NEW_FILE"
+    return f" It looks like {encoding}; convert it: {command}"
 
 
-def bytes_read(stream: IO[bytes]) -> int:
-    """How far an open file has been read on the disk: also of a compressed one."""
-    return os.lseek(stream.fileno(), 0, os.SEEK_CUR)
+# Frequent characters other than ASCII of texts in an encoding, by its name for Python and iconv.
+_HAN = "的一是不了在有人我他大中国上来到说就地和也子年出而要于以可着你会生那得自下家小多，。"
+_KANA = "のにはをたがでてとしれさあいうおかきくけこすせそちつなねまもやよらりるんっーイトスリ、。"
+_CYRILLIC = "абвгдежзийклмнопрстуфхцчшщъыьэюя"
+_FREQUENT = {
+    "GB18030": _HAN,
+    "BIG5": "的一是不了在有人我他大中國上來到說就地和也子年出而要於以可著你會生那得自下家小多，。",
+    "SHIFT_JIS": _KANA,
+    "EUC-JP": _KANA,
+    "EUC-KR": "이다는의에을가고를하은사지도한기리로스어자그인일아나라시정부대원보해수제있것",
+    "CP1251": _CYRILLIC,
+    "KOI8-R": _CYRILLIC,
+}
+_CONTROLS = frozenset({*range(32)} - {*b"\t\n\v\f\r\x1b"})
+# The least share of these characters in a text of the encoding; what is decoded by chance has less.
+_LEAST_FREQUENT = {"CP1251": 0.7, "KOI8-R": 0.7}
+_LEAST_FREQUENT_OTHERS = 0.15
 
 
-def read_whole(path: PathLike, what: str, most: int = LONGEST_LINE) -> bytes:
-    """All bytes of a file that is not large.
+def guess_encoding(data: bytes) -> str | None:
+    """The likely encoding of text that is not UTF-8, by a name that `iconv` knows; None if none is
+    likely. The first kilobytes are looked at."""
+    data = data[: 2**16]
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return "UTF-16"
+    if n_zeros := data.count(0):
+        is_little = data[1::2].count(0) > n_zeros // 2
+        likely = "UTF-16LE" if is_little else "UTF-16BE"
+        return likely if n_zeros > len(data) // 5 else None
+    if not _CONTROLS.isdisjoint(data):
+        return None  # not text
+    high = [k for k, byte in enumerate(data) if byte > 127]
+    n_alone = sum(data[k - 1 : k].isascii() and data[k + 1 : k + 2].isascii() for k in high)
+    if n_alone > 0.5 * len(high):
+        return "CP1252"  # letters with accents among those of English
+    shares = {}
+    for encoding, frequent in _FREQUENT.items():
+        text = codecs.getincrementaldecoder(encoding)("replace").decode(data)
+        found = [character for character in text if not character.isascii()]
+        shares[encoding] = sum(character in frequent for character in found) / (len(found) or 1)
+    best = max(shares, key=shares.__getitem__)
+    return best if shares[best] >= _LEAST_FREQUENT.get(best, _LEAST_FREQUENT_OTHERS) else None
 
-    Raises:
-        FileNotFoundError: there is no such file; the message calls it `what`.
-        InputError: it has more than `most` bytes.
-    """
-    path = require_file(path, what)
-    if os.path.getsize(path) > most:
-        raise InputError(
-            f"{path}: at most {most:,} bytes are expected in a {what}, not "
-            f"{os.path.getsize(path):,}."
-        )
-    return Path(path).read_bytes()
+
+# JSON
 
 
 def read_json_object(path: PathLike, what: str = "JSON file") -> dict[str, Any]:
-    """Read a JSON file that holds one object.
+    """Read a JSON file that holds an object.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        InputError: too large, not UTF-8, not JSON, JSON of another kind, nested too deep, with a
-            number of thousands of digits, or with a key that an object has twice.
+        FileNotFoundError: The file does not exist; the message calls it `what`.
+        InputError: It is not UTF-8, not JSON, or JSON of another kind.
     """
+    content = Path(require_file(path, what)).read_bytes()
     try:
-        value = parse_json(read_whole(path, what).decode("utf-8-sig"), path)
+        value = parse_json(content.decode("utf-8-sig"), path)
     except UnicodeDecodeError:
         _raise_fault(path)
     if not isinstance(value, dict):
-        raise InputError(f"{path}: a JSON object is expected, not {_kind(value)}.")
+        raise InputError(f"{path}: must hold a JSON object, got {shown(value)}.")
     return value
 
 
 def parse_json(text: str | bytes, source: PathLike) -> Any:
-    """What JSON of anybody's says.
+    """Parse JSON.
 
     Raises:
-        InputError: it is not JSON, nested too deep, has a number of thousands of digits, or a key
-            that an object has twice; names the source.
+        InputError: It is not JSON; names `source` and the line.
     """
     try:
-        return json.loads(text, object_pairs_hook=_without_repeats)
+        return json.loads(text)
     except json.JSONDecodeError as error:
         raise InputError(f"{source}, line {error.lineno}: not JSON: {error.msg}.") from error
-    except (RecursionError, MemoryError) as error:
-        raise InputError(f"{source}: JSON that is nested too deep, or too large.") from error
-    except InputError as error:
-        raise InputError(f"{source}: {error}") from None
-    except UnicodeDecodeError as error:
-        raise InputError(f"{source}: not UTF-8: {error}.") from error
-    except ValueError as error:
-        raise InputError(f"{source}: a number has too many digits: {error}.") from error
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object, none of whose keys is there twice: readers differ in which one holds."""
-    value: dict[str, Any] = {}
-    for key, of_key in pairs:
-        if key in value:
-            raise InputError(f"the key {shown(key)} is there more than once.")
-        value[key] = of_key
-    return value
-
-
-def _kind(value: object) -> str:
-    kinds = {list: "a list", str: "a string", bool: "true or false", type(None): "null"}
-    return kinds.get(type(value), "a number")
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{source}: not JSON: {error}.") from error

@@ -28,6 +28,7 @@ import posixpath
 import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
@@ -40,7 +41,7 @@ from bilm.core.token_encoder import DictionaryEncoder
 from bilm.data.encoding import BEGIN, END, PADDING, UNKNOWN, WORD_BEGIN, WORD_END, as_bytes
 from bilm.files.archives import extract, open_archive
 from bilm.files.published import local_source
-from bilm.files.reading import PathLike, read_json_object, read_whole, require_file
+from bilm.files.reading import PathLike, read_json_object, require_file
 from bilm.files.torch_file import read_tensors
 from bilm.files.weights import DICTIONARY_CHARACTERS, DICTIONARY_WORDS, save_hdf5
 from bilm.files.writing import write_json
@@ -49,8 +50,6 @@ _CONFIG = "config.json"
 _ENCODER, _TOKEN_EMBEDDER = "encoder.pkl", "token_embedder.pkl"
 _CHARACTERS, _WORDS = "char.dic", "word.dic"
 _FILES = (_CONFIG, _ENCODER, _TOKEN_EMBEDDER, _CHARACTERS, _WORDS)
-# Bytes of a dictionary; those of large models have a few millions.
-_MOST_TOKENS = 2**27
 
 # What both files that come with the program hold.
 _STANDARD = {
@@ -258,7 +257,7 @@ def _read_dictionary(path: str, n_rows: int, special: Sequence[str]) -> list[str
     """The tokens by their rows, as the program reads them; "" for a row without one."""
     try:
         # Not as text files are read: a byte order mark may be a character of the dictionary.
-        text = read_whole(path, "dictionary", _MOST_TOKENS).decode("utf-8")
+        text = Path(require_file(path, "dictionary")).read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8: {error}") from None
     ids: dict[str, int] = {}
