@@ -10,7 +10,6 @@ import pytest
 from bilm import ELMo, PackedVectors
 from bilm.analysis import Occurrences
 from bilm.cli import main
-from bilm.core.options import Options
 from bilm.data import Vocabulary
 from bilm.files.checkpoints import open_checkpoint
 from bilm.files.weights import load_hdf5
@@ -31,7 +30,6 @@ READERS = {
     "weights": lambda path: load_hdf5(path, []),
     "packed vectors": PackedVectors,
     "occurrences": Occurrences.load,
-    "options": lambda path: Options.from_file(path, training=False),
     "vocabulary": Vocabulary,
     "model of ELMoForManyLangs": lambda path: convert_many_langs(path, f"{path}.w", f"{path}.o"),
 }
