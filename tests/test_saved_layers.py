@@ -83,19 +83,6 @@ def test_a_path_in_the_place_of_words_or_numbers(saved, name, key, message, tmp_
         keras.models.load_model(changed)
 
 
-@pytest.mark.parametrize("name", ["elmo", "bilm"])
-def test_a_network_that_no_memory_holds(saved, name, tmp_path):
-    path = saved / f"{name}.keras"
-    with zipfile.ZipFile(path) as archive:
-        config = json.loads(archive.read("config.json"))
-    [layer] = [x for x in config["config"]["layers"] if x["config"]["name"] == name]
-    options = layer["config"]["options_file"]
-    options["lstm"] |= {"dim": 2**20, "projection_dim": 2**19}
-    changed = with_changes(path, tmp_path / "a.keras", name, {"options_file": options})
-    with pytest.raises(InputError, match="the network that the options ask for: at least "):
-        keras.models.load_model(changed)
-
-
 def test_a_mix_is_read_without_building_the_model(saved, tmp_path):
     path = saved / "elmo.keras"
     zeros = np.zeros(3, np.float32)

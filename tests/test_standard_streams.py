@@ -73,13 +73,13 @@ def test_names_that_are_not_utf8_come_out_as_they_are(monkeypatch):
     out, _ = ascii_stream(monkeypatch)
     folder = os.fsdecode(b"\xff")
     assert main(["shard", "text.txt", "--out_dir", folder]) == 0
-    assert b"in 1 file: \xff/train-*.txt" in out.getvalue()
+    assert b"in 1 file: '\xff/train-*.txt'" in out.getvalue()
     assert os.listdir(folder) == ["train-00.txt"]
 
 
 def test_tensorflow_takes_names_in_utf8(monkeypatch, capsys):
     name = os.fsdecode(b"run\xff")
-    message = r"'run\\udcff': must be UTF-8: TensorFlow writes no other names\."
+    message = r"'run\\udcff' must be UTF-8: TensorFlow writes no other names\."
     with pytest.raises(InputError, match=message):
         require_utf8(name)
     assert require_utf8("größe") == "größe"
