@@ -35,13 +35,13 @@ def test_train_leaves_a_model_and_its_vocabulary(trained):
 
 @pytest.mark.slow
 def test_train_prints_the_model_and_shows_progress(text, capsys):
-    save_dir = str(text.folder / "new")
+    save_dir = str(text.folder / "my model")
     arguments = train_arguments(text, save_dir, "--n_train_tokens=40", "--n-epochs", "2")
     assert main(arguments) == 0
     captured = capsys.readouterr()
     assert captured.out.startswith("trained 4 steps; the model is ")
     assert "step 4/4  epoch 2  " in captured.err and "(sampled)" in captured.err
-    assert f"bilm test --save_dir {save_dir}" in captured.err
+    assert f"bilm test --save_dir '{save_dir}' --test_prefix HELDOUT\n" in captured.err
 
 
 @pytest.mark.slow
@@ -58,7 +58,7 @@ def test_train_refuses_a_folder_with_a_model(trained, capsys):
     text, save_dir = trained
     before = sorted(os.listdir(save_dir))
     error = input_error(train_arguments(text, save_dir, "--n_epochs", "2"), capsys)
-    assert error.startswith(f"bilm: error: {save_dir} has a trained model in it")
+    assert error.startswith(f"bilm: error: {save_dir!r} has a trained model of another run, ")
     assert "n_epochs is 1 there, and 2 is asked for" in error
     assert f"`bilm restart --save_dir {save_dir}`" in error
     assert "another --save_dir" in error

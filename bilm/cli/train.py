@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import shlex
 from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags, training_run
@@ -150,8 +151,8 @@ def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def _refusal(args: argparse.Namespace, reason: str) -> InputError:
+    restart = f"bilm restart --save_dir {shlex.quote(args.save_dir)}"
     return InputError(
-        f"{args.save_dir} has a trained model in it, which is never overwritten, and it is of "
-        f"another run: {reason}. `bilm restart --save_dir {args.save_dir}` trains it further, "
-        "another --save_dir starts a new one."
+        f"{args.save_dir!r} has a trained model of another run, which is never overwritten: "
+        f"{reason}. `{restart}` trains it further, another --save_dir starts a new one."
     )

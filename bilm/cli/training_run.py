@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import os
+import shlex
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -267,10 +268,8 @@ def _report(record: TrainingRecord, save_dir: str) -> None:
     if record.best is not None:
         print(f"best held-out perplexity {record.best:.4f} after step {record.best_step}")
     chosen = " --best" if record.best is not None else ""
-    note(
-        f"Next: bilm test --save_dir {save_dir}{chosen} --test_prefix HELDOUT\n"
-        f"      bilm dump --save_dir {save_dir}{chosen} --model_dir FOLDER"
-    )
+    run = f"--save_dir {shlex.quote(save_dir)}{chosen}"
+    note(f"Next: bilm test {run} --test_prefix HELDOUT\n      bilm dump {run} --model_dir FOLDER")
 
 
 def model_folder(args: argparse.Namespace) -> str:

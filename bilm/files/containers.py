@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import posixpath
+import shlex
 from collections.abc import Iterable, Mapping
 
 from bilm.core.errors import InputError
@@ -85,7 +86,7 @@ def _no_weights(source: str, folders: Mapping[str, list[str]]) -> str:
     if "encoder.pkl" in bases:
         return (
             f"{source}: a model of ELMoForManyLangs (encoder.pkl), which is another format than "
-            f"weights in HDF5: `bilm convert {source} FOLDER` makes a model of it."
+            f"weights in HDF5: `bilm convert {shlex.quote(source)} FOLDER` makes a model of it."
         )
     listed = ", ".join(bases[:8]) + (", ..." if len(bases) > 8 else "")
     return (
@@ -95,4 +96,5 @@ def _no_weights(source: str, folders: Mapping[str, list[str]]) -> str:
 
 
 def not_dumped(what: str, folder: str) -> str:
-    return f"{what}: `bilm dump --save_dir {folder} --model_dir FOLDER` writes a model for use."
+    command = f"bilm dump --save_dir {shlex.quote(folder)} --model_dir FOLDER"
+    return f"{what}: `{command}` writes a model for use."
