@@ -93,6 +93,7 @@ def test_test_prints_perplexities_that_do_not_depend_on_the_batch(trained, capsy
         # How the rows are cut matters where states are carried from sentence to sentence.
         printed.append([line for line in lines if not line.startswith("carried")])
     lines = [line.rsplit(maxsplit=1) for line in printed[0]]
+    assert lines.pop() == ["unknown tokens      ", "6.67%"]
     names = ["forward perplexity", "backward perplexity", "perplexity", "predictions"]
     assert [name for name, _ in lines] == names
     forward, backward, joint, n_predictions = (float(value) for _, value in lines)
@@ -100,7 +101,7 @@ def test_test_prints_perplexities_that_do_not_depend_on_the_batch(trained, capsy
     assert n_predictions in (35, 70)
     assert joint == pytest.approx((forward * backward) ** 0.5, abs=1e-3)
     for other in printed[1:]:
-        values = [float(line.split()[-1]) for line in other]
+        values = [float(line.split()[-1]) for line in other[:-1]]
         assert values == pytest.approx([forward, backward, joint, n_predictions], rel=1e-5)
 
 

@@ -101,7 +101,8 @@ def test_train_of_one_direction_and_of_words(text, capsys):
     capsys.readouterr()
     assert main(["test", "--save_dir", save_dir, "--test_prefix", text.heldout]) == 0
     printed = capsys.readouterr()
-    assert [line.split()[0] for line in printed.out.splitlines()] == ["forward", "predictions"]
+    names = [line.split()[0] for line in printed.out.splitlines()]
+    assert names == ["forward", "predictions", "unknown"]
     n = 5 * 7  # five sentences of six tokens, and their ends
     for line in (f"scoring {n}/{n} predictions", f"scoring with carried states {n}/{n} pred"):
         assert line in printed.err
@@ -190,7 +191,7 @@ def test_restart_trains_further(text, capsys):
     before = Path(save_dir, "checkpoint").read_text(encoding="utf-8")
     arguments = ["restart", "--save_dir", save_dir, "--train_prefix", text.training]
     assert main([*arguments, "--n_train_tokens", "60", "--n_epochs", "1"]) == 0
-    assert capsys.readouterr().out.splitlines()[-1].startswith("trained 1 steps; ")
+    assert capsys.readouterr().out.splitlines()[-4].startswith("trained 1 steps; ")
     assert Path(save_dir, "checkpoint").read_text(encoding="utf-8") != before
 
 

@@ -258,6 +258,20 @@ def test_fine_tuning_from_the_command_line(watched, tmp_path, capsys):
     assert "The network is not that of" in error and "lstm.dim is 256, and 8 there" in error
 
 
+@pytest.mark.slow
+def test_fine_tuning_keeps_the_reset_rate_of_a_dumped_model(watched, tmp_path, capsys):
+    text, save_dir, *_ = watched
+    text_options = json.loads((save_dir / "options.json").read_text(encoding="utf-8"))
+    train_model(text, tmp_path / "run", text_options | {"reset_rate": 0.25}, n_train_tokens=40)
+    dump_weights(tmp_path / "run", tmp_path / "dumped.hdf5")
+    arguments = ["train", "--save_dir", str(tmp_path / "tuned"), "--vocab_file", text.vocabulary,
+                 "--train_prefix", text.training, "--n_train_tokens", "40", "--n_epochs", "1",
+                 "--init_from", str(tmp_path / "dumped.hdf5")]  # fmt: skip
+    assert main(arguments) == 0
+    options = json.loads((tmp_path / "tuned" / "options.json").read_text(encoding="utf-8"))
+    assert options["reset_rate"] == 0.25
+
+
 def test_a_model_of_the_original_is_a_source(golden):
     start = golden / "training" / "characters" / "start"
     with open_model(start) as source:

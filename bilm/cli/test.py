@@ -57,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
     import_tensorflow()
     from bilm.files.checkpoints import load_options_latest_checkpoint
     from bilm.training import test
+    from bilm.training.verdict import unknown_warning
 
     args.save_dir = training_run.model_folder(args)
     values, checkpoint = load_options_latest_checkpoint(args.save_dir)
@@ -85,6 +86,9 @@ def run(args: argparse.Namespace) -> int:
         _print(carried, ("carried, forward", "carried, backward", "carried"))
         note(_explanation(perplexity, carried, options.reset_rate))
     print(f"predictions          {perplexity.n_predictions:,}")
+    print(f"unknown tokens       {perplexity.unknown:.2%}")
+    if warning := unknown_warning(perplexity.unknown or 0.0, args.test_prefix):
+        note(f"warning: {warning}")
     return 0
 
 

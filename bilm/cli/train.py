@@ -83,6 +83,7 @@ def _chosen_options(args: argparse.Namespace) -> Options:
     if args.init_from is None:
         return _named_options(args)
     from bilm.files.model_files import open_model
+    from bilm.files.weights import read_training
     from bilm.training.fine_tuning import require_same_network
 
     with open_model(args.init_from) as source:
@@ -90,8 +91,13 @@ def _chosen_options(args: argparse.Namespace) -> Options:
             options = _named_options(args)
             require_same_network(options, source)
             return options
-        # Vocabulary and corpus are those of the new run.
-        return dataclasses.replace(source.read_options(), n_tokens_vocab=None, n_train_tokens=None)
+        options = source.read_options()
+        if not source.is_checkpoint:
+            # Options for inference do not have it; the weights say how they were trained.
+            trained = read_training(source.weights) or {}
+            options = dataclasses.replace(options, reset_rate=trained.get("reset_rate") or 0.0)
+        # Vocabulary, corpus and length are those of the new run.
+        return dataclasses.replace(options, n_tokens_vocab=None, n_train_tokens=None, n_steps=None)
 
 
 def _named_options(args: argparse.Namespace) -> Options:

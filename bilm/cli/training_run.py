@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 import os
 import shlex
 from collections.abc import Callable
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from bilm.training import Perplexity, TrainingProgress, TrainingRecord
     from bilm.training.run_checkpoint import RunSettings
 
+# Steps whose mean loss is the perplexity in training.
+_LAST_STEPS = 100
 _OVERRIDES = ("n_epochs", "batch_size", "learning_rate", "n_train_tokens", "reset_rate")
 
 
@@ -158,6 +161,10 @@ def run_training(
         heldout = open_corpus(options, args.heldout_prefix, vocabulary, **data)
     if checkpoint is not None:
         note(f"resuming from {checkpoint}")
+    for flag, text in (("train_prefix", corpus), ("heldout_prefix", heldout)):
+        if text is not None:
+            unknown = text.unknown_share()
+            note(f"--{flag}: {unknown:.1%} of the tokens are outside the vocabulary")
     note("reading the corpus and compiling the model ...")
     with ProgressDisplay() as display:
         show = training_display(display, options.sample_softmax)
@@ -193,7 +200,7 @@ def run_training(
             raise KeyboardInterrupt(_what_is_saved(args)) from None
     if worker.is_chief:  # also if a run that was killed had done all steps
         _keep_vocabulary(args.vocab_file, args.save_dir)
-    _report(record, args.save_dir)
+    _report(record, args.save_dir, options.sample_softmax)
     return 0
 
 
@@ -254,19 +261,50 @@ def _what_is_saved(args: argparse.Namespace) -> str:
     return f"The last checkpoint is in {args.save_dir}; to resume: {flags.command(args)}"
 
 
-def _report(record: TrainingRecord, save_dir: str) -> None:
+def _verdict(record: TrainingRecord, sampled: bool) -> list[str]:
+    """How good the model is, how much it was trained, and whether more training may help."""
+    from bilm.training.evaluation import exp_of_loss
+    from bilm.training.verdict import verdict
+
+    text, perplexity, unknown = "held-out", record.best, record.unknown
+    if record.heldout:
+        unknown = record.heldout[-1][1].unknown
+    elif not sampled:
+        text = "training"
+        last = [math.log(value) for value in record.train_perplexity[-_LAST_STEPS:]]
+        perplexity = exp_of_loss(sum(last) / len(last))
+    measured = [float(perplexity) for _, perplexity in record.heldout]
+    if record.best is not None and record.best not in measured:  # in an earlier call
+        measured.insert(0, record.best)
+    return verdict(
+        perplexity=perplexity,
+        text=text,
+        unigram=record.unigram,
+        unknown=unknown,
+        tokens=record.tokens,
+        passes=record.passes,
+        measurements=measured,
+    )
+
+
+def _report(record: TrainingRecord, save_dir: str, sampled: bool) -> None:
     if record.words_carried is not None:
         known, n_words = record.words_carried
         note(f"of {n_words:,} words of the vocabulary {known:,} were known to the first model")
     if record.stopped_early:
         note(f"stopped early: the best held-out perplexity was that of step {record.best_step:,}")
     if record.n_steps == 0:
-        print(f"all steps of this run are done; the model is {record.checkpoint}")
-        note("More --n_epochs train it further.")
+        if record.stopped_early:
+            print(f"this run has stopped early; the model is {record.checkpoint}")
+            note("A higher --patience trains it further.")
+        else:
+            print(f"all steps of this run are done; the model is {record.checkpoint}")
+            note("More --n_epochs train it further.")
         return
     print(f"trained {record.n_steps:,} steps; the model is {record.checkpoint}")
     if record.best is not None:
         print(f"best held-out perplexity {record.best:.4f} after step {record.best_step}")
+    print("\n".join(_verdict(record, sampled)))
     chosen = " --best" if record.best is not None else ""
     run = f"--save_dir {shlex.quote(save_dir)}{chosen}"
     note(f"Next: bilm test {run} --test_prefix HELDOUT\n      bilm dump {run} --model_dir FOLDER")

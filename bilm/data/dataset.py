@@ -119,16 +119,23 @@ class _Dataset:
 
         Returns:
             int64 (vocab.size,), by id: `<UNK>` counts the tokens outside the vocabulary, `</S>` the
-            sentences. None for a subclass that gives other sentences.
+            sentences. None for a subclass that gives other sentences or batches.
 
         Raises:
             InputError: text is not UTF-8 (file and line).
         """
-        if deciding_method(self, "get_sentence", "iter_batches") != "get_sentence" or (
-            type(self).get_sentence is not _Dataset.get_sentence
-        ):
+        own = ("get_sentence", "iter_batches", "iter_distinct")
+        if any(getattr(type(self), name) is not getattr(_Dataset, name) for name in own):
             return None
         return self._corpus.word_counts(max_tokens)
+
+    def unknown_share(self, max_tokens: int | None = 1_000_000) -> float | None:
+        """Proportion of tokens outside the vocabulary; None where `word_counts` is None."""
+        counts = self.word_counts(max_tokens)
+        if counts is None:
+            return None
+        n_tokens = counts.sum() - counts[self.vocab.eos]
+        return float(counts[self.vocab.unk] / max(n_tokens, 1))
 
     def get_sentence(self) -> Iterator[SentenceIds]:
         """The sentences one by one, of which `_get_batch` makes all batches.

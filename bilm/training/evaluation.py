@@ -55,6 +55,8 @@ class Perplexity(float):
         backward: of the backward direction; None for a model of one direction.
         n_predictions: predictions of each direction: the words and an end for every sentence.
         losses: float64 (n_directions,), summed over the predictions, in nats.
+        unknown: proportion of the words that are outside the vocabulary and count as `<UNK>`; None
+            if the data has no `vocab`.
         sentences: the score of each sentence, if it was asked for.
         carried: of the same text read in its order, each sentence continuing from the states after
             the one before it in its row, if it was asked for.
@@ -67,6 +69,7 @@ class Perplexity(float):
     backward: float | None
     n_predictions: int
     losses: np.ndarray
+    unknown: float | None = None
     sentences: SentenceScores | None = None
     carried: Perplexity | None = None
     start_ratio: tuple[float, ...] | None = None
@@ -220,9 +223,15 @@ def evaluate(
     options = scorer.options
     total, count = np.zeros(options.n_directions), 0
     excess, n_compared = np.zeros(options.n_directions), 0
+    vocabulary = getattr(data, "vocab", None)
+    n_unknown, n_words = 0, 0
     rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     for number, chunk in enumerate(prefetch(_chunks(data, options, batch_size, carry_state), 4)):
         n_predictions = int(chunk.mask.sum())
+        if vocabulary is not None:
+            targets = chunk.feed.targets[0][chunk.mask]
+            n_unknown += int((targets == vocabulary.unk).sum())
+            n_words += int((~np.isin(targets, (vocabulary.bos, vocabulary.eos))).sum())
         is_compared = training_states is not None and number % _COMPARED_EVERY == 0
         is_compared &= chunk.sentences is not None and not chunk.is_continued
         from_training = scorer.summed_losses(chunk, training_states) if is_compared else None
@@ -244,6 +253,7 @@ def evaluate(
     if not count:
         raise InputError("The data holds no prediction to score.")
     result = Perplexity.of_losses(total, count)
+    result.unknown = None if vocabulary is None else n_unknown / max(n_words, 1)
     result.sentences = _by_sentence(rows) if per_sentence else None
     if n_compared:
         result.start_ratio = tuple(exp_of_loss(loss) for loss in (excess / n_compared).tolist())

@@ -143,5 +143,6 @@ class Monitor:
         said = None if share is None else (share.losses.tolist(), share.n_predictions)
         losses, counts = zip(*self.group.all_gather(said), strict=True)
         whole = Perplexity.of_losses(np.sum(losses, axis=0), sum(counts))
+        whole.unknown = None if share is None else share.unknown  # of this worker's share
         whole.start_ratio = None if share is None else share.start_ratio
         return whole

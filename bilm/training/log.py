@@ -72,6 +72,12 @@ class TrainingRecord:
             measured.
         best_step: global step of the best model, which is in the folder `best`.
         stopped_early: the held-out perplexity has not fallen for as long as `patience` allows.
+        tokens: tokens that the model was trained on in all calls, and `passes` over the text that
+            they make; None if not known, as after a checkpoint of the original.
+        unigram: perplexity of the held-out text, or else of the training text, by a model that
+            knows only the word frequencies in the training text (of a sample); None if the data
+            cannot count words.
+        unknown: proportion of the training text's tokens (of a sample) outside the vocabulary.
         words_carried: words whose rows came from the model that the run began with, and words of
             the vocabulary; None without such a model, or if it has no rows of words.
     """
@@ -85,6 +91,10 @@ class TrainingRecord:
     best: float | None = None
     best_step: int | None = None
     stopped_early: bool = False
+    tokens: int | None = None
+    passes: float | None = None
+    unigram: float | None = None
+    unknown: float | None = None
     words_carried: tuple[int, int] | None = None
 
 

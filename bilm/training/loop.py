@@ -49,6 +49,7 @@ from bilm.training.run_checkpoint import (
     require_own_best,
     tidy_folder,
 )
+from bilm.training.verdict import unigram_perplexity, unknown_warning
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +58,7 @@ Progress = Callable[[TrainingProgress], bool | None]
 _LOG_EVERY = 10  # steps
 _READ_AHEAD = 4  # batches
 _HELDOUT_ROWS = 128
+_SAMPLED_TOKENS = 1_000_000
 
 
 class Saving(NamedTuple):
@@ -179,6 +181,8 @@ def train(
             trainer = Trainer(run, data, saving, logs, monitor, progress)
             if restart_ckpt_file is None and options.softmax_bias == "unigram":
                 _start_bias(run, data)
+            if is_chief:
+                _count_words(trainer.record, data, heldout)
             if restart_ckpt_file is not None:
                 trainer.restart(restart_ckpt_file, is_own)
             elif init_from is not None:
@@ -248,6 +252,25 @@ def _with_train_tokens(options: Options, data: Any) -> Options:
     if counted is None:
         raise InputError("options: n_train_tokens is missing, and the data cannot count them.")
     return dataclasses.replace(options, n_train_tokens=counted)
+
+
+def _count_words(record: TrainingRecord, data: Any, heldout: Any) -> None:
+    """Record how well the vocabulary fits the texts; warn if it does not."""
+    counts, record.unknown = _word_counts(data, "the training text")
+    predicted = counts if heldout is None else _word_counts(heldout, "the held-out text")[0]
+    if counts is not None and predicted is not None:
+        record.unigram = unigram_perplexity(counts, predicted)
+
+
+def _word_counts(data: Any, name: str) -> tuple[Any, float | None]:
+    """A data set's word counts and its proportion of unknown tokens, as far as it has them."""
+    counts = data.word_counts(_SAMPLED_TOKENS) if hasattr(data, "word_counts") else None
+    if counts is None:
+        return None, None
+    unknown = data.unknown_share(_SAMPLED_TOKENS)
+    if warning := unknown_warning(unknown, name):
+        logger.warning("%s", warning)
+    return counts, unknown
 
 
 def _monitor(run: Run, heldout: Any, every: str, patience: int | None) -> Monitor:
@@ -363,6 +386,7 @@ class Trainer:
                     raise
                 raise type(error)(self._with_state(error)) from error
         record.best, record.best_step = run.heldout.best, run.heldout.best_step
+        record.tokens, record.passes = run.tokens, run.passes
         return record
 
     def _steps(self, batches: Iterator[Any], signals: Interrupts) -> None:

@@ -1,0 +1,117 @@
+"""How good a model is in words: word frequencies, unknown tokens, and what training says."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from bilm import BidirectionalLMDataset, LMDataset, load_vocab
+from bilm.cli import main
+from bilm.training import load_options_latest_checkpoint
+from bilm.training import test as score
+from bilm.training.verdict import unigram_perplexity, unknown_warning, verdict
+from tests.command_line import make_text, train_arguments
+
+
+def test_unigram_perplexity_is_that_of_smoothed_frequencies():
+    counts, text = np.array([5, 2, 0]), np.array([1, 1, 2])
+    # (5 + 1) / 10, (2 + 1) / 10 and 1 / 10.
+    expected = math.exp(-(math.log(0.6) + math.log(0.3) + 2 * math.log(0.1)) / 4)
+    assert unigram_perplexity(counts, text) == pytest.approx(expected)
+    assert unigram_perplexity(np.zeros(7), np.ones(7)) == pytest.approx(7)
+
+
+def test_unknown_tokens_are_counted_in_each_file(tmp_path):
+    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nthe\ncat\n", encoding="utf-8")
+    (tmp_path / "a.txt").write_text("the dog\n\nthe cat sat\n", encoding="utf-8")
+    (tmp_path / "b.txt").write_text("dog\n", encoding="utf-8")
+    vocabulary = load_vocab(tmp_path / "vocab.txt")
+    data = LMDataset(tmp_path / "?.txt", vocabulary)
+    assert data.word_counts().tolist() == [0, 3, 3, 2, 1]  # three sentences, three unknown
+    assert data.unknown_share() == 3 / 6
+    assert data.word_counts(2).tolist() == [0, 2, 2, 1, 0]  # a sentence of each file
+    assert data.unknown_share(2) == 2 / 3
+
+    class Own(LMDataset):
+        def get_sentence(self):
+            yield np.array([0, 3, 1]), None
+
+    assert Own(tmp_path / "a.txt", vocabulary, test=True).word_counts() is None
+
+
+def test_a_warning_where_perplexity_means_little():
+    assert unknown_warning(0.2, "x.txt") is None
+    said = unknown_warning(0.94, "x.txt")
+    assert said.startswith("94% of the tokens of x.txt are outside the vocabulary")
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"perplexity": 100.0, "unigram": 800.0}, "8.0 times lower than the 800.0 of word freq"),
+        ({"perplexity": 700.0, "unigram": 800.0}, "hardly more than how frequent words are"),
+        ({"perplexity": 900.0, "unigram": 800.0}, "perplexity 900.0, above the 800.0 of word"),
+        ({"perplexity": 2.8, "unknown": 0.94}, "2.8, which means little: 94% of the tokens are"),
+        ({"perplexity": None}, "Quality: not measured"),
+        ({"perplexity": 9.0, "text": "training"}, "Quality: training perplexity 9.0."),
+        ({"tokens": 84_000, "passes": 1.04}, "84,000 tokens, 1.0 pass over the text; useful mod"),
+        ({"tokens": 8_000_000, "passes": 2.5}, "8,000,000 tokens, 2.5 passes over the text."),
+        ({"passes": 1.0}, "Training: it is not known on how much text"),
+        ({"passes": 1.0}, "More training: is likely to help, as it has seen each sentence only on"),
+        ({"passes": 2.0}, "only a few times"),
+        ({"passes": 9.0}, "More training: measure a held-out text"),
+        ({"measurements": [300.0, 200.0]}, "to help, the held-out perplexity fell by 33%"),
+        ({"measurements": [300.0, 200.0, 199.0]}, "is not likely to help much"),
+        ({"measurements": [300.0, 200.0, 210.0]}, "has risen from 200.0 to 210.0. More text"),
+        ({"unknown": 0.5}, "first make a vocabulary that covers the text"),
+    ],
+)  # fmt: skip
+def test_what_is_said_of_a_model(facts, said):
+    lines = verdict(**{"perplexity": 50.0} | facts)
+    assert [line.split(":")[0] for line in lines] == ["Quality", "Training", "More training"]
+    assert said in "\n".join(lines)
+
+
+@pytest.mark.eager
+def test_a_vocabulary_of_another_language_is_noticed(tmp_path, capsys):
+    """Its perplexity is low, and nothing may praise it."""
+    text = make_text(tmp_path)
+    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\n猫\n狗\n.\n", encoding="utf-8")
+    save_dir = str(tmp_path / "model")
+    held_out = ["--heldout_prefix", text.heldout]
+    assert main(train_arguments(text, save_dir, "--n_train_tokens=100", *held_out)) == 0
+    done = capsys.readouterr()
+    assert "--train_prefix: 83.3% of the tokens are outside the vocabulary" in done.err
+    assert "warning: 83% of the tokens of the training text are outside the voc" in done.err
+    assert "warning: 83% of the tokens of the held-out text are outside the voc" in done.err
+    assert "which means little: 83% of the tokens are unknown words" in done.out
+    assert "More training: first make a vocabulary" in done.out
+    assert main(["test", "--save_dir", save_dir, "--test_prefix", text.heldout]) == 0
+    done = capsys.readouterr()
+    assert "unknown tokens       83.33%\n" in done.out
+    assert f"warning: 83% of the tokens of {text.heldout} are outside the vocabulary" in done.err
+
+
+@pytest.mark.eager
+def test_training_ends_with_a_verdict(tmp_path, capsys):
+    text = make_text(tmp_path)
+    save_dir = str(tmp_path / "model")
+    held_out = ["--heldout_prefix", text.heldout]
+    assert main(train_arguments(text, save_dir, *held_out)) == 0
+    lines = capsys.readouterr().out.splitlines()
+    options, checkpoint = load_options_latest_checkpoint(save_dir)
+    vocabulary = load_vocab(text.vocabulary, 12)
+    counts = LMDataset(text.training, vocabulary).word_counts()
+    heldout = BidirectionalLMDataset(text.heldout, vocabulary, test=True)
+    unigram = unigram_perplexity(counts, heldout.word_counts())
+    perplexity = score(options, checkpoint, heldout)
+    assert perplexity.unknown == pytest.approx(2 / 30) and perplexity > unigram
+    assert lines[2].startswith(
+        f"Quality: held-out perplexity {perplexity:.1f}, above the {unigram:.1f} of word frequ"
+    )
+    assert lines[3:] == [
+        "Training: 500 tokens, 1.0 pass over the text; useful models have seen millions.",
+        "More training: is likely to help, as it has seen each sentence only once or less.",
+    ]
