@@ -24,6 +24,9 @@ PARQUET = ["pyarrow>=18"]
 # What `bilm embed --engine ray` needs. For 2.64, arguments of Ray Data are announced to go.
 RAY = ["ray[data]>=2.60,<2.64", *PARQUET]
 
+# What the site of the manual is built with.
+DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10", "mkdocstrings[python]>=0.29,<2"]
+
 
 def package_version() -> str:
     """Reads __version__ from the source: importing the package would need TensorFlow."""
@@ -63,6 +66,7 @@ setup(
     ],
     extras_require={
         "chinese": ["jieba>=0.42"],
+        "docs": DOCS,
         "english": ["spacy>=3.8,<4"],
         "look": LOOK,
         "parquet": PARQUET,
@@ -75,6 +79,7 @@ setup(
             *LOOK,
             *PARQUET,
             *RAY,
+            *DOCS,
             # Readers of Parquet besides pyarrow.
             "duckdb>=1.3",
             "polars>=1.30",

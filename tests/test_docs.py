@@ -8,6 +8,7 @@ block changes what is done with it:
   <!-- file: NAME -->        it is written to a file
   <!-- prints -->            it is what the block before printed, where ... stands for anything
   <!-- fails -->             it is run and raises InputError, whose text can be said to be printed
+  <!-- small: A => B; ... --> it is run with A replaced by B: less text, less time
 
 The folder has the text files that the pages name. `<!-- starts with: MODEL ... -->` anywhere in a
 page puts models into it, and `<!-- files of PAGE: NAME ... -->` files that another page prints.
@@ -29,7 +30,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from unittest import mock
 
@@ -112,6 +113,7 @@ def write_text_files(folder: Path) -> None:
     for number, part in enumerate((lines[::2], lines[1::2])):
         (folder / "corpus" / f"train-{number:02}.txt").write_text("".join(part * 4), "utf-8")
     (folder / "heldout.txt").write_text("".join(lines[:12]), "utf-8")
+    (folder / "corpus" / "heldout-00.txt").write_text("".join(lines[:12]), "utf-8")
     (folder / "sentences.txt").write_text("".join(lines[5:9]), "utf-8")
     said = itertools.product(("cat", "old dog", "bird"), ("sees", "hears"), ("tree", "house"))
     english = [f'"The {who} {does} it," she said. Near the {what}!\n' for who, does, what in said]
@@ -192,6 +194,16 @@ def run_block(block: Block, page: Path, namespace: dict) -> str:
     return printed.getvalue()
 
 
+def smaller(block: Block, changes: str) -> Block:
+    """A block with the replacements of its comment, each of which must apply."""
+    text = block.text
+    for change in changes.split("; "):
+        old, _, new = change.partition(" => ")
+        assert old in text, f"line {block.line}: {old!r} is not in the block"
+        text = text.replace(old, new)
+    return replace(block, text=text)
+
+
 def run_page(page: Path) -> None:
     namespace: dict = {"__name__": "__page__"}
     printed = ""
@@ -208,6 +220,8 @@ def run_page(page: Path) -> None:
                 run_block(block, page, namespace)
             printed = f"{error.value}\n"
         elif kind != "skip" and block.language in ("bash", "python"):
+            if kind == "small":
+                block = smaller(block, what)
             try:
                 printed = run_block(block, page, namespace)
             except Exception as error:
@@ -264,7 +278,7 @@ def test_page_is_well_formed(page: Path):
         place = f"{name_of(page)}, line {block.line}"
         assert block.language in LANGUAGES, place
         kind, _, what = block.comment.partition(": ")
-        assert kind in ("", "skip", "file", "prints", "fails", "starts with"), place
+        assert kind in ("", "skip", "file", "prints", "fails", "small", "starts with"), place
         assert kind != "skip" or what in REASONS, place
         if block.language == "json":
             json.loads(block.text)

@@ -355,9 +355,6 @@ def preset(name: str, recipe: str = "default") -> dict[str, Any]:
 
     Raises:
         InputError: there is no such size or recipe.
-
-    >>> preset("small")["lstm"]["dim"]
-    1024
     """
     for what, value, names in (("preset", name, PRESETS), ("recipe", recipe, RECIPES)):
         if value not in names:
