@@ -1,17 +1,18 @@
-"""The report on a model: the geometry of layers, prediction, suspicions, the page, the verb."""
+"""The report on a model: the geometry of layers, prediction, verdict, suspicions, the page."""
 
 from __future__ import annotations
 
 import itertools
 import json
+import shutil
 
 import numpy as np
 import pytest
 
 from bilm import ELMo, Predictor
 from bilm.analysis.geometry import LayerGeometry, measure_layers
+from bilm.analysis.model_report import Prediction, make_report, measure_prediction, suspicions
 from bilm.analysis.occurrences import ordinary_words, sample_sentences
-from bilm.analysis.report import Prediction, make_report, measure_prediction, suspicions
 from bilm.cli import main
 from bilm.core.errors import InputError
 from tests.command_line import input_error, usage_error
@@ -104,18 +105,36 @@ def test_prediction_is_that_of_the_scores(trained):
     assert found.forward == pytest.approx(np.exp(forward), rel=1e-5)
     assert found.n_predictions == 8 and found.unknown == pytest.approx(1 / 6)
     first = -(scores[0].forward[:3].sum() + scores[1].forward.sum()) / 5
-    assert found.begin_forward == pytest.approx(np.exp(first), rel=1e-5)
+    assert found.first_forward == pytest.approx(np.exp(first), rel=1e-5)
     last = -(scores[0].backward[-3:].sum() + scores[1].backward.sum()) / 5
-    assert found.begin_backward == pytest.approx(np.exp(last), rel=1e-5)
+    assert found.first_backward == pytest.approx(np.exp(last), rel=1e-5)
     size = predictor.vocabulary.size
     words = ["the", "cat", "sees", ".", "</S>", "unseen", "dog", "</S>"]
     ranks = np.array([predictor.vocabulary.word_to_id(word) for word in words])
     chances = np.log((ranks + 2) / (ranks + 1)) / np.log(size + 1)
     assert found.by_rank == pytest.approx(np.exp(-np.log(chances).mean()), rel=1e-6)
+    assert found.both == pytest.approx(np.sqrt(found.forward * found.backward))
+
+
+def test_the_baseline_of_frequencies_leaves_out_the_word_that_it_predicts(trained):
+    _, folder = trained
+    predictor = Predictor.from_pretrained(folder)
+    vocabulary = predictor.vocabulary
+    words = ["the", "cat", "the", "</S>"]
+    found = measure_prediction(predictor, [words[:-1]])
+    rank = {w: vocabulary.word_to_id(w) for w in words}
+    by_rank = {w: np.log((k + 2) / (k + 1)) / np.log(vocabulary.size + 1) for w, k in rank.items()}
+    # Three other tokens, three different words; of "the" one other occurrence.
+    expected = [((w == "the") + 3 * by_rank[w]) / (3 + 3) for w in words]
+    assert found.by_frequency == pytest.approx(np.exp(-np.log(expected).mean()), rel=1e-6)
+    counts = {"the": 50, "cat": 25, "</S>": 20, "unseen": 5}
+    found = measure_prediction(predictor, [words[:-1]], counts)
+    expected = [(counts[w] - 1 + 4 * by_rank[w]) / (99 + 4) for w in words]
+    assert found.by_frequency == pytest.approx(np.exp(-np.log(expected).mean()), rel=1e-6)
 
 
 GOOD = LayerGeometry(0.1, 0.7, 0.4, 10.0, 0.05, 0)
-WELL = Prediction(100.0, 105.0, 700.0, 140.0, 130.0, 0.02, 1000)
+WELL = Prediction(100.0, 105.0, 700.0, 600.0, 140.0, 130.0, 0.02, 1000)
 
 
 def test_nothing_is_suspicious_of_a_good_model():
@@ -127,7 +146,7 @@ def test_nothing_is_suspicious_of_a_good_model():
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"not_finite": 3}, "Layer 1: 3 vectors hold numbers that are not finite."),
+        ({"not_finite": 3}, "Layer 1: 3 vectors have non-finite values."),
         ({"anisotropy": 0.95}, "Layer 1: two random words have a cosine of 0.95"),
         ({"self_similarity": 0.99}, "Layer 1: a word has nearly the same vector in all contexts"),
         ({"largest_share": 0.7}, "Layer 1: one dimension has 70% of the squared length"),
@@ -142,10 +161,10 @@ def test_suspicious_layers(changes, sentence):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"forward": 900.0, "backward": 800.0}, "The forward perplexity, 900, is above that"),
-        ({"begin_forward": 1e5}, "Where the forward direction begins, perplexity is 100,000"),
+        ({"forward": 900.0, "backward": 800.0}, "The forward perplexity, 900, is above 700, that"),
+        ({"first_forward": 1e5}, "The forward perplexity of the first three words is 100,000"),
         ({"backward": 200.0}, "The perplexities of the two directions differ by a factor of 2.0"),
-        ({"unknown": 0.25}, "25% of the tokens are outside the vocabulary."),
+        ({"unknown": 0.25}, "25% of the tokens are outside the vocabulary: "),
     ],
 )
 def test_suspicious_predictions(changes, sentence):
@@ -159,15 +178,41 @@ def test_a_report_is_made_and_written(elmo):
                          words=["bank"])  # fmt: skip
     assert (report.n_sentences, report.n_tokens, report.prediction) == (6, 18, None)
     assert len(report.layers) == elmo.n_layers
-    assert [example.line.count("[bank]") for example in report.examples] == [1, 1]
+    assert [own[0].sentence[own[0].position] for own in report.examples] == ["bank", "bank"]
+    assert [own[0].cosine for own in report.examples] == [None, None]
     text = report.as_text()
-    assert "6 sentences, 18 tokens of some <text>." in text
+    assert "6 sentences, 18 tokens of some <text>." in text and text.count("[bank]") >= 4
     assert "has no softmax" in text and "also: more" in text
-    page = report.as_html()
+    assert "Quality: not measured." in text and "Nothing suspicious" not in text
+    page = report.as_html().decode()
     assert "some &lt;text&gt;" in page and "<text>" not in page and "http" not in page
+    assert '<html lang="en">' in page and 'name="viewport"' in page and "color-scheme" in page
     values = json.loads(json.dumps(report.as_dict()))
     assert values["layers"][0]["self_similarity"] == report.layers[0].self_similarity
     assert values["model"] == {"model": "m", "": "more"}
+    assert values["examples"][0][0]["sentence"] == list(report.examples[0][0].sentence)
+
+
+def test_a_report_says_how_good_the_model_is_and_how_much_it_was_trained(elmo, trained):
+    predictor = Predictor.from_pretrained(trained[1])
+    sentences = [["the", "cat", "sees", "."], ["a", "dog", "sees", "."]] * 5
+    report = make_report(
+        elmo, sentences, "text", [], predictor=predictor, words=["cat"],
+        trained={"tokens": 50_000, "passes": 2.0}, measurements=[120.0, 90.0],
+    )  # fmt: skip
+    ratio = report.prediction.by_frequency / report.prediction.both
+    quality, training, more = report.verdict
+    assert f"perplexity {report.prediction.both:,.1f}" in quality
+    assert ratio < 1 or f"{ratio:.1f} times lower" in quality
+    assert "50,000 tokens, 2.0 passes" in training
+    assert "is likely to help, the held-out perplexity fell by 25%" in more
+    text = report.as_text()
+    assert quality[:60] in text and text.startswith("Verdict\n")
+    rows = [line.split() for line in text.splitlines()]
+    assert ["word", "frequencies", "alone", f"{report.prediction.by_frequency:,.1f}"] in rows
+    better = report.prediction.by_frequency / report.prediction.forward
+    assert any(row[:1] == ["forward"] and row[2] == f"{better:.1f}" for row in rows)
+    assert sum(row[:1] == ["reference:"] for row in rows) >= 2
 
 
 @pytest.mark.parametrize("ending", [".html", ".json", ".txt"])
@@ -182,6 +227,31 @@ def test_the_verb_writes_a_report_of_a_training_folder(trained, tmp_path, ending
         values = json.loads(content)
         assert values["n_sentences"] == 72 and values["prediction"]["backward"] > 1
     assert "--force" in input_error(arguments, capsys)
+
+
+def test_a_vocabulary_of_another_place_is_used(trained, tmp_path, capsys):
+    text, folder = trained
+    run = tmp_path / "run"
+    shutil.copytree(folder, run)
+    (run / "vocab.txt").rename(tmp_path / "words.txt")
+    arguments = ["report", text.training, "--model", str(run), "--sentences", "10"]
+    assert "no vocab.txt" in input_error(arguments, capsys)
+    assert main([*arguments, "--vocab_file", str(tmp_path / "words.txt")]) == 0
+    assert "word frequencies alone" in capsys.readouterr().out
+    words = (tmp_path / "words.txt").read_text(encoding="utf-8").splitlines()
+    (run / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
+    (tmp_path / "words.txt").write_text("\n".join([*words[:3], *words[:2:-1]]) + "\n")
+    with_other = [*arguments, "--vocab_file", str(tmp_path / "words.txt")]
+    assert "words.txt" in input_error(with_other, capsys)
+
+
+def test_control_characters_of_a_text_do_not_reach_the_terminal(elmo, tmp_path, capsys):
+    options, weights = write_small_model(tmp_path / "model", "short_words_261").files
+    (tmp_path / "t.txt").write_text("one \x1b[2J\x07 one\none \x9b31m one\none \u202e one\n" * 3)
+    arguments = ["report", str(tmp_path / "t.txt"), "--options_file", options, "--words", "one"]
+    assert main([*arguments, "--weight_file", weights]) == 0
+    printed = capsys.readouterr().out
+    assert not set(printed) & set("\x1b\x07\x9b\u202e") and "\\u001b[2J" in printed
 
 
 def test_the_verb_prints_a_report_of_weights(elmo, tmp_path, capsys):
@@ -201,8 +271,7 @@ def test_a_damaged_model_has_a_report(tmp_path):
     kernel.assign(kernel * np.float32("nan"))
     report = make_report(damaged, SENTENCES * 3, "text.txt", [])
     assert any(
-        said.startswith("Layer 1: 30 vectors hold numbers that are not finite.")
-        for said in report.suspicions
+        said.startswith("Layer 1: 30 vectors have non-finite values.") for said in report.suspicions
     )
     assert report.examples == []
 
@@ -211,7 +280,7 @@ def test_wrong_usage_of_the_verb(trained, tmp_path, capsys):
     text, folder = trained
     assert "--options_file" in usage_error(["report", text.training], capsys)
     wrong = ["report", text.training, "--model", folder, "--out", "report.pdf"]
-    assert "report.pdf: a file name that ends in .txt, .json, .html" in input_error(wrong, capsys)
+    assert "must end in .txt, .json, .html, got report.pdf" in input_error(wrong, capsys)
     missing = ["report", str(tmp_path / "no.txt"), "--model", folder]
     assert "No file matches" in input_error(missing, capsys)
     absent = ["report", text.training, "--model", folder, "--words", "zebra"]

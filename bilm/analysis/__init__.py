@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from bilm.analysis.contexts import Context, LayerContexts, nearest_contexts
     from bilm.analysis.geometry import LayerGeometry, measure_layers
     from bilm.analysis.labelled import limited, read_labelled, read_labelled_uses
+    from bilm.analysis.model_report import Report, make_report
     from bilm.analysis.occurrences import (
         Occurrences,
         Sample,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from bilm.analysis.pictures import LARGE_PAGE, draw, picture_ending, write_picture
     from bilm.analysis.probing import ProbeCell, ProbeSettings, probe
     from bilm.analysis.projection import Projection, project
-    from bilm.analysis.report import Report, make_report
     from bilm.analysis.static_vectors import StaticVectors, train_word2vec
     from bilm.analysis.tensorboard_folder import write_projector
     from bilm.analysis.word_sense import (
@@ -55,11 +55,11 @@ _PUBLIC = {
     "contexts": "Context LayerContexts nearest_contexts",
     "geometry": "LayerGeometry measure_layers",
     "labelled": "limited read_labelled read_labelled_uses",
+    "model_report": "Report make_report",
     "occurrences": "Occurrences Sample parse_query sample_sentences sample_uses",
     "pictures": "LARGE_PAGE draw picture_ending write_picture",
     "probing": "ProbeCell ProbeSettings probe",
     "projection": "Projection project",
-    "report": "Report make_report",
     "static_vectors": "StaticVectors train_word2vec",
     "tensorboard_folder": "write_projector",
     "word_sense": "SenseResult SenseRow SenseSettings first_sense nearest_sense sense_table "

@@ -48,13 +48,17 @@ def page(title: str, body: str, script: str | None = None, data: Any = None) -> 
     return filled.encode("utf-8", "backslashreplace")
 
 
-def line_markup(kind: int | None, left: str, word: str, right: str) -> str:
-    """An item of a list of sentences, with the word between its contexts."""
-    swatch = "" if kind is None else f'<svg class="swatch" data-kind="{kind}"></svg>'
+def swatch(kind: int) -> str:
+    """A place for the dot of a kind, which the script draws."""
+    return f'<svg class="swatch" data-kind="{kind}"></svg>'
+
+
+def line_markup(mark: str, left: str, word: str, right: str) -> str:
+    """An item of a list of sentences: HTML in front of it, and the word between its contexts."""
     left, word, right = map(html.escape, (left, word, right))
     return (
-        f'<li>{swatch}<span class="left"><bdi>{left}</bdi></span> <b>{word}</b> '
-        f'<span class="right">{right}</span></li>'
+        f'<li><span class="mark">{mark}</span><span class="left"><bdi>{left}</bdi></span> '
+        f'<b>{word}</b> <span class="right">{right}</span></li>'
     )
 
 

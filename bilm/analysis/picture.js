@@ -34,7 +34,8 @@ function element(name, className, text) {
 
 function line([kind, left, word, right]) {
   const item = document.createElement("li");
-  item.innerHTML = `<svg class="swatch" data-kind="${kind}"></svg><span class="left"><bdi></bdi></span>`;
+  item.innerHTML = `<span class="mark"><svg class="swatch" data-kind="${kind}"></svg></span>
+    <span class="left"><bdi></bdi></span>`;
   item.querySelector("bdi").textContent = left;
   item.append(" ", element("b", "", word), " ", element("span", "right", right));
   return item;

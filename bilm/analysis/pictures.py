@@ -24,7 +24,7 @@ import numpy as np
 
 from bilm.analysis.clusters import clusters_by_name, typical_occurrences
 from bilm.analysis.occurrences import Occurrences
-from bilm.analysis.page import line_markup, page
+from bilm.analysis.page import line_markup, page, swatch
 from bilm.analysis.projection import Projection
 from bilm.cli.terminal import printable
 from bilm.core.errors import InputError
@@ -336,15 +336,15 @@ def _page(occurrences: Occurrences, projection: Projection, kinds: Kinds, title:
     places = {name: number for number, name in enumerate(names)}
     legend, typical, total = [], [], len(occurrences)
     for kind, (name, n) in enumerate(zip(kinds.names, kinds.counts, strict=True)):
-        swatch, label = f'<svg class="swatch" data-kind="{kind}"></svg>', html.escape(name)
+        dot, label = swatch(kind), html.escape(name)
         legend.append(
-            f'<li><button type="button" data-kind="{kind}" aria-pressed="false">{swatch}{label} '
+            f'<li><button type="button" data-kind="{kind}" aria-pressed="false">{dot}{label} '
             f"<small>{n:,}</small></button></li>"
         )
         chosen = typical_occurrences(occurrences, clusters, places[name], _TYPICAL)
-        lines = "".join(line_markup(*rows[number]) for number in chosen)
+        lines = "".join(line_markup(dot, *rows[number][1:]) for number in chosen)
         typical.append(
-            f"<h3>{swatch}{label} <small>{n:,} of {total:,}, {n / total:.0%}</small></h3>"
+            f"<h3>{dot}{label} <small>{n:,} of {total:,}, {n / total:.0%}</small></h3>"
             f'<ul class="lines">{lines}</ul>'
         )
     figures = [

@@ -1,9 +1,10 @@
-"""Say on one page whether a model is any good, before it is used.
+"""Report on one page how good a model is, before it is used.
 
-Measures a model on a sample of a text that it was not trained on: perplexity by direction, if it
-has its softmax, beside that of the words' ranks alone; how the vectors of each layer lie, by the
-cosines of Ethayarajh (2019); some words in context and their neighbours; and what is suspicious, in
-plain words. --model may be a training folder as well.
+Measures a model on a sample of a text that it was not trained on: its perplexity, if it has its
+softmax, next to that of word frequencies alone and of reference models; how much it was trained,
+and whether more training is likely to help; the cosines of each layer's vectors (Ethayarajh 2019);
+words in context and their neighbours; and what is suspicious. --model may also be a training
+folder.
 
   bilm report heldout.txt --model elmo
   bilm report heldout.txt --model training-folder --out report.html
@@ -16,6 +17,7 @@ import contextlib
 import json
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,14 +25,14 @@ from typing import TYPE_CHECKING
 from bilm.analysis.commands import word_job
 from bilm.cli import flags, text_job
 from bilm.cli.info import human_text
-from bilm.cli.terminal import import_tensorflow
+from bilm.cli.terminal import import_tensorflow, show
 from bilm.core.errors import InputError
 from bilm.files.reading import find_all_files
 from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
-    from bilm.analysis.report import Report
+    from bilm.analysis import Report
     from bilm.files.model_files import ModelSource
     from bilm.use.predictor import Predictor
 
@@ -44,9 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "text TEXT ...": word_job.TEXT,
             "--out FILE": "file to write: .txt, .json or .html (default: text on standard output)",
             **flags.FORCE,
-            "--sentences N>=2": "sentences that are drawn from the text and measured (default: "
-            "1000)",
-            "--words WORD ...": "words to show in context (default: chosen)",
+            "--sentences N>=2": "sentences sampled from the text (default: 1000)",
+            "--words WORD ...": "words to show in context (default: frequent ones)",
             "--seed N>=0": "random seed (default: 0)",
         },
     )
@@ -56,59 +57,80 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     source = flags.model_source(args)
+    ending = ".txt" if args.out is None else os.path.splitext(args.out)[1]
     if args.out is not None:
-        if os.path.splitext(args.out)[1] not in _FORMATS:
+        if ending not in _FORMATS:
             raise InputError(
-                f"{args.out}: a file name that ends in {', '.join(_FORMATS)} is expected."
+                f"the name of a report must end in {', '.join(_FORMATS)}, got {args.out}."
             )
         flags.require_free(args, args.out)
     find_all_files(args.text)
     import_tensorflow()
-    with _for_use(source) as usable:
+    with _with_weights(args, source) as usable:
         report = _measure(args, source, usable)
-    content = _rendered(report, args.out)
     if args.out is None:
-        print(content, end="")
+        show(report.as_text().splitlines())
         return 0
     with atomic_write(args.out) as temporary:
-        Path(temporary).write_text(content, encoding="utf-8")
+        Path(temporary).write_bytes(_content(report, ending))
     print(args.out)
     return 0
 
 
+def _content(report: Report, ending: str) -> bytes:
+    if ending == ".html":
+        return report.as_html()
+    as_json = ending == ".json"
+    text = json.dumps(report.as_dict(), ensure_ascii=False, indent=1) if as_json else None
+    return f"{text or report.as_text()}\n".encode()
+
+
 @contextlib.contextmanager
-def _for_use(source: ModelSource) -> Iterator[ModelSource]:
-    """The model as weights; those of a training folder are dumped with the softmax, for a while."""
+def _with_weights(args: argparse.Namespace, source: ModelSource) -> Iterator[ModelSource]:
+    """The model as weights; those of a training folder are dumped to a temporary folder."""
     from bilm.files.model_files import open_model
     from bilm.files.reading import OPTIONS_FILE, WEIGHTS_FILE
     from bilm.training import dump_weights
 
     with open_model(source) as files:
         is_checkpoint = files.is_checkpoint
-    if not (is_checkpoint and os.path.isdir(os.fspath(source))):  # type: ignore[arg-type]
+    if not (is_checkpoint and isinstance(source, str) and os.path.isdir(source)):
         yield source
         return
     with tempfile.TemporaryDirectory(prefix="bilm-") as folder:
         dump_weights(
-            os.fspath(source),  # type: ignore[arg-type]
+            source,
             os.path.join(folder, WEIGHTS_FILE),
             with_softmax=True,
+            vocab_file=args.vocab_file,
             options_file=os.path.join(folder, OPTIONS_FILE),
         )
         yield folder
 
 
 def _measure(args: argparse.Namespace, source: ModelSource, usable: ModelSource) -> Report:
-    from bilm.analysis.occurrences import sample_sentences
-    from bilm.analysis.report import make_report
+    from bilm.analysis import make_report, sample_sentences
     from bilm.files.model_files import open_model
+    from bilm.training.log import read_log
     from bilm.use.description import describe_model, describe_training
 
     with open_model(source) as files:
         facts = describe_training(files) if files.is_checkpoint else describe_model(files)
+    measurements: list[float] = []
+    if isinstance(source, str) and facts["kind"] == "training":
+        with contextlib.suppress(FileNotFoundError, InputError):  # there may be no log
+            found = [line.get("heldout_perplexity") for line in read_log(source)]
+            measurements = [value for value in found if value is not None]
     elmo = text_job.load_elmo(args, usable)
+    counts = Counter[str]()
+
+    def counted(sentences: Iterator[list[str]]) -> Iterator[list[str]]:
+        for tokens in sentences:
+            counts.update([*tokens, "</S>"] if tokens else ())
+            yield tokens
+
     with ProgressDisplay() as display:
-        read = word_job.read_sentences(args.text, display)
+        read = counted(word_job.read_sentences(args.text, display))
         sentences = sample_sentences(read, args.sentences, seed=args.seed)
         return make_report(
             elmo,
@@ -116,6 +138,9 @@ def _measure(args: argparse.Namespace, source: ModelSource, usable: ModelSource)
             ", ".join(args.text),
             human_text(facts),
             predictor=_predictor(args, usable),
+            counts=counts,
+            trained=facts.get("training") or facts.get("trained"),
+            measurements=measurements,
             words=args.words,
             seed=args.seed,
             progress=lambda doing, done, total: display.update(doing, done, total, "sentences"),
@@ -135,9 +160,3 @@ def _predictor(args: argparse.Namespace, usable: ModelSource) -> Predictor | Non
     return Predictor.from_pretrained(
         usable, vocab_file=args.vocab_file, precision=args.precision, warm_up=args.warm_up
     )
-
-
-def _rendered(report: Report, path: str | None) -> str:
-    if path is not None and path.endswith(".json"):
-        return json.dumps(report.as_dict(), ensure_ascii=False, indent=1) + "\n"
-    return report.as_html() if path is not None and path.endswith(".html") else report.as_text()

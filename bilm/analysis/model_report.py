@@ -1,0 +1,463 @@
+"""A report on a model: how good it is, and what one should know before using it."""
+
+from __future__ import annotations
+
+import html
+import math
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bilm.analysis.contexts import Context
+from bilm.analysis.geometry import LayerGeometry, measure_layers
+from bilm.analysis.layout import in_context, table
+from bilm.analysis.occurrences import Occurrences, Sample, Sentence, ordinary_words, sample_uses
+from bilm.analysis.page import line_markup, page
+from bilm.training.verdict import verdict
+
+if TYPE_CHECKING:
+    from bilm.use.elmo import ELMo
+    from bilm.use.predictor import Predictor
+
+# Called with the name of a step, how much of it is done, and all of it.
+Progress = Callable[[str, int, int], None]
+
+_WIDTH = 100  # of text for a terminal
+_FIRST_TOKENS = 3
+_OCCURRENCES = 200  # of each word whose neighbours are shown
+_N_WORDS = 4
+_TOKENS = 20  # on each side of a word in context
+# Limits beyond which a figure is suspicious; see `suspicions`.
+_UNKNOWN = 0.1
+_DIRECTIONS_DIFFER = 1.5
+_FIRST_WORSE = 20.0
+_ALL_ALIKE = 0.9
+_NOT_CONTEXTUAL = 0.98
+_ONE_DIMENSION = 0.5
+_NORMS_DIFFER = 10.0
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """How well the language model predicts a text, each sentence alone.
+
+    Attributes:
+        forward, backward: perplexity; None for a direction that the model does not have.
+        by_rank: perplexity of the log-uniform distribution over the ranks of the vocabulary.
+        by_frequency: perplexity of a unigram model: the frequency of each word in the rest of the
+            text, smoothed by its rank.
+        first_forward, first_backward: perplexity of the first three words in each direction.
+        unknown: proportion of tokens outside the vocabulary.
+        n_predictions: number of words and sentence ends.
+    """
+
+    forward: float
+    backward: float | None
+    by_rank: float
+    by_frequency: float
+    first_forward: float
+    first_backward: float | None
+    unknown: float
+    n_predictions: int
+
+    @property
+    def both(self) -> float:
+        """Perplexity over both directions."""
+        return self.forward if self.backward is None else math.sqrt(self.forward * self.backward)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is known about a model.
+
+    Attributes:
+        model: pairs of a name and a text, as `bilm info` prints them.
+        text: name of the text that the model was measured on.
+        n_sentences, n_tokens: size of the measured sample.
+        prediction: None if the model has no softmax.
+        layers: from the token layer (0) to the top.
+        examples: occurrences of words, each followed by its nearest neighbours.
+        verdict: sentences on the quality and the training of the model.
+        suspicions: sentences on what is suspicious.
+    """
+
+    model: list[tuple[str, str]]
+    text: str
+    n_sentences: int
+    n_tokens: int
+    prediction: Prediction | None
+    layers: list[LayerGeometry]
+    examples: list[list[Context]]
+    verdict: list[str]
+    suspicions: list[str] = field(default_factory=list)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The report for JSON."""
+        return asdict(self) | {
+            "model": dict(self.model),
+            "layers": [layer._asdict() for layer in self.layers],
+            "examples": [[context._asdict() for context in own] for own in self.examples],
+        }
+
+    def as_text(self) -> str:
+        """The report for a terminal."""
+        return "\n".join(line for section in _sections(self) for line in section.lines())
+
+    def as_html(self) -> bytes:
+        """The report as a page for a browser, in UTF-8."""
+        body = "\n".join(section.markup() for section in _sections(self))
+        return page(f"Report on {dict(self.model).get('model', 'a model')}", body)
+
+
+def make_report(
+    elmo: ELMo,
+    sentences: Sequence[Sentence],
+    text: str,
+    model: list[tuple[str, str]],
+    *,
+    predictor: Predictor | None = None,
+    counts: Mapping[str, int] | None = None,
+    trained: Mapping[str, Any] | None = None,
+    measurements: Sequence[float] = (),
+    words: Sequence[str] | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Report:
+    """Measure a model on sentences that it was not trained on.
+
+    Args:
+        elmo: the model.
+        sentences: about a thousand, none of them empty, as `sample_sentences` draws them.
+        text: name of their text.
+        model: facts about the model, which the report shows.
+        predictor: the same model with its softmax, if it has one.
+        counts: how often each word occurs in the whole text that `sentences` are drawn from; None:
+            in the sentences.
+        trained: "tokens" and "passes" that the model was trained on, as far as they are known.
+        measurements: held-out perplexities during training, in their order.
+        words: words whose neighbours are shown; None chooses frequent ones.
+        seed: random seed.
+        progress: see `Progress`.
+
+    Raises:
+        InputError: there is too little text, or a word does not occur.
+    """
+    show = progress or (lambda doing, done, total: None)
+    total = len(sentences)
+    chosen = ordinary_words(sentences, _N_WORDS) if words is None else words
+    sample = None
+    if chosen:
+        sample = sample_uses(sentences, chosen, max_occurrences=_OCCURRENCES, seed=seed)
+    layers = measure_layers(
+        elmo, sentences, seed=seed, progress=lambda done: show("measuring layers", done, total)
+    )
+    prediction = None
+    if predictor is not None:
+        prediction = measure_prediction(
+            predictor, sentences, counts, lambda done: show("predicting", done, total)
+        )
+    is_finite = not any(layer.not_finite for layer in layers)
+    trained = trained or {}
+    return Report(
+        model,
+        text,
+        total,
+        sum(map(len, sentences)),
+        prediction,
+        layers,
+        _examples(elmo, sample) if sample is not None and is_finite else [],
+        verdict(
+            perplexity=None if prediction is None else prediction.both,
+            unigram=None if prediction is None else prediction.by_frequency,
+            unknown=None if prediction is None else prediction.unknown,
+            tokens=trained.get("tokens"),
+            passes=trained.get("passes"),
+            measurements=measurements,
+        ),
+        suspicions(layers, prediction),
+    )
+
+
+def measure_prediction(
+    predictor: Predictor,
+    sentences: Sequence[Sentence],
+    counts: Mapping[str, int] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Prediction:
+    """The perplexity of sentences in each direction, and of two baselines; see `make_report`."""
+    losses: dict[str, list[float]] = {"forward": [], "backward": [], "first": [], "last": []}
+    known: list[bool] = []
+    targets: list[str] = []
+    for done, score in enumerate(predictor.score_iter(map(list, sentences)), start=1):
+        targets += [*score.tokens, "</S>"]
+        known += score.known.tolist()
+        losses["forward"] += [*-score.forward, -score.end]
+        losses["first"] += [*-score.forward[:_FIRST_TOKENS]]
+        if score.backward is not None and score.begin is not None:
+            losses["backward"] += [*-score.backward, -score.begin]
+            losses["last"] += [*-score.backward[-_FIRST_TOKENS:]]
+        if progress is not None:
+            progress(done)
+    vocabulary = predictor.vocabulary
+    if counts is None:
+        counts = Counter(targets)
+    by_rank, by_frequency = _baselines(
+        np.array([vocabulary.word_to_id(word) for word in targets]),
+        np.array([vocabulary.word_to_id(word) for word in counts]),
+        np.array(list(counts.values()), np.float64),
+        vocabulary.size,
+    )
+    perplexities = {name: _perplexity(values) for name, values in losses.items() if values}
+    return Prediction(
+        perplexities["forward"],
+        perplexities.get("backward"),
+        by_rank,
+        by_frequency,
+        perplexities["first"],
+        perplexities.get("last"),
+        1 - float(np.mean(known)),
+        len(targets),
+    )
+
+
+def _baselines(
+    targets: np.ndarray, counted: np.ndarray, counts: np.ndarray, n_words: int
+) -> tuple[float, float]:
+    """The perplexities of `targets` (ids) by rank and by frequency.
+
+    The frequencies, `counts` of the ids `counted`, are of a text that holds the targets: each is
+    left out of the counts that predict it. They are interpolated with the log-uniform distribution
+    by Witten and Bell's weights: what is new gets as much as there are different words.
+    """
+    by_rank = np.log1p(1 / (np.arange(n_words) + 1)) / math.log(n_words + 1)
+    by_id = np.bincount(counted, counts, n_words)
+    others = by_id.sum() - 1
+    n_different = np.count_nonzero(by_id)
+    mixed = (by_id - 1).clip(0) + n_different * by_rank
+    mixed /= max(others, 0) + n_different
+    return _perplexity(-np.log(by_rank[targets])), _perplexity(-np.log(mixed[targets]))
+
+
+def _perplexity(losses: Sequence[float] | np.ndarray) -> float:
+    mean = float(np.mean(losses, dtype=np.float64))
+    return math.exp(mean) if mean < 700 else math.inf
+
+
+def _examples(elmo: ELMo, sample: Sample) -> list[list[Context]]:
+    occurrences = Occurrences.encoded(elmo, sample)
+    examples = []
+    for word in sample.counts:
+        if len(occurrences.of(word)) < 3:
+            continue
+        for number in dict.fromkeys(occurrences.contrasting_pair(word)):
+            nearest = occurrences.neighbours(number, 2).same_word
+            examples.append(
+                [
+                    Context(cosine, occurrences.sentence(k), int(occurrences.positions[k, 1]))
+                    for cosine, k in [(None, number), *nearest]
+                ]
+            )
+    return examples
+
+
+def suspicions(layers: Sequence[LayerGeometry], prediction: Prediction | None) -> list[str]:
+    """Suspicious figures as sentences that give the figure, what is usual, and what to do."""
+    return [*_of_layers(layers), *(() if prediction is None else _of_prediction(prediction))]
+
+
+def _of_layers(layers: Sequence[LayerGeometry]) -> Iterator[str]:
+    for number, layer in enumerate(layers):
+        if layer.not_finite:
+            yield (
+                f"Layer {number}: {layer.not_finite} vectors have non-finite values. The weights "
+                "are damaged, or training diverged."
+            )
+        elif layer.anisotropy > _ALL_ALIKE:
+            yield (
+                f"Layer {number}: two random words have a cosine of {layer.anisotropy:.2f}, so all "
+                "vectors point in nearly the same direction. Subtract their mean before comparing "
+                "them."
+            )
+        if number and layer.self_similarity > _NOT_CONTEXTUAL:
+            yield (
+                f"Layer {number}: a word has nearly the same vector in all contexts (cosine "
+                f"{layer.self_similarity:.2f}). The layer has learned little from the context."
+            )
+        if layer.largest_share > _ONE_DIMENSION:
+            yield (
+                f"Layer {number}: one dimension has {layer.largest_share:.0%} of the squared "
+                "length of the vectors and dominates cosines. Standardise the dimensions."
+            )
+    norms = [layer.norm for layer in layers]
+    ratio = max(norms) / max(min(norms), 1e-12)
+    if ratio > _NORMS_DIFFER:
+        yield (
+            f"The mean lengths of the layers' vectors differ by a factor of {ratio:.0f}; the "
+            "longest layer dominates an average. Use a mix with layer normalisation "
+            "(do_layer_norm)."
+        )
+
+
+def _of_prediction(found: Prediction) -> Iterator[str]:
+    directions = {
+        "forward": (found.forward, found.first_forward),
+        "backward": (found.backward, found.first_backward),
+    }
+    for name, (perplexity, first) in directions.items():
+        if perplexity is None or first is None:
+            continue
+        if perplexity > found.by_rank:
+            yield (
+                f"The {name} perplexity, {perplexity:,.0f}, is above {found.by_rank:,.0f}, that of "
+                "the words' ranks alone: the model predicts this text worse than a model without "
+                "context. The text is of another kind or tokenised differently, or the model does "
+                "not know the initial LSTM states (see --warm_up)."
+            )
+        elif first > _FIRST_WORSE * perplexity:
+            yield (
+                f"The {name} perplexity of the first three words is {first:,.0f}, overall "
+                f"{perplexity:,.0f}. The model does not know the initial LSTM states: see "
+                "--warm_up, and --reset_rate of `bilm train`."
+            )
+    if found.backward is not None and math.isfinite(found.forward * found.backward):
+        ratio = max(found.forward, found.backward) / min(found.forward, found.backward)
+        if ratio > _DIRECTIONS_DIFFER:
+            yield (
+                f"The perplexities of the two directions differ by a factor of {ratio:.1f}; they "
+                "are usually within a tenth of each other. One direction is hardly trained."
+            )
+    if found.unknown > _UNKNOWN:
+        yield (
+            f"{found.unknown:.0%} of the tokens are outside the vocabulary: the text is of another "
+            "kind, or tokenised differently from the training text. Perplexity is then too low, "
+            "because <UNK> is easy to predict."
+        )
+
+
+class _Section(NamedTuple):
+    """A section of a report.
+
+    Attributes:
+        title: its heading.
+        paragraphs: text, before the rest.
+        rows: of a table, the first of them its head.
+        contexts: lists of words in context, the first of each a heading.
+        kind: CSS class of the paragraphs.
+    """
+
+    title: str
+    paragraphs: Sequence[str] = ()
+    rows: Sequence[Sequence[str]] = ()
+    contexts: Sequence[Sequence[Context]] = ()
+    kind: str = ""
+
+    def lines(self) -> Iterator[str]:
+        yield from (self.title, "-" * len(self.title))
+        for paragraph in self.paragraphs:
+            yield from textwrap.wrap(paragraph, _WIDTH)
+        yield from table(self.rows) if self.rows else ()
+        for own in self.contexts:
+            shown = in_context([(c.sentence, c.position) for c in own], _WIDTH - 6)
+            for context, line in zip(own, shown, strict=True):
+                yield f"{'' if context.cosine is None else f'{context.cosine:.2f}':5} {line}"
+            yield ""
+        yield from [] if self.contexts else [""]
+
+    def markup(self) -> str:
+        parts = [f"<h2>{html.escape(self.title)}</h2>"]
+        parts += [f'<p class="{self.kind}">{html.escape(text)}</p>' for text in self.paragraphs]
+        if self.rows:
+            cells = [
+                "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
+                for tag, row in zip(["th", *["td"] * len(self.rows)], self.rows, strict=False)
+            ]
+            rows = "".join(f"<tr>{row}</tr>" for row in cells)
+            parts.append(f'<div class="table"><table>{rows}</table></div>')
+        for own in self.contexts:
+            lines = (_context_markup(context) for context in own)
+            parts.append(f'<ul class="lines cosines">{"".join(lines)}</ul>')
+        return "\n".join(parts)
+
+
+def _context_markup(context: Context) -> str:
+    sentence, position = context.sentence, context.position
+    left = " ".join(sentence[max(0, position - _TOKENS) : position])
+    right = " ".join(sentence[position + 1 :][:_TOKENS])
+    cosine = "" if context.cosine is None else f"{context.cosine:.2f}"
+    return line_markup(cosine, left, sentence[position], right)
+
+
+def _sections(report: Report) -> Iterator[_Section]:
+    yield _Section("Verdict", report.verdict, kind="verdict")
+    if report.suspicions:
+        yield _Section("Suspicious", report.suspicions, kind="verdict warning")
+    measured = f"{report.n_sentences:,} sentences, {report.n_tokens:,} tokens of {report.text}"
+    if report.prediction is None:
+        yield _Section("Prediction", ["Not measured: the model has no softmax."])
+    else:
+        yield _prediction_section(report.prediction, measured)
+    yield _Section(
+        "Layers (mean cosines)",
+        [
+            f"{measured}. random: words of different sentences (anisotropy). same word: two "
+            "occurrences of a word. sentence: a token and the mean of its sentence. In brackets: "
+            "minus random. The lower `same word` in brackets, the more a layer depends on context.",
+        ],
+        [
+            ["layer", "random", "same word", "sentence", "length"],
+            *(
+                [
+                    str(number),
+                    f"{layer.anisotropy:.3f}",
+                    f"{layer.self_similarity:.3f} ({layer.adjusted_self_similarity:.3f})",
+                    f"{layer.intra_sentence:.3f} ({layer.adjusted_intra_sentence:.3f})",
+                    f"{layer.norm:.2f}",
+                ]
+                for number, layer in enumerate(report.layers)
+            ),
+        ],
+    )
+    if report.examples:
+        yield _Section(
+            "Words in context",
+            ["Each occurrence is followed by the nearest occurrences of its word in the top layer, "
+             "with their cosines."],
+            contexts=report.examples,
+        )  # fmt: skip
+    yield _Section("Model", [f"{name or 'also'}: {what}" for name, what in report.model])
+
+
+def _prediction_section(found: Prediction, measured: str) -> _Section:
+    rows = [["", "perplexity", "times lower", f"first {_FIRST_TOKENS} words"]]
+    rows.append(["word ranks alone", f"{found.by_rank:,.1f}", "", ""])
+    rows.append(["word frequencies alone", f"{found.by_frequency:,.1f}", "", ""])
+    for name, perplexity, first in (
+        ("forward", found.forward, found.first_forward),
+        ("backward", found.backward, found.first_backward),
+    ):
+        if perplexity is not None and first is not None:
+            better = found.by_frequency / perplexity
+            rows.append([name, f"{perplexity:,.1f}", f"{better:.1f}", f"{first:,.1f}"])
+    for name, better in REFERENCES:
+        rows.append([name, "", f"{better:.1f}", ""])
+    return _Section(
+        "Prediction",
+        [
+            f"{measured}, each sentence alone; {found.unknown:.1%} of the tokens are outside the "
+            "vocabulary. `times lower` compares with word frequencies alone, so that it can be "
+            "compared with the reference models below."
+        ],
+        rows,
+    )
+
+
+# How many times lower than by word frequencies the perplexity of other models is, each on held-out
+# text of its own kind.
+REFERENCES = (
+    ("reference: bilm demo, 3 minutes", 2.9),
+    ("reference: WikiText-2, 10 minutes", 6.2),
+)
