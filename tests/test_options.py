@@ -346,11 +346,11 @@ def test_presets_with_the_originals_recipe():
 def test_the_original_recipe_has_the_originals_keys_alone():
     ours = {
         "n_steps", "optimizer", "adam_learning_rate", "initial_accumulator", "softmax_bias",
-        "schedule", "warmup_steps",
+        "schedule", "warmup_steps", "tokenizer",
     }  # fmt: skip
     assert not ours & set(preset("original", "original"))
     assert preset("original", "original")["reset_rate"] == 0.0
-    assert ours - set(preset("base")) == {"n_steps"}
+    assert ours - set(preset("base")) == {"n_steps", "tokenizer"}
 
 
 def test_the_default_recipe():

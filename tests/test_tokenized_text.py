@@ -14,10 +14,10 @@ import pytest
 
 from bilm import InputError
 from bilm.cli import main
-from bilm.data import tokenize_files
+from bilm.data import shard_corpus, tokenize_files
 from bilm.data.tokenized_text import read_record, tokenization_warning
 from bilm.files.reading import find_all_files
-from tests.command_line import input_error, usage_error
+from tests.command_line import OPTIONS, input_error, usage_error
 from tests.test_tokenizer import WRAPPED
 
 TOKENISED = """\
@@ -131,14 +131,67 @@ def test_text_that_was_tokenised_differently():
     raw = [line.split() for line in WRAPPED.splitlines()]
     assert tokenization_warning("en rules 1", raw) == (
         "9 of 31 tokens do not look like those of the model's tokenizer (en rules 1), which would "
-        "split 'Mr.' into 'Mr .'; `bilm tokenize --language en --method rules` makes such text."
+        "split 'Mr.' into 'Mr .'. `bilm tokenize --language en --method rules` splits text in the "
+        "same way"
     )
     # A word here and there that other rules leave whole is no reason to warn.
     assert tokenization_warning("en rules 1", [*good * 3, ["Mr.", "Hale"]]) is None
     words = [["我们", "坐火车", "去", "北京"]]
     assert (
-        "split '我们' into '我 们'; `bilm tokenize --language zh --method characters`"
+        "split '我们' into '我 们'. `bilm tokenize --language zh --method characters`"
         in tokenization_warning("zh characters 1", words)
     )
     assert tokenization_warning("moses", raw) is None
     assert tokenization_warning("en rules 1", []) is None
+
+
+def test_shards_have_the_record_of_their_text(folder):
+    tokenize_files("wrapped.txt", "a.txt", "en")
+    shard_corpus("a.txt", "shards", n_shards=2)
+    assert sorted(os.listdir("shards")) == ["tokenizer.json", "train-00.txt", "train-01.txt"]
+    assert read_record(["shards/train-00.txt"]) == "en rules 1"
+    for name in ("train-00.txt", "train-01.txt"):
+        os.remove(f"shards/{name}")
+    shard_corpus("a.txt", "shards", n_shards=1)  # with the same record
+    os.remove("shards/train-00.txt")
+    Path("shards/tokenizer.json").write_text('{"tokenizer": "moses"}', "utf-8")
+    message = "names the tokenizer 'moses', but the text has 'en rules 1': name another folder"
+    with pytest.raises(InputError, match=message):
+        shard_corpus("a.txt", "shards", n_shards=1)
+    Path("plain.txt").write_text("no record of it\n", "utf-8")
+    shard_corpus("plain.txt", "others")
+    assert os.listdir("others") == ["train-00.txt"]
+
+
+@pytest.mark.slow
+def test_a_model_knows_the_tokenizer_of_its_text(folder, capsys):
+    Path("raw.txt").write_text("The cat doesn't see the dog. The dog sees it.\n" * 40, "utf-8")
+    Path("options.json").write_text(json.dumps(OPTIONS), "utf-8")
+    for command in (
+        "tokenize raw.txt text.txt --language en",
+        "shard text.txt --out_dir shards",
+        "vocab shards/train-*.txt --out vocab.txt",
+        "train --save_dir model --vocab_file vocab.txt --train_prefix shards/train-*.txt "
+        "--options_file options.json",
+        "dump --save_dir model --model_dir elmo",
+        "info elmo",
+    ):
+        assert main(command.split()) == 0
+    assert "tokenizer     en rules 1, of the training text" in capsys.readouterr().out
+    for file in ("model/options.json", "elmo/options.json"):
+        assert json.loads(Path(file).read_text("utf-8"))["tokenizer"] == "en rules 1"
+
+    def warnings(name):
+        assert main(["embed", name, f"{name}.npz", "--model", "elmo"]) == 0
+        return [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
+
+    assert warnings("text.txt") == []
+    (warning,) = warnings("raw.txt")
+    assert "the text: 120 of 400 tokens do not look like those of the model's tokenizer" in warning
+    assert "`bilm tokenize --language en --method rules`" in warning
+    tokenize_files("raw.txt", "de.txt", "de")
+    warning, _ = warnings("de.txt")
+    assert warning == (
+        "bilm: warning: de.txt was tokenised by 'de rules 1', but the training text of the model "
+        "by 'en rules 1': the vectors may be worse"
+    )

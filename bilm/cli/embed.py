@@ -121,6 +121,10 @@ def run(args: argparse.Namespace) -> int:
     facts = _run_facts(args, model, layers)
     text = TextInput(args.input, args.shard, distinct, _check(args, model, facts))
     text.look_through()
+    if args.input != STANDARD:
+        from bilm.data.tokenized_text import warn_if_other_tokenizer
+
+        warn_if_other_tokenizer(args.input, model.options.tokenizer)
     encode = functools.partial(
         model.encode_iter,
         layers=layers,

@@ -59,6 +59,8 @@ def human_text(facts: dict[str, Any]) -> list[tuple[str, str]]:
     vocabulary = facts["vocabulary"]
     words = "none" if vocabulary is None else f"{vocabulary['file']}, {vocabulary['words']:,} words"
     rows.append(("vocabulary", words))
+    if facts["tokenizer"] is not None:
+        rows.append(("tokenizer", f"{facts['tokenizer']}, of the training text"))
     if "training" in facts:
         rows += _training_text(facts["training"])
         rows.append(("begin", _begin_text(facts["training"]["reset_rate"])))

@@ -30,6 +30,7 @@ from bilm.cli import flags, training_run
 from bilm.cli.terminal import import_tensorflow
 from bilm.core.errors import InputError
 from bilm.core.options import Options, preset
+from bilm.files.reading import find_files
 
 if TYPE_CHECKING:
     from bilm.training.run_checkpoint import RunSettings
@@ -56,12 +57,15 @@ def run(args: argparse.Namespace) -> int:
     flags.require_inputs(args)
     import_tensorflow()
     training_run.join_workers(args.n_gpus)
+    from bilm.data.tokenized_text import read_record
     from bilm.files.checkpoints import holds_checkpoint
     from bilm.training.optimizer import Schedule
     from bilm.training.run_checkpoint import RunSettings
 
     training_run.require_same_words(args.vocab_file, args.save_dir)
     options = training_run.override(_chosen_options(args), args)
+    tokenizer = read_record(find_files(args.train_prefix)) or options.tokenizer
+    options = dataclasses.replace(options, tokenizer=tokenizer)
     schedule = Schedule(options.schedule, options.warmup_steps)
     settings = RunSettings(init_from=args.init_from, schedule=schedule)
     settings = training_run.override_settings(settings, args)
@@ -134,6 +138,8 @@ def _find_same_run(
         options = dataclasses.replace(options, n_steps=there.n_steps, n_epochs=there.n_epochs)
     if options.dropout is None:
         options = dataclasses.replace(options, dropout=there.dropout)
+    if options.tokenizer is None:
+        options = dataclasses.replace(options, tokenizer=there.tokenizer)
     asked = _flat(options.training_dict()) | _flat(dataclasses.asdict(settings))
     stored = _flat(there.training_dict()) | _flat(dataclasses.asdict(record.settings))
     differing = [

@@ -76,6 +76,7 @@ _ACTIVATION = _Rule(" or ".join(ACTIVATIONS), lambda value: value in ACTIVATIONS
 _OPTIMIZER = _Rule(" or ".join(OPTIMIZERS), lambda value: value in OPTIMIZERS)
 _SCHEDULE = _Rule(" or ".join(SCHEDULES), lambda value: value in SCHEDULES)
 _BIAS = _Rule(" or ".join(SOFTMAX_BIASES), lambda value: value in SOFTMAX_BIASES)
+_NAME = _Rule("text", lambda value: isinstance(value, str))
 _OBJECT = _Rule("a JSON object", lambda value: isinstance(value, Mapping))
 _PAIRS = _Rule("a list of [width, number]", _are_lists)
 
@@ -216,7 +217,8 @@ class Options(_Part):
     with Adam at `adam_learning_rate`, and the rows of words (softmax, word embeddings) with
     Adagrad at `learning_rate`. `initial_accumulator` is where Adagrad's sums of squares start.
     `softmax_bias` "unigram" starts the bias of a word at the logarithm of its frequency.
-    `schedule` and `warmup_steps` are those of the learning rates.
+    `schedule` and `warmup_steps` are those of the learning rates. `tokenizer` is the name of the
+    training text's tokenizer, see `bilm.data.Tokenizer`; None if it is not known.
     """
 
     lstm: LSTMOptions
@@ -241,6 +243,7 @@ class Options(_Part):
     softmax_bias: str = _option(_BIAS, "zeros")
     schedule: str = _option(_SCHEDULE, "constant")
     warmup_steps: int = _option(_count(0, 10**9), 0)
+    tokenizer: str | None = _option(_NAME, None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -315,6 +318,8 @@ class Options(_Part):
             network["bidirectional"] = False
         if self.char_cnn is None and self.n_tokens_vocab is not None:
             network["n_tokens_vocab"] = self.n_tokens_vocab
+        if self.tokenizer is not None:
+            network["tokenizer"] = self.tokenizer
         return network
 
 

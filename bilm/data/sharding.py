@@ -22,8 +22,10 @@ from dataclasses import dataclass
 from typing import IO, NamedTuple, TypeVar
 
 from bilm.core.errors import InputError, checked, require_at_least, shown
+from bilm.data.tokenized_text import read_record, write_record
 from bilm.data.untokenized import first_sentences, warn_if_untokenized
 from bilm.files.reading import (
+    TOKENIZER_FILE,
     PathLike,
     ShowStage,
     Stage,
@@ -120,6 +122,7 @@ def shard_corpus(
     undo_killed(out_dir)
     _require_no_shards(out_dir)
     warn_if_untokenized(first_sentences(files[0]), files[0])
+    tokenizer = _tokenizer_to_record(files, out_dir)
     n_sentences, n_empty_lines, n_bytes, n_tokens = _measure(files, progress)
     sizes = _divide(n_sentences, n_bytes, n_shards, shard_bytes, heldout)
     suffix = f".txt.{compress}" if compress else ".txt"
@@ -137,12 +140,31 @@ def shard_corpus(
         for n_written in itertools.chain.from_iterable(part.write() for part in parts):
             done += n_written
             progress(Stage("writing", done, total))
+        if tokenizer is not None:
+            write_record(os.path.join(folder, TOKENIZER_FILE), tokenizer)
         _require_no_shards(out_dir)
     made = [
         ShardedPart(os.path.join(out_dir, f"{name}-*{suffix}"), n_files, n_of_part)
         for name, n_of_part, n_files in sizes
     ]
     return ShardedCorpus(made[0], made[1] if len(made) > 1 else None, n_empty_lines, n_tokens)
+
+
+def _tokenizer_to_record(files: Sequence[str], out_dir: PathLike) -> str | None:
+    """The name of the text's tokenizer; None if it is not known, or is recorded there already.
+
+    Raises:
+        InputError: the folder has the record of another tokenizer.
+    """
+    name, path = read_record(files), os.path.join(out_dir, TOKENIZER_FILE)
+    if name is None or not os.path.exists(path):
+        return name
+    there = read_record([path])
+    if there == name:
+        return None
+    raise InputError(
+        f"{path!r} names the tokenizer {there!r}, but the text has {name!r}: name another folder."
+    )
 
 
 def _check(

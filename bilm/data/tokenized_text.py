@@ -11,6 +11,7 @@ import contextlib
 import gzip
 import io
 import itertools
+import logging
 import lzma
 import os
 from collections import Counter
@@ -35,6 +36,8 @@ from bilm.files.reading import (
     size_of,
 )
 from bilm.files.writing import atomic_write_all, write_json
+
+logger = logging.getLogger(__name__)
 
 LINES = ("sentence", "paragraph", "wrapped")
 """What a line of raw text is: a sentence, a paragraph, or part of one that ends at a blank line."""
@@ -283,6 +286,20 @@ def _read_one(path: str) -> str | None:
 
 # Text that was tokenised differently
 
+
+def warn_if_other_tokenizer(path: PathLike, tokenizer: str | None) -> None:
+    """Log a warning if a text's record names another tokenizer than the model's, `tokenizer`."""
+    name = read_record([path])
+    if name is not None and tokenizer is not None and name != tokenizer:
+        logger.warning(
+            "%s was tokenised by %r, but the training text of the model by %r: the vectors may be "
+            "worse",
+            path,
+            name,
+            tokenizer,
+        )
+
+
 # Tokens that are looked at, and the proportion of them that the tokenizer may split.
 _SAMPLE, _SPLIT = 2000, 0.02
 
@@ -308,6 +325,6 @@ def tokenization_warning(name: str, sentences: Iterable[Sequence[str]]) -> str |
     return (
         f"{counts.total():,} of {len(sample):,} tokens do not look like those of the model's "
         f"tokenizer ({name}), which would split {shown(token)} into "
-        f"{shown(' '.join(split[token]))}; `bilm tokenize --language {tokenizer.language} --method "
-        f"{tokenizer.method}` makes such text."
+        f"{shown(' '.join(split[token]))}. `bilm tokenize --language {tokenizer.language} --method "
+        f"{tokenizer.method}` splits text in the same way"
     )

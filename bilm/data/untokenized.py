@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from bilm.data.tokenized_text import tokenization_warning
 from bilm.files.reading import PathLike, reading_text
 
 logger = logging.getLogger(__name__)
@@ -90,12 +91,22 @@ def _quoted(tokens: Sequence[str]) -> str:
     return ", ".join(repr(token if len(token) <= 20 else f"{token[:20]}...") for token in tokens)
 
 
-def warn_if_untokenized(sentences: Iterable[Sequence[str]], source: object) -> bool:
+def warn_if_untokenized(
+    sentences: Iterable[Sequence[str]], source: object, tokenizer: str | None = None
+) -> bool:
     """Log one warning if sentences (lists of tokens) do not look tokenised.
+
+    Args:
+        tokenizer: the name of the tokenizer that the text should be from; None if not known.
 
     Returns:
         whether it did.
     """
+    sentences = list(itertools.islice(sentences, N_SENTENCES))
+    warning = None if tokenizer is None else tokenization_warning(tokenizer, sentences)
+    if warning is not None:
+        logger.warning("%s: %s", source, warning)
+        return True
     reason = why_untokenized(sentences)
     if reason is not None:
         logger.warning(
@@ -121,9 +132,14 @@ def first_sentences(path: PathLike) -> Iterator[list[str]]:
 
 
 class UntokenizedCheck:
-    """Warns at most once about the first sentences that a model is given, over all calls."""
+    """Warns at most once about the first sentences that a model is given, over all calls.
 
-    def __init__(self) -> None:
+    Args:
+        tokenizer: the name of the tokenizer of the model's training text; None if not known.
+    """
+
+    def __init__(self, tokenizer: str | None = None) -> None:
+        self._tokenizer = tokenizer
         self._sample: list[Sequence[str]] = []
         self._n_left = N_SENTENCES
 
@@ -138,5 +154,5 @@ class UntokenizedCheck:
     def finish(self) -> None:
         """Warn if the sentences since the last call do not look tokenised."""
         sample, self._sample = self._sample, []
-        if sample and warn_if_untokenized(sample, "the text"):
+        if sample and warn_if_untokenized(sample, "the text", self._tokenizer):
             self._n_left = 0

@@ -163,6 +163,7 @@ def describe_options(options: Options, n_tokens: int | None) -> dict[str, Any]:
         }
     return {
         "input": source,
+        "tokenizer": options.tokenizer,
         "lstm": {
             "directions": options.n_directions,
             "layers": lstm.n_layers,

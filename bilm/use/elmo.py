@@ -63,7 +63,7 @@ class ELMo:
         self._words = words
         self.network, self.word_ids = network, word_ids
         self.corpus = CorpusEncoder(self.network, self.word_ids)
-        self._untokenized = UntokenizedCheck()
+        self._untokenized = UntokenizedCheck(options.tokenizer)
 
     @classmethod
     @checked
