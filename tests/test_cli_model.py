@@ -180,7 +180,7 @@ def test_dump_completes_what_a_killed_run_left(trained, tmp_path, capsys, target
     (tmp_path / "new" / "model.hdf5").unlink()
     options = next((tmp_path / "new").glob("*options.json"))
     options.write_text("{}", encoding="utf-8")
-    assert f"{str(options)!r} is there; it would be overwritten." in input_error(arguments, capsys)
+    assert f"{str(options)!r} would be overwritten." in input_error(arguments, capsys)
     assert contents(tmp_path / "new").keys() == made.keys() - {"model.hdf5"}
     assert options.read_text(encoding="utf-8") == "{}"
 
@@ -189,7 +189,7 @@ def test_dump_of_a_folder_overwrites_only_when_forced(trained, tmp_path: Path, c
     _, save_dir = trained
     (tmp_path / "options.json").write_text("{}", encoding="utf-8")
     arguments = ["dump", "--save_dir", save_dir, "--model_dir", str(tmp_path)]
-    assert "options.json' is there; it would be overwritten" in input_error(arguments, capsys)
+    assert "options.json' would be overwritten" in input_error(arguments, capsys)
     assert os.listdir(tmp_path) == ["options.json"]
     assert main([*arguments, "--force"]) == 0
     assert sorted(os.listdir(tmp_path)) == ["model.hdf5", "options.json", "vocab.txt"]

@@ -61,7 +61,7 @@ def test_counts_of_a_killed_run_are_completed(folder, capsys):
     Path("v.txt").unlink()
     Path("c.tsv").write_text("mine", "utf-8")
     error = input_error(arguments, capsys)
-    assert error == "bilm: error: 'c.tsv' is there; it would be overwritten."
+    assert error == "bilm: error: 'c.tsv' would be overwritten."
     assert Path("c.tsv").read_text("utf-8") == "mine" and not Path("v.txt").exists()
 
 

@@ -317,14 +317,14 @@ def test_a_folder_that_is_there_is_not_replaced(small, tmp_path, capsys):
     (out / "notes.txt").write_text("mine", encoding="utf-8")
     arguments = ["export", str(small), str(out)]
     message = input_error(arguments, capsys)
-    assert message.endswith("served' is there already; it would be overwritten.")
+    assert message.endswith("served' would be overwritten.")
     message = input_error([*arguments, "--force"], capsys)
-    assert message.endswith("served' holds no saved_model.pb; it is not replaced.")
+    assert message.endswith("served' must hold saved_model.pb to be replaced; name another folder.")
     assert contents(out) == {"notes.txt": b"mine"} and os.listdir(tmp_path) == ["served"]
     file = tmp_path / "file"
     file.write_text("mine", encoding="utf-8")
     message = input_error(["export", str(small), str(file), "--force"], capsys)
-    assert message.endswith("file' is a file; a folder is to be written there.")
+    assert message.endswith("file' must be a folder or not exist, it is a file.")
 
 
 def test_a_saved_model_is_replaced_if_that_is_wanted(small, tmp_path, capsys):
@@ -332,7 +332,7 @@ def test_a_saved_model_is_replaced_if_that_is_wanted(small, tmp_path, capsys):
     (out / "variables").mkdir(parents=True)
     (out / "saved_model.pb").write_bytes(b"old")
     arguments = ["export", str(small), f"{out}{os.sep}"]
-    assert "it would be overwritten" in input_error(arguments, capsys)
+    assert "would be overwritten" in input_error(arguments, capsys)
     assert main([*arguments, "--force"]) == 0
     assert len(contents(out)["saved_model.pb"]) > 1000 and os.listdir(tmp_path) == ["served"]
 

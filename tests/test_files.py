@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import io
 import itertools
@@ -29,9 +30,10 @@ from bilm.files.reading import (
 from bilm.files.writing import (
     atomic_write,
     atomic_write_all,
+    files_added,
     folder_in_place,
     folder_made,
-    undo_killed,
+    named_in_errors,
     write_json,
 )
 from tests.compare import contents
@@ -327,7 +329,7 @@ def test_what_is_no_file_is_not_replaced(tmp_path, kind):
     path = tmp_path / "out"
     special(path, kind)
     before = os.lstat(path)
-    message = f"out' is {SPECIAL[kind]}; a file is to be written there"
+    message = f"out' must be a file or not exist, it is {SPECIAL[kind]}"
     with pytest.raises(InputError, match=message), atomic_write(path):
         pytest.fail("the block is not entered")
     assert os.lstat(path) == before and not (tmp_path / "nowhere").exists()
@@ -438,7 +440,7 @@ def test_files_of_another_result_are_not_overwritten(tmp_path):
         for path in paths:
             path.unlink(missing_ok=True)
         taken.write_text(content)
-        message = f"'{taken}' is there; it would be overwritten"
+        message = f"'{taken}' would be overwritten"
         with (
             pytest.raises(InputError, match=message),
             atomic_write_all(paths, overwrite=False) as names,
@@ -449,7 +451,7 @@ def test_files_of_another_result_are_not_overwritten(tmp_path):
 
 
 def test_a_folder_in_the_place_of_the_result(tmp_path):
-    message = "is a folder; a file is to be written there"
+    message = "must be a file or not exist, it is a folder"
     with pytest.raises(InputError, match=message), atomic_write(tmp_path):
         pytest.fail("the block is not entered")
 
@@ -463,22 +465,22 @@ def texts(folder):
     return {path.name: path.read_text(encoding="utf-8") for path in folder.iterdir()}
 
 
-@pytest.mark.parametrize("adds", [False, True])
-def test_a_folder_appears_when_it_is_whole(tmp_path, adds):
+@pytest.mark.parametrize("writing", [folder_in_place, files_added])
+def test_a_folder_appears_when_it_is_complete(tmp_path, writing):
     path = tmp_path / "above" / "result"
-    with folder_in_place(path, adds=adds) as temporary:
+    with writing(path) as temporary:
         fill(tmp_path / temporary, a="one", b="two")
         assert not path.exists()
     assert texts(path) == {"a": "one", "b": "two"}
     assert os.listdir(tmp_path / "above") == ["result"]
 
 
-@pytest.mark.parametrize("adds", [False, True])
+@pytest.mark.parametrize("writing", [folder_in_place, files_added])
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
-def test_a_folder_that_fails_leaves_what_was_there(tmp_path, adds, error):
+def test_a_folder_that_fails_leaves_what_was_there(tmp_path, writing, error):
     path = tmp_path / "result"
     path.mkdir()
-    with pytest.raises(error), folder_in_place(path, adds=adds) as temporary:
+    with pytest.raises(error), writing(path) as temporary:
         fill(tmp_path / temporary, a="half")
         raise error
     assert os.listdir(tmp_path) == ["result"] and not os.listdir(path)
@@ -486,57 +488,65 @@ def test_a_folder_that_fails_leaves_what_was_there(tmp_path, adds, error):
 
 def test_files_are_added_to_a_folder_and_its_own_are_kept(tmp_path):
     fill(tmp_path, mine="mine")
-    with folder_in_place(tmp_path, adds=True) as temporary:
+    with files_added(tmp_path) as temporary:
         fill(tmp_path / temporary, a="one", b="two")
     assert texts(tmp_path) == {"a": "one", "b": "two", "mine": "mine"}
 
 
 def test_no_file_is_added_where_one_would_be_overwritten(tmp_path):
     fill(tmp_path, b="mine")
-    message = "b' is there; it would be overwritten"
+    message = "b' would be overwritten"
     with (
         pytest.raises(InputError, match=message),
-        folder_in_place(tmp_path, adds=True) as temporary,
+        files_added(tmp_path) as temporary,
     ):
         fill(tmp_path / temporary, a="one", b="two")
     assert texts(tmp_path) == {"b": "mine"}
 
 
-def test_a_folder_is_replaced_only_if_it_is_of_the_kind(tmp_path):
+def test_a_folder_is_replaced_only_if_it_holds_nothing_else(tmp_path):
     path = tmp_path / "result"
     path.mkdir()
     fill(path, notes="mine")
-    for replaces, message in ((None, "is there already"), ("model", "holds no model; it is not")):
+    for replaces, message in (
+        ((), "result' would be overwritten"),
+        (("model", "notes"), "result' must hold model to be replaced"),
+        (("notes",), None),
+    ):
+        if message is None:
+            fill(path, more="mine too")
+            message = "cannot be replaced, it also holds 'more'"
         with pytest.raises(InputError, match=message), folder_in_place(path, replaces):
             pytest.fail("the block is not entered")
-    with folder_in_place(path, "notes") as temporary:
+    (path / "more").unlink()
+    with folder_in_place(path, ("notes",)) as temporary:
         fill(tmp_path / temporary, notes="new")
     assert texts(path) == {"notes": "new"} and os.listdir(tmp_path) == ["result"]
-    message = "is a file; a folder is to be written"
-    with pytest.raises(InputError, match=message), folder_in_place(path / "notes", adds=True):
-        pytest.fail("the block is not entered")
+    for writing in (folder_in_place, files_added):
+        message = "notes' must be a folder or not exist, it is a file"
+        with pytest.raises(InputError, match=message), writing(path / "notes"):
+            pytest.fail("the block is not entered")
 
 
-def test_what_a_killed_program_had_done_to_a_folder_is_undone(tmp_path):
-    old, path = tmp_path / ".result.0a1b2c3d.old", tmp_path / "result"
-    old.mkdir()
-    fill(old, model="old")
-    undo_killed(path)  # it was about to be replaced
-    assert texts(path) == {"model": "old"} and not old.exists()
-    left, done = path / ".result.0a1b2c3d.tmp", path / ".result.00000000.old"
-    left.mkdir()
-    done.mkdir()
-    fill(left, a="one", b="two")
-    os.link(left / "a", path / "a")  # which has its name, and b has none yet
-    fill(path, b="mine")
-    undo_killed(path)
-    assert sorted(os.listdir(path)) == [left.name, "b", "model"]
-    assert (path / "b").read_text() == "mine" and texts(left) == {"a": "one", "b": "two"}
-    for name in (".result.old", ".result.mine.old", ".other.0a1b2c3d.old"):
-        (tmp_path / name).mkdir()
-    before = sorted(os.listdir(tmp_path))
-    undo_killed(path)
-    assert sorted(os.listdir(tmp_path)) == before
+@pytest.mark.parametrize("writing", [folder_in_place, files_added])
+def test_for_a_link_to_a_folder_that_folder_is_written(tmp_path, writing):
+    (tmp_path / "far").mkdir()
+    os.symlink("far", tmp_path / "link")
+    with writing(f"{tmp_path / 'link'}/") as temporary:
+        fill(Path(temporary), a="new")
+    assert texts(tmp_path / "far") == {"a": "new"}
+    assert sorted(os.listdir(tmp_path)) == ["far", "link"] and (tmp_path / "link").is_symlink()
+
+
+def test_a_full_disk_is_named(tmp_path):
+    def full():
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for writing in (atomic_write, folder_in_place, files_added, named_in_errors):
+        with pytest.raises(OSError) as caught, writing(tmp_path / "out"):
+            full()
+        assert caught.value.filename == str(tmp_path / "out")
+    assert os.listdir(tmp_path) == []
 
 
 def test_folders_that_were_made_go_again_when_nothing_came_of_it(tmp_path):
@@ -553,4 +563,4 @@ def test_a_folder_that_a_killed_program_left_is_named(tmp_path, caplog):
     (tmp_path / ".result.0a1b2c3d.tmp").mkdir()
     with folder_in_place(tmp_path / "result"):
         pass
-    assert ".result.0a1b2c3d.tmp/ is of a run that was killed, unless one is un" in caplog.text
+    assert ".result.0a1b2c3d.tmp was left by a killed run, unless one is" in caplog.text

@@ -49,7 +49,7 @@ def test_a_folder_for_the_projector(place, capsys):
     assert capsys.readouterr().out == "vectors/\n"
     names = {"layer-2.tsv", "metadata.tsv", "projector_config.pbtxt"}
     assert {path.name for path in Path("vectors").iterdir()} == names
-    assert "vectors/ would be overwritten: --force" in input_error(arguments, capsys)
+    assert "vectors/' would be overwritten: --force" in input_error(arguments, capsys)
     assert main([*arguments, "--force"]) == 0
     assert Path("vectors/layer-0.tsv").exists()
 

@@ -58,6 +58,6 @@ def test_the_command_line_refuses_them_as_outputs(tmp_path, capsys, monkeypatch,
         ["embed", "in.txt", kind, "--model", "none"],
     ):
         assert main([*command, *force]) == 1
-        assert "a file is to be written there" in capsys.readouterr().err
+        assert "must be a file or not exist, it is a" in capsys.readouterr().err
     assert os.path.islink("dangling") and not Path("nowhere").exists()
     assert sorted(os.listdir()) == ["dangling", "fifo", "in.txt"]

@@ -65,7 +65,7 @@ def test_files_are_replaced_only_when_asked_and_only_if_they_are_ours(tmp_path):
     folder = tmp_path / "vectors"
     write_projector(folder, occurrences)
     (folder / "events").write_text("training curves")
-    with pytest.raises(InputError, match=r"projector_config.pbtxt' is there; it would be overwrit"):
+    with pytest.raises(InputError, match=r"projector_config.pbtxt' would be overwrit"):
         write_projector(folder, replace(occurrences, labels=None))
     write_projector(folder, occurrences, layers=[2], replace=True)
     assert "layer-0" not in (folder / "projector_config.pbtxt").read_text(encoding="utf-8")
@@ -73,7 +73,7 @@ def test_files_are_replaced_only_when_asked_and_only_if_they_are_ours(tmp_path):
     other = tmp_path / "other"
     other.mkdir()
     (other / "metadata.tsv").write_text("precious")
-    with pytest.raises(InputError, match=r"metadata.tsv' is there; it would be overwritten"):
+    with pytest.raises(InputError, match=r"metadata.tsv' would be overwritten"):
         write_projector(other, occurrences, replace=True)
     assert [path.name for path in other.iterdir()] == ["metadata.tsv"]
 

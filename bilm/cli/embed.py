@@ -185,7 +185,7 @@ def _require_free_output(args: argparse.Namespace) -> None:
             f"The folder {folder!r} to write {args.output!r} into does not exist."
         )
     if os.path.isdir(args.output):
-        raise InputError(f"{args.output}: a folder; a file is to be written there.")
+        raise InputError(f"{args.output!r} must be a file or not exist, it is a folder.")
     if args.resume:
         require_plain_output(args.output)
         return

@@ -28,7 +28,13 @@ from bilm.files.reading import (
     require_file,
     require_name,
 )
-from bilm.files.writing import atomic_write_all, folder_made, require_place, require_plain_output
+from bilm.files.writing import (
+    atomic_write_all,
+    folder_made,
+    overwritten,
+    require_place,
+    require_plain_output,
+)
 
 Flags = dict[str, str]
 Group = argparse.ArgumentParser | argparse._ArgumentGroup
@@ -244,8 +250,7 @@ def _require_new(args: argparse.Namespace, *paths: str | None) -> None:
                     f"{path!r} is an input of this command ({flag}): name another output."
                 )
     if taken and not args.force:
-        names = ", ".join(map(repr, taken))
-        raise InputError(f"{names} would be overwritten: --force allows it.")
+        raise overwritten(*taken, allowed_by="--force")
 
 
 def require_free_files(args: argparse.Namespace, first: str, *others: str | None) -> None:

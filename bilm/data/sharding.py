@@ -37,7 +37,7 @@ from bilm.files.reading import (
     require_name,
     size_of,
 )
-from bilm.files.writing import folder_in_place, undo_killed
+from bilm.files.writing import files_added
 
 SHARD_BYTES = 50_000_000
 """Default size of a shard, uncompressed."""
@@ -119,14 +119,13 @@ def shard_corpus(
     _check(n_shards, shard_bytes, heldout, seed, compress)
     require_name(out_dir)
     files = find_all_files(patterns)
-    undo_killed(out_dir)
     _require_no_shards(out_dir)
     warn_if_untokenized(first_sentences(files[0]), files[0])
     tokenizer = _tokenizer_to_record(files, out_dir)
     n_sentences, n_empty_lines, n_bytes, n_tokens = _measure(files, progress)
     sizes = _divide(n_sentences, n_bytes, n_shards, shard_bytes, heldout)
     suffix = f".txt.{compress}" if compress else ".txt"
-    with folder_in_place(out_dir, adds=True) as folder:
+    with files_added(out_dir) as folder:
         parts = []
         for name, n_of_part, n_files in sizes:
             needed = -(-(n_bytes * n_of_part // n_sentences // n_files) // bucket_bytes)
@@ -189,7 +188,7 @@ def _require_no_shards(out_dir: PathLike) -> None:
         found = sorted(glob.glob(os.path.join(glob.escape(folder), f"{name}-*.txt*")))
         if found:
             raise InputError(
-                f"{folder!r} has shards already ({os.path.basename(found[0])}), which are never "
+                f"{folder!r} holds shards, such as {os.path.basename(found[0])}, which are never "
                 "overwritten: name another folder, or remove them."
             )
 

@@ -1,9 +1,8 @@
-"""Results that appear whole or not at all, whatever ends the program that writes them."""
+"""Writing files and folders that appear under their names only when they are complete."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import filecmp
 import glob
 import json
@@ -13,45 +12,38 @@ import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
 
 from bilm.core.errors import InputError
+from bilm.files.locks import require_alone as require_alone
 from bilm.files.reading import PathLike, require_name
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 logger = logging.getLogger(__name__)
 
-# How file systems say that they have no links, or no more of them for a file.
-_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
+
+# Checks before the work
 
 
 def require_plain_output(path: PathLike) -> None:
-    """Check that no FIFO, socket, device or link to nowhere has the name of a file to write: the
-    file would take its place.
+    """Require that a file to write would not replace a FIFO, a device or a link to nowhere.
 
     Raises:
-        InputError: one has.
+        InputError: It would.
     """
     if not os.path.lexists(path) or os.path.isfile(path) or os.path.isdir(path):
         return
     kind = "a FIFO, a socket or a device" if os.path.exists(path) else "a link that leads nowhere"
-    raise InputError(f"{os.fspath(path)!r} is {kind}; a file is to be written there.")
+    raise InputError(f"{os.fspath(path)!r} must be a file or not exist, it is {kind}.")
 
 
 def require_place(path: PathLike) -> str:
-    """Check that a file can have this name, before the work whose result it is to hold.
+    """Require that a file of this name can be written.
 
     Returns:
-        the name; of a link to a file that of the file, which is what is replaced.
+        The name; for a link to a file the name of that file, which is what gets replaced.
 
     Raises:
-        FileNotFoundError: the folder to write into does not exist.
-        InputError: `path` is a folder, or something else that is no file, or no file can have this
-            name.
+        FileNotFoundError: The folder to write into does not exist.
+        InputError: `path` is a folder or a special file, or no file can have this name.
     """
     path = require_name(path)
     if os.path.islink(path) and os.path.isfile(path):
@@ -60,9 +52,24 @@ def require_place(path: PathLike) -> str:
     if folder and not os.path.isdir(folder):
         raise FileNotFoundError(f"The folder {folder!r} to write {name!r} into does not exist.")
     if os.path.isdir(path):
-        raise InputError(f"{path!r} is a folder; a file is to be written there.")
+        raise InputError(f"{path!r} must be a file or not exist, it is a folder.")
     require_plain_output(path)
     return path
+
+
+def overwritten(*paths: PathLike, allowed_by: str | None = None) -> InputError:
+    """The error for files or folders that exist where new ones are to be written.
+
+    Args:
+        paths: Their names.
+        allowed_by: The flag or argument that allows to overwrite them.
+    """
+    names = ", ".join(repr(os.fspath(path)) for path in paths)
+    how = f": {allowed_by} allows it" if allowed_by else ""
+    return InputError(f"{names} would be overwritten{how}.")
+
+
+# Files
 
 
 @contextlib.contextmanager
@@ -78,14 +85,15 @@ def named_in_errors(path: PathLike) -> Iterator[None]:
 
 @contextlib.contextmanager
 def atomic_write(path: PathLike) -> Iterator[str]:
-    """Give a temporary name beside `path`; rename it to `path` when the block ends well.
+    """Give a temporary name next to `path`; rename it to `path` when the block succeeds.
 
-    The file is on the disk before it gets its name, so that a crash leaves the old file or the
-    new one, never half of either. When the block fails, the temporary file is removed. Of a link
-    to a file that file is replaced, and the link stays.
+    The file is flushed to the disk before it is renamed, so a crash leaves the old file or the new
+    one. If the block fails, the temporary file is removed. If `path` is a link to a file, that file
+    is replaced.
 
     Raises:
-        FileNotFoundError, InputError: as `require_place`.
+        FileNotFoundError, InputError: As for `require_place`.
+        OSError: The disk is full or fails; names `path`.
     """
     path = require_place(path)
     folder, name = os.path.split(path)
@@ -102,198 +110,34 @@ def atomic_write(path: PathLike) -> Iterator[str]:
 
 @contextlib.contextmanager
 def atomic_write_all(paths: Sequence[PathLike], *, overwrite: bool = True) -> Iterator[list[str]]:
-    """`atomic_write` for files that belong together: the first one, without which the others are
-    nothing, gets its name last, and goes first if it is to be replaced. So whenever the program is
-    killed, files of two results never stand side by side. When it fails, the old ones are back.
+    """`atomic_write` for files that belong together.
+
+    The first file, without which the others are useless, is renamed into place last, and is removed
+    before the others are replaced. So if the program is killed, it never stands next to files of
+    another result.
 
     Args:
-        paths: the files.
-        overwrite: False refuses files that are there; only without the first one, which a killed
-            program did not come to, others with the same content will do.
+        paths: The files.
+        overwrite: False raises an error if a file exists. Without the first file, others with the
+            same content may exist: a killed program left them.
 
     Raises:
-        FileNotFoundError, InputError: as for `atomic_write`; or a file would be overwritten.
+        FileNotFoundError, InputError, OSError: As for `atomic_write`; or a file would be
+            overwritten.
     """
-    first, *others = (require_place(path) for path in paths)
-    old: dict[str, str] = {}
-    is_ready = False
-    try:
-        with contextlib.ExitStack() as stack:
-            # Names are given in the reverse order.
-            names = {path: stack.enter_context(atomic_write(path)) for path in (first, *others)}
-            yield list(names.values())
-            for path, temporary in names.items():
-                flush_to_disk(temporary)
-                if overwrite or not os.path.lexists(path):
-                    continue
-                if path == first or not filecmp.cmp(path, temporary, shallow=False):
-                    raise InputError(f"{path!r} is there; it would be overwritten.")
-            for path in filter(os.path.isfile, names) if others else ():
-                os.replace(path, _old_name(names[path]))
-                old[path] = _old_name(names[path])
-            is_ready = True
-    except BaseException:
-        for path in (*others, first):
-            if path in old:
-                os.replace(old[path], path)
-            elif is_ready and os.path.isfile(path) and others:
-                os.remove(path)
-        raise
-    for path in (first, *others) if others else ():
-        for left in _left(*os.path.split(path), ".old"):
-            os.remove(left)
-
-
-@contextlib.contextmanager
-def folder_in_place(
-    path: PathLike, replaces: str | None = None, *, adds: bool = False
-) -> Iterator[str]:
-    """Give a temporary folder beside `path`; rename it to `path` when the block ends well.
-
-    Folders above it are made. When the block fails, the temporary folder is removed. What a killed
-    program has left of an earlier one may be large, so a warning names it; what it had done to
-    `path` is undone first.
-
-    Args:
-        path: the folder to write; one that is empty may be there.
-        replaces: a file's name: a folder that is there and holds such a file is replaced.
-        adds: of a folder that is there, keep what it holds, and give it the new files: all of
-            them or none. The temporary folder is then within it.
-
-    Raises:
-        InputError: there is a file, or a folder that is not to be replaced, or a file of the same
-            name in the folder to add to; or no folder can have this name.
-    """
-    path = require_name(path).rstrip(os.sep) or os.sep
-    above, name = os.path.split(path)
-    is_added = adds and os.path.isdir(path)
-    home = path if is_added else above
-    undo_killed(path)
-    if not is_added:
-        _require_replaceable(path, replaces)
-    for left in _left(home, name, ".tmp"):
-        logger.warning("%s/ is of a run that was killed, unless one is under way: remove it", left)
-    temporary = os.path.join(home, f".{name}.{uuid.uuid4().hex[:8]}.tmp")
-    with folder_made(home or os.curdir):
-        os.mkdir(temporary)
-        try:
-            yield temporary
-            for folder, _, files in os.walk(temporary):
-                for file in files:
-                    flush_to_disk(os.path.join(folder, file))
-            if is_added:
-                _add_to(path, temporary)
-            else:
-                _require_replaceable(path, replaces)
-                _take_place(path, temporary)
-        finally:
-            shutil.rmtree(temporary, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def folder_made(path: PathLike) -> Iterator[None]:
-    """Make a folder and those above it for the block; those that were made and are empty at its
-    end, because it failed for instance, go again."""
-    made, folder = [], os.path.abspath(path)
-    while not os.path.isdir(folder):
-        made.append(folder)
-        folder = os.path.dirname(folder)
-    try:
-        os.makedirs(path, exist_ok=True)
-        yield
-    finally:
-        for folder in made:
-            with contextlib.suppress(OSError):  # which is raised for one that is not empty
-                os.rmdir(folder)
-
-
-def undo_killed(path: PathLike) -> None:
-    """Undo what a program that was killed within `folder_in_place` had done to `path`.
-
-    A folder that was about to be replaced gets its name again; of the files that were to be added
-    to a folder those go that had their names before the others.
-    """
-    path = os.fspath(path).rstrip(os.sep) or os.sep
-    above, name = os.path.split(path)
-    for old in _left(above, name, ".old"):
-        if not os.path.lexists(path):
-            os.replace(old, path)
-    for left in _left(path, name, ".tmp"):
-        for file in os.listdir(left):
-            added = os.path.join(path, file)
-            if os.path.isfile(added) and os.path.samefile(added, os.path.join(left, file)):
-                os.remove(added)
-    for done in _left(path, name, ".old"):
-        shutil.rmtree(done, ignore_errors=True)
-
-
-def _left(folder: str, name: str, ending: str) -> list[str]:
-    """Hidden names of ours in a folder that a killed program has left."""
-    pattern = f".{glob.escape(name)}.{'[0-9a-f]' * 8}{ending}"
-    return glob.glob(os.path.join(glob.escape(folder), pattern))
-
-
-def _take_place(path: str, temporary: str) -> None:
-    """Give a folder the name of another one, which goes."""
-    if not os.path.isdir(path):
-        os.replace(temporary, path)
-        return
-    old = _old_name(temporary)
-    os.replace(path, old)
-    try:
-        os.replace(temporary, path)
-    except BaseException:
-        os.replace(old, path)
-        raise
-    try:
-        os.replace(old, temporary)  # before its files go: under its own name it is whole
-    except OSError:
-        shutil.rmtree(old, ignore_errors=True)
-
-
-def _add_to(path: str, temporary: str) -> None:
-    """Give the files of a folder names in another one, all or none.
-
-    Where files can have two names, the folder keeps them until all have theirs: by that a later
-    run knows what a killed one has done.
-    """
-    targets = {os.path.join(temporary, name): os.path.join(path, name)
-               for name in sorted(os.listdir(temporary))}  # fmt: skip
-    for target in targets.values():
-        if os.path.lexists(target):
-            raise InputError(f"{target!r} is there; it would be overwritten.")
-    added: list[str] = []
-    try:
-        for file, target in targets.items():
-            try:
-                os.link(file, target)
-            except OSError as error:
-                if error.errno not in _NO_LINKS:
-                    raise
-                os.rename(file, target)
-            added.append(target)
-        os.replace(temporary, _old_name(temporary))
-    except BaseException:
-        for target in added:
-            os.remove(target)
-        raise
-    shutil.rmtree(_old_name(temporary), ignore_errors=True)
-
-
-def _old_name(temporary: str) -> str:
-    """The hidden name of what goes when something else has its name."""
-    return f"{temporary.removesuffix('.tmp')}.old"
-
-
-def _require_replaceable(path: str, replaces: str | None) -> None:
-    if not os.path.lexists(path) or (os.path.isdir(path) and not os.listdir(path)):
-        return
-    if not os.path.isdir(path):
-        raise InputError(f"{path!r} is a file; a folder is to be written there.")
-    if replaces is None:
-        raise InputError(f"The folder {path!r} is there already; it would be overwritten.")
-    if not os.path.isfile(os.path.join(path, replaces)):
-        raise InputError(f"The folder {path!r} holds no {replaces}; it is not replaced.")
+    paths = [require_place(path) for path in paths]
+    with contextlib.ExitStack() as stack:  # renames in the reverse order
+        temporaries = [stack.enter_context(atomic_write(path)) for path in paths]
+        yield temporaries
+        for path, temporary in zip(paths, temporaries, strict=True):
+            flush_to_disk(temporary)
+            if overwrite or not os.path.lexists(path):
+                continue
+            if path == paths[0] or not filecmp.cmp(path, temporary, shallow=False):
+                raise overwritten(path)
+        if len(paths) > 1:
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(paths[0])
 
 
 def flush_to_disk(path: PathLike) -> None:
@@ -306,21 +150,143 @@ def flush_to_disk(path: PathLike) -> None:
 
 
 def write_json(path: PathLike, value: object) -> None:
-    """Write `value` as JSON, whole or not at all."""
+    """Write `value` as JSON by `atomic_write`."""
     with atomic_write(path) as temporary:
         text = json.dumps(value, ensure_ascii=False, indent=1) + "\n"
         Path(temporary).write_text(text, encoding="utf-8")
 
 
-def require_alone(file: IO[Any], folder: str) -> None:
-    """Lock an open file of a folder until it is closed, where the system can.
+# Folders
+
+
+@contextlib.contextmanager
+def folder_in_place(path: PathLike, replaces: Sequence[str] = ()) -> Iterator[str]:
+    """Give a temporary folder next to `path`; rename it to `path` when the block succeeds.
+
+    Folders above it are created. If the block fails, the temporary folder is removed.
+
+    Args:
+        path: The folder to write; it must be missing or empty unless `replaces` allows it.
+        replaces: The names that a folder of this kind may hold. A folder with the first of them,
+            and no others than these, is replaced.
 
     Raises:
-        InputError: another process has locked it.
+        InputError: `path` is a file, or a folder that is not to be replaced, or no folder can have
+            this name.
+        OSError: The disk is full or fails; names `path`.
     """
-    if fcntl is None:
+    path = _folder_name(path)
+    _require_replaceable(path, replaces)
+    above, name = os.path.split(path)
+    with folder_made(above or os.curdir), _temporary_folder(above, name) as temporary:
+        with named_in_errors(path):
+            yield temporary
+            _flush_files(temporary)
+        _require_replaceable(path, replaces)
+        if not os.path.isdir(path):
+            os.replace(temporary, path)
+            return
+        old = f"{temporary.removesuffix('.tmp')}.old"
+        os.replace(path, old)
+        try:
+            os.replace(temporary, path)
+        except BaseException:
+            os.replace(old, path)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def files_added(path: PathLike) -> Iterator[str]:
+    """Give a temporary folder; its files are moved to the folder `path` when the block succeeds.
+
+    `path` is created if it is missing, and keeps the files that it has. If the block fails, no file
+    is added.
+
+    Raises:
+        InputError: A file would be overwritten, `path` is a file, or no folder can have this name.
+        OSError: The disk is full or fails; names `path`.
+    """
+    path = _folder_name(path)
+    if not os.path.isdir(path) or not os.listdir(path):
+        with folder_in_place(path) as temporary:
+            yield temporary
         return
+    with _temporary_folder(path, os.path.basename(path)) as temporary:
+        with named_in_errors(path):
+            yield temporary
+            _flush_files(temporary)
+        names = sorted(os.listdir(temporary))
+        if taken := [name for name in names if os.path.lexists(os.path.join(path, name))]:
+            raise overwritten(os.path.join(path, taken[0]))
+        added = []
+        try:
+            for name in names:
+                os.rename(os.path.join(temporary, name), os.path.join(path, name))
+                added.append(name)
+        except BaseException:
+            for name in added:
+                os.remove(os.path.join(path, name))
+            raise
+
+
+@contextlib.contextmanager
+def folder_made(path: PathLike) -> Iterator[None]:
+    """Create a folder and those above it for the block; remove the created ones that are empty when
+    it ends, for instance because it failed."""
+    made, folder = [], os.path.abspath(path)
+    while not os.path.isdir(folder):
+        made.append(folder)
+        folder = os.path.dirname(folder)
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise InputError(f"{folder}: another process is writing there.") from error
+        os.makedirs(path, exist_ok=True)
+        yield
+    finally:
+        for folder in made:
+            with contextlib.suppress(OSError):  # it is not empty
+                os.rmdir(folder)
+
+
+def _folder_name(path: PathLike) -> str:
+    """The name of a folder to write; for a link to a folder the name of that folder."""
+    path = require_name(path).rstrip(os.sep) or os.sep
+    return os.path.realpath(path) if os.path.islink(path) and os.path.isdir(path) else path
+
+
+@contextlib.contextmanager
+def _temporary_folder(folder: str, name: str) -> Iterator[str]:
+    """A hidden folder in `folder` for the block, after a warning about what a killed run left."""
+    hidden = os.path.join(glob.escape(folder), f".{glob.escape(name)}.{'[0-9a-f]' * 8}")
+    for left in glob.glob(f"{hidden}.tmp") + glob.glob(f"{hidden}.old"):
+        logger.warning("%s was left by a killed run, unless one is working now; remove it", left)
+    temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex[:8]}.tmp")
+    os.mkdir(temporary)
+    try:
+        yield temporary
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _flush_files(folder: str) -> None:
+    for above, _, files in os.walk(folder):
+        for file in files:
+            flush_to_disk(os.path.join(above, file))
+
+
+def _require_replaceable(path: str, replaces: Sequence[str]) -> None:
+    if not os.path.lexists(path):
+        return
+    if not os.path.isdir(path):
+        raise InputError(f"{path!r} must be a folder or not exist, it is a file.")
+    found = set(os.listdir(path))
+    if not found:
+        return
+    if not replaces:
+        raise overwritten(path)
+    if replaces[0] not in found:
+        raise InputError(f"{path!r} must hold {replaces[0]} to be replaced; name another folder.")
+    if others := sorted(found - set(replaces)):
+        raise InputError(
+            f"{path!r} cannot be replaced, it also holds {others[0]!r}: move that away, or name "
+            "another folder."
+        )

@@ -26,8 +26,9 @@ from bilm.files.writing import folder_in_place
 from bilm.use.elmo_embedding import MIX, ELMoEmbedding
 from bilm.use.text_layers import FramedWords, framed_words, tokens_of
 
-# By this file a folder is known as a SavedModel.
+# What a SavedModel consists of; the first file tells it from other folders.
 SAVED_MODEL = "saved_model.pb"
+_NAMES = (SAVED_MODEL, "fingerprint.pb", "variables", "assets", "assets.extra")
 
 Mix = ScalarMix | Sequence[float] | np.ndarray | None
 
@@ -64,7 +65,7 @@ def export_saved_model(
             or None for layers that weigh alike. A mix that normalises does so within each
             sentence, so that its vectors do not depend on the batch.
         vocab_file, embedding_weight_file, precision, warm_up: as for `ELMoEmbedding`.
-        overwrite: replace `folder` if it holds a SavedModel. Other folders are never replaced.
+        overwrite: replace `folder` if it holds a SavedModel and nothing else.
 
     Returns:
         `folder`.
@@ -75,7 +76,7 @@ def export_saved_model(
         OSError: the disk does not take it.
     """
     require_utf8(folder)
-    with folder_in_place(folder, SAVED_MODEL if overwrite else None) as temporary:
+    with folder_in_place(folder, _NAMES if overwrite else ()) as temporary:
         elmo = ELMoEmbedding.from_pretrained(
             source,
             vocab_file=vocab_file,

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 from bilm.analysis.commands import word_job
 from bilm.cli import flags
 from bilm.cli.terminal import note
-from bilm.core.errors import InputError
+from bilm.files.writing import overwritten
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _check_output(args: argparse.Namespace, is_folder: bool) -> None:
 
     if is_folder:
         if os.path.exists(os.path.join(args.out, CONFIG_FILE)) and not args.force:
-            raise InputError(f"{args.out} would be overwritten: --force allows it.")
+            raise overwritten(args.out, allowed_by="--force")
         return
     is_page = picture_ending(args.out) == ".html"
     flags.require_free(args, args.out)

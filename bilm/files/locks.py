@@ -1,0 +1,130 @@
+"""Locks that keep two processes from writing to the same folder."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from bilm.core.errors import InputError, shown
+
+try:
+    import fcntl
+except ImportError:  # Windows, where nothing is locked
+    fcntl = None  # type: ignore[assignment]
+
+logger = logging.getLogger(__name__)
+
+_PROCESS = "process "  # the beginning of a lock file
+
+
+@contextlib.contextmanager
+def locked(path: Path, doing: str) -> Iterator[None]:
+    """Hold a lock for the block.
+
+    The lock file names the process that holds it. The operating system releases the lock when that
+    process ends, so a file left by a killed process does not block the next one. Where files cannot
+    be locked, the block runs without a lock.
+
+    Args:
+        path: The lock file, which is removed at the end.
+        doing: What the holder does, for the message: "trains into this folder".
+
+    Raises:
+        InputError: Another process, or another block in this one, holds the lock; or there is a
+            file of this name that is not a lock file.
+        OSError: The folder cannot be written to.
+    """
+    descriptor = _lock(path, doing)
+    try:
+        yield
+    finally:
+        if descriptor is not None:
+            try:
+                path.unlink(missing_ok=True)  # while still locked, so it cannot be another's
+            finally:
+                os.close(descriptor)
+
+
+def _lock(path: Path, doing: str) -> int | None:
+    """The descriptor that holds the lock; None where files cannot be locked."""
+    while fcntl is not None:
+        descriptor, is_kept = _open(path), False
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_free = True
+            except BlockingIOError:
+                is_free = False
+            holder = _holder(path, descriptor)
+            if not is_free:
+                raise InputError(
+                    f"{path.parent}: {holder or 'another process'} {doing}; wait until it ends or "
+                    "stop it, or choose another folder."
+                )
+            # Its holder may have removed it between our opening and our locking.
+            if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                is_kept = True
+                with contextlib.suppress(OSError):  # the lock holds all the same
+                    os.ftruncate(descriptor, 0)
+                    name = f"{_PROCESS}{os.getpid()} on {socket.gethostname()}\n"
+                    os.pwrite(descriptor, name.encode(), 0)
+                return descriptor
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            logger.warning("%s: cannot be locked: %s", path, error.strerror)
+            return None
+        finally:
+            if not is_kept:
+                os.close(descriptor)
+    return None
+
+
+def _open(path: Path) -> int:
+    """Open a lock file, but not through a link: locking rewrites the file, and removes it."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+    except OSError as error:
+        if path.is_symlink():
+            raise _not_our_lock(path, "is a link") from error
+        raise
+
+
+def _holder(path: Path, descriptor: int) -> str:
+    """What a lock file says about its process, perhaps an earlier one; "" if it is new.
+
+    Raises:
+        InputError: The file is not a lock file of ours.
+    """
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise _not_our_lock(path, "is not a regular file")
+    text = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip()
+    if text and not text.startswith(_PROCESS):
+        raise _not_our_lock(path, f"holds {shown(text)}")
+    return text
+
+
+def _not_our_lock(path: Path, found: str) -> InputError:
+    return InputError(
+        f"{path} must be a lock file of bilm or not exist, but it {found}: move it away, or choose "
+        "another folder."
+    )
+
+
+def require_alone(file: IO[Any], folder: str) -> None:
+    """Lock an open file of a folder until it is closed, where files can be locked.
+
+    Raises:
+        InputError: Another process has locked it.
+    """
+    if fcntl is not None:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise InputError(f"{folder}: another process is writing there.") from error
