@@ -9,15 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bilm import tokenize
 from bilm.analysis.demo.job import DemoFiles, heldout_perplexity, load_model, unigram_perplexity
 from bilm.analysis.demo.raw_text import (
     docstring_sentences,
     gather_docstrings,
-    read_prose,
     read_texts,
     set_aside,
-    split_sentences,
-    tokenize,
     write_sentences,
 )
 from bilm.analysis.demo.two_senses import (
@@ -31,45 +29,6 @@ from bilm.cli import main
 from bilm.core.errors import InputError
 from bilm.use.elmo import ELMo
 from tests.small_models import write_small_model
-
-
-@pytest.mark.parametrize(
-    ("text", "tokens"),
-    [
-        ("The cat's left-to-right key.", ["The", "cat's", "left-to-right", "key", "."]),
-        ("Use f(x, 1,024.5)!", ["Use", "f", "(", "x", ",", "1,024.5", ")", "!"]),
-        ("See os.path, here...", ["See", "os.path", ",", "here", ".", ".", "."]),
-        ("naïve Straße №5 — 中文", ["naïve", "Straße", "№", "5", "—", "中文"]),
-        ("  \t ", []),
-    ],
-)
-def test_tokenize(text, tokens):
-    assert tokenize(text) == tokens
-
-
-@pytest.mark.parametrize(
-    ("text", "sentences"),
-    [
-        ("One. Two! Three? four", ["One.", "Two!", "Three? four"]),
-        ("Dr. B. Lee, i.e. she, left. He slept.", ["Dr. B. Lee, i.e. she, left.", "He slept."]),
-        ('He said "Go." Then he went.', ['He said "Go."', "Then he went."]),
-        ("Version 3.11 is out (now). 2 follow.", ["Version 3.11 is out (now).", "2 follow."]),
-        ("", []),
-    ],
-)
-def test_split_sentences(text, sentences):
-    assert split_sentences(text) == sentences
-
-
-def test_read_prose_joins_lines_of_a_paragraph():
-    lines = ["A sentence that runs", "over two lines. And one", "", "A heading", "", "The end."]
-    assert [" ".join(sentence) for sentence in read_prose(lines)] == [
-        "A sentence that runs over two lines .",
-        "And one",
-        "A heading",
-        "The end .",
-    ]
-
 
 SOURCE = '''"""The docstring of a module has a sentence. X = 1"""
 
@@ -180,12 +139,28 @@ def test_read_texts(tmp_path: Path):
     raw.write_text("It's one. It's two\nlines!\n", encoding="utf-8")
     tokenized.write_text("".join(f"s {n}.\n\n" for n in range(150)), encoding="utf-8")
     assert read_texts([raw], tokenized=False, max_tokens=100) == [
-        [["It's", "one", "."], ["It's", "two", "lines", "!"]]
+        [["It", "'s", "one", "."], ["It", "'s", "two", "lines", "!"]]
     ]
     documents = read_texts([tokenized], tokenized=True, max_tokens=1000)
     assert [len(document) for document in documents] == [100, 50]
     assert documents[0][0] == ["s", "0."]
     assert sum(map(len, read_texts([tokenized], tokenized=True, max_tokens=10))) == 5
+
+
+@pytest.mark.parametrize("has_jieba", [False, True])
+def test_chinese_text_is_recognised(tmp_path: Path, monkeypatch, has_jieba):
+    if has_jieba:
+        pytest.importorskip("jieba")
+    else:
+        monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    text = tmp_path / "chinese.txt"
+    text.write_text("我们坐火车去北京。\n你来了吗？我带了iPad。\n他走了\n" * 50, encoding="utf-8")
+    documents = read_texts([text], tokenized=False, max_tokens=10_000)
+    assert [len(document) for document in documents] == [100, 100]
+    if has_jieba:
+        assert documents[0][0] == ["我们", "坐火车", "去", "北京", "。"]
+    else:
+        assert documents[0][2] == ["我", "带", "了", "iPad", "。"]
 
 
 def test_read_texts_names_the_file_without_text(tmp_path: Path):
@@ -334,7 +309,7 @@ def test_demo_folder_is_one_that_the_other_verbs_take(own_demo, capsys):
 @pytest.mark.slow
 def test_demo_prints_what_it_found(tmp_path: Path, capsys):
     text = tmp_path / "text.txt"
-    lines = (" ".join(sentence) for sentence in read_prose(OWN_TEXT.splitlines()))
+    lines = (" ".join(sentence) for sentence in tokenize(OWN_TEXT, "en"))
     text.write_text("\n".join(lines), encoding="utf-8")
     arguments = ["demo", "--corpus", str(text), "--tokenized", "--out", str(tmp_path / "out")]
     assert main([*arguments, "--minutes", "0.02", "--words", "dog", "absent"]) == 0

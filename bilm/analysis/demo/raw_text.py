@@ -1,11 +1,10 @@
-"""Text for the demo: docstrings, or the user's own, as sentences of tokens.
-
-Simple rules for English, on purpose: for real work, use a tokeniser that was made for the language.
-"""
+"""Text for the demo: docstrings, or the user's own, as sentences of tokens."""
 
 from __future__ import annotations
 
+import functools
 import importlib.util
+import itertools
 import random
 import re
 import sysconfig
@@ -14,6 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from bilm.core.errors import InputError
+from bilm.data.tokenized_text import read_sentences
+from bilm.data.tokenizer import Tokenizer, is_unspaced
 from bilm.files.reading import PathLike, read_lines
 from bilm.files.writing import atomic_write
 
@@ -31,14 +32,8 @@ _SKIPPED_FOLDERS = frozenset(
 )
 # The user's text has no documents of its own: so many successive sentences are one.
 _SENTENCES_PER_DOCUMENT = 100
-
-# Words with hyphens, apostrophes and dots within, numbers, and punctuation marks one by one.
-_TOKEN = re.compile(r"\d+(?:[.,]\d+)*|\w+(?:[.'’-]\w+)*|[^\w\s]")
-# White space behind a mark and before a capital or a digit; not behind abbreviations and initials.
-_BOUNDARY = re.compile(
-    r"(?:(?<=[.!?])|(?<=[.!?][\"'”’)\]]))(?<!\b(?:Mr|Dr|St|vs|cf)\.)(?<!\bMrs\.)(?<!\b[A-Z]\.)"
-    r"\s+(?=[\"'“‘(\[]?[^\W_a-z])"
-)
+# Lines of a text that its tokenizer is chosen by.
+_LOOKED_AT = 1000
 
 _DOCSTRING = re.compile(r'"""(.+?)"""', re.DOTALL)
 # What is no prose: doctests, fenced code, headings with a rule, fields such as "axis : int".
@@ -57,22 +52,9 @@ _SMALL_WORDS = frozenset(
 )
 
 
-def tokenize(sentence: str) -> Tokens:
-    """Split a sentence into words, numbers and punctuation marks; white space is dropped.
-
-    >>> tokenize("It's one key ('id'), isn't it?")
-    ["It's", 'one', 'key', '(', "'", 'id', "'", ')', ',', "isn't", 'it', '?']
-    """
-    return _TOKEN.findall(sentence)
-
-
-def split_sentences(paragraph: str) -> list[str]:
-    """Split a paragraph after its full stops, question and exclamation marks.
-
-    >>> split_sentences("See Mr. X, e.g. here. Then stop! Why?")
-    ['See Mr. X, e.g. here.', 'Then stop!', 'Why?']
-    """
-    return [sentence for sentence in _BOUNDARY.split(paragraph.strip()) if sentence]
+@functools.cache
+def _english() -> Tokenizer:
+    return Tokenizer("en")
 
 
 def gather_docstrings(packages: Sequence[str] = PACKAGES) -> list[Document]:
@@ -96,7 +78,7 @@ def gather_docstrings(packages: Sequence[str] = PACKAGES) -> list[Document]:
             fresh = [s for s in dict.fromkeys(docstring_sentences(source)) if s not in seen]
             seen.update(fresh)
             if fresh:
-                documents.append([tokenize(sentence) for sentence in fresh])
+                documents.append([*map(_english().tokens, fresh)])
     return documents
 
 
@@ -112,28 +94,11 @@ def docstring_sentences(source: str) -> Iterator[str]:
     for docstring in _DOCSTRING.findall(source):
         prose = _ITEM.sub("\n\n", _NOT_PROSE.sub("\n\n", docstring)).replace("`", "")
         for paragraph in _PARAGRAPH_END.split(prose):
-            for sentence in split_sentences(" ".join(paragraph.split())):
+            for sentence in _english().sentences(" ".join(paragraph.split())):
                 words = sentence.split()
                 has_small_word = not _SMALL_WORDS.isdisjoint(words)
                 if len(words) >= 5 and has_small_word and _PROSE.fullmatch(sentence):
                     yield sentence
-
-
-def read_prose(lines: Iterable[str]) -> Iterator[Tokens]:
-    """The sentences of raw text, which may run over several lines.
-
-    Args:
-        lines: text; a blank line ends a paragraph, and with it a sentence.
-    """
-    unfinished = ""
-    for line in lines:
-        text = line.strip()
-        sentences = split_sentences(f"{unfinished} {text}")
-        # The next line may continue the last sentence.
-        unfinished = sentences.pop() if text and sentences else ""
-        yield from map(tokenize, sentences)
-    if unfinished:
-        yield tokenize(unfinished)
 
 
 def read_texts(paths: Sequence[PathLike], tokenized: bool, max_tokens: int) -> list[Document]:
@@ -141,7 +106,8 @@ def read_texts(paths: Sequence[PathLike], tokenized: bool, max_tokens: int) -> l
 
     Args:
         paths: UTF-8 files, plain, .gz or .xz.
-        tokenized: one sentence a line, its tokens separated by white space; otherwise raw prose.
+        tokenized: one sentence per line, tokens separated by white space; otherwise raw text, of
+            which the tokenizer is chosen by the script.
 
     Raises:
         InputError: a file is not UTF-8, or holds no text.
@@ -150,8 +116,7 @@ def read_texts(paths: Sequence[PathLike], tokenized: bool, max_tokens: int) -> l
     n_tokens = 0
     for path in paths:
         before = n_tokens
-        lines = read_lines(path)
-        for sentence in filter(None, map(str.split, lines)) if tokenized else read_prose(lines):
+        for sentence in _sentences(read_lines(path), tokenized):
             if n_tokens >= max_tokens:
                 return documents
             if len(documents[-1]) == _SENTENCES_PER_DOCUMENT:
@@ -161,6 +126,23 @@ def read_texts(paths: Sequence[PathLike], tokenized: bool, max_tokens: int) -> l
         if n_tokens == before:
             raise InputError(f"{path}: no text in it.")
     return documents
+
+
+def _sentences(lines: Iterator[str], tokenized: bool) -> Iterable[Tokens]:
+    if tokenized:
+        return filter(None, map(str.split, lines))
+    first = list(itertools.islice(lines, _LOOKED_AT))
+    tokenizer = _tokenizer_for("".join(first))
+    return read_sentences(itertools.chain(first, lines), tokenizer)[1]
+
+
+def _tokenizer_for(text: str) -> Tokenizer:
+    """The English rules, or Chinese words or characters if the text has no spaces between words."""
+    letters = list(filter(str.isalpha, text))
+    if sum(map(is_unspaced, letters)) <= len(letters) / 2:
+        return _english()
+    has_jieba = importlib.util.find_spec("jieba") is not None
+    return Tokenizer("zh", "jieba" if has_jieba else "characters")
 
 
 class SplitText(NamedTuple):
