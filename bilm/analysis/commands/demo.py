@@ -1,55 +1,56 @@
 """Try it all: train a small model on this machine and look at its vectors.
 
-Needs no download. Gathers the English docstrings of the installed Python, NumPy, Keras and
-TensorFlow, builds a vocabulary, trains the tiny preset for a few minutes, measures held-out
-perplexity and a unigram model's, dumps the weights and loads them again. Then it looks for words
-whose uses fall into two groups, shows typical lines of both beside the nearest words of a vector
-that is the same in all contexts, and writes a page to be opened in a browser.
+Needs no download. Runs the other subcommands one after the other, and prints each as you would type
+it. The text is the English docstrings of the installed Python, NumPy, Keras and TensorFlow; `bilm
+train` learns from it for a few minutes and says how good the model is; `bilm senses` and `bilm
+project` show words with two clear clusters of occurrences, next to static vectors that do not see
+the sentence. If the model wiki-en is part of the package, its page is there before the training.
 
-Needs the packages of the extra `look`:
-`pip install scikit-learn gensim altair vl-convert-python`.
+Needs the packages of the extra `look`: scikit-learn and gensim.
 
   bilm demo
   bilm demo --corpus my-text.txt --out my-demo
 
 Text given by --corpus is raw prose: simple rules for English split it into sentences, and separate
-words from punctuation. With --tokenized, text that has one sentence a line and its tokens separated
-by white space is used as it is. Only the first three million tokens are used.
+words from punctuation. With --tokenized, text that has one sentence per line and its tokens
+separated by spaces is used as it is. Only the first three million tokens are used.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import shlex
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from bilm.cli import flags
 from bilm.cli.terminal import import_tensorflow, note
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
-from bilm.progress import ProgressDisplay, duration
+from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
-    from bilm.analysis.demo.job import DemoFiles
     from bilm.analysis.demo.raw_text import SplitText
-    from bilm.training import TrainingProgress
 
 _MAX_TOKENS = 3_000_000
-_HELDOUT_SHARE = 0.03
+_HELDOUT_PROPORTION = 0.03
 _MAX_HELDOUT_TOKENS = 50_000
-_LEAST_USES = 10  # of a word of --words
+_MANY_TOKENS = 100_000  # from which rarer words are left out of the vocabulary
+_LEAST_OCCURRENCES = 10  # of a word of --words
+_SHIPPED = "wiki-en"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(
         parser,
         {
-            "--out FOLDER": "folder for text, model and weights; it must not exist yet (default: "
+            "--out FOLDER": "folder for text, model and pages; it must not exist yet (default: "
             "bilm-demo)",
             "--minutes X": "time to train for; the rest takes about a minute (default: 3)",
             "--corpus FILE ...": "your own text (plain, .gz, .xz; UTF-8)",
-            "--tokenized": "--corpus has one sentence a line, tokens separated by white space",
-            "--words WORD ...": "words to show (default: those with the clearest groups)",
+            "--tokenized": "--corpus has one sentence per line, tokens separated by spaces",
+            "--words WORD ...": "words to show (default: those with the clearest clusters)",
         },
     )
     parser.set_defaults(out="bilm-demo", minutes=3.0)
@@ -63,126 +64,117 @@ def run(args: argparse.Namespace) -> int:
             f"{args.out} exists, perhaps from an earlier demo, and is never overwritten: name "
             "another folder by --out, or remove it."
         )
-    import_extra("sklearn", "bilm demo")
+    for module in ("sklearn", "gensim"):
+        import_extra(module, "bilm demo")
     text = _read_text(args)
-    words_to_show = _words_to_show(args, text)
+    words = _words(args, text)
     note("loading TensorFlow ...")
     import_tensorflow()
-    from bilm.analysis.demo.job import DemoFiles, write_text
-
-    files = DemoFiles.in_folder(args.out)
-    words = write_text(files, text)
-    print(f"vocabulary {len(words):>9,} words")
-    _train(args, files)
-    _measure(files, text, words)
-    _show_senses(files, text, words_to_show)
-    print(f"\nAll files are in {args.out}; `bilm train --help` tells how to train your own.")
+    try:
+        _run_all(args, text, words)
+    except _Failed as failed:
+        return failed.code
+    print(f"\nAll files are in {args.out}; `bilm train --help` shows how to train your own.")
     return 0
+
+
+class _Failed(Exception):
+    """A subcommand has ended with an exit code other than 0, and has said why."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+
+def _bilm(*words: str) -> None:
+    """Print a command and run it."""
+    from bilm.cli import main
+
+    print(f"\n$ bilm {shlex.join(words)}", flush=True)
+    if code := main(words):
+        raise _Failed(code)
 
 
 def _read_text(args: argparse.Namespace) -> SplitText:
     from bilm.analysis.demo.raw_text import count_tokens, gather_docstrings, read_texts, set_aside
 
     if args.corpus:
-        _title(f"Text: {', '.join(args.corpus)}")
         documents = read_texts(args.corpus, args.tokenized, _MAX_TOKENS)
     else:
-        _title("Text: the docstrings of Python, NumPy, Keras and TensorFlow")
-        note("reading the source files ...")
+        note("reading the docstrings of Python, NumPy, Keras and TensorFlow ...")
         documents = gather_docstrings()
-    text = set_aside(documents, _HELDOUT_SHARE, _MAX_HELDOUT_TOKENS)
+    text = set_aside(documents, _HELDOUT_PROPORTION, _MAX_HELDOUT_TOKENS)
     for name, sentences in (("training", text.training), ("held-out", text.heldout)):
         print(f"{name:<11}{len(sentences):>9,} sentences {count_tokens(sentences):>10,} tokens")
     return text
 
 
-def _train(args: argparse.Namespace, files: DemoFiles) -> None:
-    from bilm.analysis.demo.job import train_for
-
-    _title(f"Training: the tiny preset, for {args.minutes:g} minutes")
-    note("compiling ...")
-    seconds = 60 * args.minutes
-    with ProgressDisplay() as display:
-
-        def show(event: TrainingProgress) -> None:
-            left = duration(max(0.0, seconds - event.seconds))
-            # As the training sees it: with dropout, and perhaps of the sampled softmax.
-            detail = f"perplexity {event.perplexity:,.1f}  {left} left"
-            display.update("step", event.step, detail=detail)
-
-        try:
-            record = train_for(files, seconds, show)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"What has been written is in {args.out}.") from None
-    print(f"{record.n_steps:,} steps, {record.n_tokens:,} tokens in {duration(record.seconds)}")
-
-
-def _measure(files: DemoFiles, text: SplitText, words: list[str]) -> None:
-    from bilm.analysis.demo.job import heldout_perplexity, unigram_perplexity
-
-    _title("Held-out perplexity (lower is better)")
-    unigram = unigram_perplexity(text.training, text.heldout, words)
-    print(f"unigram model           {unigram:8.1f}", flush=True)
-    perplexity = heldout_perplexity(files)
-    print(f"forward language model  {perplexity.forward:8.1f}")
-    print(f"backward language model {perplexity.backward:8.1f}")
-    print(f"both                    {float(perplexity):8.1f}")
-
-
-def _words_to_show(args: argparse.Namespace, text: SplitText) -> list[str] | None:
-    """The words of --words that occur often enough; None if it is not given."""
+def _words(args: argparse.Namespace, text: SplitText) -> list[str] | None:
+    """The words of --words that occur often enough; None without --words."""
     if args.words is None:
         return None
-    from bilm.analysis.demo.two_senses import count_uses
-
-    counts = count_uses(text.heldout + text.training, args.words)
-    for word, count in counts.items():
-        if count < _LEAST_USES:
-            note(f"{word!r} occurs {count} times in the text; {_LEAST_USES} are needed to show it.")
-    words = [word for word, count in counts.items() if count >= _LEAST_USES]
+    counts = Counter(token for sentence in text.training for token in sentence)
+    words = []
+    for word in map(str.lower, args.words):
+        if counts[word] >= _LEAST_OCCURRENCES:
+            words.append(word)
+        else:
+            note(f"{word!r} occurs {counts[word]} times in the text; {_LEAST_OCCURRENCES} needed.")
     if not words:
-        raise InputError(f"--words: none of them occurs {_LEAST_USES} times in the text.")
+        raise InputError(
+            f"--words: at least one of them must occur {_LEAST_OCCURRENCES} times in the text."
+        )
     return words
 
 
-def _show_senses(files: DemoFiles, text: SplitText, words: list[str] | None) -> None:
-    from bilm.analysis.demo.job import load_model
-    from bilm.analysis.demo.two_senses import all_uses, find_two_senses, static_vectors
-    from bilm.analysis.pictures import write_picture
-    from bilm.analysis.projection import project
+def _run_all(args: argparse.Namespace, text: SplitText, words: list[str] | None) -> None:
+    from bilm.analysis.demo.raw_text import count_tokens, write_sentences
+    from bilm.files.published import published_models
 
-    _title("What a word means in its context: two groups of the uses of a word")
-    elmo, sentences = load_model(files), text.heldout + text.training
-    note("one vector for each frequent word ...")
-    static = static_vectors(elmo, sentences)
-    with ProgressDisplay() as display:
-        found = find_two_senses(
-            elmo,
-            sentences,
-            static,
-            words,
-            progress=lambda done, total: display.update("encoding", done, total, "occurrences"),
-        )
-    for senses in found:
-        print(f"\n{senses.word}, {senses.count:,} times in the text")
-        if senses.word in static:
-            nearest = ", ".join(word for _, word in static.nearest(senses.word, 6))
-            print(f"  one vector for all its uses; nearest words: {nearest}")
-        for group, size in enumerate(senses.clusters.sizes):
-            share = size / len(senses.occurrences)
-            nearest = ", ".join(senses.near[group])
-            print(f"  group {group + 1}, {share:.0%} of its uses; nearest words: {nearest}")
-            for line in senses.lines(group):
-                print(f"    {line}")
-    uses = all_uses(found)
-    write_picture(
-        files.page,
-        uses,
-        project(uses, "pca"),
-        title=f"Uses of {', '.join(senses.word for senses in found)}",
+    os.makedirs(args.out)
+    names = ("train.txt", "heldout.txt", "vocab.txt", "model", "elmo", "vectors.txt")
+    training, heldout, vocabulary, model, elmo, vectors = (
+        os.path.join(args.out, name) for name in names
     )
-    print(f"\nOpen {files.page} in a browser: each dot is a use of a word, and shows its sentence.")
+    write_sentences(training, text.training)
+    write_sentences(heldout, text.heldout)
+    shipped = {found.name for found in published_models() if found.is_present}
+    if not args.corpus and _SHIPPED in shipped:
+        _show_words(args, text, words, _SHIPPED)
+    min_count = 3 if count_tokens(text.training) >= _MANY_TOKENS else 2
+    _bilm("vocab", training, "--out", vocabulary, "--min_count", str(min_count))
+    _bilm("train", "--preset", "tiny", "--time", f"{60 * args.minutes:g}s", "--save_dir", model,
+          "--vocab_file", vocabulary, "--train_prefix", training,
+          "--heldout_prefix", heldout)  # fmt: skip
+    _bilm("dump", "--save_dir", model, "--best", "--model_dir", elmo)
+    shown = _show_words(args, text, words, elmo)
+    if shown:
+        _bilm("static", "--text", training, "--out", vectors, "--epochs", "2", "--min_count", "2")
+        _bilm("static", "--vectors", vectors, "--nearest", *shown, "--n", "6")
 
 
-def _title(text: str) -> None:
-    print(f"\n{text}\n{'-' * len(text)}", flush=True)
+def _show_words(
+    args: argparse.Namespace, text: SplitText, words: list[str] | None, model: str
+) -> list[str]:
+    """Show the words, or those with the clearest clusters in a model; returns them."""
+    if words is None:
+        from bilm.analysis.demo.words import clearest_words
+        from bilm.use.elmo import ELMo
+
+        elmo = ELMo.from_pretrained(model)
+        with ProgressDisplay() as display:
+            words = clearest_words(
+                elmo,
+                text.training,
+                progress=lambda done, total: display.update("looking for words", done, total),
+            )
+        if not words:
+            print("\nNo word of the text has two clear clusters of occurrences in this model.")
+            return []
+    name = os.path.basename(model)
+    kept, page = (os.path.join(args.out, f"{name}.{ending}") for ending in ("npz", "html"))
+    training = os.path.join(args.out, "train.txt")
+    _bilm("senses", *words, "--match_case", "--max_clusters", "2", "--lines", "3", "--model", model,
+          "--text", training, "--max_occurrences", "300", "--occurrences", kept)  # fmt: skip
+    _bilm("project", "--occurrences", kept, "--out", page)
+    print(f"Open {page} in a browser: each dot is an occurrence of a word in its sentence.")
+    return words

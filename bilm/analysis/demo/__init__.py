@@ -1,4 +1,1 @@
-"""The whole way in one command: text, vocabulary, training, perplexity, weights, vectors.
-
-`bilm demo` runs it. The parts return values and print nothing.
-"""
+"""What `bilm demo` needs besides the other subcommands: its text, and words worth showing."""
