@@ -11,9 +11,9 @@ Needs the packages of the extra `look`: scikit-learn and gensim.
   bilm demo
   bilm demo --corpus my-text.txt --out my-demo
 
-Text given by --corpus is raw prose: simple rules for English split it into sentences, and separate
-words from punctuation. With --tokenized, text that has one sentence per line and its tokens
-separated by spaces is used as it is. Only the first three million tokens are used.
+The text of --corpus is raw: it is tokenised as `bilm tokenize` does, by its English or Chinese rules.
+With --tokenized, text with one sentence per line and its tokens separated by spaces is used as it
+is. Only the first three million tokens are used.
 """
 
 from __future__ import annotations
