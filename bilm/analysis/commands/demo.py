@@ -11,7 +11,7 @@ Needs the packages of the extra `look`: scikit-learn and gensim.
   bilm demo
   bilm demo --corpus my-text.txt --out my-demo
 
-The text of --corpus is raw: it is tokenised as `bilm tokenize` does, by its English or Chinese rules.
+The text of --corpus is raw, and tokenised as `bilm tokenize` does, by its English or Chinese rules.
 With --tokenized, text with one sentence per line and its tokens separated by spaces is used as it
 is. Only the first three million tokens are used.
 """
