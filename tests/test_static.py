@@ -11,7 +11,6 @@ import pytest
 from bilm import ELMo
 from bilm.analysis import StaticVectors
 from bilm.analysis.static_vectors import (
-    Word2VecSettings,
     answer_analogies,
     frequent_words,
     mean_vectors,
@@ -94,22 +93,44 @@ def test_a_word_that_is_there_twice_is_kept_once(tmp_path, caplog):
     with caplog.at_level(logging.WARNING, "bilm"):
         vectors = StaticVectors.load(path)
     np.testing.assert_array_equal(vectors.vectors, [[1, 2]])
-    assert f"{path}, line 2: 'a' again; the first is kept" in caplog.text
+    assert caplog.messages == [f"{path}: 1 words are repeated; the first vector counts"]
+
+
+def test_many_repeated_words_are_one_warning(tmp_path, caplog):
+    path = written(tmp_path, "a 1 2\n" * 1000 + "b 3 4\n")
+    with caplog.at_level(logging.WARNING, "bilm"):
+        assert StaticVectors.load(path).words == ["a", "b"]
+    assert caplog.messages == [f"{path}: 999 words are repeated; the first vector counts"]
+
+
+def test_binary_files_are_read(tmp_path):
+    from gensim.models import KeyedVectors
+
+    keyed = KeyedVectors(3)
+    keyed.add_vectors(["a", "银行"], VECTORS[:2])
+    path = tmp_path / "vectors.bin"
+    keyed.save_word2vec_format(str(path), binary=True)
+    vectors = StaticVectors.load(path, keep=["银行"])
+    assert vectors.words == ["银行"]
+    np.testing.assert_array_equal(vectors.vectors, VECTORS[1:2])
+    assert StaticVectors.load(path, max_words=1).words == ["a"]
+    path.write_bytes(path.read_bytes()[:-3])
+    with pytest.raises(InputError, match=r"vectors\.bin: must be word2vec's text or binary form"):
+        StaticVectors.load(path)
 
 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a 1 2\nb 1\n", "line 2: a word and 2 numbers, separated by single spaces, are expected"),
-        ("a 1 2\nb 1 x\n", "line 2: a word and 2 numbers"),
-        ("a 1 2\nb 1 nan\n", "line 2: a word and 2 numbers"),
-        ("a 1 2\nb 1 1e39\n", "line 2: a word and 2 numbers"),
-        ("a 1 2\n\nb 1 2\n", "line 2: a word and 2 numbers"),
-        (f"1 {'9' * 5000}\na 1 2\n", "line 1: a word and 1 numbers"),
-        ("a\n", "line 1: a word and 0 numbers"),
-        ("3 2\na 1 2\n", "the first line promises 3 words; there are 1. The file is cut off"),
+        ("a 1 2\nb 1\n", "line 2: must be a word and 2 numbers, separated by single spaces, got"),
+        ("a 1 2\nb 1 x\n", "line 2: must be a word and 2 numbers"),
+        ("a 1 2\nb 1 nan\n", "line 2: must be a word and 2 numbers"),
+        ("a 1 2\nb 1 1e39\n", "line 2: must be a word and 2 numbers"),
+        ("a 1 2\n\nb 1 2\n", "line 2: must be a word and 2 numbers"),
+        (f"1 {'9' * 5000}\na 1 2\n", "line 1: must be a word and 1 numbers"),
+        ("a\n", "line 1: must be a word and 0 numbers"),
+        ("3 2\na 1 2\n", "must have 3 words, as its first line says, got 1; it is cut off"),
         ("", "there is no vector"),
-        (b"1 2\na \x00\x00\x80\x3f\x00\x00\x00\x40\n", "word2vec's binary form; text is expected"),
         (b"a 1 2\n\xff 1 2\n", "line 2: not UTF-8"),
     ],
 )
@@ -122,14 +143,16 @@ def test_wrong_files_are_refused(tmp_path, content, message):
 
 def test_a_file_without_the_words_is_refused(tmp_path):
     path = written(tmp_path, TEXT)
-    with pytest.raises(InputError, match="none of the words that are asked for has a vector there"):
+    with pytest.raises(InputError, match="there is no vector for any of the given words"):
         StaticVectors.load(path, keep=["x"])
 
 
 def test_a_word_that_would_not_be_read_back_is_refused(tmp_path):
-    with pytest.raises(InputError, match="'x y': a word without white space and"):
+    with pytest.raises(
+        InputError, match="words must have no white space and no lone surrogates, got 'x y'"
+    ):
         StaticVectors(["x y"], VECTORS[:1]).save(tmp_path / "v.txt")
-    with pytest.raises(InputError, match=r"'\\ud812': .* and lone surrogates is expected"):
+    with pytest.raises(InputError, match="no lone surrogates, got"):
         StaticVectors(["\ud812"], VECTORS[:1]).save(tmp_path / "v.txt")
     assert not list(tmp_path.iterdir())
 
@@ -171,10 +194,9 @@ def test_analogies_of_a_file(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a b c d\n: s\na b c d\n", "line 1: a line `: NAME` is expected before it"),
-        ("", "questions.txt: there is no question"),
-        (": s\n", "there is no question"),
-        (": s\na b c\n", "line 2: four words are expected, not 'a b c'"),
+        ("a b c d\n: s\na b c d\n", "questions.txt: Missing section header before line #0"),
+        ("", "questions.txt: no question has vectors"),
+        (": s\na b c\n", "no question has vectors for all of its four words"),
         (": s\nx y z w\n", "no question has vectors for all of its four words"),
     ],
 )
@@ -190,8 +212,8 @@ def pairs_of_words(n):
 
 
 def test_word2vec_is_the_same_by_seed_and_finds_what_goes_together():
-    settings = Word2VecSettings(dim=8, min_count=1, epochs=20, seed=3)
-    trained = [train_word2vec(lambda: pairs_of_words(400), settings) for _ in range(2)]
+    settings = {"dim": 8, "min_count": 1, "epochs": 20, "seed": 3}
+    trained = [train_word2vec(lambda: pairs_of_words(400), **settings) for _ in range(2)]
     np.testing.assert_array_equal(trained[0].vectors, trained[1].vectors)
     assert sorted(trained[0].words) == ["a0", "a1", "b0", "b1"]
     assert trained[0].nearest("a0", 1)[0][1] == "b0"
@@ -212,7 +234,7 @@ def test_frequent_words():
 
 
 def test_vectors_that_are_not_finite_are_refused():
-    with pytest.raises(InputError, match="static vectors: numbers that are finite are expected"):
+    with pytest.raises(InputError, match="static vectors must be finite"):
         StaticVectors(["a"], np.array([[np.nan, 1]], np.float32))
 
 
@@ -275,13 +297,16 @@ def test_the_verb_takes_vectors_of_a_model(tmp_path, method):
     [
         ([], "name --text and --out, or --vectors and a question"),
         (["--text", "t", "--out", "o", "--nearest", "a"], "name --text and --out, or --vectors"),
-        (["--vectors", "v", "--text", "t"], "--vectors is read; --text and --out make new ones"),
-        (["--vectors", "v"], "--vectors goes with --nearest, --analogy or --analogies"),
+        (
+            ["--vectors", "v", "--text", "t"],
+            "--vectors reads vectors; --text and --out make new ones",
+        ),
+        (["--vectors", "v"], "--vectors requires --nearest, --analogy or --analogies"),
         (
             ["--text", "t", "--out", "o", "--model", "m"],
-            "--model goes with --method layer0 or mean",
+            "--model requires --method layer0 or mean",
         ),
-        (["--text", "t", "--out", "o", "--layer", "1"], "--layer goes with --method mean"),
+        (["--text", "t", "--out", "o", "--layer", "1"], "--layer requires --method mean"),
     ],
 )
 def test_flags_that_do_not_go_together(arguments, message, capsys):
@@ -300,4 +325,10 @@ def test_flags_that_do_not_go_together(arguments, message, capsys):
 )
 def test_settings_out_of_range(settings, message):
     with pytest.raises(InputError, match=message):
-        Word2VecSettings(**settings)
+        train_word2vec(lambda: [["a", "b"]], **settings)
+
+
+def test_words_do_not_control_the_terminal(tmp_path, capsys):
+    path = written(tmp_path, "a 1 0\n\x1b]0;title 1 1\n")
+    assert main(["static", "--vectors", str(path), "--nearest", "a"]) == 0
+    assert "\\u001b]0;title" in capsys.readouterr().out

@@ -1,9 +1,9 @@
-"""Make static word vectors, the baseline for a model's, or search them.
+"""Make static word vectors, or search them.
 
-A static vector is the same wherever its word occurs. From a text come those of word2vec (gensim),
-of layer 0 of a model, which knows no context, or the means of a layer over all occurrences. The
-file is text as word2vec and gensim's KeyedVectors write it; published GloVe and fastText files can
-be read as well.
+A static vector is the same wherever its word occurs: the baseline for a model's vectors. From a
+text, word2vec (gensim) makes them; or a model gives layer 0, which does not see the context, or the
+mean of a layer over all occurrences. Files are text as word2vec and gensim write it; published
+GloVe, fastText and word2vec files (.bin too) can be searched as well.
 
   bilm static --text corpus.txt --out vectors.txt
   bilm static --text corpus.txt --out vectors.txt --method mean --model elmo --layer 1
@@ -15,11 +15,12 @@ be read as well.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from bilm.analysis.commands import word_job
 from bilm.cli import flags
+from bilm.cli.terminal import printable
 from bilm.files.reading import find_all_files
 from bilm.progress import ProgressDisplay
 
@@ -37,14 +38,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--method word2vec|layer0|mean": "word2vec (skip-gram); layer0: the model's token "
             "encoder; mean: the mean of a layer over the occurrences in the text (default: "
             "word2vec)",
-            "--min_count N": "leave out rarer words (default: 5)",
-            "--dim N": "of word2vec (default: 100)",
-            "--window N": "words on either side, of word2vec (default: 5)",
-            "--epochs N": "of word2vec (default: 5)",
-            "--threads N": "of word2vec; with several the result differs a little each time "
+            "--min_count N": "skip rarer words (default: 5)",
+            "--dim N": "word2vec: dimensions (default: 100)",
+            "--window N": "word2vec: words on either side (default: 5)",
+            "--epochs N": "word2vec: passes over the text (default: 5)",
+            "--threads N": "word2vec: threads; with several, results differ slightly each time "
             "(default: 1)",
-            "--seed N>=0": "of word2vec (default: 0)",
-            "--layer N>=0": "layer of `mean` (default: the top layer)",
+            "--seed N>=0": "word2vec: random seed (default: 0)",
+            "--layer N>=0": "mean: the layer (default: the top layer)",
             **flags.FORCE,
         },
     )
@@ -53,11 +54,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         asking,
         {
             "--vectors FILE": "file of vectors to read",
-            "--max_words N": "read only the first N words of it",
-            "--nearest WORD ...": "the nearest words of each",
-            "--analogies FILE": "answer a file of questions, four words a line, and count what is "
-            "right",
-            "--n N": "words that are shown (default: 10)",
+            "--max_words N": "read only its first N words",
+            "--nearest WORD ...": "show the nearest words of each",
+            "--analogies FILE": "answer a file of questions, four words per line, and count the "
+            "correct answers",
+            "--n N": "words to show (default: 10)",
         },
     )
     analogy = "what is to C as B is to A?"
@@ -72,49 +73,40 @@ def run(args: argparse.Namespace) -> int:
     asks = args.nearest or args.analogy or args.analogies
     if args.vectors is not None:
         if args.text or args.out:
-            flags.usage_error(args, "--vectors is read; --text and --out make new ones")
+            flags.usage_error(args, "--vectors reads vectors; --text and --out make new ones")
         if not asks:
-            flags.usage_error(args, "--vectors goes with --nearest, --analogy or --analogies")
-        _ask(args)
+            flags.usage_error(args, "--vectors requires --nearest, --analogy or --analogies")
+        _search(args)
         return 0
     if not (args.text and args.out) or asks:
         flags.usage_error(args, "name --text and --out, or --vectors and a question")
     if args.method == "word2vec" and args.model is not None:
-        flags.usage_error(args, "--model goes with --method layer0 or mean")
+        flags.usage_error(args, "--model requires --method layer0 or mean")
     if args.method != "mean" and args.layer is not None:
-        flags.usage_error(args, "--layer goes with --method mean")
+        flags.usage_error(args, "--layer requires --method mean")
     flags.require_free(args, args.out)
     find_all_files(args.text)
     with ProgressDisplay() as display:
-        vectors = _word2vec(args, display) if args.method == "word2vec" else _ours(args, display)
+        make = _word2vec if args.method == "word2vec" else _from_model
+        vectors = make(args, display)
     vectors.save(args.out)
     print(f"{args.out}: {len(vectors):,} words, {vectors.dim} dimensions")
     return 0
 
 
 def _word2vec(args: argparse.Namespace, display: ProgressDisplay) -> StaticVectors:
-    from bilm.analysis.static_vectors import Word2VecSettings, train_word2vec
+    from bilm.analysis import train_word2vec
 
-    settings = Word2VecSettings(
-        dim=args.dim,
-        window=args.window,
-        min_count=args.min_count,
-        epochs=args.epochs,
-        seed=args.seed,
-        threads=args.threads,
-    )
-    reading = 0
+    steps = iter(["counting", *(f"epoch {k} of {args.epochs}" for k in range(1, args.epochs + 1))])
 
     def read() -> Iterator[list[str]]:
-        nonlocal reading
-        what = "counting" if reading == 0 else f"epoch {reading} of {args.epochs}"
-        reading += 1
-        return word_job.read_sentences(args.text, display, what)
+        return word_job.read_sentences(args.text, display, next(steps))
 
-    return train_word2vec(read, settings)
+    names = ("dim", "window", "min_count", "epochs", "seed", "threads")
+    return train_word2vec(read, **{name: getattr(args, name) for name in names})
 
 
-def _ours(args: argparse.Namespace, display: ProgressDisplay) -> StaticVectors:
+def _from_model(args: argparse.Namespace, display: ProgressDisplay) -> StaticVectors:
     from bilm.analysis.static_vectors import frequent_words, mean_vectors, token_vectors
 
     elmo = word_job.load_elmo(args)
@@ -126,21 +118,24 @@ def _ours(args: argparse.Namespace, display: ProgressDisplay) -> StaticVectors:
     return mean_vectors(elmo, words, sentences, layer)
 
 
-def _ask(args: argparse.Namespace) -> None:
+def _search(args: argparse.Namespace) -> None:
     from bilm.analysis.static_vectors import StaticVectors, answer_analogies
 
     vectors = StaticVectors.load(args.vectors, max_words=args.max_words)
     for word in args.nearest or ():
-        print(f"{word}")
-        for cosine, other in vectors.nearest(word, args.n):
-            print(f"  {cosine:5.2f}  {other}")
+        _show(word, vectors.nearest(word, args.n))
     if args.analogy:
         a, b, c = args.analogy
-        print(f"{a} : {b} = {c} : ?")
-        for cosine, other in vectors.analogy(a, b, c, args.n):
-            print(f"  {cosine:5.2f}  {other}")
-    if args.analogies:
-        for score in answer_analogies(vectors, args.analogies):
-            if score.asked:
-                share = 100 * score.right / score.asked
-                print(f"{share:5.1f} %  {score.right:6,} of {score.asked:6,}  {score.section}")
+        _show(f"{a} : {b} = {c} : ?", vectors.analogy(a, b, c, args.n))
+    for score in answer_analogies(vectors, args.analogies) if args.analogies else ():
+        if score.asked:
+            share = 100 * score.right / score.asked
+            print(
+                f"{share:5.1f} %  {score.right:6,} of {score.asked:6,}  {printable(score.section)}"
+            )
+
+
+def _show(title: str, found: Iterable[tuple[float, str]]) -> None:
+    print(printable(title))
+    for cosine, word in found:
+        print(f"  {cosine:5.2f}  {printable(word)}")
