@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from bilm import ELMo
 from bilm.analysis import (
     Occurrences,
     SenseSettings,
     first_sense,
     nearest_sense,
+    sample_uses,
     sense_table,
     with_static,
 )
+from bilm.analysis.occurrences import unit
 from bilm.core.errors import InputError
+from tests.small_models import write_small_model
 
 EAST, NORTH, WEST = (1.0, 0.0), (0.0, 1.0), (-1.0, 0.0)
 
@@ -91,8 +97,9 @@ def test_what_is_taken_from_the_vectors_first():
 def test_of_equals_the_more_frequent_sense_is_taken():
     train = uses(("bank", EAST, "river"), ("bank", EAST, "money"), ("bank", EAST, "money"))
     test = uses(("bank", EAST, None), ("bank", WEST, None))
-    for nearest in ("use", "mean"):
-        assert nearest_sense(train, test, 0, SenseSettings(nearest, None)).senses == ["money"] * 2
+    for method in ("use", "mean", "votes", "prior"):
+        found = nearest_sense(train, test, 0, SenseSettings(method, None))
+        assert found.senses == ["money"] * 2
     even = uses(("bank", EAST, "river"), ("bank", EAST, "money"))
     assert first_sense(even, test).senses == ["river", "river"]
 
@@ -126,7 +133,7 @@ def test_a_static_vector_cannot_tell_uses_apart_and_its_context_can():
     test = uses(("bank river", WEST, "river"), ("bank pound", WEST, "money"), ("bank", EAST, "x"))
     rows = sense_table(TRAIN, test, SenseSettings(centre=None), static=static)
     assert [row.representation for row in rows] == [
-        "first sense", "static", "static context", "layer 0",
+        "first sense", "static", "static context", "layer 0", "layers, static context",
     ]  # fmt: skip
     accuracies = {row.representation: row.accuracy for row in rows}
     assert accuracies["static"] == accuracies["first sense"] == pytest.approx(1 / 3)
@@ -138,27 +145,151 @@ def test_a_static_vector_cannot_tell_uses_apart_and_its_context_can():
     assert with_static(test, static).vectors[:, 0] == pytest.approx(np.full((3, 2), 3))
 
 
+def senses(n, informative, seed=0):
+    """Uses of two words, a and b, each with a frequent and a rare sense (2 : 1), in random order.
+
+    The vectors of a sense lie around its own direction if they are informative.
+    """
+    rng = np.random.default_rng(seed)
+    rows = []
+    for _ in range(n):
+        word, rank = "ab"[rng.integers(2)], int(rng.random() > 2 / 3)
+        centre = np.array([(2.0, 0.0), (0.0, 2.0)])[rank] if informative else np.ones(2)
+        rows.append((f"{word} context", centre + rng.normal(0, 0.7, 2), f"{word}{rank}"))
+    return uses(*rows)
+
+
+@pytest.mark.parametrize("method", ["prior", "votes"])
+def test_the_parameter_is_chosen_on_the_training_uses(method):
+    test = senses(300, True, 1)
+    found = nearest_sense(senses(300, True), test, 0, SenseSettings(method, None))
+    first = first_sense(senses(300, True), test)
+    assert found.parameter > 1 and found.accuracy > 0.9 > first.accuracy + 0.1
+    # Vectors that know nothing leave the prior alone.
+    noise = nearest_sense(senses(300, False), senses(300, False, 1), 0, SenseSettings("prior"))
+    assert noise.parameter <= 1
+    assert noise.accuracy == pytest.approx(
+        first_sense(senses(300, False), senses(300, False, 1)).accuracy, abs=0.02
+    )
+
+
+def test_the_choice_does_not_see_the_test_uses():
+    train = senses(200, True)
+    chosen = {
+        nearest_sense(train, senses(50, bool(k), k), 0, SenseSettings("prior")).parameter
+        for k in range(4)
+    }
+    assert len(chosen) == 1
+
+
+def test_the_prior_and_the_cosine_add_up():
+    """log(3 + 1) + kappa cos(v, east) against log(1 + 1) + kappa cos(v, north)."""
+    train = uses(*[("w", EAST, "east")] * 3, ("w", NORTH, "north"))
+    test = uses(("w", (0.6, 0.8), None))
+    for kappa, sense in ((0, "east"), (3.4, "east"), (3.6, "north")):
+        settings = SenseSettings("prior", None, kappa=kappa)
+        found = nearest_sense(train, test, 0, settings)
+        assert found.senses == [sense] and found.parameter == kappa
+    # log 3 - log 1 is 1.099: from kappa 5.5 on without smoothing.
+    for kappa, sense in ((5.4, "east"), (5.6, "north")):
+        settings = SenseSettings("prior", None, kappa=kappa, smoothing=0)
+        assert nearest_sense(train, test, 0, settings).senses == [sense]
+
+
+def test_means_are_shrunk_to_that_of_the_word():
+    """Of 2 uses east and 1 north, the word's mean is (2/3, 1/3). With m = 3 the mean of east is
+    (4, 1), that of north (2, 2), both before scaling.
+    """
+    train = uses(("w", EAST, "east"), ("w", EAST, "east"), ("w", NORTH, "north"))
+    limit = unit(np.array([(4.0, 1)])) + unit(np.array([(2.0, 2)]))
+    for shrinkage, x, sense in ((3, 0.01, "north"), (3, -0.01, "east"), (0, 0.01, "east")):
+        test = uses(("w", tuple(limit[0] + [-x, x]), None))
+        settings = SenseSettings("mean", None, shrinkage=shrinkage)
+        assert nearest_sense(train, test, 0, settings).senses == [sense]
+
+
+def test_votes_are_weighted_by_the_cosine():
+    near, far = (0.99, 0.14), (0.5, 0.87)
+    train = uses(("w", near, "one"), ("w", far, "two"), ("w", far, "two"), ("w", WEST, "two"))
+    test = uses(("w", EAST, None))
+    by_k = {
+        k: nearest_sense(train, test, 0, SenseSettings("votes", None, neighbours=k)).senses[0]
+        for k in (1, 2, 3, 4)
+    }
+    # Of three, 0.99 against 0.5 + 0.5.
+    assert by_k == {1: "one", 2: "one", 3: "two", 4: "two"}
+
+
+def test_layers_are_compared_together():
+    """Layer 1 tells the senses apart in one use, layer 2 in the other; together both are right."""
+
+    def two_layers(*rows):
+        made = uses(*((sentence, EAST, label) for sentence, _, _, label in rows))
+        vectors = np.array([[(0, 0), first, second] for _, first, second, _ in rows], np.float32)
+        return replace(made, vectors=vectors)
+
+    train = two_layers(("w", EAST, EAST, "a"), ("w", NORTH, NORTH, "b"))
+    test = two_layers(("w", EAST, (0.7, 0.71), "a"), ("w", (0.71, 0.7), NORTH, "b"))
+    rows = sense_table(train, test, SenseSettings(centre=None))
+    assert {row.representation: row.accuracy for row in rows} == {
+        "first sense": 0.5, "layer 0": 0.5, "layer 1": 0.5, "layer 2": 0.5, "layers": 1.0,
+    }  # fmt: skip
+
+
+def test_accuracy_by_sense_and_by_kind():
+    test = uses(*[("bank", NORTH, "money")] * 3, ("bank", NORTH, "river"), ("play", EAST, "game"))
+    found = nearest_sense(TRAIN, test, 0)
+    assert found.accuracy == 0.8 and found.macro_accuracy == pytest.approx(2 / 3)
+    row = found.row("layer 0", ["NOUN"] * 4 + ["VERB"])
+    assert row.by_kind == {"NOUN": 0.75, "VERB": 1.0} and row.parameter is None
+    rows = sense_table(TRAIN, test, kinds=["NOUN"] * 4 + ["VERB"])
+    assert rows[-1] == row
+
+
+def test_the_context_does_not_see_the_word(tmp_path):
+    elmo = ELMo.from_pretrained(write_small_model(tmp_path, "as_published").files)
+    sentences = ["they play old cards", "they saw old cards"]
+    sample = sample_uses(sentences, ["play", "saw", "they", "cards"])
+    found = Occurrences.encoded(elmo, sample, context=True)
+    assert found.n_layers == elmo.n_layers + 1 and found.about["context"]
+    context = {found.in_context(k): found.vectors[k, -1] for k in range(len(found))}
+    play, saw = context["they [play] old cards"], context["they [saw] old cards"]
+    np.testing.assert_allclose(play, saw, rtol=1e-4, atol=1e-5)
+    top = elmo.encode(sentences[:1], "top")[0]
+    half = elmo.dim // 2
+    np.testing.assert_allclose(play, [*top[0, :half], *top[2, half:]], rtol=1e-4, atol=1e-5)
+    first, last = context["[they] play old cards"], context["they play old [cards]"]
+    assert not first[:half].any() and not last[half:].any()
+    np.testing.assert_allclose(first[half:], top[1, half:], rtol=1e-4, atol=1e-5)
+    labelled = replace(found, labels=["a", "b"] * 3)
+    names = [row.representation for row in sense_table(labelled, labelled)]
+    assert names == ["first sense", "layer 0", "layer 1", "layer 2", "layers", "context"]
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
         (lambda: nearest_sense(uses(("a", EAST, None)), TRAIN),
-         "word sense: training uses with labels are expected."),
+         "word sense: the training uses must have labels."),
         (lambda: nearest_sense(TRAIN, uses(("bank", EAST, None)), 0).accuracy,
-         "word sense: test uses with labels are expected."),
+         "word sense: the test uses must have labels."),
         (lambda: nearest_sense(TRAIN, uses(("bank", (1, 0, 0), "x"))),
-         "word sense: vectors of one model are expected, not (1, 2) and (1, 3) (layers, dim)."),
+         "word sense: both must have vectors of one model, got (layers, dim) (1, 2) and (1, 3)."),
         (lambda: nearest_sense(TRAIN, TRAIN, 1), "layer must be 'top', 'average' or a number from "
          "0 to 0, got 1."),
         (lambda: nearest_sense(TRAIN, TRAIN, words=(["a"] * 4, ["a"])),
-         "words: 4 are expected for test, not 1."),
+         "words must have 4 entries for test, got 1."),
         (lambda: first_sense(TRAIN, TRAIN, words=([], ["a"] * 4)),
-         "words: 4 are expected for train, not 0."),
+         "words must have 4 entries for train, got 0."),
         (lambda: nearest_sense(TRAIN, TRAIN, 0, SenseSettings("median")),
-         "nearest: one of 'use', 'mean' is expected, not 'median'."),
+         "method must be one of 'use', 'votes', 'mean', 'prior', got 'median'."),
         (lambda: sense_table(TRAIN, TRAIN, SenseSettings(centre="zero")),
-         "centre: one of 'all', 'word', None is expected, not 'zero'."),
+         "centre must be one of 'all', 'word', None, got 'zero'."),
         (lambda: first_sense(TRAIN, TRAIN, unseen="any"),
-         "unseen: one of 'similar', 'frequent', None is expected, not 'any'."),
+         "unseen must be one of 'similar', 'frequent', None, got 'any'."),
+        (lambda: SenseSettings(kappa=-1), "kappa must be a number >= 0, got -1."),
+        (lambda: SenseSettings(neighbours=0), "neighbours must be a number >= 1, got 0."),
+        (lambda: SenseSettings(shrinkage=np.nan), "shrinkage must be a number >= 0, got nan."),
     ],
 )  # fmt: skip
 def test_wrong_arguments(call, message):

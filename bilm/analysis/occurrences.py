@@ -273,8 +273,8 @@ class Occurrences:
         labels: a label for each, such as its sense; None without labels.
         clusters: the name of each occurrence's cluster, "" for none; None before `bilm senses`.
         about: where the vectors come from, JSON-able; `encoded` writes "model" (a fingerprint),
-            "sample" (a checksum of the sample), "n" (occurrences in the sample), and "layer" if
-            only one layer is kept.
+            "sample" (a checksum of the sample), "n" (occurrences in the sample), and "layer" and
+            "context" if they were given.
     """
 
     sentences: Sequence[Sentence]
@@ -299,6 +299,7 @@ class Occurrences:
         sample: Sample,
         *,
         layer: Layer | None = None,
+        context: bool = False,
         file: PathLike | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Occurrences:
@@ -308,6 +309,9 @@ class Occurrences:
             elmo: the model.
             sample: from `sample_uses`, `read_labelled_uses`, or your own.
             layer: keep only this layer, as (n, 1, dim); None keeps all layers.
+            context: add a last layer that does not see the word: the forward state at the token
+                before it and the backward state at the token after it, of the top layer (or
+                `layer`); zeros at the ends of a sentence.
             file: a file of occurrences (see `save`). Vectors of this sample and model that it
                 already holds are not computed again. It is written at the end, and also if
                 Ctrl-C or an error stops the work, with the vectors computed so far.
@@ -320,9 +324,9 @@ class Occurrences:
         """
         _check_sample(sample)
         about = {"model": elmo.fingerprint(), "sample": _checksum(sample), "n": len(sample)}
-        if layer is not None:
-            about["layer"] = layer
-        n_layers = elmo.n_layers if layer is None else 1
+        about |= {"layer": layer} if layer is not None else {}
+        about |= {"context": True} if context else {}
+        n_layers = (elmo.n_layers if layer is None else 1) + context
         vectors = np.empty((len(sample), n_layers, elmo.dim), np.float32)
         done = 0
         if file is not None and os.path.exists(require_place(file)):
@@ -336,7 +340,7 @@ class Occurrences:
             vectors[:done] = earlier.vectors
         whole = cls(sample.sentences, sample.positions, vectors, sample.labels, about)
         try:
-            for done in _fill(elmo, sample, layer, vectors, done):  # noqa: B020
+            for done in _fill(elmo, sample, layer, context, vectors, done):  # noqa: B020
                 if progress is not None:
                     progress(done, len(sample))
         except BaseException as error:
@@ -623,7 +627,12 @@ def _check_sample(sample: Sample) -> None:
 
 
 def _fill(
-    elmo: ELMo, sample: Sample, layer: Layer | None, vectors: np.ndarray, done: int
+    elmo: ELMo,
+    sample: Sample,
+    layer: Layer | None,
+    context: bool,
+    vectors: np.ndarray,
+    done: int,
 ) -> Iterable[int]:
     """Compute the vectors from index `done` on; yield the number done after each sentence."""
     ends = np.searchsorted(sample.positions[:, 0], np.arange(len(sample.sentences)), "right")
@@ -633,7 +642,14 @@ def _fill(
     for number, found in enumerate(elmo.encode_iter(sentences, layers), start=first):
         stop = int(ends[number])
         # (layers, tokens, dim) or (tokens, dim) -> (uses, layers, dim)
-        found = found.reshape(-1, *found.shape[-2:])[:, sample.positions[done:stop, 1]]
+        found = found.reshape(-1, *found.shape[-2:])
+        if context:
+            forward = elmo.dim // elmo.options.n_directions
+            around = np.zeros_like(found[:1])
+            around[:, 1:, :forward] = found[-1, :-1, :forward]
+            around[:, :-1, forward:] = found[-1, 1:, forward:]
+            found = np.concatenate([found, around])
+        found = found[:, sample.positions[done:stop, 1]]
         if not np.isfinite(found).all():
             raise InputError(
                 "the model's vectors are not finite: its weights are damaged, or its training "
