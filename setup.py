@@ -12,13 +12,7 @@ from setuptools import find_packages, setup
 
 ROOT = Path(__file__).parent
 # What the verbs that look at vectors need: grouping, static vectors, pictures.
-LOOK = [
-    "scikit-learn>=1.5",
-    "gensim>=4.4,<5",
-    "matplotlib>=3.8",
-    "altair>=5.5,<7",
-    "vl-convert-python>=1.7",
-]
+LOOK = ["scikit-learn>=1.5", "gensim>=4.4,<5", "matplotlib>=3.8"]
 # What `bilm embed` needs for Parquet, and whatever works on tables.
 PARQUET = ["pyarrow>=18"]
 # What `bilm embed --engine ray` needs. For 2.64, arguments of Ray Data are announced to go.
@@ -83,7 +77,6 @@ setup(
             # Readers of Parquet besides pyarrow.
             "duckdb>=1.3",
             "polars>=1.30",
-            "matplotlib>=3.8",
             "pytest>=8",
             "pytest-xdist>=3.5",
             "seqeval>=1.2.2",

@@ -11,7 +11,7 @@ from bilm.core.errors import InputError
 _EXTRAS = {
     "chinese": "jieba",
     "english": "spacy",
-    "look": "scikit-learn gensim matplotlib altair vl-convert-python",
+    "look": "scikit-learn gensim matplotlib",
     "parquet": "pyarrow",
     "plot": "matplotlib",
     "ray": "'ray[data]>=2.60,<2.64' pyarrow",
@@ -19,7 +19,6 @@ _EXTRAS = {
     "tensorboard": "tensorboard",
 }
 _EXTRA_OF = {
-    "altair": "look",
     "gensim": "look",
     "jieba": "chinese",
     "matplotlib": "plot",
@@ -31,7 +30,6 @@ _EXTRA_OF = {
     "spacy": "english",
     "tensorboard": "tensorboard",
     "threadpoolctl": "look",
-    "vl_convert": "look",
 }
 
 

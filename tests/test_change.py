@@ -22,6 +22,7 @@ from bilm.analysis.change import (
     read_targets,
     save_uses,
 )
+from bilm.analysis.change_page import write_change_page
 from bilm.cli import main
 from bilm.core.errors import InputError
 from tests.command_line import input_error, usage_error
@@ -331,6 +332,36 @@ def test_gold_files(tmp_path):
         agreement(changes(a=0.1, b=0.2), {"a": 1, "b": 0})
 
 
+# The page
+
+
+def test_the_page_of_changed_words(tmp_path):
+    words = {"w<x": senses(30, 4), "same": senses(20, 20), "rare": senses(1, 0)}
+    old = occurrences(words)
+    new = occurrences({"w<x": senses(6, 30), "same": senses(20, 20)}, seed=1)
+    changes = measure_change(old, new)
+    path = tmp_path / "change.html"
+    write_change_page(path, old, new, changes, n_lines=2, corpora=("1900 & before", "2000"))
+    content = path.read_text(encoding="utf-8")
+    assert "<h1>Words that changed: 1900 &amp; before and 2000</h1>" in content
+    first, second = content.split("<section>")[1:]
+    assert "<h2>1. w&lt;x <small>excess 0." in first and "34 and 36 occurrences" in first
+    assert second.startswith("<h2>2. same") and "rare" not in content
+    # The cluster that grew comes first, with sentences of the new corpus.
+    grew, shrank = first.split("<h3>")[1:]
+    assert "grew: 12% → 83%; sentences from 2000" in grew
+    assert "shrank: 88% → 17%; sentences from 1900 &amp; before" in shrank
+    assert grew.count("<li>") == 2 == grew.count("context1x")
+    assert shrank.count("<li>") == 2 == shrank.count("context0x")
+    assert "1900 &amp; before: " in first.split('role="img"')[1]
+    # 83.33 of the bar of the new corpus.
+    assert "width:83.33%" in first and "width:88.24%" in first
+    write_change_page(path, old, new, changes, n_words=1)
+    assert path.read_text(encoding="utf-8").count("<section>") == 1
+    write_change_page(path, old, new, [Change("rare", 1, 0)])
+    assert "No word occurs often enough in both corpora" in path.read_text(encoding="utf-8")
+
+
 # The subcommand
 
 
@@ -366,6 +397,7 @@ def table(path):
 @pytest.mark.eager
 def test_the_subcommand(place, elmo, capsys):
     more = ["--gold", "gold.txt", "--save_uses", "uses", "--layer", "1"]
+    more += ["--page", "change.html", "--page_words", "2"]
     assert main(command(*place, *more)) == 0
     printed = capsys.readouterr()
     head, *rows = table("change.tsv")
@@ -383,8 +415,10 @@ def test_the_subcommand(place, elmo, capsys):
         assert list(map(float, row[3:])) == pytest.approx(numbers, rel=1e-4, abs=1e-6)
     assert "Not measured, because of fewer than 3 occurrences in a corpus: rare" in printed.err
     said = printed.out.splitlines()
-    assert said[:4] == ["change.tsv", "uses/old.npz", "uses/new.npz", ""]
-    assert said[4].startswith("Spearman  excess") and said[4].endswith("3 words")
+    assert said[:5] == ["change.tsv", "change.html", "uses/old.npz", "uses/new.npz", ""]
+    assert said[5].startswith("Spearman  excess") and said[5].endswith("3 words")
+    content = Path("change.html").read_text("utf-8")
+    assert content.count("<section>") == 2 and "old.txt and new.txt" in content
     with np.load("uses/new.npz") as uses:
         assert {word: uses[word].shape for word in uses} == {
             "bank+banks": (16, elmo.dim), "shore": (8, elmo.dim), "tree": (8, elmo.dim),

@@ -77,10 +77,10 @@ def test_a_table_a_file_and_a_picture(folder, tmp_path, capsys, monkeypatch):
     assert rows["majority"] == [accuracies[0], accuracies[7]] == ["60.0", "60.0"]
     assert rows["word's majority"][1] == "100.0"
     assert rows["mix"] == [accuracies[6], accuracies[13]]
-    assert "accuracy, per cent (one seed)" in done.out and "selectivity" not in done.out
+    assert "accuracy, % (one seed)" in done.out and "selectivity" not in done.out
     assert "3 sentences, 16 labelled tokens, 2 labels" in done.err
-    assert "100.0% of the labelled tokens of the test have a vector" in done.err
-    assert (tmp_path / "result.svg").read_text(encoding="utf-8").startswith("<svg")
+    assert "100.0% of the labelled test tokens have a vector" in done.err
+    assert (tmp_path / "result.svg").read_text(encoding="utf-8").startswith("<?xml")
     # All of it is in the file; other settings are not.
     assert "would be overwritten" in input_error(command(folder, *flags), capsys)
     assert main(command(folder, *flags[:-2])) == 0
@@ -95,30 +95,45 @@ def test_senses(folder, tmp_path, capsys):
     for _ in range(2):
         assert main(command(folder, *flags, "--force", train="uses.txt", test="uses.txt")) == 0
     printed = capsys.readouterr()
-    assert "uses.txt: 3 of 3 labelled tokens stand in the same sentence in " in printed.err
+    assert "uses.txt: 3 of 3 labelled tokens are in the same sentence in " in printed.err
+    said = "3 uses; the word of 100.0% is in training, 100.0% with several senses"
+    assert said in printed.err
     lines = printed.out.splitlines()
-    assert lines[0] == (
-        "3 uses; the word of 100.0% is in training, that of 100.0% with several senses. "
-        "Accuracy, per cent"
-    )
-    assert lines[2].split() == ["first", "sense", "66.7", "66.7"]
+    assert lines[0] == "accuracy, %"
+    assert lines[1].split() == ["all", "several", "senses", "by", "sense"]
+    # "two" is the sense of one use.
+    assert lines[2].split() == ["first", "sense", "66.7", "66.7", "50.0"]
     # Each use is its own neighbour; at layer 0 all are alike.
-    assert lines[3].split() == ["layer", "0", "66.7", "66.7"]
-    assert lines[4].split() == ["layer", "1", "100.0", "100.0"]
-    rows = json.loads(out.read_text(encoding="utf-8"))["rows"]
-    assert rows[0] == {
+    assert lines[3].split() == ["layer", "0", "66.7", "66.7", "50.0"]
+    assert lines[4].split() == ["layer", "1", "100.0", "100.0", "100.0"]
+    assert [line.split()[0] for line in lines[5:8]] == ["layer", "layers", "context"]
+    written = json.loads(out.read_text(encoding="utf-8"))
+    assert written["rows"][0] == {
         "representation": "first sense", "accuracy": pytest.approx(2 / 3),
-        "ambiguous_accuracy": pytest.approx(2 / 3),
+        "ambiguous_accuracy": pytest.approx(2 / 3), "macro_accuracy": 0.5, "by_kind": {},
+        "parameter": None,
     }  # fmt: skip
     assert {path.name for path in (tmp_path / "kept").iterdir()} == {"train.npz", "test.npz"}
+
+
+def test_senses_by_prior(folder, tmp_path, capsys):
+    out = tmp_path / "senses.json"
+    flags = ["--method", "prior", "--kappa", "0", "--centre", "none", "--out", str(out)]
+    assert main(command(folder, *flags, train="uses.txt", test="uses.txt")) == 0
+    lines = capsys.readouterr().out.splitlines()
+    # Without the cosine, each word has its most frequent sense.
+    assert lines[1].split()[-1] == "parameter" and lines[2].split()[-1] == "-"
+    assert {tuple(line.split()[-4:]) for line in lines[3:]} == {("66.7", "66.7", "50.0", "0")}
+    settings = json.loads(out.read_text(encoding="utf-8"))["settings"]
+    assert (settings["method"], settings["kappa"], settings["centre"]) == ("prior", 0, None)
 
 
 @pytest.mark.parametrize(
     ("more", "files", "message"),
     [
-        (["--sizes", "4"], {}, "sizes: 4 sentences are asked for; the training text has 3"),
-        (["--picture", "a.pdf"], {}, "a.pdf: a file name that ends in .png or .svg is expected."),
-        ([], {"test": "uses.txt"}, "uses.txt: a file of the form of "),
+        (["--sizes", "4"], {}, "sizes must be at most 3, the training sentences with"),
+        (["--picture", "a.pdf"], {}, "a.pdf: must end in .png or .svg."),
+        ([], {"test": "uses.txt"}, "uses.txt: must have the form of "),
         ([], {"test": "nowhere.tsv"}, "nowhere.tsv' does not exist"),
         (["--static", "nowhere.vec"], {}, "'nowhere.vec' does not exist"),
         (["--out", "no/x.json"], {}, "The folder 'no' to write 'x.json' into does not exist."),
@@ -132,10 +147,19 @@ def test_wrong_input(folder, capsys, more, files, message):
 @pytest.mark.parametrize(
     ("more", "files", "message"),
     [
-        (["--task", "senses"], {}, "--task senses goes with files of uses of words"),
-        (["--nearest", "use"], {}, "--nearest goes with --task senses"),
-        (["--sizes", "1"], {"train": "uses.txt", "test": "uses.txt"}, "--sizes goes with --task"),
-        (["--seeds", "1"], {"train": "uses.txt", "test": "uses.txt"}, "--seeds goes with --task"),
+        (["--task", "senses"], {}, "--task senses requires files of uses of words"),
+        (["--method", "use"], {}, "--method requires --task senses"),
+        (["--kappa", "-1"], {}, "--kappa: must be a number >= 0, got '-1'"),
+        (
+            ["--sizes", "1"],
+            {"train": "uses.txt", "test": "uses.txt"},
+            "--sizes requires --task tags",
+        ),
+        (
+            ["--seeds", "1"],
+            {"train": "uses.txt", "test": "uses.txt"},
+            "--seeds requires --task tags",
+        ),
         (["--sizes", "1,many"], {}, "must be an integer >= 1, got 'many'"),
         (["--options_file", "o.json"], {}, "name a model, or both"),
     ],

@@ -453,7 +453,7 @@ def result_of(capsys, name: str, *flags: str) -> dict:
 def test_the_program_for_senses(published, tmp_path: Path, capsys):
     data = small_tasks.senses(tmp_path / "data")
     flags = ["--data", str(data), "--model", str(published.folder)]
-    found = result_of(capsys, "senses", *flags, "--nearest", "use")
+    found = result_of(capsys, "senses", *flags, "--method", "use")
     accuracies = {row["representation"]: row["accuracy"] for row in found["rows"]}
     # Each test use is in training, and so its own nearest neighbour, where there is context.
     assert accuracies["first sense"] == 0.75 and accuracies["layer 1"] == 1

@@ -7,11 +7,10 @@ token at its index:
 
   {"tokens": ["the", "line", "coach"], "senses": [[2, "coach", "NOUN", "coach%1:18:01::"]]}
 
-Each use in the test text gets the sense of what is nearest among the training uses of the same
-lemma and part of speech: the mean of each sense, as in the paper, or with --nearest use the uses
-themselves. A word that is not in training cannot be told, and counts as wrong; the paper takes the
-first sense that WordNet has for it. The work is done by bilm.analysis; `bilm probe` does the same
-for files of other forms, and table 6, parts of speech by layer.
+Each test use is compared with the training uses of the same lemma and part of speech: with the mean
+of each sense, as in the paper, or by another --method. A word that is not in training counts as
+wrong; the paper takes WordNet's first sense for it. bilm.analysis does the work; `bilm probe` does
+the same for files of other forms, and table 6, parts of speech by layer.
 """
 
 from __future__ import annotations
@@ -25,7 +24,9 @@ from common.reading import as_tokens, find_file, read_json_lines
 
 from bilm import ELMo
 from bilm.analysis import Occurrences, Sample, SenseSettings, StaticVectors, sense_table
+from bilm.analysis.layout import table
 from bilm.analysis.probe_charts import check_picture, save_picture, sense_chart
+from bilm.analysis.word_sense import METHODS, as_cells
 from bilm.core.errors import InputError
 from bilm.progress import ProgressDisplay
 
@@ -41,7 +42,26 @@ def main(argv: Sequence[str] | None = None) -> None:
         help="the language model: a folder, ZIP file or name; or options.json and "
         "weights.hdf5")  # fmt: skip
     add("--words", metavar="FILE", help="static vectors to compare with")
-    add("--nearest", choices=("use", "mean"), default="mean", help="(default: mean)")
+    add(
+        "--method",
+        choices=METHODS,
+        default="mean",
+        help="use: the nearest use; votes: the nearest uses; mean: the nearest mean of a sense; "
+        "prior: log frequency of a sense + kappa * cosine with its mean (default: mean)",
+    )
+    add(
+        "--centre",
+        choices=("all", "word", "none"),
+        default="all",
+        help="mean to subtract from the vectors: of all uses, of the word's uses (default: all)",
+    )
+    add(
+        "--shrinkage",
+        type=float,
+        default=0.0,
+        metavar="M",
+        help="mean and prior: add M uses at the mean of the word to each sense (default: 0)",
+    )
     add("--pos", nargs="+", metavar="POS", help="only these parts of speech, such as VERB")
     add("--format", choices=("text", "json"), default="text", help="of the results")
     add("--picture", metavar="FILE", help="draw the table there: .png or .svg")
@@ -95,6 +115,7 @@ def report(
             Occurrences.encoded(
                 elmo,
                 sample,
+                context=True,
                 progress=lambda done, total: display.update("reading with ELMo", done, total),
             )
             for sample, _ in (train, test)
@@ -106,9 +127,15 @@ def report(
     rows = sense_table(
         uses,
         asked,
-        SenseSettings(nearest=args.nearest, unseen=None),
+        SenseSettings(
+            args.method,
+            None if args.centre == "none" else args.centre,
+            unseen=None,
+            shrinkage=args.shrinkage,
+        ),
         static=static,
         words=(train[1], test[1]),
+        kinds=[word.rpartition("/")[2] for word in test[1]],
     )
     if args.picture is not None:
         save_picture(sense_chart(rows), args.picture)
@@ -117,11 +144,8 @@ def report(
         found = [row._asdict() for row in rows]
         print(json.dumps({"task": "senses", "settings": settings, "rows": found}))
         return
-    print(f"{len(asked):,} uses; accuracy, per cent: all, and of words with several senses")
-    for row in rows:
-        several = row.ambiguous_accuracy
-        shown = "-" if several is None else f"{100 * several:.1f}"
-        print(f"  {row.representation:<16}{100 * row.accuracy:6.1f} {shown:>6}")
+    print(f"{len(asked):,} uses; accuracy, %")
+    print("\n".join(table(as_cells(rows))))
 
 
 if __name__ == "__main__":

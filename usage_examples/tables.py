@@ -32,9 +32,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bilm.analysis.probe_charts import check_picture, save_picture
+import numpy as np
+
+from bilm.analysis.probe_charts import check_picture, new_figure, save_picture
 from bilm.core.errors import InputError
-from bilm.extras import import_extra
 
 PROGRAMS = Path(__file__).parent
 
@@ -271,50 +272,46 @@ def print_mixes(mixes: dict[str, dict[str, Mix]]) -> None:
 
 
 def size_chart(columns: Sequence[str], rows: dict[str, list[dict[str, Any]]]) -> Any:
-    """Figure 1: the measure by the part of the training data, a panel a task; bars of one standard
-    deviation over the seeds."""
-    altair = import_extra("altair", "--picture")
-    values = []
-    for task, cells in rows.items():
+    """Figure 1: each task's measure by the proportion of the training data; error bars are one
+    standard deviation over the seeds."""
+    n_rows = -(-len(rows) // 2)
+    figure = new_figure(8, 3 * n_rows)
+    panels = figure.subplots(n_rows, 2, squeeze=False).ravel()
+    for axes, (task, cells) in zip(panels, rows.items(), strict=False):
+        by_vectors: dict[str, list[tuple[float, float, float]]] = {}
         for name, cell in zip(columns, cells, strict=True):
             measure, (mean, deviation) = next(iter(cell["test"].items()))
             vectors, part = name.rsplit(" ", 1)
-            values.append(
-                {"task": f"{task}, {measure}", "vectors": vectors, "size": float(part),
-                 "mean": mean, "low": mean - deviation, "high": mean + deviation}
-            )  # fmt: skip
-    size = altair.X("size:Q", title="part of the training data", scale=altair.Scale(type="log"))
-    base = altair.Chart().encode(x=size, color=altair.Color("vectors:N", title=None))
-    lines = base.mark_line(point=True).encode(
-        y=altair.Y("mean:Q", title=None, scale=altair.Scale(zero=False))
-    )
-    bars = base.mark_rule().encode(y="low:Q", y2="high:Q")
-    panels = altair.layer(lines, bars, data=altair.Data(values=values)).properties(width=240)
-    facets = panels.facet(altair.Facet("task:N", title=None), columns=2)
-    return facets.resolve_scale(y="independent")
+            by_vectors.setdefault(vectors, []).append((float(part), mean, deviation))
+            axes.set_title(f"{task}, {measure}", fontsize="medium")
+        for vectors, points in by_vectors.items():
+            axes.errorbar(*zip(*points, strict=True), marker="o", label=vectors)
+        axes.set_xscale("log")
+        axes.set_xlabel("proportion of the training data")
+        axes.legend(fontsize="small")
+    for axes in panels[len(rows) :]:
+        axes.set_axis_off()
+    return figure
 
 
 def mix_chart(mixes: dict[str, dict[str, Mix]]) -> Any:
     """Figure 2: the weights of the layers, a row of cells for each task."""
-    altair = import_extra("altair", "--picture")
-    values = [
-        {"task": task, "at": f"at the {at}", "layer": layer, "weight": weight}
-        for task, places in mixes.items()
-        for at, mix in places.items()
-        for layer, weight in mix.weights.items()
-    ]
-    base = altair.Chart(altair.Data(values=values)).encode(
-        x=altair.X("layer:N", title="layer", axis=altair.Axis(labelAngle=0)),
-        y=altair.Y("task:N", title=None, sort=list(mixes)),
-    )
-    colour = altair.Color("weight:Q", scale=altair.Scale(scheme="blues", domain=[0, 1]))
-    cells = base.mark_rect().encode(color=colour)
-    numbers = base.mark_text().encode(
-        text=altair.Text("weight:Q", format=".2f"),
-        color=altair.condition("datum.weight > 0.6", altair.value("white"), altair.value("black")),
-    )
-    panels = altair.layer(cells, numbers).properties(width=180)
-    return panels.facet(altair.Facet("at:N", title=None))
+    places = list(dict.fromkeys(at for mix in mixes.values() for at in mix))
+    figure = new_figure(4.5 * len(places), 1 + 0.5 * len(mixes))
+    for axes, at in zip(figure.subplots(1, len(places), squeeze=False)[0], places, strict=True):
+        own = {task: mix[at].weights for task, mix in mixes.items() if at in mix}
+        layers = list(dict.fromkeys(layer for weights in own.values() for layer in weights))
+        values = [[weights.get(layer, np.nan) for layer in layers] for weights in own.values()]
+        axes.imshow(values, cmap="Blues", vmin=0, vmax=1, aspect="auto")
+        for row, weights in enumerate(values):
+            for column, weight in enumerate(weights):
+                colour = "white" if weight > 0.6 else "black"
+                axes.text(column, row, f"{weight:.2f}", ha="center", va="center", color=colour)
+        axes.set_xticks(range(len(layers)), layers)
+        axes.set_yticks(range(len(own)), own)
+        axes.set_xlabel("layer")
+        axes.set_title(f"at the {at}", fontsize="medium")
+    return figure
 
 
 def print_row(cells: Sequence[str]) -> None:

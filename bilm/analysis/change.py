@@ -72,6 +72,11 @@ class Change(NamedTuple):
     excess: float = np.nan
 
     @property
+    def is_measured(self) -> bool:
+        """Whether the word occurs often enough in both corpora."""
+        return not np.isnan(self.excess)
+
+    @property
     def geometric_mean(self) -> float:
         """sqrt(prt * apd), as recommended by Kutuzov, Velldal and Øvrelid (2022)."""
         return float(np.sqrt(self.prt * max(self.apd, 0.0)))
@@ -256,7 +261,7 @@ def save_uses(path: PathLike, occurrences: Occurrences, targets: Iterable[str]) 
         occurrences: of the targets, by label, with one layer.
         targets: the words; one without occurrences gets (0, dim).
     """
-    by_word = _by_word(occurrences)
+    by_word = uses_of(occurrences)
     none = np.zeros(0, np.int64)
     # `numpy.savez` takes the words as keyword arguments, of which `file` is its own.
     with atomic_write(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
@@ -295,7 +300,7 @@ def measure_change(
             `min_occurrences` is below 2; scikit-learn is not installed.
     """
     require_count(min_occurrences=min_occurrences - 1)
-    both = [(part, _by_word(part)) for part in (old, new)]
+    both = [(part, uses_of(part)) for part in (old, new)]
     none = np.zeros(0, np.int64)
     if old.vectors.shape[1:] != new.vectors.shape[1:]:
         raise InputError(
@@ -314,7 +319,7 @@ def measure_change(
         changes.append(change)
         if progress is not None:
             progress(done, len(chosen))
-    return sorted(changes, key=lambda c: (np.isnan(c.excess), -np.nan_to_num(c.excess), c.word))
+    return sorted(changes, key=lambda c: (not c.is_measured, -np.nan_to_num(c.excess), c.word))
 
 
 def distances(old: np.ndarray, new: np.ndarray) -> tuple[float, float, float]:
@@ -332,8 +337,8 @@ def distances(old: np.ndarray, new: np.ndarray) -> tuple[float, float, float]:
     return 1 / cosine if cosine > 0 else np.inf, apd, apd - sum(within) / 2
 
 
-def _by_word(occurrences: Occurrences) -> dict[str, np.ndarray]:
-    """The occurrences of each target."""
+def uses_of(occurrences: Occurrences) -> dict[str, np.ndarray]:
+    """The indices of each target's occurrences, by label."""
     if occurrences.labels is None:
         raise InputError("change: occurrences must have their target words as labels.")
     found: dict[str, list[int]] = {}
@@ -458,7 +463,7 @@ def agreement(
     pairs = []
     for change in changes:
         score = gold.get(change.word, gold.get(forms_of(change.word)[0]))
-        if score is not None and not np.isnan(change.excess):
+        if score is not None and change.is_measured:
             pairs.append((change, score))
     if len(pairs) < 3:
         raise InputError(

@@ -1,6 +1,6 @@
-"""Pictures of probing: accuracy by training size, and the weights of the mix.
+"""Figures of probing and of word senses, by matplotlib.
 
-They are figures 1 and 2 of Peters et al. (2018) for labels of one's own.
+Accuracy by training size, and the weights of the mix: figures 1 and 2 of Peters et al. (2018).
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from typing import Any
+
+import numpy as np
 
 from bilm.analysis.probing import MAJORITY, ProbeCell, mix_weights, summarised
 from bilm.analysis.word_sense import SenseRow
@@ -17,28 +19,37 @@ from bilm.files.reading import PathLike
 from bilm.files.writing import atomic_write
 
 FORMATS = (".png", ".svg")
-_WIDTH, _HEIGHT = 420, 300
-_PURPOSE = "--picture"
 
 
 def check_picture(path: PathLike) -> None:
-    """Raise an InputError unless a picture can be written there."""
+    """Raise an InputError unless `path` ends in .png or .svg and matplotlib is installed."""
     if os.path.splitext(path)[1].lower() not in FORMATS:
-        raise InputError(f"{path}: a file name that ends in {' or '.join(FORMATS)} is expected.")
-    import_extra("altair", _PURPOSE)
-    import_extra("vl_convert", _PURPOSE)
+        raise InputError(f"{path}: must end in {' or '.join(FORMATS)}.")
+    import_extra("matplotlib", "--picture")
 
 
-def save_picture(chart: Any, path: PathLike) -> None:
-    """Write a chart as PNG or SVG.
+def new_figure(width: float, height: float) -> Any:
+    """An empty `matplotlib.figure.Figure`, which needs no display; size in inches."""
+    figures = import_extra("matplotlib.figure", "--picture")
+    return figures.Figure(figsize=(width, height), layout="constrained")
+
+
+def save_picture(figure: Any, path: PathLike) -> None:
+    """Write a figure as PNG or SVG.
 
     Raises:
-        InputError: another ending, or a package is missing.
+        InputError: another ending.
     """
     check_picture(path)
     kind = os.path.splitext(path)[1].lower()[1:]
-    with atomic_write(path) as temporary:
-        chart.save(temporary, format=kind, **({"scale_factor": 2} if kind == "png" else {}))
+    matplotlib = import_extra("matplotlib", "--picture")
+    # Text stays text, and the same figure gives the same file.
+    with (
+        atomic_write(path) as temporary,
+        matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "bilm"}),
+    ):
+        date = {"Date": None} if kind == "svg" else {}
+        figure.savefig(temporary, format=kind, dpi=200, metadata=date)
 
 
 def probe_chart(cells: Iterable[ProbeCell], n_sentences: int) -> Any:
@@ -46,104 +57,75 @@ def probe_chart(cells: Iterable[ProbeCell], n_sentences: int) -> Any:
 
     Args:
         cells: from `probe`.
-        n_sentences: of the whole training text.
+        n_sentences: sentences of the whole training text.
 
     Returns:
-        an Altair chart; bars of one standard deviation over the seeds, where there are several.
+        a figure; error bars are one standard deviation over the seeds.
     """
-    altair = import_extra("altair", _PURPOSE)
     cells = list(cells)
-    charts = [_accuracy_chart(altair, cells, n_sentences)]
-    if any(cell.weights is not None for cell in cells):
-        charts.append(_weights_chart(altair, cells, n_sentences))
-    return altair.hconcat(*charts).resolve_scale(color="independent")
+    weights = mix_weights(cells)
+    figure = new_figure(9 if weights else 6, 4)
+    panels = figure.subplots(
+        1, 2 if weights else 1, squeeze=False, width_ratios=[2, 1][: 1 + bool(weights)]
+    )[0]
+    _draw_accuracy(panels[0], cells, n_sentences)
+    if weights:
+        width = 0.8 / len(weights)
+        for k, (size, layers) in enumerate(weights.items()):
+            panels[1].bar(
+                np.arange(len(layers)) + k * width - 0.4 + width / 2,
+                [layer.mean for layer in layers],
+                width,
+                yerr=[layer.deviation for layer in layers],
+                label=f"{n_sentences if size is None else size:,} sentences",
+            )
+        names = [f"layer {k}" for k in range(max(map(len, weights.values())))]
+        panels[1].set_xticks(range(len(names)), names)
+        panels[1].set_ylabel("weight in the mix")
+        panels[1].legend(fontsize="small")
+    return figure
+
+
+def _draw_accuracy(axes: Any, cells: Sequence[ProbeCell], n_sentences: int) -> None:
+    # The most frequent label is so far below the rest that their differences would vanish.
+    shown = [cell for cell in cells if cell.representation != MAJORITY] or cells
+    found = summarised(shown, lambda cell: cell.accuracy)
+    sizes = sorted({n_sentences if size is None else size for _, size in found})
+    for name in dict.fromkeys(cell.representation for cell in shown):
+        own = {s: value for (other, s), value in found.items() if other == name}
+        x: list[Any] = [n_sentences if size is None else size for size in own]
+        axes.errorbar(
+            x if len(sizes) > 1 else [name],
+            [100 * value.mean for value in own.values()],
+            [100 * value.deviation for value in own.values()],
+            marker="o",
+            label=name,
+        )
+    axes.set_ylabel("accuracy, %")
+    axes.grid(alpha=0.3)
+    if len(sizes) > 1:
+        axes.set_xscale("log")
+        axes.set_xticks(sizes, [f"{size:,}" for size in sizes])
+        axes.minorticks_off()
+        axes.set_xlabel("training sentences")
+        axes.legend(fontsize="small")
+    else:
+        axes.tick_params(axis="x", rotation=30)
 
 
 def sense_chart(rows: Sequence[SenseRow]) -> Any:
-    """Bars of the accuracy of each way of finding senses; an Altair chart."""
-    altair = import_extra("altair", _PURPOSE)
-    values = []
-    for row in rows:
-        several = row.ambiguous_accuracy
-        for uses, accuracy in (("all", row.accuracy), ("of words with several senses", several)):
-            if accuracy is not None:
-                values.append({"by": row.representation, "uses": uses, "accuracy": accuracy})
-    names = [row.representation for row in rows]
-    return (
-        altair.Chart(altair.Data(values=values), width=_WIDTH, height=_HEIGHT)
-        .mark_bar()
-        .encode(
-            x=altair.X("by:N", sort=names, title=None),
-            xOffset="uses:N",
-            y=altair.Y("accuracy:Q", axis=altair.Axis(format="%")),
-            color=altair.Color("uses:N", title="uses"),
+    """Bars of the accuracy of each way of finding senses; a figure."""
+    figure = new_figure(8, 4)
+    axes = figure.subplots()
+    values = {
+        "all uses": [row.accuracy for row in rows],
+        "words with several senses": [row.ambiguous_accuracy or np.nan for row in rows],
+    }
+    for k, (name, accuracies) in enumerate(values.items()):
+        axes.bar(
+            np.arange(len(rows)) + 0.4 * k - 0.2, [100 * a for a in accuracies], 0.4, label=name
         )
-    )
-
-
-def _accuracy_chart(altair: Any, cells: Sequence[ProbeCell], n_sentences: int) -> Any:
-    # The most frequent label is so far below the rest that these would look alike.
-    cells = [cell for cell in cells if cell.representation != MAJORITY] or cells
-    names = list(dict.fromkeys(cell.representation for cell in cells))
-    values = [
-        {
-            "by": name,
-            "sentences": n_sentences if size is None else size,
-            "accuracy": found.mean,
-            "low": found.mean - found.deviation,
-            "high": found.mean + found.deviation,
-        }
-        for (name, size), found in summarised(cells, lambda cell: cell.accuracy).items()
-    ]
-    sizes = {n_sentences if cell.size is None else cell.size for cell in cells}
-    base = altair.Chart(altair.Data(values=values), width=_WIDTH, height=_HEIGHT)
-    scale = altair.Scale(zero=False)
-    color = altair.Color("by:N", sort=names, title=None)
-    if len(sizes) == 1:
-        x = altair.X("by:N", sort=names, title=None)
-        marks = base.mark_point(filled=True, size=60)
-    else:
-        x = altair.X(
-            "sentences:Q",
-            scale=altair.Scale(type="log", nice=False),
-            axis=altair.Axis(values=sorted(sizes), format=","),
-            title="training sentences",
-        )
-        marks = base.mark_line(point=True)
-    # The bars name the axis as well, or Vega-Lite puts "low, high" beside its title.
-    accuracy = altair.Axis(format="%", title="accuracy")
-    shown = marks.encode(x=x, y=altair.Y("accuracy:Q", scale=scale, axis=accuracy), color=color)
-    bars = base.mark_rule().encode(
-        x=x, y=altair.Y("low:Q", scale=scale, axis=accuracy), y2="high:Q", color=color
-    )
-    return bars + shown
-
-
-def _weights_chart(altair: Any, cells: Sequence[ProbeCell], n_sentences: int) -> Any:
-    values, sizes = [], []
-    for size, layers in mix_weights(cells).items():
-        sizes.append(f"{n_sentences if size is None else size:,}")
-        for layer, found in enumerate(layers):
-            values.append(
-                {
-                    "layer": f"layer {layer}",
-                    "sentences": sizes[-1],
-                    "weight": found.mean,
-                    "low": found.mean - found.deviation,
-                    "high": found.mean + found.deviation,
-                }
-            )
-    base = altair.Chart(altair.Data(values=values), width=_WIDTH // 2, height=_HEIGHT)
-    x = altair.X("layer:N", title=None, axis=altair.Axis(labelAngle=0))
-    offset = altair.XOffset("sentences:N", sort=sizes)
-    axis = altair.Axis(title="weight in the mix")
-    bars = base.mark_bar().encode(
-        x=x,
-        xOffset=offset,
-        y=altair.Y("weight:Q", axis=axis),
-        color=altair.Color("sentences:N", sort=sizes, title="training sentences"),
-    )
-    rules = base.mark_rule().encode(
-        x=x, xOffset=offset, y=altair.Y("low:Q", axis=axis), y2="high:Q"
-    )
-    return bars + rules
+    axes.set_xticks(range(len(rows)), [row.representation for row in rows], rotation=30)
+    axes.set_ylabel("accuracy, %")
+    axes.legend(fontsize="small")
+    return figure

@@ -1,8 +1,8 @@
-"""The probe itself: a softmax on vectors that stay as they are, or on a mix of layers.
+"""The probe: a softmax on fixed vectors, or on a mix of layers.
 
 The objective is that of scikit-learn's `LogisticRegression` with C = 1: the mean cross-entropy plus
-|W|^2 / (2 n). It is minimised by Adam on batches, as a whole is too slow on 200,000 tokens of 1,024
-dimensions; vectors are taken from where they lie, a few batches at a time.
+|W|^2 / (2 n). Adam minimises it on batches, because scikit-learn is too slow for 200,000 tokens of
+1,024 dimensions, and does not learn the mix.
 """
 
 from __future__ import annotations
@@ -16,45 +16,36 @@ import tensorflow as tf
 from bilm.core.keras_backend import keras
 from bilm.core.scalar_mix import ScalarMix
 
-# Few tokens are seen more often: the weights of the mix need steps to get anywhere.
-LEAST_STEPS = 1000
 _BATCH = 256
 _EPOCHS = 10
 _LEARNING_RATE = 0.01
-# Batches that go to TensorFlow at once, and rows that are read at once.
+# Batches passed to TensorFlow at once, and rows read at once.
 _STEPS_AT_ONCE = 8
 _ROWS_AT_ONCE = 4096
 
 
 class Mix(NamedTuple):
-    """A mix that was learned.
-
-    Attributes:
-        weights: s_j of each layer; their sum is 1.
-        gamma: the factor of the sum.
-    """
+    """The weights of the layers, with sum 1, and the factor of their weighted sum."""
 
     weights: list[float]
     gamma: float
 
 
 class SoftmaxProbe:
-    """A softmax on vectors, fitted anew for each set of labels; without a hidden layer.
+    """A softmax without a hidden layer, fitted from the beginning for each set of labels.
 
-    Each dimension is brought to mean 0 and deviation 1 over the rows that it is fitted on. Of
-    several layers (rows, layers, dim) it learns the mix as well: softmax(W)_j over the layers, and
-    gamma. A mix of one layer alone would be the probe of that layer.
+    Each dimension is standardised over the rows that are fitted. For several layers (rows, layers,
+    dim) the mix is learned as well: weights softmax(W) over the layers, and gamma.
 
     Args:
-        shape: of a row: (dim,) or (layers, dim).
-        n_labels: labels that it tells apart.
-        least_steps: steps of fitting that are made even of few rows; None is LEAST_STEPS.
+        shape: shape of a row, (dim,) or (layers, dim).
+        n_labels: number of labels.
+        min_steps: optimiser steps, at least: few rows are seen more often, because the weights of
+            the mix need many steps.
     """
 
-    def __init__(
-        self, shape: tuple[int, ...], n_labels: int, least_steps: int | None = None
-    ) -> None:
-        self._least_steps = least_steps
+    def __init__(self, shape: tuple[int, ...], n_labels: int, min_steps: int = 1000) -> None:
+        self._min_steps = min_steps
         self.mix = ScalarMix(shape[0]) if len(shape) == 2 else None
         self._dense = keras.layers.Dense(n_labels, kernel_initializer="zeros", dtype="float32")
         self._dense.build((None, shape[-1]))
@@ -65,7 +56,7 @@ class SoftmaxProbe:
         self._optimizer = keras.optimizers.Adam(_LEARNING_RATE)
         self._optimizer.build(variables)
         kept = [*variables, *self._optimizer.variables]
-        self._beginning = [(variable, variable.numpy()) for variable in kept]
+        self._initial = [(variable, variable.numpy()) for variable in kept]
         self._mean = tf.Variable(tf.zeros(shape), trainable=False)
         self._deviation = tf.Variable(tf.ones(shape), trainable=False)
         # Traced once, for any number of rows.
@@ -77,21 +68,21 @@ class SoftmaxProbe:
         self._answers = tf.function(self._answer, input_signature=(rows,))
 
     def fit(self, vectors: np.ndarray, rows: np.ndarray, labels: np.ndarray, seed: int) -> None:
-        """Fit to rows of an array; what was fitted before is forgotten.
+        """Fit to rows of an array, from the initial weights.
 
         Args:
             vectors: float32 (n, *shape).
-            rows: int (m,): which of them.
-            labels: int (m,): the number of the label of each of these rows, from 0.
-            seed: of the order in which they are seen.
+            rows: int (m,): indices of the rows.
+            labels: int (m,): 0-based label of each of these rows.
+            seed: random seed of their order.
         """
-        for variable, value in self._beginning:
+        for variable, value in self._initial:
             variable.assign(value)
         mean, deviation = _moments(vectors, rows)
         self._mean.assign(mean)
         self._deviation.assign(deviation)
         size = min(_BATCH, len(rows))
-        total = n_steps(len(rows), self._least_steps)
+        total = n_steps(len(rows), self._min_steps)
         order = _order(len(rows), size * total, np.random.default_rng(seed))
         penalty = tf.constant(0.5 / len(rows), tf.float32)
         for step in range(0, total, _STEPS_AT_ONCE):
@@ -102,12 +93,12 @@ class SoftmaxProbe:
             )
 
     def predict(self, vectors: np.ndarray) -> np.ndarray:
-        """The number of the likeliest label of each row of (n, *shape): int64 (n,)."""
+        """The likeliest label of each row of (n, *shape): int64 (n,)."""
         blocks = _blocks(vectors, np.arange(len(vectors)))
         return np.concatenate([self._answers(tf.constant(block)).numpy() for block in blocks])
 
     def learned_mix(self) -> Mix | None:
-        """The weights of the layers; None of a probe of single vectors."""
+        """The learned mix; None for a probe of single vectors."""
         if self.mix is None or self.mix.W is None:
             return None
         weights = tf.nn.softmax(tf.convert_to_tensor(self.mix.W)).numpy()
@@ -128,7 +119,7 @@ class SoftmaxProbe:
                 losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
                     labels=labels[step], logits=self._logits(batches[step])
                 )
-                # Of what the vectors are multiplied with: a large gamma does not evade it.
+                # The penalty is on what multiplies the vectors, so a large gamma cannot evade it.
                 kernel = tf.convert_to_tensor(self._dense.kernel)
                 if self.mix is not None:
                     kernel *= tf.convert_to_tensor(self.mix.gamma)
@@ -140,18 +131,18 @@ class SoftmaxProbe:
         return tf.argmax(self._logits(rows), axis=-1)
 
 
-def n_steps(n_rows: int, least_steps: int | None = None) -> int:
-    """Steps in which a probe is fitted to so many rows: ten epochs, but no fewer than asked."""
-    return max(LEAST_STEPS if least_steps is None else least_steps, _EPOCHS * n_rows // _BATCH)
+def n_steps(n_rows: int, min_steps: int = 1000) -> int:
+    """Optimiser steps for a number of rows: ten epochs, but at least `min_steps`."""
+    return max(min_steps, _EPOCHS * n_rows // _BATCH)
 
 
 def _rate(done: float) -> float:
-    """The learning rate, which falls to zero along a cosine."""
+    """The learning rate: a cosine from its maximum to zero."""
     return float(_LEARNING_RATE * 0.5 * (1 + np.cos(np.pi * done)))
 
 
 def _order(n: int, length: int, rng: np.random.Generator) -> np.ndarray:
-    """One permutation of 0 .. n - 1 after the other, cut off at `length`."""
+    """Permutations of 0 .. n - 1 one after the other, cut at `length`."""
     return np.concatenate([rng.permutation(n) for _ in range(-(-length // n))])[:length]
 
 
@@ -161,7 +152,7 @@ def _blocks(vectors: np.ndarray, rows: np.ndarray) -> Iterator[np.ndarray]:
 
 
 def _moments(vectors: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each dimension over rows; 1 where all are alike."""
+    """Mean and standard deviation of each dimension over rows; the deviation 0 becomes 1."""
     mean = sum(block.sum(axis=0, dtype=np.float64) for block in _blocks(vectors, rows)) / len(rows)
     squares = sum(np.square(block - mean).sum(axis=0) for block in _blocks(vectors, rows))
     deviation = np.sqrt(squares / len(rows))

@@ -251,6 +251,27 @@ def sense_table(
     return rows + [uses.senses(blocks).row(name, kinds) for name, blocks in found.items()]
 
 
+def as_cells(rows: Sequence[SenseRow]) -> list[list[str]]:
+    """The rows as text with a head, accuracies in per cent."""
+
+    def shown(value: float | None) -> str:
+        return "-" if value is None else f"{100 * value:.1f}"
+
+    kinds = list(rows[0].by_kind)
+    has_parameter = any(row.parameter is not None for row in rows)
+    head = ["", "all", "several senses", "by sense", *kinds, *["parameter"] * has_parameter]
+    cells = [
+        [
+            row.representation,
+            *map(shown, (row.accuracy, row.ambiguous_accuracy, row.macro_accuracy)),
+            *(shown(row.by_kind[kind]) for kind in kinds),
+            *["-" if row.parameter is None else f"{row.parameter:g}"] * has_parameter,
+        ]
+        for row in rows
+    ]
+    return [head, *cells]
+
+
 def with_static(
     occurrences: Occurrences, static: WordVectors, window: int | None = 0
 ) -> Occurrences:

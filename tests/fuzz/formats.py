@@ -530,7 +530,7 @@ for _name, _kind in (
 
 def make_probe_file(folder: Path) -> None:
     from bilm.analysis import ProbeCell
-    from bilm.analysis.probe_file import ProbeFile
+    from bilm.analysis.probing import ProbeFile
 
     file = ProbeFile(folder / "probe.json", {"seed": 1})
     file.add(ProbeCell("layer 0", None, 0, 0.5, 0.25, 0.1))
@@ -539,12 +539,9 @@ def make_probe_file(folder: Path) -> None:
 
 @add("results of probes", make_probe_file, probe__json="json")
 def read_probe_file(folder: Path) -> Iterator[Any]:
-    from bilm.analysis.probe_file import ProbeFile
-    from bilm.analysis.probing import mix_weights, summarised
+    from bilm.analysis.probing import ProbeFile, mix_weights, summarised
 
     cells = ProbeFile(folder / "probe.json", {"seed": 1}).cells.values()
-    for cell in cells:
-        assert 0 <= cell.accuracy <= 1 and 0 <= cell.macro_f1 <= 1
     summarised(cells, lambda cell: cell.accuracy)
     mix_weights(cells)
     yield repr(list(cells))

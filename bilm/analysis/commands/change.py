@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from bilm.analysis import Occurrences, Sample
     from bilm.analysis.change import Change
     from bilm.use.elmo import ELMo
+    from bilm.use.predictor import Predictor
 
 _HEAD = ("word", "occurrences_old", "occurrences_new", "excess", "PRT", "APD", "geometric_mean",
          "JSD")  # fmt: skip
@@ -75,6 +76,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(
         parser.add_argument_group("output"),
         {
+            "--page FILE": "HTML page of the most changed words: sentences of the clusters that "
+            "grew and shrank",
+            "--page_words N": "words on the page (default: 20)",
+            "--substitutes_from FOLDER": "language model whose substitutes name the clusters "
+            "(default: --model, if it has its softmax)",
             "--gold FILE": "gold scores, one line per word: word, tab, score. Prints Spearman's "
             "correlation with each measure, or for scores of 0 and 1 accuracy and AUC, with "
             "95 %% bootstrap intervals",
@@ -83,7 +89,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             **flags.FORCE,
         },
     )
-    parser.set_defaults(max_occurrences=1000, min_occurrences=3, seed=0)
+    parser.set_defaults(max_occurrences=1000, min_occurrences=3, seed=0, page_words=20)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -98,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
     if args.save_uses is not None:
         uses = [os.path.join(args.save_uses, f"{name}.npz") for name in _CORPORA]
         os.makedirs(args.save_uses, exist_ok=True)
-    flags.require_free(args, args.out, *uses)
+    flags.require_free(args, args.out, args.page, *uses)
     for pattern, file in zip((args.old, args.new), files, strict=True):
         if len(find_all_files(pattern)) > 1 and file is not None:
             raise InputError(f"{pattern}: must be one file to go with the vectors in {file}.")
@@ -109,6 +115,7 @@ def run(args: argparse.Namespace) -> int:
     require_scikit_learn()
     targets = change.read_targets(args.targets)
     gold = None if args.gold is None else change.read_gold(args.gold)
+    predictor = word_job.load_predictor(args) if args.page is not None else None
     with ProgressDisplay() as display:
         old, new = _occurrences(args, targets, display)
         for path, occurrences in zip(uses, (old, new), strict=True):
@@ -124,7 +131,9 @@ def run(args: argparse.Namespace) -> int:
         )
     _note_rare(found, args.min_occurrences)
     _write(args.out, found)
-    print(args.out, *filter(None, uses), sep="\n")
+    if args.page is not None:
+        _write_page(args, old, new, found, predictor)
+    print(*filter(None, (args.out, args.page, *uses)), sep="\n")
     if gold is not None:
         print()
         for line in change.agreement(found, gold, seed=args.seed):
@@ -185,6 +194,30 @@ def _encoded(
         display.update(f"encoding {name}", done, total, "occurrences")
 
     return Occurrences.encoded(elmo, sample, layer=layer, progress=progress)
+
+
+def _write_page(
+    args: argparse.Namespace,
+    old: Occurrences,
+    new: Occurrences,
+    changes: Sequence[Change],
+    predictor: Predictor | None,
+) -> None:
+    from bilm.analysis.change_page import write_change_page
+
+    corpora = [os.path.basename(pattern) for pattern in (args.old, args.new)]
+    if corpora[0] == corpora[1]:
+        corpora = [args.old, args.new]
+    write_change_page(
+        args.page,
+        old,
+        new,
+        changes,
+        n_words=args.page_words,
+        seed=args.seed,
+        corpora=(corpora[0], corpora[1]),
+        predictor=predictor,
+    )
 
 
 def _note_rare(changes: Sequence[Change], min_occurrences: int) -> None:

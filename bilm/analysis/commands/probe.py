@@ -1,38 +1,40 @@
-"""Measure what each layer of a model knows of labels: parts of speech, word senses, one's own.
+"""Measure what each layer of a model knows about labels: parts of speech, word senses, your own.
 
-The files of labels are UTF-8 (plain, .gz, .xz), of one of three forms that are told apart by their
-content:
+The files of labels are UTF-8 (plain, .gz, .xz), in one of three forms, told apart by their content:
 
   CoNLL-U                 the labels are in --column
   token TAB label         an empty line after each sentence
   label TAB sentence      uses of words, with one word in [brackets]
 
 For labels of tokens, a softmax is fitted on the vectors of each layer, on the mix of the layers
-with weights that are learned with it, and on static vectors. The baselines are the most frequent
-label of all, and that of each word. In the control task each word has a random label; selectivity
-is the accuracy less that of the control task (Hewitt and Liang, 2019).
+with learned weights, and on static vectors. The baselines are the most frequent label of all, and
+that of each word. In the control task each word has a random label; selectivity is the accuracy
+minus that of the control task (Hewitt and Liang, 2019).
 
-For uses of words, each test use gets the sense of the nearest training use of the same word.
---task tags fits softmaxes to them as well.
+For uses of words, each test use gets a sense by comparison with the training uses of the same word
+(--task tags fits softmaxes to them). --method prior weighs the frequency of a sense against the
+similarity of its mean vector, by a factor chosen by cross-validation on the training uses.
 
   bilm probe --train train.conllu --test test.conllu --model elmo --column UPOS
   bilm probe --train train.conllu --test test.conllu --model elmo --static vectors.txt \\
       --sizes 100,1000,all --out result.json --picture result.svg
-  bilm probe --train train-uses.txt --test test-uses.txt --model elmo
+  bilm probe --train train-uses.txt --test test-uses.txt --model elmo --method prior
 
-After Ctrl-C the same command continues with the results that --out does not have yet.
+After Ctrl-C the same command computes the results that --out does not have yet.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bilm.analysis.commands import word_job
+from bilm.analysis.layout import table
 from bilm.cli import flags, text_job
-from bilm.cli.terminal import note
+from bilm.cli.terminal import note, show
 from bilm.core.errors import InputError
 from bilm.files.reading import require_file
 from bilm.files.writing import require_place, write_json
@@ -40,9 +42,12 @@ from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     from bilm.analysis import Occurrences, ProbeCell, Sample, StaticVectors
+    from bilm.analysis.probing import Key, ProbeFile
     from bilm.use.elmo import ELMo
 
 _TAGS, _SENSES = "tags", "senses"
+_OF_TAGS = ("sizes", "seeds")
+_OF_SENSES = ("method", "centre", "shrinkage", "kappa", "neighbours")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -54,35 +59,53 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         {
             "--column NAME": "of CoNLL-U: LEMMA, UPOS, XPOS, FEATS, DEPREL, or a feature such as "
             "Number (default: UPOS)",
-            f"--task {_TAGS}|{_SENSES}": "fit softmaxes, or take the sense of the nearest use "
-            "(default: senses for uses of words, else tags)",
-            "--max_tokens N": "labelled tokens of each file, at most; of a larger one, sentences "
-            "are drawn. In memory are 4 * layers * dim bytes for each (default: 300000)",
+            f"--task {_TAGS}|{_SENSES}": "fit softmaxes, or find senses (default: senses for uses "
+            "of words, otherwise tags)",
+            "--max_tokens N": "labelled tokens per file, at most; of a larger file, sentences are "
+            "drawn. Each takes 4 * layers * dim bytes of memory (default: 300000)",
         },
     )
     word_job.add_model(parser)
-    group = parser.add_argument_group("what is measured")
-    static = "static vectors to compare with, as `bilm static` has them"
-    flags.add(group, {"--static FILE": static})
+    static = "static vectors to compare with, as `bilm static` writes them"
+    flags.add(parser, {"--static FILE": static})
+    tags, senses = parser.add_argument_group("tags"), parser.add_argument_group("senses")
     sizes = "training sentences, drawn by seed; `all` takes all of them (default: all)"
-    flags.add(group, {"--sizes N,N,...": sizes}, type=_sizes)
+    flags.add(tags, {"--sizes N,N,...": sizes}, type=_sizes)
     flags.add(
-        group,
+        tags,
         {
             "--seeds N": "repetitions, each with other sentences and another control task "
             "(default: 3)",
-            "--no_control": "leave out the control task: half the time",
-            "--nearest use|mean": "for senses: compare with each use, or with the mean of each "
-            "sense as the paper does (default: use)",
+            "--no_control": "skip the control task: half the time",
         },
+    )
+    flags.add(
+        senses,
+        {
+            "--method use|votes|mean|prior": "use: the nearest training use; votes: the nearest "
+            "uses, weighted by cosine; mean: the nearest mean of a sense, as in the paper; prior: "
+            "log frequency of a sense + kappa * cosine with its mean (default: use)",
+            "--centre all|word|none": "subtract from the vectors the mean of all uses, of the "
+            "word's uses, or nothing (default: all)",
+            "--neighbours N": "votes: number of uses (default: chosen by cross-validation)",
+        },
+    )
+    flags.add(
+        senses,
+        {
+            "--shrinkage X": "mean and prior: add X uses at the mean of the word to each sense "
+            "(default: 0)",
+            "--kappa X": "prior: weight of the cosine (default: chosen by cross-validation)",
+        },
+        type=flags.value(float, "must be a number >= 0", lambda x: 0 <= x < math.inf),
     )
     flags.add(
         parser.add_argument_group("results"),
         {
-            "--out FILE": "write all numbers to this JSON file, while they are computed; a file "
-            "that is there is continued",
+            "--out FILE": "JSON file for all numbers, written as they are computed; an existing "
+            "file is continued",
             "--vectors FOLDER": "keep the model's vectors there (train.npz, test.npz), and use "
-            "those that are there",
+            "those that exist",
             "--picture FILE": "draw the results: .png or .svg",
             **flags.FORCE,
         },
@@ -111,19 +134,17 @@ def run(args: argparse.Namespace) -> int:
     forms = [labelled.labelled_form(path) for path in (args.train, args.test)]
     if forms[0] != forms[1]:
         raise InputError(
-            f"{args.test}: a file of the form of {args.train} is expected ({forms[0]}), not "
-            f"{forms[1]}."
+            f"{args.test}: must have the form of {args.train} ({forms[0]}), got {forms[1]}."
         )
     is_uses = forms[0] == labelled.USES
     task = args.task or (_SENSES if is_uses else _TAGS)
-    if task == _SENSES:
-        if not is_uses:
-            flags.usage_error(args, "--task senses goes with files of uses of words")
-        for name in ("sizes", "seeds"):
-            if getattr(args, name) is not None:
-                flags.usage_error(args, f"--{name} goes with --task tags")
-    elif args.nearest is not None:
-        flags.usage_error(args, "--nearest goes with --task senses")
+    if task == _SENSES and not is_uses:
+        flags.usage_error(args, "--task senses requires files of uses of words")
+    for name in _OF_TAGS if task == _SENSES else _OF_SENSES:
+        if getattr(args, name) is not None:
+            flags.usage_error(
+                args, f"--{name} requires --task {_TAGS if task == _SENSES else _SENSES}"
+            )
     if args.static is not None:
         require_file(args.static, "file of static vectors")
     texts = [_read(path, args) for path in (args.train, args.test)]
@@ -133,27 +154,25 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read(path: str, args: argparse.Namespace) -> Sample:
-    from bilm.analysis.labelled import limited, read_labelled
+    from bilm.analysis import limited, read_labelled
 
     text = read_labelled(path, args.column)
     kept = limited(text, args.max_tokens)
     said = f"{path}: {len(kept.sentences):,} sentences, {len(kept):,} labelled tokens"
     if kept is not text:
-        said += f" (drawn of {len(text):,}; see --max_tokens)"
+        said += f" (drawn from {len(text):,}; see --max_tokens)"
     note(f"{said}, {len(set(kept.labels or ())):,} labels")
     return kept
 
 
 def _note_overlap(args: argparse.Namespace, train: Sample, test: Sample) -> None:
-    """Say how much of the test text is in the training text as well."""
-    numbers = {tuple(sentence): k for k, sentence in enumerate(train.sentences)}
-    seen = {(numbers[train.sentences[k]], position) for k, position in train.positions}
-    known = [numbers.get(sentence) for sentence in test.sentences]
-    n_seen = sum((known[k], position) in seen for k, position in test.positions)
+    """Report how much of the test text is in the training text as well."""
+    seen = {(train.sentences[number], position) for number, position in train.positions}
+    n_seen = sum((test.sentences[number], position) in seen for number, position in test.positions)
     if n_seen:
         note(
-            f"{args.test}: {n_seen:,} of {len(test):,} labelled tokens stand in the same sentence "
-            f"in {args.train}: of those, what is measured is memory."
+            f"{args.test}: {n_seen:,} of {len(test):,} labelled tokens are in the same sentence in "
+            f"{args.train}: on these, memory is measured."
         )
 
 
@@ -167,27 +186,32 @@ def _static(args: argparse.Namespace, texts: Sequence[Sample]) -> StaticVectors 
     static = StaticVectors.load(args.static, keep=words)
     test = texts[-1]
     known = sum(test.sentences[number][position] in static for number, position in test.positions)
-    note(f"{args.static}: {known / len(test):.1%} of the labelled tokens of the test have a vector")
+    note(f"{args.static}: {known / len(test):.1%} of the labelled test tokens have a vector")
     return static
 
 
 def _encode(
-    args: argparse.Namespace, elmo: ELMo, train: Sample, test: Sample
-) -> tuple[Occurrences, Occurrences]:
-    """Both texts with the model's vectors."""
-    files: list[str | None] = [None, None]
+    args: argparse.Namespace, elmo: ELMo, texts: Sequence[Sample], context: bool = False
+) -> Iterator[Occurrences]:
+    """The texts with the model's vectors."""
+    from bilm.analysis import Occurrences
+
     if args.vectors is not None:
         os.makedirs(args.vectors, exist_ok=True)
-        files = [os.path.join(args.vectors, name) for name in ("train.npz", "test.npz")]
     with ProgressDisplay() as display:
-        return (
-            word_job.encode(elmo, train, display, files[0]),
-            word_job.encode(elmo, test, display, files[1]),
-        )
+        for name, text in zip(("train", "test"), texts, strict=True):
+            yield Occurrences.encoded(
+                elmo,
+                text,
+                context=context,
+                file=None if args.vectors is None else os.path.join(args.vectors, f"{name}.npz"),
+                progress=lambda done, total: display.update("encoding", done, total, "occurrences"),
+            )
 
 
 def _settings(args: argparse.Namespace, elmo: ELMo, task: str) -> dict[str, Any]:
-    from bilm.analysis.probe_file import checksum
+    """What the results depend on."""
+    from bilm.analysis.probing import checksum
 
     return {
         "task": task,
@@ -204,7 +228,6 @@ def _tags(args: argparse.Namespace, train: Sample, test: Sample) -> None:
     """Fit softmaxes."""
     from bilm.analysis import probing
     from bilm.analysis.probe_charts import probe_chart, save_picture
-    from bilm.analysis.probe_file import ProbeFile
 
     settings = probing.ProbeSettings(
         args.sizes or (None,), tuple(range(args.seeds or 3)), not args.no_control
@@ -214,12 +237,12 @@ def _tags(args: argparse.Namespace, train: Sample, test: Sample) -> None:
     static = _static(args, (train, test))
     elmo = text_job.load_elmo(args)
     about = {**_settings(args, elmo, _TAGS), "control": settings.control}
-    file = ProbeFile(args.out, about, fresh=args.force)
+    file = probing.ProbeFile(args.out, about, fresh=args.force)
     wanted = probing.keys(probing.representations(elmo.n_layers, static is not None), settings)
     if any(key not in file.cells for key in wanted):
-        texts = _encode(args, elmo, train, test)
+        texts = list(_encode(args, elmo, (train, test)))
         missing = probing.probe(texts[0], texts[1], settings, static=static, done=file.cells)
-        _fill(file, missing, wanted, _costs(wanted, train, elmo.n_layers))
+        _fill(file, missing, _costs(wanted, train, elmo.n_layers))
     cells = [file.cells[key] for key in wanted]
     _print_tables(cells, n_sentences, len(settings.seeds))
     if args.picture is not None:
@@ -227,116 +250,99 @@ def _tags(args: argparse.Namespace, train: Sample, test: Sample) -> None:
         note(args.picture)
 
 
-def _costs(
-    wanted: Sequence[tuple[str, int | None, int]], train: Sample, n_layers: int
-) -> dict[tuple[str, int | None, int], int]:
-    """How much work a cell is, in steps of fitting one layer; see `n_steps`."""
+def _costs(wanted: Sequence[Key], train: Sample, n_layers: int) -> dict[Key, int]:
+    """The work of each cell, in steps of fitting one layer; see `n_steps`."""
     from bilm.analysis.probing import MAJORITY, MIX, WORD_MAJORITY
     from bilm.analysis.softmax_probe import n_steps
 
     mean = len(train) / len(train.sentences)
-    costs = {}
-    for name, size, seed in wanted:
-        n_tokens = len(train) if size is None else round(size * mean)
-        factor = {MAJORITY: 0, WORD_MAJORITY: 0, MIX: n_layers}.get(name, 1)
-        costs[name, size, seed] = factor * n_steps(n_tokens)
-    return costs
+    factors = {MAJORITY: 0, WORD_MAJORITY: 0, MIX: n_layers}
+    return {
+        key: factors.get(key[0], 1)
+        * n_steps(len(train) if key[1] is None else round(key[1] * mean))
+        for key in wanted
+    }
 
 
-def _fill(file: Any, cells: Any, wanted: Sequence[Any], costs: dict[Any, int]) -> None:
-    """Compute the cells that are missing, keeping each of them."""
+def _fill(file: ProbeFile, missing: Iterator[ProbeCell], costs: dict[Key, int]) -> None:
+    """Compute the missing cells, keeping each of them."""
     total = sum(costs.values())
     try:
         with ProgressDisplay() as display:
             while True:
-                done = sum(costs[key] for key in wanted if key in file.cells)
-                n_done = sum(key in file.cells for key in wanted)
-                detail = f"{n_done} of {len(wanted)} cells"
-                display.update("probing", done, total, "steps", detail)
-                cell = next(cells, None)
+                done = [cost for key, cost in costs.items() if key in file.cells]
+                detail = f"{len(done)} of {len(costs)} cells"
+                display.update("probing", sum(done), total, "steps", detail)
+                cell = next(missing, None)
                 if cell is None:
                     break
                 file.add(cell)
     except KeyboardInterrupt:
         if file.path is None:
             raise
-        n_done = sum(key in file.cells for key in wanted)
+        n_done = sum(key in file.cells for key in costs)
         raise KeyboardInterrupt(
-            f"{file.path} has {n_done} of {len(wanted)} cells; the same command continues from it."
+            f"{file.path} has {n_done} of {len(costs)} cells; the same command continues from it."
         ) from None
 
 
 def _print_tables(cells: Sequence[ProbeCell], n_sentences: int, n_seeds: int) -> None:
     """A table for each measure, and the weights of the mix."""
-    from bilm.analysis.probing import mix_weights, summarised
+    from bilm.analysis.probing import MIX, mix_weights, summarised
 
     spread = f"mean and standard deviation of {n_seeds} seeds" if n_seeds > 1 else "one seed"
     measures: dict[str, Callable[[ProbeCell], float | None]] = {
         "accuracy": lambda cell: cell.accuracy,
-        "selectivity: accuracy less that of the control task": lambda cell: cell.selectivity,
+        "selectivity: accuracy minus that of the control task": lambda cell: cell.selectivity,
         "macro-F1": lambda cell: cell.macro_f1,
     }
     sizes = list(dict.fromkeys(cell.size for cell in cells))
     names = list(dict.fromkeys(cell.representation for cell in cells))
-    heads = [f"{size:,}" if size else f"all {n_sentences:,}" for size in sizes]
+    head = ["training sentences", *(f"{s:,}" if s else f"all {n_sentences:,}" for s in sizes)]
+
+    def shown(value: Any, factor: float, digits: int) -> str:
+        if value is None:
+            return "-"
+        mean = f"{value.mean * factor:.{digits}f}"
+        return f"{mean} ± {value.deviation * factor:.{digits}f}" if n_seeds > 1 else mean
+
     for title, measure in measures.items():
         found = summarised(cells, measure)
-        if not found:
-            continue
-        print(f"{title}, per cent ({spread})")
-        _print_row("training sentences", heads)
-        for name in names:
-            row = [found.get((name, size)) for size in sizes]
-            if any(row):
-                _print_row(name, [_shown(value, n_seeds, 100, 1) for value in row])
-        print()
+        rows = [[name, *(shown(found.get((name, size)), 100, 1) for size in sizes)]
+                for name in names if any((name, size) in found for size in sizes)]  # fmt: skip
+        if rows:
+            show([f"{title}, % ({spread})", *table([head, *rows]), ""])
     weights = mix_weights(cells)
     if weights:
-        print("weights of the layers in the mix")
-        _print_row("training sentences", heads)
-        for layer in range(len(next(iter(weights.values())))):
-            row = [weights[size][layer] for size in sizes]
-            _print_row(f"layer {layer}", [_shown(value, n_seeds, 1, 2) for value in row])
         gamma = summarised(cells, lambda cell: cell.gamma)
-        row = [gamma.get(("mix", size)) for size in sizes]
-        _print_row("gamma", [_shown(value, n_seeds, 1, 2) for value in row])
-
-
-def _print_row(name: str, values: Sequence[str]) -> None:
-    print(f"{name:<20}" + "".join(f"{value:>15}" for value in values))
-
-
-def _shown(value: Any, n_seeds: int, factor: float, digits: int) -> str:
-    if value is None:
-        return "-"
-    shown = f"{value.mean * factor:.{digits}f}"
-    return f"{shown} ± {value.deviation * factor:.{digits}f}" if n_seeds > 1 else shown
+        rows = [[f"layer {layer}", *(shown(weights[size][layer], 1, 2) for size in sizes)]
+                for layer in range(len(next(iter(weights.values()))))]  # fmt: skip
+        rows.append(["gamma", *(shown(gamma.get((MIX, size)), 1, 2) for size in sizes)])
+        show(["weights of the layers in the mix", *table([head, *rows])])
 
 
 def _senses(args: argparse.Namespace, train: Sample, test: Sample) -> None:
-    """Find senses by the nearest use."""
+    """Find senses by comparison with training uses."""
     from bilm.analysis import word_sense
     from bilm.analysis.probe_charts import save_picture, sense_chart
 
     flags.require_free(args, args.out)
+    given = {name: getattr(args, name) for name in _OF_SENSES}
+    given = {name: value for name, value in given.items() if value is not None}
+    if args.centre == "none":
+        given["centre"] = None
+    settings = word_sense.SenseSettings(**given)
     static = _static(args, (train, test))
     elmo = text_job.load_elmo(args)
-    how = word_sense.SenseSettings(**({"nearest": args.nearest} if args.nearest else {}))
-    uses, asked = _encode(args, elmo, train, test)
-    rows = word_sense.sense_table(uses, asked, how, static=static)
+    uses, asked = _encode(args, elmo, (train, test), context=True)
+    rows = word_sense.sense_table(uses, asked, settings, static=static)
     known = word_sense.first_sense(uses, asked)
-    print(
-        f"{len(test):,} uses; the word of {known.seen.mean():.1%} is in training, that of "
-        f"{known.ambiguous.mean():.1%} with several senses. Accuracy, per cent"
-    )
-    _print_row("", ["all", "several senses"])
-    for row in rows:
-        several = row.ambiguous_accuracy
-        shown = "-" if several is None else f"{several * 100:.1f}"
-        _print_row(row.representation, [f"{row.accuracy * 100:.1f}", shown])
+    several = f"{known.ambiguous.mean():.1%} with several senses"
+    note(f"{len(test):,} uses; the word of {known.seen.mean():.1%} is in training, {several}")
+    show(["accuracy, %", *table(word_sense.as_cells(rows))])
     if args.out is not None:
-        settings = {**_settings(args, elmo, _SENSES), "nearest": how.nearest}
-        write_json(args.out, {"settings": settings, "rows": [row._asdict() for row in rows]})
+        about = {**_settings(args, elmo, _SENSES), **given}
+        write_json(args.out, {"settings": about, "rows": [row._asdict() for row in rows]})
     if args.picture is not None:
         save_picture(sense_chart(rows), args.picture)
         note(args.picture)

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 from bilm.analysis.commands import word_job
 from bilm.analysis.layout import count, in_context, table, terminal_width
 from bilm.cli import flags
-from bilm.cli.terminal import import_tensorflow, note, show
+from bilm.cli.terminal import note, show
 from bilm.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace) -> int:
     flags.require_free(args, args.out)
     require_scikit_learn()
     word_job.check_files(args)
-    predictor = _predictor(args)
+    predictor = word_job.load_predictor(args) if args.n_words else None
     occurrences = _occurrences(args)
     words = [WordClusters(args, word, own, predictor) for word, own in _by_word(args, occurrences)]
     for number, word in enumerate(words):
@@ -121,25 +121,6 @@ def _by_word(
     for name in dict.fromkeys(word_job.compared(args, args.word) or tokens):
         forms = _forms(name) if args.word else [name]
         yield name, occurrences.select(np.array([token in forms for token in tokens], bool))
-
-
-def _predictor(args: argparse.Namespace) -> Predictor | None:
-    """The language model that finds typical words, if there is one."""
-    source = args.substitutes_from
-    if not args.n_words or (source is None and args.model is None and args.weight_file is None):
-        return None
-    import_tensorflow()
-    from bilm.use.predictor import Predictor
-
-    try:
-        return Predictor.from_pretrained(
-            source or flags.model_source(args), precision=args.precision, warm_up=args.warm_up
-        )
-    except InputError as error:
-        if source is not None:
-            raise
-        note(f"Typical words are those that occur nearby: {error}")
-        return None
 
 
 class WordClusters:

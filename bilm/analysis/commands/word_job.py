@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bilm.cli import flags, text_job
-from bilm.cli.terminal import note
+from bilm.cli.terminal import import_tensorflow, note
 from bilm.core.errors import InputError
 from bilm.files.reading import bytes_read, find_all_files, lines_of, reading_text, size_of
 from bilm.files.writing import require_place
@@ -18,6 +18,7 @@ from bilm.progress import ProgressDisplay
 if TYPE_CHECKING:
     from bilm.analysis import Occurrences, Sample
     from bilm.use.elmo import ELMo
+    from bilm.use.predictor import Predictor
 
 TEXT = "files or globs (plain, .gz, .xz; UTF-8), one sentence per line, tokens separated by spaces"
 LABELS = "instead of --text: one line per occurrence with a label, a tab, and a sentence with one "
@@ -78,6 +79,28 @@ def load_elmo(args: argparse.Namespace) -> ELMo:
             f"{args.layer}."
         )
     return elmo
+
+
+def load_predictor(args: argparse.Namespace) -> Predictor | None:
+    """The language model that finds typical words: --substitutes_from, or --model with a softmax.
+
+    A note says why there is none.
+    """
+    source = args.substitutes_from
+    if source is None and args.model is None and args.weight_file is None:
+        return None
+    import_tensorflow()
+    from bilm.use.predictor import Predictor
+
+    try:
+        return Predictor.from_pretrained(
+            source or flags.model_source(args), precision=args.precision, warm_up=args.warm_up
+        )
+    except InputError as error:
+        if source is not None:
+            raise
+        note(f"Typical words are those that occur nearby: {error}")
+        return None
 
 
 def read_sentences(
