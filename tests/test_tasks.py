@@ -459,7 +459,7 @@ def test_the_program_for_senses(published, tmp_path: Path, capsys):
     assert accuracies["first sense"] == 0.75 and accuracies["layer 1"] == 1
     picture = tmp_path / "senses.svg"
     program("senses").main([*flags, "--pos", "NOUN", "--picture", str(picture)])
-    assert "4 uses; accuracy, per cent" in capsys.readouterr().out
+    assert "4 uses; accuracy, %" in capsys.readouterr().out
     assert "first sense" in picture.read_text(encoding="utf-8")
 
 
@@ -559,7 +559,7 @@ def test_a_table_whose_runs_are_there_is_only_printed(tmp_path: Path, capsys):
         "| entities-zh | output | 0.50 | 0.25 0.75 |",
     ]
     drawn = [picture.read_text(encoding="utf-8") for picture in pictures]
-    assert "entities-zh, f1" in drawn[0] and "part of the training data" in drawn[0]
+    assert "entities-zh, f1" in drawn[0] and "proportion of the training data" in drawn[0]
     assert "at the output" in drawn[1] and "0.75" in drawn[1]
     with pytest.raises(SystemExit, match="entities-zh: --model_zh and --words_zh are needed"):
         program("tables").main(["table1", *flags[:4]])
@@ -568,7 +568,7 @@ def test_a_table_whose_runs_are_there_is_only_printed(tmp_path: Path, capsys):
             program("tables").main([*wrong, *flags])
     said = capsys.readouterr().err
     assert "--picture draws figure1 and figure2" in said
-    assert "a.jpg: a file name that ends in .png or .svg is expected" in said
+    assert "a.jpg: must end in .png or .svg" in said
     results.write_text('{"command": "x"}\n', encoding="utf-8")
     with pytest.raises(SystemExit):
         program("tables").main(["table1", *flags])
