@@ -79,7 +79,7 @@ def export(words: str, folder: str) -> Case:
     def normal(name: str, content: bytes) -> bytes:
         return b"" if name.endswith((".pb", ".index")) else content
 
-    names = ("saved_model.pb", "", "variables/", "variables/data")
+    names = ("saved_model.pb", "", "variables/", "variables/variables.data")
     paths = tuple(f"{folder}/{name}" for name in names)
     # Between two renames neither folder has the name; the next command gives it back.
     return Case(command(words), normal=normal, first=paths[0], together=paths)
@@ -123,7 +123,11 @@ def write_users(folder: Path) -> None:
     write_lines([*LINES, LONG], folder / "text.txt")
     for name in ("served", "mine"):
         (folder / name / "variables").mkdir(parents=True)
-    for name in ("served/saved_model.pb", "served/variables/data", *(f"mine/{n}" for n in MODEL)):
+    for name in (
+        "served/saved_model.pb",
+        "served/variables/variables.data",
+        *(f"mine/{n}" for n in MODEL),
+    ):
         (folder / name).write_text("old", encoding="utf-8")
 
 

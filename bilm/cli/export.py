@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(choice, {"--layer_weights W,W,...": weights}, type=_weights)
     flags.add(group, {"--mix_name NAME": "name of the mix, if FILE.keras has several"})
     flags.add(parser, flags.PRECISION, default="float32")
-    flags.add(parser, {"--force": "replace an existing SavedModel"})
+    flags.add(parser, {"--force": "replace a folder that holds a SavedModel and nothing else"})
 
 
 def run(args: argparse.Namespace) -> int:

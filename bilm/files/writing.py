@@ -167,8 +167,8 @@ def folder_in_place(path: PathLike, replaces: Sequence[str] = ()) -> Iterator[st
 
     Args:
         path: The folder to write; it must be missing or empty unless `replaces` allows it.
-        replaces: The names that a folder of this kind may hold. A folder with the first of them,
-            and no others than these, is replaced.
+        replaces: Globs of the files that a folder of this kind may hold, relative to it. A folder
+            with the first of them, and no others than these, is replaced.
 
     Raises:
         InputError: `path` is a file, or a folder that is not to be replaced, or no folder can have
@@ -278,15 +278,24 @@ def _require_replaceable(path: str, replaces: Sequence[str]) -> None:
         return
     if not os.path.isdir(path):
         raise InputError(f"{path!r} must be a folder or not exist, it is a file.")
-    found = set(os.listdir(path))
-    if not found:
+    if not os.listdir(path):
         return
     if not replaces:
         raise overwritten(path)
+    found = set(_files_in(path))
     if replaces[0] not in found:
         raise InputError(f"{path!r} must hold {replaces[0]} to be replaced; name another folder.")
-    if others := sorted(found - set(replaces)):
+    known = {file for pattern in replaces for file in glob.glob(pattern, root_dir=path)}
+    if others := sorted(found - known):
         raise InputError(
             f"{path!r} cannot be replaced, it also holds {others[0]!r}: move that away, or name "
             "another folder."
         )
+
+
+def _files_in(folder: str) -> Iterator[str]:
+    """All files and links in a folder and its folders, by their paths relative to it."""
+    for above, folders, files in os.walk(folder):
+        links = [name for name in folders if os.path.islink(os.path.join(above, name))]
+        for name in [*files, *links]:
+            yield os.path.relpath(os.path.join(above, name), folder)

@@ -26,9 +26,8 @@ from bilm.files.writing import folder_in_place
 from bilm.use.elmo_embedding import MIX, ELMoEmbedding
 from bilm.use.text_layers import FramedWords, framed_words, tokens_of
 
-# What a SavedModel consists of; the first file tells it from other folders.
-SAVED_MODEL = "saved_model.pb"
-_NAMES = (SAVED_MODEL, "fingerprint.pb", "variables", "assets", "assets.extra")
+# The files of a SavedModel that is written here; the first one tells it from other folders.
+_FILES = ("saved_model.pb", "fingerprint.pb", "variables/variables.*")
 
 Mix = ScalarMix | Sequence[float] | np.ndarray | None
 
@@ -76,7 +75,7 @@ def export_saved_model(
         OSError: the disk does not take it.
     """
     require_utf8(folder)
-    with folder_in_place(folder, _NAMES if overwrite else ()) as temporary:
+    with folder_in_place(folder, _FILES if overwrite else ()) as temporary:
         elmo = ELMoEmbedding.from_pretrained(
             source,
             vocab_file=vocab_file,
