@@ -410,7 +410,7 @@ def test_usage(small, tmp_path, capsys):
     both = ["export", str(small), out, "--mix", "m.keras", "--layer_weights", "1,2"]
     assert "not allowed with argument" in usage_error(both, capsys)
     words = ["export", str(small), out, "--layer_weights", "1,two"]
-    assert "numbers separated by commas are expected, as 0.2,0.5,0.3, not '1,two'" in usage_error(
+    assert "numbers separated by commas, such as 0.2,0.5,0.3, got '1,two'" in usage_error(
         words, capsys
     )
     name = ["export", str(small), out, "--mix_name", "m"]

@@ -17,8 +17,9 @@ import bilm
 from bilm.cli import main
 from bilm.core.errors import InputError
 from bilm.core.language_model import Feed
+from bilm.core.network import WARM_UP_ROWS
 from bilm.core.options import Options, preset
-from bilm.data.warm_up import N_ROWS, N_WORDS, read_text
+from bilm.data.warm_up import N_WORDS, read_text
 from bilm.files.weights import read_training
 from bilm.training import LanguageModel, train
 from bilm.training.evaluation import Scorer, evaluate
@@ -215,7 +216,7 @@ MODEL = "as_published"
 def oracle_states(weights, options):
     """The mean over rows of the states after a text, one step after the other."""
     sentences = read_text(TEXT)
-    rows = np.array_split(np.arange(len(sentences)), N_ROWS)
+    rows = np.array_split(np.arange(len(sentences)), WARM_UP_ROWS)
     result = []
     for d in range(2):
         layers = layers_of(weights, options, d)
