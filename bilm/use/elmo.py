@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import json
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -105,11 +106,11 @@ class ELMo:
         return elmo
 
     def __getstate__(self) -> dict[str, Any]:
-        corpus, stack = self.corpus, self.network.stacks[0]
+        corpus = self.corpus
         return {
             "words": self._words,
             "word_ids": self.word_ids,
-            "precision": stack.precision,
+            "precision": self.precision,
             "values": [variable.numpy() for variable in self._variables()],
             "corpus": (corpus.window_tokens, corpus.chunk_tokens),
         }
@@ -182,8 +183,9 @@ class ELMo:
         )
         if output == "list":
             return list(results)
+        keeps_layers = LayerChoice(layers, self.n_layers).keeps_layers
         as_one = _padded if output == "padded" else _ragged
-        return as_one(list(results), self.dim, self.n_layers if layers == "all" else None)
+        return as_one(list(results), self.dim, self.n_layers if keeps_layers else None)
 
     @checked
     def encode_iter(
@@ -270,11 +272,24 @@ class ELMo:
         return result
 
     def fingerprint(self) -> str:
-        """A short text that differs for models with other options, weights, or initial states."""
-        value = zlib.crc32(repr(self.options).encode())
-        for values in (*self._variables(), *tf.nest.flatten(self.network.initial_states())):
-            value = zlib.crc32(values.numpy().tobytes(), value)
+        """A short text that differs for models whose vectors differ: by the options, the weights,
+        the initial states, the words of a table, cache or dictionary, or the precision."""
+        facts = [self.options.inference_dict(), self.precision, self._words.known_tokens()]
+        value = zlib.crc32(json.dumps(facts, sort_keys=True).encode())
+        for variable in self._variables():
+            value = zlib.crc32(variable.numpy().tobytes(), value)
         return f"{value:08x}"
+
+    def __repr__(self) -> str:
+        source = self._words.kind
+        if self.vocabulary is not None:
+            source += f" ({self.vocabulary.size:,} words)"
+        return f"<ELMo: {self.n_layers} layers of {self.dim}, from {source}, {self.precision}>"
+
+    @property
+    def precision(self) -> str:
+        """The precision of matrix products: "float32" or "bfloat16"."""
+        return self.network.stacks[0].precision
 
 
 class _Job(NamedTuple):
