@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         load_vocab,
         tokenize,
     )
-    from bilm.jobs.tables import Pretrained, TableEmbedder
+    from bilm.jobs.tables import TableEmbedder
     from bilm.jobs.vector_files import PackedVectors
     from bilm.model import (
         BidirectionalLanguageModel,
@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     )
     from bilm.use.elmo import ELMo, weight_layers
     from bilm.use.predictor import Predictor
+    from bilm.use.pretrained import Pretrained
     from bilm.use.saved_model import export_saved_model
     from bilm.use.text_layers import CharacterIds, WordIds
 
@@ -64,7 +65,8 @@ _PUBLIC = {
     "core.options": "Options preset",
     "use.predictor": "Predictor",
     "use.saved_model": "export_saved_model",
-    "jobs.tables": "Pretrained TableEmbedder",
+    "use.pretrained": "Pretrained",
+    "jobs.tables": "TableEmbedder",
     "training": "LanguageModel dump_weights load_options_latest_checkpoint test train",
 }
 _HOME = {name: part for part, names in _PUBLIC.items() for name in names.split()}

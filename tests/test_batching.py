@@ -26,7 +26,7 @@ def test_character_ids_of_the_original(golden, sentences):
         for number, (start, stop) in enumerate(BATCHES):
             expected = file[f"pass0/batch{number}/char_ids"][()]
             ids = batcher.batch_sentences(sentences[start:stop])
-            assert ids.dtype == np.int64
+            assert ids.dtype == np.int32
             np.testing.assert_array_equal(ids, expected)
 
 
@@ -50,7 +50,7 @@ def test_word_ids(golden, sentences):
     batcher = TokenBatcher(golden / "vocab.txt")
     vocab = UnicodeCharsVocabulary(golden / "vocab.txt", 50)
     ids = batcher.batch_sentences(sentences)
-    assert ids.dtype == np.int64
+    assert ids.dtype == np.int32
     assert ids.shape == (len(sentences), max(map(len, sentences)) + 2)
     for sentence, row in zip(sentences, ids, strict=True):
         length = len(sentence) + 2

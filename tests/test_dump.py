@@ -12,11 +12,10 @@ import pytest
 from bilm import BidirectionalLanguageModel, dump_bilm_embeddings, dump_token_embeddings
 from bilm.core.cell import Mode
 from bilm.core.errors import InputError
-from bilm.core.network import build_network
 from bilm.core.options import Options
 from bilm.use.corpus_encoder import CorpusEncoder
 from bilm.use.packing import PackedRunner
-from bilm.use.word_vectors import character_ids, load_network
+from bilm.use.word_vectors import load_words
 from tests import oracle
 
 WORDS = "the a of model word sentence straße слово 言葉 x".split()
@@ -141,11 +140,10 @@ def test_windows_and_forgotten_words_change_nothing(characters, window_tokens, m
     expected = oracle.embed(
         characters.weights, characters.options, characters.ids(sentences)
     ).lm_embeddings
-    network = build_network(options)
-    load_network(network, characters.weight_file)
+    words, network = load_words(options, characters.weight_file)
     encoder = CorpusEncoder(
         network,
-        character_ids(options, characters.weight_file),
+        words.word_ids,
         window_tokens=window_tokens,
         runner=PackedRunner(
             network,
@@ -191,7 +189,7 @@ def test_files_that_are_not_there_or_do_not_fit(words, characters, tmp_path):
         dump_bilm_embeddings(*good, str(tmp_path / "none" / "out.hdf5"))
     few = tmp_path / "few.txt"
     few.write_text("<S>\n</S>\n<UNK>\n", encoding="utf-8")
-    message = r"few\.txt: 13 words are expected, as many as the rows of 'embedding' in .*, not 3\."
+    message = r"few\.txt must have 13 words, as many as 'embedding' in .* has rows, got 3\."
     with pytest.raises(InputError, match=message):
         dump_bilm_embeddings(str(few), *good[1:], str(out))
     with pytest.raises(InputError, match="the weights do not fit the options"):
@@ -205,7 +203,7 @@ def test_vectors_of_a_vocabulary(characters, tmp_path):
     arguments = (characters.vocab_file, characters.options_file, characters.weight_file, str(out))
     dump_token_embeddings(*arguments, words_at_once=5)
     dumped = oracle.read_hdf5(out)
-    assert list(dumped) == ["embedding"]
+    assert list(dumped) == ["embedding", "vocabulary/words"]
     assert dumped["embedding"].shape == (13, 8) and dumped["embedding"].dtype == np.float32
     ids = characters.ids([characters.vocabulary[3:]])
     expected = oracle.embed(characters.weights, characters.options, ids).token_embeddings[0]

@@ -12,7 +12,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm import Batcher, ELMo, ELMoEmbedding, InputError, TokenBatcher, dump_token_embeddings
+from bilm import (
+    Batcher,
+    CharacterIds,
+    ELMo,
+    ELMoEmbedding,
+    InputError,
+    TokenBatcher,
+    dump_token_embeddings,
+)
 from tests import oracle
 from tests.compare import close
 from tests.small_models import write_small_model
@@ -256,6 +264,63 @@ def test_fit_trains_the_mix_and_the_model_if_wanted(words, axes, trained):
     assert len(moved) == (len(names) if trained else 2)
 
 
+def trained_names(model, inputs):
+    """The names of the variables that a step of training changes."""
+    before = [variable.numpy().copy() for variable in model.weights]
+    model.compile("sgd", "mse")
+    model.fit(inputs, np.ones((len(inputs), 2)), verbose=0)
+    pairs = zip(model.weights, before, strict=True)
+    return {v.name for v, old in pairs if (v.numpy() != old).any() and "seed" not in v.name}
+
+
+def pooled_model(elmo):
+    sentences = keras.Input((), dtype="string")
+    pooled = keras.layers.GlobalAveragePooling1D()(elmo(sentences))
+    return keras.Model(sentences, keras.layers.Dense(2, name="head")(pooled))
+
+
+MIX = {"elmo_ELMo_W", "elmo_ELMo_gamma"}
+HEAD = {"kernel", "bias"}
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_a_frozen_layer_trains_nothing(words, saved, tmp_path):
+    model = pooled_model(ELMoEmbedding.from_pretrained(words.folder, trainable=False))
+    if saved:
+        model.save(tmp_path / "m.keras")
+        model = keras.models.load_model(tmp_path / "m.keras")
+    assert not model.get_layer("elmo").trainable
+    assert trained_names(model, tf.constant(TEXT)) == HEAD
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_freezing_and_unfreezing_a_model(words, trained):
+    elmo = ELMoEmbedding.from_pretrained(words.folder, train_language_model=trained)
+    model = pooled_model(elmo)
+    model.trainable = False
+    assert trained_names(model, tf.constant(TEXT)) == set()
+    # What is saved of a frozen model is what it was made with.
+    assert elmo.get_config()["train_language_model"] is trained
+    model.trainable = True
+    moved = trained_names(model, tf.constant(TEXT))
+    assert moved >= MIX | HEAD
+    assert (moved == MIX | HEAD) is not trained
+
+
+def test_first_in_a_sequential_model(words, elmo):
+    """Keras asks the first layer for the type of the inputs."""
+    layers = [keras.layers.GlobalAveragePooling1D(), keras.layers.Dense(2)]
+    model = keras.Sequential([ELMoEmbedding.from_pretrained(words.folder), *layers])
+    assert model(tf.constant(TEXT)).shape == (len(TEXT), 2)
+    model.compile("sgd", "mse")
+    model.fit(tf.constant(TEXT), np.zeros((len(TEXT), 2)), verbose=0)
+    np.testing.assert_allclose(
+        model.layers[0](TEXT), ELMoEmbedding.from_pretrained(words.folder)(TEXT), 0.1, 0.1
+    )
+    ids = keras.Sequential([CharacterIds(50)])(tf.constant(TEXT))
+    np.testing.assert_array_equal(ids, CharacterIds(50)(TEXT))
+
+
 def test_it_stays_float32_in_a_model_of_mixed_precision(words):
     wanted = ELMoEmbedding.from_pretrained(words.folder)(TEXT)
     keras.mixed_precision.set_global_policy("mixed_bfloat16")
@@ -390,16 +455,14 @@ def test_arguments_that_are_refused(characters, settings, message):
 
 def test_files_that_are_refused(characters, words, cached):
     options = characters.folder / "options.json"
-    with pytest.raises(InputError, match="words: what a saved layer says is needed without weig"):
+    with pytest.raises(InputError, match="weight_file must be given, or words, as in a saved la"):
         ELMoEmbedding(options, None)
-    weights, cache = characters.folder / "weights.hdf5", cached[1]
-    with pytest.raises(InputError, match=r"tokens.hdf5: a token cache needs the vocabulary"):
-        ELMoEmbedding(options, weights, embedding_weight_file=cache)
-    with pytest.raises(InputError, match="train_language_model: a token cache stays as it is"):
+    cache = cached[1]
+    with pytest.raises(InputError, match="train_language_model must be False for a token cache"):
         ELMoEmbedding.from_pretrained(
             characters.folder, embedding_weight_file=cache, train_language_model=True
         )
-    with pytest.raises(InputError, match="8 words are expected, as many as the rows of 'embed"):
+    with pytest.raises(InputError, match=r"must have the 8 words of the model, .*tokens.hdf5"):
         ELMoEmbedding.from_pretrained(
             characters.folder, embedding_weight_file=cache, vocab_file=words.vocab_file
         )

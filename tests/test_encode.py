@@ -408,18 +408,67 @@ def test_a_cache_without_character_weights_names_the_word(model, cache, tmp_path
 
 def test_a_cache_needs_its_vocabulary(cache, tmp_path):
     _, file, files = cache
-    with pytest.raises(InputError, match="a token cache needs the vocabulary"):
-        ELMo.from_pretrained(files, embedding_weight_file=file)
-    other = tmp_path / "other.txt"
-    other.write_text("<S>\n</S>\n<UNK>\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"other.txt: 7 words are expected, .* not 3"):
-        ELMo.from_pretrained(files, vocab_file=other, embedding_weight_file=file)
+    assert ELMo.from_pretrained(files, embedding_weight_file=file).vocabulary.words == WORDS
+    turned = tmp_path / "turned.txt"
+    turned.write_text("\n".join([*WORDS[:3], *WORDS[:2:-1]]), encoding="utf-8")
+    message = r"turned.txt: other words than those of the model, .*: word 3 is '.', and 'the' there"
+    with pytest.raises(InputError, match=message):
+        ELMo.from_pretrained(files, vocab_file=turned, embedding_weight_file=file)
+    # Caches of other programs do not hold their words.
+    other = tmp_path / "other.hdf5"
+    oracle.write_hdf5(other, {"embedding": oracle.read_hdf5(file)["embedding"]})
+    with pytest.raises(InputError, match="a token cache needs its vocabulary"):
+        ELMo.from_pretrained(files, embedding_weight_file=other)
+    few = tmp_path / "few.txt"
+    few.write_text("<S>\n</S>\n<UNK>\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"few.txt must have 7 words, .* got 3"):
+        ELMo.from_pretrained(files, vocab_file=few, embedding_weight_file=other)
+
+
+def test_fingerprints(cache, tmp_path):
+    """They differ wherever vectors may."""
+    vocabulary, file, files = cache
+    found = {
+        "characters": ELMo.from_pretrained(files),
+        "bfloat16": ELMo.from_pretrained(files, precision="bfloat16"),
+        "cache": ELMo.from_pretrained(files, embedding_weight_file=file),
+    }
+    table = tmp_path / "table.hdf5"
+    oracle.write_hdf5(table, {"embedding": oracle.read_hdf5(file)["embedding"]})
+    turned = tmp_path / "turned.txt"
+    turned.write_text("\n".join([*WORDS[:3], *WORDS[:2:-1]]), encoding="utf-8")
+    for name, words in (("same", vocabulary), ("turned", turned)):
+        found[name] = ELMo.from_pretrained(files, vocab_file=words, embedding_weight_file=table)
+    values = {name: elmo.fingerprint() for name, elmo in found.items()}
+    assert values.pop("same") == values["cache"]
+    assert len(set(values.values())) == 4
+
+
+def test_how_a_model_is_shown(cache):
+    _, file, files = cache
+    assert repr(ELMo.from_pretrained(files)) == "<ELMo: 3 layers of 16, from characters, float32>"
+    cached = ELMo.from_pretrained(files, embedding_weight_file=file, precision="bfloat16")
+    expected = "<ELMo: 3 layers of 16, from cache and characters (7 words), bfloat16>"
+    assert repr(cached) == expected
+
+
+@pytest.mark.parametrize("output", ["padded", "ragged"])
+def test_weights_of_layers_in_an_array(cache, output):
+    elmo = ELMo.from_pretrained(cache[2])
+    weights = np.array([0.2, 0.5, 0.3], np.float32)
+    found = elmo.encode(TEXT, weights, output=output)
+    lists = elmo.encode(TEXT, weights.tolist(), output=output)
+    if output == "padded":
+        found, lists = found.vectors, lists.vectors
+    else:
+        found, lists = found.flat_values, lists.flat_values
+    np.testing.assert_array_equal(found, lists)
 
 
 def test_a_model_of_words(tmp_path):
     made = write_small_model(tmp_path, "words")
     files = made.files
-    with pytest.raises(InputError, match="a model of words needs the vocabulary"):
+    with pytest.raises(InputError, match="a word-level model needs its vocabulary"):
         ELMo.from_pretrained(files)
     words = ["<S>", "</S>", "<UNK>", *(f"w{n}" for n in range(34))]
     (tmp_path / "words.txt").write_text("\n".join(words) + "\n", encoding="utf-8")

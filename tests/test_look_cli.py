@@ -278,9 +278,7 @@ def test_typical_words_are_substitutes_where_the_model_has_them(place, capsys):
     other = run(capsys, *arguments, "--model", "bare", "--substitutes_from", "run")
     assert json_lines(other.out)[0]["typical_words"] == "substitutes"
     near = run(capsys, *arguments, "--model", "bare")
-    assert (
-        "Typical words are those that occur nearby: bare: model.hdf5 holds no softmax" in near.err
-    )
+    assert "Typical words are those that occur nearby: the model has no softmax." in near.err
     none = json_lines(run(capsys, *arguments, "--model", "bare", "--n_words", "0").out)[0]
     assert [cluster["words"] for cluster in none["clusters"]] == [[], []]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm import BidirectionalLanguageModel, Options
+from bilm import BidirectionalLanguageModel, Options, ScalarMix
 from bilm.core.errors import InputError
 from tests import oracle
 from tests.small_models import write_small_model
@@ -264,3 +264,15 @@ def test_a_model_from_its_configuration(words, of_words):
     copy.set_weights(of_words.get_weights())
     ids = oracle.random_characters(words.options, [2, 5], seed=1)
     np.testing.assert_array_equal(copy(ids)["lm_embeddings"], of_words(ids)["lm_embeddings"])
+
+
+def test_in_a_graph_of_tensorflow_1(tmp_path):
+    model = write_small_model(tmp_path, "as_published")
+    calls = (lambda: BidirectionalLanguageModel(*model.files), lambda: ScalarMix(3))
+    for call in calls:
+        with tf.Graph().as_default(), pytest.raises(InputError) as caught:
+            call()
+        assert str(caught.value) == (
+            "bilm needs TensorFlow's eager execution: remove `with tf.Graph()`, "
+            "tf.compat.v1.disable_eager_execution() or disable_v2_behavior()."
+        )

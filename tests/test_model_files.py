@@ -12,7 +12,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from bilm import ELMo, InputError
+from bilm import BidirectionalLanguageModel, ELMo, InputError
 from bilm.files.containers import choose_files
 from bilm.files.model_files import ModelFiles, open_model
 from tests import oracle
@@ -203,6 +203,19 @@ def message_of(source):
 def test_nothing_there(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"The model '.*nowhere' does not exist"):
         ELMo.from_pretrained(tmp_path / "nowhere")
+
+
+def test_options_and_weights_that_are_swapped(tmp_path):
+    write(tmp_path)
+    options, weights = tmp_path / "options.json", tmp_path / "model.hdf5"
+    message = (
+        f"{weights}: the options must be a JSON file, this is a weights file in HDF5: are options "
+        "and weights swapped?"
+    )
+    assert message_of((weights, options)) == message
+    with pytest.raises(InputError) as caught:
+        BidirectionalLanguageModel(weights, options)
+    assert str(caught.value) == message
 
 
 def test_neither_folder_nor_pair(tmp_path):

@@ -6,6 +6,7 @@ import itertools
 import os
 import random
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import h5py
 import numpy as np
@@ -153,6 +154,24 @@ def test_batches_change_nothing(small):
             np.testing.assert_allclose(one.log_probabilities, wanted.log_probabilities, 1e-4, 1e-5)
 
 
+def test_scores_from_several_threads(small):
+    """A long sentence is computed in chunks, each from the states after the one before it."""
+    made, predictor = small
+    texts = [random_sentences(seed, [40, 3, 50]) for seed in range(8)]
+    expected = [predictor.score(text) for text in texts]
+    places = [predictor.substitutes(text, [1], n=2) for text in texts]
+    other = Predictor.from_pretrained(made.folder)
+    other.batch_tokens = 8
+    with ThreadPoolExecutor(8) as pool:
+        scores = list(pool.map(other.score, texts * 3))
+        found = list(pool.map(lambda text: other.substitutes(text, [1], n=2), texts * 3))
+    for one, wanted in zip(itertools.chain(*scores), itertools.chain(*expected * 3), strict=True):
+        np.testing.assert_allclose(one.forward, wanted.forward, 1e-5, 1e-5)
+        np.testing.assert_allclose(one.backward, wanted.backward, 1e-5, 1e-5)
+    for one, wanted in zip(itertools.chain(*found), itertools.chain(*places * 3), strict=True):
+        assert one[0].words == wanted[0].words
+
+
 @pytest.mark.parametrize("block", [None, 4, 7, 18])
 def test_blocks_of_the_vocabulary_change_nothing(block):
     random = np.random.default_rng(3)
@@ -256,7 +275,7 @@ def test_the_vocabulary_that_counts(small, tmp_path):
     bilm.dump_weights(made.folder, weights, with_softmax=True)
     turned = tmp_path / "turned.txt"
     turned.write_text("\n".join([*VOCABULARY[:3], *VOCABULARY[:2:-1]]), encoding="utf-8")
-    for source, own in ((tmp_path, "vocabulary/words of .*"), (made.folder, ".*vocab.txt")):
+    for source, own in ((tmp_path, "the vocabulary in .*"), (made.folder, ".*vocab.txt")):
         words = rf"word 3 is '{VOCABULARY[-1]}', and '{VOCABULARY[3]}' there"
         message = rf"turned.txt: other words than those of the model, which are in {own}: {words}"
         with pytest.raises(InputError, match=message):
@@ -271,13 +290,78 @@ def test_the_vocabulary_that_counts(small, tmp_path):
         del file["vocabulary"]
     assert Predictor.from_pretrained(tmp_path).vocabulary.id_to_word(3) == VOCABULARY[-1]
     os.remove(tmp_path / "vocab.txt")
-    with pytest.raises(InputError, match=r"hold no vocabulary \(vocabulary/words\): vocab_file na"):
+    with pytest.raises(InputError, match="has no vocabulary: name the words of its softmax by"):
         Predictor.from_pretrained(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory):
+    """A model whose softmax is in a file of its own, as AllenNLP's are, and its `Model`."""
+    folder = tmp_path_factory.mktemp("published")
+    kind, changes = KINDS["characters"]
+    made = Model(folder / "run", kind, **changes)
+    bilm.dump_weights(made.folder, folder / "elmo_weights.hdf5", with_softmax=False)
+    os.rename(folder / "elmo_weights.options.json", folder / "elmo_options.json")
+    softmax = {f"softmax/{name}": made.weights[f"softmax/{name}"] for name in "Wb"}
+    oracle.write_hdf5(folder / "softmax.hdf5", softmax)
+    return folder, made
+
+
+def assert_scores(predictor, made):
+    for score, sentence in zip(predictor.score(SENTENCES[:3]), SENTENCES[:3], strict=True):
+        forward, backward = made.sentence_losses(sentence)
+        np.testing.assert_allclose([*score.forward, score.end], -forward, 1e-5, 1e-5)
+        np.testing.assert_allclose([*score.backward[::-1], score.begin], -backward, 1e-5, 1e-5)
+
+
+def test_a_softmax_in_a_file_of_its_own(published, tmp_path, caplog):
+    folder, made = published
+    pair = (folder / "elmo_options.json", folder / "elmo_weights.hdf5")
+    softmax, words = folder / "softmax.hdf5", made.folder / "vocab.txt"
+    assert_scores(Predictor.from_pretrained(pair, softmax_file=softmax, vocab_file=words), made)
+    settings = bilm.Pretrained(pair, softmax_file=softmax, vocab_file=words)
+    assert_scores(Predictor.from_pretrained(settings), made)
+    assert not caplog.messages
+    # Next to the weights, under the published names, it is found.
+    for name, source in (("elmo_options.json", pair[0]), ("elmo_weights.hdf5", pair[1]),
+                         ("elmo_softmax_weights.hdf5", softmax), ("vocab.txt", words)):  # fmt: skip
+        shutil.copy(source, tmp_path / name)
+    assert_scores(Predictor.from_pretrained(tmp_path), made)
+    assert_scores(Predictor.from_pretrained(tmp_path / "elmo_weights.hdf5"), made)
+    bilm.ELMo.from_pretrained(tmp_path)  # which has no use for it
+
+
+def test_a_softmax_that_does_not_fit(published, tmp_path, caplog):
+    folder, made = published
+    pair = (folder / "elmo_options.json", folder / "elmo_weights.hdf5")
+    softmax, words = folder / "softmax.hdf5", made.folder / "vocab.txt"
+    with pytest.raises(InputError, match=r"elmo_weights.hdf5 has no vocabulary: name the words of"):
+        Predictor.from_pretrained(pair, softmax_file=softmax)
+    short = tmp_path / "short.txt"
+    short.write_text("<S>\n</S>\n<UNK>\n", encoding="utf-8")
+    message = r"short.txt must have 18 words, as many as the softmax of .*softmax.hdf5, got 3"
+    with pytest.raises(InputError, match=message):
+        Predictor.from_pretrained(pair, softmax_file=softmax, vocab_file=short)
+    narrow = {"softmax/W": np.zeros((18, 3)), "softmax/b": np.zeros(18)}
+    oracle.write_hdf5(tmp_path / "narrow.hdf5", narrow)
+    with pytest.raises(InputError, match=r"softmax/W: must have shape \(18, 8\), got \(18, 3\)"):
+        Predictor.from_pretrained(pair, softmax_file=tmp_path / "narrow.hdf5", vocab_file=words)
+    with pytest.raises(InputError, match=r"elmo_weights.hdf5 holds no softmax \(softmax/b\)"):
+        Predictor.from_pretrained(pair, softmax_file=pair[1], vocab_file=words)
+    with pytest.raises(InputError, match=r"softmax_file is for weights; .* is a checkpoint"):
+        Predictor.from_pretrained(made.folder, softmax_file=softmax)
+    assert not caplog.messages
+    sorted_words = tmp_path / "sorted.txt"
+    sorted_words.write_text("\n".join(sorted(VOCABULARY)), encoding="utf-8")
+    Predictor.from_pretrained(pair, softmax_file=softmax, vocab_file=sorted_words)
+    (message,) = caplog.messages
+    assert "sorted.txt: the first words should be <S>, </S> and <UNK>, got " in message
+    assert message.endswith("are the words in the order of the softmax?")
 
 
 def test_checkpoints_of_the_original(golden, tmp_path):
     folder = golden / "training" / "words" / "end"
-    with pytest.raises(InputError, match=r"end has no vocab.txt: vocab_file names the words of"):
+    with pytest.raises(InputError, match="end has no vocabulary: name the words of its softmax"):
         Predictor.from_pretrained(folder)
     found = Predictor.from_pretrained(folder, vocab_file=golden / "vocab.txt")
     options, weights = found.options, oracle.read_checkpoint(folder / "model.ckpt-10").weights
@@ -292,14 +376,15 @@ def test_models_that_predict_no_words(small, tmp_path):
     made, _ = small
     bilm.dump_weights(made.folder, tmp_path / "model.hdf5")
     with pytest.raises(
-        InputError, match=r"model.hdf5 holds no softmax \(softmax/b\), so it predicts no words"
+        InputError, match=r"model.hdf5 holds no softmax \(softmax/b\), so the model predicts no"
     ):
         Predictor.from_pretrained(tmp_path)
     short = tmp_path / "short.txt"
     short.write_text("<S>\n</S>\n<UNK>\n", encoding="utf-8")
-    message = r"short.txt: 18 words are expected, as many as the softmax of .*small has, not 3"
+    message = r"short.txt must have the 18 words of the model, .*vocab.txt, got 3"
     with pytest.raises(InputError, match=message):
         Predictor.from_pretrained(made.folder, vocab_file=short)
+    message = r"short.txt: 18 words are expected, as many as the softmax of .*small has, not 3"
     with pytest.raises(InputError, match=message):
         bilm.dump_weights(made.folder, tmp_path / "x.hdf5", with_softmax=True, vocab_file=short)
     words = [*VOCABULARY[:-1], "a\0b"]

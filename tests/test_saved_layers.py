@@ -83,6 +83,27 @@ def test_a_path_in_the_place_of_words_or_numbers(saved, name, key, message, tmp_
         keras.models.load_model(changed)
 
 
+@pytest.mark.parametrize(
+    "words, message",
+    [
+        (None, "weight_file must be given, or words, as in a saved layer"),
+        ({}, "words must have kind, vocabulary, n_rows, got {}"),
+        ("characters", "words must have kind, vocabulary, n_rows, got 'characters'"),
+        ({"kind": "characters", "vocabulary": None}, "words must have kind, vocabulary, n_rows"),
+        ({"kind": 3, "vocabulary": None, "n_rows": None}, "kind must be one of characters, table"),
+        ({"kind": "table", "vocabulary": 5, "n_rows": 5}, "vocabulary: a list of words is expec"),
+        ({"kind": "table", "vocabulary": None, "n_rows": "x"}, "n_rows"),
+        ({"kind": "table", "vocabulary": None, "n_rows": None}, "n_tokens must be given"),
+        ({"kind": "table", "vocabulary": ["<S>", "</S>"], "n_rows": 3}, "vocabulary must have n_r"),
+        ({"kind": "cache", "vocabulary": None, "n_rows": 2}, "a list of words for a token cache"),
+    ],
+)
+def test_words_of_another_form(saved, words, message, tmp_path):
+    path = with_changes(saved / "elmo.keras", tmp_path / "a.keras", "elmo", {"words": words})
+    with pytest.raises(InputError, match=message):
+        keras.models.load_model(path)
+
+
 def test_a_mix_is_read_without_building_the_model(saved, tmp_path):
     path = saved / "elmo.keras"
     zeros = np.zeros(3, np.float32)

@@ -503,6 +503,11 @@ def test_weights_with_the_mean_states_of_training(corpus, tmp_path, capsys):
     sentence = corpus.heldout[0]
     vectors = bilm.ELMo.from_pretrained(tmp_path / "with").encode([sentence], "top")[0]
     ids = bilm.Batcher(None, 7).batch_sentences([sentence])
+    files = (tmp_path / "with" / "options.json", tmp_path / "with" / "model.hdf5")
+    for stateful in (False, True):
+        layer = bilm.BidirectionalLanguageModel(*files, stateful=stateful)
+        top = layer(ids)["lm_embeddings"][0, -1]
+        np.testing.assert_allclose(top, vectors, 1e-5, 1e-6)
     words = model.encoder(tf.constant(ids[0], tf.int32))[:, tf.newaxis]
     layers, _ = model.network.sentence_layers(
         words, tf.constant([len(sentence) + 2]), model.network.initial_states()

@@ -17,8 +17,8 @@ from bilm.core.softmax import Softmax
 from bilm.core.weight_names import weight_table
 from bilm.files.hdf5 import dataset_shapes
 from bilm.files.model_files import read_options
-from bilm.files.weights import load_hdf5, save_hdf5
-from bilm.use.word_vectors import count_embedded_tokens, load_network
+from bilm.files.weights import load_hdf5, open_weights, save_hdf5
+from bilm.use.word_vectors import load_network
 from tests import oracle
 from tests.oracle.files import hdf5_name
 
@@ -243,9 +243,10 @@ def test_a_token_cache_in_a_file_of_its_own(tmp_path, words_file):
     weights = oracle.random_weights(options, 4)
     _, path = oracle.write_model(tmp_path, options, weights)
     cache = oracle.read_hdf5(words_file[1])["embedding"]
-    assert count_embedded_tokens(words_file[1]) == 37
     network = build_network(read_options(options), 37)
-    load_network(network, path, words_file[1])
+    with open_weights(path) as weights_file, open_weights(words_file[1]) as table:
+        assert table.n_embedded() == 37
+        load_network(network, weights_file, table)
     values = values_of(network)
     np.testing.assert_array_equal(values.pop("embedding"), cache)
     assert_same(values, {n: v for n, v in weights.items() if n.startswith("RNN_")})
@@ -253,14 +254,16 @@ def test_a_token_cache_in_a_file_of_its_own(tmp_path, words_file):
 
 def test_a_file_without_a_cache(tmp_path):
     oracle.write_hdf5(tmp_path / "a.hdf5", {"W": np.zeros(3)})
-    message = r"a\.hdf5: a dataset 'embedding' \(tokens, projection_dim\) is expected, not nothing"
-    with pytest.raises(InputError, match=message):
-        count_embedded_tokens(tmp_path / "a.hdf5")
+    message = r"a\.hdf5: a dataset 'embedding' \(tokens, projection_dim\) is needed, got nothing"
+    with pytest.raises(InputError, match=message), open_weights(tmp_path / "a.hdf5") as weights:
+        weights.n_embedded()
     oracle.write_hdf5(tmp_path / "a.hdf5", {"embedding": np.zeros(3)})
-    with pytest.raises(InputError, match=r"is expected, not shape \(3,\)"):
-        count_embedded_tokens(tmp_path / "a.hdf5")
-    with pytest.raises(FileNotFoundError, match=r"The weights file '.*none' does not exist\."):
-        count_embedded_tokens(tmp_path / "none")
+    message = r"is needed, got shape \(3,\)"
+    with pytest.raises(InputError, match=message), open_weights(tmp_path / "a.hdf5") as weights:
+        weights.n_embedded()
+    message = r"The weights file '.*none' does not exist\."
+    with pytest.raises(FileNotFoundError, match=message), open_weights(tmp_path / "none"):
+        pytest.fail("the block is not entered")
 
 
 def test_a_cache_of_another_size(tmp_path):
@@ -270,8 +273,12 @@ def test_a_cache_of_another_size(tmp_path):
     oracle.write_hdf5(tmp_path / "cache.hdf5", {"embedding": np.zeros((5, 9))})
     network = build_network(read_options(options), 5)
     message = r"cache\.hdf5: .*\s+embedding: must have shape \(5, 8\), got \(5, 9\)"
-    with pytest.raises(InputError, match=message):
-        load_network(network, path, tmp_path / "cache.hdf5")
+    with (
+        open_weights(path) as weights,
+        open_weights(tmp_path / "cache.hdf5") as table,
+        pytest.raises(InputError, match=message),
+    ):
+        load_network(network, weights, table)
 
 
 def test_a_network_of_characters_needs_char_cnn():

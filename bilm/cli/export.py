@@ -1,10 +1,10 @@
 """Write a model as a SavedModel that takes text and needs no Python.
 
-MODEL is a folder or ZIP file with weights and options; --options_file and --weight_file name a pair
-of files instead. OUT is the folder to write. The signatures are those of TF-Hub's ELMo: `default`
-takes strings (batch,), which are split on white space; `tokens` takes tokens (batch, time) with
-sequence_len (batch,). Their outputs are word_emb, lstm_outputs1 and so on, elmo, and default, the
-mean of elmo over a sentence's tokens.
+MODEL is a folder or ZIP file with weights and options, a name or an address; --options_file and
+--weight_file name a pair of files instead. OUT is the folder to write. The signatures are those of
+TF-Hub's ELMo: `default` takes strings (batch,), which are split on white space; `tokens` takes
+tokens (batch, time) with sequence_len (batch,). Their outputs are word_emb, lstm_outputs1 and so
+on, elmo, and default, the mean of elmo over a sentence's tokens.
 
   bilm export elmo served
   bilm export elmo served/1 --mix tagger.keras      with the mix trained in a Keras model
@@ -15,8 +15,7 @@ from __future__ import annotations
 import argparse
 import math
 
-from bilm.cli import flags
-from bilm.cli.terminal import import_tensorflow
+from bilm.cli import flags, text_job
 
 _weights = flags.value(
     lambda text: [float(number) for number in text.split(",")],
@@ -42,23 +41,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    source = flags.model_source(args)
+    flags.model_source(args)
     if args.mix_name is not None and args.mix is None:
         flags.usage_error(args, "--mix_name goes with --mix")
-    flags.require_inputs(args)
-    import_tensorflow()
+    model = text_job.pretrained(args)
     from bilm.use.saved_model import export_saved_model, read_mix
 
     mix = args.layer_weights if args.mix is None else read_mix(args.mix, args.mix_name)
-    written = export_saved_model(
-        source,
-        args.output,
-        mix=mix,
-        vocab_file=args.vocab_file,
-        embedding_weight_file=args.embedding_weight_file,
-        precision=args.precision,
-        warm_up=args.warm_up,
-        overwrite=args.force,
-    )
-    print(written)
+    print(export_saved_model(model, args.output, mix=mix, overwrite=args.force))
     return 0

@@ -191,6 +191,7 @@ _FILES = {
     "options_file": "options file",
     "weight_file": "weights file",
     "embedding_weight_file": "token cache",
+    "softmax_file": "softmax file",
     "warm_up": "text file",
 }
 _MODELS = ("model", "init_from")
@@ -403,6 +404,10 @@ WARM_UP = {
     "--warm_up FILE": "text, one sentence a line, that is read first: each sentence then begins "
     "from the LSTM states after it instead of zeros; for models trained without resets (published "
     "ones, for instance)"
+}
+SOFTMAX = {
+    "--softmax_file FILE": "softmax of the model, if it is in a file of its own, such as "
+    "AllenNLP's ..._softmax_weights.hdf5; it needs --vocab_file, or vocab.txt next to the weights"
 }
 BATCH_SIZE = {
     "--batch_size N": "sentences that are computed together, at most (default: as many as are "

@@ -1,8 +1,8 @@
 """Describe a model.
 
-MODEL is a folder or ZIP file with weights and options, or a folder of a training run;
---options_file and --weight_file name a pair of files instead. The weights are loaded, so a
-description that is printed is true of them.
+MODEL is a folder or ZIP file with weights and options, a name or an address, or a folder of a
+training run; --options_file and --weight_file name a pair of files instead. The weights are loaded,
+so the description has been checked against them.
 
   bilm info elmo
   bilm info training-folder --json

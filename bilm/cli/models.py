@@ -36,6 +36,7 @@ def run(args: argparse.Namespace) -> int:
             "licence": model.licence,
             "present": model.folder if model.is_present else None,
             "files": model.files,
+            "softmax": model.softmax,
         }
         for model in published_models()
     ]

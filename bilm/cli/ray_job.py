@@ -9,8 +9,8 @@ import os
 import warnings
 from collections.abc import Iterator
 
-from bilm.cli import flags
-from bilm.cli.terminal import import_tensorflow, note, python_only_on_stderr
+from bilm.cli import flags, text_job
+from bilm.cli.terminal import note, python_only_on_stderr
 from bilm.cli.text_job import STANDARD
 from bilm.extras import import_extra
 from bilm.progress import ProgressDisplay
@@ -64,17 +64,9 @@ def run(args: argparse.Namespace, layers: str | int) -> int:
     import_extra("ray.data", "--engine ray")
     from bilm.jobs.ray_data import embed
 
-    flags.require_inputs(args)
-    import_tensorflow()
-    from bilm.jobs.tables import Pretrained, TableEmbedder
+    model = text_job.pretrained(args)
+    from bilm.jobs.tables import TableEmbedder
 
-    model = Pretrained(
-        flags.model_source(args),
-        vocab_file=args.vocab_file,
-        embedding_weight_file=args.embedding_weight_file,
-        precision=args.precision,
-        warm_up=args.warm_up,
-    )
     embedder = TableEmbedder(
         model,
         layers=layers,

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from bilm.files.model_files import ModelSource
     from bilm.use.elmo import ELMo
     from bilm.use.predictor import Predictor
+    from bilm.use.pretrained import Pretrained
 
 STANDARD = "-"
 
@@ -107,19 +108,19 @@ def add_elmo(parser: flags.Group) -> None:
 
 
 def load_elmo(args: argparse.Namespace, source: ModelSource | None = None) -> ELMo:
-    """The model of `add_elmo` and --precision; `source` is where it is, in place of the flags."""
+    """The model of `add_elmo` and --precision; `source` is where it is, instead of the flags."""
+    return pretrained(args, source).load()
+
+
+def pretrained(args: argparse.Namespace, source: ModelSource | None = None) -> Pretrained:
+    """The model that the flags name, and how it is loaded; `source` overrides --model."""
     source = source or flags.model_source(args)
     flags.require_inputs(args)
     import_tensorflow()
-    from bilm.use.elmo import ELMo
+    from bilm.use.pretrained import Pretrained
 
-    return ELMo.from_pretrained(
-        source,
-        vocab_file=args.vocab_file,
-        embedding_weight_file=args.embedding_weight_file,
-        precision=args.precision,
-        warm_up=args.warm_up,
-    )
+    names = ("vocab_file", "embedding_weight_file", "precision", "warm_up", "softmax_file")
+    return Pretrained(source, **{name: getattr(args, name) for name in names if name in args})
 
 
 def add_predictor(parser: argparse.ArgumentParser) -> None:
@@ -130,8 +131,8 @@ def add_predictor(parser: argparse.ArgumentParser) -> None:
         "folder of a training run, or folder or ZIP file with weights and the softmax, as `bilm "
         "dump` writes them",
     )
-    words = "vocabulary of the softmax (default: the one in the weights, or vocab.txt beside the "
-    flags.add(group, {"--vocab_file FILE": f"{words}weights or checkpoints)"} | flags.WARM_UP)
+    words = "words of the softmax (default: those in the weights, or vocab.txt next to them)"
+    flags.add(group, {"--vocab_file FILE": words} | flags.SOFTMAX | flags.WARM_UP)
     flags.add(group, flags.BATCH_SIZE | flags.PRECISION)
     parser.set_defaults(precision="float32")
 
@@ -155,13 +156,10 @@ def load_predictor(args: argparse.Namespace) -> Predictor:
     source = flags.model_source(args)
     if args.out != STANDARD:
         flags.require_free(args, args.out)
-    flags.require_inputs(args)
-    import_tensorflow()
+    model = pretrained(args, source)
     from bilm.use.predictor import Predictor
 
-    return Predictor.from_pretrained(
-        source, vocab_file=args.vocab_file, precision=args.precision, warm_up=args.warm_up
-    )
+    return Predictor.from_pretrained(model)
 
 
 def write_results(

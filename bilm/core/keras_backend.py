@@ -1,7 +1,7 @@
-"""Keras, once it is known to compute by TensorFlow: all of the package imports it from here.
+"""Keras, after checking that its backend is TensorFlow. The package imports it from here.
 
 Raises:
-    InputError: Keras was told to compute by another backend.
+    InputError: another backend of Keras was chosen.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 
 from bilm.core.errors import InputError
 
-__all__ = ["keras"]
+__all__ = ["keras", "require_eager"]
 
 _NEEDED = "tensorflow"
 _ERROR = "bilm needs the TensorFlow backend of Keras; {} is {!r}."
@@ -29,3 +29,18 @@ except (ImportError, ValueError) as error:  # a backend of keras.json that is no
 
 if keras.backend.backend() != _NEEDED:  # as keras.json says, or a program that imported it first
     raise InputError(_ERROR.format("the one chosen", keras.backend.backend()))
+
+
+def require_eager() -> None:
+    """Check that variables can be made: in TensorFlow 2, and not in a graph of TensorFlow 1.
+
+    Raises:
+        InputError: eager execution was disabled.
+    """
+    import tensorflow as tf  # not before the backend of Keras is known
+
+    if not (tf.executing_eagerly() or tf.inside_function()):
+        raise InputError(
+            "bilm needs TensorFlow's eager execution: remove `with tf.Graph()`, "
+            "tf.compat.v1.disable_eager_execution() or disable_v2_behavior()."
+        )

@@ -15,6 +15,7 @@ import tensorflow as tf
 
 from bilm.core.cell import Mode
 from bilm.core.errors import InputError
+from bilm.core.keras_backend import require_eager
 from bilm.core.lstm import Dropout, LSTMStack, States
 from bilm.core.options import Options
 from bilm.core.recurrence import ProductLookup, WordLookup
@@ -160,6 +161,7 @@ def build_network(
     Raises:
         InputError: characters are asked for, and the options have no `char_cnn`.
     """
+    require_eager()
     size = options.lstm.projection_dim
     encoder: Encoder
     if n_tokens is not None:

@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.core.errors import InputError, require_count, shown
-from bilm.core.keras_backend import keras
+from bilm.core.keras_backend import keras, require_eager
 
 # Far above any model's: as many weights are made at once.
 _MOST_LAYERS = 1000
@@ -57,6 +57,7 @@ class ScalarMix(keras.layers.Layer):
     ) -> None:
         # Not the global policy: W and gamma are multiplied with float32 layers.
         super().__init__(name=name, autocast=False, **({"dtype": "float32"} | kwargs))
+        require_eager()
         require_count(_MOST_LAYERS, n_layers=n_layers)
         if not (l2_coef is None or (isinstance(l2_coef, Real) and 0 <= l2_coef <= 3e38)):
             raise InputError(f"l2_coef: a number from 0 is expected, not {shown(l2_coef)}.")

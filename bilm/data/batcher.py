@@ -49,14 +49,14 @@ class Batcher:
             sentences: lists of tokens; a list may be empty.
 
         Returns:
-            (sentences, longest + 2, max_token_length) int64: character ids + 1, 1..261, where 261
+            (sentences, longest + 2, max_token_length) int32: character ids + 1, 1..261, where 261
             is the padding within a token; 0 past a sentence's end.
 
         Raises:
             InputError: text in place of a list of tokens, or a token that is not text.
         """
         words, rows = index_words(sentences)
-        table = np.zeros((1 + len(words), self._max_token_length), np.int64)
+        table = np.zeros((1 + len(words), self._max_token_length), np.int32)
         table[1:] = network_ids(encode_words(words, self._max_token_length))
         return table[rows]
 
@@ -81,10 +81,10 @@ class TokenBatcher:
         Arguments and errors are those of `Batcher.batch_sentences`.
 
         Returns:
-            (sentences, longest + 2) int64: word ids + 1; 0 past a sentence's end.
+            (sentences, longest + 2) int32: word ids + 1; 0 past a sentence's end.
         """
         words, rows = index_words(sentences)
-        table = np.zeros(1 + len(words), np.int64)
+        table = np.zeros(1 + len(words), np.int32)
         table[1:] = network_ids(self._lm_vocab.word_ids(words))
         return table[rows]
 

@@ -155,6 +155,9 @@ class DictionaryIds:
         max_word_length: characters of a word, the two marks included; longer words are cut.
         source: where the dictionaries are from, for messages.
 
+    Attributes:
+        tokens: both dictionaries.
+
     Raises:
         InputError: a special token is missing.
     """
@@ -166,6 +169,7 @@ class DictionaryIds:
         max_word_length: int,
         source: str,
     ) -> None:
+        self.tokens = [list(characters), list(words or ())]
         self._characters = {token: row for row, token in enumerate(characters) if token}
         self._words = None
         if words is not None:

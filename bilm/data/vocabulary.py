@@ -7,7 +7,6 @@ are rows of a model's softmax and of its token caches, so nothing here may shift
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -264,13 +263,54 @@ def vocab_of_words(
     return vocabulary
 
 
+def vocabulary_of(
+    named: PathLike | None,
+    stored: Sequence[str] | None,
+    source: PathLike,
+    beside: PathLike | None,
+    max_word_length: int | None = None,
+) -> Vocabulary | None:
+    """The vocabulary of a model; None if it has none.
+
+    The words that the weights hold are the model's own; without them, those of the file next to
+    the weights. A vocabulary that the user names must have the same words, or stands in if the
+    model has none.
+
+    Args:
+        named: the file that the user named.
+        stored: the words in the weights file.
+        source: the weights file, for messages.
+        beside: the file next to it.
+        max_word_length: as for `load_vocab`.
+
+    Raises:
+        FileNotFoundError, InputError: as for `load_vocab`; or the named words are others.
+    """
+    own = None
+    if stored is not None:
+        own = vocab_of_words(stored, f"the vocabulary in {source}", max_word_length)
+    elif beside is not None:
+        own = load_vocab(beside, max_word_length)
+    if named is None:
+        return own
+    vocabulary = load_vocab(named, max_word_length)
+    if own is not None:
+        require_same_words(vocabulary, own)
+    return vocabulary
+
+
 def require_same_words(vocabulary: Vocabulary, own: Vocabulary) -> None:
     """Check that a vocabulary that is named has the words of a model's own, in their order.
 
     Raises:
-        InputError: names the first word that differs.
+        InputError: names the first word that differs, or both numbers of words.
     """
-    pairs = itertools.zip_longest(vocabulary.words, own.words)
+    if vocabulary.size != own.size:
+        raise InputError(
+            f"{vocabulary.source} must have the {own.size} words of the model, which are in "
+            f"{own.source}, got {vocabulary.size}."
+        )
+    pairs = zip(vocabulary.words, own.words, strict=True)
     for number, (word, other) in enumerate(pairs):
         if word != other:
             raise InputError(

@@ -6,13 +6,22 @@ import os
 import posixpath
 import shlex
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from bilm.core.errors import InputError
 from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE
 
 VOCABULARIES = (VOCABULARY_FILE, f"{VOCABULARY_FILE}.gz", f"{VOCABULARY_FILE}.xz")
 HDF5 = (".hdf5", ".h5")
-Chosen = tuple[str, str, str | None]  # options, weights, vocabulary
+
+
+class Chosen(NamedTuple):
+    """The names of a model's files."""
+
+    options: str
+    weights: str
+    vocabulary: str | None
+    softmax: str | None  # weights of the softmax, in a file of their own
 
 
 def choose_files(names: Iterable[str], source: str) -> Chosen:
@@ -43,12 +52,16 @@ def choose_files(names: Iterable[str], source: str) -> Chosen:
 
 
 def files_beside(bases: list[str], folder: str, weights: str, where: str) -> Chosen:
-    """The files that go with weights in the same folder."""
-    vocabulary = next((base for base in VOCABULARIES if base in bases), None)
-    return (
+    """The files that belong to weights in the same folder."""
+
+    def located(base: str | None) -> str | None:
+        return None if base is None else posixpath.join(folder, base)
+
+    return Chosen(
         posixpath.join(folder, _options(bases, weights, where)),
         posixpath.join(folder, weights),
-        None if vocabulary is None else posixpath.join(folder, vocabulary),
+        located(next((base for base in VOCABULARIES if base in bases), None)),
+        located(next((base for base in softmax_names(weights) if base in bases), None)),
     )
 
 
@@ -57,9 +70,16 @@ def _weights(bases: list[str]) -> list[str]:
     for known in (WEIGHTS_FILE, "weights.hdf5"):
         if known in bases:
             return [known]
-    hdf5 = [base for base in bases if base.endswith(HDF5)]
+    hdf5 = [base for base in bases if base.endswith(HDF5) and "softmax" not in base]
     named = [base for base in hdf5 if os.path.splitext(base)[0].endswith("weights")]
     return named or hdf5
+
+
+def softmax_names(weights: str) -> tuple[str, ...]:
+    """The names of a softmax in a file next to weights: elmo_softmax_weights.hdf5 next to
+    elmo_weights.hdf5."""
+    stem, ending = os.path.splitext(weights)
+    return f"{stem.removesuffix('weights')}softmax_weights{ending}", f"softmax_weights{ending}"
 
 
 def option_names(weights: str) -> tuple[str, ...]:

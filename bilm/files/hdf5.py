@@ -28,9 +28,15 @@ def open_hdf5(path: PathLike, what: str = "weights file") -> Iterator[h5py.File]
         InputError: The file is not HDF5, is cut off, or what the block reads is damaged.
     """
     path = require_file(path, what)
+    with damage_named(path), h5py.File(path, "r") as file:
+        yield file
+
+
+@contextlib.contextmanager
+def damage_named(path: PathLike) -> Iterator[None]:
+    """Raise what the library raises for a damaged file as an InputError that names the file."""
     try:
-        with h5py.File(path, "r") as file:
-            yield file
+        yield
     except InputError:
         raise
     # The library documents no errors for damaged files.
@@ -46,7 +52,12 @@ def dataset_shapes(path: PathLike) -> dict[str, tuple[int, ...]]:
         FileNotFoundError, InputError: As for `open_hdf5`, or a dataset is in another file.
     """
     with open_hdf5(path) as file:
-        return {name: dataset.shape or () for name, dataset in _datasets(file)}
+        return shapes_in(file)
+
+
+def shapes_in(file: h5py.File) -> dict[str, tuple[int, ...]]:
+    """`dataset_shapes` of an open file."""
+    return {name: dataset.shape or () for name, dataset in _datasets(file)}
 
 
 def _datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:

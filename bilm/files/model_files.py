@@ -29,6 +29,7 @@ from bilm.files.containers import (
     files_beside,
     not_dumped,
     option_names,
+    softmax_names,
 )
 from bilm.files.published import local_source, require_known
 from bilm.files.reading import OPTIONS_FILE, PathLike, require_file
@@ -48,6 +49,7 @@ class ModelFiles(NamedTuple):
     vocabulary: PathLike | None  # None if there is none, which models of characters do without
     source: str  # what the user named, for messages
     is_checkpoint: bool = False  # which of both `weights` is
+    softmax: PathLike | None = None  # weights of the softmax in a file of their own, if present
 
     def read_options(self) -> Options:
         """Read and check the options.
@@ -59,16 +61,29 @@ class ModelFiles(NamedTuple):
 
 
 def read_options(options: OptionsSource, training: bool = False) -> Options:
-    """Options, by default for inference, from a file, from its contents, or as they are."""
+    """Options, by default for inference, from a file, from its contents, or as they are.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: it is not an options file; it is a weights file.
+    """
     if isinstance(options, Options):
         return options
     if isinstance(options, Mapping):
         return Options.from_dict(options, training)
-    return Options.from_file(options, training)
+    path = require_file(options, "options file")
+    if _is_hdf5(path):
+        raise InputError(
+            f"{path}: the options must be a JSON file, this is a weights file in HDF5: are options "
+            "and weights swapped?"
+        )
+    return Options.from_file(path, training)
 
 
 @contextlib.contextmanager
-def open_model(source: ModelSource, *, weights_only: bool = False) -> Iterator[ModelFiles]:
+def open_model(
+    source: ModelSource, *, weights_only: bool = False, with_softmax: bool = False
+) -> Iterator[ModelFiles]:
     """The files of a model. Those of a ZIP file exist until the block ends.
 
     Args:
@@ -77,6 +92,7 @@ def open_model(source: ModelSource, *, weights_only: bool = False) -> Iterator[M
             weights), whose options may be a path, an address, the contents of the file, or
             `Options`. In a training folder the newest complete checkpoint is taken.
         weights_only: require weights in HDF5, and ignore a folder's checkpoints.
+        with_softmax: download the softmax as well, if the model is a published one that has it.
 
     Raises:
         FileNotFoundError: there is nothing under that name.
@@ -84,7 +100,7 @@ def open_model(source: ModelSource, *, weights_only: bool = False) -> Iterator[M
             required; a ZIP file cannot be read; a download with another checksum.
         ConnectionError: a model cannot be downloaded.
     """
-    source = local_source(source)
+    source = local_source(source, with_softmax=with_softmax)
     if not isinstance(source, str | os.PathLike):
         yield _pair(source)
         return
@@ -103,7 +119,8 @@ def open_model(source: ModelSource, *, weights_only: bool = False) -> Iterator[M
     elif _is_hdf5(require_file(path, "model")):
         folder, name = os.path.split(path)
         # Other names in the folder may be of other weights.
-        known = {*option_names(name), *VOCABULARIES} & set(os.listdir(folder or os.curdir))
+        known = {*option_names(name), *VOCABULARIES, *softmax_names(name)}
+        known &= set(os.listdir(folder or os.curdir))
         chosen = files_beside(sorted(known), "", name, folder or os.curdir)
         yield _located(chosen, partial(os.path.join, folder), path)
     elif not zipfile.is_zipfile(path):
@@ -152,8 +169,13 @@ def _in_folder(folder: str) -> ModelFiles:
 
 
 def _located(chosen: Chosen, locate: Callable[[str], str], source: str) -> ModelFiles:
-    options, weights, vocabulary = chosen
-    return ModelFiles(locate(options), locate(weights), vocabulary and locate(vocabulary), source)
+    return ModelFiles(
+        locate(chosen.options),
+        locate(chosen.weights),
+        chosen.vocabulary and locate(chosen.vocabulary),
+        source,
+        softmax=chosen.softmax and locate(chosen.softmax),
+    )
 
 
 @contextlib.contextmanager

@@ -43,6 +43,8 @@ class Published(NamedTuple):
         megabytes: size of the weights, about; None if it is not known.
         files: the address of each file, by its name in the cache; `#...` is a checksum. None for
             a model that is part of the package.
+        softmax: the addresses of the softmax and its vocabulary, if they were published. They are
+            downloaded for a `Predictor` only.
     """
 
     name: str
@@ -51,6 +53,7 @@ class Published(NamedTuple):
     licence: str
     megabytes: int | None
     files: dict[str, str] | None
+    softmax: dict[str, str] | None = None
 
     @property
     def folder(self) -> str:
@@ -83,6 +86,11 @@ def _of_allennlp(sizes: str) -> dict[str, str]:
     return _pair(f"{_ALLENNLP}{sizes}/{stem}options.json", f"{stem}weights.hdf5")
 
 
+def _softmax_of(sizes: str, vocabulary: str) -> dict[str, str]:
+    weights = f"{_ALLENNLP}{sizes}/elmo_{sizes}_softmax_weights.hdf5"
+    return {"softmax_weights.hdf5": weights, "vocab.txt": f"{_ALLENNLP}{vocabulary}"}
+
+
 def _of_nlpl(number: int) -> dict[str, str]:
     part = 11 if number in _MANY_LANGS else 20
     return {f"{number}.zip": f"http://vectors.nlpl.eu/repository/{part}/{number}.zip"}
@@ -102,9 +110,13 @@ _TABLE = (
     Published("medium", "English, news", _NEWS, _UNKNOWN, 112,
               _of_allennlp("2x2048_256_2048cnn_1xhighway")),
     Published("original", "English, news", _NEWS, _UNKNOWN, 374,
-              _of_allennlp("2x4096_512_2048cnn_2xhighway")),
+              _of_allennlp("2x4096_512_2048cnn_2xhighway"),
+              _softmax_of("2x4096_512_2048cnn_2xhighway", "vocab-2016-09-10.txt")),
     Published("original-5.5b", "English, Wikipedia and news", _NEWS, _UNKNOWN, 374,
-              _of_allennlp("2x4096_512_2048cnn_2xhighway_5.5B")),
+              _of_allennlp("2x4096_512_2048cnn_2xhighway_5.5B"),
+              _softmax_of("2x4096_512_2048cnn_2xhighway_5.5B",
+                          "2x4096_512_2048cnn_2xhighway_5.5B/tf_checkpoint/"
+                          "vocab-enwiki-news-500000.txt")),
     Published("pubmed", "English, PubMed", _UNKNOWN, _UNKNOWN, 374,
               _pair(f"{_ALLENNLP}contributed/pubmed/elmo_2x4096_512_2048cnn_2xhighway_options.json",
                     "elmo_2x4096_512_2048cnn_2xhighway_weights_PubMed_only.hdf5")),
@@ -157,12 +169,13 @@ def is_remote(source: Any) -> bool:
     return is_address(name) or name.startswith(_HUGGING_FACE) or find_published(name) is not None
 
 
-def local_source(source: Any) -> Any:
+def local_source(source: Any, *, with_softmax: bool = False) -> Any:
     """Replace the name or the address of a model by the path of its files, which are downloaded if
     they are not present. Anything else is returned as it is.
 
     Args:
         source: a model's source, or a pair (options, weights).
+        with_softmax: also download the model's softmax and its vocabulary, if it has them.
 
     Raises:
         InputError: a checksum differs; or the name is of a model that this installation lacks.
@@ -176,8 +189,8 @@ def local_source(source: Any) -> Any:
     if is_address(name):
         return _local_file(source)
     if name.startswith(_HUGGING_FACE):
-        return _from_hugging_face(source)
-    return _named(source)
+        return _from_hugging_face(source, with_softmax)
+    return _named(source, with_softmax)
 
 
 def require_known(source: str) -> None:
@@ -205,7 +218,7 @@ def _is_path(source: str) -> bool:
     return "\0" in source or os.path.lexists(source) or os.path.isfile(f"{source}.index")
 
 
-def _named(source: str) -> str:
+def _named(source: str, with_softmax: bool) -> str:
     """The folder of a model of the table, or its ZIP file."""
     name, checksum = split_checksum(source)
     model = find_published(name)
@@ -219,9 +232,10 @@ def _named(source: str) -> str:
             )
         return model.folder
     paths = []
-    for file, address in model.files.items():
+    others = (model.softmax or {}) if with_softmax else {}
+    for file, address in (model.files | others).items():
         address, known = split_checksum(address)
-        if file != OPTIONS_FILE:
+        if file.startswith("weights") or file.endswith(".zip"):
             known = checksum or known
         paths.append(download(address, os.path.join(model.folder, file), known))
     return model.folder if len(paths) > 1 else paths[0]
@@ -237,7 +251,7 @@ def _local_file(source: str) -> str:
     return download(address, os.path.join(cache_folder(), folder, file_name(address)), checksum)
 
 
-def _from_hugging_face(source: str) -> str:
+def _from_hugging_face(source: str, with_softmax: bool) -> str:
     """The folder with the files of a repository on Hugging Face."""
     text, checksum = split_checksum(source)
     found = re.fullmatch(r"hf://([\w.-]+/[\w.-]+)(?:@([\w./-]+))?", text)
@@ -250,9 +264,10 @@ def _from_hugging_face(source: str) -> str:
     listing = os.path.join(folder, "files.json")
     download(f"{site}/api/models/{name}/tree/{version}?recursive=true", listing)
     checksums = _listed_files(listing)
-    options, weights, vocabulary = choose_files(checksums, source)
-    for path in filter(None, (options, weights, vocabulary)):
-        known = checksum if checksum and path == weights else checksums[path]
+    chosen = choose_files(checksums, source)
+    softmax = chosen.softmax if with_softmax else None
+    for path in filter(None, (chosen.options, chosen.weights, chosen.vocabulary, softmax)):
+        known = checksum if checksum and path == chosen.weights else checksums[path]
         address = f"{site}/{name}/resolve/{version}/{quote(path)}"
         download(address, os.path.join(folder, os.path.basename(path)), known)
     return folder

@@ -5,8 +5,9 @@ Published files hold the token encoder and the LSTMs of both directions as float
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import h5py
@@ -16,13 +17,16 @@ from bilm.core.errors import InputError, shown
 from bilm.core.lstm import LSTMStack
 from bilm.core.weight_names import Weight
 from bilm.files.hdf5 import (
-    dataset_shapes,
-    open_hdf5,
+    damage_named,
+    own_dataset,
+    read_integers,
     read_numbers,
     read_words,
+    require_floats,
+    shapes_in,
     writing_hdf5,
 )
-from bilm.files.reading import PathLike
+from bilm.files.reading import PathLike, require_file
 from bilm.files.writing import atomic_write
 
 # Name prefixes in published files. Other datasets are ignored, as by all known readers.
@@ -42,42 +46,151 @@ _TRAINING_KEYS = (
 _MOST_NAMED = 100
 
 
-def load_hdf5(path: PathLike, table: Sequence[Weight], also: Iterable[str] = ()) -> None:
-    """Set the variables of `table`, except the softmax, from a weights file.
+class WeightsFile:
+    """An open weights file; see `open_weights`.
 
-    Args:
+    Attributes:
         path: The file.
-        table: The variables and their names.
-        also: Name prefixes of datasets to ignore.
+        shapes: The shape of each dataset by name.
+    """
+
+    def __init__(self, path: str, file: h5py.File) -> None:
+        self.path = path
+        self.shapes = shapes_in(file)
+        self._file = file
+
+    def load(self, table: Sequence[Weight], also: Iterable[str] = ()) -> None:
+        """Set the variables of `table`, except the softmax.
+
+        Args:
+            table: The variables and their names.
+            also: Name prefixes of datasets to ignore.
+
+        Raises:
+            InputError: Datasets are missing, unexpected or of the wrong shape (one error names all
+                of them); or one is not in the file itself or does not hold finite floating-point
+                numbers.
+        """
+        expected: dict[str, tuple[int, ...]] = {}
+        variables = {}
+        for weight in table:
+            if weight.dataset is not None:
+                names = (weight.dataset, weight.odd_dataset)
+                name = next((name for name in names if name in self.shapes), weight.dataset)
+                expected[name], variables[name] = tuple(weight.variable.shape), weight.variable
+        groups = (*ENCODER_GROUPS, *LSTM_GROUPS)
+        relevant = {
+            name: shape
+            for name, shape in self.shapes.items()
+            if name in expected or (name.startswith(groups) and not name.startswith(tuple(also)))
+        }
+        require_shapes(self.path, expected, relevant)
+        self._assign(variables)
+
+    def load_initial_states(self, stacks: Sequence[LSTMStack]) -> None:
+        """Set the initial LSTM states, if the file holds some; errors as for `load`."""
+        variables = named_states([stack.initial for stack in stacks])
+        stored = {n: shape for n, shape in self.shapes.items() if n.startswith(STATES)}
+        if stored:
+            require_shapes(self.path, {n: tuple(v.shape) for n, v in variables.items()}, stored)
+            self._assign(variables)
+
+    def _assign(self, variables: Mapping[str, Any]) -> None:
+        for name, variable in variables.items():
+            variable.assign(self.numbers(name))
+
+    def numbers(self, name: str) -> np.ndarray:
+        """A dataset as float32; errors as for `load`."""
+        with damage_named(self.path):
+            return read_numbers(self._file, name)
+
+    def words(self) -> list[str] | None:
+        """The vocabulary of the softmax, the word table or the token cache, by ids; None if the
+        file holds no vocabulary."""
+        if VOCABULARY not in self.shapes:
+            return None
+        with damage_named(self.path):
+            return read_words(self._file, VOCABULARY)
+
+    def text(self, name: str) -> np.ndarray:
+        """A dataset of integers (n,), such as the bytes of a text; empty if it is missing."""
+        if name not in self.shapes:
+            return np.empty(0, np.int64)
+        with damage_named(self.path):
+            return read_integers(self._file, name)
+
+    def n_embedded(self) -> int:
+        """Rows of the dataset `embedding`: a word table or a token cache.
+
+        Raises:
+            InputError: It is missing, or is not a matrix of floating-point numbers.
+        """
+        shape = self.shapes.get("embedding")
+        if shape is None or len(shape) != 2:
+            found = "nothing" if shape is None else f"shape {shape}"
+            raise InputError(
+                f"{self.path}: a dataset 'embedding' (tokens, projection_dim) is needed, got "
+                f"{found}."
+            )
+        with damage_named(self.path):
+            require_floats(self._file, "embedding", own_dataset(self._file, "embedding"))
+        return shape[0]
+
+    def training(self) -> dict[str, Any] | None:
+        """How the model was trained, or None if the file does not say.
+
+        `dump_weights` writes "steps", "tokens" (predictions per direction), "passes" (over the
+        training text), "n_train_tokens" (per epoch), "n_tokens_vocab" and "reset_rate"; each is
+        None if it is not known.
+
+        Raises:
+            InputError: These are not numbers.
+        """
+        with damage_named(self.path):
+            text = self._file.attrs.get(TRAINING)
+            if text is None:
+                return None
+            value = json.loads(text)
+            if not isinstance(value, dict):
+                raise ValueError(f"attribute {TRAINING} must be a JSON object, got {shown(value)}")
+            for key in _TRAINING_KEYS:
+                number = value.get(key)
+                is_right = isinstance(number, int | float) and 0 <= number < 2**63
+                if number is not None and not is_right:
+                    raise ValueError(
+                        f"attribute {TRAINING}: {key} must be >= 0, got {shown(number)}"
+                    )
+        return value
+
+
+@contextlib.contextmanager
+def open_weights(source: PathLike | WeightsFile) -> Iterator[WeightsFile]:
+    """Open a weights file until the block ends; one that is open already stays open.
 
     Raises:
         FileNotFoundError: The file does not exist.
-        InputError: The file is not HDF5; datasets are missing, unexpected or of the wrong shape
-            (one error names all of them); or one is not in the file itself or does not hold finite
-            floating-point numbers.
+        InputError: The file is not HDF5, or a dataset is in another file.
     """
-    stored = dataset_shapes(path)
-    expected: dict[str, tuple[int, ...]] = {}
-    variables = {}
-    for weight in table:
-        if weight.dataset is not None:
-            names = (weight.dataset, weight.odd_dataset)
-            name = next((name for name in names if name in stored), weight.dataset)
-            expected[name], variables[name] = tuple(weight.variable.shape), weight.variable
-    groups = (*ENCODER_GROUPS, *LSTM_GROUPS)
-    relevant = {
-        name: shape
-        for name, shape in stored.items()
-        if name in expected or (name.startswith(groups) and not name.startswith(tuple(also)))
-    }
-    require_shapes(path, expected, relevant)
-    _assign(path, variables)
+    if isinstance(source, WeightsFile):
+        yield source
+        return
+    path = require_file(source, "weights file")
+    with contextlib.ExitStack() as stack:
+        with damage_named(path):
+            weights = WeightsFile(path, stack.enter_context(h5py.File(path, "r")))
+        yield weights
 
 
-def _assign(path: PathLike, variables: Mapping[str, Any]) -> None:
-    with open_hdf5(path) as file:
-        for name, variable in variables.items():
-            variable.assign(read_numbers(file, name))
+def load_hdf5(path: PathLike, table: Sequence[Weight], also: Iterable[str] = ()) -> None:
+    """Open a weights file for `WeightsFile.load`; errors as for both."""
+    with open_weights(path) as weights:
+        weights.load(table, also)
+
+
+def read_training(path: PathLike) -> dict[str, Any] | None:
+    """Open a weights file for `WeightsFile.training`; errors as for both."""
+    with open_weights(path) as weights:
+        return weights.training()
 
 
 def named_states(states: Sequence[Sequence[Any]], prefix: str = STATES) -> dict[str, Any]:
@@ -88,19 +201,6 @@ def named_states(states: Sequence[Sequence[Any]], prefix: str = STATES) -> dict[
         for i, state in enumerate(of_direction)
         for part, value in state._asdict().items()
     }
-
-
-def load_initial_states(path: PathLike, stacks: Sequence[LSTMStack]) -> None:
-    """Set the initial LSTM states from a weights file that holds some.
-
-    Raises:
-        FileNotFoundError, InputError: As for `load_hdf5`.
-    """
-    variables = named_states([stack.initial for stack in stacks])
-    stored = {n: shape for n, shape in dataset_shapes(path).items() if n.startswith(STATES)}
-    if stored:
-        require_shapes(path, {n: tuple(v.shape) for n, v in variables.items()}, stored)
-        _assign(path, variables)
 
 
 def save_hdf5(
@@ -125,43 +225,21 @@ def save_hdf5(
         for name, value in (texts or {}).items():
             file.create_dataset(name, data=value)
         if words is not None:
-            file.create_dataset(VOCABULARY, data=list(words), dtype=h5py.string_dtype("utf-8"))
+            write_words(file, words)
         if training is not None:
             file.attrs[TRAINING] = json.dumps(training)
 
 
-def read_training(path: PathLike) -> dict[str, Any] | None:
-    """How the model of a weights file was trained, or None if the file does not say.
-
-    `dump_weights` writes "steps", "tokens" (predictions per direction), "passes" (over the
-    training text), "n_train_tokens" (per epoch), "n_tokens_vocab" and "reset_rate"; each is None
-    if it is not known.
+def write_words(file: h5py.File, words: Sequence[str]) -> None:
+    """Write the vocabulary of a softmax, a word table or a token cache.
 
     Raises:
-        FileNotFoundError, InputError: As for `open_hdf5`, or these are not numbers.
+        InputError: A word holds the character 0, which texts in HDF5 cannot.
     """
-    with open_hdf5(path) as file:
-        text = file.attrs.get(TRAINING)
-        if text is None:
-            return None
-        value = json.loads(text)
-        if not isinstance(value, dict):
-            raise ValueError(f"attribute {TRAINING} must be a JSON object, got {shown(value)}")
-        for key in _TRAINING_KEYS:
-            number = value.get(key)
-            if number is not None and not (isinstance(number, int | float) and 0 <= number < 2**63):
-                raise ValueError(f"attribute {TRAINING}: {key} must be >= 0, got {shown(number)}")
-    return value
-
-
-def load_vocabulary_words(path: PathLike) -> list[str]:
-    """The vocabulary that a weights file holds for its softmax, by ids.
-
-    Raises:
-        FileNotFoundError, InputError: As for `open_hdf5`, or the file holds no vocabulary.
-    """
-    with open_hdf5(path) as file:
-        return read_words(file, VOCABULARY)
+    for number, word in enumerate(words):
+        if "\0" in word:
+            raise InputError(f"word {number}, {word!r}, must not hold the character 0.")
+    file.create_dataset(VOCABULARY, data=list(words), dtype=h5py.string_dtype("utf-8"))
 
 
 def require_shapes(

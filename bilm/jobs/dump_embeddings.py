@@ -10,10 +10,11 @@ from bilm.files.hdf5 import writing_hdf5
 from bilm.files.model_files import read_options
 from bilm.files.published import local_source
 from bilm.files.reading import PathLike, read_lines
+from bilm.files.weights import write_words
 from bilm.files.writing import atomic_write
 from bilm.jobs.vector_files import write_array
 from bilm.use.corpus_encoder import CorpusEncoder, EncodedWords
-from bilm.use.word_vectors import find_words
+from bilm.use.word_vectors import load_words
 
 
 @checked
@@ -34,8 +35,9 @@ def dump_token_embeddings(
         vocab_file: a word a line, with <S>, </S> and <UNK>.
         options_file: options.json of a model with character input.
         weight_file: its HDF5 weights.
-        outfile: the HDF5 file to write, dataset `embedding` float32 (words, projection_dim) in
-            the order of the vocabulary.
+        outfile: the HDF5 file to write: dataset `embedding` float32 (words, projection_dim) in
+            the order of the vocabulary, and the words, `vocabulary/words`, which other programs
+            ignore.
         words_at_once: words that are encoded, and whose vectors are in memory, at a time.
 
     Raises:
@@ -48,7 +50,8 @@ def dump_token_embeddings(
         raise InputError(f"{options_file}: no char_cnn: a model of words has its vectors already.")
     vocabulary = Vocabulary(vocab_file)
     words = vocabulary.words
-    encoder = EncodedWords(*find_words(options, weight_file).load())
+    words_of_model, network = load_words(options, weight_file)
+    encoder = EncodedWords(network, words_of_model.word_ids)
     with atomic_write(outfile) as temporary, writing_hdf5(temporary) as file:
         shape = (vocabulary.size, options.lstm.projection_dim)
         embedding = file.create_dataset("embedding", shape, np.float32)
@@ -57,6 +60,7 @@ def dump_token_embeddings(
             vectors = np.empty((len(part), shape[1]), np.float32)
             encoder.encode(part, vectors)
             embedding[start : start + len(part)] = vectors
+        write_words(file, words)
 
 
 @checked
@@ -89,8 +93,10 @@ def dump_bilm_embeddings(
     """
     Vocabulary(vocab_file)  # refused if it is not one, also where it is not needed
     options_file, weight_file = local_source((options_file, weight_file))
-    source = find_words(read_options(options_file), weight_file, vocab_file)
-    encoder = CorpusEncoder(*source.load(precision))
+    source, network = load_words(
+        read_options(options_file), weight_file, vocab_file=vocab_file, precision=precision
+    )
+    encoder = CorpusEncoder(network, source.word_ids)
     sentences = (line.split() for line in read_lines(dataset_file))
     with atomic_write(outfile) as temporary, writing_hdf5(temporary) as file:
         for number, layers in enumerate(encoder.layers(sentences)):

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import pickle
 import threading
 import uuid
@@ -24,10 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bilm.core.errors import InputError, require_count
-from bilm.data.warm_up import WarmUpText
 from bilm.files.model_files import ModelSource, open_model
-from bilm.files.published import is_remote
-from bilm.files.reading import PathLike
 from bilm.jobs.arrow import (
     import_pyarrow,
     settings_metadata,
@@ -35,6 +31,7 @@ from bilm.jobs.arrow import (
     vector_fields,
 )
 from bilm.jobs.partial_file import as_dtype
+from bilm.use.pretrained import Pretrained
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -42,45 +39,6 @@ if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
 
 _PIECE_BYTES = 64 * 2**20
-
-
-class Pretrained(NamedTuple):
-    """A model that is loaded where it is needed; the arguments of `ELMo.from_pretrained`."""
-
-    source: ModelSource
-    vocab_file: PathLike | None = None
-    embedding_weight_file: PathLike | None = None
-    precision: str = "float32"
-    warm_up: WarmUpText | None = None
-
-    def absolute(self) -> Pretrained:
-        """The same for processes that work in other folders."""
-        source: Any = self.source
-        if isinstance(source, str | os.PathLike):
-            source = _absolute(source)
-        elif isinstance(source, Sequence):
-            source = tuple(map(_absolute, source))
-        named = (self.vocab_file, self.embedding_weight_file, self.warm_up)
-        vocab_file, embedding_weight_file, warm_up = map(_absolute, named)
-        return Pretrained(source, vocab_file, embedding_weight_file, self.precision, warm_up)
-
-    def load(self) -> ELMo:
-        """Load it; raises what `ELMo.from_pretrained` does."""
-        from bilm.use.elmo import ELMo
-
-        return ELMo.from_pretrained(
-            self.source,
-            vocab_file=self.vocab_file,
-            embedding_weight_file=self.embedding_weight_file,
-            precision=self.precision,
-            warm_up=self.warm_up,
-        )
-
-
-def _absolute(value: Any) -> Any:
-    if not isinstance(value, str | os.PathLike) or is_remote(value):
-        return value
-    return os.path.abspath(value)
 
 
 class _Loaded(NamedTuple):
@@ -148,8 +106,7 @@ class TableEmbedder:
         self._key = uuid.uuid4().hex
         self._model: Any = model  # what is to be loaded, an ELMo, or the bytes of its pickle
         if not hasattr(model, "encode_iter"):
-            source = model if isinstance(model, Pretrained) else Pretrained(model)
-            self._model = source.absolute()
+            self._model = Pretrained.of(model).absolute()
         import_pyarrow()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -222,7 +179,7 @@ class TableEmbedder:
             "layers": self.layers,
             "pooling": self.pooling,
             "dtype": self.dtype,
-            "precision": loaded.model.network.stacks[0].precision,
+            "precision": loaded.model.precision,
         }
 
     def metadata(self) -> dict[str, str]:

@@ -19,12 +19,12 @@ from bilm.core.language_model import LanguageModel
 from bilm.core.options import Options
 from bilm.core.weight_names import WORD_ROWS, Weight, with_softmax_datasets
 from bilm.data import Vocabulary
-from bilm.data.vocabulary import vocab_of_words
+from bilm.data.vocabulary import vocabulary_of
 from bilm.files.checkpoints import read_checkpoint
 from bilm.files.hdf5 import dataset_shapes, open_hdf5, read_numbers
 from bilm.files.model_files import ModelFiles, ModelSource, open_model
 from bilm.files.reading import PathLike
-from bilm.files.weights import SOFTMAX_B, VOCABULARY, load_hdf5, load_vocabulary_words
+from bilm.files.weights import SOFTMAX_B, VOCABULARY, load_hdf5, open_weights
 from bilm.training.run_checkpoint import names_beside
 
 
@@ -118,10 +118,13 @@ def _load(
 
 
 def _vocabulary_of(source: ModelFiles, is_stored: bool) -> Vocabulary:
-    if source.vocabulary is not None:
-        return Vocabulary(source.vocabulary)
+    stored = None
     if is_stored:
-        return vocab_of_words(load_vocabulary_words(source.weights), source.weights, None)
+        with open_weights(source.weights) as weights:
+            stored = weights.words()
+    found = vocabulary_of(source.vocabulary, stored, source.weights, None)
+    if found is not None:
+        return found
     raise InputError(
         f"init_vocab: name the vocabulary that {source.weights} was trained with; its rows of "
         "words are carried over."

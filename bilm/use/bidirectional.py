@@ -17,7 +17,8 @@ from bilm.core.options import MOST_ROWS, N_CHARACTERS, Options
 from bilm.files.model_files import ModelSource, open_model, read_options
 from bilm.files.published import local_source
 from bilm.files.reading import PathLike
-from bilm.use.word_vectors import count_embedded_tokens, load_network
+from bilm.files.weights import WeightsFile
+from bilm.use.word_vectors import load_network, open_if_given
 
 
 @keras.saving.register_keras_serializable(package="bilm")
@@ -66,9 +67,9 @@ class BidirectionalLanguageModel(keras.layers.Layer):
     def __init__(
         self,
         options_file: PathLike | Mapping[str, Any] | Options,
-        weight_file: PathLike | None,
+        weight_file: PathLike | WeightsFile | None,
         use_character_inputs: bool = True,
-        embedding_weight_file: PathLike | None = None,
+        embedding_weight_file: PathLike | WeightsFile | None = None,
         max_batch_size: int = 128,
         *,
         stateful: bool = False,
@@ -97,17 +98,21 @@ class BidirectionalLanguageModel(keras.layers.Layer):
             )
         if use_character_inputs and embedding_weight_file is not None:
             raise InputError("embedding_weight_file is for word ids: use_character_inputs=False.")
-        if not use_character_inputs and n_tokens is None:
-            table_file = embedding_weight_file or weight_file
-            if table_file is None:
-                raise InputError("n_tokens: the rows of the word table are needed without files.")
-            n_tokens = count_embedded_tokens(table_file)
         self.n_tokens = None if use_character_inputs else n_tokens
-        self.network = build_network(self.options, self.n_tokens, precision=precision)
+        with open_if_given(weight_file) as weights, open_if_given(embedding_weight_file) as table:
+            rows = table or weights
+            if not use_character_inputs and n_tokens is None:
+                if rows is None:
+                    raise InputError("n_tokens must be given if there are no files.")
+                self.n_tokens = rows.n_embedded()
+            self.network = build_network(self.options, self.n_tokens, precision=precision)
+            if weights is not None:
+                load_network(self.network, weights, table)
         self.encoder, self.stacks = self.network
-        if weight_file is not None:
-            load_network(self.network, weight_file, embedding_weight_file)
-        self._kept_states = self._add_states() if stateful else None
+        self._kept_states = None
+        if stateful:
+            self._kept_states = self._add_states()
+            self.reset_states()
         # Once the layers exist: Keras sets it on every variable, where a model that holds this
         # one, and its optimizer, look for it.
         self.trainable = trainable

@@ -14,7 +14,6 @@ from bilm.core.network import build_network
 from bilm.core.options import Options
 from bilm.data import Vocabulary
 from bilm.files.checkpoints import open_checkpoint
-from bilm.files.hdf5 import dataset_shapes
 from bilm.files.model_files import ModelFiles
 from bilm.files.weights import (
     DICTIONARY_CHARACTERS,
@@ -23,24 +22,24 @@ from bilm.files.weights import (
     SOFTMAX_W,
     STATES,
     VOCABULARY,
-    read_training,
+    open_weights,
 )
 from bilm.training.log import read_log
 from bilm.training.run_checkpoint import read_record, read_step
-from bilm.use.word_vectors import count_embedded_tokens, load_network
+from bilm.use.word_vectors import load_network
 
 _SOFTMAX = "softmax/"
 _TEXTS = {VOCABULARY, DICTIONARY_CHARACTERS, DICTIONARY_WORDS}
 
 
 def describe_model(files: ModelFiles) -> dict[str, Any]:
-    """The facts of a pretrained model; its weights are loaded, so that what is said is so.
+    """The facts of a pretrained model. Its weights are loaded, so they fit the options.
 
     Returns a JSON-able dict: "model", "kind" ("weights"), what `describe_options` gives,
     "parameters" (the numbers of the token encoder, of the LSTMs and in total, and of a softmax),
     "predicts" (the words of the softmax, or None), "weights" (file, bytes, and the names of
-    datasets that are not used), "trained" (see `bilm.files.weights.read_training`; None if the file
-    does not say), "initial_states" ("zeros", or "own" if the file holds some), and "vocabulary"
+    datasets that are not used), "trained" (see `WeightsFile.training`; None if the file does not
+    say), "initial_states" ("zeros", or "own" if the file holds some), and "vocabulary"
     (file and words), or None.
 
     Raises:
@@ -48,33 +47,35 @@ def describe_model(files: ModelFiles) -> dict[str, Any]:
             not fit each other.
     """
     options = files.read_options()
-    n_tokens = None if options.char_cnn else count_embedded_tokens(files.weights)
-    network = build_network(options, n_tokens)
+    with open_weights(files.weights) as weights:
+        n_tokens = None if options.char_cnn else weights.n_embedded()
+        network = build_network(options, n_tokens)
+        load_network(network, weights)
+        shapes, trained = weights.shapes, weights.training()
     table = network.weight_table()
-    load_network(network, files.weights)
     used = {name for weight in table for name in (weight.dataset, weight.odd_dataset)}
-    facts: dict[str, Any] = {"model": files.source, "kind": "weights"}
-    facts |= describe_options(options, n_tokens)
-    shapes = dataset_shapes(files.weights)
     softmax = {name: shape for name, shape in shapes.items() if name in (SOFTMAX_W, SOFTMAX_B)}
-    facts["parameters"] = count_parameters(
-        {weight.dataset or "": tuple(weight.variable.shape) for weight in table} | softmax
+    others = sorted(
+        name for name in set(shapes) - used - set(softmax) - _TEXTS if not name.startswith(STATES)
     )
-    # With the softmax and its words the file scores text as well.
-    facts["predicts"] = softmax[SOFTMAX_B][0] if {SOFTMAX_B, VOCABULARY} <= set(shapes) else None
-    facts["weights"] = {
-        "file": os.path.basename(files.weights),
-        "bytes": os.path.getsize(files.weights),
-        "other_datasets": sorted(
-            name
-            for name in set(shapes) - used - set(softmax) - _TEXTS
-            if not name.startswith(STATES)
+    return {
+        "model": files.source,
+        "kind": "weights",
+        **describe_options(options, n_tokens),
+        "parameters": count_parameters(
+            {weight.dataset or "": tuple(weight.variable.shape) for weight in table} | softmax
         ),
+        # With the softmax and its words the file scores text as well.
+        "predicts": softmax[SOFTMAX_B][0] if {SOFTMAX_B, VOCABULARY} <= set(shapes) else None,
+        "weights": {
+            "file": os.path.basename(files.weights),
+            "bytes": os.path.getsize(files.weights),
+            "other_datasets": others,
+        },
+        "trained": trained,
+        "initial_states": "own" if any(n.startswith(STATES) for n in shapes) else "zeros",
+        "vocabulary": describe_vocabulary(files.vocabulary),
     }
-    facts["trained"] = read_training(files.weights)
-    facts["initial_states"] = "own" if any(n.startswith(STATES) for n in shapes) else "zeros"
-    facts["vocabulary"] = describe_vocabulary(files.vocabulary)
-    return facts
 
 
 def describe_training(files: ModelFiles) -> dict[str, Any]:

@@ -32,8 +32,9 @@ from bilm.data.warm_up import WarmUpText, read_text
 from bilm.files.model_files import ModelSource, open_model
 from bilm.files.reading import PathLike
 from bilm.progress import ShowProgress, encoding_progress
-from bilm.use.corpus_encoder import CorpusEncoder, Tokens, WordIds, check_stream, read_stream
-from bilm.use.word_vectors import WordSource, find_words
+from bilm.use.corpus_encoder import CorpusEncoder, Tokens, check_stream, read_stream
+from bilm.use.pretrained import Pretrained
+from bilm.use.word_vectors import WordSource, load_words
 
 # An array of a given shape to write into: in memory, or on a disk.
 NewArray = Callable[[tuple[int, ...]], Any]
@@ -54,15 +55,12 @@ class ELMo:
         corpus: runs the network over sentences; how many tokens at a time can be set.
     """
 
-    def __init__(self, words: WordSource, precision: str = "float32") -> None:
-        self._set(words, *words.load(precision))
-
-    def _set(self, words: WordSource, network: BiLM, word_ids: WordIds) -> None:
+    def __init__(self, words: WordSource, network: BiLM) -> None:
         self.options = options = words.options
         self.n_layers = options.lstm.n_layers + 1
         self.dim = options.n_directions * options.lstm.projection_dim
         self._words = words
-        self.network, self.word_ids = network, word_ids
+        self.network, self.word_ids = network, words.word_ids
         self.corpus = CorpusEncoder(self.network, self.word_ids)
         self._untokenized = UntokenizedCheck(options.tokenizer)
 
@@ -70,7 +68,7 @@ class ELMo:
     @checked
     def from_pretrained(
         cls,
-        source: ModelSource,
+        source: ModelSource | Pretrained,
         *,
         vocab_file: PathLike | None = None,
         embedding_weight_file: PathLike | None = None,
@@ -83,7 +81,8 @@ class ELMo:
             source: a folder or a ZIP file that holds weights and options (NLPL's, or written by
                 `bilm dump --model_dir`), an HDF5 file with its options in the same folder, a pair
                 (options, weights) such as AllenNLP's files, a name such as "wiki-en" or "original",
-                or an address; see `bilm.files.published`.
+                or an address, see `bilm.files.published`; or a `Pretrained`, which has the
+                other arguments.
             vocab_file: the vocabulary of a model of words, or of a token cache; by default the
                 container's vocab.txt.
             embedding_weight_file: a token cache, as `dump_token_embeddings` writes it. Words that
@@ -97,26 +96,39 @@ class ELMo:
             InputError: a file is not what it should be, or they do not fit each other.
             ConnectionError: a model cannot be downloaded.
         """
-        with open_model(source, weights_only=True) as files:
-            options, vocab_file = files.read_options(), vocab_file or files.vocabulary
-            words = find_words(options, files.weights, vocab_file, embedding_weight_file)
-            elmo = cls(words, precision)
-        if warm_up is not None:
-            elmo.corpus.warm_up(read_text(warm_up))
+        model = Pretrained.of(
+            source,
+            vocab_file=vocab_file,
+            embedding_weight_file=embedding_weight_file,
+            precision=precision,
+            warm_up=warm_up,
+        )
+        with open_model(model.source, weights_only=True) as files:
+            words, network = load_words(
+                files.read_options(),
+                files.weights,
+                vocab_file=model.vocab_file,
+                embedding_weight_file=model.embedding_weight_file,
+                beside=files.vocabulary,
+                precision=model.precision,
+            )
+        elmo = cls(words, network)
+        if model.warm_up is not None:
+            elmo.corpus.warm_up(read_text(model.warm_up))
         return elmo
 
     def __getstate__(self) -> dict[str, Any]:
         corpus = self.corpus
         return {
             "words": self._words,
-            "word_ids": self.word_ids,
             "precision": self.precision,
             "values": [variable.numpy() for variable in self._variables()],
             "corpus": (corpus.window_tokens, corpus.chunk_tokens),
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._set(state["words"], state["words"].build(state["precision"]), state["word_ids"])
+        words: WordSource = state["words"]
+        self.__init__(words, words.build(state["precision"]))  # type: ignore[misc]
         for variable, value in zip(self._variables(), state["values"], strict=True):
             variable.assign(value)
         self.corpus.window_tokens, self.corpus.chunk_tokens = state["corpus"]
@@ -274,7 +286,7 @@ class ELMo:
     def fingerprint(self) -> str:
         """A short text that differs for models whose vectors differ: by the options, the weights,
         the initial states, the words of a table, cache or dictionary, or the precision."""
-        facts = [self.options.inference_dict(), self.precision, self._words.known_tokens()]
+        facts = [self.options.inference_dict(), self.precision, self._words.tokens]
         value = zlib.crc32(json.dumps(facts, sort_keys=True).encode())
         for variable in self._variables():
             value = zlib.crc32(variable.numpy().tobytes(), value)

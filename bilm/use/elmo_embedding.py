@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import InputError, checked, shown
+from bilm.core.errors import InputError, checked, require_count, require_words, shown
 from bilm.core.keras_backend import keras
 from bilm.core.options import Options
 from bilm.core.scalar_mix import LayerChoice, ScalarMix
@@ -18,9 +18,19 @@ from bilm.data.warm_up import WarmUpText, read_text
 from bilm.files.model_files import ModelSource, open_model, read_options
 from bilm.files.published import local_source
 from bilm.files.reading import PathLike
+from bilm.files.weights import WeightsFile, open_weights
 from bilm.use.bidirectional import BidirectionalLanguageModel, ids_as_array, require_no_files
+from bilm.use.pretrained import Pretrained
 from bilm.use.text_layers import FramedWords, as_text, framed_words, tokens_of
-from bilm.use.word_vectors import CACHE, CACHE_AND_CHARACTERS, CHARACTERS, WordVectors, find_words
+from bilm.use.word_vectors import (
+    CACHE,
+    CACHE_AND_CHARACTERS,
+    CHARACTERS,
+    KINDS,
+    WordVectors,
+    find_words,
+    open_if_given,
+)
 
 MIX = "mix"
 
@@ -34,8 +44,8 @@ class ELMoEmbedding(keras.layers.Layer):
         options_file: options.json, its address, or its contents.
         weight_file: the HDF5 weights, or their address. None builds the layer with zeros, for a
             loader that fills it, as Keras does with a saved model.
-        vocab_file: the vocabulary of a model of words, or of a token cache. A model of words that
-            has none takes ids only.
+        vocab_file: the vocabulary of a word-level model, or of a token cache. Without it, a
+            word-level model takes ids only.
         embedding_weight_file: a token cache; words that it does not have are encoded from their
             characters, and without the weights for that they are an error when the layer runs.
         layers: "mix" for weights that train with the model; or what stays as it is: "average",
@@ -46,7 +56,8 @@ class ELMoEmbedding(keras.layers.Layer):
         train_language_model: let gradients into the language model too.
         precision: "float32", or "bfloat16" for products in bfloat16.
         warm_up: as for `ELMo.from_pretrained`; the states are saved with the layer.
-        words: for loaders: where words get their vectors when there are no files to see it in.
+        words: for loaders: where words get their vectors, when there are no files.
+        trainable: False also freezes the mix.
 
     Call arguments:
         inputs: strings: sentences (batch,), which are split on white space, or tokens
@@ -61,6 +72,9 @@ class ELMoEmbedding(keras.layers.Layer):
         InputError: a file is not what it should be, arguments that do not go together, or inputs
             of the wrong type or shape.
 
+    As the first layer of a `keras.Sequential` without a `keras.Input`, the layer takes text; ids
+    need the `keras.Input`.
+
     Example:
 
         sentences = keras.Input((), dtype="string")
@@ -73,10 +87,10 @@ class ELMoEmbedding(keras.layers.Layer):
     def __init__(
         self,
         options_file: PathLike | Mapping[str, Any] | Options,
-        weight_file: PathLike | None,
+        weight_file: PathLike | WeightsFile | None,
         *,
         vocab_file: PathLike | None = None,
-        embedding_weight_file: PathLike | None = None,
+        embedding_weight_file: PathLike | WeightsFile | None = None,
         layers: str | int | Sequence[float] = MIX,
         l2_coef: float | None = None,
         do_layer_norm: bool = False,
@@ -85,56 +99,96 @@ class ELMoEmbedding(keras.layers.Layer):
         words: Mapping[str, Any] | None = None,
         warm_up: WarmUpText | None = None,
         name: str = "elmo",
+        trainable: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(name=name, autocast=False, **({"dtype": "float32"} | kwargs))
+        options_file, weight_file = local_source((options_file, weight_file))
         self.supports_masking = True
         self.supports_jit = False  # there are no strings in XLA
-        options_file, weight_file = local_source((options_file, weight_file))
         options = read_options(options_file)
-        if weight_file is not None:
-            words = _as_config(options, weight_file, vocab_file, embedding_weight_file)
-        if words is None:
-            raise InputError("words: what a saved layer says is needed without weight_file.")
-        kind = words["kind"]
-        if train_language_model and kind in (CACHE, CACHE_AND_CHARACTERS):
-            raise InputError("train_language_model: a token cache stays as it is.")
-        cache_file = embedding_weight_file if kind == CACHE_AND_CHARACTERS else None
-        self.language_model = BidirectionalLanguageModel(
-            options,
-            weight_file,
-            use_character_inputs=kind in (CHARACTERS, CACHE_AND_CHARACTERS),
-            embedding_weight_file=None if cache_file else embedding_weight_file,
-            n_tokens=words["n_rows"],
-            precision=precision,
-        )
-        self.word_vectors = WordVectors(
-            kind, words["vocabulary"], options, cache_file, name="word_vectors"
-        )
+        self.train_language_model = train_language_model
+        with open_if_given(weight_file) as weights, open_if_given(embedding_weight_file) as table:
+            if weights is not None and words is None:
+                words = _found_words(options, weights, table, vocab_file)
+            self._build(options, weights, table, _SavedWords.checked(words), precision)
         self.n_layers = options.lstm.n_layers + 1
         self.dim = options.n_directions * options.lstm.projection_dim
         self._factors: np.ndarray | None = None  # of the layers, when they do not train
         self.mix = self._make_mix(layers, l2_coef, do_layer_norm)
-        self.language_model.trainable = train_language_model
         self.built = True
         if warm_up is not None:
             self._warm_up(read_text(warm_up))
+        # Once the layers exist, whose variables it sets.
+        self.trainable = trainable
+
+    def _build(
+        self,
+        options: Options,
+        weights: WeightsFile | None,
+        table: WeightsFile | None,
+        words: _SavedWords,
+        precision: str,
+    ) -> None:
+        """Make the language model and the encoder of words, and load them if there are files."""
+        if self.train_language_model and words.kind in (CACHE, CACHE_AND_CHARACTERS):
+            raise InputError("train_language_model must be False for a token cache.")
+        cache = table if words.kind == CACHE_AND_CHARACTERS else None
+        self.language_model = BidirectionalLanguageModel(
+            options,
+            weights,
+            use_character_inputs=words.kind in (CHARACTERS, CACHE_AND_CHARACTERS),
+            embedding_weight_file=None if cache else table,
+            n_tokens=words.n_rows,
+            precision=precision,
+        )
+        self.word_vectors = WordVectors(
+            words.kind, words.vocabulary, options, cache, name="word_vectors"
+        )
+
+    @property
+    def trainable(self) -> bool:
+        """Whether the layer trains: its mix, and the language model if `train_language_model`."""
+        return bool(super().trainable)
+
+    @trainable.setter
+    def trainable(self, value: bool) -> None:
+        keras.layers.Layer.trainable.fset(self, value)  # which sets it for all layers within
+        self.language_model.trainable = value and self.train_language_model
+        self.word_vectors.trainable = False
+
+    @property
+    def compute_dtype(self) -> str:
+        """The type of the inputs that a `keras.Sequential` without a `keras.Input` expects."""
+        return "string"
+
+    variable_dtype = compute_dtype  # if they differ, Keras casts variables to the former
 
     @classmethod
-    def from_pretrained(cls, source: ModelSource, **settings: Any) -> ELMoEmbedding:
+    def from_pretrained(cls, source: ModelSource | Pretrained, **settings: Any) -> ELMoEmbedding:
         """Load a model as `ELMo.from_pretrained` does.
 
         Args:
-            source: see `bilm.files.model_files.open_model`.
+            source: see `bilm.files.model_files.open_model`; or a `Pretrained`.
             settings: arguments of the constructor by name. `vocab_file` is by default the
                 container's vocab.txt.
 
         Raises:
-            FileNotFoundError, InputError: as for the constructor; a container without a model.
+            FileNotFoundError, InputError, ConnectionError: as for `ELMo.from_pretrained`.
         """
-        with open_model(source, weights_only=True) as files:
-            vocab_file = settings.pop("vocab_file", None) or files.vocabulary
-            return cls(files.options, files.weights, vocab_file=vocab_file, **settings)
+        if isinstance(source, Pretrained):
+            settings = source._asdict() | settings
+            source = settings.pop("source")
+        vocab_file = settings.pop("vocab_file", None)
+        table_file = settings.pop("embedding_weight_file", None)
+        with (
+            open_model(source, weights_only=True) as files,
+            open_weights(files.weights) as weights,
+            open_if_given(table_file) as table,
+        ):
+            options = files.read_options()
+            words = _found_words(options, weights, table, vocab_file, files.vocabulary)
+            return cls(options, weights, embedding_weight_file=table, words=words, **settings)
 
     def _warm_up(self, sentences: Sequence[Sequence[str]]) -> None:
         self.word_vectors.require_words()
@@ -228,7 +282,7 @@ class ELMoEmbedding(keras.layers.Layer):
             "layers": MIX if self._factors is None else self._factors.tolist(),
             "l2_coef": None if mix is None else mix.l2_coef,
             "do_layer_norm": mix is not None and mix.do_layer_norm,
-            "train_language_model": model.trainable,
+            "train_language_model": self.train_language_model,
             "precision": model.precision,
             "words": {
                 "kind": self.word_vectors.kind,
@@ -248,18 +302,54 @@ class ELMoEmbedding(keras.layers.Layer):
         return cls(**config)
 
 
-def _as_config(
-    options: Options,
-    weight_file: PathLike,
-    vocab_file: PathLike | None,
-    embedding_weight_file: PathLike | None,
-) -> dict[str, Any]:
+class _SavedWords(NamedTuple):
     """Where words get their vectors, in the form of the argument `words`."""
-    source = find_words(options, weight_file, vocab_file, embedding_weight_file)
-    kind, char_cnn = source.kind, options.char_cnn
-    if kind == CACHE_AND_CHARACTERS and char_cnn is not None and char_cnn.dictionary is not None:
+
+    kind: str  # see `WordSource`
+    vocabulary: list[str] | None
+    n_rows: int | None = None  # of the word table; None for characters, or to count them
+
+    @classmethod
+    def checked(cls, words: Any) -> _SavedWords:
+        """What a saved layer has.
+
+        Raises:
+            InputError: it is of another form.
+        """
+        if words is None:
+            raise InputError("weight_file must be given, or words, as in a saved layer.")
+        if not isinstance(words, Mapping) or set(words) != set(cls._fields):
+            raise InputError(f"words must have {', '.join(cls._fields)}, got {shown(words)}.")
+        found = cls(**words)
+        if found.kind not in KINDS:
+            raise InputError(f"words: kind must be one of {', '.join(KINDS)}, got {found.kind!r}.")
+        if found.vocabulary is not None:
+            require_words(vocabulary=found.vocabulary)
+        elif found.kind in (CACHE, CACHE_AND_CHARACTERS):
+            raise InputError("words: vocabulary must be a list of words for a token cache.")
+        if found.n_rows is not None:
+            require_count(n_rows=found.n_rows)
+            if found.vocabulary is not None and len(found.vocabulary) != found.n_rows:
+                raise InputError(
+                    f"words: vocabulary must have n_rows = {found.n_rows} words, got "
+                    f"{len(found.vocabulary)}."
+                )
+        return found
+
+
+def _found_words(
+    options: Options,
+    weights: WeightsFile,
+    table: WeightsFile | None,
+    vocab_file: PathLike | None,
+    beside: PathLike | None = None,
+) -> dict[str, Any]:
+    """The argument `words` for a model in files; arguments as for `find_words`."""
+    source = find_words(options, weights, table, vocab_file, beside)
+    kind = source.kind
+    if kind == CACHE_AND_CHARACTERS and source.dictionary is not None:
         kind = CACHE  # characters of a dictionary have no ids in a graph
-    return {"kind": kind, "vocabulary": source.words, "n_rows": None}
+    return _SavedWords(kind, source.words)._asdict()
 
 
 def _as_array(inputs: Any) -> Any:

@@ -20,8 +20,10 @@ sorted by falling count: the log-uniform distribution, the one that the sampled 
 from __future__ import annotations
 
 import dataclasses
+import logging
 import numbers
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -34,25 +36,28 @@ from bilm.core.language_model import LanguageModel
 from bilm.core.options import Options
 from bilm.core.softmax import Softmax
 from bilm.core.weight_names import with_softmax_datasets
-from bilm.data import Vocabulary, load_vocab, up_to_fault, vocab_of_words
+from bilm.data import Vocabulary, up_to_fault
 from bilm.data.batch import sentence_batches
 from bilm.data.corpus import IndexedText
-from bilm.data.vocabulary import require_same_words
+from bilm.data.encoding import BOS, EOS, UNK
+from bilm.data.vocabulary import vocabulary_of
 from bilm.data.warm_up import WarmUpText, read_text
-from bilm.files.hdf5 import dataset_shapes
 from bilm.files.model_files import ModelFiles, ModelSource, open_model
-from bilm.files.reading import VOCABULARY_FILE, PathLike
+from bilm.files.reading import PathLike
 from bilm.files.weights import (
+    ENCODER_GROUPS,
+    LSTM_GROUPS,
     SOFTMAX_B,
     SOFTMAX_W,
-    VOCABULARY,
-    load_hdf5,
-    load_initial_states,
-    load_vocabulary_words,
+    open_weights,
 )
 from bilm.training.evaluation import Chunk, Scorer, chunks, warm_up_language_model
 from bilm.training.run_checkpoint import load_variables
 from bilm.use.corpus_encoder import Tokens, check_stream, read_stream
+from bilm.use.pretrained import Pretrained
+from bilm.use.word_vectors import open_if_given
+
+logger = logging.getLogger(__name__)
 
 GAP = "___"
 _DIRECTIONS = {"forward": (0,), "backward": (1,)}
@@ -164,37 +169,52 @@ class Predictor:
         self.batch_tokens, self.window_tokens = 4096, 32768
         self._model, self._softmax = model, model.softmax
         self._scorer = Scorer(model)
+        self._lock = threading.Lock()  # the scorer keeps states from chunk to chunk
         self._likeliest: dict[tuple[Any, ...], _LikeliestWords] = {}
 
     @classmethod
     @checked
     def from_pretrained(
         cls,
-        source: ModelSource,
+        source: ModelSource | Pretrained,
         *,
         vocab_file: PathLike | None = None,
         precision: str = "float32",
         warm_up: WarmUpText | None = None,
+        softmax_file: PathLike | None = None,
     ) -> Predictor:
         """Load a model.
 
         Args:
-            source: see `bilm.files.model_files`: a folder of checkpoints or a checkpoint, ours or
-                the original's; or weights that hold the softmax (`bilm dump` writes it).
-            vocab_file: the vocabulary, where there is none with the model; if there is one, it has
-                to have the same words.
+            source: a folder of checkpoints or a checkpoint, ours or the original's; or weights
+                with a softmax (as `bilm dump` writes them), or with `softmax_file`. See
+                `bilm.files.model_files.open_model`. Or a `Pretrained`, which has the other
+                arguments.
+            vocab_file: the words of the softmax, in its order, if the model has none. If it has
+                them, these must be the same.
             precision, warm_up: as for `ELMo.from_pretrained`.
+            softmax_file: an HDF5 file with `softmax/W` (words, projection_dim) and `softmax/b`
+                (words,), such as AllenNLP's. By default the one in the weights, in
+                softmax_weights.hdf5 next to them, or the published one of a model with a name.
 
         Raises:
             FileNotFoundError: a file does not exist.
-            InputError: a file is not what it should be, they do not fit each other, the weights
-                hold no softmax or no vocabulary, or it has other words than the one that is named.
+            InputError: a file is not what it should be, they do not fit each other, there is no
+                softmax or no vocabulary, or the named vocabulary has other words than the model.
+            ConnectionError: a model cannot be downloaded.
         """
-        with open_model(source) as files:
-            model, vocabulary = _load(files, vocab_file, precision)
-        if warm_up is not None:
-            warm_up_language_model(model, read_text(warm_up), vocabulary)
-        return cls(model, vocabulary)
+        model = Pretrained.of(
+            source,
+            vocab_file=vocab_file,
+            precision=precision,
+            warm_up=warm_up,
+            softmax_file=softmax_file,
+        )
+        with open_model(model.source, with_softmax=model.softmax_file is None) as files:
+            language_model, vocabulary = _load(files, model)
+        if model.warm_up is not None:
+            warm_up_language_model(language_model, read_text(model.warm_up), vocabulary)
+        return cls(language_model, vocabulary)
 
     def __getstate__(self) -> dict[str, Any]:
         return {
@@ -315,10 +335,11 @@ class Predictor:
     def _likeliest_words(self, n: int, directions: Sequence[int], prior: float) -> _LikeliestWords:
         """What ran before with the same arguments, if it did: it is traced once."""
         key = (n, tuple(directions), prior)
-        if key not in self._likeliest:
+        found = self._likeliest.get(key)
+        if found is None:
             found = _LikeliestWords(self._softmax, self.vocabulary, n, directions, prior)
             self._likeliest = {key: found}
-        return self._likeliest[key]
+        return found
 
     def _directions(self, wanted: str | None) -> Sequence[int]:
         if wanted is None:
@@ -371,10 +392,11 @@ class Predictor:
         n_directions = self.options.n_directions
         # In the order of each direction's reading: the tokens and an end.
         read = [np.empty((n_directions, len(r.tokens) + 1), np.float32) for r in requests]
-        for chunk in self._chunks(requests, batch_size):
-            losses = self._scorer.losses(chunk.feed, chunk.is_continued)
-            for row, number, count in chunk.rows():
-                read[number][:, chunk.start : chunk.start + count] = -losses[:, :count, row]
+        with self._lock:
+            for chunk in self._chunks(requests, batch_size):
+                losses = self._scorer.losses(chunk.feed, chunk.is_continued)
+                for row, number, count in chunk.rows():
+                    read[number][:, chunk.start : chunk.start + count] = -losses[:, :count, row]
         for request, values in zip(requests, read, strict=True):
             both = n_directions == 2
             yield SentenceScore(
@@ -408,17 +430,19 @@ class Predictor:
         """
         first = np.cumsum([0, *(len(request.positions) for request in requests)])
         summed = np.zeros((int(first[-1]), self.options.lstm.projection_dim), np.float32)
-        for chunk in self._chunks(requests, batch_size):
-            # (n_directions, time, batch, projection_dim)
-            hidden = self._scorer.hidden(chunk.feed, chunk.is_continued)
-            for row, number, count in chunk.rows():
-                tokens, positions = requests[number].tokens, np.asarray(requests[number].positions)
-                for d in directions:
-                    # The input that position k is predicted from is the k-th, <S> being that of
-                    # 0; the backward direction counts from the end.
-                    step = (positions if d == 0 else len(tokens) - 1 - positions) - chunk.start
-                    inside = np.flatnonzero((step >= 0) & (step < count))
-                    summed[first[number] + inside] += hidden[d, step[inside], row]
+        with self._lock:
+            for chunk in self._chunks(requests, batch_size):
+                # (n_directions, time, batch, projection_dim)
+                hidden = self._scorer.hidden(chunk.feed, chunk.is_continued)
+                for row, number, count in chunk.rows():
+                    tokens = requests[number].tokens
+                    positions = np.asarray(requests[number].positions)
+                    for d in directions:
+                        # The input that position k is predicted from is the k-th, <S> being that of
+                        # 0; the backward direction counts from the end.
+                        step = (positions if d == 0 else len(tokens) - 1 - positions) - chunk.start
+                        inside = np.flatnonzero((step >= 0) & (step < count))
+                        summed[first[number] + inside] += hidden[d, step[inside], row]
         return summed
 
 
@@ -509,55 +533,90 @@ def find_places(tokens: Tokens, places: Places, where: str) -> Sequence[int]:
     return [int(position) for position in places]
 
 
-def _load(
-    files: ModelFiles, vocab_file: PathLike | None, precision: str
-) -> tuple[LanguageModel, Vocabulary]:
-    options, shapes = files.read_options(), {}
-    if not files.is_checkpoint:
-        shapes = dataset_shapes(files.weights)
-        if SOFTMAX_B not in shapes:
+def has_softmax(files: ModelFiles) -> bool:
+    """Whether a model predicts words: a checkpoint does, and weights with a softmax."""
+    if files.is_checkpoint or files.softmax is not None:
+        return True
+    with open_weights(files.weights) as weights:
+        return SOFTMAX_B in weights.shapes
+
+
+def _load(files: ModelFiles, model: Pretrained) -> tuple[LanguageModel, Vocabulary]:
+    if files.is_checkpoint:
+        return _load_checkpoint(files, model)
+    softmax_file = model.softmax_file or files.softmax
+    with open_weights(files.weights) as weights, open_if_given(softmax_file) as softmax:
+        softmax = softmax or weights
+        shapes = softmax.shapes
+        if SOFTMAX_B not in shapes or len(shapes[SOFTMAX_B]) != 1:
             raise InputError(
-                f"{files.source}: {os.path.basename(files.weights)} holds no softmax "
-                f"({SOFTMAX_B}), so it predicts no words; published weights never do. Name the "
-                "folder of the training, or weights that `bilm dump` wrote."
+                f"{softmax.path} holds no softmax ({SOFTMAX_B}), so the model predicts no words. "
+                "Name the folder of the training, weights that `bilm dump` wrote, or the softmax "
+                "by softmax_file."
             )
-        options = dataclasses.replace(
-            options,
-            n_tokens_vocab=shapes[SOFTMAX_B][0] if shapes[SOFTMAX_B] else 0,
-            share_embedding_softmax=SOFTMAX_W not in shapes,
+        language_model, vocabulary = _build(
+            dataclasses.replace(
+                files.read_options(),
+                n_tokens_vocab=shapes[SOFTMAX_B][0],
+                share_embedding_softmax=SOFTMAX_W not in shapes,
+            ),
+            files,
+            model,
+            softmax.words(),
+            softmax.path,
         )
-    length, vocabulary, source = options.max_word_length, None, files.vocabulary
-    own = None  # words that the model has, beside those that are named
-    if VOCABULARY in shapes:
-        source = f"{VOCABULARY} of {files.weights}"
-        vocabulary = vocab_of_words(load_vocabulary_words(files.weights), source, length)
-    elif source is not None:
-        vocabulary = load_vocab(source, length)
-    if vocab_file is not None:
-        own, vocabulary = vocabulary, load_vocab(vocab_file, length)
-        source = vocab_file
-    if vocabulary is None and files.is_checkpoint:
-        raise InputError(
-            f"{files.source} has no {VOCABULARY_FILE}: vocab_file names the words of the model."
-        )
+        table, names = with_softmax_datasets(language_model.weight_table()), (SOFTMAX_W, SOFTMAX_B)
+        weights.load([weight for weight in table if weight.dataset not in names])
+        of_softmax = [weight for weight in table if weight.dataset in names]
+        softmax.load(of_softmax, also=(*ENCODER_GROUPS, *LSTM_GROUPS))
+        weights.load_initial_states(language_model.stacks)
+    return language_model, vocabulary
+
+
+def _load_checkpoint(files: ModelFiles, model: Pretrained) -> tuple[LanguageModel, Vocabulary]:
+    if model.softmax_file is not None:
+        raise InputError(f"softmax_file is for weights; {files.weights} is a checkpoint.")
+    found = _build(files.read_options(), files, model, None, os.fspath(files.weights))
+    load_variables(os.fspath(files.weights), found[0].weight_table())
+    return found
+
+
+def _build(
+    options: Options,
+    files: ModelFiles,
+    model: Pretrained,
+    words: list[str] | None,
+    where: str,
+) -> tuple[LanguageModel, Vocabulary]:
+    """The model without values, and its vocabulary.
+
+    Args:
+        words: those in the file with the softmax.
+        where: the file with the softmax.
+    """
+    beside = files.vocabulary
+    if model.softmax_file is not None and model.vocab_file is not None:
+        beside = None  # the words of a token cache, perhaps
+    length = options.max_word_length
+    vocabulary = vocabulary_of(model.vocab_file, words, where, beside, length)
     if vocabulary is None:
         raise InputError(
-            f"{files.source}: the weights hold no vocabulary ({VOCABULARY}): vocab_file names it."
+            f"{files.source} has no vocabulary: name the words of its softmax by vocab_file."
         )
-    model = _empty_model(options, precision)
-    if vocabulary.size != model.softmax.n_tokens:
+    language_model = _empty_model(options, model.precision)
+    n_words = language_model.softmax.n_tokens
+    if vocabulary.size != n_words:
         raise InputError(
-            f"{source}: {model.softmax.n_tokens} words are expected, as many as the softmax of "
-            f"{files.source} has, not {vocabulary.size}."
+            f"{vocabulary.source} must have {n_words} words, as many as the softmax of {where}, "
+            f"got {vocabulary.size}."
         )
-    if own is not None:
-        require_same_words(vocabulary, own)
-    if files.is_checkpoint:
-        load_variables(os.fspath(files.weights), model.weight_table())
-    else:
-        load_hdf5(files.weights, with_softmax_datasets(model.weight_table()))
-        load_initial_states(files.weights, model.stacks)
-    return model, vocabulary
+    first = vocabulary.words[:3]
+    if {BOS, EOS, UNK} != set(first):
+        logger.warning(
+            "%s: the first words should be %s, %s and %s, got %s: are the words in the order of "
+            "the softmax?", vocabulary.source, BOS, EOS, UNK, ", ".join(first),
+        )  # fmt: skip
+    return language_model, vocabulary
 
 
 def _empty_model(options: Options, precision: str) -> LanguageModel:

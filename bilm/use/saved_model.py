@@ -24,6 +24,7 @@ from bilm.files.model_files import ModelSource
 from bilm.files.reading import PathLike, parse_json, require_path, require_utf8
 from bilm.files.writing import folder_in_place
 from bilm.use.elmo_embedding import MIX, ELMoEmbedding
+from bilm.use.pretrained import Pretrained
 from bilm.use.text_layers import FramedWords, framed_words, tokens_of
 
 # The files of a SavedModel that is written here; the first one tells it from other folders.
@@ -34,7 +35,7 @@ Mix = ScalarMix | Sequence[float] | np.ndarray | None
 
 @checked
 def export_saved_model(
-    source: ModelSource,
+    source: ModelSource | Pretrained,
     folder: PathLike,
     *,
     mix: Mix = None,
@@ -58,7 +59,7 @@ def export_saved_model(
         default (batch, dim): the mean of `elmo` over a sentence's tokens; zeros without any.
 
     Args:
-        source: a folder or a ZIP file with weights and options, or a pair (options, weights).
+        source: see `bilm.files.model_files.open_model`; or a `Pretrained`.
         folder: the folder to write; it gets its name when it is whole.
         mix: of the layers: a trained `ScalarMix`, a weight for each layer that is used as it is,
             or None for layers that weigh alike. A mix that normalises does so within each
@@ -75,15 +76,15 @@ def export_saved_model(
         OSError: the disk does not take it.
     """
     require_utf8(folder)
+    model = Pretrained.of(
+        source,
+        vocab_file=vocab_file,
+        embedding_weight_file=embedding_weight_file,
+        precision=precision,
+        warm_up=warm_up,
+    )
     with folder_in_place(folder, _FILES if overwrite else ()) as temporary:
-        elmo = ELMoEmbedding.from_pretrained(
-            source,
-            vocab_file=vocab_file,
-            embedding_weight_file=embedding_weight_file,
-            precision=precision,
-            warm_up=warm_up,
-            layers="average",
-        )
+        elmo = ELMoEmbedding.from_pretrained(model, layers="average")
         elmo.word_vectors.require_words()
         served = ServedELMo(elmo, mix)
         signatures = {"default": served.default, "tokens": served.tokens}

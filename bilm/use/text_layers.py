@@ -152,6 +152,13 @@ class _TextToIds(keras.layers.Layer):
         self.supports_jit = False  # there are no strings in XLA
         self.built = True
 
+    @property
+    def compute_dtype(self) -> str:
+        """The type of the inputs that a `keras.Sequential` without a `keras.Input` expects."""
+        return "string"
+
+    variable_dtype = compute_dtype  # if they differ, Keras casts variables to the former
+
     def __call__(self, text: Any, *args: Any, **kwargs: Any) -> Any:
         """Check the text, then call as any Keras layer is called."""
         return super().__call__(as_text(text), *args, **kwargs)

@@ -1,13 +1,14 @@
 """Where the vectors of words come from: their characters, a table of words, or a token cache.
 
-The files of a model decide it, once (`find_words`). It is realised twice: for corpora, which are
-lists of words (`WordSource.load`), and for Keras, which has tensors of strings (`WordVectors`).
+The files of a model decide it, once (`find_words`). It is built twice: for corpora, which are lists
+of words (`WordSource.load`), and for Keras, which has tensors of strings (`WordVectors`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,46 +18,69 @@ from bilm.core.cell import Mode
 from bilm.core.errors import InputError
 from bilm.core.keras_backend import keras
 from bilm.core.network import BiLM, build_network
-from bilm.core.options import Options
+from bilm.core.options import CharCNNOptions, Options
 from bilm.core.token_encoder import WordEmbedding
 from bilm.core.weight_names import Encoder, weight_table
 from bilm.data import Vocabulary, encode_words
 from bilm.data.encoding import DictionaryIds, from_bytes
-from bilm.files.hdf5 import dataset_shapes, open_hdf5, own_dataset, read_integers, require_floats
+from bilm.data.vocabulary import vocabulary_of
 from bilm.files.reading import PathLike
 from bilm.files.weights import (
     DICTIONARY_CHARACTERS,
     DICTIONARY_WORDS,
     ENCODER_GROUPS,
     LSTM_GROUPS,
-    load_hdf5,
-    load_initial_states,
+    WeightsFile,
+    open_weights,
 )
 from bilm.use.corpus_encoder import Tokens, WordIds
 from bilm.use.text_layers import CharacterIds
 from bilm.use.text_layers import WordIds as WordIdsLayer
 
 # A table was trained with a vector for <UNK>, a cache was not.
-CHARACTERS, TABLE, CACHE, CACHE_AND_CHARACTERS = (
+KINDS = CHARACTERS, TABLE, CACHE, CACHE_AND_CHARACTERS = (
     "characters", "table", "cache", "cache and characters",
 )  # fmt: skip
 
 
 class WordSource(NamedTuple):
-    """Where the vectors of a model's words come from."""
+    """Where the vectors of a model's words come from. It can be pickled."""
 
     kind: str  # CHARACTERS, TABLE, CACHE or CACHE_AND_CHARACTERS
     options: Options
-    weight_file: PathLike
-    table_file: PathLike | None = None  # of the table or of the cache; None for CHARACTERS
-    vocab_file: PathLike | None = None  # its words
-    # The words by its rows; None for CHARACTERS, and for a TABLE without a file.
+    weight_file: str  # for messages, as the next one
+    table_file: str | None = None  # the table or the cache; None for CHARACTERS
+    # The words in the order of its rows; None for CHARACTERS, and for a TABLE without a vocabulary.
     vocabulary: Vocabulary | None = None
+    dictionary: DictionaryIds | None = None  # None for characters that are bytes
 
     @property
     def words(self) -> list[str] | None:
         """The words of `vocabulary`."""
         return None if self.vocabulary is None else self.vocabulary.words
+
+    @property
+    def tokens(self) -> list[list[str]]:
+        """All words and characters whose ids are numbers of rows: what the ids depend on."""
+        of_dictionary = [] if self.dictionary is None else self.dictionary.tokens
+        return [self.words or [], *of_dictionary]
+
+    @property
+    def word_ids(self) -> WordIds:
+        """A function from words to the ids that the network's encoder takes, without the + 1 for
+        the mask; see `encode_words` and `CachedWords`. It can be pickled.
+
+        Raises:
+            InputError: it needs a vocabulary, and there is none.
+        """
+        if self.kind in (TABLE, CACHE):
+            return self.require_vocabulary().word_ids
+        characters: WordIds = self.dictionary or functools.partial(
+            encode_words, max_word_length=self.options.max_word_length or 0
+        )
+        if self.kind == CHARACTERS:
+            return characters
+        return functools.partial(_cached_ids, self.require_vocabulary(), characters)
 
     def require_vocabulary(self) -> Vocabulary:
         """The words of the table or the cache.
@@ -65,10 +89,10 @@ class WordSource(NamedTuple):
             InputError: they are not known.
         """
         if self.vocabulary is None:
-            what = "a model of words" if self.kind == TABLE else "a token cache"
+            what = "a word-level model" if self.kind == TABLE else "a token cache"
             raise InputError(
-                f"{self.table_file}: {what} needs the vocabulary that it was made with: "
-                "vocab_file, or vocab.txt beside the weights."
+                f"{self.table_file}: {what} needs its vocabulary: name it by vocab_file, or put "
+                "vocab.txt next to the weights."
             )
         return self.vocabulary
 
@@ -83,15 +107,17 @@ class WordSource(NamedTuple):
             return
         for number in np.flatnonzero(self.vocabulary.known_ids(sentence) < 0).tolist():
             raise InputError(
-                f"{where}, word {number + 1}: {sentence[number]!r} is not in {self.vocab_file}, "
-                f"and {self.weight_file} has no weights of a character encoder (char_embed), so "
-                "the word has no vector."
+                f"{where}, word {number + 1}: {sentence[number]!r} is not in "
+                f"{self.vocabulary.source}, and {self.weight_file} has no weights of a character "
+                "encoder (char_embed), so the word has no vector."
             )
 
     def build(self, precision: str = "float32") -> BiLM:
         """The network for corpora, without values."""
+        of_characters = self.kind in (CHARACTERS, CACHE_AND_CHARACTERS)
+        n_tokens = None if of_characters else self.require_vocabulary().size
         network = build_network(
-            self.options, self._n_tokens(), precision=precision, mode=Mode.INFERENCE, n_groups=1
+            self.options, n_tokens, precision=precision, mode=Mode.INFERENCE, n_groups=1
         )
         if self.kind != CACHE_AND_CHARACTERS:
             return network
@@ -99,77 +125,123 @@ class WordSource(NamedTuple):
         encoder: Any = CachedWords(WordEmbedding(*shape, name="cache"), network.encoder)
         return network._replace(encoder=encoder)
 
-    def load(self, precision: str = "float32") -> tuple[BiLM, WordIds]:
-        """The network for corpora, and what gives the ids of words for its encoder, less one. The
-        latter can be pickled.
+    def load(self, weights: WeightsFile, table: WeightsFile | None, precision: str) -> BiLM:
+        """The network for corpora.
+
+        Args:
+            weights, table: the files, as for `find_words`.
+            precision: "float32", or "bfloat16" for products in bfloat16.
 
         Raises:
-            FileNotFoundError, InputError: a file is not there, is not what it should be, or does
-                not fit the others; a vocabulary is needed and not known.
+            InputError: a file does not fit the options; a vocabulary is needed and not known.
         """
         network = self.build(precision)
         encoder: Any = network.encoder
-        if self.kind == CHARACTERS:
-            load_network(network, self.weight_file)
-            return network, character_ids(self.options, self.weight_file)
-        vocabulary = self.require_vocabulary()
-        if self.kind != CACHE_AND_CHARACTERS:
-            load_network(network, self.weight_file, self.table_file)
-            return network, vocabulary.word_ids
-        load_network(network._replace(encoder=encoder.characters), self.weight_file)
-        characters = character_ids(self.options, self.weight_file)
-        load_table(encoder.cache, self.table_file or self.weight_file)
-        return network, functools.partial(_cached_ids, vocabulary, characters)
-
-    def _n_tokens(self) -> int | None:
-        """Rows of the table of words; None for a network that reads characters."""
-        of_characters = self.kind in (CHARACTERS, CACHE_AND_CHARACTERS)
-        return None if of_characters else self.require_vocabulary().size
+        if self.kind == CACHE_AND_CHARACTERS and table is not None:
+            load_network(network._replace(encoder=encoder.characters), weights)
+            load_table(encoder.cache, table)
+        else:
+            load_network(network, weights, table)
+        return network
 
 
 def _cached_ids(vocabulary: Vocabulary, characters: WordIds, words: Sequence[str]) -> np.ndarray:
-    """What `CachedWords` takes, less one."""
+    """What `CachedWords` takes, without the + 1."""
     return np.column_stack([vocabulary.known_ids(words), characters(words).astype(np.int32)])
 
 
 def find_words(
     options: Options,
-    weight_file: PathLike,
+    weights: WeightsFile,
+    table: WeightsFile | None = None,
     vocab_file: PathLike | None = None,
-    embedding_weight_file: PathLike | None = None,
+    beside: PathLike | None = None,
 ) -> WordSource:
-    """Where the vectors of words come from, as the files say.
+    """Where the vectors of words come from, according to the files.
 
     Args:
-        vocab_file: the vocabulary of a model of words, or of a token cache.
-        embedding_weight_file: a token cache, in place of the character encoder or before it; or
-            the table of a model of words.
+        options: the model's options.
+        weights: its weights.
+        table: a token cache, instead of the character encoder or before it; or the table of a
+            word-level model, if it is not in `weights`.
+        vocab_file: the vocabulary that the user named, of the table or the cache.
+        beside: the vocabulary file next to the weights.
 
     Raises:
-        FileNotFoundError, InputError: a file is not there, is not what it should be, or does not
-            fit the others; a cache has no vocabulary.
+        FileNotFoundError, InputError: a file does not exist or does not fit the others; the words
+            of a cache are not known.
     """
-    if options.char_cnn is not None and embedding_weight_file is None:
-        return WordSource(CHARACTERS, options, weight_file)
-    table_file = embedding_weight_file or weight_file
-    source = WordSource(TABLE, options, weight_file, table_file, vocab_file)
-    if vocab_file is not None:
-        vocabulary = Vocabulary(vocab_file)
-        n_tokens = count_embedded_tokens(table_file)
-        if n_tokens != vocabulary.size:
-            raise InputError(
-                f"{vocab_file}: {n_tokens} words are expected, as many as the rows of 'embedding' "
-                f"in {table_file}, not {vocabulary.size}."
-            )
-        source = source._replace(vocabulary=vocabulary)
-    if options.char_cnn is None:
+    char_cnn = options.char_cnn
+    dictionary = None if char_cnn is None else _dictionary(char_cnn, weights)
+    if char_cnn is not None and table is None:
+        return WordSource(CHARACTERS, options, weights.path, dictionary=dictionary)
+    rows = table or weights
+    if char_cnn is not None and vocab_file is not None:
+        beside = None  # the words of the softmax, perhaps, and not those of the cache
+    vocabulary = vocabulary_of(vocab_file, rows.words(), rows.path, beside)
+    n_rows = rows.n_embedded()
+    if vocabulary is not None and vocabulary.size != n_rows:
+        raise InputError(
+            f"{vocabulary.source} must have {n_rows} words, as many as 'embedding' in {rows.path} "
+            f"has rows, got {vocabulary.size}."
+        )
+    source = WordSource(TABLE, options, weights.path, rows.path, vocabulary, dictionary)
+    if char_cnn is None:
         return source
-    has_characters = not {"char_embed", "dictionary/char_embed"}.isdisjoint(
-        dataset_shapes(weight_file)
-    )
+    has_characters = not {"char_embed", "dictionary/char_embed"}.isdisjoint(weights.shapes)
     source = source._replace(kind=CACHE_AND_CHARACTERS if has_characters else CACHE)
     source.require_vocabulary()
     return source
+
+
+def _dictionary(char_cnn: CharCNNOptions, weights: WeightsFile) -> DictionaryIds | None:
+    """The dictionaries of a model whose characters are not bytes; None for other models.
+
+    Raises:
+        InputError: they are not in the weights, or have other sizes than the options say.
+    """
+    sizes = char_cnn.dictionary
+    if sizes is None:
+        return None
+    wanted = {DICTIONARY_CHARACTERS: sizes.n_characters}
+    if sizes.word_dim:
+        wanted[DICTIONARY_WORDS] = sizes.n_words
+    tokens = {}
+    for name, size in wanted.items():
+        text = weights.text(name)
+        tokens[name] = from_bytes(text) if len(text) else []
+        if len(tokens[name]) != size:
+            raise InputError(
+                f"{weights.path}: {name} must have {size} tokens, got {len(tokens[name])}."
+            )
+    words = tokens.get(DICTIONARY_WORDS)
+    length = char_cnn.max_characters_per_token
+    return DictionaryIds(tokens[DICTIONARY_CHARACTERS], words, length, weights.path)
+
+
+def load_words(
+    options: Options,
+    weight_file: PathLike,
+    *,
+    vocab_file: PathLike | None = None,
+    embedding_weight_file: PathLike | None = None,
+    beside: PathLike | None = None,
+    precision: str = "float32",
+) -> tuple[WordSource, BiLM]:
+    """Open a model's files, find where its words come from, and load its network for corpora.
+
+    Arguments and errors are those of `find_words` and `WordSource.load`.
+    """
+    with open_weights(weight_file) as weights, open_if_given(embedding_weight_file) as table:
+        source = find_words(options, weights, table, vocab_file, beside)
+        return source, source.load(weights, table, precision)
+
+
+def open_if_given(
+    file: PathLike | WeightsFile | None,
+) -> contextlib.AbstractContextManager[WeightsFile | None]:
+    """`open_weights`, or None without a file."""
+    return contextlib.nullcontext() if file is None else open_weights(file)
 
 
 class CachedWords:
@@ -199,7 +271,7 @@ class WordVectors(keras.layers.Layer):
         vocabulary: the words of the table or of the cache, in the order of its rows; None where
             they are not needed, or not known.
         options: the model's options.
-        cache_file: of CACHE_AND_CHARACTERS the token cache; None for zeros.
+        cache: the token cache of CACHE_AND_CHARACTERS; None for zeros.
     """
 
     def __init__(
@@ -207,7 +279,7 @@ class WordVectors(keras.layers.Layer):
         kind: str,
         vocabulary: Sequence[str] | None,
         options: Options,
-        cache_file: PathLike | None,
+        cache: WeightsFile | None,
         **kwargs: Any,
     ) -> None:
         super().__init__(autocast=False, dtype="float32", **kwargs)
@@ -222,8 +294,8 @@ class WordVectors(keras.layers.Layer):
         if kind == CACHE_AND_CHARACTERS and vocabulary is not None:
             shape = (len(vocabulary), options.lstm.projection_dim)
             self.cache = WordEmbedding(*shape, name="cache")
-            if cache_file is not None:
-                load_table(self.cache, cache_file)
+            if cache is not None:
+                load_table(self.cache, cache)
         self.trainable = False
         self.built = True
 
@@ -275,84 +347,27 @@ class WordVectors(keras.layers.Layer):
             return tf.identity(rows)
 
 
-def count_embedded_tokens(file: PathLike) -> int:
-    """Rows of the dataset `embedding`: a token cache, or the table of a word-input model.
+def load_network(network: BiLM, weights: WeightsFile, table: WeightsFile | None = None) -> None:
+    """Load the layers, and the initial states, if the file holds any.
+
+    Args:
+        network: what to fill.
+        weights: the weights.
+        table: the file of the word table, if it is another one.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        InputError: the file has no such dataset, or not of two axes; or it is not there whole.
+        InputError: see `WeightsFile.load`.
     """
-    shape = dataset_shapes(file).get("embedding")
-    if shape is None or len(shape) != 2:
-        found = "nothing" if shape is None else f"shape {shape}"
-        raise InputError(
-            f"{file}: a dataset 'embedding' (tokens, projection_dim) is expected, not {found}."
-        )
-    with open_hdf5(file) as opened:
-        require_floats(opened, "embedding", own_dataset(opened, "embedding"))
-    return shape[0]
-
-
-def character_ids(options: Options, weight_file: PathLike) -> WordIds:
-    """What gives the ids of words to a model that reads characters.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        InputError: the model reads words; or its dictionaries are not in the file.
-    """
-    char_cnn = options.char_cnn
-    if char_cnn is None:
-        raise InputError("The options have no char_cnn: the model takes words, not characters.")
-    length = char_cnn.max_characters_per_token
-    if char_cnn.dictionary is None:
-        return functools.partial(encode_words, max_word_length=length)
-    sizes = {DICTIONARY_CHARACTERS: char_cnn.dictionary.n_characters}
-    if char_cnn.dictionary.word_dim:
-        sizes[DICTIONARY_WORDS] = char_cnn.dictionary.n_words
-    tokens = load_dictionaries(weight_file, sizes)
-    words = tokens.get(DICTIONARY_WORDS)
-    return DictionaryIds(tokens[DICTIONARY_CHARACTERS], words, length, str(weight_file))
-
-
-def load_network(
-    network: BiLM, weight_file: PathLike, embedding_file: PathLike | None = None
-) -> None:
-    """Load the layers, and the states in which texts begin, if the weights file holds any; the word
-    table from a file of its own, if `embedding_file` names one.
-
-    Raises:
-        FileNotFoundError, InputError: see `bilm.files.weights.load_hdf5`.
-    """
-    load_initial_states(weight_file, network.stacks)
-    if embedding_file is None:
-        load_hdf5(weight_file, network.weight_table())
+    weights.load_initial_states(network.stacks)
+    if table is None:
+        weights.load(network.weight_table())
         return
-    # The weights of the encoder that made the cache may be beside the LSTMs.
-    load_hdf5(weight_file, weight_table(None, network.stacks), also=ENCODER_GROUPS)
-    load_table(network.encoder, embedding_file)
+    # The encoder that made the cache may be in the same file as the LSTMs.
+    weights.load(weight_table(None, network.stacks), also=ENCODER_GROUPS)
+    load_table(network.encoder, table)
 
 
-def load_table(table: Encoder, file: PathLike) -> None:
-    """Load a token cache, or the table of a model of words, from its file.
-
-    Raises:
-        FileNotFoundError, InputError: see `bilm.files.weights.load_hdf5`.
-    """
-    # The file may hold a whole model besides.
-    load_hdf5(file, weight_table(table, ()), also=(*ENCODER_GROUPS, *LSTM_GROUPS))
-
-
-def load_dictionaries(path: PathLike, sizes: Mapping[str, int]) -> dict[str, list[str]]:
-    """The tokens of dictionaries by their rows; `sizes` are their numbers, by names of datasets.
-
-    Raises:
-        FileNotFoundError, InputError: see `open_hdf5`; a dictionary is missing or has another
-            number of tokens.
-    """
-    names = dataset_shapes(path)
-    with open_hdf5(path) as file:
-        found = {n: from_bytes(read_integers(file, n)) if n in names else [] for n in sizes}
-    for name, size in sizes.items():
-        if len(found[name]) != size:
-            raise InputError(f"{path}: {name}: {size} tokens are expected, not {len(found[name])}.")
-    return found
+def load_table(encoder: Encoder, table: WeightsFile) -> None:
+    """Load a token cache, or the table of a word-level model, from a file that may hold a complete
+    model; errors as for `WeightsFile.load`."""
+    table.load(weight_table(encoder, ()), also=(*ENCODER_GROUPS, *LSTM_GROUPS))

@@ -52,6 +52,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         },
     )
     word_job.add_model(parser)
+    flags.add(parser, flags.SOFTMAX)
     parser.set_defaults(sentences=1000, seed=0)
 
 
@@ -149,14 +150,10 @@ def _measure(args: argparse.Namespace, source: ModelSource, usable: ModelSource)
 
 def _predictor(args: argparse.Namespace, usable: ModelSource) -> Predictor | None:
     """The model with its softmax; None if it has none."""
-    from bilm.files.hdf5 import dataset_shapes
     from bilm.files.model_files import open_model
-    from bilm.files.weights import SOFTMAX_B
-    from bilm.use.predictor import Predictor
+    from bilm.use.predictor import Predictor, has_softmax
 
     with open_model(usable) as files:
-        if not files.is_checkpoint and SOFTMAX_B not in dataset_shapes(files.weights):
+        if args.softmax_file is None and not has_softmax(files):
             return None
-    return Predictor.from_pretrained(
-        usable, vocab_file=args.vocab_file, precision=args.precision, warm_up=args.warm_up
-    )
+    return Predictor.from_pretrained(text_job.pretrained(args, usable))

@@ -89,18 +89,17 @@ def load_predictor(args: argparse.Namespace) -> Predictor | None:
     source = args.substitutes_from
     if source is None and args.model is None and args.weight_file is None:
         return None
+    source = source or flags.model_source(args)
     import_tensorflow()
-    from bilm.use.predictor import Predictor
+    from bilm.files.model_files import open_model
+    from bilm.use.predictor import Predictor, has_softmax
 
-    try:
-        return Predictor.from_pretrained(
-            source or flags.model_source(args), precision=args.precision, warm_up=args.warm_up
-        )
-    except InputError as error:
-        if source is not None:
-            raise
-        note(f"Typical words are those that occur nearby: {error}")
-        return None
+    if args.substitutes_from is None:
+        with open_model(source) as files:  # without the softmax that is still to download
+            if not has_softmax(files):
+                note("Typical words are those that occur nearby: the model has no softmax.")
+                return None
+    return Predictor.from_pretrained(source, precision=args.precision, warm_up=args.warm_up)
 
 
 def read_sentences(

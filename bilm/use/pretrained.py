@@ -1,0 +1,80 @@
+"""Which model, and how it is loaded: one value for everything that loads a model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from bilm.core.errors import InputError
+from bilm.data.warm_up import WarmUpText
+from bilm.files.model_files import ModelSource
+from bilm.files.published import is_remote
+from bilm.files.reading import PathLike
+
+if TYPE_CHECKING:
+    from bilm.use.elmo import ELMo
+
+
+class Pretrained(NamedTuple):
+    """A model and the settings that it is loaded with: the arguments of `ELMo.from_pretrained` and
+    `Predictor.from_pretrained`, which take a `Pretrained` instead of a source. It can be pickled.
+
+    Attributes:
+        source: a folder, a ZIP file, a name, an address, or a pair; see
+            `bilm.files.model_files.open_model`.
+        vocab_file: the vocabulary of a word-level model, of a token cache, or of a softmax.
+        embedding_weight_file: a token cache.
+        precision: "float32", or "bfloat16" for products in bfloat16.
+        warm_up: a text that is read first; see `bilm.data.warm_up`.
+        softmax_file: for a `Predictor`, the softmax, if it is not in the weights.
+    """
+
+    source: ModelSource
+    vocab_file: PathLike | None = None
+    embedding_weight_file: PathLike | None = None
+    precision: str = "float32"
+    warm_up: WarmUpText | None = None
+    softmax_file: PathLike | None = None
+
+    @classmethod
+    def of(cls, source: ModelSource | Pretrained, **settings: Any) -> Pretrained:
+        """`source` with settings; a `Pretrained` has its own.
+
+        Raises:
+            InputError: `source` is a `Pretrained`, and there are settings besides.
+        """
+        if not isinstance(source, Pretrained):
+            return cls(source, **settings)
+        defaults = cls(source.source)
+        for name, value in settings.items():
+            if value != getattr(defaults, name):
+                raise InputError(f"{name} must be part of the Pretrained that is given.")
+        return source
+
+    def absolute(self) -> Pretrained:
+        """The same for processes that work in other folders."""
+        source: Any = self.source
+        if isinstance(source, str | os.PathLike):
+            source = _absolute(source)
+        elif isinstance(source, Sequence):
+            source = tuple(map(_absolute, source))
+        return self._replace(
+            source=source,
+            vocab_file=_absolute(self.vocab_file),
+            embedding_weight_file=_absolute(self.embedding_weight_file),
+            warm_up=_absolute(self.warm_up),
+            softmax_file=_absolute(self.softmax_file),
+        )
+
+    def load(self) -> ELMo:
+        """Load it as an `ELMo`; raises what `ELMo.from_pretrained` does."""
+        from bilm.use.elmo import ELMo
+
+        return ELMo.from_pretrained(self)
+
+
+def _absolute(value: Any) -> Any:
+    if not isinstance(value, str | os.PathLike) or is_remote(value):
+        return value
+    return os.path.abspath(value)
