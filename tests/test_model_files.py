@@ -250,7 +250,7 @@ def test_several_weights_and_no_options(tmp_path):
 
 def test_what_archivers_add_is_passed_over():
     names = ["m/", "m/model.hdf5", "m/options.json", "__MACOSX/m/._model.hdf5", "m/._vocab.txt"]
-    assert choose_files(names, "m.zip") == ("m/options.json", "m/model.hdf5", None)
+    assert choose_files(names, "m.zip") == ("m/options.json", "m/model.hdf5", None, None)
 
 
 def test_errors_in_a_zip_file_name_the_zip_file(tmp_path):
