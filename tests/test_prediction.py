@@ -351,11 +351,11 @@ def test_a_softmax_that_does_not_fit(published, tmp_path, caplog):
     with pytest.raises(InputError, match=r"softmax_file is for weights; .* is a checkpoint"):
         Predictor.from_pretrained(made.folder, softmax_file=softmax)
     assert not caplog.messages
-    sorted_words = tmp_path / "sorted.txt"
-    sorted_words.write_text("\n".join(sorted(VOCABULARY)), encoding="utf-8")
-    Predictor.from_pretrained(pair, softmax_file=softmax, vocab_file=sorted_words)
+    turned = tmp_path / "turned.txt"
+    turned.write_text("\n".join(VOCABULARY[::-1]), encoding="utf-8")
+    Predictor.from_pretrained(pair, softmax_file=softmax, vocab_file=turned)
     (message,) = caplog.messages
-    assert "sorted.txt: the first words should be <S>, </S> and <UNK>, got " in message
+    assert "turned.txt: the first words should be <S>, </S> and <UNK>, got " in message
     assert message.endswith("are the words in the order of the softmax?")
 
 

@@ -254,7 +254,7 @@ def test_a_model_is_loaded_once_by_all_copies(published, monkeypatch, tmp_path):
     load = ELMo.from_pretrained
 
     def counted(*args, **settings):
-        loaded.append(args[0])
+        loaded.append(args[0].source)
         return load(*args, **settings)
 
     monkeypatch.setattr(ELMo, "from_pretrained", counted)

@@ -179,6 +179,7 @@ class ELMoEmbedding(keras.layers.Layer):
         if isinstance(source, Pretrained):
             settings = source._asdict() | settings
             source = settings.pop("source")
+            settings.pop("softmax_file")  # which only a `Predictor` needs
         vocab_file = settings.pop("vocab_file", None)
         table_file = settings.pop("embedding_weight_file", None)
         with (
