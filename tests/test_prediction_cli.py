@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -145,6 +146,20 @@ def test_substitutes_of_gaps(place, capsys):
     )
 
 
+def test_substitutes_for_people(place, capsys, monkeypatch):
+    arguments = ["substitutes", "--text", "the ___ sees", "--model", "model", "--n", "2"]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    printed = run(capsys, *arguments).out
+    ((found,),) = place.substitutes(["the ___ sees"], n=2)
+    chances = np.exp(found.log_probabilities)
+    assert printed.splitlines() == ["the [___] sees"] + [
+        f"  {chance:.4f}  {word}" for chance, word in zip(chances, found.words, strict=True)
+    ]
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: False)
+    assert run(capsys, *arguments, "--format", "text").out == printed
+    assert json.loads(run(capsys, *arguments).out)["words"] == found.words
+
+
 def test_substitutes_of_named_places_and_of_all(place, capsys):
     arguments = ("substitutes", "text.txt", "--model", "model", "--n", "2")
     found = [json.loads(line) for line in run(capsys, *arguments, "--every").out.splitlines()]
@@ -225,6 +240,9 @@ def test_a_dump_is_enough_with_its_softmax(place, capsys):
 
 
 def test_a_dump_without_a_vocabulary_says_that_it_has_no_softmax(place, capsys):
+    shutil.copytree("model", "copy")
+    Path("model").unlink()  # which the tests share
+    Path("copy").rename("model")
     Path("model", "vocab.txt").rename("words.txt")
     said = run(capsys, "dump", "--save_dir", "model", "--outfile", "bare.hdf5").err
     assert "model has no vocab.txt, so the softmax is left out; --vocab_file FILE adds it." in said
@@ -239,3 +257,152 @@ def test_a_dump_without_a_vocabulary_says_that_it_has_no_softmax(place, capsys):
     error = usage_error([*arguments, "--vocab_file", "words.txt", "--without_softmax"], capsys)
     assert "--vocab_file with --outfile is for the softmax" in error
     usage_error([*arguments, "--with_softmax", "--without_softmax"], capsys)
+
+
+def test_surprisals_as_lm_zoo_writes_them(place, capsys):
+    lines = ["the cat sees a unheard-of dog", "", "  苹果\t runs", "of"]
+    Path("text.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    arguments = ["score", "text.txt", "--model", "model", "--format", "surprisal"]
+    printed = run(capsys, *arguments).out
+    names = ["sentence_id", "token_id", "token", "surprisal", "start", "end", "known"]
+    assert printed.splitlines()[0].split("\t") == names
+    rows = rows_of(printed)
+    for number, score in zip((1, 3, 4), place.score(SENTENCES), strict=True):
+        own = [row for row in rows if row["sentence_id"] == str(number)]
+        assert [row["token_id"] for row in own] == [str(k + 1) for k in range(len(own))]
+        assert [row["token"] for row in own] == [*score.tokens, "</S>"]
+        assert [row["known"] for row in own] == [*map(str, map(int, score.known)), "1"]
+        bits = [float(row["surprisal"]) for row in own]
+        expected = [*score.forward, score.end] / -np.log(2)
+        np.testing.assert_allclose(bits, expected, atol=1e-6)
+        np.testing.assert_allclose(score.surprisals, expected, rtol=1e-6)
+        np.testing.assert_allclose(sum(bits), score.forward_total / -np.log(2), rtol=1e-5)
+        line = lines[number - 1]
+        found = [line[int(row["start"]) : int(row["end"])] for row in own]
+        assert found == [*score.tokens, ""] and int(own[-1]["start"]) == len(line)
+    error = usage_error([*arguments, "--totals"], capsys)
+    assert "--format surprisal goes with neither --totals nor --pairs" in error
+
+
+def test_raw_text_is_tokenised_first(place, capsys):
+    Path("raw.txt").write_text("the cat, the dog isn't\u0301 a.\n", encoding="utf-8")
+    arguments = ["score", "raw.txt", "--model", "model", "--format", "surprisal"]
+    rows = rows_of(run(capsys, *arguments, "--tokenizer", "en").out)
+    tokens = ["the", "cat", ",", "the", "dog", "isn't\u0301", "a", ".", "</S>"]
+    assert [row["token"] for row in rows] == tokens
+    places = [(0, 3), (4, 7), (7, 8), (9, 12), (13, 16), (17, 23), (24, 25), (25, 26), (26, 26)]
+    assert [(int(row["start"]), int(row["end"])) for row in rows] == places
+    (line,) = run(
+        capsys, "score", "raw.txt", "--model", "model", "--tokenizer", "en"
+    ).out.splitlines()
+    assert json.loads(line)["tokens"] == tokens[:-1]
+    error = input_error([*arguments, "--tokenizer", "model"], capsys)
+    assert "--tokenizer model: the tokenizer of the model is not known: name a language" in error
+    error = input_error([*arguments, "--tokenizer", "english"], capsys)
+    assert "language must be a code of two or three small letters" in error
+
+
+PAIRS = [
+    ("the cat sees a dog", "the cat runs a dog", "agreement"),
+    ("a dog runs", "a runs dog", "order"),
+    ("苹果 runs", "苹果 of", "order"),
+    ("the unheard-of dog", "unheard-of the dog", "order"),
+    ("of", "of", "agreement"),
+]
+
+
+def write_pairs(path, name):
+    keys = ("sentence_good", "sentence_bad", name)
+    lines = [json.dumps(dict(zip(keys, pair, strict=True))) + "\n" for pair in PAIRS]
+    Path(path).write_text("\n".join(lines), encoding="utf-8")
+
+
+def test_minimal_pairs(place, capsys):
+    write_pairs("a.jsonl", "linguistics_term")
+    write_pairs("b.jsonl", "UID")
+    arguments = ["score", "--model", "model", "--pairs"]
+    printed = run(capsys, *arguments, "*.jsonl")
+    scores = [place.score(pair[:2]) for pair in PAIRS]
+    names = ("forward_total", "backward_total", "joint_total")
+    right = {
+        name: [getattr(good, name) > getattr(bad, name) for good, bad in scores] for name in names
+    }
+    assert not any(of_name[-1] for of_name in right.values())  # the same sentence twice
+
+    def percent(name, phenomenon=None):
+        own = [is_right for is_right, pair in zip(right[name], PAIRS, strict=True)
+               if phenomenon in (None, pair[2])]  # fmt: skip
+        return f"{100 * sum(own) / len(own):.1f} %"
+
+    lines = [line.split("   ") for line in printed.out.splitlines()]
+    cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
+    assert cells == [
+        ["phenomenon", "pairs", "forward", "backward", "both"],
+        ["agreement", "4", *(percent(name, "agreement") for name in names)],
+        ["order", "6", *(percent(name, "order") for name in names)],
+        ["all", "10", *(percent(name) for name in names)],
+    ]
+    assert "2 of 10 pairs have tokens outside the vocabulary" in printed.err
+    printed = run(
+        capsys,
+        *arguments,
+        "a.jsonl",
+        "--out",
+        "o.tsv",
+        "--format",
+        "tsv",
+        "--by",
+        "linguistics_term",
+    )
+    assert printed.out.splitlines()[0] == "o.tsv"
+    rows = rows_of(Path("o.tsv").read_text("utf-8"))
+    assert [row["phenomenon"] for row in rows] == [pair[2] for pair in PAIRS]
+    assert [row["unknown"] for row in rows] == ["0", "0", "0", "1", "0"]
+    for row, (good, bad) in zip(rows, scores, strict=True):
+        np.testing.assert_allclose(float(row["forward_good"]), good.forward_total, atol=1e-5)
+        np.testing.assert_allclose(float(row["backward_bad"]), bad.backward_total, atol=1e-5)
+    run(capsys, *arguments, "a.jsonl", "--out", "o.jsonl")
+    first = json.loads(Path("o.jsonl").read_text("utf-8").splitlines()[0])
+    assert (first["phenomenon"], first["good"]["tokens"]) == ("agreement", 5)
+    np.testing.assert_allclose(first["bad"]["forward"], scores[0][1].forward_total, atol=1e-5)
+
+
+def test_minimal_pairs_of_raw_text(place, capsys):
+    pair = {"sentence_good": "The cat, sees a dog.", "sentence_bad": "The cat, see a dog."}
+    Path("raw.jsonl").write_text((json.dumps(pair) + "\n") * 20, encoding="utf-8")
+    arguments = ["score", "--pairs", "raw.jsonl", "--model", "model"]
+    printed = run(capsys, *arguments)
+    assert "raw.jsonl does not look tokenised" in printed.err
+    printed = run(capsys, *arguments, "--tokenizer", "en")
+    assert "tokenised" not in printed.err and "tokenizer: en rules 1" in printed.err
+    assert [line.split()[0] for line in printed.out.splitlines()] == ["phenomenon", "all"]
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("{", "line 1: "),
+        ("[]", "line 1: must be a JSON object with sentence_good and sentence_bad."),
+        ('{"sentence_good": "a"}', "line 1: the field 'sentence_bad' must be there, and be text."),
+        (
+            '{"sentence_good": "a", "sentence_bad": "b", "UID": 5}',
+            "line 1: the field 'UID' must be there, and be text.",
+        ),
+        ("", "p.jsonl: there is no pair."),
+    ],
+)
+def test_pairs_that_cannot_be_read(place, capsys, line, message):
+    Path("p.jsonl").write_text(f"{line}\n", encoding="utf-8")
+    arguments = ["score", "--pairs", "p.jsonl", "--model", "model", "--tokenizer", "en"]
+    assert message in input_error(arguments, capsys)
+    error = input_error([*arguments, "--by", "term"], capsys)
+    assert message in error or "the field 'term' must be there" in error or "sentence_bad" in error
+
+
+def test_score_takes_a_text_or_pairs(place, capsys):
+    model = ["--model", "model"]
+    for arguments in (["score", *model], ["score", "text.txt", "--pairs", "p", *model]):
+        assert "name a text, IN, or minimal pairs, --pairs" in usage_error(arguments, capsys)
+    assert "--by goes with --pairs" in usage_error(["score", "t", "--by", "x", *model], capsys)
+    error = input_error(["score", "--pairs", "no.jsonl", *model], capsys)
+    assert "No file matches 'no.jsonl'" in error

@@ -90,6 +90,23 @@ def test_tokens_stay_as_they_are(text, tokenizer):
     assert tokenizer.tokens(" ".join(tokens)) == tokens
 
 
+@given(ANY_TEXT, st.sampled_from(TOKENIZERS))
+def test_spans_are_where_tokens_stand(text, tokenizer):
+    spans, tokens = tokenizer.spans(text), tokenizer.tokens(text)
+    assert [unicodedata.normalize("NFC", text[start:end]) for start, end in spans] == tokens
+    flat = [place for span in spans for place in span]
+    assert flat == sorted(flat)
+
+
+def test_spans_of_decomposed_text():
+    decomposed = unicodedata.normalize("NFD", " Größe, 한국어 क़ isn't")
+    spans = Tokenizer("en").spans(decomposed)
+    assert [decomposed[start:end] for start, end in spans] == [
+        unicodedata.normalize("NFD", token) for token in ("Größe", ",", "한국어", "क़", "is", "n't")
+    ]
+    assert spans[:2] == [(1, 7), (7, 8)]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["jieba", "spacy"])
 @given(data=st.data())

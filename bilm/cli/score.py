@@ -1,75 +1,200 @@
-"""Give the log-probability of each token and sentence of a text.
+"""Score text by a language model: log-probability, surprisal, minimal pairs.
 
-IN is UTF-8 text (plain, .gz, .xz), one sentence a line, tokens separated by white space; - is
-standard input. Each sentence is scored alone; empty lines are skipped. All numbers are natural
-logarithms (nats):
+IN is UTF-8 text (plain, .gz, .xz), one sentence per line, tokens separated by white space; - is
+standard input. Each sentence is scored alone; empty lines are skipped. A token outside the
+vocabulary is predicted as <UNK>. Numbers are natural logarithms (nats):
 
   forward   log p(token | the tokens before it); "end" is that of </S>
   backward  log p(token | the tokens after it); "begin" is that of <S>
   joint     their sum, the paper's objective
 
-A token outside the vocabulary is predicted as <UNK>. The sums of a sentence include its end and its
-begin, so that they add up to what `bilm test` measures.
+The sums of a sentence include its end and its begin, so that they add up to what `bilm test`
+measures.
+
+--format surprisal writes a table as lm-zoo does: -log2 p(token | the tokens before it), in bits.
+The last token of a sentence is </S>. sentence_id is the number of the line and token_id that of the
+token, both from 1; start and end are the token's position in the line, in characters; known is 0
+for a token outside the vocabulary.
+
+--pairs reads minimal pairs instead of IN: JSON lines with sentence_good and sentence_bad, as BLiMP
+has them. It prints, for each phenomenon, the percentage of pairs whose good sentence is the more
+probable one. --out also writes the log-probabilities of each pair.
 
   bilm score text.txt --model training-folder
   bilm score text.txt --model elmo --format tsv --totals
+  bilm score raw.txt --model elmo --tokenizer en --format surprisal
+  bilm score --pairs 'blimp/*.jsonl' --model elmo --tokenizer en
 """
 
 from __future__ import annotations
 
 import argparse
+import re
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags, text_job
-from bilm.cli.terminal import note
-from bilm.cli.text_job import TextInput, rounded
+from bilm.cli.terminal import note, printable
+from bilm.cli.text_job import STANDARD, rounded
 from bilm.core.errors import InputError
+from bilm.files.reading import find_all_files, lines_of, read_lines
 
 if TYPE_CHECKING:
+    from bilm.data import Tokenizer
     from bilm.training import Perplexity
-    from bilm.use.predictor import SentenceScore
+    from bilm.use.minimal_pairs import PairCounts, ScoredPair
+    from bilm.use.predictor import Predictor, SentenceScore
 
 _LOGS = ("forward", "backward", "joint")
+_SURPRISAL = ("sentence_id", "token_id", "token", "surprisal", "start", "end", "known")
+_MODEL = "model"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, {"input IN": "text to score; - is standard input"})
+    flags.add(parser, {"input IN": "text to score; - is standard input"}, nargs="?")
+    flags.add(
+        parser,
+        {
+            "--pairs FILE ...": "minimal pairs, instead of IN: files or globs of JSON lines",
+            "--by FIELD": "field of a pair that names its phenomenon (default: linguistics_term, "
+            "phenomenon or UID)",
+            "--tokenizer LANGUAGE": "the sentences are raw text, one per line: split them as `bilm "
+            "tokenize --language LANGUAGE` does, or with `model` as the training text of the model "
+            "was split (default: at white space; pairs: model, if its tokenizer is known)",
+        },
+    )
     text_job.add_predictor(parser)
     flags.add(parser, {"--totals": "write the sums of each sentence only, not its tokens"})
-    text_job.add_result(parser)
+    text_job.add_result(parser, "jsonl|tsv|surprisal")
 
 
 def run(args: argparse.Namespace) -> int:
+    if (args.input is None) == (args.pairs is None):
+        flags.usage_error(args, "name a text, IN, or minimal pairs, --pairs")
+    if args.format == "surprisal" and (args.totals or args.pairs):
+        flags.usage_error(args, "--format surprisal goes with neither --totals nor --pairs")
+    if args.by is not None and args.pairs is None:
+        flags.usage_error(args, "--by goes with --pairs")
+    tokenizer = None
+    if args.tokenizer not in (None, _MODEL):
+        from bilm.data import Tokenizer
+
+        tokenizer = Tokenizer(args.tokenizer)
+    if args.pairs is not None:
+        find_all_files(args.pairs)
     predictor = text_job.load_predictor(args)
+    if args.tokenizer == _MODEL or (args.tokenizer is None and args.pairs):
+        tokenizer = _tokenizer_of(predictor, args)
+    if args.pairs is not None:
+        return _score_pairs(args, predictor, tokenizer)
+    return _score_text(args, predictor, tokenizer)
+
+
+def _tokenizer_of(predictor: Predictor, args: argparse.Namespace) -> Tokenizer | None:
+    """The tokenizer of the model's training text; None if it is not known, and not asked for.
+
+    Raises:
+        InputError: it is asked for.
+    """
+    from bilm.data import Tokenizer
+
+    name = predictor.options.tokenizer
+    found = None if name is None else Tokenizer.from_name(name)
+    if found is None and args.tokenizer == _MODEL:
+        known = "is not known" if name is None else f"({name}) is not available here"
+        raise InputError(
+            f"--tokenizer model: the tokenizer of the model {known}: name a language instead."
+        )
+    return found
+
+
+# Text
+
+
+class _Text:
+    """The text's sentences and, as they are scored, the sums of their losses."""
+
+    def __init__(self, path: str, tokenizer: Tokenizer | None) -> None:
+        self.name = "standard input" if path == STANDARD else path
+        self.n_sentences = self.n_predictions = 0
+        self.losses = [0.0, 0.0]
+        self._lines = read_lines(path)
+        if path == STANDARD:
+            self._lines = lines_of(sys.stdin.buffer, self.name)
+        self._split = str.split if tokenizer is None else tokenizer.tokens
+
+    def scores(
+        self, predictor: Predictor, batch_size: int | None
+    ) -> Iterator[tuple[int, tuple[str, SentenceScore]]]:
+        """(number of the line from 0, (line, its score)) of each line that is not empty.
+
+        Raises:
+            InputError: all lines are empty, or a line is not UTF-8.
+        """
+        sentences = ((item, self._split(item[1])) for item in enumerate(self._lines))
+        filled = ((item, tokens) for item, tokens in sentences if tokens)
+        for (number, line), score in predictor.score_iter(
+            filled, batch_size=batch_size, with_ids=True
+        ):
+            self.n_sentences += 1
+            self.n_predictions += len(score.tokens) + 1
+            self.losses[0] -= score.forward_total
+            self.losses[1] -= score.backward_total or 0.0
+            yield number, (line, score)
+        if not self.n_sentences:
+            raise InputError(f"{self.name}: there is no sentence to score.")
+
+
+def _score_text(args: argparse.Namespace, predictor: Predictor, tokenizer: Tokenizer | None) -> int:
     import numpy as np
 
     from bilm.training import Perplexity
 
-    text = TextInput(args.input)
-    sentences = (item for item in text.sentences() if item[1])
-    n_sentences = n_predictions = 0
-    losses = np.zeros(predictor.options.n_directions)
-
-    def counted() -> Iterator[tuple[int, SentenceScore]]:
-        nonlocal n_sentences, n_predictions
-        scores = predictor.score_iter(sentences, batch_size=args.batch_size, with_ids=True)
-        for number, score in scores:
-            n_sentences += 1
-            n_predictions += len(score.tokens) + 1
-            sums = _sums(score)
-            losses[:] -= [sums[name] for name in _LOGS[: len(losses)]]
-            yield number, score
-        if not n_sentences:
-            raise InputError(f"{text.name}: there is no sentence to score.")
-
+    text = _Text(args.input, tokenizer)
+    scores = text.scores(predictor, args.batch_size)
     first: tuple[str, ...]
     first, rows, objects = ("place", "token", "known"), _token_rows, _token_objects
     if args.totals:
         first, rows, objects = ("tokens", "unknown"), _total_rows, _total_objects
-    text_job.write_results(args, counted(), ("line", *first, *_LOGS), rows, objects, "scoring")
-    note(_summary(n_sentences, Perplexity.of_losses(losses, n_predictions)))
+    if args.format == "surprisal":
+        scores = ((number + 1, scored) for number, scored in scores)
+        text_job.write_results(
+            args,
+            scores,
+            _SURPRISAL,
+            lambda scored: _surprisal_rows(scored[0], scored[1], tokenizer),
+            lambda scored: iter(()),
+            "scoring",
+        )
+    else:
+        text_job.write_results(
+            args,
+            scores,
+            ("line", *first, *_LOGS),
+            lambda scored: rows(scored[1]),
+            lambda scored: objects(scored[1]),
+            "scoring",
+        )
+    losses = np.array(text.losses[: predictor.options.n_directions])
+    note(_summary(text.n_sentences, Perplexity.of_losses(losses, text.n_predictions)))
     return 0
+
+
+def _surprisal_rows(
+    line: str, score: SentenceScore, tokenizer: Tokenizer | None
+) -> Iterator[tuple[Any, ...]]:
+    """token_id, token, surprisal, start, end, known; the last row is the end of the sentence."""
+    if tokenizer is None:
+        spans = [match.span() for match in re.finditer(r"\S+", line)]
+    else:
+        spans = tokenizer.spans(line)
+    tokens = [*score.tokens, "</S>"]
+    known = [*map(int, score.known), 1]
+    spans.append((len(line), len(line)))
+    columns = zip(tokens, score.surprisals.tolist(), spans, known, strict=True)
+    for number, (token, surprisal, span, is_known) in enumerate(columns, start=1):
+        yield number, token, surprisal, *span, is_known
 
 
 def _sums(score: SentenceScore) -> dict[str, Any]:
@@ -121,3 +246,85 @@ def _summary(n_sentences: int, perplexity: Perplexity) -> str:
     if perplexity.backward is None:
         return text
     return f"{text}, backward {perplexity.backward:.4f}, both {float(perplexity):.4f}"
+
+
+# Minimal pairs
+
+_PAIR_FIELDS = (
+    "pair", "phenomenon", "forward_good", "forward_bad", "backward_good", "backward_bad", "unknown",
+)  # fmt: skip
+
+
+def _score_pairs(
+    args: argparse.Namespace, predictor: Predictor, tokenizer: Tokenizer | None
+) -> int:
+    from bilm.data.untokenized import warn_if_untokenized
+    from bilm.use.minimal_pairs import PairCounts, read_pairs, score_pairs
+
+    files = find_all_files(args.pairs)
+    split = str.split if tokenizer is None else tokenizer.tokens
+    if tokenizer is None:
+        warn_if_untokenized((pair.good.split() for pair in read_pairs(files, args.by)), files[0])
+    else:
+        note(f"tokenizer: {tokenizer.name}")
+    total = PairCounts()
+    by_phenomenon: dict[str, PairCounts] = {}
+
+    def counted() -> Iterator[tuple[int, ScoredPair]]:
+        pairs = read_pairs(files, args.by)
+        scored = score_pairs(predictor, pairs, split, batch_size=args.batch_size)
+        for number, pair in enumerate(scored):
+            total.add(pair)
+            by_phenomenon.setdefault(pair.pair.phenomenon, PairCounts()).add(pair)
+            yield number, pair
+        if not total.n_pairs:
+            raise InputError(f"{files[0]}: there is no pair.")
+
+    if args.out == STANDARD:
+        with text_job.progress_display(args.out) as display:
+            for number, _ in counted():
+                display.update("scoring", number + 1, unit="pairs")
+    else:
+        text_job.write_results(args, counted(), _PAIR_FIELDS, _pair_rows, _pair_objects, "scoring")
+    _print_accuracies(by_phenomenon, total)
+    return 0
+
+
+def _pair_rows(scored: ScoredPair) -> Iterator[tuple[Any, ...]]:
+    good, bad = scored.good, scored.bad
+    yield (
+        scored.pair.phenomenon,
+        good.forward_total,
+        bad.forward_total,
+        good.backward_total,
+        bad.backward_total,
+        int(scored.has_unknown),
+    )
+
+
+def _pair_objects(scored: ScoredPair) -> Iterator[dict[str, Any]]:
+    yield {
+        "phenomenon": scored.pair.phenomenon,
+        **{
+            name: {key: rounded(value) for key, value in _sums(score).items()}
+            for name, score in (("good", scored.good), ("bad", scored.bad))
+        },
+    }
+
+
+def _print_accuracies(by_phenomenon: dict[str, PairCounts], total: PairCounts) -> None:
+    directions = list(total.n_right)
+    named = {printable(name): counts for name, counts in sorted(by_phenomenon.items()) if name}
+    rows = [("phenomenon", "pairs", *directions)] + [
+        (name, f"{counts.n_pairs:,}", *(f"{100 * counts.accuracy(d):.1f} %" for d in directions))
+        for name, counts in [*named.items(), ("all", total)]
+    ]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for name, *numbers in rows:
+        cells = [f"{text:>{width}}" for text, width in zip(numbers, widths[1:], strict=True)]
+        print("   ".join([f"{name:<{widths[0]}}", *cells]))
+    if total.n_unknown:
+        note(
+            f"{total.n_unknown:,} of {total.n_pairs:,} pairs have tokens outside the vocabulary, "
+            "which are scored as <UNK>"
+        )

@@ -1,8 +1,8 @@
 """Predict the words that fit at positions of a text, by both directions together.
 
-IN is UTF-8 text (plain, .gz, .xz), one sentence a line, tokens separated by white space; - is
+IN is UTF-8 text (plain, .gz, .xz), one sentence per line, tokens separated by white space; - is
 standard input. Words are predicted for each token ___, or for the tokens that --place or --every
-name. The forward direction reads what is before the position, the backward direction what is after
+name. The forward direction reads the tokens before the position, the backward direction those after
 it, and neither reads the token itself. Their distributions are multiplied, divided by p(word) and
 normalised over the vocabulary. Log-probabilities are natural logarithms (nats).
 
@@ -13,11 +13,13 @@ normalised over the vocabulary. Log-probabilities are natural logarithms (nats).
 from __future__ import annotations
 
 import argparse
+import math
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags, text_job
-from bilm.cli.text_job import TextInput, rounded
+from bilm.cli.text_job import STANDARD, TextInput, rounded
 from bilm.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -44,17 +46,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "for one)",
         },
     )
-    text_job.add_result(parser)
-    parser.set_defaults(n=10)
+    text_job.add_result(
+        parser, "text|jsonl|tsv", "text in a terminal, otherwise jsonl; text shows probabilities"
+    )
+    parser.set_defaults(n=10, format=None)
 
 
 def run(args: argparse.Namespace) -> int:
     if (args.input is None) == (args.text is None):
         flags.usage_error(args, "name a text, IN, or a sentence, --text")
+    if args.format is None:
+        is_read = args.out == STANDARD and sys.stdout.isatty()
+        args.format = "text" if is_read else "jsonl"
     predictor = text_job.load_predictor(args)
     places: Any = "all" if args.every else args.place or "gaps"
     found = predictor.substitutes_iter(
-        _sentences(args, places),
+        ((item, item[1]) for item in _sentences(args, places)),
         places,
         n=args.n,
         directions=args.direction,
@@ -62,7 +69,8 @@ def run(args: argparse.Namespace) -> int:
         batch_size=args.batch_size,
         with_ids=True,
     )
-    text_job.write_results(args, found, _FIELDS, _rows, _objects, "predicting")
+    results = ((number, (tokens, places)) for (number, tokens), places in found)
+    text_job.write_results(args, results, _FIELDS, _rows, _objects, "predicting", _lines)
     return 0
 
 
@@ -85,17 +93,30 @@ def _sentences(args: argparse.Namespace, places: Any) -> Iterator[tuple[int, lis
         raise InputError(f"{name}: there is no sentence.")
 
 
-def _rows(found: list[Substitutes]) -> Iterator[tuple[Any, ...]]:
-    for place in found:
+_Found = tuple[list[str], "list[Substitutes]"]  # the tokens of a sentence, and its places
+
+
+def _rows(found: _Found) -> Iterator[tuple[Any, ...]]:
+    for place in found[1]:
         pairs = zip(place.words, place.log_probabilities.tolist(), strict=True)
         for rank, pair in enumerate(pairs, start=1):
             yield place.place, place.token, rank, *pair
 
 
-def _objects(found: list[Substitutes]) -> Iterator[dict[str, Any]]:
-    for place in found:
+def _objects(found: _Found) -> Iterator[dict[str, Any]]:
+    for place in found[1]:
         numbers = {
             "log_probabilities": rounded(place.log_probabilities),
             "of_token": rounded(place.of_token),
         }
         yield place._asdict() | numbers
+
+
+def _lines(found: _Found) -> Iterator[str]:
+    """The sentence with the place in brackets, and below it a word and its probability per line."""
+    tokens, places = found
+    for place in places:
+        before, after = tokens[: place.place], tokens[place.place + 1 :]
+        yield " ".join([*before, f"[{place.token}]", *after])
+        for word, log in zip(place.words, place.log_probabilities.tolist(), strict=True):
+            yield f"  {math.exp(log):.4f}  {word}"

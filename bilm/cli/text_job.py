@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 from bilm.cli import flags
-from bilm.cli.terminal import import_tensorflow
+from bilm.cli.terminal import import_tensorflow, printable
 from bilm.files.reading import lines_of, read_lines
 from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
@@ -137,15 +137,22 @@ def add_predictor(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(precision="float32")
 
 
-def add_result(parser: argparse.ArgumentParser) -> None:
-    """The flags of the result, for `write_results`."""
+def add_result(
+    parser: argparse.ArgumentParser, formats: str = "jsonl|tsv", default: str = "jsonl"
+) -> None:
+    """The flags of the result, for `write_results`.
+
+    Args:
+        formats: jsonl, names of tables, and text.
+        default: what the help says of the default.
+    """
     flags.add(
         parser,
         {
             "--out FILE": "file to write (default: standard output)",
             **flags.FORCE,
-            "--format jsonl|tsv": "a JSON object a line, or fields separated by tabs (default: "
-            "jsonl)",
+            f"--format {formats}": "one JSON object per line, or fields separated by tabs "
+            f"(default: {default})",
         },
     )
     parser.set_defaults(out=STANDARD, format="jsonl")
@@ -169,6 +176,7 @@ def write_results(
     rows: Callable[[Any], Iterable[Sequence[Any]]],
     objects: Callable[[Any], Iterable[dict[str, Any]]],
     doing: str,
+    lines: Callable[[Any], Iterable[str]] | None = None,
 ) -> None:
     """Write the result of each sentence to --out, which appears when all of them are there.
 
@@ -176,10 +184,11 @@ def write_results(
 
     Args:
         results: (number of the line, result).
-        fields: for --format tsv, the names of the columns; the first is "line".
+        fields: for tables, the names of the columns, the first that of the number.
         rows: of a result, without the number of its line.
         objects: for jsonl, those of a result, without that number as well.
         doing: what the progress is called.
+        lines: for --format text, the lines of a result.
     """
     with contextlib.ExitStack() as stack:
         out: TextIO = sys.stdout
@@ -187,14 +196,16 @@ def write_results(
             temporary = stack.enter_context(atomic_write(args.out))
             out = stack.enter_context(open(temporary, "w", encoding="utf-8", newline="\n"))
         display = stack.enter_context(progress_display(args.out))
-        if args.format == "tsv":
+        if args.format not in ("jsonl", "text"):
             out.write(_tabbed(fields))
         for count, (number, result) in enumerate(results, start=1):
-            if args.format == "tsv":
-                out.writelines(_tabbed((number, *row)) for row in rows(result))
+            if args.format == "jsonl":
+                values = ({"line": number} | value for value in objects(result))
+                out.writelines(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
+            elif args.format == "text" and lines is not None:
+                out.writelines(f"{printable(line)}\n" for line in lines(result))
             else:
-                lines = ({"line": number} | values for values in objects(result))
-                out.writelines(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+                out.writelines(_tabbed((number, *row)) for row in rows(result))
             display.update(doing, count, unit="sentences")
     if args.out != STANDARD:
         print(args.out)

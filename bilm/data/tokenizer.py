@@ -11,10 +11,10 @@ extras, imported when a tokenizer that uses them is made.
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 import unicodedata
 from collections.abc import Callable, Iterable
-from itertools import chain
 
 from bilm.core.errors import InputError, checked, shown
 from bilm.extras import import_extra
@@ -97,6 +97,27 @@ class Tokenizer:
         """
         return self._split(unicodedata.normalize("NFC", sentence))
 
+    def spans(self, sentence: str) -> list[tuple[int, int]]:
+        """Start and end of each of `tokens(sentence)` in the sentence, in characters.
+
+        The sentence need not be in NFC; marks belong to the token of their letter.
+
+        >>> Tokenizer("en").spans("It won't")
+        [(0, 2), (3, 5), (5, 8)]
+        """
+        tokens = self.tokens(sentence)
+        # The span of each character of the tokens: NFC composes none across these pieces.
+        of_characters = [
+            piece.span()
+            for piece in _piece_pattern().finditer(sentence)
+            for _ in unicodedata.normalize("NFC", piece[0])
+        ]
+        bounds = itertools.accumulate(map(len, tokens), initial=0)
+        return [
+            (of_characters[start][0], of_characters[end - 1][1])
+            for start, end in itertools.pairwise(bounds)
+        ]
+
     def sentences(self, paragraph: str) -> list[str]:
         """The sentences of a paragraph, in NFC, without the white space between them.
 
@@ -136,7 +157,7 @@ class _Classes:
     def __init__(self) -> None:
         of: dict[str, list[int]] = {}
         # The planes in between are empty.
-        for code in chain(range(0x40000), range(0xE0000, 0xE0200)):
+        for code in itertools.chain(range(0x40000), range(0xE0000, 0xE0200)):
             of.setdefault(unicodedata.category(chr(code)), []).append(code)
         letters = {code for name in of if name[0] in "LN" for code in of[name]}
         han, unspaced = (
@@ -174,6 +195,13 @@ def is_unspaced(character: str) -> bool:
 @functools.cache
 def _unspaced_pattern() -> re.Pattern[str]:
     return re.compile(f"[{_classes().han}{_classes().unspaced}]")
+
+
+@functools.cache
+def _piece_pattern() -> re.Pattern[str]:
+    """A character other than white space, with the marks and the Korean vowels behind it."""
+    behind = rf"[{_classes().mark}\u1160-\u11ff]"
+    return re.compile(rf"[^\s]{behind}*")
 
 
 # Tokens

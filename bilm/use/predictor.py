@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import numbers
 import os
 import threading
@@ -99,6 +100,14 @@ class SentenceScore(NamedTuple):
         itself.
         """
         return None if self.backward is None else self.forward + self.backward
+
+    @property
+    def surprisals(self) -> np.ndarray:
+        """-log2 p of each token and of `</S>`, given the tokens before it: float64 (n + 1,), bits.
+
+        Their sum is the surprisal of the sentence, `-forward_total / log(2)`.
+        """
+        return np.append(self.forward.astype(np.float64), self.end) / -math.log(2)
 
     @property
     def forward_total(self) -> float:
