@@ -196,7 +196,8 @@ def test_ctrl_c_ends_all_processes_and_leaves_nothing(folder):
         stderr=subprocess.PIPE, text=True, start_new_session=True,
     )  # fmt: skip
     assert process.stderr is not None
-    assert "counting" in process.stderr.readline()
+    while "counting" not in process.stderr.readline():
+        assert process.poll() is None
     time.sleep(0.5)
     os.killpg(process.pid, signal.SIGINT)
     # The pipe ends when the last of the processes has ended.

@@ -8,12 +8,16 @@ import multiprocessing
 import os
 import random
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
+import bilm
 from bilm.core.errors import InputError
 from bilm.data import Vocabulary, build_vocabulary, count_words, write_vocabulary
 from bilm.data.counting import cut_into_parts, read_blocks
@@ -151,7 +155,7 @@ def test_the_order_of_files_and_a_file_named_twice_change_nothing(corpus, tmp_pa
     files = [folder / name for name in ("c.txt.xz", "a.txt", "b.txt.gz", "also-a")]
     made = build_vocabulary([*files, pattern], tmp_path / "vocab.txt")
     assert made.n_tokens == counts.total()
-    assert "also-a is the same file as" in caplog.text and "it is read once" in caplog.text
+    assert "also-a is the same file as" in caplog.text and "and is read once" in caplog.text
 
 
 def test_cut_by_count_and_by_size(corpus, tmp_path):
@@ -267,7 +271,7 @@ def test_files_and_folders_that_are_not_there(corpus, tmp_path):
         build_vocabulary(corpus[0], tmp_path / "no" / "v")
 
 
-def test_a_killed_process_is_told(tmp_path):
+def test_a_killed_process_is_reported(tmp_path):
     path = tmp_path / "large.txt"
     path.write_text("".join(f"w{n} " for n in range(2_000_000)), encoding="utf-8")
 
@@ -278,7 +282,7 @@ def test_a_killed_process_is_told(tmp_path):
 
     killer = threading.Thread(target=kill, daemon=True)
     killer.start()
-    with pytest.raises(InputError, match="A process that counted was killed, perhaps for want of"):
+    with pytest.raises(InputError, match="A counting process was killed, maybe for lack of memory"):
         count_words(path, jobs=2, least_part=1000)
     killer.join(10)
 
@@ -294,3 +298,28 @@ def test_an_error_in_the_caller_ends_the_processes(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         count_words(path, jobs=2, least_part=1000, progress=interrupted)
     assert multiprocessing.active_children() == []
+
+
+@pytest.mark.slow
+def test_the_processes_end_with_the_one_that_started_them(tmp_path):
+    path = tmp_path / "large.txt"
+    path.write_text("".join(f"w{n} " for n in range(4_000_000)), encoding="utf-8")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import multiprocessing, os, signal, sys\n"
+        "from bilm.data.counting import count_words\n"
+        "def show(stage):\n"
+        "    if stage.done:\n"
+        "        print(*(child.pid for child in multiprocessing.active_children()), flush=True)\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+        "if __name__ == '__main__':\n"
+        "    count_words(sys.argv[1], jobs=2, least_part=1000, progress=show)\n",
+        encoding="utf-8",
+    )
+    # The pipe of standard error ends with the last process that has it.
+    done = subprocess.run(
+        [sys.executable, program, path], capture_output=True, text=True, timeout=60, check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(bilm.__file__).parent.parent)},
+    )  # fmt: skip
+    assert done.returncode == -signal.SIGKILL
+    assert len(done.stdout.split()) == 2

@@ -1,4 +1,4 @@
-"""Building a vocabulary from text: count the words, in one process or several, and write them."""
+"""Building a vocabulary from text: counting words, in one process or several, and writing them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import functools
 import itertools
 import logging
 import multiprocessing
-import multiprocessing.connection
 import multiprocessing.resource_tracker
 import os
 import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -41,9 +43,11 @@ logger = logging.getLogger(__name__)
 _SPECIAL = (BOS, EOS, UNK)
 _NO_WORDS = frozenset((*_SPECIAL, NOT_A_TOKEN))
 
-# Bytes of the text that a process counts at a time, and that are read at a time.
+# Bytes of text that a process counts at a time, and that are read at a time; seconds between two
+# reports of the progress of several processes.
 _LEAST_PART, _MOST_PART = 4 << 20, 64 << 20
 _BLOCK = 1 << 20
+_SHOWN_EVERY = 0.1
 _SEPARATORS = (b"\n", b" ", b"\t", b"\r")
 
 
@@ -62,17 +66,17 @@ def count_words(
     progress: ShowStage = quiet,
     least_part: int = _LEAST_PART,
 ) -> Counter[str]:
-    """How often each word occurs in text files.
+    """The number of occurrences of each word in text files.
 
-    A million different words take about 0.15 GB, in each process that has met them.
+    A million different words take about 0.15 GB in each process.
 
     Args:
-        patterns: a glob, or several; words are separated by white space; plain, .gz or .xz. A file
-            is counted once.
-        jobs: processes to count in. They are started anew, so a program that asks for more than one
-            has to keep its own start behind `if __name__ == "__main__":`.
-        progress: is called now and then with a `Stage` of the bytes read.
-        least_part: bytes of the text that are worth a process of their own.
+        patterns: one glob or several; words are separated by white space; plain, .gz or .xz. Each
+            file is counted once.
+        jobs: number of processes. They are spawned, so a program that asks for more than one has to
+            run its main code under `if __name__ == "__main__":`.
+        progress: called now and then with a `Stage` of the bytes read.
+        least_part: bytes of text that are worth a process of their own.
 
     Raises:
         FileNotFoundError: a pattern matches nothing.
@@ -80,14 +84,12 @@ def count_words(
             process was killed.
     """
     files = find_all_files(patterns)
-    jobs = min(jobs, 2 * (os.cpu_count() or 1))  # more are of no use, and each takes memory
-    total, done = size_of(files), 0
+    jobs = min(jobs, 2 * (os.cpu_count() or 1))  # more would only take memory
+    total = size_of(files)
     parts = cut_into_parts(files, min(_MOST_PART, max(least_part, total // (4 * jobs))))
 
-    def show(n_bytes: int) -> None:
-        nonlocal done
-        done += n_bytes
-        progress(Stage("counting", done, total))
+    def show(n_read: int) -> None:
+        progress(Stage("counting", n_read, total))
 
     show(0)
     if min(jobs, len(parts)) < 2:
@@ -249,82 +251,96 @@ class Span(NamedTuple):
     stop: int
 
 
-def _count(spans: Iterable[Span], report: Callable[[int], None]) -> Counter[str]:
+def _count(spans: Iterable[Span], show: Callable[[int], None]) -> Counter[str]:
+    """Count the words of spans; `show` is called with the bytes read so far."""
     counts: Counter[str] = Counter()
+    n_read = 0
     for span in spans:
         for text, n_bytes in read_blocks(span):
             counts.update(text.split())
-            report(n_bytes)
+            n_read += n_bytes
+            show(n_read)
     return counts
 
 
 def _count_in_processes(
-    parts: Iterable[Sequence[Span]], jobs: int, show: Callable[[int], None]
+    parts: Sequence[Sequence[Span]], jobs: int, show: Callable[[int], None]
 ) -> Counter[str]:
-    """A process for each part, `jobs` of them at a time.
-
-    A pool of processes may wait for ever when one of them is killed while another is started.
-    """
-    counts: Counter[str] = Counter()
+    """`_count` in several processes."""
     # A fork of a process with threads, such as TensorFlow's, may hang.
     context = multiprocessing.get_context("spawn")
-    waiting = iter(parts)
-    running: dict[Any, Any] = {}  # processes by the pipe that they send to
+    state = _Shared(context.RawArray("q", len(parts)), context.RawValue("b"))
+    pool = ProcessPoolExecutor(min(jobs, len(parts)), context, _begin, (state,))
+    counts: Counter[str] = Counter()
     try:
-        while True:
-            for part in itertools.islice(waiting, jobs - len(running)):
-                receiver, sender = context.Pipe(duplex=False)
-                with _interrupts_held_back(), sender:
-                    process = context.Process(target=_send, args=(part, sender))
-                    process.start()
-                    running[receiver] = process
-            if not running:
-                return counts
-            for sending in multiprocessing.connection.wait(list(running)):
-                result = _receive(sending)
-                if isinstance(result, int):
-                    show(result)
-                else:
-                    running.pop(sending).join()
-                    counts.update(result)
-    finally:
-        for process in running.values():
-            process.terminate()
-            process.join()
-
-
-def _send(spans: Iterable[Span], sender: multiprocessing.connection.Connection) -> None:
-    """Count in a process of its own: send each number of bytes read, then the counts, or what was
-    wrong with the text. If nobody receives it, the program that asked for it was killed."""
-    with contextlib.suppress(BrokenPipeError):
-        try:
-            sender.send(dict(_count(spans, sender.send)))
-        except (InputError, OSError) as error:
-            sender.send(error)
-
-
-def _receive(receiver: Any) -> int | dict[str, int]:
-    try:
-        result = receiver.recv()
-    except (EOFError, OSError):
+        with _interrupts_held_back():
+            running = {pool.submit(_count_part, k, part) for k, part in enumerate(parts)}
+        while running:
+            done, running = wait(running, _SHOWN_EVERY, FIRST_COMPLETED)
+            for future in done:
+                counts.update(future.result())
+            show(sum(state.n_read))
+        return counts
+    except BrokenProcessPool:
         raise InputError(
-            "A process that counted was killed, perhaps for want of memory: fewer jobs need less."
+            "A counting process was killed, maybe for lack of memory: fewer jobs need less."
         ) from None
-    if isinstance(result, Exception):
-        raise result
-    return result
+    finally:
+        state.is_over.value = True
+        pool.shutdown(cancel_futures=True)
+
+
+_shared: _Shared  # of a counting process
+
+
+class _Shared(NamedTuple):
+    """Memory that all counting processes share, without a lock that a killed process could hold.
+
+    Attributes:
+        n_read: bytes read of each part.
+        is_over: whether the processes should stop.
+    """
+
+    n_read: Any
+    is_over: Any
+
+
+def _begin(state: _Shared) -> None:
+    """Prepare a counting process."""
+    global _shared
+    _shared = state
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """End this process when the one that started it is killed: the pool would wait for work."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def _count_part(number: int, spans: Iterable[Span]) -> dict[str, int]:
+    """`_count` in a counting process."""
+
+    def show(n_read: int) -> None:
+        _shared.n_read[number] = n_read
+        if _shared.is_over.value:
+            raise InputError("Counting was stopped.")  # nobody waits for the result
+
+    return dict(_count(spans, show))
 
 
 @contextlib.contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Ctrl-C reaches every process of the terminal: those started here never see it.
+    """Ctrl-C reaches every process of the terminal: block it in the processes started here.
 
-    The one that starts them sees it at the end of the block, and then ends the others.
+    This process receives it when the block ends, and stops the others.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    # The first process would start it, and starting it lets interrupts through again.
+    # Starting it with the first process would unblock interrupts.
     multiprocessing.resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:
