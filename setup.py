@@ -46,7 +46,7 @@ setup(
     license="Apache-2.0",
     packages=find_packages(include=["bilm", "bilm.*"]),
     # Models that are part of the package are folders of options, weights and a model card.
-    package_data={"bilm": ["py.typed", "models/*/*", "analysis/*.css", "analysis/*.js"]},
+    package_data={"bilm": ["py.typed", "models/*/*", "analysis/*.css", "analysis/*.html"]},
     # The lower bounds are the versions that the tests were run with on Python 3.10; the newest that
     # they were run with are in CONTRIBUTING.md.
     python_requires=">=3.10",

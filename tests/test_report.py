@@ -71,9 +71,9 @@ def test_anisotropy_is_that_of_drawn_words(elmo):
 
 
 def test_too_little_text_is_refused(elmo):
-    with pytest.raises(InputError, match="has 2 sentences and 0 words that occur 5 times: two"):
+    with pytest.raises(InputError, match="occurs 5 times, got 2 sentences and 0 such words"):
         measure_layers(elmo, SENTENCES[:2])
-    with pytest.raises(InputError, match="has 1 sentences and 1 words that occur 5 times"):
+    with pytest.raises(InputError, match="got 1 sentences and 1 such words"):
         measure_layers(elmo, [["one"] * 5])
 
 

@@ -140,27 +140,22 @@ def cluster_occurrences(
                 f"n_clusters must be at most {n_different}, the number of different occurrences, "
                 f"got {n_clusters}."
             )
-        return _numbered(points, _k_means(points, n_clusters, seed), {})
+        return _with_closeness(points, _k_means(points, n_clusters, seed))
     most = min(max_clusters, n_different, len(points) // _MIN_SIZE)
     tried = {k: _k_means(points, k, seed) for k in range(2, most + 1)}
     silhouettes = {k: _silhouette(points, of, seed) for k, of in tried.items()}
     enough = max(MIN_SILHOUETTE, _NEARLY * max(silhouettes.values(), default=0.0))
-    chosen = next((tried[k] for k, value in silhouettes.items() if value >= enough), None)
     one = np.zeros(len(points), np.int64)
-    return _numbered(points, one if chosen is None else chosen, silhouettes)
+    chosen = next((tried[k] for k, value in silhouettes.items() if value >= enough), one)
+    return _with_closeness(points, chosen, silhouettes)
 
 
 def clusters_by_name(
-    occurrences: Occurrences, names: Sequence[str], layer: Layer = LAYER
-) -> tuple[Clusters, list[str]]:
-    """Occurrences grouped by a name that each has, such as its word or label.
-
-    Returns:
-        the clusters, and the name of each, the most frequent first.
-    """
-    distinct, of = np.unique(np.array(names, object), return_inverse=True)
-    clusters = _numbered(occurrences.directions(layer), of.reshape(-1), {})
-    return clusters, [str(names[clusters.members(k)[0]]) for k in range(len(distinct))]
+    occurrences: Occurrences, names: Sequence[str], order: Sequence[str], layer: Layer = LAYER
+) -> Clusters:
+    """Occurrences grouped by a name that each has, such as its word, in the order of the names."""
+    of = np.array([order.index(name) for name in names], np.int64)
+    return _with_closeness(occurrences.directions(layer), of)
 
 
 @checked
@@ -353,22 +348,21 @@ def principal_components(vectors: np.ndarray, n: int) -> tuple[np.ndarray, np.nd
 
 
 def _k_means(points: np.ndarray, k: int, seed: int) -> np.ndarray:
-    """The cluster of each row, 0-based: int64 (n,)."""
+    """The cluster of each row, 0 the largest: int64 (n,)."""
     cluster = import_extra("sklearn.cluster", _PURPOSE)
     threads = import_extra("threadpoolctl", _PURPOSE)
     # With so few numbers, several threads would mostly wait for each other.
     with threads.threadpool_limits(1):
         found = cluster.KMeans(k, n_init=_STARTS, random_state=seed).fit_predict(points)
-    return found.astype(np.int64)
+    return np.argsort(np.argsort(-np.bincount(found), kind="stable"))[found]
 
 
-def _numbered(points: np.ndarray, of: np.ndarray, silhouettes: dict[int, float]) -> Clusters:
-    """Clusters numbered by descending size, with the cosine of each row and its centre."""
-    order = np.argsort(-np.bincount(of), kind="stable")
-    of = np.argsort(order)[of]
-    centres = np.stack([points[of == k].mean(axis=0) for k in range(len(order))])
+def _with_closeness(
+    points: np.ndarray, of: np.ndarray, silhouettes: dict[int, float] | None = None
+) -> Clusters:
+    centres = np.stack([points[of == k].mean(axis=0) for k in range(of.max() + 1)])
     closeness = (unit(points) * unit(centres)[of]).sum(axis=1)
-    return Clusters(of, closeness.astype(np.float32), silhouettes)
+    return Clusters(of, closeness.astype(np.float32), silhouettes or {})
 
 
 def _silhouette(points: np.ndarray, of: np.ndarray, seed: int) -> float:

@@ -7,7 +7,7 @@ nearest_contexts(query, occurrences, layers=[0, 1, 2])
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from bilm.analysis.occurrences import Layer, Occurrences, Sentence
 
@@ -25,6 +25,11 @@ class Context(NamedTuple):
     cosine: float | None
     sentence: Sentence
     position: int
+
+    def as_dict(self) -> dict[str, Any]:
+        """The context for JSON."""
+        cosine = None if self.cosine is None else round(self.cosine, 4)
+        return {"cosine": cosine, "sentence": list(self.sentence), "position": self.position}
 
 
 class LayerContexts(NamedTuple):

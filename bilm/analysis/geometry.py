@@ -1,4 +1,4 @@
-"""How the vectors of each layer lie: Ethayarajh (2019), "How contextual are contextualized word
+"""The geometry of each layer's vectors: Ethayarajh (2019), "How contextual are contextualized word
 representations?", section 3.
 """
 
@@ -21,18 +21,18 @@ _MAX_WORDS = 1000
 
 
 class LayerGeometry(NamedTuple):
-    """What is measured of a layer. Cosines are of the vectors as they are, not centred.
+    """Measures of a layer. Cosines are between the vectors as they are, not centred.
 
     Attributes:
-        anisotropy: mean cosine of words of different sentences, drawn at random: 0 where vectors
-            point in all directions, 1 where all point the same way.
-        self_similarity: mean cosine of two occurrences of one word, mean over words: 1 where a
-            word's vector does not depend on its context.
-        intra_sentence: mean cosine of a sentence's tokens with the mean vector of the sentence,
-            mean over sentences.
+        anisotropy: mean cosine of random words of different sentences: 0 for vectors in all
+            directions, 1 if all have the same direction.
+        self_similarity: mean cosine of two occurrences of a word, mean over words: 1 if a word's
+            vector does not depend on its context.
+        intra_sentence: mean cosine of a token and the mean vector of its sentence, mean over
+            sentences.
         norm: mean length of a vector.
-        largest_share: the share of the squared lengths that one of the dimensions has.
-        not_finite: vectors with a number that is not finite.
+        largest_share: largest proportion of the squared lengths in one dimension.
+        not_finite: number of vectors with a non-finite value.
     """
 
     anisotropy: float
@@ -44,12 +44,12 @@ class LayerGeometry(NamedTuple):
 
     @property
     def adjusted_self_similarity(self) -> float:
-        """Beyond that of random words, as the paper compares layers."""
+        """Self-similarity minus anisotropy, as the paper compares layers."""
         return self.self_similarity - self.anisotropy
 
     @property
     def adjusted_intra_sentence(self) -> float:
-        """Beyond that of random words, as the paper compares layers."""
+        """Intra-sentence similarity minus anisotropy, as the paper compares layers."""
         return self.intra_sentence - self.anisotropy
 
 
@@ -61,16 +61,17 @@ def measure_layers(
     seed: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> list[LayerGeometry]:
-    """Measure each layer on sentences; memory does not grow with their number.
+    """Measure each layer; memory does not depend on the number of sentences.
 
     Args:
-        min_occurrences: the self-similarity is that of words that occur so often, a thousand of
-            them at most.
-        seed: of the drawing of words.
+        elmo: the model.
+        sentences: the sentences, none of them empty.
+        min_occurrences: self-similarity is over words that occur this often, at most 1,000 words.
+        seed: random seed.
         progress: called with the number of sentences done.
 
     Raises:
-        InputError: fewer than two sentences, or no word that occurs often enough.
+        InputError: there are fewer than two sentences, or no word occurs often enough.
     """
     counts = Counter(token for sentence in sentences for token in sentence if is_word(token))
     words = sorted(word for word, count in counts.items() if count >= max(2, min_occurrences))
@@ -79,77 +80,52 @@ def measure_layers(
         words = draw.sample(words, _MAX_WORDS)
     if len(sentences) < 2 or not words:
         raise InputError(
-            f"the text has {len(sentences)} sentences and {len(words)} words that occur "
-            f"{max(2, min_occurrences)} times: two sentences and one such word are needed."
+            f"the text must have two sentences and a word that occurs {max(2, min_occurrences)} "
+            f"times, got {len(sentences)} sentences and {len(words)} such words."
         )
-    sums = _Sums(elmo.n_layers, elmo.dim, words)
+    numbers = {word: number for number, word in enumerate(words)}
+    # Sums over sentences: (layers, dim) for each word and for random tokens; (layers,) otherwise.
+    by_word = np.zeros((len(words), elmo.n_layers, elmo.dim))
+    drawn, squares = np.zeros((2, elmo.n_layers, elmo.dim))
+    norms, intra, not_finite = np.zeros((3, elmo.n_layers))
     found = elmo.encode_iter(([*sentence] for sentence in sentences), "all")
-    for number, (sentence, vectors) in enumerate(zip(sentences, found, strict=True)):
-        sums.add(sentence, vectors, draw.randrange(len(sentence)))
-        if progress is not None:
-            progress(number + 1)
-    return sums.result(min_occurrences)
-
-
-class _Sums:
-    """What is added up over sentences. Arrays are float64; L layers, D dimensions, W words."""
-
-    def __init__(self, n_layers: int, dim: int, words: Sequence[str]) -> None:
-        self._numbers = {word: number for number, word in enumerate(words)}
-        self._random = np.zeros((n_layers, dim))
-        self._words = np.zeros((len(words), n_layers, dim))
-        self._n_words = np.zeros(len(words), np.int64)
-        self._squares = np.zeros((n_layers, dim))
-        self._norms = np.zeros(n_layers)
-        self._intra = np.zeros(n_layers)
-        self._not_finite = np.zeros(n_layers, np.int64)
-        self._n_tokens = self._n_sentences = self._n_long = 0
-
-    def add(self, sentence: Sentence, vectors: np.ndarray, drawn: int) -> None:
-        """Add the vectors (L, tokens, D) of a sentence; `drawn` is one of its tokens at random."""
-        finite = np.isfinite(vectors)
-        self._not_finite += (~finite.all(axis=2)).sum(axis=1)
+    for done, (sentence, vectors) in enumerate(zip(sentences, found, strict=True), start=1):
+        finite = np.isfinite(vectors)  # (layers, tokens, dim)
+        not_finite += (~finite.all(axis=2)).sum(axis=1)
         vectors = np.where(finite, vectors, 0).astype(np.float64)
-        norms = np.linalg.norm(vectors, axis=2, keepdims=True)
-        units = vectors / np.maximum(norms, 1e-12)
-        self._n_sentences += 1
-        self._n_tokens += len(sentence)
-        self._random += units[:, drawn]
-        self._norms += norms.sum(axis=(1, 2))
-        self._squares += np.square(vectors).sum(axis=1)
+        units = _units(vectors)
+        drawn += units[:, draw.randrange(len(sentence))]
+        squares += np.square(vectors).sum(axis=1)
+        norms += np.linalg.norm(vectors, axis=2).sum(axis=1)
         if len(sentence) > 1:
-            mean = vectors.mean(axis=1, keepdims=True)  # (L, 1, D)
-            mean /= np.maximum(np.linalg.norm(mean, axis=2, keepdims=True), 1e-12)
-            self._intra += (units * mean).sum(axis=2).mean(axis=1)
-            self._n_long += 1
+            mean = _units(vectors.mean(axis=1, keepdims=True))
+            intra += (units * mean).sum(axis=2).mean(axis=1)
         for position, token in enumerate(sentence):
-            number = self._numbers.get(token)
-            if number is not None:
-                self._words[number] += units[:, position]
-                self._n_words[number] += 1
+            if token in numbers:
+                by_word[numbers[token]] += units[:, position]
+        if progress is not None:
+            progress(done)
+    n_of_word = np.array([counts[word] for word in words])[:, np.newaxis]
+    measures = np.stack([
+        _mean_cosine(drawn, np.array(len(sentences))),
+        _mean_cosine(by_word, n_of_word).mean(axis=0),
+        intra / max(sum(len(sentence) > 1 for sentence in sentences), 1),
+        norms / sum(map(len, sentences)),
+        squares.max(axis=1) / np.maximum(squares.sum(axis=1), 1e-12),
+    ])  # fmt: skip
+    return [
+        LayerGeometry._make([*measures[:, layer].tolist(), int(not_finite[layer])])
+        for layer in range(elmo.n_layers)
+    ]
 
-    def result(self, min_occurrences: int) -> list[LayerGeometry]:
-        n = self._n_sentences
-        seen = self._n_words >= max(2, min_occurrences)
-        n_words = self._n_words[seen, None]
-        words = _mean_cosine(self._words[seen], n_words).mean(axis=0)
-        random_words = _mean_cosine(self._random, np.array(n))
-        shares = self._squares.max(axis=1) / np.maximum(self._squares.sum(axis=1), 1e-12)
-        return [
-            LayerGeometry(
-                float(random_words[layer]),
-                float(words[layer]),
-                float(self._intra[layer] / max(self._n_long, 1)),
-                float(self._norms[layer] / self._n_tokens),
-                float(shares[layer]),
-                int(self._not_finite[layer]),
-            )
-            for layer in range(len(self._norms))
-        ]
+
+def _units(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=2, keepdims=True), 1e-12)
 
 
 def _mean_cosine(sums: np.ndarray, n: np.ndarray) -> np.ndarray:
-    """The mean cosine of pairs of n unit vectors, from their sums (..., D): their squared length
-    has each pair twice, and n ones.
+    """Mean cosine of pairs among n unit vectors, given their sums (..., dim).
+
+    The squared length of a sum has each pair twice, and n ones.
     """
     return (np.square(sums).sum(axis=-1) - n) / (n * (n - 1))

@@ -22,35 +22,25 @@ _PAGE = """<!DOCTYPE html>
 <h1>{title}</h1>
 {body}
 </main>
-{script}</body>
+</body>
 </html>
 """
 
 
-def page(title: str, body: str, script: str | None = None, data: Any = None) -> bytes:
+def page(title: str, body: str, data: Any = None) -> bytes:
     """A page in UTF-8.
 
     Args:
         title: plain text.
         body: HTML below the title.
-        script: name of a script of `bilm.analysis`, which reads `data`.
-        data: JSON-able.
+        data: JSON-able, for the scripts of the body: the text of the element `data`.
     """
-    text = ""
-    if script is not None:
+    if data is not None:
         # A token such as </script> in a text would end the element.
         values = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-        text = f'<script type="application/json" id="data">{values}</script>\n'
-        text += f"<script>\n{_resource(script)}</script>\n"
-    filled = _PAGE.format(
-        title=html.escape(title), style=_resource("page.css"), body=body, script=text
-    )
+        body = f'<script type="application/json" id="data">{values}</script>\n{body}'
+    filled = _PAGE.format(title=html.escape(title), style=resource("page.css"), body=body)
     return filled.encode("utf-8", "backslashreplace")
-
-
-def swatch(kind: int) -> str:
-    """A place for the dot of a kind, which the script draws."""
-    return f'<svg class="swatch" data-kind="{kind}"></svg>'
 
 
 def line_markup(mark: str, left: str, word: str, right: str) -> str:
@@ -62,5 +52,6 @@ def line_markup(mark: str, left: str, word: str, right: str) -> str:
     )
 
 
-def _resource(name: str) -> str:
+def resource(name: str) -> str:
+    """The text of a file of this package."""
     return resources.files("bilm.analysis").joinpath(name).read_text(encoding="utf-8")

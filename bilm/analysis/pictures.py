@@ -9,22 +9,20 @@ preserve.
 
 from __future__ import annotations
 
-import html
 import io
 import math
 import os
 import unicodedata
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.clusters import clusters_by_name, typical_occurrences
+from bilm.analysis.clusters import Clusters, clusters_by_name, typical_occurrences
 from bilm.analysis.occurrences import Occurrences
-from bilm.analysis.page import line_markup, page, swatch
+from bilm.analysis.page import page, resource
 from bilm.analysis.projection import Projection
 from bilm.cli.terminal import printable
 from bilm.core.errors import InputError
@@ -36,8 +34,8 @@ ENDINGS = (".html", ".png", ".svg")
 LARGE_PAGE = 10_000_000
 """Size in bytes from which a page is slow in a browser."""
 
-# Okabe and Ito's colour-blind safe colours without the yellow, which is faint on white. The page's
-# style sheet has the same, and the shapes are those of its script.
+# Okabe and Ito's colour-blind safe colours, without the yellow, which is faint on white. The page
+# has the same colours and shapes.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#444444")
 _MARKERS = "o^sDP"
 _GREY = "#a0a0a0"
@@ -49,36 +47,24 @@ _TYPICAL = 3  # sentences listed for each cluster
 _NEIGHBOURS = 3
 _TOKENS = 40  # of a sentence on each side of the word
 _EXTENT = 1000  # page coordinates are integers from 0 to this
-_INVISIBLE = {"Zs", "Zl", "Zp", "Cc", "Cf"}  # spaces, and characters that change how others look
+_INVISIBLE = {"Zs", "Zl", "Zp", "Cc", "Cf"}  # spaces and control characters
 _PURPOSE = "A picture of occurrences"
 
 
-@dataclass(frozen=True)
-class Kinds:
+class Kinds(NamedTuple):
     """What colours distinguish.
 
     Attributes:
         what: "label", "cluster" or "word".
-        names: the kinds, most frequent first; "others" and "unlabelled", drawn in grey, are last.
-        counts: number of occurrences of each.
-        of: int64 (n,), the kind of each occurrence.
-        n_coloured: kinds with a colour and shape of their own.
+        names: the kinds, most frequent first.
+        clusters: the occurrences by kind.
+        styles: number of each kind's colour and shape; -1 for grey.
     """
 
     what: str
     names: list[str]
-    counts: list[int]
-    of: np.ndarray
-    n_coloured: int
-
-    @property
-    def finding(self) -> str:
-        """The kinds and their proportions as a sentence, for readers who cannot see the picture."""
-        total = sum(self.counts)
-        parts = [
-            f"{name} ({n / total:.0%})" for name, n in zip(self.names, self.counts, strict=True)
-        ]
-        return f"By {self.what}: {', '.join(parts)}."
+    clusters: Clusters
+    styles: list[int]
 
 
 def write_picture(
@@ -179,14 +165,12 @@ def _draw_panel(axes: Any, projection: Projection, number: int, kinds: Kinds) ->
         spine.set_color("#d0d0d0")
     points = _fitted(projection.points[:, number])
     area = float(np.clip(12000 / len(points), 6, 26))
-    for kind, name in enumerate(kinds.names):
-        x, y = points[kinds.of == kind].T
-        known = kind < kinds.n_coloured
-        axes.scatter(
-            x, y, area, _COLOURS[kind % len(_COLOURS)] if known else _GREY,
-            marker=_MARKERS[kind // len(_COLOURS)] if known else "o",
-            linewidths=0, alpha=0.75, label=f"{name} ({kinds.counts[kind]:,})",
-        )  # fmt: skip
+    for kind, style in enumerate(kinds.styles):
+        own = points[kinds.clusters.of == kind]
+        colour = _GREY if style < 0 else _COLOURS[style % len(_COLOURS)]
+        marker = _MARKERS[max(style, 0) // len(_COLOURS)]
+        label = f"{kinds.names[kind]} ({len(own):,})"
+        axes.scatter(*own.T, s=area, c=colour, marker=marker, linewidths=0, alpha=0.75, label=label)
 
 
 def _saved(figure: Any, ending: str) -> bytes:
@@ -221,18 +205,13 @@ def _fonts(text: str) -> list[str]:
         except Exception:  # a damaged file, for which FreeType has errors of its own
             continue
     regular = [e for e in manager.ttflist if e.weight == 400 and "Last Resort" not in e.name]
-    covered = {
-        entry.name: {c for c in missing if fonts.get_font(entry.fname).get_char_index(ord(c))}
-        for entry in regular
-    }
-    # Of fonts with the same characters, sans serif and simplified Chinese first.
-    names = sorted(covered, key=lambda name: ("Mono" in name, "Sans" not in name, "SC" not in name))
-    while missing:
-        best = max(names, key=lambda name: len(covered[name] & missing))
-        if not covered[best] & missing:
-            break
-        families.append(best)
-        missing -= covered[best]
+    # Sans serif and simplified Chinese first.
+    for entry in sorted(regular, key=lambda e: ("Mono" in e.name, "Sans" not in e.name,
+                                                "SC" not in e.name)):  # fmt: skip
+        index = fonts.get_font(entry.fname).get_char_index
+        if covered := {c for c in missing if index(ord(c))}:
+            families.append(entry.name)
+            missing -= covered
     if missing:
         shown = ", ".join(f"{c} (U+{ord(c):04X})" for c in sorted(missing)[:5])
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
@@ -268,14 +247,12 @@ def _kinds(occurrences: Occurrences, projection: Projection, colour: str | None)
             f"colour must be something the occurrences have, and they have no {colour}s."
         )
     values = [printable(value) for value in values]
-    ranked = [name for name, _ in sorted(Counter(filter(None, values)).items(),
-                                         key=lambda item: (-item[1], item[0]))]  # fmt: skip
-    coloured = ranked[:_MOST_KINDS]
+    counts = Counter(filter(None, values))
+    coloured = sorted(counts, key=lambda name: (-counts[name], name))[:_MOST_KINDS]
     shown = [v if v in coloured else _OTHERS if v else _UNLABELLED for v in values]
-    counts = Counter(shown)
-    names = coloured + [name for name in (_OTHERS, _UNLABELLED) if name in set(shown) - {*coloured}]
-    of = np.array([names.index(name) for name in shown], np.int64)
-    return Kinds(colour, names, [counts[name] for name in names], of, len(coloured))
+    grey = [name for name in (_OTHERS, _UNLABELLED) if name in shown and name not in coloured]
+    clusters = clusters_by_name(occurrences, shown, coloured + grey, projection.layers[0])
+    return Kinds(colour, coloured + grey, clusters, [*range(len(coloured)), *[-1] * len(grey)])
 
 
 def _words(occurrences: Occurrences) -> str:
@@ -318,56 +295,33 @@ def _fitted(points: np.ndarray) -> np.ndarray:
 
 
 def _page(occurrences: Occurrences, projection: Projection, kinds: Kinds, title: str) -> bytes:
-    rows = [(int(kind), *_around(occurrences, number)) for number, kind in enumerate(kinds.of)]
+    clusters = kinds.clusters
     data = {
-        "rows": rows,
-        "kinds": kinds.names,
-        "coloured": kinds.n_coloured,
+        "about": _about(occurrences, projection),
+        "what": {"word": "words"}.get(kinds.what, f"{kinds.what}s"),
+        "kinds": [
+            {
+                "name": name,
+                "style": style,
+                "n": size,
+                "typical": typical_occurrences(occurrences, clusters, kind, _TYPICAL),
+            }
+            for kind, (name, style, size) in enumerate(
+                zip(kinds.names, kinds.styles, clusters.sizes, strict=True)
+            )
+        ],
+        "rows": [[int(kind), *_around(occurrences, k)] for k, kind in enumerate(clusters.of)],
         "panels": [
             {
+                "name": f"layer {layer}",
+                "title": _panel_title(projection, k),
                 "points": _fitted(projection.points[:, k]).ravel().tolist(),
                 "near": _neighbours(occurrences, layer),
             }
             for k, layer in enumerate(projection.layers)
         ],
     }
-    layer = projection.layers[0]
-    clusters, names = clusters_by_name(occurrences, [kinds.names[k] for k in kinds.of], layer)
-    places = {name: number for number, name in enumerate(names)}
-    legend, typical, total = [], [], len(occurrences)
-    for kind, (name, n) in enumerate(zip(kinds.names, kinds.counts, strict=True)):
-        dot, label = swatch(kind), html.escape(name)
-        legend.append(
-            f'<li><button type="button" data-kind="{kind}" aria-pressed="false">{dot}{label} '
-            f"<small>{n:,}</small></button></li>"
-        )
-        chosen = typical_occurrences(occurrences, clusters, places[name], _TYPICAL)
-        lines = "".join(line_markup(dot, *rows[number][1:]) for number in chosen)
-        typical.append(
-            f"<h3>{dot}{label} <small>{n:,} of {total:,}, {n / total:.0%}</small></h3>"
-            f'<ul class="lines">{lines}</ul>'
-        )
-    figures = [
-        f"<figure><figcaption>{html.escape(_panel_title(projection, k))}</figcaption>"
-        f'<svg class="panel" viewBox="-30 -30 1060 1060" role="img" aria-label="layer {layer}: '
-        f'{html.escape(kinds.finding)}"></svg></figure>'
-        for k, layer in enumerate(projection.layers)
-    ]
-    options = "".join(f"<option>layer {layer}</option>" for layer in projection.layers)
-    menu = '<label>Show <select name="layer"><option>all layers</option>'
-    menu = f"{menu}{options}</select></label>" if len(figures) > 1 else ""
-    what = {"word": "words"}.get(kinds.what, f"{kinds.what}s")
-    body = f"""<p>{html.escape(_about(occurrences, projection))}</p>
-<p class="hint">Point at a dot, or tap it, to read its sentence and its nearest neighbours. Choose
-{what} in the legend, search, or draw a rectangle with the mouse to list sentences.</p>
-<form><label>Search <input type="search" name="search" placeholder="part of a sentence"></label>
-{menu}</form>
-<ul class="legend">{"".join(legend)}</ul>
-<div class="panels">{"".join(figures)}</div>
-<section id="found" hidden><h2 role="status"></h2><ul class="lines"></ul></section>
-<section id="typical"><h2>Typical sentences</h2>{"".join(typical)}</section>
-<div id="tip" hidden></div>"""
-    return page(title, body, "picture.js", data)
+    return page(title, resource("picture.html"), data)
 
 
 def _around(occurrences: Occurrences, number: int) -> tuple[str, str, str]:
@@ -389,12 +343,8 @@ def _neighbours(occurrences: Occurrences, layer: int) -> list[list[int]]:
     near: list[list[int]] = [[] for _ in range(len(occurrences))]
     for word in dict.fromkeys(occurrences.words):
         own = occurrences.of(word)
-        for number, found in zip(
-            own, occurrences.select(own).neighbours_of_all(_NEIGHBOURS, layer), strict=True
-        ):
-            near[number] = [
-                value
-                for cosine, k in found.same_word
-                for value in (int(own[k]), round(100 * cosine))
-            ]
+        found = occurrences.select(own).neighbours_of_all(_NEIGHBOURS, layer)
+        for number, (same_word, _) in zip(own, found, strict=True):
+            for cosine, k in same_word:
+                near[number] += [int(own[k]), round(100 * cosine)]
     return near

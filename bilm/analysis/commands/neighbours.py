@@ -15,8 +15,8 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from bilm.analysis.commands import word_job
@@ -28,7 +28,6 @@ from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     from bilm.analysis import Occurrences, Sample, StaticVectors
-    from bilm.analysis.contexts import Context
     from bilm.use.elmo import ELMo
 
 _STATIC_COLUMNS = 24
@@ -72,11 +71,11 @@ def run(args: argparse.Namespace) -> int:
     elmo = word_job.load_elmo(args)
     occurrences = _occurrences(args, words, elmo)
     for number, query in enumerate(args.query):
-        found = QueryNeighbours(args, query, elmo, occurrences, static)
+        found = _neighbours(args, query, elmo, occurrences, static)
         if args.format == "json":
-            print(json.dumps(found.as_dict(), ensure_ascii=False))
+            print(json.dumps(found, ensure_ascii=False))
         else:
-            show([""] * (number > 0) + found.as_lines(terminal_width()))
+            show([""] * (number > 0) + _lines(args, found, terminal_width()))
     return 0
 
 
@@ -108,92 +107,81 @@ def _joined(own: Sample, others: Sample) -> Sample:
     return replace(own, sentences=[*own.sentences, *others.sentences], positions=positions)
 
 
-class QueryNeighbours:
-    """The neighbours of a query, as text and for JSON."""
+def _neighbours(
+    args: argparse.Namespace,
+    query: str,
+    elmo: ELMo,
+    occurrences: Occurrences,
+    static: StaticVectors | None,
+) -> dict[str, Any]:
+    """The neighbours of a query, JSON-able."""
+    import numpy as np
 
-    def __init__(
-        self,
-        args: argparse.Namespace,
-        query: str,
-        elmo: ELMo,
-        occurrences: Occurrences,
-        static: StaticVectors | None,
-    ) -> None:
-        import numpy as np
+    from bilm.analysis import Occurrences, nearest_contexts
 
-        from bilm.analysis import Occurrences, nearest_contexts
-
-        asked = Occurrences.of_query(elmo, query)
-        self.query, self.word = query, asked.word(0)
-        own = occurrences.of(self.word, match_case=args.match_case)
-        kept = occurrences.words != self.word.lower()
-        kept[own] = True
-        self.n_own = len(own)
-        self.layers = nearest_contexts(
-            asked,
-            occurrences.select(np.flatnonzero(kept)),
-            list(range(elmo.n_layers)) if args.layer == "all" else [args.layer],
-            args.n,
-            args.any_word,
+    asked = Occurrences.of_query(elmo, query)
+    word = asked.word(0)
+    own = occurrences.of(word, match_case=args.match_case)
+    kept = occurrences.words != word.lower()
+    kept[own] = True
+    layers = nearest_contexts(
+        asked,
+        occurrences.select(np.flatnonzero(kept)),
+        list(range(elmo.n_layers)) if args.layer == "all" else [args.layer],
+        args.n,
+        args.any_word,
+    )
+    if len(own) <= 1:
+        note(
+            f"{word!r}: {count(len(own), 'occurrence')} to search; cosines need two, because their "
+            "mean is subtracted."
         )
-        self.static_file, self.static = args.static, None
-        if static is not None and self.word in static:
-            self.static = static.nearest(self.word, args.n_static)
-        if self.n_own <= 1:
-            note(
-                f"{self.word!r}: {count(self.n_own, 'occurrence')} to search; cosines need two, "
-                "because their mean is subtracted."
-            )
+    nearest = static.nearest(word, args.n_static) if static is not None and word in static else None
+    return {
+        "query": query,
+        "word": word,
+        "occurrences": len(own),
+        "static": nearest and [{"cosine": round(c, 4), "word": other} for c, other in nearest],
+        "layers": [
+            {
+                "layer": layer,
+                "same_word": [context.as_dict() for context in same],
+                "other_words": [context.as_dict() for context in other],
+            }
+            for layer, same, other in layers
+        ],
+    }
 
-    def as_dict(self) -> dict[str, Any]:
-        """The neighbours for JSON."""
-        static = [{"cosine": round(c, 4), "word": word} for c, word in self.static or ()]
-        return {
-            "query": self.query,
-            "word": self.word,
-            "occurrences": self.n_own,
-            "static": None if self.static is None else static,
-            "layers": [
-                {
-                    "layer": layer,
-                    "same_word": [_context_dict(context) for context in same],
-                    "other_words": [_context_dict(context) for context in other],
-                }
-                for layer, same, other in self.layers
-            ],
+
+def _lines(args: argparse.Namespace, found: dict[str, Any], width: int) -> list[str]:
+    """The contexts, to the right of the static neighbours if there are any."""
+    title = [found["query"], ""]
+    if args.static is None:
+        return title + _context_lines(found, width)
+    left = [f"static: {os.path.basename(args.static)}", ""]
+    if found["static"] is None:
+        left.append(f"{found['word']!r} is not in it")
+    left += [f"{near['cosine']:.2f}  {near['word']}" for near in found["static"] or ()]
+    right = _context_lines(found, width - _STATIC_COLUMNS - 3)
+    left = [line[:_STATIC_COLUMNS] for line in left]
+    return title + table([*zip_longest(left, right, fillvalue="")], left=2)
+
+
+def _context_lines(found: dict[str, Any], width: int) -> list[str]:
+    lines: list[str] = []
+    for layer in found["layers"]:
+        which = layer["layer"]
+        name = f"layer {which}" if isinstance(which, int) else f"{which} layer"
+        name = "average of all layers" if which == "average" else name
+        headings = {
+            "same_word": f"{name}: {found['word']}, {count(found['occurrences'], 'occurrence')}",
+            "other_words": f"{name}: other words",
         }
-
-    def as_lines(self, width: int) -> list[str]:
-        """The contexts, to the right of the static neighbours if there are any."""
-        if self.static_file is None:
-            return [self.query, "", *self._context_lines(width)]
-        left = [f"static: {os.path.basename(self.static_file)}"[:_STATIC_COLUMNS], ""]
-        if self.static is None:
-            left.append(f"{self.word!r} is not in it")
-        left += [f"{cosine:.2f}  {word}"[:_STATIC_COLUMNS] for cosine, word in self.static or ()]
-        right = self._context_lines(width - _STATIC_COLUMNS - 3)
-        n = max(len(left), len(right))
-        columns = (left + [""] * (n - len(left)), right + [""] * (n - len(right)))
-        return [self.query, "", *table(list(zip(*columns, strict=True)), left=2)]
-
-    def _context_lines(self, width: int) -> list[str]:
-        lines: list[str] = []
-        for layer, same, other in self.layers:
-            name = f"layer {layer}" if isinstance(layer, int) else f"{layer} layer"
-            name = "average of all layers" if layer == "average" else name
-            lines += [f"{name}: {self.word}, {count(self.n_own, 'occurrence')}"]
-            lines += [*_shown(same, width), ""]
-            if other:
-                lines += [f"{name}: other words", *_shown(other, width), ""]
-        return lines[:-1]
-
-
-def _shown(contexts: Sequence[Context], width: int) -> list[str]:
-    shown = in_context([(c.sentence, c.position) for c in contexts], width - 7)
-    cosines = ["" if c.cosine is None else f"{c.cosine:.2f}" for c in contexts]
-    return [f"{cosine:>5}  {line}" for cosine, line in zip(cosines, shown, strict=True)]
-
-
-def _context_dict(context: Context) -> dict[str, Any]:
-    cosine = None if context.cosine is None else round(context.cosine, 4)
-    return {"cosine": cosine, "sentence": list(context.sentence), "position": context.position}
+        for kind, heading in headings.items():
+            contexts = layer[kind]
+            if contexts or kind == "same_word":
+                shown = in_context([(c["sentence"], c["position"]) for c in contexts], width - 7)
+                cosines = ["" if c["cosine"] is None else f"{c['cosine']:.2f}" for c in contexts]
+                lines += [heading, *(f"{c:>5}  {s}" for c, s in zip(cosines, shown, strict=True))]
+                lines.append("")
+    return lines[:-1]

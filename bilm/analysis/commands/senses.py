@@ -25,7 +25,7 @@ import argparse
 import json
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bilm.analysis.commands import word_job
 from bilm.analysis.layout import count, in_context, table, terminal_width
@@ -34,7 +34,8 @@ from bilm.cli.terminal import note, show
 from bilm.core.errors import InputError
 
 if TYPE_CHECKING:
-    from bilm.analysis import Fit, Occurrences
+    from bilm.analysis import Clusters, Occurrences
+    from bilm.analysis.clusters import Words
     from bilm.use.predictor import Predictor
 
 _JOIN = "+"
@@ -73,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from bilm.analysis.clusters import require_scikit_learn
+    from bilm.analysis.clusters import cluster_names, require_scikit_learn
 
     if args.labels is not None and args.text is not None:
         flags.usage_error(args, "--labels has the sentences: --text does not go with it")
@@ -84,17 +85,20 @@ def run(args: argparse.Namespace) -> int:
     word_job.check_files(args)
     predictor = word_job.load_predictor(args) if args.n_words else None
     occurrences = _occurrences(args)
-    words = [WordClusters(args, word, own, predictor) for word, own in _by_word(args, occurrences)]
+    words = [_clustered(args, word, own, predictor) for word, own in _by_word(args, occurrences)]
     for number, word in enumerate(words):
+        found = _described(args, word)
         if args.format == "json":
-            print(json.dumps(word.as_dict(), ensure_ascii=False))
+            print(json.dumps(found, ensure_ascii=False))
         else:
-            show([""] * (number > 0) + word.as_lines(terminal_width()))
-    several = len(words) > 1
+            show([""] * (number > 0) + _lines(found, terminal_width()))
+    names = [
+        cluster_names(own.clusters, own.words, own.word if len(words) > 1 else "") for own in words
+    ]
     if args.out is not None:
-        _write(args.out, words, several)
+        _write(args.out, words, names)
     if args.occurrences is not None:
-        _keep(args.occurrences, words, several)
+        _keep(args.occurrences, words, names)
     return 0
 
 
@@ -123,162 +127,145 @@ def _by_word(
         yield name, occurrences.select(np.array([token in forms for token in tokens], bool))
 
 
-class WordClusters:
-    """The clusters of a word with their typical lines and words.
+class _WordClusters(NamedTuple):
+    """The clusters of a word: for each its typical occurrences, and pairs of a score and a word."""
 
-    Attributes:
-        words: for each cluster pairs of a score and a typical word.
-        names: for each occurrence the name of its cluster.
-    """
+    word: str
+    occurrences: Occurrences
+    clusters: Clusters
+    typical: list[list[int]]
+    words: list[Words]
+    kind: str
 
-    def __init__(
-        self,
-        args: argparse.Namespace,
-        word: str,
-        occurrences: Occurrences,
-        predictor: Predictor | None,
-    ) -> None:
-        from bilm.analysis import clusters
 
-        if args.clusters is not None and args.clusters > len(occurrences):
-            raise InputError(
-                f"--clusters must be at most {len(occurrences)}, the occurrences of {word!r}, got "
-                f"{args.clusters}."
-            )
-        self.word, self.occurrences, self.layer = word, occurrences, args.layer
-        self.clusters = clusters.cluster_occurrences(
-            occurrences,
-            layer=args.layer,
-            n_clusters=args.clusters,
-            max_clusters=args.max_clusters,
-            seed=args.seed,
+def _clustered(
+    args: argparse.Namespace, word: str, occurrences: Occurrences, predictor: Predictor | None
+) -> _WordClusters:
+    from bilm.analysis import clusters
+
+    if args.clusters is not None and args.clusters > len(occurrences):
+        raise InputError(
+            f"--clusters must be at most {len(occurrences)}, the occurrences of {word!r}, got "
+            f"{args.clusters}."
         )
-        self.fit: Fit | None = None
-        if occurrences.labels is not None:
-            self.fit = clusters.fit_to_labels(self.clusters, occurrences.labels)
-        numbers = range(len(self.clusters))
-        most = max(args.lines, clusters.TYPICAL)
-        typical = [
-            clusters.typical_occurrences(occurrences, self.clusters, k, most) for k in numbers
-        ]
-        self.lines = [chosen[: args.lines] for chosen in typical]
-        self.kind = "nearby" if predictor is None else "substitutes"
-        if predictor is None:
-            self.words = [
-                clusters.nearby_words(occurrences, self.clusters, k, args.n_words) for k in numbers
-            ]
-        else:
-            chosen = [own[: clusters.TYPICAL] for own in typical]
-            self.words = clusters.substitute_words(predictor, occurrences, chosen, args.n_words)
+    found = clusters.cluster_occurrences(
+        occurrences,
+        layer=args.layer,
+        n_clusters=args.clusters,
+        max_clusters=args.max_clusters,
+        seed=args.seed,
+    )
+    numbers, most = range(len(found)), max(args.lines, clusters.TYPICAL)
+    typical = [clusters.typical_occurrences(occurrences, found, k, most) for k in numbers]
+    if predictor is None:
+        kind = "nearby"
+        words = [clusters.nearby_words(occurrences, found, k, args.n_words) for k in numbers]
+    else:
+        kind = "substitutes"
+        chosen = [own[: clusters.TYPICAL] for own in typical]
+        words = clusters.substitute_words(predictor, occurrences, chosen, args.n_words)
+    return _WordClusters(word, occurrences, found, typical, words, kind)
 
-    def names(self, prefixed: bool) -> list[str]:
-        """The name of each occurrence's cluster, with the word as a prefix or without."""
-        from bilm.analysis.clusters import cluster_names
 
-        return cluster_names(self.clusters, self.words, self.word if prefixed else "")
+def _described(args: argparse.Namespace, own: _WordClusters) -> dict[str, Any]:
+    """The clusters of a word, JSON-able."""
+    from bilm.analysis import Context, fit_to_labels
 
-    def as_dict(self) -> dict[str, Any]:
-        """The clusters for JSON."""
-        n, clusters = len(self.occurrences), self.clusters
-        result = {
-            "word": self.word,
-            "occurrences": n,
-            "layer": self.layer,
-            "silhouettes": {str(k): round(value, 4) for k, value in clusters.silhouettes.items()},
-            "typical_words": self.kind,
-            "clusters": [
-                {
-                    "size": size,
-                    "proportion": round(size / n, 4),
-                    "words": [{"score": round(s, 4), "word": word} for s, word in self.words[k]],
-                    "lines": [
-                        {
-                            "cosine": round(float(clusters.closeness[number]), 4),
-                            "sentence": list(self.occurrences.sentence(number)),
-                            "position": int(self.occurrences.positions[number, 1]),
-                        }
-                        for number in self.lines[k]
-                    ],
-                }
-                for k, size in enumerate(clusters.sizes)
-            ],
-        }
-        if self.fit is not None:
-            fit = self.fit._asdict()
-            result["labels"] = {
-                k: round(v, 4) if isinstance(v, float) else v for k, v in fit.items()
-            }
-        return result
+    occurrences, n = own.occurrences, len(own.occurrences)
 
-    def as_lines(self, width: int) -> list[str]:
-        """The clusters for a terminal."""
-        n, clusters = len(self.occurrences), self.clusters
-        layer = f"layer {self.layer}" if isinstance(self.layer, int) else f"{self.layer} layer"
-        found = count(len(clusters), "cluster")
-        lines = [f"{self.word}: {count(n, 'occurrence')}, {layer}, {found}"]
-        if clusters.silhouettes:
-            values = "  ".join(f"{k}: {value:.2f}" for k, value in clusters.silhouettes.items())
-            lines.append(f"silhouette by number of clusters  {values}")
-        for k, size in enumerate(clusters.sizes):
-            lines += ["", f"cluster {k + 1}: {count(size, 'occurrence')}, {size / n:.0%}"]
-            if self.words[k]:
-                lines.append(f"  {self.kind}: {' '.join(word for _, word in self.words[k])}")
-            shown = [
-                (self.occurrences.sentence(number), int(self.occurrences.positions[number, 1]))
-                for number in self.lines[k]
-            ]
-            lines += [f"  {line}" for line in in_context(shown, width - 2)]
-        return lines + (self._fit_lines(self.fit) if self.fit is not None else [])
-
-    def _fit_lines(self, fit: Fit) -> list[str]:
-        head = ["label", *(f"cluster {k + 1}" for k in range(len(self.clusters)))]
-        rows = [[label, *map(str, counts)] for label, counts in fit.table.items()]
+    def lines(cluster: int) -> list[dict[str, Any]]:
         return [
+            Context(
+                float(own.clusters.closeness[number]),
+                occurrences.sentence(number),
+                int(occurrences.positions[number, 1]),
+            ).as_dict()
+            for number in own.typical[cluster][: args.lines]
+        ]
+
+    found = {
+        "word": own.word,
+        "occurrences": n,
+        "layer": args.layer,
+        "silhouettes": {str(k): round(x, 4) for k, x in own.clusters.silhouettes.items()},
+        "typical_words": own.kind,
+        "clusters": [
+            {
+                "size": size,
+                "proportion": round(size / n, 4),
+                "words": [{"score": round(s, 4), "word": word} for s, word in own.words[k]],
+                "lines": lines(k),
+            }
+            for k, size in enumerate(own.clusters.sizes)
+        ],
+    }
+    if occurrences.labels is not None:
+        fit = fit_to_labels(own.clusters, occurrences.labels)._asdict()
+        found["labels"] = {k: round(v, 4) if isinstance(v, float) else v for k, v in fit.items()}
+    return found
+
+
+def _lines(found: dict[str, Any], width: int) -> list[str]:
+    """The clusters of a word for a terminal."""
+    layer, clusters = found["layer"], found["clusters"]
+    layer = f"layer {layer}" if isinstance(layer, int) else f"{layer} layer"
+    n, many = count(found["occurrences"], "occurrence"), count(len(clusters), "cluster")
+    lines = [f"{found['word']}: {n}, {layer}, {many}"]
+    if found["silhouettes"]:
+        values = "  ".join(f"{k}: {value:.2f}" for k, value in found["silhouettes"].items())
+        lines.append(f"silhouette by number of clusters  {values}")
+    for number, cluster in enumerate(clusters, start=1):
+        size = count(cluster["size"], "occurrence")
+        lines += ["", f"cluster {number}: {size}, {cluster['proportion']:.0%}"]
+        if cluster["words"]:
+            words = " ".join(found["word"] for found in cluster["words"])
+            lines.append(f"  {found['typical_words']}: {words}")
+        shown = [(line["sentence"], line["position"]) for line in cluster["lines"]]
+        lines += [f"  {line}" for line in in_context(shown, width - 2)]
+    if "labels" in found:
+        fit = found["labels"]
+        head = ["label", *(f"cluster {k + 1}" for k in range(len(clusters)))]
+        rows = [[label, *map(str, counts)] for label, counts in fit["table"].items()]
+        lines += [
             "",
-            f"agreement with the labels: ARI {fit.ari:.3f}, V-measure {fit.v_measure:.3f} "
-            f"(homogeneity {fit.homogeneity:.3f}, completeness {fit.completeness:.3f})",
+            f"agreement with the labels: ARI {fit['ari']:.3f}, V-measure {fit['v_measure']:.3f} "
+            f"(homogeneity {fit['homogeneity']:.3f}, completeness {fit['completeness']:.3f})",
             *table([head, *rows]),
         ]
+    return lines
 
 
-def _write(path: str, words: list[WordClusters], prefixed: bool) -> None:
+def _write(path: str, words: list[_WordClusters], names: list[list[str]]) -> None:
     """Write each occurrence with its cluster, those nearest to the centre first."""
     from bilm.analysis import parse_query
     from bilm.files.writing import atomic_write
 
     n_left_out = 0
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        for word in words:
-            names = word.names(prefixed)
-            for cluster in range(len(word.clusters)):
-                for number in word.clusters.members(cluster):
-                    tokens = list(word.occurrences.sentence(number))
-                    position = int(word.occurrences.positions[number, 1])
-                    tokens[position] = f"[{tokens[position]}]"
-                    try:
-                        parse_query(line := " ".join(tokens))
-                    except InputError:
-                        n_left_out += 1
-                        continue
-                    file.write(f"{names[number]}\t{line}\n")
+        for own, own_names in zip(words, names, strict=True):
+            for number in (k for c in range(len(own.clusters)) for k in own.clusters.members(c)):
+                tokens = list(own.occurrences.sentence(number))
+                position = int(own.occurrences.positions[number, 1])
+                tokens[position] = f"[{tokens[position]}]"
+                try:
+                    parse_query(line := " ".join(tokens))
+                except InputError:
+                    n_left_out += 1
+                    continue
+                file.write(f"{own_names[number]}\t{line}\n")
     if n_left_out:
         left_out = count(n_left_out, "occurrence")
         note(f"{path}: {left_out} left out, whose sentences have other [tokens] in brackets.")
 
 
-def _keep(path: str, words: list[WordClusters], prefixed: bool) -> None:
+def _keep(path: str, words: list[_WordClusters], names: list[list[str]]) -> None:
     """Add the clusters to a file of occurrences."""
     from bilm.analysis import Occurrences
 
     kept = Occurrences.load(path)
-    found = {
-        tuple(place): name
-        for word in words
-        for place, name in zip(
-            word.occurrences.positions.tolist(), word.names(prefixed), strict=True
-        )
-    }
-    earlier = kept.clusters or [""] * len(kept)
-    places = map(tuple, kept.positions.tolist())
-    clusters = [found.get(place, old) for place, old in zip(places, earlier, strict=True)]
-    replace(kept, clusters=clusters).save(path)
+    places = list(map(tuple, kept.positions.tolist()))
+    clusters = dict(zip(places, kept.clusters or [""] * len(kept), strict=True))
+    for own, own_names in zip(words, names, strict=True):
+        own_places = map(tuple, own.occurrences.positions.tolist())
+        clusters |= zip(own_places, own_names, strict=True)
+    replace(kept, clusters=[clusters[place] for place in places]).save(path)
