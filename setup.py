@@ -15,8 +15,8 @@ ROOT = Path(__file__).parent
 LOOK = ["scikit-learn>=1.5", "gensim>=4.4,<5", "matplotlib>=3.8"]
 # What `bilm embed` needs for Parquet, and whatever works on tables.
 PARQUET = ["pyarrow>=18"]
-# What `bilm embed --engine ray` needs. For 2.64, arguments of Ray Data are announced to go.
-RAY = ["ray[data]>=2.60,<2.64", *PARQUET]
+# What `bilm embed --engine ray` needs.
+RAY = ["ray>=2.60,<3", *PARQUET]
 
 # What the site of the manual is built with.
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6,<10", "mkdocstrings[python]>=0.29,<2"]

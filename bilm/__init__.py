@@ -31,6 +31,8 @@ if TYPE_CHECKING:
         load_vocab,
         tokenize,
     )
+    from bilm.data.sentences import read_fasta
+    from bilm.jobs.embedding import embed_file
     from bilm.jobs.tables import TableEmbedder
     from bilm.jobs.vector_files import PackedVectors
     from bilm.model import (
@@ -57,6 +59,8 @@ _PUBLIC = {
     "data": "Batcher BidirectionalLMDataset LMDataset TokenBatcher Tokenizer "
     "UnicodeCharsVocabulary Vocabulary load_vocab tokenize",
     "use.elmo": "ELMo weight_layers",
+    "data.sentences": "read_fasta",
+    "jobs.embedding": "embed_file",
     "jobs.vector_files": "PackedVectors",
     "core.errors": "InputError",
     "core.scalar_mix": "ScalarMix",
@@ -104,10 +108,12 @@ __all__ = [
     "dump_bilm_embeddings",
     "dump_token_embeddings",
     "dump_weights",
+    "embed_file",
     "export_saved_model",
     "load_options_latest_checkpoint",
     "load_vocab",
     "preset",
+    "read_fasta",
     "test",
     "tokenize",
     "train",

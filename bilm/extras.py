@@ -14,7 +14,7 @@ _EXTRAS = {
     "look": "scikit-learn gensim matplotlib",
     "parquet": "pyarrow",
     "plot": "matplotlib",
-    "ray": "'ray[data]>=2.60,<2.64' pyarrow",
+    "ray": "'ray>=2.60,<3' pyarrow",
     "tasks": "seqeval",
     "tensorboard": "tensorboard",
 }

@@ -13,10 +13,13 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 
-def start_bilm(arguments: Sequence[str], environment=None, **settings) -> subprocess.Popen[str]:
-    """The command line; `environment` is added to that of the tests."""
+def start_bilm(
+    arguments: Sequence[str], environment=None, program: str | None = None, **settings
+) -> subprocess.Popen[str]:
+    """The command line, or a program; `environment` is added to that of the tests."""
+    start = ["-m", "bilm"] if program is None else ["-c", program]
     return subprocess.Popen(
-        [sys.executable, "-m", "bilm", *arguments],
+        [sys.executable, *start, *arguments],
         env={**os.environ, "PYTHONPATH": str(ROOT), **(environment or {})},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -442,7 +442,7 @@ def test_inputs_that_are_refused(elmo, inputs, message):
     "settings, message",
     [
         ({"layers": "all"}, "layers: 'mix', 'average', 'top', a number, or a weight for each"),
-        ({"layers": "best"}, "layers: one of average, top, all is expected, not 'best'"),
+        ({"layers": "best"}, "layers must be one of average, sum, top, all, got 'best'"),
         ({"layers": 3}, r"the model's layers are 0 \(tokens\) to 2 \(top\), not 3"),
         ({"layers": [1, 2]}, "or 3 finite weights are expected"),
         ({"layers": "top", "l2_coef": 0.1}, "l2_coef, do_layer_norm: they belong to layers='mix'"),

@@ -16,7 +16,7 @@ import pytest
 
 from bilm import InputError, dump_token_embeddings
 from bilm.cli import main
-from bilm.jobs.vector_files import PackedVectors, SentenceKeys
+from bilm.jobs.vector_files import Keys, PackedVectors
 from tests import oracle
 from tests.command_line import input_error, usage_error
 from tests.embedded_text import LINES, embed, read
@@ -31,7 +31,7 @@ def test_hdf5_as_allennlp_writes_it(place, flag, capsys):
     embed(*([] if flag == "none" else [flag]))
     captured = capsys.readouterr()
     assert captured.out == "out.hdf5\n"
-    assert "embedding 18/18 tokens  6 sentences" in captured.err
+    assert "embedding 6/6 sentences  18 tokens" in captured.err
     arrays, index = read()
     assert sorted(arrays) == ["0", "1", "2", "3", "4", "5"]
     assert index == {LINES[0]: "3", "": "1", "a  dog": "2", "猫 / dog": "4", "bird": "5"}
@@ -75,7 +75,7 @@ def test_values_too_large_for_float16(place, capsys):
     for out in ("out.hdf5", "-"):
         arguments = ["embed", "text.txt", out, "--model=elmo", "--layer=0", "--dtype=float16"]
         error = input_error(arguments, capsys)
-        assert re.search(r"float16 holds values up to 65504, and a vector has 700\d\d", error)
+        assert re.search(r"values of float16 are at most 65504, and a vector has 700\d\d", error)
 
 
 @pytest.mark.parametrize("layers", ["--all", "--top"])
@@ -97,7 +97,7 @@ def test_packed(place, layers, ending):
         with PackedVectors("p.hdf5") as reader:
             assert len(reader) == 6
             found = list(reader)
-            with pytest.raises(IndexError, match=r"p.hdf5: sentences are 0 to 5, not -1"):
+            with pytest.raises(IndexError, match=r"p.hdf5: k must be from 0 to 5, got -1"):
                 reader[-1]
             assert (reader.line(4), reader.text(4)) == (4, "猫 / dog")
     for actual, wanted in zip(found, place.expected, strict=True):
@@ -108,15 +108,16 @@ def test_packed_and_pooled_without_text(place):
     embed("--packed", "--pooling", "max", "--all", "--forget-sentences")
     with PackedVectors("out.hdf5") as reader:
         assert reader.vectors.shape == (6, 3, 16)
-        assert reader[5].shape == (3, 1, 16)
-        np.testing.assert_allclose(reader[5][:, 0], place.expected[5][:, 0], atol=1e-6)
-        with pytest.raises(InputError, match=r"out.hdf5: holds no text; it was left out"):
-            reader.text(0)
+        assert reader[5].shape == (3, 16)
+        np.testing.assert_allclose(reader[5], place.expected[5][:, 0], atol=1e-6)
+        for name in ("text", "key"):
+            with pytest.raises(InputError, match=f"out.hdf5: the file was written without {name}"):
+                getattr(reader, name)(0)
 
 
 def test_a_packed_file_is_expected(place):
     embed()
-    expected = "a packed HDF5 file is expected, with vectors, offsets and lines"
+    expected = "a packed HDF5 file must have vectors, offsets and lines"
     with pytest.raises(InputError, match=f"out.hdf5: {expected}: "):
         PackedVectors("out.hdf5")
     with pytest.raises(InputError, match=r"text\.txt: not an HDF5 file"):
@@ -142,7 +143,7 @@ def test_a_sentence_of_a_packed_file_that_is_not_utf_8(tmp_path):
         with pytest.raises(InputError, match=r"p\.hdf5: text 1 is not UTF-8: "):
             packed.text(1)
         for wrong in (packed.text, packed.line, packed.__getitem__):
-            with pytest.raises(IndexError, match="sentences are 0 to 1, not 2"):
+            with pytest.raises(IndexError, match="k must be from 0 to 1, got 2"):
                 wrong(2)
 
 
@@ -241,7 +242,7 @@ def test_names_of_files(place, capsys):
     assert "The text file 'no.txt' does not exist" in input_error(
         ["embed", "no.txt", "new.hdf5", "--model", "elmo"], capsys
     )
-    assert "The folder 'no' to write 'no/out.hdf5' into does not exist" in input_error(
+    assert "The folder 'no' to write 'out.hdf5' into does not exist" in input_error(
         ["embed", "text.txt", "no/out.hdf5", "--model", "elmo"], capsys
     )
     assert "elmo' must be a file or not exist, it is a folder" in input_error(
@@ -258,7 +259,7 @@ def test_a_text_is_looked_through_before_anything_is_computed(place, capsys):
 
 def test_layer_that_there_is_not(place, capsys):
     error = input_error(["embed", "text.txt", "o", "--model=elmo", "--layer=3"], capsys)
-    assert "--layer: the model's layers are 0 to 2, not 3" in error
+    assert "layers: the model's layers are 0 (tokens) to 2 (top), not 3" in error
 
 
 @pytest.mark.parametrize(
@@ -270,9 +271,9 @@ def test_layer_that_there_is_not(place, capsys):
         (["--model=m", "--top", "--all"], "--all: not allowed with argument --top"),
         (["--model=m", "--shard=0/2"], "must be I/N with I from 1 to N, such as 2/4, got '0/2'"),
         (["--model=m", "--shard=3/2"], "must be I/N with I from 1 to N, such as 2/4, got '3/2'"),
-        (["--model=m", "--resume", "--force"], "--resume continues, --force begins anew"),
-        (["--model=m", "--packed", "--format=jsonl"], "--packed is for hdf5 and npz, not for"),
-        (["--model=m", "--packed", "--use-sentence-keys"], "--packed has no keys"),
+        (["--model=m", "--resume", "--force"], "resume continues, force begins again"),
+        (["--model=m", "--packed", "--format=jsonl"], "packed is for hdf5 and npz, not jsonl"),
+        (["--model=m", "--packed", "--use-sentence-keys"], "packed has no keys"),
     ],
 )
 def test_flags_that_do_not_go_together(arguments, message, capsys):
@@ -282,9 +283,9 @@ def test_flags_that_do_not_go_together(arguments, message, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--format=hdf5"], "standard output takes jsonl, or npz without --packed"),
-        (["--format=npz", "--packed"], "standard output takes jsonl, or npz without --packed"),
-        (["--resume"], "--resume continues a file; OUT is standard output"),
+        (["--format=hdf5"], "a stream takes jsonl, or npz without packed"),
+        (["--format=npz", "--packed"], "a stream takes jsonl, or npz without packed"),
+        (["--resume"], "resume continues a file; the output is a stream"),
     ],
 )
 def test_flags_that_do_not_go_with_standard_output(arguments, message, capsys):
@@ -302,7 +303,7 @@ def test_sentences_that_cannot_be_keys(place, capsys):
 
 
 def test_sentence_keys_that_stand_in_each_others_way():
-    keys = SentenceKeys(paths=True)
+    keys = Keys(paths=True)
     assert keys.is_new("a/b", "line 1") and not keys.is_new("a/b", "line 2")
     with pytest.raises(InputError, match=r"line 3: 'a' cannot be a key: .* this name or group"):
         keys.is_new("a", "line 3")
@@ -310,11 +311,11 @@ def test_sentence_keys_that_stand_in_each_others_way():
         keys.is_new("a//b", "line 4")
     with pytest.raises(InputError, match="another sentence has the name before a /"):
         keys.is_new("a/b/c", "line 5")
-    with pytest.raises(InputError, match="names have at most 65000 bytes, none of 0"):
+    with pytest.raises(InputError, match="keys have at most 65000 bytes and no NUL"):
         keys.is_new("a\0b", "line 6")
-    with pytest.raises(InputError, match=r"line 7: 'x{77}\.\.\.' cannot be a key"):
+    with pytest.raises(InputError, match=r"line 7: 'x+\.\.\.x+' cannot be a key"):
         keys.is_new("x" * 70000, "line 7")
-    names = SentenceKeys(paths=False)
+    names = Keys(paths=False)
     assert names.is_new("a", "1") and names.is_new("a/b", "2") and not names.is_new("a", "3")
 
 

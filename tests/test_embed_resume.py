@@ -6,18 +6,22 @@ import json
 import os
 from pathlib import Path
 
+import h5py
 import numpy as np
 import pytest
 
-from bilm import ELMo, InputError
+from bilm import ELMo
 from bilm.cli import main
-from bilm.jobs.partial_file import DiskArray, PartialFile
+from bilm.data.sentences import Sentence
+from bilm.jobs.arrow import write_parquet
+from bilm.jobs.sentence_pieces import SentencePieces
 from bilm.jobs.vector_files import (
     PackedVectors,
     write_hdf5,
     write_jsonl,
     write_npz,
     write_packed_hdf5,
+    write_packed_npz,
 )
 from tests.command_line import input_error
 from tests.compare import close
@@ -42,36 +46,30 @@ def test_shards_share_the_lines(place):
     assert index == {LINES[0]: "0", "a  dog": "2", "猫 / dog": "4"}
 
 
-def crash_after(monkeypatch, n):
-    """Let the process die, and leave what it leaves when `n` sentences are on the disk: their
-    lines of the index, half a line more, and vectors that the index does not name."""
+def crash_after(monkeypatch, n, *flags):
+    """Let the process die when `n` sentences are in pieces."""
+    add = SentencePieces.add
 
-    replace = os.replace
-
-    def crash_at_the_end(source, target):
-        if target == "out.hdf5":
+    def add_until(pieces, *arguments):
+        if pieces.n_sentences == n:
             raise SystemError("crash")
-        replace(source, target)
+        add(pieces, *arguments)
 
     with monkeypatch.context() as patch, pytest.raises(SystemError):
-        patch.setattr(os, "replace", crash_at_the_end)
-        embed("--all")
-    lines = (PARTIAL / "index").read_bytes().splitlines(keepends=True)
-    assert len(lines) == len(LINES) and not os.path.exists("out.hdf5")
-    (PARTIAL / "index").write_bytes(b"".join([*lines[:n], lines[n][:10]]))
+        patch.setattr(SentencePieces, "add", add_until)
+        embed("--all", *flags)
+    assert len(list(PARTIAL.glob("pieces-*/*.hdf5"))) == 1 and not os.path.exists("out.hdf5")
 
 
 def test_resume_after_a_crash(place, monkeypatch, capsys):
     crash_after(monkeypatch, 3)
-    (PARTIAL / "long-1").touch()
+    (piece,) = PARTIAL.glob("pieces-*/*.hdf5")
+    (piece.parent / ".000001.hdf5.12345678.tmp").write_bytes(b"half a piece")
     # A number that no one would compute: it shows what was taken over.
-    vectors = np.fromfile(PARTIAL / "vectors", np.float32)
-    vectors[0] = 7
-    vectors.tofile(PARTIAL / "vectors")
-    with open(PARTIAL / "vectors", "ab") as file:
-        file.write(b"half a vector")
+    with h5py.File(piece, "r+") as file:
+        file["vectors"][0, 0, 0] = 7
     embed("--all", "--resume")
-    assert "continuing after 3 sentences" in capsys.readouterr().err
+    assert "3 sentences were left by the interrupted job" in capsys.readouterr().err
     arrays, index = read()
     assert sorted(arrays) == ["0", "1", "2", "3", "4", "5"] and len(index) == 5
     assert arrays["0"][0, 0, 0] == 7
@@ -83,57 +81,29 @@ def test_resume_after_a_crash(place, monkeypatch, capsys):
     assert "out.hdf5 is complete already" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "damage",
-    [
-        b"\0" * 30,
-        b"\0\0\0\n4\t2\tx\n",
-        b"4\t1\tbi\0\0\n",
-        b"4\t-1\tbird\n",
-        b"x\t1\tbird\n",
-        b"4\t1\t\xff\n",
-        b"4\t" + b"1" * 5000 + b"\tbird\n",
-        b"\n\n",
-    ],
-)
-def test_an_index_that_was_torn_counts_as_far_as_it_is_whole(tmp_path, damage):
-    vectors = np.arange(6, dtype=np.float32).reshape(3, 2)
-    with PartialFile(tmp_path / "p", RUN) as partial:
-        partial.add(0, "a b c", 3, vectors)
-        partial.save()
-    index = tmp_path / "p" / "index"
-    whole = index.read_bytes()
-    index.write_bytes(whole + damage)
-    with PartialFile(tmp_path / "p", RUN) as partial:
-        assert (partial.n_sentences, partial.n_tokens) == (1, 3)
-        (only,) = partial.sentences()
-    assert only.text == "a b c" and index.read_bytes() == whole
-    np.testing.assert_array_equal(only.vectors, vectors)
-
-
-def test_index_beyond_the_vectors_is_not_believed(place, monkeypatch):
-    crash_after(monkeypatch, 4)
-    of_four = sum(layers.nbytes for layers in place.expected[:4])
-    os.truncate(PARTIAL / "vectors", of_four - 1)
-    embed("--all", "--resume")
-    arrays, _ = read()
-    np.testing.assert_allclose(arrays["3"], place.expected[3], atol=1e-6)
-    assert len(arrays) == 6
-
-
 def test_resume_with_another_text_or_other_vectors(place, monkeypatch, capsys):
     crash_after(monkeypatch, 3)
     resume = ["embed", "text.txt", "out.hdf5", "--model", "elmo", "--resume"]
     error = input_error([*resume, "--top"], capsys)
-    assert "out.hdf5.partial: holds vectors of another run: layers all, not top" in error
-    assert "was left by an interrupted run: --resume continues it" in input_error(
+    assert "out.hdf5.partial holds vectors of another job: layers was 'all', now 'top'" in error
+    assert "was left by an interrupted job: --resume continues it" in input_error(
         [*resume[:-1], "--all"], capsys
     )
-    write_lines(["another text"] * 6)
+    write_lines([LINES[0], "another text", *LINES[2:]])
     error = input_error([*resume, "--all"], capsys)
-    assert "text.txt: the first 3 sentences are not those whose vectors are in out.hdf5" in error
+    assert "text.txt, line 2 is not the sentence whose vectors are in out.hdf5.partial." in error
+    write_lines(LINES[:2])
+    assert "text.txt, line 3 is not the" in input_error([*resume, "--all"], capsys)
+    write_lines(["another text"] * 6)
     assert main([*resume[:-1], "--all", "--force"]) == 0
     assert read()[1] == {"another text": "5"}
+
+
+def test_a_text_that_has_grown(place, monkeypatch):
+    crash_after(monkeypatch, 6 - 1)
+    write_lines([*LINES, "a bird"])
+    embed("--all", "--resume")
+    assert sorted(read()[0]) == ["0", "1", "2", "3", "4", "5", "6"]
 
 
 def test_resume_where_nothing_was_begun(place):
@@ -141,91 +111,120 @@ def test_resume_where_nothing_was_begun(place):
     assert len(read()[0]) == 6
 
 
-RUN = {"shape": [None, 2], "dtype": "float32"}
+def test_a_forced_job_is_resumed_as_one(place, monkeypatch):
+    embed("--top")
+    crash_after_forced = Path("out.hdf5").read_bytes()
+    add = SentencePieces.add
 
+    def fail(pieces, *arguments):
+        add(pieces, *arguments)
+        raise SystemError("crash")
 
-def test_an_error_loses_nothing_that_was_added(tmp_path):
-    vectors = np.arange(6, dtype=np.float32).reshape(3, 2)
-    with pytest.raises(SystemError), PartialFile(tmp_path / "p", RUN) as partial:
-        partial.add(0, "a b c", 3, vectors)
-        partial.add(1, "", 0, vectors[:0])
-        raise SystemError("a bug")
-    with PartialFile(tmp_path / "p", RUN) as partial:
-        assert (partial.n_sentences, partial.n_tokens) == (2, 3)
-        (first, second) = partial.sentences()
-    assert (first.line, first.text, second.line, second.text) == (0, "a b c", 1, "")
-    np.testing.assert_array_equal(first.vectors, vectors)
-    assert second.vectors.shape == (0, 2)
-
-
-def test_two_processes_do_not_write_the_same(tmp_path):
-    pytest.importorskip("fcntl")
-    with PartialFile(tmp_path / "p", RUN), pytest.raises(InputError, match="another process is"):
-        PartialFile(tmp_path / "p", RUN)
+    with monkeypatch.context() as patch, pytest.raises(SystemError):
+        patch.setattr(SentencePieces, "add", fail)
+        embed("--all", "--force")
+    assert Path("out.hdf5").read_bytes() == crash_after_forced
+    embed("--all", "--resume")
+    assert read()[0]["0"].shape == (3, 6, 16) and not PARTIAL.exists()
 
 
 @pytest.mark.slow
 def test_resume_after_kill_9(tmp_path):
-    """Killed when something is on the disk; in the end nothing is twice and nothing is missing.
-
-    What was added is saved each 256 MiB, or earlier: these are more.
-    """
+    """Killed when some pieces are written; in the end nothing is repeated or missing."""
     changes = {"lstm": {"dim": 32, "projection_dim": 256}}
     folder = write_small_model(tmp_path / "elmo", "as_published", **changes).folder
-    n_lines = 6000  # 59 MB a thousand
+    n_lines = 3000  # 59 MB per thousand
     lines = [f"{n} a dog sees the cat and finds {n + 1} ." for n in range(n_lines)]
     write_lines(lines, tmp_path / "text.txt")
     command = ["embed", str(tmp_path / "text.txt"), str(tmp_path / "out.hdf5"), "--model",
                str(folder), "--resume", "--packed", "--all"]  # fmt: skip
-    index = tmp_path / "out.hdf5.partial" / "index"
+    partial = tmp_path / "out.hdf5.partial"
     process = start_bilm(command)
-    wait_for(lambda: index.exists() and index.stat().st_size, process)
+    wait_for(lambda: list(partial.glob("pieces-*/000001.hdf5")), process)
     process.kill()
     process.communicate()
-    n_saved = index.read_bytes().count(b"\n")
+    (pieces,) = partial.glob("pieces-*")
+    n_saved = 0
+    for path in pieces.glob("0*.hdf5"):
+        with h5py.File(path) as file:
+            n_saved += len(json.loads(file["sentences"][()].tobytes()))
     assert 0 < n_saved < n_lines
     process = start_bilm(command)
     _, said = process.communicate()
-    assert process.returncode == 0 and f"continuing after {n_saved:,} sentences" in said
+    assert process.returncode == 0
+    assert f"{n_saved:,} sentences were left by the interrupted job" in said
     model = ELMo.from_pretrained(folder)
     with PackedVectors(tmp_path / "out.hdf5") as packed:
         assert [packed.line(k) for k in range(len(packed))] == list(range(n_lines))
         for k in (0, n_saved - 1, n_saved, n_saved + 1, n_lines // 2, n_lines - 1):
             assert packed.text(k) == lines[k]
             close(packed[k], model.encode([lines[k]], "all")[0])
-    os.remove(tmp_path / "out.hdf5")  # 350 MB
+    os.remove(tmp_path / "out.hdf5")  # 177 MB
 
 
 # Long sentences by way of the disk
 
 
 @pytest.mark.parametrize("layers", [pytest.param("all", marks=pytest.mark.slow), "average"])
-def test_a_long_sentence_stays_on_the_disk(published, tmp_path, layers):
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_a_long_sentence_stays_on_the_disk(published, tmp_path, layers, dtype):
     model = ELMo.from_pretrained(published.folder)
-    sentence = " ".join(f"w{n % 7}" for n in range(50))
-    expected = model.encode([sentence], layers)[0]
+    texts = ["bird", "", " ".join(f"w{n % 7}" for n in range(50)), "a dog"]
+    expected = model.encode(texts, layers)
     model.corpus.window_tokens, model.corpus.chunk_tokens = 20, 8
     shape = [3, None, 16] if layers == "all" else [None, 16]
-    run = {"shape": shape, "dtype": "float32"}
+    (tmp_path / "p").mkdir()
     kept = []
-    with PartialFile(tmp_path / "p", run, memory_bytes=1000) as partial:
-        items = enumerate(["bird", sentence, "a dog"])
-        for line, vectors in model.encode_iter(
-            items, layers, with_ids=True, new_array=partial.new_array
+    with SentencePieces(str(tmp_path / "p"), shape, dtype, memory_bytes=1000) as pieces:
+        for number, vectors in model.encode_iter(
+            enumerate(texts), layers, with_ids=True, new_array=pieces.new_array
         ):
-            kept.append(isinstance(vectors, DiskArray))
-            partial.add(line, "x " * line, vectors.shape[-2], vectors)
-        partial.save()
-        assert kept == [False, True, False]
-        assert isinstance(list(partial.sentences())[1].vectors, DiskArray)
-        write_packed_hdf5(tmp_path / "packed.hdf5", partial, with_text=False)
-        write_hdf5(tmp_path / "o.hdf5", partial.sentences(), sentence_keys=False, with_index=False)
-        with open(tmp_path / "o.npz", "wb") as npz, open(tmp_path / "o.jsonl", "wb") as lines:
-            write_npz(npz, partial.sentences(), sentence_keys=False, with_index=False)
-            write_jsonl(lines, partial.sentences())
+            kept.append(not isinstance(vectors, np.ndarray))
+            pieces.add(Sentence(number, texts[number]), len(texts[number].split()), vectors)
+        pieces.save()
+    assert kept == [False, False, True, False]
+    assert [isinstance(e.vectors, h5py.Dataset) for e in pieces] == kept
+    write_packed_hdf5(tmp_path / "packed.hdf5", pieces, with_text=False)
+    write_hdf5(tmp_path / "o.hdf5", pieces, with_index=False)
+    with open(tmp_path / "o.npz", "wb") as npz, open(tmp_path / "o.jsonl", "wb") as lines:
+        write_npz(npz, pieces, with_index=False)
+        write_jsonl(lines, pieces)
+    with open(tmp_path / "packed.npz", "wb") as npz:
+        write_packed_npz(npz, pieces)
+    arrays, lines = read(tmp_path / "o.hdf5")[0], (tmp_path / "o.jsonl").read_text("utf-8")
+    packed_npz, npz = np.load(tmp_path / "packed.npz"), np.load(tmp_path / "o.npz")
     with PackedVectors(tmp_path / "packed.hdf5") as packed:
-        found = [packed[1]]
-    found += [read(tmp_path / "o.hdf5")[0]["1"], np.load(tmp_path / "o.npz")["1"]]
-    found += [json.loads((tmp_path / "o.jsonl").read_text("utf-8").splitlines()[1])["vectors"]]
-    for vectors in found:
-        np.testing.assert_allclose(vectors, expected, atol=1e-6)
+        for k, vectors in enumerate(expected):
+            start, stop = packed_npz["offsets"][k : k + 2]
+            of_line = json.loads(lines.splitlines()[k])["vectors"]
+            found = [packed[k], arrays[str(k)], npz[str(k)], np.reshape(of_line, vectors.shape),
+                     np.moveaxis(packed_npz["vectors"][start:stop], 0, -2)]  # fmt: skip
+            for of_format in found:
+                np.testing.assert_allclose(of_format, vectors, atol=1e-6 if "32" in dtype else 5e-3)
+    parquet = pytest.importorskip("pyarrow.parquet")
+    settings = {"shape": shape, "dtype": dtype, "layers": layers, "pooling": None, "model": "m",
+                "precision": "float32"}  # fmt: skip
+    with open(tmp_path / "o.parquet", "wb") as file:
+        write_parquet(file, pieces, settings, group_bytes=700)
+    file = parquet.ParquetFile(tmp_path / "o.parquet")
+    rows = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
+    assert rows == [2, 1, 1]
+    column = file.read()["layer_1" if layers == "all" else "vectors"].to_pylist()
+    for row, vectors in zip(column, expected, strict=True):
+        wanted = vectors[1] if layers == "all" else vectors
+        np.testing.assert_allclose(
+            np.reshape(row, wanted.shape), wanted, atol=1e-6 if "32" in dtype else 5e-3
+        )
+
+
+def test_an_error_within_a_long_sentence_leaves_no_piece(tmp_path):
+    with (
+        pytest.raises(SystemError),
+        SentencePieces(str(tmp_path), (None, 2), "float32") as pieces,
+    ):
+        pieces.add(Sentence(0, "a"), 1, np.zeros((1, 2), np.float32))
+        array = pieces.new_array((100, 2))
+        array[..., 10:20, :] = np.ones((10, 2), np.float32)
+        raise SystemError
+    assert os.listdir(tmp_path) == ["000000.hdf5"]
+    assert SentencePieces(str(tmp_path), (None, 2), "float32").n_sentences == 1

@@ -100,7 +100,7 @@ def test_a_mix_gives_what_the_layer_gives(model, options):
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
-        ("best", "one of average, top, all is expected, not 'best'"),
+        ("best", "layers must be one of average, sum, top, all, got 'best'"),
         (3, r"layers are 0 \(tokens\) to 2 \(top\), not 3"),
         (-4, "not -4"),
         ([1.0, 2.0], r"3 finite weights are expected, not \[1.0, 2.0\]"),

@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bilm import ELMo, InputError, TableEmbedder
+from bilm import InputError, TableEmbedder
 from bilm.cli import main
+from bilm.data.sentences import Sentence
 from bilm.jobs.arrow import require_row, write_parquet
-from bilm.jobs.partial_file import DiskArray, EmbeddedSentence, PartialFile
+from bilm.jobs.sentence_pieces import EmbeddedSentence
 from tests.command_line import input_error, usage_error
 from tests.embedded_text import LINES, embed, read, write_lines
 
@@ -96,55 +97,6 @@ def test_a_text_without_lines(place):
     assert table.num_rows == 0 and table.column_names == ["id", "text", "vectors"]
 
 
-def test_resume(place, monkeypatch, capsys):
-    replace = os.replace
-
-    def crash_at_the_end(source, target):
-        if target == OUT:
-            raise SystemError("crash")
-        replace(source, target)
-
-    with monkeypatch.context() as patch, pytest.raises(SystemError):
-        patch.setattr(os, "replace", crash_at_the_end)
-        embed("--all", out=OUT)
-    index = Path(f"{OUT}.partial", "index")
-    index.write_bytes(b"".join(index.read_bytes().splitlines(keepends=True)[:3]))
-    table = embedded("--all", "--resume")
-    assert table["id"].to_pylist() == [0, 1, 2, 3, 4, 5] and table["text"].to_pylist() == TEXTS
-    for k in range(3):
-        assert_rows(arrays(table[f"layer_{k}"]), [layers[k] for layers in place.expected])
-    assert "continuing after 3 sentences" in capsys.readouterr().err
-    embed("--all", "--resume", out=OUT)
-    assert f"{OUT} is complete already" in capsys.readouterr().err
-
-
-def test_row_groups_have_an_end_and_a_long_sentence_stays_on_the_disk(published, tmp_path):
-    model = ELMo.from_pretrained(published.folder)
-    long = " ".join(f"w{n % 7}" for n in range(50))
-    texts = ["bird", "a dog", "", long, "a dog"]
-    expected = model.encode(texts, "all")
-    model.corpus.window_tokens, model.corpus.chunk_tokens = 20, 8
-    facts = {"shape": [3, None, 16], "dtype": "float32", "layers": "all", "pooling": None,
-             "model": "m", "precision": "float32"}  # fmt: skip
-    with PartialFile(tmp_path / "p", facts, memory_bytes=1000) as partial:
-        items = enumerate(texts)
-        for line, vectors in model.encode_iter(
-            items, "all", with_ids=True, new_array=partial.new_array
-        ):
-            partial.add(line, texts[line], vectors.shape[-2], vectors)
-        partial.save()
-        assert [isinstance(s.vectors, DiskArray) for s in partial.sentences()] == [
-            False, False, False, True, False,
-        ]  # fmt: skip
-        with open(tmp_path / OUT, "wb") as file:
-            write_parquet(file, partial.sentences(), facts, group_bytes=700)
-    file = pq.ParquetFile(tmp_path / OUT)
-    rows = [file.metadata.row_group(k).num_rows for k in range(file.num_row_groups)]
-    assert rows == [3, 1, 1]
-    for k in range(3):
-        assert_rows(arrays(file.read()[f"layer_{k}"]), [layers[k] for layers in expected])
-
-
 def test_a_full_disk():
     class Full(io.RawIOBase):
         left = 3000
@@ -162,7 +114,7 @@ def test_a_full_disk():
              "precision": "float32"}  # fmt: skip
     rows = np.random.default_rng(1).random((100, 16), np.float32)
     for group_bytes in (500, 10**6):
-        sentences = (EmbeddedSentence(k, "a", row) for k, row in enumerate(rows))
+        sentences = (EmbeddedSentence(Sentence(k, "a"), row) for k, row in enumerate(rows))
         with pytest.raises(OSError, match="No space left on device"):
             write_parquet(Full(), sentences, facts, group_bytes=group_bytes)
 
@@ -238,14 +190,14 @@ def test_polars(files):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--packed"], "--packed is for hdf5 and npz, not for parquet"),
-        (["--use-sentence-keys"], "parquet has a column of numbers, id: it has no keys"),
+        (["--packed"], "packed is for hdf5 and npz, not parquet"),
+        (["--use-sentence-keys"], "parquet has no keys, so no sentence_keys"),
     ],
 )
 def test_flags_that_do_not_go_with_it(flags, message, capsys):
     assert message in usage_error(["embed", "t", OUT, "--model=m", *flags], capsys)
     arguments = ["embed", "t", "-", "--model=m", "--format=parquet"]
-    assert "standard output takes jsonl, or npz" in usage_error(arguments, capsys)
+    assert "a stream takes jsonl, or npz" in usage_error(arguments, capsys)
 
 
 def test_without_pyarrow(place, monkeypatch, capsys):
@@ -261,13 +213,16 @@ def test_a_row_that_is_too_large(place):
     shape = [3, None, 16]
     require_row(10, shape, "float32", "t, line 2", row_bytes=640)
     require_row(11, [16], "float32", "t, line 2", row_bytes=640)
-    message = "t, line 2: the vectors of a sentence are a row in Parquet, of at most 640 bytes in "
-    with pytest.raises(InputError, match=message + "a column; 11 tokens have 704"):
+    message = (
+        "t, line 2: a sentence's vectors are one row in Parquet and must have at most 640 bytes in "
+        "a column, got 704 for 11 tokens"
+    )
+    with pytest.raises(InputError, match=message):
         require_row(11, shape, "float32", "t, line 2", row_bytes=640)
 
 
 def test_a_line_that_is_too_long_is_found_before_the_work(place, capsys):
     write_lines(["bird", "a " * (2**22 + 1)])
     error = input_error(["embed", "text.txt", OUT, "--model", "elmo"], capsys)
-    assert "text.txt, line 2: the vectors of a sentence are a row in Parquet" in error
+    assert "text.txt, line 2: a sentence's vectors are one row in Parquet" in error
     assert not os.path.exists(f"{OUT}.partial")

@@ -89,7 +89,7 @@ def test_what_is_too_large_for_float16(published, tmp_path):
     shutil.copytree(published.folder, folder)
     bias = {"CNN_proj/b_proj": np.full(8, 7e4, np.float32)}
     oracle.write_hdf5(folder / "weights.hdf5", oracle.read_hdf5(folder / "weights.hdf5") | bias)
-    with pytest.raises(InputError, match="float16 holds values up to 65504, and a vector has"):
+    with pytest.raises(InputError, match="values of float16 are at most 65504, and a vector has"):
         TableEmbedder(folder, layers=0, dtype="float16")(table())
 
 
@@ -202,7 +202,7 @@ def test_text_that_is_not_utf_8(embedder):
         ({"layers": None}, "layers: 'average', 'top', 'all', a number or a list of weights"),
         ({"layers": ScalarMix(3)}, "layers: 'average', 'top', 'all', a number or a list of"),
         ({"layers": ["a"]}, "layers: 'average', 'top', 'all', a number or a list of weights"),
-        ({"layers": "last"}, "layers: one of average, top, all is expected, not 'last'"),
+        ({"layers": "last"}, "layers must be one of average, sum, top, all, got 'last'"),
         ({"layers": 3}, r"layers: the model's layers are 0 \(tokens\) to 2 \(top\), not 3"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Text files in parts: any cut gives the lines and the ids of the plain reader."""
+"""Text files in ranges: any cut gives the lines and the ids of the plain reader."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import random
 import pytest
 
 from bilm import InputError
-from bilm.data.text_ranges import PartReader, TextRange, find_parts, find_pieces
+from bilm.data.text_ranges import RangeReader, find_ranges
 from bilm.files.reading import read_lines
 
 OPENERS = {".txt": open, ".gz": gzip.open, ".xz": lzma.open}
@@ -33,7 +33,7 @@ def expected_lines(files):
 def lines_of(parts, order=None):
     """(file, number of the line, line) as the parts have them, and their ids."""
     found = {}
-    with PartReader() as reader:
+    with RangeReader() as reader:
         for part in order or parts:
             lines = reader.lines(part)
             assert len(lines) == part.n_lines
@@ -52,13 +52,12 @@ def test_any_cut_gives_the_same_lines(tmp_path, seed):
         text = "".join(draw.choices(PIECES, k=draw.choice([0, 1, 7, 40])))
         files.append(write(tmp_path / name, text))
     expected = expected_lines(files)
-    for part_bytes in (1, 2, 3, 5, 8, 13, 1000):
-        for range_bytes in (1, 4, 7, 1000):
-            parts = find_parts(files, part_bytes, range_bytes=range_bytes)
-            assert [part.number for part in parts] == list(range(len(parts)))
-            assert lines_of(parts) == expected
-    parts = find_parts(files, 5, range_bytes=11)
-    assert lines_of(parts, draw.sample(parts, len(parts))) == expected
+    for range_bytes in (1, 2, 3, 5, 8, 13, 1000):
+        ranges = find_ranges(files, range_bytes)
+        assert [one.number for one in ranges] == list(range(len(ranges)))
+        assert lines_of(ranges) == expected
+    ranges = find_ranges(files, 5)
+    assert lines_of(ranges, draw.sample(ranges, len(ranges))) == expected
 
 
 CASES = {
@@ -79,57 +78,47 @@ def test_lines(tmp_path, name):
     text, lines = CASES[name]
     path = write(tmp_path / "a.txt", text)
     assert list(read_lines(path)) == lines
-    for part_bytes in (1, 100):
-        assert [line for *_, line in lines_of(find_parts([path], part_bytes))] == lines
+    for range_bytes in (1, 100):
+        assert [line for *_, line in lines_of(find_ranges([path], range_bytes))] == lines
 
 
-def test_parts_are_about_as_large_as_asked_for(tmp_path):
+def test_ranges_are_about_as_large_as_asked_for(tmp_path):
     large = write(tmp_path / "large.txt", "12345678\n" * 100)
     small = [write(tmp_path / f"{n}.txt", "1234\n" * 3) for n in range(5)]
-    parts = find_parts([large, *small], 90)
-    # The line that a piece is cut in belongs to it.
-    assert [part.n_lines for part in parts] == [10] * 10 + [15]
-    parts = find_parts([large, *small], 40)
-    assert [part.n_bytes for part in parts] == [45] * 20 + [30, 30, 15]
-    assert [len(part.pieces) for part in parts[-3:]] == [2, 2, 1]
-    assert parts[-1].place(2) == (small[-1], 2)
+    ranges = find_ranges([large, *small], 90)
+    # The line in which a range ends belongs to it.
+    assert [one.n_lines for one in ranges] == [10] * 10 + [15]
+    ranges = find_ranges([large, *small], 40)
+    assert [one.n_bytes for one in ranges] == [45] * 20 + [30, 30, 15]
+    assert [len(one.parts) for one in ranges[-3:]] == [2, 2, 1]
+    assert ranges[-1].place(2) == (small[-1], 2)
+    assert str(ranges[-2]) == f"{small[2]}, lines 1 to 3; {small[3]}, lines 1 to 3"
 
 
-def test_parts_without_a_size_do_not_depend_on_who_reads_them(tmp_path):
+def test_the_default_size(tmp_path):
     path = write(tmp_path / "a.txt", "1234567\n" * 100_000)
-    parts = find_parts([path])
-    assert [part.n_bytes for part in parts] == [2**18, 2**18, 2**18, 800_000 - 3 * 2**18]
-    calls = []
-
-    def map_backwards(function, ranges):
-        calls.extend(ranges)
-        return [function(item) for item in reversed(ranges)][::-1]
-
-    assert find_parts([path], map_function=map_backwards) == parts
-    assert calls == [TextRange(path, 0, None, 2**18)]
+    ranges = find_ranges([path])
+    assert [one.n_bytes for one in ranges] == [2**18, 2**18, 2**18, 800_000 - 3 * 2**18]
 
 
-def test_ranges_of_a_file_have_each_line_once(tmp_path):
-    path = write(tmp_path / "a.txt", "ab\ncd\r\n\nefgh\n")
-    cuts = [0, 3, 7, 8, 13]  # where lines begin
-    for stop in range(1, 13):
-        pieces = [*find_pieces(TextRange(path, 0, stop, 100)),
-                  *find_pieces(TextRange(path, stop, None, 100))]  # fmt: skip
-        assert [piece.stop for piece in pieces] == sorted({next(c for c in cuts if c >= stop), 13})
-        assert sum(piece.n_lines for piece in pieces) == 4
+def test_a_line_that_is_too_long(tmp_path):
+    path = write(tmp_path / "a.txt", "a\n" + "b" * (2**24 + 2**18))
+    with pytest.raises(InputError, match=r"a\.txt: a line must have at most 16,777,216 bytes; one "
+                       r"after line 1 has more"):  # fmt: skip
+        find_ranges([path])
 
 
 def test_no_lines(tmp_path):
-    (part,) = find_parts([write(tmp_path / "a.txt", ""), write(tmp_path / "b.gz", "")])
+    (part,) = find_ranges([write(tmp_path / "a.txt", ""), write(tmp_path / "b.gz", "")])
     assert (part.number, part.n_lines, part.first_id, part.n_bytes) == (0, 0, 0, 0)
-    assert PartReader().lines(part) == []
+    assert RangeReader().lines(part) == []
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.gz", "a.xz"])
 def test_text_that_is_not_utf8(tmp_path, name):
     path = write(tmp_path / name, b"good\n\n" * 20 + b"b\xfcse\ngood\n")
     with pytest.raises(InputError, match=rf"{name}, line 41: not UTF-8: byte 1 is 0xfc\."):
-        find_parts([write(tmp_path / "0.txt", "good\n"), path], 16)
+        find_ranges([write(tmp_path / "0.txt", "good\n"), path], 16)
 
 
 @pytest.mark.parametrize("name", ["a.gz", "a.xz"])
@@ -137,25 +126,27 @@ def test_a_damaged_file(tmp_path, name):
     path = write(tmp_path / name, os.urandom(5000).hex() + "\n")
     os.truncate(path, 2000)
     with pytest.raises(InputError, match=rf"{name}: damaged after line 0"):
-        find_parts([path])
+        find_ranges([path])
     with pytest.raises(FileNotFoundError):
-        find_parts([tmp_path / "none.txt"])
+        find_ranges([tmp_path / "none.txt"])
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.gz"])
 def test_a_file_that_changes_is_refused(tmp_path, name):
     path = write(tmp_path / name, "one\ntwo\nthree\n")
-    first, second, third = find_parts([path], 4)
-    with PartReader() as reader:
+    first, second, third = find_ranges([path], 4)
+    with RangeReader() as reader:
         assert reader.lines(third) == ["three"] and reader.lines(first) == ["one"]
     write(tmp_path / name, "one\nTwo\nthree\n")
-    with PartReader() as reader:
+    with RangeReader() as reader:
         assert reader.lines(first) == ["one"]
-        with pytest.raises(InputError, match=rf"{name}: changed since the job began, in the bytes"):
+        with pytest.raises(
+            InputError, match=rf"{name} has changed since the job began, in the bytes"
+        ):
             reader.lines(second)
         assert reader.lines(third) == ["three"]
     os.remove(path)
-    with PartReader() as reader, pytest.raises(FileNotFoundError):
+    with RangeReader() as reader, pytest.raises(FileNotFoundError):
         reader.lines(first)
 
 
@@ -163,6 +154,6 @@ def test_progress(tmp_path):
     files = [write(tmp_path / "a.txt", "12\n" * 10), write(tmp_path / "b.gz", "34\n")]
     total = sum(map(os.path.getsize, files))
     stages = []
-    find_parts(files, range_bytes=10, show=stages.append)
-    assert [stage.done for stage in stages] == [0, 10, 20, 30, total]
+    find_ranges(files, 10, show=stages.append)
+    assert [stage.done for stage in stages] == [0, 12, 24, 30, 33]
     assert {(stage.doing, stage.total) for stage in stages} == {("reading", total)}

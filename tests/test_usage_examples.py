@@ -11,6 +11,8 @@ import keras
 import numpy as np
 import pytest
 
+from tests.small_models import write_small_model
+
 ROOT = Path(__file__).parent.parent
 CONLLU = Path(__file__).parent / "fixtures" / "conllu"
 
@@ -217,3 +219,59 @@ def test_a_model_is_needed_for_its_layers(name: str, capsys):
     with pytest.raises(SystemExit, match="2"):
         example(name).main(["--train", "a", "--dev", "b"])
     assert "--model is needed, unless --layers is none" in capsys.readouterr().err
+
+
+# Proteins
+
+
+def write_proteins(path: Path, n: int, seed: int) -> None:
+    """Proteins whose labels depend on the residue."""
+    draw = np.random.default_rng(seed)
+    lines = []
+    for k in range(n):
+        residues = "".join(draw.choice(list("ACDEFGHIKLMNPQRSTVWY"), draw.integers(5, 40)))
+        labels = "".join("H" if residue in "ADEFGHIKLMNPQ" else "E" for residue in residues)
+        lines += [f">p{k} made up", residues.lower(), f".{labels[1:]}"]
+    path.write_text("\n".join(lines) + "\n\n", encoding="utf-8")
+
+
+def test_residues(tmp_path: Path, capsys):
+    program = example("residues")
+    changes = {"lstm": {"dim": 16, "projection_dim": 32}}
+    model = write_small_model(tmp_path / "elmo", "as_published", **changes).folder
+    write_proteins(tmp_path / "train.3line", 100, 1)
+    write_proteins(tmp_path / "dev.3line", 20, 2)
+    (tmp_path / "p.fasta").write_text(">a\nACDW\nYS\n>b\n>c\nM\n", encoding="utf-8")
+    out = tmp_path / "out.3line"
+    program.main(
+        ["--model", str(model), "--train", str(tmp_path / "train.3line"), "--dev",
+         str(tmp_path / "dev.3line"), "--predict", str(tmp_path / "p.fasta"), "--out", str(out),
+         "--batch_residues=100", "--epochs=25"]
+    )  # fmt: skip
+    printed = capsys.readouterr().out.splitlines()
+    figures = dict(line.rsplit(" ", 1) for line in printed if line.startswith(("dev", "always")))
+    assert float(figures["dev accuracy"]) > float(figures["always H:"]) + 0.2
+    weights = [float(weight) for weight in printed[-2].removeprefix("layer weights ").split()]
+    assert len(weights) == 3 and sum(weights) == pytest.approx(1, abs=0.002)
+    assert printed[-1] == str(out)
+    lines = out.read_text(encoding="utf-8").splitlines()
+    assert lines[::3] == [">a", ">b", ">c"] and lines[1::3] == ["ACDWYS", "", "M"]
+    right = sum(a == b for a, b in zip(lines[2], "HEHEEE", strict=True))
+    assert right >= 4 and lines[5] == "" and lines[8] in ("H", "E")
+
+
+def test_files_of_residues(tmp_path: Path, capsys):
+    program, path = example("residues"), tmp_path / "a.3line"
+    path.write_text(">p x\nmkv\n.HE\n>q\nA\nC\n", encoding="utf-8")
+    assert program.read_proteins(path) == [("p", "MKV", ".HE"), ("q", "A", "C")]
+    for content, message in (
+        (">p\nMKV\nHH\n", "a.3line, line 3: one label per residue is expected, got 2 labels for 3"),
+        (">p\nMKV\n", "a.3line, line 1: three lines are expected"),
+        (">p\nM\nH\nMKV\nHHH\n", "a.3line, line 4: three lines are expected"),
+        ("", "a.3line has no protein"),
+    ):
+        path.write_text(content, encoding="utf-8")
+        with pytest.raises(ValueError, match=message):
+            program.read_proteins(path)
+        with pytest.raises(SystemExit, match=message):
+            program.main(["--model", "none", "--train", str(path), "--dev", str(path)])

@@ -17,13 +17,13 @@ from bilm.progress import ProgressDisplay
 
 _ENGINE = {
     "--workers N": "processes that compute, each with a model in its memory",
-    "--cpus N": "processors of each of them, and threads of its TensorFlow (default: 1)",
-    "--address ADDRESS": "of a cluster of Ray (default: the variable RAY_ADDRESS; without it Ray "
-    "is started on this machine and ended again)",
+    "--cpus N": "CPUs and TensorFlow threads of each worker (default: 1)",
+    "--address ADDRESS": "address of a Ray cluster (default: the variable RAY_ADDRESS; without it "
+    "Ray is started on this machine and ended again)",
     "--part_mb MB": "text in a file of OUT, about (default: 0.25 to 2, by the size of the text)",
 }
-# Flags of `bilm embed` that a folder of Parquet files has no use for.
-_UNFIT = ("packed", "use_sentence_keys", "forget_sentences")
+# Flags of `bilm embed` that do not apply to a folder of Parquet files.
+_UNFIT = ("packed", "use_sentence_keys", "forget_sentences", "ids")
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:
@@ -50,26 +50,30 @@ def require_fitting_flags(args: argparse.Namespace) -> None:
     if args.format not in (None, "parquet"):
         flags.usage_error(args, f"--engine writes Parquet, not {args.format}")
     if args.shard != (1, 1):
-        flags.usage_error(args, "--shard does not go with --engine, which shares the text itself")
+        flags.usage_error(args, "--shard does not go with --engine, which divides the text itself")
     if STANDARD in (args.input, args.output):
         flags.usage_error(args, "--engine reads files and writes a folder, not standard output")
+    from bilm.data.sentences import is_fasta
+
+    if is_fasta(args.input):
+        flags.usage_error(args, "--engine reads text, not FASTA")
     if args.workers is None:
         flags.usage_error(args, "--engine ray needs --workers")
     if args.resume and args.force:
-        flags.usage_error(args, "--resume continues, --force begins anew: choose one of them")
+        flags.usage_error(args, "--resume continues, --force begins again: choose one")
 
 
-def run(args: argparse.Namespace, layers: str | int) -> int:
-    """The job; `layers` is what the flags choose."""
-    import_extra("ray.data", "--engine ray")
-    from bilm.jobs.ray_data import embed
+def run(args: argparse.Namespace) -> int:
+    """Run the job."""
+    import_extra("ray", "--engine ray")
+    from bilm.jobs.ray import embed
 
     model = text_job.pretrained(args)
     from bilm.jobs.tables import TableEmbedder
 
     embedder = TableEmbedder(
         model,
-        layers=layers,
+        layers=args.layers,
         pooling=args.pooling,
         dtype=args.dtype,
         batch_size=args.batch_size,
@@ -101,9 +105,9 @@ def run(args: argparse.Namespace, layers: str | int) -> int:
 
 @contextlib.contextmanager
 def _without_ray() -> Iterator[None]:
-    """Keep what Ray says off both streams: its logger, its C++, and what it prints of processes
-    that have ended. Its log files have it all."""
-    loggers = [logging.getLogger(name) for name in ("ray", "ray.data")]
+    """Keep Ray's messages off both streams: its logger, its C++, and its prints about processes
+    that have ended. Its log files have them all."""
+    loggers = [logging.getLogger(name) for name in ("ray",)]
     levels = [logger.level for logger in loggers]
     with contextlib.ExitStack() as stack:
         for logger, level in zip(loggers, levels, strict=True):

@@ -29,72 +29,25 @@ class TextInput:
 
     Args:
         path: the file, or "-".
-        shard: (i, n), the job has the lines i, i + n, ... of 1, 2, ...
-        distinct: give each sentence once, and only sentences that can be keys: "paths" of HDF5 or
-            "names".
-        check: is called with the tokens of a line and the line's name; raises InputError for what
-            the model does not take.
 
     Attributes:
         name: the text's name, for messages.
-        n_tokens: of the job, once a file was looked through; None for standard input.
-        n_repeated, n_empty: lines that were passed over because of `distinct`.
     """
 
-    def __init__(
-        self,
-        path: str,
-        shard: tuple[int, int] = (1, 1),
-        distinct: str | None = None,
-        check: Callable[[Sequence[str], str], None] | None = None,
-    ) -> None:
-        self.path = path
+    def __init__(self, path: str) -> None:
         self.name = "standard input" if path == STANDARD else path
-        self.n_tokens: int | None = None
-        self.n_repeated = self.n_empty = 0
-        self._shard = shard
-        self._distinct = distinct
-        self._check = check
+        self._path = path
 
-    def look_through(self) -> None:
-        """Read a file once, to find what is wrong in it before hours of work, and to count it.
+    def sentences(self) -> Iterator[tuple[int, str]]:
+        """(0-based line number, line without white space at its ends) of each sentence.
 
         Raises:
             FileNotFoundError: there is no such file.
-            InputError: a line is not UTF-8, or cannot be a key, or has words without a vector.
+            InputError: a line is not UTF-8.
         """
-        if self.path != STANDARD:
-            self.n_tokens = sum(len(text.split()) for _, text in self.sentences())
-            self._check = None  # each was found to be good
-
-    def sentences(self) -> Iterator[tuple[int, str]]:
-        """(number of the line from 0, line without white space around it) of each sentence."""
-        keys = None
-        if self._distinct is not None:
-            from bilm.jobs.vector_files import SentenceKeys
-
-            keys = SentenceKeys(paths=self._distinct == "paths")
-        self.n_repeated = self.n_empty = 0
-        i, n = self._shard
-        for number, line in enumerate(self._lines()):
-            if number % n != i - 1:
-                continue
-            text, name = line.strip(), f"{self.name}, line {number + 1}"
-            if keys is not None:
-                if not text:
-                    self.n_empty += 1
-                    continue
-                if not keys.is_new(text, name):
-                    self.n_repeated += 1
-                    continue
-            if self._check is not None:
-                self._check(text.split(), name)
-            yield number, text
-
-    def _lines(self) -> Iterator[str]:
-        if self.path == STANDARD:
-            return lines_of(sys.stdin.buffer, self.name)
-        return read_lines(self.path)
+        stream = self._path == STANDARD
+        lines = lines_of(sys.stdin.buffer, self.name) if stream else read_lines(self._path)
+        return enumerate(map(str.strip, lines))
 
 
 def add_elmo(parser: flags.Group) -> None:

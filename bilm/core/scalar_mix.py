@@ -163,8 +163,8 @@ class LayerChoice:
     """Takes the wanted vectors out of all layers.
 
     Args:
-        layers: "average" of all layers, the token layer among them; "top"; "all"; the number of
-            one layer, 0 for the token layer, -1 for the top; a `ScalarMix`; or a weight for each
+        layers: "average" or "sum" of all layers, the token layer included; "top"; "all"; the number
+            of one layer, 0 for the token layer, -1 for the top; a `ScalarMix`; or one weight per
             layer, which are used as they are.
         n_layers: layers that there are, the token layer among them.
 
@@ -186,12 +186,14 @@ class LayerChoice:
         if isinstance(layers, ScalarMix):
             self._choose_mix(layers, n_layers)
         elif isinstance(layers, str):
-            if layers not in ("average", "top", "all"):
+            if layers not in ("average", "sum", "top", "all"):
                 raise InputError(
-                    f"layers: one of average, top, all is expected, not {shown(layers)}."
+                    f"layers must be one of average, sum, top, all, got {shown(layers)}."
                 )
             if layers == "average":
                 self.weights = np.full(n_layers, 1 / n_layers, np.float32)
+            elif layers == "sum":
+                self.weights = np.ones(n_layers, np.float32)
             elif layers == "top":
                 self._number = n_layers - 1
         elif isinstance(layers, int | np.integer) and not isinstance(layers, bool):

@@ -1,26 +1,24 @@
-"""Text files in parts that can be read apart from each other, on any machine that sees the files.
+"""Text files in ranges of lines, which can be read independently on any machine with the files.
 
-The lines are those of `bilm.files.reading.read_lines`, and a line's id is its number
-over all files, in
-the order in which they are named. A part has some bytes of text, so that which lines are in it, and
-which ids they have, depends on the files alone: not on who reads it, or how many do.
+The lines are those of `bilm.files.reading.read_lines`; a line's id is its 0-based number over all
+files, in the order in which they are named. Ranges have about the same number of bytes, so the
+lines of a range and their ids depend on the files alone, not on who reads them.
 
-A plain file is cut after a line feed at or after some number of bytes, and can be read from there.
-A compressed one is cut likewise, as text; who wants a part of it decompresses what lies before.
+A range of a plain file can be read directly. For a range of a compressed file, what lies before it
+is decompressed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import IO, Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import IO, NamedTuple
 
 from bilm.core.errors import InputError
 from bilm.files.reading import (
-    COMPRESSED,
+    LONGEST_LINE,
     PathLike,
     ShowStage,
     Stage,
@@ -29,194 +27,137 @@ from bilm.files.reading import (
     reading_text,
 )
 
-MapFunction = Callable[[Callable[["TextRange"], list["Piece"]], Sequence["TextRange"]], Any]
-"""As `map`: calls a function for each item and gives the results in the order of the items."""
-
-# Of a part: much for small corpora to have a part for each of some workers, and little enough that
-# a part which has to be computed again is minutes and not hours.
-_SMALLEST_PART, _LARGEST_PART, _PARTS = 2**18, 2**21, 256
-# Of a plain file that one call looks through.
-_RANGE_BYTES = 2**28
+# A range is small enough for a small corpus to occupy several workers, and for a range that must be
+# computed again to take minutes, not hours.
+_SMALLEST, _LARGEST, _N_RANGES = 2**18, 2**21, 256
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-class TextRange(NamedTuple):
-    """Where to look for lines: those that begin in the bytes from `start` to `stop` of a file's
-    text, cut into pieces of about `piece_bytes`. `stop` is None for the file's end."""
-
-    path: str
-    start: int
-    stop: int | None
-    piece_bytes: int
-
-
-class Piece(NamedTuple):
-    """Some lines of a file, one after the other."""
+class FileLines(NamedTuple):
+    """Consecutive lines of a file; all numbers are 0-based."""
 
     path: str
     start: int  # bytes of the file's text, decompressed
     stop: int
     checksum: int  # CRC-32 of these bytes
     n_lines: int
-    line: int = 0  # number of the first line in its file, from 0
-    id: int = 0  # number of the first line over all files, from 0
+    line: int  # number of the first line in its file
+    id: int  # number of the first line over all files
 
 
-class Part(NamedTuple):
-    """Lines whose ids follow each other, of one file or several."""
+class TextRange(NamedTuple):
+    """Lines with consecutive ids, of one file or several."""
 
     number: int
-    pieces: tuple[Piece, ...]
+    parts: tuple[FileLines, ...]
 
     @property
     def first_id(self) -> int:
         """The id of the first line."""
-        return self.pieces[0].id if self.pieces else 0
+        return self.parts[0].id if self.parts else 0
 
     @property
     def n_lines(self) -> int:
-        """How many lines there are."""
-        return sum(piece.n_lines for piece in self.pieces)
+        """The number of lines."""
+        return sum(part.n_lines for part in self.parts)
 
     @property
     def n_bytes(self) -> int:
         """Bytes of text."""
-        return sum(piece.stop - piece.start for piece in self.pieces)
+        return sum(part.stop - part.start for part in self.parts)
 
     def place(self, row: int) -> tuple[str, int]:
-        """The file of a line of this part, and its number there, both from 0."""
-        for piece in self.pieces:
-            if row < piece.n_lines:
-                return piece.path, piece.line + row
-            row -= piece.n_lines
+        """The file of a line of this range, and its number there, both 0-based."""
+        for part in self.parts:
+            if row < part.n_lines:
+                return part.path, part.line + row
+            row -= part.n_lines
         raise IndexError(row)
 
+    def __str__(self) -> str:
+        """The lines, for messages, in which they are 1-based."""
+        return "; ".join(
+            f"{part.path}, lines {part.line + 1:,} to {part.line + part.n_lines:,}"
+            for part in self.parts
+        )
 
-def find_parts(
-    files: Sequence[PathLike],
-    part_bytes: int | None = None,
-    *,
-    map_function: MapFunction = map,
-    range_bytes: int = _RANGE_BYTES,
-    show: ShowStage = quiet,
-) -> list[Part]:
-    """Read text files once, and divide them into parts.
+
+def find_ranges(
+    files: Sequence[PathLike], range_bytes: int | None = None, show: ShowStage = quiet
+) -> list[TextRange]:
+    """Read text files once, and divide them into ranges.
 
     Args:
         files: UTF-8 text, plain or compressed as their endings say.
-        part_bytes: of text in a part, about; None: by the size of the files.
-        map_function: as `map`, for instance one that works on several machines.
-        range_bytes: of a plain file that one call of it looks through.
-        show: is called with how far it has come.
+        range_bytes: text of a range, about; None: by the size of the files.
+        show: is called with the progress.
 
     Returns:
-        the parts by their numbers, at least one; the first has no lines if there are none.
+        the ranges by their numbers, at least one; without text it has no lines.
 
     Raises:
         FileNotFoundError: there is no such file.
-        InputError: a line is not UTF-8 (named by file and number), or a file is damaged.
+        InputError: a line is not UTF-8 (file and line) or too long, or a file is damaged.
     """
     paths = [os.fspath(path) for path in files]
-    sizes = [os.path.getsize(path) for path in paths]
-    if part_bytes is None:
-        part_bytes = min(max(sum(sizes) // _PARTS, _SMALLEST_PART), _LARGEST_PART)
-    ranges = [
-        text_range
-        for path, size in zip(paths, sizes, strict=True)
-        for text_range in _ranges(path, size, range_bytes, part_bytes)
-    ]
-    total, done = sum(sizes), 0
+    total, done = sum(map(os.path.getsize, paths)), 0
+    if range_bytes is None:
+        range_bytes = min(max(total // _N_RANGES, _SMALLEST), _LARGEST)
+    groups: list[list[FileLines]] = []
+    size = range_bytes
+    n_lines = 0
     show(Stage("reading", 0, total))
-    found: list[Piece] = []
-    for text_range, pieces in zip(ranges, map_function(find_pieces, ranges), strict=True):
-        found += pieces
-        if text_range.stop is None:
-            done += os.path.getsize(text_range.path) - text_range.start
-        else:
-            done += text_range.stop - text_range.start
-        show(Stage("reading", min(done, total), total))
-    return _parts(list(_numbered(found)), part_bytes)
+    for path in paths:
+        for part in _cut(path, range_bytes, n_lines):
+            # Small files share a range.
+            if size + part.stop - part.start > range_bytes:
+                groups.append([])
+                size = 0
+            groups[-1].append(part)
+            size += part.stop - part.start
+            n_lines = part.id + part.n_lines
+            show(Stage("reading", min(done + part.stop, total), total))
+        done += os.path.getsize(path)
+    return [TextRange(k, tuple(group)) for k, group in enumerate(groups)] or [TextRange(0, ())]
 
 
-def _ranges(path: str, size: int, range_bytes: int, piece_bytes: int) -> Iterator[TextRange]:
-    if path.endswith(COMPRESSED):
-        size = 0
-    starts = range(0, max(size, 1), range_bytes)
-    for start, stop in itertools.zip_longest(starts, starts[1:]):
-        yield TextRange(path, start, stop, piece_bytes)
-
-
-def find_pieces(text_range: TextRange) -> list[Piece]:
-    """The pieces of a range, read and checked; they end where the line ends that the range ends in.
-
-    Raises:
-        FileNotFoundError, InputError: as `find_parts`.
-    """
-    path, start, stop, piece_bytes = text_range
-    pieces = []
+def _cut(path: str, n_bytes: int, first_id: int) -> Iterator[FileLines]:
+    """A file in parts of about `n_bytes`, read and checked."""
+    start = line = 0
     with reading_text(path) as file:
-        if start:
-            # The line that the range begins in is of the range before, unless it begins there.
-            file.seek(start - 1)
-            file.readline()
-            start = file.tell()
-        while stop is None or start < stop:
-            content = file.read(piece_bytes if stop is None else min(piece_bytes, stop - start))
-            if not content:
-                break
+        while content := file.read(n_bytes):
             if not content.endswith(b"\n"):
-                content += file.readline()
+                content += file.readline(LONGEST_LINE + 1)
+            if len(content) > n_bytes + LONGEST_LINE:
+                raise InputError(
+                    f"{path}: a line must have at most {LONGEST_LINE:,} bytes; one after line "
+                    f"{line + content.count(10)} has more."
+                )
+            stop, n = start + len(content), _n_lines(content, start)
             _decoded(content, start)
-            end = start + len(content)
-            pieces.append(Piece(path, start, end, zlib.crc32(content), _n_lines(content, start)))
-            start = end
-    return pieces
+            yield FileLines(path, start, stop, zlib.crc32(content), n, line, first_id + line)
+            start, line = stop, line + n
 
 
 def _decoded(content: bytes, start: int) -> str:
-    """Text of a file from the byte `start` on, which has no mark of the byte order."""
+    """Text of a file from the byte `start` on, without a byte order mark."""
     return content.decode("utf-8" if start else "utf-8-sig")
 
 
 def _n_lines(content: bytes, start: int) -> int:
-    """As many as a reader gives that takes CR, LF and CRLF for the end of a line."""
     if start == 0:
         content = content.removeprefix(_BYTE_ORDER_MARK)
     return content.count(b"\n") + (content != b"" and not content.endswith(b"\n"))
 
 
-def _numbered(pieces: Iterable[Piece]) -> Iterator[Piece]:
-    """Pieces in the order of the files, with the numbers of their first lines."""
-    path, line, number = "", 0, 0
-    for piece in pieces:
-        if piece.path != path:
-            path, line = piece.path, 0
-        yield piece._replace(line=line, id=number)
-        line += piece.n_lines
-        number += piece.n_lines
+class RangeReader:
+    """Reads the lines of ranges.
 
-
-def _parts(pieces: Sequence[Piece], part_bytes: int) -> list[Part]:
-    """Small pieces together, until they are about as large as a part is to be."""
-    groups: list[list[Piece]] = []
-    size = part_bytes
-    for piece in pieces:
-        if size + piece.stop - piece.start > part_bytes:
-            groups.append([])
-            size = 0
-        groups[-1].append(piece)
-        size += piece.stop - piece.start
-    return [Part(number, tuple(group)) for number, group in enumerate(groups)] or [Part(0, ())]
-
-
-class PartReader:
-    """Reads the lines of parts. A context manager.
-
-    The file that was read last stays open: of a compressed one, parts that come in their order are
-    then read without decompressing anything twice.
+    The last file stays open, so that consecutive ranges of a compressed file are read without
+    decompressing anything twice.
 
     Args:
-        folder: of the files with relative names.
+        folder: folder of files with relative names.
     """
 
     def __init__(self, folder: PathLike = "") -> None:
@@ -224,46 +165,46 @@ class PartReader:
         self._path: str | None = None
         self._file: IO[bytes] | None = None
 
-    def lines(self, part: Part) -> list[str]:
+    def lines(self, text_range: TextRange) -> list[str]:
         """The lines, without their ends.
 
         Raises:
-            FileNotFoundError: a file has gone.
-            InputError: it has changed since the parts were found.
+            FileNotFoundError: a file is missing.
+            InputError: a file has changed since the ranges were found.
         """
-        return [line for piece in part.pieces for line in self._lines(piece)]
+        return [line for part in text_range.parts for line in self._lines(part)]
 
-    def _lines(self, piece: Piece) -> list[str]:
+    def _lines(self, part: FileLines) -> list[str]:
         content = None
-        # What a network disk could not give may be there when the file is opened anew.
+        # Data that a network disk could not give may be there when the file is opened again.
         for _ in range(2):
             with contextlib.suppress(EOFError, zlib.error):
-                content = self._read(piece)
-            if content is not None and zlib.crc32(content) == piece.checksum:
-                lines = _decoded(content, piece.start)
-                found = lines.removesuffix("\n").split("\n") if piece.n_lines else []
-                return [line.rstrip("\r") for line in found]
+                content = self._read(part)
+            if content is not None and zlib.crc32(content) == part.checksum:
+                text = _decoded(content, part.start)
+                lines = text.removesuffix("\n").split("\n") if part.n_lines else []
+                return [line.rstrip("\r") for line in lines]
             self.close()
         raise InputError(
-            f"{piece.path}: changed since the job began, in the bytes {piece.start:,} to "
-            f"{piece.stop:,} of its text; it must stay as it is until the job is over."
+            f"{part.path} has changed since the job began, in the bytes {part.start:,} to "
+            f"{part.stop:,} of its text; it must stay the same until the job is over."
         )
 
-    def _read(self, piece: Piece) -> bytes:
-        if self._file is None or piece.path != self._path:
+    def _read(self, part: FileLines) -> bytes:
+        if self._file is None or part.path != self._path:
             self.close()
-            self._file = open_bytes(os.path.join(self._folder, piece.path))
-            self._path = piece.path
-        self._file.seek(piece.start)
-        return self._file.read(piece.stop - piece.start)
+            self._file = open_bytes(os.path.join(self._folder, part.path))
+            self._path = part.path
+        self._file.seek(part.start)
+        return self._file.read(part.stop - part.start)
 
     def close(self) -> None:
-        """Close the file that is open."""
+        """Close the open file."""
         if self._file is not None:
             self._file.close()
         self._file = self._path = None
 
-    def __enter__(self) -> PartReader:
+    def __enter__(self) -> RangeReader:
         return self
 
     def __exit__(self, *_: object) -> None:

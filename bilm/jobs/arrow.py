@@ -1,17 +1,18 @@
 """Vectors as columns of Arrow tables, and Parquet files of them.
 
-A row is a sentence. Its vectors are in the column `vectors`, or with all layers in a column for
-each, `layer_0`, `layer_1`, ...
+A row is a sentence. Its vectors are in the column `vectors`, or with all layers in one column per
+layer, `layer_0`, `layer_1`, ...
 
     pooled        fixed_size_list<float>[dim]
     of tokens     list<fixed_size_list<float>[dim]>
 
-In a file of `bilm embed` two columns come before them: `id`, int64, the number of the sentence's
-line from 0, and `text`, string, the sentence. What the vectors are is in the schema's metadata,
-which Parquet keeps: under `bilm` a JSON object with the model's fingerprint and the settings.
+In a file of `bilm embed` these columns come first: `id`, int64, the 0-based line number; `key`,
+string, if sentences have keys of their own; and `text`, string, the sentence. The schema's
+metadata, which Parquet keeps, has under `bilm` a JSON object with the model's fingerprint and the
+settings.
 
-The shape of a sentence's vectors is a tuple, as that of `PartialFile`: (tokens, dim), (layers,
-tokens, dim), or without tokens when they are pooled; None stands for the number of tokens.
+The shape of a sentence's vectors is (tokens, dim) or (layers, tokens, dim), without tokens if they
+are pooled; None stands for the number of tokens.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 import bilm
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
-from bilm.jobs.partial_file import DiskArray, EmbeddedSentence
+from bilm.jobs.sentence_pieces import EmbeddedSentence
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,10 +38,10 @@ METADATA = "bilm"
 """The key of the settings in the metadata of a schema."""
 
 SETTINGS = ("model", "layers", "pooling", "dtype", "precision")
-"""What vectors depend on: the fingerprint of the model, and what was asked for."""
+"""What vectors depend on: the fingerprint of the model, and how they were computed."""
 
 _NEEDED_BY = "a table of vectors"
-# While pyarrow writes a column, it has two levels for each number, in buffers that grow: three
+# While pyarrow writes a column, it keeps two levels for each number, in buffers that grow: three
 # times the memory of the numbers with many sentences, six times with one.
 _GROUP_BYTES = 32 * 2**20
 _ROW_BYTES = 256 * 2**20
@@ -56,7 +57,7 @@ def import_pyarrow(module: str = "pyarrow") -> Any:
 
 
 class _Parts(NamedTuple):
-    """What a shape says."""
+    """A shape, taken apart."""
 
     n_layers: int | None  # None: without an axis of layers
     is_pooled: bool
@@ -70,8 +71,7 @@ class _Parts(NamedTuple):
 
 
 def settings_metadata(settings: Mapping[str, Any]) -> dict[str, str]:
-    """What the metadata of a schema says of its vectors: the `SETTINGS` among `settings`, and the
-    version of the package, in JSON."""
+    """Metadata of a schema: JSON of the `SETTINGS` and the package's version."""
     said = {name: settings[name] for name in SETTINGS} | {"version": bilm.__version__}
     return {METADATA: json.dumps(said)}
 
@@ -80,7 +80,7 @@ def vector_fields(shape: Shape, dtype: str, *, fixed_size: bool = True) -> list[
     """The columns of vectors.
 
     Args:
-        shape: of a sentence's vectors, see above.
+        shape: shape of a sentence's vectors, see above.
         dtype: "float32" or "float16".
         fixed_size: False makes a vector a list of any size.
     """
@@ -100,8 +100,8 @@ def vector_arrays(
     """The vectors of sentences as arrays of the columns of `vector_fields`.
 
     Args:
-        vectors: of each sentence an array of the shape and dtype of the fields. A single one is
-            not copied, and of a `DiskArray` the file is mapped.
+        vectors: one array or h5py dataset per sentence, of the shape and dtype of the fields. A
+            single array is not copied.
         fields: the columns.
         missing: sentences that are null in the result.
     """
@@ -109,11 +109,10 @@ def vector_arrays(
     if not vectors:
         return [arrow.array([], field.type) for field in fields]
     mask = arrow.array(missing, arrow.bool_()) if missing is not None and any(missing) else None
-    arrays = [v.mapped() if isinstance(v, DiskArray) else v for v in vectors]
     if fields[0].name == "vectors":
-        return [_vector_array(arrays, fields[0].type, mask)]
+        return [_vector_array([array[()] for array in vectors], fields[0].type, mask)]
     return [
-        _vector_array([array[k] for array in arrays], field.type, mask)
+        _vector_array([array[k] for array in vectors], field.type, mask)
         for k, field in enumerate(fields)
     ]
 
@@ -140,24 +139,9 @@ def _rows(values: pa.Array, dim: int, kind: pa.DataType, mask: pa.Array | None =
     return arrow.ListArray.from_arrays(offsets, values, mask=mask)
 
 
-def file_schema(facts: Mapping[str, Any], *, with_text: bool = True) -> pa.Schema:
-    """The columns of a file of `bilm embed`: id, text, vectors.
-
-    Args:
-        facts: "shape" is that of a sentence's vectors; and the `SETTINGS`.
-        with_text: have the column `text`.
-    """
-    arrow = import_pyarrow()
-    fields = [arrow.field("id", arrow.int64())]
-    if with_text:
-        fields.append(arrow.field("text", arrow.string()))
-    fields += vector_fields(facts["shape"], facts["dtype"])
-    return arrow.schema(fields, metadata=settings_metadata(facts))
-
-
 def parquet_writer(file: IO[bytes] | str, schema: pa.Schema) -> Any:
     """A `pyarrow.parquet.ParquetWriter` for vectors: zstd, without dictionaries."""
-    # Numbers of vectors are hardly ever alike, and nobody looks for the largest of them.
+    # Numbers of vectors hardly ever repeat, and no query is for their largest.
     return import_pyarrow("pyarrow.parquet").ParquetWriter(
         file, schema, compression="zstd", use_dictionary=False, write_statistics=["id"]
     )
@@ -165,49 +149,58 @@ def parquet_writer(file: IO[bytes] | str, schema: pa.Schema) -> Any:
 
 def write_parquet(
     file: IO[bytes],
-    sentences: Iterable[EmbeddedSentence],
-    facts: Mapping[str, Any],
+    embedded: Iterable[EmbeddedSentence],
+    settings: Mapping[str, Any],
     *,
     with_text: bool = True,
+    with_keys: bool = False,
     group_bytes: int = _GROUP_BYTES,
 ) -> None:
-    """A Parquet file with a row for each sentence, compressed by zstd, without dictionaries.
+    """Write a Parquet file with one row per sentence.
 
     Args:
-        file: what to write to; it need not be able to go back.
-        sentences: what goes into it.
-        facts, with_text: as for `file_schema`.
-        group_bytes: of the vectors and texts of a row group; more only for a single sentence.
+        file: what to write to; it need not be seekable.
+        embedded: sentences with their vectors.
+        settings: "shape" of a sentence's vectors, and the `SETTINGS`.
+        with_text, with_keys: whether there are columns `text` and `key`.
+        group_bytes: vectors and text of a row group, at most; a larger sentence is a group.
     """
     arrow = import_pyarrow()
-    schema = file_schema(facts, with_text=with_text)
-    fields = [field for field in schema if field.name not in ("id", "text")]
+    columns: dict[str, Any] = {"id": arrow.int64()}
+    if with_keys:
+        columns["key"] = arrow.string()
+    if with_text:
+        columns["text"] = arrow.string()
+    fields = vector_fields(settings["shape"], settings["dtype"])
+    schema = arrow.schema([*columns.items(), *fields], metadata=settings_metadata(settings))
+    attributes = {"id": "number", "key": "key", "text": "text"}
     with parquet_writer(file, schema) as writer:
-        for group in _groups(sentences, group_bytes):
-            columns = [arrow.array([sentence.line for sentence in group], arrow.int64())]
-            if with_text:
-                texts = [sentence.text for sentence in group]
-                columns.append(arrow.array(texts, arrow.string()))
-            vectors = [sentence.vectors for sentence in group]
-            columns += vector_arrays(vectors, fields)
-            table = arrow.Table.from_arrays(columns, schema=schema)
+        for group in _groups(embedded, group_bytes):
+            arrays = [
+                arrow.array([getattr(s, attributes[name]) for s, _ in group], kind)
+                for name, kind in columns.items()
+            ]
+            arrays += vector_arrays([vectors for _, vectors in group], fields)
+            table = arrow.Table.from_arrays(arrays, schema=schema)
             writer.write_table(table, row_group_size=len(group))
 
 
 def _groups(
-    sentences: Iterable[EmbeddedSentence], group_bytes: int
+    embedded: Iterable[EmbeddedSentence], group_bytes: int
 ) -> Iterator[list[EmbeddedSentence]]:
-    """Sentences of so many bytes together, or single ones that have more."""
+    """Sentences of at most `group_bytes` together, or one that has more."""
     group: list[EmbeddedSentence] = []
     n_bytes = 0
-    for sentence in sentences:
-        vectors = sentence.vectors
-        size = vectors.dtype.itemsize * math.prod(vectors.shape) + len(sentence.text)
+    for one in embedded:
+        size = one.vectors.dtype.itemsize * math.prod(one.vectors.shape) + len(one.sentence.text)
         if group and n_bytes + size > group_bytes:
             yield group
             group, n_bytes = [], 0
-        group.append(sentence)
+        group.append(one)
         n_bytes += size
+        if n_bytes >= group_bytes:  # at once: a dataset can be read until the next sentence only
+            yield group
+            group, n_bytes = [], 0
     if group:
         yield group
 
@@ -215,22 +208,22 @@ def _groups(
 def require_row(
     n_tokens: int, shape: Shape, dtype: str, where: str, row_bytes: int = _ROW_BYTES
 ) -> None:
-    """Check that the vectors of a sentence can be a row: those of a column are in memory at once.
+    """Check that the vectors of a sentence fit into a row, which is in memory at once.
 
     Args:
-        n_tokens: of the sentence.
-        shape, dtype: of its vectors.
-        where: names it.
-        row_bytes: of a row of a column, at most.
+        n_tokens: tokens of the sentence.
+        shape, dtype: shape and type of its vectors.
+        where: names the sentence.
+        row_bytes: size of a row in a column, at most.
 
     Raises:
-        InputError: they are more.
+        InputError: they do not fit.
     """
     parts = _Parts.of(shape)
     size = np.dtype(dtype).itemsize * parts.dim * (1 if parts.is_pooled else n_tokens)
     if size > row_bytes:
         raise InputError(
-            f"{where}: the vectors of a sentence are a row in Parquet, of at most {row_bytes:,} "
-            f"bytes in a column; {n_tokens:,} tokens have {size:,}. Cut the line, pool the "
-            "vectors, or write HDF5."
+            f"{where}: a sentence's vectors are one row in Parquet and must have at most "
+            f"{row_bytes:,} bytes in a column, got {size:,} for {n_tokens:,} tokens. Cut the line, "
+            "pool the vectors, or write HDF5."
         )

@@ -26,11 +26,12 @@ from bilm.core.errors import InputError, require_count
 from bilm.files.model_files import ModelSource, open_model
 from bilm.jobs.arrow import (
     import_pyarrow,
+    require_row,
     settings_metadata,
     vector_arrays,
     vector_fields,
 )
-from bilm.jobs.partial_file import as_dtype
+from bilm.jobs.sentence_pieces import as_dtype
 from bilm.use.pretrained import Pretrained
 
 if TYPE_CHECKING:
@@ -100,7 +101,7 @@ class TableEmbedder:
                 require_count(**{name: value})
         self.text_column, self.pooling, self.dtype = text_column, pooling, dtype
         self.batch_size, self.threads, self.fixed_size = batch_size, threads, fixed_size
-        self.layers = _plain_layers(layers)
+        self.layers = plain_layers(layers)
         self._shape: list[int | None] | None = None
         self._loaded: _Loaded | None = None
         self._key = uuid.uuid4().hex
@@ -169,6 +170,16 @@ class TableEmbedder:
         inner = kind.value_type if types.is_list(kind) or types.is_large_list(kind) else kind
         if not (_is_text(inner) or types.is_null(kind)):
             raise InputError(f"column {name!r}: text or lists of text are expected, not {kind}.")
+
+    def check_row(self, text: str, where: str) -> None:
+        """Check that a sentence's words have vectors, and that these fit into a row of Parquet.
+
+        Raises:
+            InputError: they do not; `where` names the sentence.
+        """
+        tokens = text.split()
+        self._load().model.refuse_unknown(tokens, where)
+        require_row(len(tokens), self.shape, self.dtype, where)
 
     def settings(self) -> dict[str, Any]:
         """What the vectors depend on, fit for JSON: "model", the fingerprint of the model, which
@@ -324,7 +335,7 @@ def _is_text(kind: pa.DataType) -> bool:
     return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
 
 
-def _plain_layers(layers: Any) -> str | int | list[float]:
+def plain_layers(layers: Any) -> str | int | list[float]:
     """The choice of layers as JSON has it.
 
     Raises:

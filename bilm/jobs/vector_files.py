@@ -1,17 +1,18 @@
 """Files of vectors: HDF5 as `allennlp elmo` writes it, .npz, JSON lines, and a packed layout.
 
-A sentence's key is the number of its line from 0, or the sentence itself. HDF5 lists keys in the
-order of text: sort numbers as numbers. `sentence_to_index`, shape (1,), is a JSON object from
-sentence to key; of a sentence that is on several lines it names the last.
+A sentence's key is its own, such as a FASTA id, or else its 0-based line number. HDF5 lists keys
+in the order of text: sort numbers as numbers. `sentence_to_index`, shape (1,), is a JSON object
+from sentence to line number; a sentence on several lines has the number of the last.
 
 The packed layout, for very many sentences, has few arrays, in HDF5 or .npz:
 
     vectors       (rows, dim), or (rows, n_layers, dim) for all layers; a row is a token, or a
-                  sentence when its tokens are pooled
+                  sentence if its tokens are pooled. In HDF5 the attribute `pooled` says which
     offsets       int64 (sentences + 1,): sentence k has the rows offsets[k] to offsets[k + 1]
-    lines         int64 (sentences,): number of its line, from 0
-    text          uint8: the sentences in UTF-8, one after the other (may be left out)
+    lines         int64 (sentences,): 0-based line numbers
+    text          uint8: the sentences in UTF-8, one after the other (may be missing)
     text_offsets  int64 (sentences + 1,): where each begins and ends in `text`
+    key, key_offsets    the same for keys, if sentences have their own
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from __future__ import annotations
 import contextlib
 import json
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any
 
 import h5py
 import numpy as np
 from h5py import h5d, h5p, h5s, h5t
 
-from bilm.core.errors import InputError, checked
+from bilm.core.errors import InputError, checked, shown
 from bilm.files.hdf5 import (
     open_hdf5,
     own_dataset,
@@ -35,10 +36,9 @@ from bilm.files.hdf5 import (
     writing_hdf5,
 )
 from bilm.files.reading import PathLike, require_path
-from bilm.jobs.partial_file import DiskArray, EmbeddedSentence, PartialFile
+from bilm.jobs.sentence_pieces import EmbeddedSentence, SentencePieces, slabs
 
 SENTENCE_INDEX = "sentence_to_index"
-_CHUNK_BYTES = 8 * 2**20
 _LONGEST_KEY = 65000  # bytes; HDF5 and ZIP files have names of up to 64 KB
 
 _NAMES = h5p.create(h5p.LINK_CREATE)
@@ -49,11 +49,11 @@ _DATASETS.set_obj_track_times(False)  # the same vectors give the same file
 
 
 def write_array(file: h5py.File, name: str, array: np.ndarray) -> None:
-    """Write numbers as `file.create_dataset(name, data=array)` does, but at less cost.
+    """Write numbers as `file.create_dataset(name, data=array)` does, but faster.
 
     Raises:
         ValueError: there is a dataset of that name.
-        OSError: the disk did not take it, or something before it.
+        OSError: the disk did not take this array, or an earlier one.
     """
     array = np.ascontiguousarray(array)
     space = h5s.create_simple(array.shape)
@@ -64,90 +64,94 @@ def write_array(file: h5py.File, name: str, array: np.ndarray) -> None:
 
 def write_hdf5(
     path: PathLike,
-    sentences: Iterable[EmbeddedSentence],
+    embedded: Iterable[EmbeddedSentence],
     *,
-    sentence_keys: bool = False,
     with_index: bool = True,
+    original_ids: bool = False,
 ) -> None:
-    """A dataset a sentence.
+    """Write one dataset per sentence.
 
     Args:
         path: file to write.
-        sentences: what goes into it.
-        sentence_keys: the sentence is the key (and there is no index), else its line number.
+        embedded: sentences with their vectors.
         with_index: add `sentence_to_index`.
+        original_ids: add the key to each dataset as its attribute `original_id`, as
+            bio_embeddings does.
     """
-    index: dict[str, str] | None = {} if with_index and not sentence_keys else None
+    index: dict[str, str] = {}
     with writing_hdf5(path) as file:
-        for key, vectors in _keyed(sentences, sentence_keys, index):
-            if not isinstance(vectors, DiskArray):
-                write_array(file, key, vectors)
-                continue
-            dataset = file.create_dataset(key, vectors.shape, vectors.dtype)
-            for start, stop, part in vectors.parts():
-                dataset[..., start:stop, :] = part
-        if index is not None:
+        for sentence, vectors in embedded:
+            if isinstance(vectors, h5py.Dataset):
+                dataset = file.create_dataset(sentence.name, vectors.shape, vectors.dtype)
+                for start, stop, slab in slabs(vectors):
+                    dataset[..., start:stop, :] = slab
+            else:
+                write_array(file, sentence.name, vectors)
+            if original_ids:
+                file[sentence.name].attrs["original_id"] = sentence.name
+            if with_index:
+                index[sentence.text] = sentence.name
+        if with_index:
             file.create_dataset(SENTENCE_INDEX, (1,), h5py.string_dtype())[0] = json.dumps(index)
 
 
-def _keyed(
-    sentences: Iterable[EmbeddedSentence], sentence_keys: bool, index: dict[str, str] | None
-) -> Iterator[tuple[str, Any]]:
-    """Keys and vectors; `index` is filled on the way."""
-    for sentence in sentences:
-        key = sentence.text if sentence_keys else str(sentence.line)
-        yield key, sentence.vectors
-        if index is not None:
-            index[sentence.text] = key
-
-
 def write_npz(
-    file: IO[bytes],
-    sentences: Iterable[EmbeddedSentence],
-    *,
-    sentence_keys: bool = False,
-    with_index: bool = True,
+    file: IO[bytes], embedded: Iterable[EmbeddedSentence], *, with_index: bool = True
 ) -> None:
-    """An array a sentence, for `numpy.load`; `sentence_to_index` is an array of text (1,).
+    """Write one array per sentence, for `numpy.load`; `sentence_to_index` is text of shape (1,).
 
     Args:
-        file: what to write to; it need not be able to go back.
-        sentences, sentence_keys, with_index: as for `write_hdf5`.
+        file: what to write to; it need not be seekable.
+        embedded, with_index: as for `write_hdf5`.
     """
-    index: dict[str, str] | None = {} if with_index and not sentence_keys else None
+    index: dict[str, str] = {}
     with zipfile.ZipFile(file, "w") as archive:
-        for key, vectors in _keyed(sentences, sentence_keys, index):
-            content = vectors.content() if isinstance(vectors, DiskArray) else None
-            _write_member(archive, key, vectors, content)
-        if index is not None:
-            _write_member(archive, SENTENCE_INDEX, np.array([json.dumps(index)]))
+        for sentence, vectors in embedded:
+            content: Iterable[np.ndarray] = [vectors]
+            if isinstance(vectors, h5py.Dataset):
+                content = _in_c_order(vectors)
+            _write_member(archive, sentence.name, vectors.shape, vectors.dtype, content)
+            if with_index:
+                index[sentence.text] = sentence.name
+        if with_index:
+            listed = np.array([json.dumps(index)])
+            _write_member(archive, SENTENCE_INDEX, listed.shape, listed.dtype, [listed])
+
+
+def _in_c_order(vectors: h5py.Dataset) -> Iterator[np.ndarray]:
+    """The vectors of a long sentence, some megabytes at a time."""
+    for layer in range(len(vectors)) if vectors.ndim == 3 else [...]:
+        yield from (slab for *_, slab in slabs(vectors, layer))
 
 
 def _write_member(
     archive: zipfile.ZipFile,
     name: str,
-    array: Any,
-    content: Iterable[bytes] | None = None,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    content: Iterable[np.ndarray],
 ) -> None:
-    """Write an array as `numpy.savez` does; `content` are its bytes, if it is not in memory."""
-    header = {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape}
+    """Write an array as `numpy.savez` does; `content` is the array in parts, in C order."""
+    header = {"descr": dtype.str, "fortran_order": False, "shape": shape}
     with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
         np.lib.format.write_array_header_1_0(member, header)
-        for part in [array.tobytes()] if content is None else content:
-            member.write(part)
+        for part in content:
+            member.write(part.tobytes())
 
 
-def write_jsonl(file: IO[bytes], sentences: Iterable[EmbeddedSentence]) -> None:
-    """A JSON object a sentence: {"line": number from 0, "tokens": [...], "vectors": [...]}.
+def write_jsonl(file: IO[bytes], embedded: Iterable[EmbeddedSentence]) -> None:
+    """Write one JSON object per sentence: {"line": 0-based number, "tokens": [...], "vectors":
+    [...]}, with "key" after "line" if it has one.
 
-    Numbers have the nine digits that make float32 out of them again.
+    Numbers have nine digits, from which float32 is restored exactly.
     """
-    for sentence in sentences:
-        vectors = sentence.vectors
-        vectors = vectors.read() if isinstance(vectors, DiskArray) else vectors
-        tokens = json.dumps(sentence.text.split(), ensure_ascii=False)
-        line = f'{{"line": {sentence.line}, "tokens": {tokens}, "vectors": {_json(vectors)}}}\n'
-        file.write(line.encode())
+    for sentence, vectors in embedded:
+        fields: dict[str, Any] = {"line": sentence.number}
+        if sentence.key is not None:
+            fields["key"] = sentence.key
+        fields["tokens"] = sentence.text.split()
+        begun = json.dumps(fields, ensure_ascii=False)[:-1]
+        file.write(f'{begun}, "vectors": {_json(vectors[()])}}}\n'.encode())
 
 
 def _json(array: np.ndarray) -> str:
@@ -156,82 +160,76 @@ def _json(array: np.ndarray) -> str:
     return f"[{', '.join(map(_json, array))}]"
 
 
-def write_packed_hdf5(path: PathLike, partial: PartialFile, *, with_text: bool = True) -> None:
-    """The packed layout in HDF5."""
+def write_packed_hdf5(path: PathLike, pieces: SentencePieces, *, with_text: bool = True) -> None:
+    """Write the packed layout in HDF5."""
     with writing_hdf5(path) as file:
-        for name, array in _small_arrays(partial, with_text):
+        for name, array in _small_arrays(pieces, with_text):
             file.create_dataset(name, data=array)
-        dataset = file.create_dataset("vectors", _packed_shape(partial), partial.dtype)
+        dataset = file.create_dataset("vectors", _packed_shape(pieces), pieces.dtype)
+        dataset.attrs["pooled"] = pieces.is_pooled
         start = 0
-        for rows in _packed_rows(partial):
+        for rows in _packed_rows(pieces):
             dataset[start : start + len(rows)] = rows
             start += len(rows)
 
 
-def write_packed_npz(file: IO[bytes], partial: PartialFile, *, with_text: bool = True) -> None:
-    """The packed layout in .npz."""
+def write_packed_npz(file: IO[bytes], pieces: SentencePieces, *, with_text: bool = True) -> None:
+    """Write the packed layout in .npz."""
     with zipfile.ZipFile(file, "w") as archive:
-        for name, array in _small_arrays(partial, with_text):
-            _write_member(archive, name, array)
-        content = (rows.tobytes() for rows in _packed_rows(partial))
-        # Of which only the type and the shape count.
-        shaped = np.broadcast_to(np.zeros((), partial.dtype), _packed_shape(partial))
-        _write_member(archive, "vectors", shaped, content)
+        for name, array in _small_arrays(pieces, with_text):
+            _write_member(archive, name, array.shape, array.dtype, [array])
+        shape = _packed_shape(pieces)
+        _write_member(archive, "vectors", shape, pieces.dtype, _packed_rows(pieces))
 
 
-def _is_pooled(partial: PartialFile) -> bool:
-    return None not in partial.shape
+def _packed_shape(pieces: SentencePieces) -> tuple[int, ...]:
+    n_rows = pieces.n_sentences if pieces.is_pooled else pieces.n_tokens
+    return (n_rows, *(n for n in pieces.shape if n is not None))
 
 
-def _packed_shape(partial: PartialFile) -> tuple[int, ...]:
-    n_rows = partial.n_sentences if _is_pooled(partial) else partial.n_tokens
-    return (n_rows, *(n for n in partial.shape if n is not None))
+def _packed_rows(pieces: SentencePieces) -> Iterator[np.ndarray]:
+    # (..., rows, dim) -> (rows, ..., dim)
+    return (np.moveaxis(block, -2, 0) for block in pieces.blocks())
 
 
-def _packed_rows(partial: PartialFile) -> Iterator[np.ndarray]:
-    """The rows of all sentences, some megabytes at a time."""
-    waiting: list[np.ndarray] = []
-    n_bytes = 0
-    for sentence in partial.sentences():
-        vectors = sentence.vectors
-        is_large = isinstance(vectors, DiskArray)
-        for part in (part for _, _, part in vectors.parts()) if is_large else [vectors]:
-            waiting.append(part[np.newaxis] if _is_pooled(partial) else np.moveaxis(part, -2, 0))
-            n_bytes += part.nbytes
-            if n_bytes > _CHUNK_BYTES:
-                yield np.concatenate(waiting)
-                waiting, n_bytes = [], 0
-    if waiting:
-        yield np.concatenate(waiting)
-
-
-def _small_arrays(partial: PartialFile, with_text: bool) -> Iterator[tuple[str, np.ndarray]]:
-    n, text = partial.n_sentences, bytearray()
-    lines, sizes, text_sizes = (np.zeros(n, np.int64) for _ in range(3))
-    for k, sentence in enumerate(partial.index()):
-        lines[k] = sentence.line
-        sizes[k] = 1 if _is_pooled(partial) else sentence.n_tokens
-        if with_text:
-            encoded = sentence.text.encode()
-            text_sizes[k] = len(encoded)
-            text += encoded
+def _small_arrays(pieces: SentencePieces, with_text: bool) -> Iterator[tuple[str, np.ndarray]]:
+    lines, sizes = (np.empty(pieces.n_sentences, np.int64) for _ in range(2))
+    has_keys = False
+    for k, (sentence, n_tokens) in enumerate(pieces.sentences()):
+        lines[k], sizes[k] = sentence.number, 1 if pieces.is_pooled else n_tokens
+        has_keys = sentence.key is not None
     yield "lines", lines
-    yield "offsets", np.concatenate([[0], np.cumsum(sizes)])
+    yield "offsets", _offsets(sizes)
     if with_text:
-        yield "text", np.frombuffer(text, np.uint8)
-        yield "text_offsets", np.concatenate([[0], np.cumsum(text_sizes)])
+        yield from _strings("text", (sentence.text for sentence, _ in pieces.sentences()))
+    if has_keys:
+        yield from _strings("key", (sentence.name for sentence, _ in pieces.sentences()))
+
+
+def _strings(name: str, texts: Iterable[str]) -> Iterator[tuple[str, np.ndarray]]:
+    content, sizes = bytearray(), []
+    for text in texts:
+        encoded = text.encode()
+        content += encoded
+        sizes.append(len(encoded))
+    yield name, np.frombuffer(content, np.uint8)
+    yield f"{name}_offsets", _offsets(sizes)
+
+
+def _offsets(sizes: Sequence[int] | np.ndarray) -> np.ndarray:
+    return np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
 
 
 class PackedVectors:
-    """Reads a packed HDF5 file, a sentence at a time; a context manager.
+    """Reads a packed HDF5 file, one sentence at a time; a context manager.
 
-    `packed[k]` is what `ELMo.encode` gave for sentence k; `packed.line(k)` the number of its line
-    and `packed.text(k)` the sentence.
+    `packed[k]` is what `ELMo.encode` gave for sentence k; `packed.line(k)` its 0-based line number,
+    `packed.text(k)` the sentence, `packed.key(k)` its key.
 
     Raises:
         FileNotFoundError: there is no such file.
-        InputError: it is not a packed file, or an array of it is not right; when a sentence is
-            read, what is there is damaged; `text` if the text was left out, or is not UTF-8.
+        InputError: it is not a packed file, or an array has a wrong type or shape; when a sentence
+            is read, its data is damaged; `text` and `key` if the file has none, or not UTF-8.
     """
 
     @checked
@@ -243,26 +241,29 @@ class PackedVectors:
                 self.vectors = own_dataset(file, "vectors")
                 self._offsets = read_integers(file, "offsets")
                 self._lines = read_integers(file, "lines")
-                self._texts = None
-                if file.get("text", getlink=True) is not None:
-                    self._texts = own_dataset(file, "text")
-                    self._text_offsets = read_integers(file, "text_offsets")
+                self._strings = {
+                    name: (own_dataset(file, name), read_integers(file, f"{name}_offsets"))
+                    for name in ("text", "key")
+                    if file.get(name, getlink=True) is not None
+                }
             except KeyError as error:
                 raise InputError(
-                    f"{path}: a packed HDF5 file is expected, with vectors, offsets and lines: "
+                    f"{path}: a packed HDF5 file must have vectors, offsets and lines: "
                     f"{error.args[0]}."
                 ) from error
             require_floats(file, "vectors", self.vectors)
             shape = self.vectors.shape
             if len(shape) not in (2, 3):
                 raise InputError(
-                    f"{path}: vectors: (rows, dim) or (rows, layers, dim) is expected, not {shape}."
+                    f"{path}: vectors must have the shape (rows, dim) or (rows, layers, dim), got "
+                    f"{shape}."
                 )
+            self._is_pooled = bool(self.vectors.attrs.get("pooled", False))
             self._require_bounds("offsets", self._offsets, shape[0])
-            if self._texts is not None:
-                if self._texts.dtype != np.uint8 or self._texts.ndim != 1:
-                    raise InputError(f"{path}: text: uint8 of one axis is expected.")
-                self._require_bounds("text_offsets", self._text_offsets, len(self._texts))
+            for name, (content, offsets) in self._strings.items():
+                if content.dtype != np.uint8 or content.ndim != 1:
+                    raise InputError(f"{path}: {name} must be uint8 of one axis.")
+                self._require_bounds(f"{name}_offsets", offsets, len(content))
             self._open = stack.pop_all()
 
     def _require_bounds(self, name: str, offsets: np.ndarray, most: int) -> None:
@@ -270,7 +271,7 @@ class PackedVectors:
         is_rising = len(offsets) == n and not (offsets[1:] < offsets[:-1]).any()
         if not is_rising or offsets[0] < 0 or offsets[-1] > most:
             raise InputError(
-                f"{self._path}: {name}: {n} rising numbers from 0 to {most} are expected, one "
+                f"{self._path}: {name} must be {n} non-decreasing numbers from 0 to {most}, one "
                 "more than lines."
             )
 
@@ -279,7 +280,9 @@ class PackedVectors:
 
     def __getitem__(self, k: int) -> np.ndarray:
         rows = self._read("vectors", self.vectors, *self._offsets[self._known(k) :][:2])
-        return rows if rows.ndim == 2 else np.moveaxis(rows, 0, -2)
+        if self._is_pooled and len(rows) == 1:
+            return rows[0]
+        return np.moveaxis(rows, 0, -2)
 
     def _read(self, name: str, dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray:
         try:
@@ -290,22 +293,30 @@ class PackedVectors:
     @checked
     def _known(self, k: int) -> int:
         if not 0 <= k < len(self):
-            raise IndexError(f"{self._path}: sentences are 0 to {len(self) - 1}, not {k}.")
+            raise IndexError(f"{self._path}: k must be from 0 to {len(self) - 1}, got {k}.")
         return k
 
     def line(self, k: int) -> int:
-        """The number of the sentence's line, from 0."""
+        """The 0-based line number of the sentence."""
         return int(self._lines[self._known(k)])
 
     def text(self, k: int) -> str:
         """The sentence as it was in the text."""
-        if self._texts is None:
-            raise InputError(f"{self._path}: holds no text; it was left out when it was written.")
-        start, stop = self._text_offsets[self._known(k) :][:2]
+        return self._string("text", k)
+
+    def key(self, k: int) -> str:
+        """The sentence's own key, such as its FASTA id."""
+        return self._string("key", k)
+
+    def _string(self, name: str, k: int) -> str:
+        if name not in self._strings:
+            raise InputError(f"{self._path}: the file was written without {name}.")
+        content, offsets = self._strings[name]
+        start, stop = offsets[self._known(k) :][:2]
         try:
-            return self._read("text", self._texts, start, stop).tobytes().decode()
+            return self._read(name, content, start, stop).tobytes().decode()
         except UnicodeDecodeError as error:
-            raise InputError(f"{self._path}: text {k} is not UTF-8: {error}.") from error
+            raise InputError(f"{self._path}: {name} {k} is not UTF-8: {error}.") from error
 
     def __enter__(self) -> PackedVectors:
         return self
@@ -314,12 +325,12 @@ class PackedVectors:
         self._open.close()
 
 
-class SentenceKeys:
-    """Tells which sentences of a text are new, and refuses those that a file cannot name.
+class Keys:
+    """Checks keys of sentences: they must differ, and a file must be able to hold them.
 
-    In HDF5 a "/" in a name opens a group, so that "a / b" is found under its own name, as readers
-    of `allennlp elmo`'s files expect, but cannot be beside a sentence "a ". Empty steps and
-    steps of one full stop are passed over, so that "." alone names the file itself.
+    In HDF5 a "/" in a key opens a group, so that "a / b" is found under its own name, as readers
+    of `allennlp elmo`'s files expect, but there cannot be a key "a " as well. Empty steps and steps
+    of one full stop are skipped by HDF5.
 
     Args:
         paths: True for HDF5, where "/" opens a group.
@@ -327,24 +338,24 @@ class SentenceKeys:
 
     def __init__(self, paths: bool) -> None:
         self._paths = paths
-        self._taken: dict[str, str] = {}  # names as HDF5 reads them, and the sentences
+        self._taken: dict[str, str] = {}  # names as HDF5 reads them -> keys
         self._groups: set[str] = set()
 
-    def is_new(self, sentence: str, where: str) -> bool:
-        """Whether a sentence comes for the first time; `where` names it in messages.
+    def is_new(self, key: str, where: str) -> bool:
+        """Whether a key comes for the first time; `where` names its place in messages.
 
         Raises:
-            InputError: the sentence cannot be a name, or not beside another one's.
+            InputError: the key cannot be a name, or not together with an earlier one.
         """
-        steps = [sentence]
+        steps = [key]
         if self._paths:
-            steps = [step for step in sentence.split("/") if step not in ("", ".")]
+            steps = [step for step in key.split("/") if step not in ("", ".")]
         name = "/".join(steps)
         groups = {"/".join(steps[:n]) for n in range(1, len(steps))}
-        if self._taken.get(name) == sentence:
+        if self._taken.get(name) == key:
             return False
-        if "\0" in sentence or len(sentence.encode()) > _LONGEST_KEY:
-            reason = f"names have at most {_LONGEST_KEY} bytes, none of 0"
+        if "\0" in key or len(key.encode()) > _LONGEST_KEY:
+            reason = f"keys have at most {_LONGEST_KEY} bytes and no NUL"
         elif not steps:
             reason = "in HDF5 it names the file itself"
         elif name in self._taken or name in self._groups:
@@ -352,11 +363,10 @@ class SentenceKeys:
         elif not groups.isdisjoint(self._taken):
             reason = "in HDF5 another sentence has the name before a /"
         else:
-            self._taken[name] = sentence
+            self._taken[name] = key
             self._groups |= groups
             return True
-        shown = sentence if len(sentence) < 80 else f"{sentence[:77]}..."
         raise InputError(
-            f"{where}: {shown!r} cannot be a key: {reason}. Keys that are line numbers (the "
-            "default) are always possible."
+            f"{where}: {shown(key)} cannot be a key: {reason}. Line numbers (the default) are "
+            "always possible."
         )

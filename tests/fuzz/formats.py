@@ -448,34 +448,40 @@ def read_packed(folder: Path) -> Iterator[Any]:
                 assert "text" in str(error)
 
 
-PARTIAL = {"shape": [None, 4], "dtype": "float32", "model": "x"}
+JOB = {"shape": [None, 4], "dtype": "float32", "model": "x"}
+
+
+def add_rest(pieces: Any) -> None:
+    from bilm.data.sentences import Sentence
+
+    for line, text in list(enumerate(TEXT))[pieces.n_sentences :]:
+        n = len(text.split())
+        pieces.add(Sentence(line, text), n, np.full((n, 4), line, np.float32))
+    pieces.save()
 
 
 def make_partial(folder: Path) -> None:
-    from bilm.jobs.partial_file import PartialFile
+    from bilm.jobs.job_folder import JobFolder
+    from bilm.jobs.sentence_pieces import SentencePieces
 
-    with PartialFile(folder / "part", PARTIAL) as partial:
-        for line, text in enumerate(TEXT):
-            n = len(text.split())
-            partial.add(line, text, n, np.full((n, 4), line, np.float32))
+    with JobFolder(folder / "out", JOB) as job:
+        with SentencePieces(job.pieces, (None, 4), "float32", piece_bytes=1) as pieces:
+            add_rest(pieces)
+        os.replace(os.path.join(job.pieces, "000000.hdf5"), folder / "piece.hdf5")
 
 
 @add("unfinished vectors", make_partial,
-     **{"part/run__json": "json", "part/index": "text", "part/vectors": "raw"})  # fmt: skip
+     **{"out.partial/job__json": "json", "piece__hdf5": "hdf5"})  # fmt: skip
 def read_partial(folder: Path) -> Iterator[Any]:
-    from bilm.jobs.partial_file import PartialFile
+    from bilm.jobs.job_folder import JobFolder
+    from bilm.jobs.sentence_pieces import SentencePieces
 
-    with PartialFile(folder / "part", PARTIAL) as partial:
-        left = list(partial.after_those_done(enumerate(TEXT), "the text"))
-        for line, text in left:
-            n = len(text.split())
-            partial.add(line, text, n, np.full((n, 4), line, np.float32))
-        partial.save()
-        done = list(partial.sentences())
-        assert [(s.line, s.text) for s in done] == list(enumerate(TEXT))
-        for sentence in done:
-            assert sentence.vectors.shape == (len(sentence.text.split()), 4)
-            yield sentence.text
+    with JobFolder(folder / "out", JOB, resume=True) as job:
+        shutil.copyfile(folder / "piece.hdf5", os.path.join(job.pieces, "000000.hdf5"))
+        with SentencePieces(job.pieces, (None, 4), "float32") as pieces:
+            for sentence, vectors in pieces:
+                assert vectors.ndim == 2
+                yield repr(sentence)
 
 
 def make_occurrences(folder: Path) -> None:

@@ -1,0 +1,122 @@
+"""The sentences of a text: the lines of a text file, or the sequences of a FASTA file."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import IO, NamedTuple
+
+from bilm.core.errors import InputError, shown
+from bilm.files.reading import COMPRESSED, PathLike, lines_of, read_lines
+
+FASTA = (".fasta", ".fa")
+"""Endings of FASTA files, to which the ending of a compressed file may be added."""
+
+
+_RESIDUES = re.compile("[A-Z*.-]*")
+
+
+class Sentence(NamedTuple):
+    """A sentence of a text.
+
+    Attributes:
+        number: 0-based number of its line or FASTA record.
+        text: the line without white space at its ends; the residues of a sequence, separated by
+            spaces.
+        key: what the sentence is called, such as its FASTA id; None for its number.
+    """
+
+    number: int
+    text: str
+    key: str | None = None
+
+    @property
+    def name(self) -> str:
+        """The key, or the number."""
+        return str(self.number) if self.key is None else self.key
+
+
+def is_fasta(path: PathLike) -> bool:
+    """Whether a file's name has an ending of FASTA files."""
+    root, ending = os.path.splitext(os.fspath(path))
+    if ending in COMPRESSED:
+        ending = os.path.splitext(root)[1]
+    return ending.lower() in FASTA
+
+
+def read_fasta(path: PathLike) -> Iterator[tuple[str, list[str]]]:
+    """The sequences of a FASTA file, one after the other.
+
+    `elmo.encode_iter(read_fasta("proteins.fasta"), with_ids=True)` gives their vectors.
+
+    Args:
+        path: UTF-8 text, plain, .gz or .xz. A sequence may have any number of lines.
+
+    Yields:
+        id, the first word after ">", and the residues, one upper-case letter each.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: the text does not begin with ">", a sequence has no id, or a line has
+            characters that are not residues (file and line).
+    """
+    key: str | None = None
+    residues: list[str] = []
+    for number, line in enumerate(read_lines(path), start=1):
+        if line.startswith(">"):
+            if key is not None:
+                yield key, residues
+            key, residues = next(iter(line[1:].split()), ""), []
+            if not key:
+                raise InputError(f"{path}, line {number}: '>' must be followed by an id.")
+            continue
+        sequence = "".join(line.split()).upper()
+        if sequence and key is None:
+            raise InputError(
+                f"{path}, line {number}: a FASTA file must begin with '>' and an id, got "
+                f"{shown(line)}. If it is a text with one sentence per line, give it the ending "
+                ".txt."
+            )
+        if not _RESIDUES.fullmatch(sequence):
+            raise InputError(
+                f"{path}, line {number}: residues must be letters, '*', '-' or '.', got "
+                f"{shown(line)}."
+            )
+        residues += sequence
+    if key is not None:
+        yield key, residues
+
+
+def read_sentences(source: PathLike | IO[bytes], name: str) -> Iterator[Sentence]:
+    """The sentences of a file, which is FASTA if its name says so, or of a binary stream of text.
+
+    Args:
+        name: of the source, for messages.
+
+    Raises:
+        FileNotFoundError, InputError: as `read_fasta`, or a line is not UTF-8 or too long.
+    """
+    if not isinstance(source, str | os.PathLike):
+        lines = lines_of(source, name)
+    elif is_fasta(source):
+        for number, (key, residues) in enumerate(read_fasta(source)):
+            yield Sentence(number, " ".join(residues), key)
+        return
+    else:
+        lines = read_lines(source)
+    for number, line in enumerate(lines):
+        yield Sentence(number, line.strip())
+
+
+def read_keys(path: PathLike) -> list[str]:
+    """The keys of sentences, one per line, without white space at their ends.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        InputError: a line is not UTF-8 or has no key.
+    """
+    keys = [line.strip() for line in read_lines(path)]
+    if "" in keys:
+        raise InputError(f"{path}, line {keys.index('') + 1}: a key must not be empty.")
+    return keys

@@ -1,0 +1,387 @@
+"""Vectors of one text as one file: what `bilm embed` does without an engine.
+
+from bilm import ELMo, embed_file
+
+elmo = ELMo.from_pretrained("elmo")
+embed_file("proteins.fasta", "proteins.h5", elmo, layers="sum")
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from bilm.core.errors import InputError, shown
+from bilm.data.sentences import Sentence, is_fasta, read_keys, read_sentences
+from bilm.data.tokenized_text import warn_if_other_tokenizer
+from bilm.files.reading import PathLike, require_file
+from bilm.files.writing import atomic_write, require_place
+from bilm.jobs import vector_files
+from bilm.jobs.arrow import import_pyarrow, require_row, write_parquet
+from bilm.jobs.job_folder import JobFolder, check_output, is_complete
+from bilm.jobs.sentence_pieces import EmbeddedSentence, SentencePieces, as_dtype
+from bilm.jobs.tables import plain_layers
+
+if TYPE_CHECKING:
+    from bilm.use.elmo import ELMo
+
+FORMATS = ("hdf5", "npz", "jsonl", "parquet")
+"""Formats of a file of vectors, which its ending chooses."""
+
+ShowEmbedded = Callable[[int, int, int | None], None]
+"""Is called with the sentences and tokens so far, and the sentences of the text, if known."""
+
+# A shorter line has vectors that are small enough for a row of Parquet.
+_SHORT = 2000
+
+
+def _quiet(n_sentences: int, n_tokens: int, n_all: int | None) -> None:
+    """Show nothing."""
+
+
+class ArgumentsError(InputError):
+    """Arguments that do not go together."""
+
+
+class Embedded(NamedTuple):
+    """What a job did.
+
+    Attributes:
+        n_sentences: sentences of the file.
+        n_left: how many of them an interrupted job had left.
+        n_repeated, n_empty: lines without a place in the file, because the sentence is the key.
+        was_complete: the file was there; nothing was done.
+    """
+
+    n_sentences: int = 0
+    n_left: int = 0
+    n_repeated: int = 0
+    n_empty: int = 0
+    was_complete: bool = False
+
+
+def embed_file(text: PathLike, out: PathLike, model: ELMo, **settings: Any) -> Embedded:
+    """Write the vectors of a text; continue an interrupted call if `resume` is True.
+
+    Args:
+        text, out, settings: as for `EmbeddingJob`.
+        model: the model.
+
+    Raises:
+        FileNotFoundError, InputError: as `EmbeddingJob` and `EmbeddingJob.run`.
+    """
+    return EmbeddingJob(text, out, **settings).run(model)
+
+
+@dataclass(frozen=True)
+class EmbeddingJob:
+    """A text and the file to write of it. Arguments are checked before any work.
+
+    Args:
+        text: UTF-8, plain, .gz or .xz, one sentence per line; or FASTA (.fasta, .fa), whose ids
+            are the keys; or a binary stream of text.
+        out: file to write, or a binary stream. The vectors so far are in a folder OUT.partial
+            until the file is complete.
+        layers: as for `ELMo.encode`, except a `ScalarMix`.
+        pooling: None, "mean" or "max" over the tokens of a sentence.
+        dtype: "float32" or "float16".
+        format: one of `FORMATS`; None: what the ending of OUT names, otherwise HDF5; JSON lines
+            for a stream.
+        packed: few arrays instead of one per sentence; HDF5 and .npz only.
+        ids: file with one key per line for the sentences; None: line numbers are the keys.
+        sentence_keys: the sentence is its own key. A repeated sentence is computed and written
+            once, an empty line not at all.
+        with_text: write the sentences as well: `sentence_to_index`, or in packed and Parquet
+            files the text.
+        shard: (i, n): only the lines i, i + n, ... of 1, 2, ..., for n jobs that share a text.
+        batch_size: sentences computed together, at most; None: as many as are fast.
+        resume: continue an interrupted job if there is one; if OUT exists, do nothing.
+        force: replace OUT and discard an interrupted job.
+
+    Raises:
+        ArgumentsError: arguments that do not go together.
+        FileNotFoundError: the text, the ids or the folder of OUT do not exist.
+        InputError: OUT or an interrupted job is there, and neither `resume` nor `force` is given;
+            an argument has a wrong value; Parquet needs pyarrow.
+    """
+
+    text: Any  # PathLike | IO[bytes]
+    out: Any
+    layers: str | int | Sequence[float] = "average"
+    pooling: str | None = None
+    dtype: str = "float32"
+    format: str | None = None
+    packed: bool = False
+    ids: PathLike | None = None
+    sentence_keys: bool = False
+    with_text: bool = True
+    shard: tuple[int, int] = (1, 1)
+    batch_size: int | None = None
+    resume: bool = False
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        self._check_arguments()
+        for path, what in ((self.text, "text file"), (self.ids, "file of ids")):
+            if isinstance(path, str | os.PathLike):
+                require_file(path, what)
+                if not self._is_stream and _is_same(path, self.out):
+                    raise InputError(f"{self.out} is a file that the job reads; choose another.")
+        if not self._is_stream and not self.is_complete():
+            require_place(self.out)
+            check_output(self.out, resume=self.resume, force=self.force)
+        if self.kind == "parquet":
+            import_pyarrow()
+
+    def _check_arguments(self) -> None:
+        kind, (i, n) = self.kind, self.shard
+        if kind not in FORMATS:
+            raise InputError(f"format must be one of {', '.join(FORMATS)}, got {shown(kind)}.")
+        if self.dtype not in ("float32", "float16"):
+            raise InputError(f"dtype must be 'float32' or 'float16', got {shown(self.dtype)}.")
+        if not 1 <= i <= n:
+            raise InputError(f"shard must be (i, n) with 1 <= i <= n, got {self.shard}.")
+        packed, by_sentence, stream = self.packed, self.sentence_keys, self._is_stream
+        for is_broken, rule in (
+            (packed and kind in ("jsonl", "parquet"), f"packed is for hdf5 and npz, not {kind}"),
+            (packed and by_sentence, "packed has no keys, so no sentence_keys"),
+            (by_sentence and kind == "parquet", "parquet has no keys, so no sentence_keys"),
+            (by_sentence and self._has_ids, "sentence_keys does not go with ids or FASTA"),
+            (self.ids is not None and self.is_fasta, "ids does not go with FASTA, which has ids"),
+            (self.resume and self.force, "resume continues, force begins again: choose one"),
+            (stream and self.resume, "resume continues a file; the output is a stream"),
+            (stream and packed, "a stream takes jsonl, or npz without packed"),
+            (stream and kind in ("hdf5", "parquet"), "a stream takes jsonl, or npz without packed"),
+        ):
+            if is_broken:
+                raise ArgumentsError(rule)
+
+    @property
+    def _is_stream(self) -> bool:
+        return not isinstance(self.out, str | os.PathLike)
+
+    @property
+    def is_fasta(self) -> bool:
+        """Whether the text is FASTA."""
+        return isinstance(self.text, str | os.PathLike) and is_fasta(self.text)
+
+    @property
+    def _has_ids(self) -> bool:
+        return self.ids is not None or self.is_fasta
+
+    @property
+    def kind(self) -> str:
+        """The format of the file."""
+        if self.format is not None or self._is_stream:
+            return self.format or "jsonl"
+        ending = os.path.splitext(self.out)[1].removeprefix(".")
+        return ending if ending in FORMATS else "hdf5"
+
+    def is_complete(self) -> bool:
+        """Whether nothing is left to do: the job resumes, and OUT is complete."""
+        return self.resume and is_complete(self.out)
+
+    def run(self, model: ELMo, show: ShowEmbedded = _quiet) -> Embedded:
+        """Compute the vectors and write the file.
+
+        Args:
+            model: the model.
+            show: is called after each sentence.
+
+        Raises:
+            InputError: a line is not UTF-8, cannot be a key or has a word without a vector (file
+                and line); keys are repeated, or not as many as the sentences; the interrupted job
+                had other settings or another text; another process writes OUT.
+        """
+        if self.is_complete():
+            return Embedded(was_complete=True)
+        settings = self._settings(model)
+        text = _Text(self, model, settings["shape"])
+        n_all = text.look_through()
+        encode = functools.partial(_encoded, self, model, show, n_all)
+        if self._is_stream:
+            dtype = np.dtype(self.dtype)
+            embedded = (
+                EmbeddedSentence(sentence, as_dtype(vectors, dtype))
+                for sentence, _, vectors in encode(text.sentences())
+            )
+            self._write(self.out, embedded, settings)
+            self.out.flush()
+            return Embedded(n_repeated=text.n_repeated, n_empty=text.n_empty)
+        folder = JobFolder(self.out, settings, resume=self.resume, force=self.force)
+        with folder, SentencePieces(folder.pieces, settings["shape"], self.dtype) as pieces:
+            n_left = pieces.n_sentences
+            todo = text.sentences()
+            for left, _ in pieces.sentences():
+                if left != next(todo, None):
+                    raise InputError(
+                        f"{text.place(left)} is not the sentence whose vectors are in "
+                        f"{folder.out}.partial. Resume with the same text, or begin again with "
+                        "--force."
+                    )
+            for sentence, n_tokens, vectors in encode(todo, pieces):
+                pieces.add(sentence, n_tokens, vectors)
+            pieces.save()
+            with folder.finishing(), atomic_write(self.out) as temporary:
+                self._write(temporary, pieces, settings)
+        return Embedded(pieces.n_sentences, n_left, text.n_repeated, text.n_empty)
+
+    def _settings(self, model: ELMo) -> dict[str, Any]:
+        """Everything that the vectors depend on besides the text."""
+        from bilm.core.scalar_mix import LayerChoice
+
+        layers = plain_layers(self.layers)
+        all_layers = [model.n_layers] if LayerChoice(layers, model.n_layers).keeps_layers else []
+        tokens = [] if self.pooling else [None]
+        return {
+            "shape": [*all_layers, *tokens, model.dim],
+            "model": model.fingerprint(),
+            "precision": model.network.stacks[0].precision,
+            "layers": layers,
+            "pooling": self.pooling,
+            "dtype": self.dtype,
+            "shard": list(self.shard),
+            "keys": "sentences" if self.sentence_keys else "ids" if self._has_ids else "numbers",
+        }
+
+    def _write(self, out: Any, embedded: Any, settings: dict[str, Any]) -> None:
+        """Write the file; `embedded` are pieces, or for a stream sentences with vectors."""
+        kind, with_text = self.kind, self.with_text
+        if kind == "hdf5" and self.packed:
+            vector_files.write_packed_hdf5(out, embedded, with_text=with_text)
+            return
+        with_index = with_text and not self.sentence_keys and not self._has_ids
+        if kind == "hdf5":
+            original_ids = self._has_ids
+            vector_files.write_hdf5(out, embedded, with_index=with_index, original_ids=original_ids)
+            return
+        with contextlib.ExitStack() as stack:
+            file = out if self._is_stream else stack.enter_context(open(out, "wb"))
+            if kind == "jsonl":
+                vector_files.write_jsonl(file, embedded)
+            elif kind == "parquet":
+                write_parquet(
+                    file, embedded, settings, with_text=with_text, with_keys=self._has_ids
+                )
+            elif self.packed:
+                vector_files.write_packed_npz(file, embedded, with_text=with_text)
+            else:
+                vector_files.write_npz(file, embedded, with_index=with_index)
+
+
+def _encoded(
+    job: EmbeddingJob,
+    model: ELMo,
+    show: ShowEmbedded,
+    n_all: int | None,
+    sentences: Iterator[Sentence],
+    pieces: SentencePieces | None = None,
+) -> Iterator[tuple[Sentence, int, Any]]:
+    """Sentences with their numbers of tokens and their vectors."""
+    n_sentences, n_tokens, new_array = 0, 0, None
+    if pieces is not None:
+        n_sentences, n_tokens = pieces.n_sentences, pieces.n_tokens
+        new_array = pieces.new_array
+    show(n_sentences, n_tokens, n_all)
+    tokens = ((sentence, sentence.text.split()) for sentence in sentences)
+    results = model.encode_iter(
+        (((sentence, len(split)), split) for sentence, split in tokens),
+        job.layers,
+        job.pooling,
+        batch_size=job.batch_size,
+        with_ids=True,
+        show_progress=False,
+        new_array=new_array,
+    )
+    for (sentence, n), vectors in results:
+        yield sentence, n, vectors
+        n_sentences += 1
+        n_tokens += n
+        show(n_sentences, n_tokens, n_all)
+
+
+class _Text:
+    """The sentences of a job, with their keys.
+
+    Attributes:
+        n_repeated, n_empty: lines that `sentences` has left out because the sentence is the key.
+    """
+
+    def __init__(self, job: EmbeddingJob, model: ELMo, shape: Sequence[int | None]) -> None:
+        self._job, self._model, self._shape = job, model, shape
+        self._is_file = isinstance(job.text, str | os.PathLike)
+        self._name = os.fspath(job.text) if self._is_file else "standard input"
+        self._is_checked = False
+        self.n_repeated = self.n_empty = 0
+
+    def look_through(self) -> int | None:
+        """Find errors in a file before the work; the number of its sentences, None for a stream."""
+        if not self._is_file:
+            return None
+        n_sentences = sum(1 for _ in self.sentences())
+        self._is_checked = True
+        if not self._job.is_fasta:
+            warn_if_other_tokenizer(self._job.text, self._model.options.tokenizer)
+        return n_sentences
+
+    def place(self, sentence: Sentence) -> str:
+        """The sentence's place in the text, for messages."""
+        kind = "sequence" if self._job.is_fasta else "line"
+        return f"{self._name}, {kind} {sentence.number + 1}"
+
+    def sentences(self) -> Iterator[Sentence]:
+        """The sentences from the first to the last; those of a file are checked once."""
+        job, (i, n) = self._job, self._job.shard
+        keys = vector_files.Keys(paths=job.kind == "hdf5" and not job.packed)
+        self.n_repeated = self.n_empty = 0
+        for sentence in self._with_ids():
+            is_ours, place = sentence.number % n == i - 1, self.place(sentence)
+            if sentence.key == "":
+                self.n_empty += is_ours
+                continue
+            if sentence.key is not None and not keys.is_new(sentence.key, place):
+                if not job.sentence_keys:
+                    raise InputError(f"{place}: the key {shown(sentence.key)} is repeated.")
+                self.n_repeated += is_ours
+                continue
+            if not is_ours:
+                continue
+            if not self._is_checked:
+                self._check(sentence, place)
+            yield sentence
+
+    def _with_ids(self) -> Iterator[Sentence]:
+        job, found = self._job, read_sentences(self._job.text, self._name)
+        if job.sentence_keys:
+            yield from (sentence._replace(key=sentence.text) for sentence in found)
+        elif job.ids is None:
+            yield from found
+        else:
+            ids = read_keys(job.ids)
+            for number, (sentence, key) in enumerate(itertools.zip_longest(found, ids)):
+                if sentence is None or key is None:
+                    n_lines = number if sentence is None else f"{number + 1} or more"
+                    raise InputError(
+                        f"{job.ids} must have one key for each line of {self._name}, got "
+                        f"{len(ids)} keys for {n_lines} lines."
+                    )
+                yield sentence._replace(key=key)
+
+    def _check(self, sentence: Sentence, place: str) -> None:
+        """Require a vector for each word, and vectors that the format can hold."""
+        if self._model.vocabulary is not None:
+            self._model.refuse_unknown(sentence.text.split(), place)
+        if self._job.kind == "parquet" and len(sentence.text) > _SHORT:
+            n_tokens = len(sentence.text.split())
+            require_row(n_tokens, self._shape, self._job.dtype, place)
+
+
+def _is_same(path: PathLike, out: Any) -> bool:
+    return os.path.exists(out) and os.path.samefile(path, out)

@@ -1,0 +1,315 @@
+"""The folder OUT.partial, which keeps the finished pieces of a job that is not over.
+
+    lock                held by the process that works here
+    job.json            our record: program, format, settings; only the same job is resumed
+    pieces-XXXXXXXX/    finished pieces; XXXXXXXX is a checksum of the settings, so that a worker
+                        left over from another job cannot write among them
+
+A piece appears under its name only when it is complete, so whatever ends the program, all pieces
+with a name can be used. Nothing is used or removed in a folder without our record, no link is
+followed, and no path is read from the record.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import uuid
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import IO, Any
+
+from bilm.core.errors import InputError, shown
+from bilm.files.reading import PathLike, read_json_object, require_name
+from bilm.files.writing import atomic_write, require_alone, write_json
+
+_LOCK, _RECORD = "lock", "job.json"
+_PROGRAM, _FORMAT = "bilm embed", 1
+# Names of our own besides those two: folders, and what a killed `write_json` leaves.
+_FOLDER = re.compile(r"(pieces|replaced)-[0-9a-f]{8}")
+_TEMPORARY = re.compile(r"\.job\.json\.[0-9a-f]{8}\.tmp")
+
+
+class JobFolder:
+    """The folder of a job, locked against other processes; a context manager.
+
+    A folder in which nothing was finished is removed at the end of the block.
+
+    Args:
+        out: the file or folder that the job writes.
+        settings: everything that the result depends on, as JSON. Values in "files" are compared
+            key by key.
+        resume: continue an interrupted job if there is one.
+        force: discard an interrupted job, and let the result replace OUT.
+
+    Attributes:
+        out: OUT, without a slash at the end.
+        pieces: path of the folder of pieces.
+        is_over: the pieces have become OUT already; only `remove` is left to do.
+
+    Raises:
+        InputError: OUT or an interrupted job is there and no argument says what to do; the job has
+            other settings; OUT.partial is not ours; another process works there.
+    """
+
+    def __init__(
+        self,
+        out: PathLike,
+        settings: Mapping[str, Any],
+        *,
+        resume: bool = False,
+        force: bool = False,
+    ) -> None:
+        self.out, self._folder = _names(out)
+        content = json.dumps(settings, sort_keys=True)
+        checksum = zlib.crc32(content.encode())
+        self.pieces = os.path.join(self._folder, f"pieces-{checksum:08x}")
+        self.is_over = False
+        self._lock = _locked(self._folder)
+        try:
+            self._open(json.loads(content), resume, force)
+        except BaseException:
+            if _read_record(self._folder) is None:  # nothing was begun
+                self.remove()
+            self._lock.close()
+            raise
+
+    def _open(self, settings: dict[str, Any], resume: bool, force: bool) -> None:
+        found = _read_record(self._folder)
+        if found is None or force:
+            self._record: dict[str, Any] = {
+                "program": _PROGRAM, "format": _FORMAT, "settings": settings,
+                "replaces": force, "finished": False,
+            }  # fmt: skip
+            self._require_free()
+            # First the record: if the program is killed here, what it names is still ours.
+            self._save_record()
+            self._remove_folders()
+        elif resume:
+            self._record = found
+            self._require_same(settings)
+            self._require_free()
+            self.is_over = found["finished"] and not os.path.lexists(self.pieces)
+        else:
+            raise _left(self._folder)
+        if os.path.islink(self.pieces):
+            raise InputError(f"{self.pieces} is a link; links are not followed here. Remove it.")
+        if not self.is_over:
+            os.makedirs(self.pieces, exist_ok=True)
+
+    def _save_record(self) -> None:
+        write_json(os.path.join(self._folder, _RECORD), self._record)
+
+    def _require_free(self) -> None:
+        may_replace = self._record["replaces"] or self._record["finished"]
+        if _is_taken(self.out) and not may_replace:
+            raise InputError(
+                f"{self.out} exists and would be overwritten; finished vectors stay in "
+                f"{self._folder}. Move {self.out} away, then --resume."
+            )
+
+    def _require_same(self, settings: dict[str, Any]) -> None:
+        found = self._record["settings"]
+        differing = [name for name in sorted({*found, *settings}) if name != "files"
+                     and found.get(name) != settings.get(name)]  # fmt: skip
+        listed = [f"{n} was {shown(found.get(n))}, now {shown(settings.get(n))}" for n in differing]
+        listed += _changed_files(found.get("files", {}), settings.get("files", {}))
+        if listed:
+            raise InputError(
+                f"{self._folder} holds vectors of another job: {'; '.join(listed)}. Repeat that "
+                "job, or begin again with --force."
+            )
+
+    def names(self) -> list[str]:
+        """The names of the finished pieces, sorted."""
+        with os.scandir(self.pieces) as entries:
+            return sorted(
+                entry.name
+                for entry in entries
+                if entry.is_file(follow_symlinks=False) and not entry.name.startswith(".")
+            )
+
+    @contextlib.contextmanager
+    def finishing(self) -> Iterator[None]:
+        """For the block that gives OUT its name, when all pieces are finished; then remove the
+        folder.
+
+        Raises:
+            InputError: OUT has appeared since the job began.
+        """
+        self._require_free()
+        self._record["finished"] = True
+        self._save_record()
+        yield
+        self.remove()
+
+    def rename_pieces(self) -> None:
+        """Let the folder of pieces become OUT; an earlier OUT is moved away and removed."""
+        if os.path.isdir(self.out) and os.listdir(self.out):
+            os.replace(self.out, os.path.join(self._folder, f"replaced-{uuid.uuid4().hex[:8]}"))
+        os.replace(self.pieces, self.out)
+
+    def remove(self) -> None:
+        """Remove the folder, the record last; what is not ours stays, and the folder with it."""
+        self._remove_folders()
+        for name in (_RECORD, _LOCK):
+            with contextlib.suppress(FileNotFoundError):
+                os.remove(os.path.join(self._folder, name))
+        with contextlib.suppress(OSError):
+            os.rmdir(self._folder)
+
+    def _remove_folders(self) -> None:
+        with os.scandir(self._folder) as found:
+            entries = list(found)
+        for entry in entries:
+            if _FOLDER.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path)
+            elif _TEMPORARY.fullmatch(entry.name):
+                os.remove(entry.path)
+
+    def __enter__(self) -> JobFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with contextlib.suppress(OSError):
+            if not self.names():
+                self.remove()
+        self._lock.close()
+
+
+@contextlib.contextmanager
+def writing_piece(path: str) -> Iterator[str]:
+    """`atomic_write` that replaces a link of this name instead of the file that it leads to."""
+    if os.path.islink(path):
+        os.remove(path)
+    with atomic_write(path) as temporary:
+        yield temporary
+
+
+def check_output(out: PathLike, *, resume: bool, force: bool) -> None:
+    """Check that a job can write OUT, before the work.
+
+    Raises:
+        FileNotFoundError: the folder to write into does not exist.
+        InputError: OUT or an interrupted job is there, and neither `resume` nor `force` says what
+            to do; OUT.partial is not ours.
+    """
+    out, folder = _names(out)
+    above = os.path.dirname(out)
+    if above and not os.path.isdir(above):
+        raise FileNotFoundError(f"The folder {above!r} to write {out!r} into does not exist.")
+    is_left = os.path.lexists(folder) and _read_record(folder) is not None
+    if is_left and not (resume or force):
+        raise _left(folder)
+    if _is_taken(out) and not (force or is_left):
+        raise InputError(f"{out!r} would be overwritten: --force allows it.")
+
+
+def is_complete(out: PathLike) -> bool:
+    """Whether OUT is there and no job is left to resume; removes what a job left that was killed
+    at its very end."""
+    out, folder = _names(out)
+    if not _is_taken(out) or os.path.lexists(os.path.join(folder, _RECORD)):
+        return False
+    if os.path.isdir(folder) and os.listdir(folder) == [_LOCK]:
+        with contextlib.suppress(InputError, OSError), _locked(folder):
+            os.remove(os.path.join(folder, _LOCK))
+            os.rmdir(folder)
+    return True
+
+
+def _names(out: PathLike) -> tuple[str, str]:
+    out = require_name(out).rstrip(os.sep) or os.sep
+    return out, f"{out}.partial"
+
+
+def _is_taken(out: str) -> bool:
+    """Whether there is something of this name; an empty folder does not count."""
+    return os.path.lexists(out) and not (
+        os.path.isdir(out) and not os.path.islink(out) and not os.listdir(out)
+    )
+
+
+def _left(folder: str) -> InputError:
+    return InputError(
+        f"{folder} was left by an interrupted job: --resume continues it, --force begins again."
+    )
+
+
+def _locked(folder: str) -> IO[bytes]:
+    """Make a folder if it is missing, and lock it until the file is closed.
+
+    Raises:
+        InputError: it is not ours, or another process has locked it.
+    """
+    path = os.path.join(folder, _LOCK)
+    while True:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
+        _read_record(folder)  # nothing is written to a folder that is not ours
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        try:
+            file = os.fdopen(os.open(path, flags, 0o666), "r+b")
+        except FileNotFoundError:  # another process has just removed the folder
+            continue
+        try:
+            require_alone(file, folder)
+            # The process that had the lock may have removed the file.
+            if os.path.exists(path) and os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
+                return file
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+
+
+def _read_record(folder: str) -> dict[str, Any] | None:
+    """The record of a folder; None if nothing but a lock is there.
+
+    Raises:
+        InputError: the folder is not ours, or of another version.
+    """
+    path = os.path.join(folder, _RECORD)
+    not_ours = InputError(
+        f"{folder} is not a folder of an interrupted job of {_PROGRAM}, so it is neither used nor "
+        "removed. Move it away, or choose another name for the result."
+    )
+    if os.path.islink(folder) or not os.path.isdir(folder):
+        raise not_ours
+    if not os.path.lexists(path):
+        others = {name for name in os.listdir(folder) if not _TEMPORARY.fullmatch(name)}
+        if others - {_LOCK}:
+            raise not_ours
+        return None
+    if os.path.islink(path) or not os.path.isfile(path):
+        raise not_ours
+    record = read_json_object(path)
+    kinds = {"settings": dict, "replaces": bool, "finished": bool}
+    is_right = all(isinstance(record.get(name), kind) for name, kind in kinds.items())
+    if record.get("program") != _PROGRAM:
+        raise not_ours
+    if record.get("format") != _FORMAT or not is_right:
+        raise InputError(
+            f"{path} is damaged or of another version: expected format {_FORMAT} with settings, "
+            f"replaces and finished, got {shown(record)}. Remove {folder} to begin again."
+        )
+    return record
+
+
+def _changed_files(found: Any, files: Mapping[str, Any]) -> list[str]:
+    """The first file that differs, described."""
+    found = found if isinstance(found, dict) else {}
+    changed = sorted(path for path in {**found, **files} if found.get(path) != files.get(path))
+    if not changed:
+        return []
+    path = changed[0]
+    what = "has changed"
+    if path not in files:
+        what = "is not read now"
+    elif path not in found:
+        what = "was not read then"
+    more = f" ({len(changed)} files differ)" if len(changed) > 1 else ""
+    return [f"{path} {what}{more}"]

@@ -1,0 +1,350 @@
+"""The folder of an unfinished job: it is ours or untouched, locked, and resumed by the same job."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bilm import InputError
+from bilm.data.sentences import Sentence
+from bilm.jobs.job_folder import JobFolder, check_output, is_complete, writing_piece
+from bilm.jobs.sentence_pieces import SentencePieces
+from tests.command_line import input_error
+from tests.embedded_text import LINES, embed, read
+
+SETTINGS = {"model": "abc", "layers": "top", "files": {"a.txt": "3 lines"}}
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def partial(tmp_path):
+    return tmp_path / "out.partial"
+
+
+def write_piece(folder, name="a", content="x"):
+    with writing_piece(os.path.join(folder.pieces, name)) as path:
+        Path(path).write_text(content, encoding="utf-8")
+
+
+def interrupt(out, settings=SETTINGS, **choices):
+    """A job that ends after one piece."""
+    with pytest.raises(SystemError), JobFolder(out, settings, **choices) as folder:
+        write_piece(folder)
+        raise SystemError
+
+
+def error_of(function, *arguments, **settings):
+    with pytest.raises(InputError) as info:
+        function(*arguments, **settings)
+    return str(info.value)
+
+
+# The way of a job
+
+
+def test_pieces_stay_until_out_has_its_name(out, partial):
+    interrupt(out)
+    assert "out.partial was left by an interrupted job: --resume" in error_of(
+        JobFolder, out, SETTINGS
+    )
+    with JobFolder(out, SETTINGS, resume=True) as folder:
+        assert folder.names() == ["a"] and not folder.is_over
+        write_piece(folder, "b")
+        assert folder.names() == ["a", "b"]
+        with folder.finishing():
+            out.touch()
+            assert partial.exists()
+    assert not partial.exists() and is_complete(out)
+
+
+def test_pieces_become_a_folder(out, partial):
+    interrupt(out)
+    with JobFolder(out, SETTINGS, resume=True) as folder, folder.finishing():
+        folder.rename_pieces()
+    assert os.listdir(out) == ["a"] and not partial.exists()
+    interrupt(out, force=True)
+    assert os.listdir(out) == ["a"]  # until the new one is complete
+    with JobFolder(out, SETTINGS, resume=True) as folder:  # a forced job is resumed as one
+        write_piece(folder, "b")
+        with folder.finishing():
+            folder.rename_pieces()
+    assert sorted(os.listdir(out)) == ["a", "b"] and not partial.exists()
+
+
+def test_a_job_that_was_killed_when_its_pieces_were_renamed(out, partial):
+    interrupt(out)
+    folder = JobFolder(out, SETTINGS, resume=True)
+    with pytest.raises(SystemError), folder, folder.finishing():
+        folder.rename_pieces()
+        raise SystemError
+    assert os.listdir(out) == ["a"] and partial.exists() and not is_complete(out)
+    with JobFolder(out, SETTINGS, resume=True) as folder:
+        assert folder.is_over
+        folder.remove()
+    assert os.listdir(out) == ["a"] and not partial.exists()
+
+
+def test_a_job_without_a_piece_leaves_nothing(out, partial):
+    with pytest.raises(SystemError), JobFolder(out, SETTINGS):
+        raise SystemError
+    assert not partial.exists()
+
+
+def test_what_was_left_at_the_very_end_is_removed(out, partial):
+    out.touch()
+    partial.mkdir()
+    (partial / "lock").touch()
+    assert is_complete(out) and not partial.exists()
+
+
+def test_another_job(out):
+    interrupt(out)
+    other = {"model": "xyz", "layers": 0, "files": {"a.txt": "4 lines", "b.txt": "1 lines"}}
+    assert (
+        "out.partial holds vectors of another job: layers was 'top', now 0; model was 'abc', now "
+        "'xyz'; a.txt has changed (2 files differ)."
+    ) in error_of(JobFolder, out, other, resume=True)
+    fewer, more = {**SETTINGS, "files": {}}, {**SETTINGS, "files": {"a.txt": "3 lines", "c": "0"}}
+    assert "a.txt is not read now." in error_of(JobFolder, out, fewer, resume=True)
+    assert "c was not read then." in error_of(JobFolder, out, more, resume=True)
+    with JobFolder(out, other, force=True) as folder:
+        assert folder.names() == []
+
+
+def test_a_worker_left_over_from_another_job_writes_nowhere(out):
+    interrupt(out)
+    with JobFolder(out, SETTINGS, resume=True) as folder:
+        old = folder.pieces
+    with JobFolder(out, {**SETTINGS, "layers": 1}, force=True) as folder:
+        assert folder.pieces != old and not os.path.exists(old)
+        with pytest.raises(FileNotFoundError), writing_piece(os.path.join(old, "b")):
+            pass
+
+
+def test_out_that_appears_is_not_overwritten(out, partial):
+    interrupt(out)
+    out.write_text("mine", encoding="utf-8")
+    message = "out exists and would be overwritten; finished vectors stay in "
+    assert message in error_of(JobFolder, out, SETTINGS, resume=True)
+    out.unlink()
+    with JobFolder(out, SETTINGS, resume=True) as folder:
+        out.write_text("mine", encoding="utf-8")
+        with pytest.raises(InputError, match=message), folder.finishing():
+            out.unlink()
+    assert out.read_text(encoding="utf-8") == "mine"
+
+
+def test_names_are_checked_before_the_work(tmp_path, out):
+    with pytest.raises(FileNotFoundError, match=r"The folder .*none' to write .* does not exist"):
+        check_output(tmp_path / "none" / "out", resume=False, force=False)
+    out.touch()
+    assert "out' would be overwritten: --force allows it." in error_of(
+        check_output, out, resume=False, force=False
+    )
+    check_output(out, resume=False, force=True)
+
+
+# Other processes
+
+
+def test_two_jobs_do_not_write_the_same(out):
+    pytest.importorskip("fcntl")
+    with JobFolder(out, SETTINGS) as folder:
+        write_piece(folder)
+        for choice in ({"resume": True}, {"force": True}):
+            assert "another process is writing there" in error_of(
+                JobFolder, out, SETTINGS, **choice
+            )
+        assert folder.names() == ["a"]
+
+
+# What is not ours
+
+
+FOREIGN = {
+    "the user's folder": lambda partial: (partial.mkdir(), (partial / "my.txt").write_text("mine")),
+    "another record": lambda partial: (partial.mkdir(), (partial / "job.json").write_text("{}")),
+    "a record that is a list": lambda partial: (
+        partial.mkdir(), (partial / "job.json").write_text("[]"),
+    ),
+    "a file": lambda partial: partial.write_text("mine"),
+    "a link to a folder": lambda partial: (
+        (partial.parent / "mine").mkdir(),
+        (partial.parent / "mine" / "my.txt").write_text("mine"),
+        partial.symlink_to(partial.parent / "mine"),
+    ),
+    "a link as the record": lambda partial: (
+        partial.mkdir(),
+        (partial.parent / "r.json").write_text('{"program": "bilm embed"}'),
+        (partial / "job.json").symlink_to(partial.parent / "r.json"),
+    ),
+}  # fmt: skip
+
+
+def contents(folder):
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_nothing_is_removed_that_is_not_ours(tmp_path, out, partial, name):
+    FOREIGN[name](partial)
+    before = contents(tmp_path)
+    for choice in ({}, {"resume": True}, {"force": True}):
+        for function in (JobFolder, lambda out, _, **choice: check_output(out, **choice)):
+            settings = {"resume": False, "force": False} | choice
+            with pytest.raises(InputError, match=r"out\.partial"):
+                function(out, SETTINGS, **settings)
+    assert contents(tmp_path) == before and (partial.is_symlink() == ("link to" in name))
+
+
+@pytest.mark.parametrize("name", ["lock", "pieces"])
+def test_links_in_our_folder_lead_nowhere(tmp_path, out, partial, name):
+    interrupt(out)
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    (victim / "a").write_text("mine", encoding="utf-8")
+    if name == "lock":
+        (partial / "lock").unlink()
+        (partial / "lock").symlink_to(victim / "a")
+    else:
+        (pieces,) = partial.glob("pieces-*")
+        (pieces / "a").unlink()
+        pieces.rmdir()
+        pieces.symlink_to(victim)
+    for choice in ({"resume": True}, {"force": True}):
+        with pytest.raises((InputError, OSError)):
+            JobFolder(out, SETTINGS, **choice)
+    assert (victim / "a").read_text(encoding="utf-8") == "mine"
+
+
+def test_a_piece_replaces_a_link(tmp_path, out):
+    victim = tmp_path / "victim"
+    victim.write_text("mine", encoding="utf-8")
+    with JobFolder(out, SETTINGS) as folder:
+        os.symlink(victim, os.path.join(folder.pieces, "a"))
+        assert folder.names() == []
+        write_piece(folder)
+        assert folder.names() == ["a"]
+    assert victim.read_text(encoding="utf-8") == "mine"
+
+
+def test_a_file_of_the_user_stays(out, partial):
+    interrupt(out)
+    (partial / "notes.txt").write_text("mine", encoding="utf-8")
+    with JobFolder(out, SETTINGS, resume=True) as folder, folder.finishing():
+        out.touch()
+    assert os.listdir(partial) == ["notes.txt"]
+
+
+def test_a_record_names_no_path(out, partial, tmp_path):
+    interrupt(out)
+    (tmp_path / "victim").mkdir()
+    record = json.loads((partial / "job.json").read_text(encoding="utf-8"))
+    for changed in ({"token": "x/../../victim"}, {"settings": ["a"]}, {"format": 2}):
+        (partial / "job.json").write_text(json.dumps(record | changed), encoding="utf-8")
+        if "token" in changed:
+            JobFolder(out, SETTINGS, resume=True).__exit__()
+        else:
+            message = error_of(JobFolder, out, SETTINGS, resume=True)
+            assert "job.json is damaged or of another version" in message
+    assert (tmp_path / "victim").is_dir()
+
+
+# Pieces of sentences
+
+SHAPE = (None, 2)
+
+
+def vectors_of(n, start=0):
+    return np.arange(start, start + 2 * n, dtype=np.float32).reshape(n, 2)
+
+
+ODD = ["a b c", "", "tab\tand\0zero", "x\u2028y \ud7ff", '"quoted" \\ {}']
+
+
+def write_sentences(folder, **settings):
+    with SentencePieces(str(folder), SHAPE, "float32", **settings) as pieces:
+        for number, text in enumerate(ODD):
+            n = len(text.split())
+            pieces.add(Sentence(number, text), n, vectors_of(n, number))
+    return pieces
+
+
+def check_sentences(pieces):
+    assert (pieces.n_sentences, pieces.n_tokens) == (len(ODD), 11)
+    for number, (sentence, vectors) in enumerate(pieces):
+        assert sentence == Sentence(number, ODD[number])
+        np.testing.assert_array_equal(vectors, vectors_of(len(ODD[number].split()), number))
+
+
+@pytest.mark.parametrize("piece_bytes", [1, 600, 10**6])
+def test_any_text_comes_back(tmp_path, piece_bytes):
+    check_sentences(write_sentences(tmp_path, piece_bytes=piece_bytes))
+    assert len(os.listdir(tmp_path)) == {1: 5, 600: 2, 10**6: 1}[piece_bytes]
+    again = SentencePieces(str(tmp_path), SHAPE, "float32")
+    check_sentences(again)
+    np.testing.assert_array_equal(
+        np.concatenate(list(again.blocks())), np.concatenate([v for _, v in again])
+    )
+
+
+def test_an_error_loses_nothing_that_was_added(tmp_path):
+    with pytest.raises(SystemError), SentencePieces(str(tmp_path), SHAPE, "float32") as pieces:
+        pieces.add(Sentence(0, "a b c", "key"), 3, vectors_of(3))
+        raise SystemError
+    (only,) = SentencePieces(str(tmp_path), SHAPE, "float32")
+    assert only.sentence == Sentence(0, "a b c", "key")
+    np.testing.assert_array_equal(only.vectors, vectors_of(3))
+
+
+@pytest.mark.parametrize("damage", ["cut off", "empty", "removed", "another file"])
+def test_a_damaged_piece_is_computed_again_with_those_after_it(tmp_path, damage):
+    write_sentences(tmp_path, piece_bytes=1)
+    path = tmp_path / "000002.hdf5"
+    if damage == "removed":
+        path.unlink()
+    elif damage == "another file":
+        path.write_text("mine", encoding="utf-8")
+    else:
+        os.truncate(path, 0 if damage == "empty" else path.stat().st_size // 2)
+    with SentencePieces(str(tmp_path), SHAPE, "float32") as pieces:
+        assert pieces.n_sentences == 2
+        assert sorted(os.listdir(tmp_path)) == ["000000.hdf5", "000001.hdf5"]
+        for number, text in list(enumerate(ODD))[2:]:
+            n = len(text.split())
+            pieces.add(Sentence(number, text), n, vectors_of(n, number))
+    check_sentences(pieces)
+
+
+# The command line
+
+
+@pytest.mark.eager
+@pytest.mark.parametrize("choice", ["--resume", "--force"])
+def test_embed_leaves_a_folder_of_the_user_alone(place, capsys, choice):
+    Path("out.hdf5.partial").mkdir()
+    Path("out.hdf5.partial", "thesis.txt").write_text("mine", encoding="utf-8")
+    error = input_error(["embed", "text.txt", "out.hdf5", "--model", "elmo", choice], capsys)
+    assert "out.hdf5.partial is not a folder of an interrupted job" in error
+    assert Path("out.hdf5.partial", "thesis.txt").read_text(encoding="utf-8") == "mine"
+    assert not os.path.exists("out.hdf5")
+
+
+@pytest.mark.eager
+def test_embed_of_a_file_that_another_job_writes(place, capsys):
+    pytest.importorskip("fcntl")
+    with JobFolder("out.hdf5", SETTINGS) as folder:
+        write_piece(folder)
+        error = input_error(["embed", "text.txt", "out.hdf5", "--model=elmo", "--force"], capsys)
+        assert "out.hdf5.partial: another process is writing there" in error
+        assert folder.names() == ["a"]
+    embed("--force")
+    assert len(read()[0]) == len(LINES)

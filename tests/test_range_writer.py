@@ -1,0 +1,193 @@
+"""Ranges of a corpus on Ray: their files, in a folder that appears when it is complete."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from bilm import InputError
+from bilm.data.text_ranges import RangeReader, find_ranges
+from bilm.jobs.ray import RangeWriter, find_line
+
+pa = pytest.importorskip("pyarrow", reason="the extra `parquet` is not installed")
+pq = pytest.importorskip("pyarrow.parquet")
+
+
+class Lengths:
+    """Stands for a `TableEmbedder`: the number of characters as a vector; raises `fails[text]`."""
+
+    dtype, shape = "float32", (1,)
+
+    def __init__(self, fails=None):
+        self.fails = fails or {}
+
+    def schema(self, table):
+        return table.append(pa.field("vectors", pa.list_(pa.float32(), 1)))
+
+    def metadata(self):
+        if "model" in self.fails:
+            raise self.fails["model"]
+        return {"bilm": json.dumps({"model": "lengths"})}
+
+    def check_row(self, text, where):
+        if text == "bad":
+            raise InputError(f"{where}: a bad word")
+
+    def batches(self, batches, most_bytes):
+        for batch in batches:
+            for start in range(0, batch.num_rows, 100):
+                part = batch.slice(start, 100)
+                texts = part.column("text").to_pylist()
+                for text in texts:
+                    if text in self.fails:
+                        raise self.fails[text]
+                lengths = pa.array([float(len(text)) for text in texts], pa.float32())
+                vectors = pa.FixedSizeListArray.from_arrays(lengths, 1)
+                schema = self.schema(part.schema)
+                yield pa.RecordBatch.from_arrays([*part.columns, vectors], schema=schema)
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Two files of 200 and of 100 lines, the last one without a line end."""
+    for name, n in (("a.txt", 200), ("b.txt", 100)):
+        lines = [f"{name} {k}" + " x" * (k % 5) for k in range(n)]
+        (tmp_path / name).write_text("\n".join(lines), encoding="utf-8")
+    return [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out"
+
+
+def write_ranges(writer, ranges):
+    with RangeReader() as reader:
+        for one in ranges:
+            writer.write(one, reader)
+
+
+def texts_of(files):
+    return [line for path in files for line in Path(path).read_text("utf-8").split("\n")]
+
+
+def check_result(folder, files):
+    """All lines are there once, in order, with their vectors; and nothing but such files."""
+    names = sorted(os.listdir(folder))
+    assert names == [f"part-{number:06d}.parquet" for number in range(len(names))]
+    tables = [pq.read_table(folder / name) for name in names]
+    schema = tables[0].schema.remove_metadata()
+    table = pa.concat_tables([t.cast(schema) for t in tables])
+    texts = texts_of(files)
+    assert table["id"].to_pylist() == list(range(len(texts)))
+    assert table["text"].to_pylist() == texts
+    assert table["vectors"].to_pylist() == [[len(text)] for text in texts]
+
+
+def test_files_of_ranges(folder, files):
+    ranges, writer = find_ranges(files, 500), RangeWriter(Lengths(), str(folder))
+    assert not any(map(writer.is_done, ranges))
+    write_ranges(writer, ranges)
+    assert all(map(writer.is_done, ranges))
+    check_result(folder, files)
+    schema = pq.read_schema(folder / "part-000001.parquet")
+    assert [str(field.type) for field in schema][:2] == ["int64", "string"]
+    assert json.loads(schema.metadata[b"bilm"]) == {"model": "lengths"}
+
+
+def test_a_row_group_for_each_batch(folder, tmp_path):
+    (tmp_path / "c.txt").write_text("".join(f"{n}\n" for n in range(250)), encoding="utf-8")
+    ranges, writer = find_ranges([tmp_path / "c.txt"]), RangeWriter(Lengths(), str(folder))
+    write_ranges(writer, ranges)
+    metadata = pq.read_metadata(writer.path(ranges[0]))
+    assert [metadata.row_group(k).num_rows for k in range(metadata.num_row_groups)] == [
+        100, 100, 50,
+    ]  # fmt: skip
+    assert metadata.row_group(0).column(0).compression == "ZSTD"
+
+
+def test_file_and_line_of_a_row(folder, files, tmp_path):
+    write_ranges(RangeWriter(Lengths(), str(folder)), find_ranges(files, 500))
+    places = [
+        (path, n) for path, count in zip(files, (200, 100), strict=True) for n in range(count)
+    ]
+    assert [find_line(folder, number) for number in range(300)] == places
+    for number in (-1, 300):
+        with pytest.raises(InputError, match=rf"has no row with the id {number}\."):
+            find_line(folder, number)
+    with pytest.raises(FileNotFoundError, match=r"has no part-000000\.parquet"):
+        find_line(tmp_path, 0)
+    first = folder / "part-000000.parquet"
+    pq.write_table(pa.table({"id": [1]}), first)
+    with pytest.raises(InputError, match=r"has no bilm\.lines in its metadata"):
+        find_line(folder, 0)
+    os.truncate(first, 100)
+    with pytest.raises(InputError, match=r"part-000000\.parquet is not a Parquet file, or is dam"):
+        find_line(folder, 0)
+    schema = pa.schema([("id", pa.int64())], {"bilm.lines": "[[1, 2]]"})
+    pq.write_table(schema.empty_table(), first)
+    with pytest.raises(InputError, match=r"part-000000\.parquet is not a Parquet file, or is dam"):
+        find_line(folder, 0)
+
+
+def test_no_lines(tmp_path, folder):
+    (tmp_path / "a.txt").touch()
+    write_ranges(RangeWriter(Lengths(), str(folder)), find_ranges([tmp_path / "a.txt"]))
+    table = pq.read_table(folder / "part-000000.parquet")
+    assert table.num_rows == 0 and table.column_names == ["id", "text", "vectors"]
+    with pytest.raises(InputError, match="has no row"):
+        find_line(folder, 0)
+
+
+def test_incomplete_files_are_not_done(folder, files):
+    ranges, writer = find_ranges(files, 300), RangeWriter(Lengths(), str(folder))
+    write_ranges(writer, ranges)
+    paths = [writer.path(one) for one in ranges]
+    os.truncate(paths[0], os.path.getsize(paths[0]) - 5)
+    os.truncate(paths[1], 0)
+    os.remove(paths[2])
+    os.replace(paths[3], paths[4])  # complete, and of other lines
+    pq.write_table(pa.table({"id": [1]}), paths[5])
+    assert [one.number for one in ranges if not writer.is_done(one)] == [0, 1, 2, 3, 4, 5]
+    write_ranges(writer, ranges[:6])
+    check_result(folder, files)
+
+
+# What fails
+
+
+def error_of(tmp_path, folder, embedder, lines):
+    path = tmp_path / "c.txt"
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    (text_range,) = find_ranges([path])
+    with pytest.raises((InputError, OSError)) as info, RangeReader() as reader:
+        RangeWriter(embedder, str(folder)).write(text_range, reader)
+    assert os.listdir(folder) == []
+    return str(info.value)
+
+
+def test_a_sentence_without_vectors_is_named(tmp_path, folder):
+    error = error_of(tmp_path, folder, Lengths(), ["a", "b", "bad"])
+    assert error == f"{tmp_path}/c.txt, line 3: a bad word"
+
+
+def test_the_lines_of_an_error_are_named(tmp_path, folder):
+    embedder = Lengths({"150": InputError("a value is too large")})
+    error = error_of(tmp_path, folder, embedder, range(300))
+    assert error == f"{tmp_path}/c.txt, lines 1 to 300: a value is too large"
+
+
+def test_a_model_that_does_not_exist(tmp_path, folder):
+    embedder = Lengths({"model": FileNotFoundError("The model 'x' does not exist.")})
+    assert error_of(tmp_path, folder, embedder, "a") == "The model 'x' does not exist."
+
+
+def test_a_text_that_changes(tmp_path, folder, files):
+    (text_range,) = find_ranges(files[:1])
+    Path(files[0]).write_text("another text", encoding="utf-8")
+    with pytest.raises(InputError, match=r"a\.txt has changed since the job began"):
+        write_ranges(RangeWriter(Lengths(), str(folder)), [text_range])

@@ -1,0 +1,295 @@
+"""Sentences of text and FASTA files, and the keys that files of vectors have."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from bilm import ELMo, InputError, PackedVectors, embed_file, read_fasta
+from bilm.data.sentences import Sentence, is_fasta, read_sentences
+from bilm.jobs.embedding import ArgumentsError, EmbeddingJob
+from tests.command_line import input_error, usage_error
+from tests.embedded_text import LINES, embed, read
+from tests.processes import start_bilm
+
+pytestmark = pytest.mark.eager
+
+FASTA = ">P1|x first protein\nmkv\n\nL A\r\n>P2\n>sp/P3\nMW*\n"
+PROTEINS = [("P1|x", list("MKVLA")), ("P2", []), ("sp/P3", list("MW*"))]
+
+
+def write_fasta(content=FASTA, path="proteins.fasta"):
+    Path(path).write_text(content, encoding="utf-8", newline="")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+# Reading
+
+
+def test_sequences(place):
+    assert list(read_fasta(write_fasta())) == PROTEINS
+    with gzip.open("p.fa.gz", "wt", encoding="utf-8") as file:
+        file.write(FASTA)
+    assert list(read_fasta("p.fa.gz")) == PROTEINS
+    assert list(read_sentences("p.fa.gz", "p")) == [
+        Sentence(0, "M K V L A", "P1|x"), Sentence(1, "", "P2"), Sentence(2, "M W *", "sp/P3"),
+    ]  # fmt: skip
+    assert list(read_fasta(write_fasta(""))) == []
+
+
+def test_names_of_fasta_files():
+    for name in ("a.fasta", "a.fa", "a.FA", "a.fa.gz", "x/b.fasta.xz"):
+        assert is_fasta(name)
+    for name in ("a.txt", "fasta", "a.fa.txt", "a.gz"):
+        assert not is_fasta(name)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("MKV\n", r"line 1: a FASTA file must begin with '>' and an id, got 'MKV'\. If it is a te"),
+        (">P1\nMKV\n>  \nMK\n", "line 3: '>' must be followed by an id"),
+        (">P1\nMKV1\n", r"line 2: residues must be letters, '\*', '-' or '\.', got 'MKV1'"),
+        (">P1\nسلام\n", "line 2: residues must be letters"),
+    ],
+)
+def test_faults_of_fasta_files(content, message):
+    with pytest.raises(InputError, match=r"proteins\.fasta, " + message):
+        list(read_fasta(write_fasta(content)))
+
+
+def test_lines_of_a_stream():
+    found = read_sentences(io.BytesIO(b" a  b \r\n\n\xff\n"), "input")
+    assert (next(found), next(found)) == (Sentence(0, "a  b"), Sentence(1, ""))
+    with pytest.raises(InputError, match="input, line 3: not UTF-8"):
+        next(found)
+
+
+# Proteins
+
+
+def test_proteins_as_seqvec_writes_them(place):
+    write_fasta()
+    embed("--layers", "sum", text="proteins.fasta")
+    expected = place.model.encode([tokens for _, tokens in PROTEINS], "all")
+    arrays, index = read()
+    assert sorted(arrays) == ["P1|x", "P2", "sp/P3"] and index is None
+    with h5py.File("out.hdf5") as file:
+        for (key, _), layers in zip(PROTEINS, expected, strict=True):
+            np.testing.assert_allclose(file[key][()], layers.sum(axis=0), atol=1e-5)
+            assert file[key].attrs["original_id"] == key
+
+
+@pytest.mark.parametrize("ending", ["hdf5", "npz", "jsonl", "packed"])
+def test_means_of_proteins_in_every_format(place, ending):
+    write_fasta()
+    settings = {"packed": True, "format": "hdf5"} if ending == "packed" else {}
+    out = f"out.{ending}"
+    done = embed_file("proteins.fasta", out, place.model, layers="sum", pooling="mean", **settings)
+    assert done.n_sentences == 3
+    of_layers = place.model.encode([tokens for _, tokens in PROTEINS], "all", "mean")
+    expected = {
+        key: layers.sum(axis=0) for (key, _), layers in zip(PROTEINS, of_layers, strict=True)
+    }
+    if ending == "hdf5":
+        found = read(out)[0]
+    elif ending == "npz":
+        found = dict(np.load(out))
+    elif ending == "jsonl":
+        lines = [json.loads(line) for line in Path(out).read_text("utf-8").splitlines()]
+        found = {line["key"]: np.array(line["vectors"]) for line in lines}
+        assert [line["line"] for line in lines] == [0, 1, 2]
+    else:
+        with PackedVectors(out) as packed:
+            found = {packed.key(k): packed[k] for k in range(len(packed))}
+    assert found.keys() == expected.keys()
+    for key, vectors in expected.items():
+        assert found[key].shape == (16,)
+        np.testing.assert_allclose(found[key], vectors, atol=1e-5)
+
+
+def test_proteins_in_parquet(place):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    write_fasta()
+    embed("--layers", "sum", "--forget_sentences", text="proteins.fasta", out="out.parquet")
+    table = parquet.read_table("out.parquet")
+    assert table.column_names == ["id", "key", "vectors"]
+    assert table["key"].to_pylist() == [key for key, _ in PROTEINS]
+    assert [len(row) for row in table["vectors"]] == [5, 0, 3]
+
+
+def test_sums_of_layers(place):
+    (layers,) = place.model.encode(["a bird"], "all")
+    (summed,) = place.model.encode(["a bird"], "sum")
+    np.testing.assert_allclose(summed, layers.sum(axis=0), atol=1e-6)
+
+
+def test_sequences_of_any_length(published, tmp_path):
+    model = ELMo.from_pretrained(published.folder)
+    lengths = [1, 300, 3, 41, 1000, 2]
+    draw = np.random.default_rng(5)
+    sequences = ["".join(draw.choice(list("ACDEFGHIKLMNPQRSTVWY"), n)) for n in lengths]
+    write_fasta("".join(f">p{k}\n{s}\n" for k, s in enumerate(sequences)))
+    expected = model.encode([list(s) for s in sequences], "sum")
+    model.corpus.window_tokens, model.corpus.chunk_tokens = 40, 16
+    embed_file("proteins.fasta", "out.h5", model, layers="sum")
+    arrays, _ = read("out.h5")
+    assert len(arrays) == len(lengths)
+    for k, vectors in enumerate(expected):
+        np.testing.assert_allclose(arrays[f"p{k}"], vectors, atol=1e-5)
+
+
+# Keys of one's own
+
+
+def write_ids(*ids):
+    Path("ids.txt").write_text("".join(f"{key}\n" for key in ids), encoding="utf-8")
+    return "--ids=ids.txt"
+
+
+def test_ids(place):
+    embed(write_ids("b", " a ", "x/y", "ü 1", "10", "9"), "--top")
+    arrays, index = read()
+    assert sorted(arrays) == ["10", "9", "a", "b", "x/y", "ü 1"] and index is None
+    for key, layers in zip(("b", "a", "x/y", "ü 1"), place.expected, strict=False):
+        np.testing.assert_allclose(arrays[key], layers[2], atol=1e-6)
+    embed("--ids=ids.txt", "--top", "--shard=2/3", out="shard.hdf5")
+    assert sorted(read("shard.hdf5")[0]) == ["10", "a"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        ("abcab", "text.txt, line 4: the key 'a' is repeated."),
+        ("abcde", "ids.txt must have one key for each line of text.txt, got 5 keys for 6 or more"),
+        ("abcdefg", "ids.txt must have one key for each line of text.txt, got 7 keys for 6 lines"),
+        (["a", "", "b"], "ids.txt, line 2: a key must not be empty."),
+        (["a", "b/c", "b", "d", "e", "f"], "line 3: 'b' cannot be a key: in HDF5 another sentence"),
+        (["a", "x" * 70_000, "b", "c", "d", "e"], "keys have at most 65000 bytes and no NUL"),
+        (["a", "b\0c", "b", "c", "d", "e"], "keys have at most 65000 bytes and no NUL"),
+    ],
+)
+def test_keys_that_are_wrong_are_found_before_the_work(place, capsys, ids, message):
+    flag = write_ids(*ids)
+    error = input_error(["embed", "text.txt", "out.hdf5", "--model", "elmo", flag], capsys)
+    assert message in error
+    assert not list(Path().glob("out.hdf5*"))
+
+
+def test_repeated_proteins(place, capsys):
+    write_fasta(">P1\nMKV\n>P2\nM\n>P1\nMKV\n")
+    error = input_error(["embed", "proteins.fasta", "o.h5", "--model", "elmo"], capsys)
+    assert "proteins.fasta, sequence 3: the key 'P1' is repeated." in error
+
+
+def test_arguments_that_do_not_go_together(capsys):
+    write_fasta()
+    Path("t.txt").touch()
+    write_ids("a")
+    for arguments, message in (
+        (["t.txt", "o", "--ids=ids.txt", "--use_sentence_keys"], "sentence_keys does not go with"),
+        (["proteins.fasta", "o", "--ids=ids.txt"], "ids does not go with FASTA, which has ids"),
+        (
+            ["t.txt", "o", "--layers=best"],
+            "must be one of all, top, average, sum, or a layer's",
+        ),
+        (["t.txt", "o", "--engine=ray", "--workers=1", "--ids=ids.txt"], "--ids does not go with"),
+        (["proteins.fasta", "o", "--engine=ray", "--workers=1"], "--engine reads text, not FASTA"),
+    ):
+        assert message in usage_error(["embed", *arguments, "--model=m"], capsys)
+    with pytest.raises(ArgumentsError, match="resume continues, force begins again: choose one"):
+        EmbeddingJob("t.txt", "o", resume=True, force=True)
+    for settings, message in (
+        ({"dtype": "float64"}, "dtype must be 'float32' or 'float16', got 'float64'"),
+        ({"format": "csv"}, "format must be one of hdf5, npz, jsonl, parquet, got 'csv'"),
+        ({"shard": (3, 2)}, r"shard must be \(i, n\) with 1 <= i <= n, got \(3, 2\)"),
+    ):
+        with pytest.raises(InputError, match=message):
+            EmbeddingJob("t.txt", "o", **settings)
+    with pytest.raises(InputError, match=r"t\.txt is a file that the job reads; choose another"):
+        EmbeddingJob("t.txt", "t.txt", force=True)
+    with pytest.raises(FileNotFoundError, match="The file of ids 'none' does not exist"):
+        EmbeddingJob("t.txt", "o", ids="none")
+
+
+# Text that a format with separators would break
+
+
+NUL = b"They saw it .\na\0b c\nHello there\n\tA\\n fourth\x1c one \x85\n"
+
+
+@pytest.mark.parametrize("ending", ["hdf5", "npz", "jsonl", "packed"])
+def test_nul_in_a_text(place, ending):
+    Path("text.txt").write_bytes(NUL.replace(b"\x85", "\x85".encode()))
+    texts = [line.strip() for line in Path("text.txt").read_text("utf-8").split("\n")[:-1]]
+    settings = {"packed": True, "format": "hdf5"} if ending == "packed" else {}
+    embed_file("text.txt", f"o.{ending}", place.model, **settings)
+    if ending == "hdf5":
+        arrays, index = read("o.hdf5")
+        assert index == {text: str(k) for k, text in enumerate(texts)}
+        found = [arrays[str(k)] for k in range(4)]
+    elif ending == "npz":
+        file = np.load("o.npz")
+        assert json.loads(str(file["sentence_to_index"][0]))[texts[1]] == "1"
+        found = [file[str(k)] for k in range(4)]
+    elif ending == "jsonl":
+        lines = [json.loads(line) for line in Path("o.jsonl").read_text("utf-8").split("\n")[:-1]]
+        assert [line["tokens"] for line in lines] == [text.split() for text in texts]
+        found = [np.array(line["vectors"]) for line in lines]
+    else:
+        with PackedVectors("o.packed") as packed:
+            assert [packed.text(k) for k in range(len(packed))] == texts
+            found = list(packed)
+    for vectors, expected in zip(found, place.model.encode(texts), strict=True):
+        np.testing.assert_allclose(vectors, expected, atol=1e-6)
+
+
+def test_nul_in_parquet(place):
+    parquet = pytest.importorskip("pyarrow.parquet")
+    Path("text.txt").write_bytes(b"a bird\na\0b c\nbird\n")
+    embed(out="o.parquet")
+    table = parquet.read_table("o.parquet")
+    assert table["text"].to_pylist() == ["a bird", "a\0b c", "bird"]
+    assert [len(row) for row in table["vectors"]] == [2, 2, 1]
+
+
+@pytest.mark.slow
+def test_memory_of_a_long_protein(place):
+    """The vectors of 35,000 residues take 205 MB with all layers of 512; the process far less."""
+    from tests.small_models import write_small_model
+
+    changes = {"lstm": {"dim": 32, "projection_dim": 256}}
+    write_small_model(Path("wide"), "as_published", **changes)
+    for name, n in (("short", 1_000), ("long", 35_000)):
+        write_fasta(f">one\nM\n>titin\n{'MKVLAWGHTR' * (n // 10)}\n", f"{name}.fasta")
+    peaks = []
+    for name in ("short", "long"):
+        program = (
+            "import resource, sys; from bilm.cli import main; "
+            f"code = main(['embed', '{name}.fasta', '{name}.h5', '--model', 'wide', '--all']); "
+            "print(code, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+        )
+        process = start_bilm([], program=program)
+        printed, said = process.communicate(timeout=600)
+        code, peak = printed.split("\n")[-2].split()
+        assert code == "0", said
+        peaks.append(int(peak) * 1024)
+    with h5py.File("long.h5") as file:
+        assert file["titin"].shape == (3, 35_000, 512)
+    assert peaks[1] - peaks[0] < 150e6
+
+
+def test_the_lines_of_the_text_are_keys_by_default(place):
+    embed()
+    assert sorted(read()[0]) == [str(k) for k in range(len(LINES))]
