@@ -132,4 +132,4 @@ def _names(uses: ClusteredUses, predictor: Predictor | None) -> list[str]:
 def _line(occurrences: Occurrences, use: int) -> str:
     tokens, position = occurrences.sentence(use), int(occurrences.positions[use, 1])
     sides = " ".join(tokens[:position]), " ".join(tokens[position + 1 :])
-    return line_markup(None, sides[0], tokens[position], sides[1])
+    return line_markup("", sides[0], tokens[position], sides[1])
