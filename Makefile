@@ -6,12 +6,14 @@ VENV ?= .venv
 
 $(VENV)/installed: setup.py
 	$(PYTHON) -m venv $(VENV)
-	$(VENV)/bin/pip install -q -e '.[test]'
+	$(VENV)/bin/pip install -q --use-pep517 -e '.[test]'
 	touch $@
 
 install: $(VENV)/installed
 
-demo: install
+demo:
+	$(PYTHON) -m venv $(VENV)
+	$(VENV)/bin/pip install -q -e '.[look]'
 	$(VENV)/bin/bilm demo
 
 test: install

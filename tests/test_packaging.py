@@ -113,3 +113,12 @@ def test_what_tensorflow_says_is_shown_when_its_import_fails(tmp_path: Path):
     )  # fmt: skip
     assert done.returncode == 1
     assert "no such driver" in done.stderr and "ImportError: broken" in done.stderr
+
+
+def test_constraints_of_the_oldest_versions():
+    """`.ci/run oldest` installs each requirement at its lower bound."""
+    program = ROOT / ".ci" / "lower_bounds.py"
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    found = done.stdout.split()
+    assert {"tensorflow==2.18", "numpy==1.26.4", "keras==3.12", "rich==13"} <= set(found)
+    assert "ray==2.60" in found and len({line.partition("==")[0] for line in found}) == len(found)
