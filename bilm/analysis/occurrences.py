@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import re
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +30,7 @@ from bilm.core.errors import (
     require_words,
     shown,
 )
+from bilm.data.query import parse_query
 from bilm.files.reading import PathLike, require_file
 from bilm.files.writing import atomic_write, require_place
 
@@ -41,7 +41,6 @@ Sentence = Sequence[str]
 # The number of a layer, "top", or "average".
 Layer = int | str
 
-_MARKED = re.compile(r"\[(\S+)\]")
 _ARRAYS = ("positions", "text", "vectors")
 # Relative difference below which two vectors differ by rounding only.
 _SMALLEST_DIFFERENCE = 1e-5
@@ -134,25 +133,6 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 def is_word(token: str) -> bool:
     """Whether a token is a word and not a number, punctuation or a name in code."""
     return token.isalpha() and (len(token) > 1 or not token.isascii())
-
-
-@checked
-def parse_query(text: str) -> tuple[tuple[str, ...], int]:
-    """The tokens of a sentence such as "they [play] cards", and the position of the marked one.
-
-    Raises:
-        InputError: no token, or more than one, is in brackets.
-    """
-    tokens = text.split()
-    marked = [k for k, token in enumerate(tokens) if _MARKED.fullmatch(token)]
-    if len(marked) != 1:
-        raise InputError(
-            f"{shown(text)}: exactly one token must be in brackets, with spaces around it, as in "
-            f'"they [play] cards"; got {len(marked)}.'
-        )
-    position = marked[0]
-    tokens[position] = tokens[position][1:-1]
-    return tuple(tokens), position
 
 
 @checked

@@ -24,12 +24,14 @@ from bilm.core.errors import InputError, TrainingError
 
 SUBCOMMANDS = (
     "tokenize", "shard", "vocab", "train", "restart", "test", "plot", "dump", "info", "models",
-    "embed", "export", "score", "substitutes", "report", "neighbours", "senses",
+    "embed", "export", "score", "substitutes", "report", "compare", "neighbours", "senses",
     "change", "project", "probe", "static", "convert", "demo",
 )  # fmt: skip
 
 # Subcommands that look at vectors live with the analysis that they run.
-_ANALYSIS = {"report", "neighbours", "senses", "change", "project", "probe", "static", "demo"}
+_ANALYSIS = {
+    "report", "compare", "neighbours", "senses", "change", "project", "probe", "static", "demo",
+}  # fmt: skip
 
 
 def module_of(subcommand: str) -> ModuleType:

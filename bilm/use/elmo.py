@@ -27,6 +27,7 @@ from bilm.core.errors import InputError, checked, shown
 from bilm.core.network import BiLM
 from bilm.core.scalar_mix import LayerChoice, Layers, ScalarMix
 from bilm.data import Vocabulary
+from bilm.data.query import parse_query
 from bilm.data.untokenized import UntokenizedCheck
 from bilm.data.warm_up import WarmUpText, read_text
 from bilm.files.model_files import ModelSource, open_model
@@ -198,6 +199,24 @@ class ELMo:
         keeps_layers = LayerChoice(layers, self.n_layers).keeps_layers
         as_one = _padded if output == "padded" else _ragged
         return as_one(list(results), self.dim, self.n_layers if keeps_layers else None)
+
+    def word_vector(self, query: str, layers: Layers = "average") -> np.ndarray:
+        """The vector of one word in a sentence.
+
+        Args:
+            query: the sentence, tokens separated by white space, with the word in brackets, as in
+                "they [play] cards".
+            layers: as for `encode`.
+
+        Returns:
+            float32 (dim,); with layers="all" (n_layers, dim).
+
+        Raises:
+            InputError: not exactly one token is in brackets, or as for `encode`.
+        """
+        tokens, position = parse_query(query)
+        (vectors,) = self.encode([tokens], layers)
+        return vectors[..., position, :]
 
     @checked
     def encode_iter(

@@ -1,0 +1,235 @@
+"""`bilm compare` and `ELMo.word_vector`: a word in two sentences, and pairs with gold answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bilm import InputError
+from bilm.analysis.compare import (
+    Gold,
+    agreement_with_gold,
+    best_threshold,
+    cosines,
+    pair_of_queries,
+    read_gold,
+    read_word_pairs,
+)
+from bilm.analysis.static_vectors import StaticVectors
+from bilm.cli import main
+from tests.command_line import input_error, usage_error
+
+pytestmark = pytest.mark.eager
+
+QUERIES = ["the cat sees a [bird] .", "a [bird]", "the [cat] hears a dog"]
+STATIC = "3 2\nbird 1 0\ncat 0.6 0.8\ndog 0 1\n"
+
+
+def cosine(one, other):
+    return float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+
+
+def test_the_vector_of_a_word(place):
+    elmo = place.model
+    whole = elmo.encode(["the cat sees a bird ."], "all")[0]
+    query = "the cat [sees] a bird ."
+    np.testing.assert_allclose(elmo.word_vector(query, "all"), whole[:, 2], rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(elmo.word_vector(query), whole[:, 2].mean(0), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(elmo.word_vector(query, 1), whole[1, 2], rtol=1e-5, atol=1e-6)
+    with pytest.raises(InputError, match="exactly one token must be in brackets"):
+        elmo.word_vector("the cat sees")
+
+
+def test_cosines_by_layer(place):
+    elmo = place.model
+    static = StaticVectors(["bird", "cat"], np.array([[1, 0], [0.6, 0.8]], np.float32))
+    pairs = [pair_of_queries(QUERIES[0], other) for other in QUERIES[1:]]
+    pairs.append(pair_of_queries("the [Cat]", "a [dog]"))
+    found = cosines(elmo, pairs, static)
+    names = [f"layer {layer}" for layer in range(elmo.n_layers)]
+    assert list(found) == [*names, "average", "static"]
+    first = elmo.word_vector(QUERIES[0], "all")
+    for k, query in enumerate(QUERIES[1:]):
+        other = elmo.word_vector(query, "all")
+        for layer, name in enumerate(names):
+            assert found[name][k] == pytest.approx(cosine(first[layer], other[layer]), abs=2e-5)
+        assert found["average"][k] == pytest.approx(cosine(first.mean(0), other.mean(0)), abs=2e-5)
+    assert found["layer 0"][0] == 1.0 > found["layer 1"][0]  # one word, in two sentences
+    np.testing.assert_allclose(found["static"], [1.0, 0.6, np.nan])
+
+
+@pytest.mark.parametrize(
+    ("values", "answers", "right"),
+    [
+        ([0.1, 0.2, 0.8, 0.9], [0, 0, 1, 1], 4),
+        ([0.9, 0.1, 0.5, 0.3, 0.7], [1, 0, 1, 1, 0], 4),
+        ([0.5, 0.5, 0.5], [1, 0, 1], 2),
+        ([0.5, 0.5, 0.5], [1, 0, 0], 2),
+        ([0.1, 0.2], [1, 0], 1),
+        ([0.3], [1], 1),
+    ],
+)
+def test_best_thresholds(values, answers, right):
+    values, answers = np.array(values), np.array(answers, float)
+    threshold = best_threshold(values, answers)
+    assert ((values > threshold) == answers).sum() == right
+    candidates = np.concatenate([[-1], values, values + 1e-3])
+    assert max(((values > t) == answers).sum() for t in candidates) == right
+
+
+def test_agreement_with_gold_by_hand():
+    found = {"layer 0": np.ones(6), "layer 1": np.array([0.9, 0.8, 0.2, 0.1, 0.7, 0.6])}
+    found["static"] = np.array([0.9, np.nan, 0.2, 0.1, 0.7, 0.3])
+    gold = Gold(np.array([1.0, 1, 0, 0, 1, 0]), True)
+    zero, one, static = agreement_with_gold(found, gold, dict.fromkeys(found, 0.5))
+    assert (zero.name, zero.n, zero.accuracy, zero.threshold) == ("layer 0", 6, 0.5, 0.5)
+    assert np.isnan(zero.spearman)
+    assert one.accuracy == pytest.approx(5 / 6)
+    # Ranks 6 5 2 1 4 3 with 5 5 2 2 5 2, whose deviations from 3.5 are 2.5 1.5 ... and +-1.5.
+    assert one.spearman == pytest.approx(13.5 / np.sqrt(17.5 * 13.5))
+    assert (static.n, static.accuracy) == (5, 1.0)
+    zero, one, _ = agreement_with_gold(found, gold)
+    # Even pairs 0.9 T, 0.2 F, 0.7 T; odd pairs 0.8 T, 0.1 F, 0.6 F: thresholds 0.45 and 0.7.
+    assert one.accuracy == pytest.approx(4 / 6)
+    assert one.threshold == pytest.approx(0.65)
+    graded = Gold(np.array([3.0, 2.5, 1, 0, 2, 1.5]), False)
+    _, one, _ = agreement_with_gold(found, graded)
+    assert (one.accuracy, one.threshold) == (None, None)
+    assert one.spearman == pytest.approx(1.0)
+    with pytest.raises(InputError, match="layer 0: at least 4 pairs must have a cosine, got 2"):
+        agreement_with_gold({"layer 0": np.ones(2)}, Gold(np.ones(2), True))
+
+
+def test_compare_queries(place, capsys):
+    Path("vectors.txt").write_text(STATIC, "utf-8")
+    arguments = ["compare", *QUERIES, "--model", "elmo", "--static", "vectors.txt"]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[:4] == [f"{k}  {query}" for k, query in enumerate(QUERIES, 1)] + [""]
+    pairs = [pair_of_queries(QUERIES[i], QUERIES[j]) for i, j in ((0, 1), (0, 2), (1, 2))]
+    found = cosines(place.model, pairs, StaticVectors.load("vectors.txt"))
+    cells = [line.split("   ") for line in printed[4:]]
+    cells = [[cell.strip() for cell in line if cell.strip()] for line in cells]
+    assert cells[0] == ["pair", *found]
+    for k, (name, *shown) in enumerate(cells[1:]):
+        assert name == ("1 - 2", "1 - 3", "2 - 3")[k]
+        np.testing.assert_allclose(
+            [float(x) for x in shown], [v[k] for v in found.values()], atol=2e-3
+        )
+    assert main([*arguments, "--format", "json"]) == 0
+    first, *_ = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert first["words"] == ["bird", "bird"] and first["positions"] == [4, 1]
+    assert first["cosines"]["static"] == 1.0
+
+
+PAIRS = [
+    ("bird\tN\t4-1\tthe cat sees a bird .\ta bird", "T"),
+    ("cat\tN\t1-1\tthe cat sees\ta cat", "F"),
+    ("dog\tN\t1-0\tthe dog\tdog sees", "F"),
+    ("see\tV\t1-2\tcat sees .\tthe dog saw", "T"),
+    ("a\tD\t0-1\ta dog\tsees a bird", "F"),
+]
+
+
+def write_pairs(name="data.txt", gold="gold.txt"):
+    Path(name).write_text("".join(f"{line}\n" for line, _ in PAIRS), "utf-8")
+    Path(gold).write_text("".join(f"{answer}\n" for _, answer in PAIRS), "utf-8")
+
+
+def test_pairs_in_the_form_of_wic(place):
+    write_pairs()
+    pairs = read_word_pairs("data.txt")
+    assert [(pair.first.word, pair.second.word) for pair in pairs] == [
+        ("bird", "bird"), ("cat", "cat"), ("dog", "dog"), ("sees", "saw"), ("a", "a")
+    ]  # fmt: skip
+    gold = read_gold("gold.txt", 5)
+    assert gold.values.tolist() == [1, 0, 0, 1, 0] and gold.is_binary
+    Path("scores.txt").write_text("1.5\n2\n", "utf-8")
+    assert read_gold("scores.txt", 2).values.tolist() == [1.5, 2]
+    assert not read_gold("scores.txt", 2).is_binary
+
+
+def test_compare_with_gold(place, capsys):
+    write_pairs()
+    arguments = ["compare", "--pairs", "data.txt", "--model", "elmo"]
+    assert main([*arguments, "--gold", "gold.txt"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[0].split() == ["pairs", "accuracy", "threshold", "Spearman"]
+    assert "40.0 % of the pairs have the answer T." in printed.err
+    assert (
+        "Each half of the pairs is judged by the best threshold of the other half." in printed.err
+    )
+    found = cosines(place.model, read_word_pairs("data.txt"))
+    gold = read_gold("gold.txt", 5)
+    results = agreement_with_gold(found, gold)
+    for line, result in zip(printed.out.splitlines()[1:], results, strict=True):
+        cells = line.removeprefix(result.name).split()
+        assert cells[:3] == ["5", f"{100 * result.accuracy:.1f}", "%"]
+        assert float(cells[3]) == pytest.approx(result.threshold, abs=1e-3)
+        assert float(cells[4]) == pytest.approx(result.spearman, abs=1e-3)
+    assert main([*arguments, "--gold", "gold.txt", "--threshold", "0.5", "--format", "json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for line, values in zip(lines, found.values(), strict=True):
+        assert line["threshold"] == 0.5
+        assert line["accuracy"] == ((values > 0.5) == gold.values).mean()
+    training = ["--train_pairs", "data.txt", "--train_gold", "gold.txt"]
+    assert main([*arguments, "--gold", "gold.txt", *training, "--format", "json"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    for line, values in zip(lines, found.values(), strict=True):
+        assert line["threshold"] == best_threshold(values, gold.values)
+    Path("graded.txt").write_text("1\n2\n3\n4\n5\n", "utf-8")
+    assert main([*arguments, "--gold", "graded.txt"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split() == ["pairs", "Spearman"]
+    error = input_error([*arguments, "--gold", "graded.txt", "--threshold", "0.5"], capsys)
+    assert "graded.txt: answers must be T or F for a threshold." in error
+    assert main(arguments) == 0
+    assert capsys.readouterr().out.splitlines()[4].startswith("4  sees - saw")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("bird\tN\t4\ta\tb", "line 1: must be a word, its part of speech, positions such as 2-5"),
+        ("bird\tN\t0-0\ta", "line 1: must be a word, its part of speech, positions such as 2-5"),
+        ("bird\tN\t0-1\ta\tb", "line 1: positions must be below the number of tokens, 1, got 1."),
+        ("", "there must be at least one pair."),
+    ],
+)
+def test_pairs_that_cannot_be_read(line, message, tmp_path):
+    path = tmp_path / "pairs.txt"
+    path.write_text(f"{line}\n", "utf-8")
+    with pytest.raises(InputError, match=message):
+        read_word_pairs(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("T\nyes\n", "line 2: must be T, F or a number, got 'yes'"),
+        ("T\nnan\n", "line 2: must be T, F or a number, got 'nan'"),
+        ("T\n", "must have one answer for each of 2 pairs, got 1"),
+    ],
+)
+def test_answers_that_cannot_be_read(text, message, tmp_path):
+    path = tmp_path / "gold.txt"
+    path.write_text(text, "utf-8")
+    with pytest.raises(InputError, match=message):
+        read_gold(path, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        (["a [b]"], "name at least two queries, or --pairs"),
+        (["a [b]", "c [d]", "--pairs", "p"], "--pairs does not go with queries"),
+        (["a [b]", "c [d]", "--gold", "g"], "--gold goes with --pairs"),
+        (["--pairs", "p", "--threshold", "0.5"], "--threshold goes with --gold"),
+        (["--pairs", "p", "--gold", "g", "--train_pairs", "t"], "--train_pairs goes with --train_"),
+        (["--pairs", "p", "--gold", "g", "--threshold", "2"], "must be a number from -1 to 1"),
+    ],
+)
+def test_usage(arguments, rule, capsys):
+    assert rule in usage_error(["compare", *arguments, "--model", "elmo"], capsys)
