@@ -1,9 +1,8 @@
-"""Arguments of another type than their annotation says: named, with what was received."""
+"""Checks of arguments and of records: what must hold, what was given, and where."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+import math
 
 import numpy as np
 import pytest
@@ -11,72 +10,108 @@ import pytest
 import bilm
 from bilm import InputError
 from bilm.analysis import parse_query, sample_uses
-from bilm.core.errors import checked, require_iterable, require_words
+from bilm.core.errors import (
+    OBJECT,
+    TEXT,
+    differences,
+    integer,
+    one_of,
+    optional,
+    real,
+    require,
+    require_at_least,
+    require_count,
+    require_iterable,
+    require_record,
+    require_words,
+    shown,
+)
 from bilm.data import encode_words
-from bilm.files.reading import PathLike
-
-
-@checked
-def example(
-    n: int,
-    x: float | None = None,
-    *,
-    text: str = "",
-    path: PathLike | None = None,
-    flag: bool = False,
-    words: Sequence[str] = (),
-    other: dict | None = None,
-) -> tuple:
-    """Takes one of each kind that is checked, and one that is not."""
-    return n, x, text, path, flag, words, other
-
-
-def test_what_is_of_its_type_is_handed_on():
-    assert example(1) == (1, None, "", None, False, (), None)
-    arguments = {"text": "a", "path": Path("b"), "flag": np.bool_(True), "words": {"a": 1}.keys()}
-    assert example(np.int64(3), 2, **arguments)[:5] == (3, 2, "a", Path("b"), True)
-    assert example(n=2, x=np.float32(0.5), flag=1, words=["a"], other=5)[1] == 0.5
-    assert example.__doc__ is not None and example.__name__ == "example"
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    ("rule", "good", "bad", "text"),
     [
-        ({"n": "1"}, "n: a whole number is expected, not '1'."),
-        ({"n": True}, "n: a whole number is expected, not True."),
-        ({"n": 1.0}, "n: a whole number is expected, not 1.0."),
-        ({"n": 10**5000}, "n: a whole number is expected, not a number of more than 100 digits."),
-        ({"x": float("nan")}, "x: a number or None is expected, not nan."),
-        ({"x": 10**400}, "x: a number or None is expected, not a number of more than 100 digits."),
-        ({"text": b"a"}, "text: text is expected, not b'a'."),
-        ({"path": 5}, "path: a path or None is expected, not 5."),
-        ({"flag": "yes"}, "flag: True or False is expected, not 'yes'."),
-        ({"words": "words"}, "words: a list of words is expected, not 'words'."),
-        ({"words": [1]}, "words: a list of words is expected, not [1]."),
+        (integer(), [1, np.int64(3)], [0, True, 1.0, "1", None, 2**63], "an integer >= 1"),
+        (integer(0, 1000), [0, 1000], [-1, 1001, np.nan], "an integer from 0 to 1,000"),
+        (real(), [0, -2.5, np.float32(3)], [math.inf, math.nan, True, "1"], "a finite number"),
+        (real(0, 1), [0, 1, 0.5], [1.5, -0.1, 10**400], "a finite number from 0 to 1"),
+        (one_of(("a", "b")), ["a"], ["c", None, ["a"]], "'a' or 'b'"),
+        (one_of((1, 2, 3)), [3], [True, 4, "1"], "one of 1, 2, 3"),
+        (optional(TEXT), ["", None], [b"a", 5], "text or null"),
+        (OBJECT, [{}], [[], None], "a JSON object"),
     ],
 )
-def test_what_is_of_another_type_is_refused(arguments, message):
+def test_rules(rule, good, bad, text):
+    for value in good:
+        require(rule, name=value)
+    for value in bad:
+        with pytest.raises(InputError) as caught:
+            require(rule, name=value)
+        assert str(caught.value) == f"name must be {text}, got {shown(value)}."
+
+
+def test_counts():
+    require_count(n=1)
+    require_at_least(0, n=None)
+    for check, message in (
+        (lambda: require_count(n=0), "n must be an integer >= 1, got 0."),
+        (lambda: require_count(n=None), "n must be an integer >= 1, got None."),
+        (lambda: require_count(9, n=10), "n must be an integer from 1 to 9, got 10."),
+        (lambda: require_at_least(0, n=-1), "n must be an integer >= 0, got -1."),
+        (
+            lambda: require_count(n=-(10**5000)),
+            "n must be an integer >= 1, got a number of more than 100 digits.",
+        ),
+    ):
+        with pytest.raises(InputError) as caught:
+            check()
+        assert str(caught.value) == message
+
+
+RULES = {"n": integer(), "run": OBJECT, "run.name": TEXT, "run.seed": optional(integer(0))}
+RECORD = {"n": 3, "run": {"name": "a", "seed": None}, "more": 1}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"n": "3"}, "a.json: n must be an integer >= 1, got '3'."),
+        ({"run": [1]}, "a.json: run must be a JSON object, got [1]."),
+        ({"run": {"seed": 1}}, "a.json: run.name is missing, must be text."),
+        ({"run": {"name": "a", "seed": -1}}, "a.json: run.seed must be an integer >= 0 or null,"),
+    ],
+)
+def test_records(changes, message):
+    require_record(RECORD, RULES, "a.json")
     with pytest.raises(InputError) as caught:
-        example(**{"n": 1} | arguments)
-    assert str(caught.value) == message
+        require_record(RECORD | changes, RULES, "a.json")
+    assert str(caught.value).startswith(message)
 
 
-def test_arguments_by_position_are_checked_too():
-    with pytest.raises(InputError, match="x: a number or None is expected, not 'a'"):
-        example(1, "a")
-    with pytest.raises(TypeError, match="takes from 1 to 2 positional arguments"):
-        example(1, 2, 3)
+def test_a_record_is_an_object():
+    with pytest.raises(InputError, match=r"^a\.json must be a JSON object, got \[\]\.$"):
+        require_record([], RULES, "a.json")
+
+
+def test_settings_that_differ():
+    theirs, ours = {"seed": 0, "name": "a", "old": 1}, {"seed": 1, "name": "a", "new": [2]}
+    assert differences(theirs, ours) == [
+        "new is None there, [2] here", "old is 1 there, None here", "seed is 0 there, 1 here",
+    ]  # fmt: skip
+    assert differences({"n": 1}, {"n": 2}, "in a", "in b") == ["n is 1 in a, 2 in b"]
+    assert differences(ours, ours) == []
 
 
 @pytest.mark.parametrize("value", ["text", b"bytes", {"a"}, {"a": 1}, [1], 5, None, np.array(1)])
 def test_what_is_no_list_of_words(value):
-    with pytest.raises(InputError, match=r"^words: a list of words is expected, not "):
+    with pytest.raises(InputError, match=r"^words must be a list of words, got "):
         require_words(words=value)
 
 
 @pytest.mark.parametrize("value", ["text", b"bytes", 5, None, np.array(1)])
 def test_what_cannot_be_gone_through(value):
-    with pytest.raises(InputError, match=r"^ids: numbers are expected, not "):
+    with pytest.raises(InputError, match=r"^ids must be an iterable of numbers, got "):
         require_iterable("numbers", ids=value)
 
 
@@ -84,19 +119,19 @@ def test_where_users_call(tmp_path):
     (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\na\n", encoding="utf-8")
     vocabulary = bilm.Vocabulary(tmp_path / "vocab.txt")
     for call, message in (
-        (lambda: bilm.Vocabulary(5), "filename: a path is expected, not 5"),
-        (lambda: bilm.load_vocab(tmp_path, "9"), "max_word_length: a whole number or None is"),
-        (lambda: vocabulary.word_ids([["a"]]), "words: a list of words is expected, not"),
-        (lambda: vocabulary.decode(3), "cur_ids: ids of words are expected, not 3"),
-        (lambda: vocabulary.id_to_word("a"), "cur_id: a whole number is expected, not 'a'"),
-        (lambda: vocabulary.encode([1], split=False), "sentence: text or a list of words is"),
-        (lambda: encode_words([1], 5), "words: a list of words is expected, not"),
-        (lambda: encode_words(["a"], 2**31), "max_word_length must be 3 or more"),
+        (lambda: bilm.Vocabulary(5), "The name of the text file must be text or a path, got 5"),
+        (lambda: bilm.load_vocab(tmp_path, "9"), "max_word_length must be"),
+        (lambda: vocabulary.word_ids([["a"]]), "words must be a list of words, got"),
+        (lambda: vocabulary.decode(3), "cur_ids must be an iterable of ids of words, got 3"),
+        (lambda: vocabulary.id_to_word("a"), "cur_id must be an integer from 0 to 3, got 'a'"),
+        (lambda: vocabulary.encode([1], split=False), "sentence must be a list of words, got"),
+        (lambda: encode_words([1], 5), "words must be a list of words, got"),
+        (lambda: encode_words(["a"], 2**31), "max_word_length must be"),
         (lambda: bilm.Batcher(None, 9).batch_sentences(5), "a list of sentences is expected, not"),
         (lambda: bilm.Batcher(None, 9).batch_sentences([5]), "sentence 0: a list of tokens is"),
-        (lambda: parse_query(5), "text: text is expected, not 5"),
-        (lambda: sample_uses([5], ["a"]), "sentence 0: a list of words is expected, not 5"),
-        (lambda: sample_uses(["a"], 5), "words: words are expected, not 5"),
+        (lambda: parse_query(5), "text must be text, got 5"),
+        (lambda: sample_uses([5], ["a"]), "sentence 0 must be a list of words, got 5"),
+        (lambda: sample_uses(["a"], 5), "words must be an iterable of words, got 5"),
     ):
         with pytest.raises(InputError, match=f"^{message}"):
             call()

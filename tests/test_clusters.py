@@ -106,8 +106,8 @@ def test_equal_uses_are_one_group():
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"n_clusters": 0}, "n_clusters: a whole number from 1 is expected, not 0."),
-        ({"max_clusters": -1}, "max_clusters: a whole number from 1 is expected, not -1."),
+        ({"n_clusters": 0}, "n_clusters must be an integer >= 1, got 0."),
+        ({"max_clusters": -1}, "max_clusters must be an integer >= 1, got -1."),
         (
             {"n_clusters": 51},
             "n_clusters must be at most 50, the number of different occurrences, got 51.",

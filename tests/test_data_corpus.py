@@ -73,7 +73,7 @@ def test_a_shard_that_goes_away(vocab, write_shards, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"seed": -1}, r"seed must be 0 or more, up to 9223372036854775807, not -1\."),
+        ({"seed": -1}, r"seed must be an integer >= 0, got -1\."),
         ({"worker": (2, 2)}, r"worker must be \(index, count\) with 0 <= index < count, not \(2,"),
     ],
 )
@@ -84,11 +84,11 @@ def test_arguments_out_of_range(vocab, write_shards, arguments, message):
 
 def test_sizes_out_of_range(vocab, write_shards):
     data = LMDataset(write_shards([["a"]]), vocab)
-    with pytest.raises(InputError, match="batch_size: a whole number from 1 to 1048576 is exp"):
+    with pytest.raises(InputError, match="batch_size must be an integer from 1 to 1,048,576"):
         next(data.iter_distinct(0, 2))
-    with pytest.raises(InputError, match="num_steps: a whole number from 1 to 1048576 is exp"):
+    with pytest.raises(InputError, match="num_steps must be an integer from 1 to 1,048,576"):
         next(data.iter_batches(2, 0))
-    with pytest.raises(InputError, match=r"max_tokens: a whole number from 1 is expected, not 0\."):
+    with pytest.raises(InputError, match=r"max_tokens must be an integer >= 1, got 0\."):
         next(data.iter_sentence_batches(0))
 
 

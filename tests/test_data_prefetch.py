@@ -81,7 +81,7 @@ def test_nothing_runs_before_the_first_item():
 
 
 def test_n_below_one():
-    with pytest.raises(ValueError, match=r"n: a whole number from 1 to 65536 is expected, not 0\."):
+    with pytest.raises(ValueError, match=r"n must be an integer from 1 to 65,536, got 0\."):
         prefetch([], 0)
 
 

@@ -164,10 +164,10 @@ def test_no_sentences(model):
         ({"pooling": "sum"}, "pooling: None, 'mean' or 'max' is expected, not 'sum'"),
         ({"output": "array"}, "'list', 'padded' or 'ragged' is expected, not 'array'"),
         ({"pooling": "mean", "output": "padded"}, "pooled ones are all of one shape, np.stack"),
-        ({"batch_size": 0}, "batch_size: a whole number from 1 is expected, not 0"),
-        ({"batch_size": 2.0}, r"batch_size: a whole number or None is expected, not 2\.0"),
-        ({"batch_size": "2"}, "batch_size: a whole number or None is expected, not '2'"),
-        ({"batch_size": float("nan")}, "batch_size: a whole number or None is expected, not nan"),
+        ({"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
+        ({"batch_size": 2.0}, r"batch_size must be an integer >= 1, got 2\.0"),
+        ({"batch_size": "2"}, "batch_size must be an integer >= 1, got '2'"),
+        ({"batch_size": float("nan")}, "batch_size must be an integer >= 1, got nan"),
     ],
 )
 def test_arguments_are_checked(model, arguments, message):

@@ -141,7 +141,7 @@ def test_data_with_iter_batches_alone(small_model):
 
 def test_what_cannot_be_scored(small_model, corpus, tmp_path):
     data = corpus.data(small_model.options, "heldout.txt", test=True)
-    with pytest.raises(InputError, match="batch_size: a whole number from 1 is expected, not 0"):
+    with pytest.raises(InputError, match="batch_size must be an integer >= 1, got 0"):
         small_model.test(data, 0)
     with pytest.raises(FileNotFoundError, match=r"The checkpoint '.*ckpt-9\.index' does not exist"):
         bilm.test(small_model.options, str(tmp_path / "model.ckpt-9"), data)

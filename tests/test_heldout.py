@@ -63,7 +63,7 @@ def test_another_text_has_another_best(caplog):
 
 
 def test_patience_that_is_none():
-    with pytest.raises(InputError, match="patience: a whole number from 1"):
+    with pytest.raises(InputError, match="patience must be an integer >= 1"):
         Monitor(lambda states: None, Interval.parse("epoch"), 0)
 
 

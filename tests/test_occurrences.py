@@ -185,7 +185,7 @@ def test_progress_counts_sentences_and_tokens():
         (
             ["bank"],
             {"max_occurrences": 0},
-            "max_occurrences: a whole number from 1 is expected, not 0.",
+            "max_occurrences must be an integer >= 1, got 0.",
         ),
     ],
 )

@@ -199,7 +199,9 @@ def test_factors_of_a_schedule(schedule, factors):
 
 
 def test_schedules_that_are_none():
-    with pytest.raises(InputError, match="one of constant, linear, cosine is expected, not 'up'"):
+    with pytest.raises(
+        InputError, match="schedule must be one of 'constant', 'linear', 'cosine', got 'up'"
+    ):
         Schedule("up")
-    with pytest.raises(InputError, match="warmup_steps: a whole number from 0"):
+    with pytest.raises(InputError, match="warmup_steps must be an integer >= 0"):
         Schedule("linear", -1)

@@ -136,99 +136,101 @@ def with_cnn(**changes):
     return {"lstm": LSTM, "char_cnn": CHAR_CNN | changes}
 
 
-WHOLE = r"a whole number from 1 to \d+ is expected, not"
-NUMBER = "a number above 0, up to 3e38 is expected, not"
-BOOL = "true or false is expected, not"
-PAIRS = r"char_cnn.filters: a list of \[width, number\]"
+WHOLE = r"must be an integer from 1 to [\d,]+, got"
+NUMBER = "must be a number above 0 and up to 3e38, got"
+BOOL = "must be true or false, got"
+PAIRS = r"char_cnn.filters must be a list of \[width, number\]"
 
 BAD = [
-    ({}, "lstm: a JSON object is expected; it is missing"),
-    ({"lstm": [1]}, r"lstm: a JSON object is expected, not \[1\]"),
+    ({}, "lstm is missing, must be a JSON object"),
+    ({"lstm": [1]}, r"lstm must be a JSON object, got \[1\]"),
     (
         {"lstm": {"dim": 4}},
-        "lstm.projection_dim: a whole number .* is expected; it is missing",
+        "lstm.projection_dim is missing, must be an integer ",
     ),
     (
         {"lstm": {"projection_dim": 4}},
-        "lstm.dim: a whole number .* is expected; it is missing",
+        "lstm.dim is missing, must be an integer ",
     ),
-    (with_lstm(dim=0), f"lstm.dim: {WHOLE} 0"),
-    (with_lstm(dim=True), f"lstm.dim: {WHOLE} True"),
-    (with_lstm(projection_dim=8.0), f"lstm.projection_dim: {WHOLE} 8.0"),
-    (with_lstm(n_layers="2"), f"lstm.n_layers: {WHOLE} '2'"),
-    (with_lstm(cell_clip=0), f"lstm.cell_clip: {NUMBER} 0"),
-    (with_lstm(proj_clip=-3), f"lstm.proj_clip: {NUMBER} -3"),
-    (with_lstm(proj_clip="3"), f"lstm.proj_clip: {NUMBER} '3'"),
-    (with_lstm(use_skip_connections=1), f"lstm.use_skip_connections: {BOOL} 1"),
-    ({"lstm": LSTM, "char_cnn": "yes"}, "char_cnn: a JSON object is expected, not 'yes'"),
+    (with_lstm(dim=0), f"lstm.dim {WHOLE} 0"),
+    (with_lstm(dim=True), f"lstm.dim {WHOLE} True"),
+    (with_lstm(projection_dim=8.0), f"lstm.projection_dim {WHOLE} 8.0"),
+    (with_lstm(n_layers="2"), f"lstm.n_layers {WHOLE} '2'"),
+    (with_lstm(cell_clip=0), f"lstm.cell_clip {NUMBER} 0"),
+    (with_lstm(proj_clip=-3), f"lstm.proj_clip {NUMBER} -3"),
+    (with_lstm(proj_clip="3"), f"lstm.proj_clip {NUMBER} '3'"),
+    (with_lstm(use_skip_connections=1), f"lstm.use_skip_connections {BOOL} 1"),
+    ({"lstm": LSTM, "char_cnn": "yes"}, "char_cnn must be a JSON object, got 'yes'"),
     (
         {"lstm": LSTM, "char_cnn": {}},
-        "char_cnn.activation: relu or tanh is expected; it is missing",
+        "char_cnn.activation is missing, must be 'relu' or 'tanh'",
     ),
     (
         {"lstm": LSTM, "char_cnn": {"activation": "tanh"}},
-        f"{PAIRS} is expected; it is missing",
+        r"char_cnn.filters is missing, must be a list of \[width, number\]",
     ),
-    ({"lstm": LSTM, "char_cnn": []}, r"char_cnn: a JSON object is expected, not \[\]"),
-    ({"lstm": None}, "lstm: a JSON object is expected, not None"),
+    ({"lstm": LSTM, "char_cnn": []}, r"char_cnn must be a JSON object, got \[\]"),
+    ({"lstm": None}, "lstm must be a JSON object, got None"),
     (
         {"lstm": LSTM, "char_cnn": {"activation": "tanh", "filters": []}},
-        "char_cnn.embedding: a JSON object is expected; it is missing",
+        "char_cnn.embedding is missing, must be a JSON object",
     ),
-    (with_cnn(embedding=4), "char_cnn.embedding: a JSON object is expected, not 4"),
+    (with_cnn(embedding=4), "char_cnn.embedding must be a JSON object, got 4"),
     (
         with_cnn(embedding={}),
-        "char_cnn.embedding.dim: a whole number from 1 to 1048576 is expected; it is missing",
+        "char_cnn.embedding.dim is missing, must be an integer from 1 to 1,048,576",
     ),
-    (with_cnn(embedding={"dim": 0}), f"char_cnn.embedding.dim: {WHOLE} 0"),
-    (with_cnn(filters=None), f"{PAIRS} is expected, not None"),
-    (with_cnn(filters=[]), f"{PAIRS} with widths of at most .* = 50 is expected, not"),
-    (with_cnn(filters=[1, 2]), f"{PAIRS} is expected, not"),
+    (with_cnn(embedding={"dim": 0}), f"char_cnn.embedding.dim {WHOLE} 0"),
+    (with_cnn(filters=None), f"{PAIRS}, got None"),
+    (with_cnn(filters=[]), f"{PAIRS} with widths of at most .* = 50, got"),
+    (with_cnn(filters=[1, 2]), f"{PAIRS}, got"),
     (with_cnn(filters=[[1, 2, 3]]), PAIRS),
     (with_cnn(filters=[[1]]), PAIRS),
     (with_cnn(filters=[[1, 0]]), PAIRS),
     (with_cnn(filters=[["1", 4]]), PAIRS),
     (
         with_cnn(filters=[[51, 4]]),
-        f"{PAIRS} with widths of at most max_characters_per_token = 50 is",
+        f"{PAIRS} with widths of at most max_characters_per_token = 50",
     ),
-    (with_cnn(activation="gelu"), "char_cnn.activation: relu or tanh is expected, not 'gelu'"),
+    (with_cnn(activation="gelu"), "char_cnn.activation must be 'relu' or 'tanh', got 'gelu'"),
     (
         with_cnn(n_highway=-1),
-        "char_cnn.n_highway: a whole number from 0 to 100 is expected",
+        "char_cnn.n_highway must be an integer from 0 to 100",
     ),
     (
         with_cnn(max_characters_per_token=2),
-        "char_cnn.max_characters_per_token: a whole number from 3 to 65536 is expected, not 2",
+        "char_cnn.max_characters_per_token must be an integer from 3 to 65,536, got 2",
     ),
-    (with_cnn(n_characters=263), "char_cnn.n_characters: 261 or 262 is expected, not 263"),
-    ({"lstm": LSTM, "bidirectional": "yes"}, f"bidirectional: {BOOL} 'yes'"),
-    ({"lstm": LSTM, "sample_softmax": None}, f"sample_softmax: {BOOL} None"),
-    ({"lstm": LSTM, "share_embedding_softmax": 0}, f"share_embedding_softmax: {BOOL} 0"),
-    ({"lstm": LSTM, "batch_size": 0}, f"batch_size: {WHOLE} 0"),
-    ({"lstm": LSTM, "unroll_steps": None}, f"unroll_steps: {WHOLE} None"),
-    ({"lstm": LSTM, "n_epochs": 1.5}, f"n_epochs: {WHOLE} 1.5"),
-    ({"lstm": LSTM, "n_negative_samples_batch": -1}, f"n_negative_samples_batch: {WHOLE} -1"),
-    ({"lstm": LSTM, "n_tokens_vocab": 0}, f"n_tokens_vocab: {WHOLE} 0"),
-    ({"lstm": LSTM, "n_train_tokens": "many"}, f"n_train_tokens: {WHOLE} 'many'"),
-    ({"lstm": LSTM, "dropout": 1}, "dropout: from 0 to below 1 is expected, not 1"),
-    ({"lstm": LSTM, "dropout": -0.1}, "dropout: from 0 to below 1 is expected, not -0.1"),
-    ({"lstm": LSTM, "dropout": None}, "dropout: from 0 to below 1 is expected, not None"),
-    ({"lstm": LSTM, "learning_rate": 0}, f"learning_rate: {NUMBER} 0"),
-    ({"lstm": LSTM, "learning_rate": float("nan")}, f"learning_rate: {NUMBER} nan"),
-    ({"lstm": LSTM, "all_clip_norm_val": 0}, f"all_clip_norm_val: {NUMBER} 0"),
-    ({"lstm": LSTM, "reset_rate": 1.5}, "reset_rate: from 0 to 1 is expected, not 1.5"),
-    ({"lstm": LSTM, "reset_rate": True}, "reset_rate: from 0 to 1 is expected, not True"),
-    (with_cnn(dictionary=[1]), r"char_cnn.dictionary: a JSON object is expected, not \[1\]"),
-    (with_cnn(dictionary={"n_words": 1}), "char_cnn.dictionary.n_characters: .*; it is missing"),
-    (with_cnn(dictionary={"n_characters": 0}), f"char_cnn.dictionary.n_characters: {WHOLE} 0"),
+    (with_cnn(n_characters=263), "char_cnn.n_characters must be 261 or 262, got 263"),
+    ({"lstm": LSTM, "bidirectional": "yes"}, f"bidirectional {BOOL} 'yes'"),
+    ({"lstm": LSTM, "sample_softmax": None}, f"sample_softmax {BOOL} None"),
+    ({"lstm": LSTM, "share_embedding_softmax": 0}, f"share_embedding_softmax {BOOL} 0"),
+    ({"lstm": LSTM, "batch_size": 0}, f"batch_size {WHOLE} 0"),
+    ({"lstm": LSTM, "unroll_steps": None}, f"unroll_steps {WHOLE} None"),
+    (
+        {"lstm": LSTM, "n_epochs": 1.5},
+        "n_epochs must be an integer from 1 to 1,048,576 or null, got 1.5",
+    ),
+    ({"lstm": LSTM, "n_negative_samples_batch": -1}, f"n_negative_samples_batch {WHOLE} -1"),
+    ({"lstm": LSTM, "n_tokens_vocab": 0}, f"n_tokens_vocab {WHOLE} 0"),
+    ({"lstm": LSTM, "n_train_tokens": "many"}, f"n_train_tokens {WHOLE} 'many'"),
+    ({"lstm": LSTM, "dropout": 1}, "dropout must be a number >= 0 and below 1, or null"),
+    ({"lstm": LSTM, "dropout": -0.1}, "dropout must be a number >= 0 and below 1, or null"),
+    ({"lstm": LSTM, "learning_rate": 0}, f"learning_rate {NUMBER} 0"),
+    ({"lstm": LSTM, "learning_rate": float("nan")}, f"learning_rate {NUMBER} nan"),
+    ({"lstm": LSTM, "all_clip_norm_val": 0}, f"all_clip_norm_val {NUMBER} 0"),
+    ({"lstm": LSTM, "reset_rate": 1.5}, "reset_rate must be a number from 0 to 1, got 1.5"),
+    ({"lstm": LSTM, "reset_rate": True}, "reset_rate must be a number from 0 to 1, got True"),
+    (with_cnn(dictionary=[1]), r"char_cnn.dictionary must be a JSON object, got \[1\]"),
+    (with_cnn(dictionary={"n_words": 1}), "char_cnn.dictionary.n_characters is missing, must be "),
+    (with_cnn(dictionary={"n_characters": 0}), f"char_cnn.dictionary.n_characters {WHOLE} 0"),
     (
         with_cnn(dictionary={"n_characters": 9, "word_dim": -1}),
-        "char_cnn.dictionary.word_dim: a whole number from 0 to 1048576 is expected, not -1",
+        "char_cnn.dictionary.word_dim must be an integer from 0 to 1,048,576, got -1",
     ),
     (
         with_cnn(dictionary={"n_characters": 9}, n_characters=261),
-        "char_cnn.n_characters: 9 or 10 is expected, not 261",
+        "char_cnn.n_characters must be 9 or 10, got 261",
     ),
     (with_cnn() | {"share_embedding_softmax": True}, "share_embedding_softmax: true is for word"),
 ]
@@ -241,34 +243,34 @@ def test_values_that_break_a_rule(values, message):
 
 
 HUGE = 10**4000
-SIZE = "a whole number from 1 to 1048576 is expected, not"
+SIZE = "must be an integer from 1 to 1,048,576, got"
 TOO_HIGH = [
-    (with_lstm(dim=2**20 + 1), f"lstm.dim: {SIZE} 1048577"),
-    (with_lstm(projection_dim=10**30), f"lstm.projection_dim: {SIZE} 10+"),
-    (with_lstm(dim=HUGE), f"lstm.dim: {SIZE} a number of more than 100 digits"),
-    (with_lstm(n_layers=101), "lstm.n_layers: a whole number from 1 to 100 is expected, not 101"),
-    (with_lstm(cell_clip=HUGE), "lstm.cell_clip: a number above 0, up to 3e38 is expected, not a"),
-    (with_lstm(proj_clip=1e39), r"lstm.proj_clip: a number above 0, up to .*, not 1e\+39"),
-    (with_cnn(embedding={"dim": 10**9}), f"char_cnn.embedding.dim: {SIZE} 10+"),
-    (with_cnn(n_highway=10**9), "char_cnn.n_highway: a whole number from 0 to 100 is expected"),
+    (with_lstm(dim=2**20 + 1), f"lstm.dim {SIZE} 1048577"),
+    (with_lstm(projection_dim=10**30), f"lstm.projection_dim {SIZE} 10+"),
+    (with_lstm(dim=HUGE), f"lstm.dim {SIZE} a number of more than 100 digits"),
+    (with_lstm(n_layers=101), "lstm.n_layers must be an integer from 1 to 100, got 101"),
+    (with_lstm(cell_clip=HUGE), "lstm.cell_clip must be a number above 0 and up to 3e38, got a"),
+    (with_lstm(proj_clip=1e39), r"lstm.proj_clip must be a number above 0 and .*, got 1e\+39"),
+    (with_cnn(embedding={"dim": 10**9}), f"char_cnn.embedding.dim {SIZE} 10+"),
+    (with_cnn(n_highway=10**9), "char_cnn.n_highway must be an integer from 0 to 100"),
     (
         with_cnn(max_characters_per_token=10**9),
-        "char_cnn.max_characters_per_token: a whole number from 3 to 65536 is expected, not 10+",
+        "char_cnn.max_characters_per_token must be an integer from 3 to 65,536, got 10+",
     ),
-    (with_cnn(filters=[[1, 10**9]]), r"char_cnn.filters: a list of \[width, number\] .*"),
+    (with_cnn(filters=[[1, 10**9]]), r"char_cnn.filters must be a list of \[width, number\]"),
     (
         with_cnn(filters=[[1, 2**20], [2, 1]]),
-        "char_cnn.filters: at most 1000 widths of 1048576 filters in all are expected, not 2 of",
+        "char_cnn.filters must have at most 1,000 widths and 1,048,576 filters in all, got 2 and",
     ),
-    (with_cnn(filters=[[1, 1]] * 10**5), "char_cnn.filters: at most 1000 .*, not 100000 of 100000"),
+    (with_cnn(filters=[[1, 1]] * 10**5), "char_cnn.filters must have at most .*, got 100,000 and"),
     (
         with_cnn(dictionary={"n_characters": 10**9}),
-        "char_cnn.dictionary.n_characters: a whole number from 1 to 100000000 is expected",
+        "char_cnn.dictionary.n_characters must be an integer from 1 to 100,000,000",
     ),
-    (with_cnn() | {"learning_rate": HUGE}, "learning_rate: a number above 0, up to 3e38 is"),
-    (with_cnn() | {"batch_size": 10**9}, f"batch_size: {SIZE} 10+"),
-    (with_cnn() | {"n_tokens_vocab": 10**9}, "n_tokens_vocab: a whole number from 1 to 10{8} is"),
-    (with_cnn() | {"n_train_tokens": 10**18}, "n_train_tokens: a whole number from 1 to 10{15} is"),
+    (with_cnn() | {"learning_rate": HUGE}, "learning_rate must be a number above 0 and up"),
+    (with_cnn() | {"batch_size": 10**9}, f"batch_size {SIZE} 10+"),
+    (with_cnn() | {"n_tokens_vocab": 10**9}, "n_tokens_vocab must be an integer from 1 to 100"),
+    (with_cnn() | {"n_train_tokens": 10**18}, "n_train_tokens must be an integer from 1 to 1,0"),
 ]
 
 
@@ -282,7 +284,7 @@ def test_numbers_that_no_model_has(values, message):
 def test_a_changed_copy_is_checked_too():
     options = Options.from_dict(PUBLISHED, training=True)
     assert dataclasses.replace(options, batch_size=3).batch_size == 3
-    with pytest.raises(InputError, match=f"batch_size: {WHOLE} 0"):
+    with pytest.raises(InputError, match=f"batch_size {WHOLE} 0"):
         dataclasses.replace(options, batch_size=0)
 
 
@@ -291,7 +293,7 @@ def test_files_that_hold_no_options(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"No such file or directory: '.*options.json'"):
         Options.from_file(path, training=True)
     path.write_text("[]", encoding="utf-8")
-    with pytest.raises(InputError, match=r"options.json: an object is expected, not"):
+    with pytest.raises(InputError, match=r"options.json must be a JSON object, got"):
         Options.from_file(path, training=True)
     path.write_text('{"lstm": {}}', encoding="utf-8")
     with pytest.raises(

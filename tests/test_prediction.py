@@ -403,12 +403,12 @@ def test_arguments_that_are_wrong(small):
     for call in (predictor.score, predictor.substitutes):
         with pytest.raises(InputError, match="a list of sentences is expected, not the text 'a'"):
             call("a")
-        with pytest.raises(InputError, match="batch_size: a whole number from 1 is expected, not"):
+        with pytest.raises(InputError, match="batch_size must be an integer >= 1, got"):
             call(["a"], batch_size=0)
         with pytest.raises(InputError, match="sentence 1: text or a list of tokens is expected"):
             call(["a ___", 7])
     for message, arguments in (
-        ("n: a whole number from 1 is expected, not 0", {"n": 0}),
+        ("n must be an integer >= 1, got 0", {"n": 0}),
         ("n: a whole number is expected, not '3'", {"n": "3"}),
         ("prior: a number from 0 to 1 is expected, not 1.5", {"prior": 1.5}),
         ("prior: a number or None is expected, not '1'", {"prior": "1"}),

@@ -82,9 +82,9 @@ def test_refusals(ray, place, capsys, monkeypatch):
         f"workers must be at most {n // 2}, got 1000: this machine has {n} CPUs, and a worker "
         "needs 2."
     ) in error
-    with pytest.raises(InputError, match="workers: a whole number from 1 is expected, not 0"):
+    with pytest.raises(InputError, match="workers must be an integer >= 1, got 0"):
         embed("text.txt", "out", embedder, workers=0)
-    with pytest.raises(InputError, match="part_bytes: a whole number from 1 is expected, not 0"):
+    with pytest.raises(InputError, match="part_bytes must be an integer >= 1, got 0"):
         embed("text.txt", "out", embedder, workers=1, part_bytes=0)
     with pytest.raises(InputError, match="text_column must be 'text', got 'comment'"):
         embed("text.txt", "out", TableEmbedder("elmo", text_column="comment"), workers=1)

@@ -72,7 +72,7 @@ def test_a_path_in_the_configuration(saved, name, key, tmp_path):
 @pytest.mark.parametrize(
     "name, key, message",
     [
-        ("word_ids", "vocabulary", "vocabulary: a list of words is expected, not '/etc/passwd'"),
+        ("word_ids", "vocabulary", "vocabulary must be a list of words, got '/etc/passwd'"),
         ("character_ids", "max_characters_per_token", "must be 3 or more .*, not '/etc/passwd'"),
     ],
 )
@@ -144,6 +144,6 @@ def test_a_keras_file_that_is_none(saved, tmp_path, member, content, message):
 
 def test_words_of_a_layer():
     for words in ([1], None, 5, "word"):
-        with pytest.raises(InputError, match="vocabulary: a list of words is expected, not "):
+        with pytest.raises(InputError, match="vocabulary must be a list of words, got "):
             WordIds(words)
     np.testing.assert_array_equal(WordIds(("<S>", "</S>", "a"))([["a"]]), [[1, 3, 2]])

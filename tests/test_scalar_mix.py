@@ -101,7 +101,7 @@ def test_a_mix_for_another_number_of_layers():
     with pytest.raises(InputError, match=message):
         ScalarMix(4, name="m")(layers, mask)
     for n_layers in (0, None, 2.0):
-        message = f"n_layers: a whole number from 1 to 1000 is expected, not {n_layers}"
+        message = f"n_layers must be an integer from 1 to 1,000, got {n_layers}"
         with pytest.raises(InputError, match=message):
             ScalarMix(n_layers)
 

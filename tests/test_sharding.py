@@ -181,15 +181,15 @@ def test_a_file_in_the_place_of_the_folder(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"n_shards": 0}, r"n_shards must be 1 or more, not 0\."),
+        ({"n_shards": 0}, r"n_shards must be an integer >= 1, got 0\."),
         ({"n_shards": 951, "heldout": 50}, r"n_shards must be at most .*, 950, got 951\."),
-        ({"shard_bytes": 0}, r"shard_bytes must be 1 or more, not 0\."),
+        ({"shard_bytes": 0}, r"shard_bytes must be an integer >= 1, got 0\."),
         ({"heldout": -1}, r"a proportion between 0 and 1, got -1\."),
         ({"heldout": 1.0}, r"a proportion between 0 and 1, got 1\.0\."),
         ({"heldout": float("nan")}, r"heldout: a number is expected, not nan\."),
         ({"heldout": 1000}, r"leaves nothing to train on: the text has 1,000 sentences\."),
         ({"heldout": 0.9999}, r"leaves nothing to train on"),
-        ({"seed": -1}, r"seed must be 0 or more, not -1\."),
+        ({"seed": -1}, r"seed must be an integer >= 0, got -1\."),
         ({"compress": "zip"}, r"compress must be gz or xz, got 'zip'\."),
     ],
 )

@@ -316,11 +316,11 @@ def test_flags_that_do_not_go_together(arguments, message, capsys):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"dim": 10**9}, "dim: a whole number from 1 to 65536 is expected, not 1000000000"),
-        ({"threads": 10**6}, "threads: a whole number from 1 to 256 is expected, not 1000000"),
-        ({"epochs": 10**18}, "epochs: a whole number from 1 to 1048576 is expected, not 1000"),
-        ({"min_count": 0}, "min_count: a whole number from 1 is expected, not 0"),
-        ({"seed": 2**32}, "seed must be 0 or more, up to 4294967294, not 4294967296"),
+        ({"dim": 10**9}, "dim must be an integer from 1 to 65,536, got 1000000000"),
+        ({"threads": 10**6}, "threads must be an integer from 1 to 256, got 1000000"),
+        ({"epochs": 10**18}, "epochs must be an integer from 1 to 1,048,576, got 1000"),
+        ({"min_count": 0}, "min_count must be an integer >= 1, got 0"),
+        ({"seed": 2**32}, "seed must be an integer from 0 to 4,294,967,294, got 4294967296"),
     ],
 )
 def test_settings_out_of_range(settings, message):

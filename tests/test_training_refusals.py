@@ -99,13 +99,11 @@ def test_options_that_cannot_be_trained_with(corpus, tmp_path):
     too_many = small_options(sample_softmax=True, n_negative_samples_batch=18)
     with pytest.raises(InputError, match=message):
         train(too_many, data, tmp_path)
-    with pytest.raises(
-        InputError, match="batch_size: a whole number from 1 to 1048576 is expected"
-    ):
+    with pytest.raises(InputError, match="batch_size must be an integer from 1 to 1,048,576"):
         train(options | {"batch_size": 0}, data, tmp_path)
     with pytest.raises(InputError, match="precision: one of float32, bfloat16 is expected"):
         train(options, data, tmp_path, precision="float16")
-    with pytest.raises(InputError, match="keep_checkpoints: a whole number from 1 is expected"):
+    with pytest.raises(InputError, match="keep_checkpoints must be an integer >= 1"):
         train(options, data, tmp_path, keep_checkpoints=0)
     assert set(os.listdir(tmp_path)) <= {"log"}
 

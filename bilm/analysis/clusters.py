@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bilm.analysis.occurrences import Layer, Occurrences, is_word, require_occurrences, unit
-from bilm.core.errors import InputError, checked, require_at_least, require_count
+from bilm.core.errors import InputError, require_at_least, require_count
 from bilm.extras import import_extra
 
 if TYPE_CHECKING:
@@ -96,7 +96,6 @@ def require_scikit_learn() -> None:
     import_extra("sklearn.cluster", _PURPOSE)
 
 
-@checked
 def cluster_occurrences(
     occurrences: Occurrences,
     *,
@@ -158,7 +157,6 @@ def clusters_by_name(
     return _with_closeness(occurrences.directions(layer), of)
 
 
-@checked
 def typical_occurrences(
     occurrences: Occurrences, clusters: Clusters, cluster: int, n: int = 5
 ) -> list[int]:

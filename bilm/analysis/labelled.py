@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from bilm.analysis.occurrences import Sample, parse_query
-from bilm.core.errors import InputError, checked
+from bilm.core.errors import InputError
 from bilm.files.reading import PathLike, read_lines
 
 # Columns of CoNLL-U that are labels, and their fields from 0; other names are those of features.
@@ -34,7 +34,6 @@ _SHOWN = 80  # characters of a wrong line in a message
 TAGGED, USES, CONLLU = "token TAB label", "label TAB sentence with one [word]", "CoNLL-U"
 
 
-@checked
 def read_labelled(path: PathLike, column: str = "UPOS") -> Sample:
     """The labelled tokens of a file, of whichever of the three forms it is.
 
@@ -79,7 +78,6 @@ def labelled_form(path: PathLike) -> str:
     raise InputError(f"{path}: there is no sentence with labels.")
 
 
-@checked
 def read_labelled_uses(path: PathLike) -> Sample:
     """Labelled uses of words, one per line: `label TAB sentence with one [word] in brackets`.
 
@@ -181,7 +179,6 @@ def read_tagged(path: PathLike) -> Sample:
     return reader.sample()
 
 
-@checked
 def limited(sample: Sample, max_tokens: int, seed: int = 0) -> Sample:
     """At most `max_tokens` labelled tokens of a sample, in whole sentences that are drawn.
 

@@ -24,7 +24,6 @@ import numpy as np
 
 from bilm.core.errors import (
     InputError,
-    checked,
     require_count,
     require_iterable,
     require_words,
@@ -135,7 +134,6 @@ def is_word(token: str) -> bool:
     return token.isalpha() and (len(token) > 1 or not token.isascii())
 
 
-@checked
 def sample_uses(
     sentences: Iterable[str | Sentence],
     words: Iterable[str] | None = None,
@@ -187,7 +185,6 @@ def sample_uses(
     return Sample.drawn({name: drawn[name] for name in names})
 
 
-@checked
 def sample_sentences(
     sentences: Iterable[str | Sentence], n: int, *, seed: int = 0
 ) -> list[tuple[str, ...]]:
@@ -430,7 +427,6 @@ class Occurrences:
         has_direction = norms > np.maximum(_SMALLEST_DIFFERENCE * lengths, 1e-12)
         return np.where(has_direction, unit(centred), 0)
 
-    @checked
     def neighbours(self, query: int | Occurrences, n: int = 3, layer: Layer = "top") -> Neighbours:
         """The `n` nearest contexts of the same word and of other words, in other sentences.
 
@@ -529,7 +525,6 @@ class Occurrences:
             np.savez(file, vectors=self.vectors, positions=self.positions, text=content)
 
     @classmethod
-    @checked
     def load(cls, path: PathLike) -> Occurrences:
         """Read what `save` wrote.
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from bilm.analysis.clusters import principal_components
 from bilm.analysis.occurrences import Occurrences, require_occurrences
-from bilm.core.errors import InputError, checked, shown
+from bilm.core.errors import InputError, shown
 from bilm.extras import import_extra
 
 METHODS = ("pca", "tsne")
@@ -48,7 +48,6 @@ class Projection:
     perplexity: float | None
 
 
-@checked
 def project(
     occurrences: Occurrences,
     method: str = "pca",

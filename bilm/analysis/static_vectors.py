@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bilm.analysis.occurrences import Sentence, unit
-from bilm.core.errors import InputError, checked, require_at_least, require_count
+from bilm.core.errors import InputError, require_at_least, require_count
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike, read_lines, reading_text, require_file
 from bilm.files.writing import atomic_write
@@ -65,7 +65,6 @@ class StaticVectors:
         index = self.index(word)
         return None if index is None else self.vectors[index]
 
-    @checked
     def nearest(self, word: str, n: int = 10) -> list[tuple[float, str]]:
         """The `n` words with the highest cosine, as pairs (cosine, word), nearest first.
 
@@ -142,7 +141,6 @@ class StaticVectors:
                     )
 
     @classmethod
-    @checked
     def load(
         cls,
         path: PathLike,

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags, training_run
 from bilm.cli.terminal import import_tensorflow
-from bilm.core.errors import InputError
+from bilm.core.errors import InputError, differences
 from bilm.core.options import Options, preset
 from bilm.files.reading import find_files
 
@@ -142,12 +142,7 @@ def _find_same_run(
         options = dataclasses.replace(options, tokenizer=there.tokenizer)
     asked = _flat(options.training_dict()) | _flat(dataclasses.asdict(settings))
     stored = _flat(there.training_dict()) | _flat(dataclasses.asdict(record.settings))
-    differing = [
-        f"{name} is {stored.get(name)} there, and {asked.get(name)} is asked for"
-        for name in sorted(asked | stored)
-        if asked.get(name) != stored.get(name)
-    ]
-    if differing:
+    if differing := differences(stored, asked):
         raise _refusal(args, "; ".join(differing))
     return options, checkpoint
 

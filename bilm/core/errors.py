@@ -1,31 +1,27 @@
-"""The exceptions of the package: what the user can mend, and a training run that must stop."""
+"""The package's exceptions, and checks of arguments and of records read from files."""
 
 from __future__ import annotations
 
-import functools
-import inspect
-import itertools
 import math
 import numbers
-import os
 import reprlib
 from collections.abc import Callable, Collection, KeysView, Mapping, Set
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple
 
-# Characters of a message: a name or a value from a file may have millions.
+# Longest message in characters: a name or a value from a file may have millions.
 _LONGEST = 20_000
-# Random numbers are drawn by TensorFlow as well, whose seeds have 64 bits and a sign.
+# Random numbers are drawn by TensorFlow as well, whose seeds are signed 64-bit integers.
 MOST_SEED = 2**63 - 1
 _VALUES = reprlib.Repr()
 _VALUES.maxstring = _VALUES.maxother = _VALUES.maxlong = 200
 
 
 class InputError(ValueError):
-    """Something that the user can mend: a file's content, an option, an argument.
+    """Something that the user can fix: the content of a file, an option, an argument.
 
-    The message names the file, the line or dataset, the rule, and what was received; of a very
-    long one 20,000 characters are kept. The command line prints it without a traceback. A path
-    that does not exist is a ``FileNotFoundError``.
+    The message states what must hold, what was given, and where; it is cut at 20,000 characters.
+    The command line prints it without a traceback. A path that does not exist is a
+    ``FileNotFoundError``.
     """
 
     def __init__(self, message: str) -> None:
@@ -35,151 +31,8 @@ class InputError(ValueError):
         super().__init__(message)
 
 
-def shown(value: object) -> str:
-    """A value in a message: what is long, deep or large is cut."""
-    if isinstance(value, int) and abs(value) >= 10**100:
-        return "a number of more than 100 digits"  # Python refuses to write thousands of them
-    try:
-        return _VALUES.repr(value)
-    except Exception:  # whatever an object of somebody's own raises
-        return f"an object of type {type(value).__name__}"
-
-
-def require_count(most: float = math.inf, /, **values: Any) -> None:
-    """Refuse what is no whole number from 1, or above `most`.
-
-    Raises:
-        InputError: names it.
-    """
-    for name, value in values.items():
-        if not _is_whole(value) or not 1 <= value <= most:
-            up_to = "" if most == math.inf else f" to {most}"
-            raise InputError(
-                f"{name}: a whole number from 1{up_to} is expected, not {shown(value)}."
-            )
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
-
-
-def require_at_least(least: int, most: float = math.inf, /, **values: int | None) -> None:
-    """Refuse what is no whole number, below `least` or above `most`; None is none.
-
-    Raises:
-        InputError: names it.
-    """
-    for name, value in values.items():
-        if value is not None and (not _is_whole(value) or not least <= value <= most):
-            up_to = "" if most == math.inf else f", up to {most}"
-            raise InputError(f"{name} must be {least} or more{up_to}, not {shown(value)}.")
-
-
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def checked(function: Function) -> Function:
-    """Check arguments against their annotations, as far as these are numbers, text, paths, flags.
-
-    For what users call: a wrong type would otherwise be an error of whatever trips over it first.
-
-    Raises:
-        InputError: (when the function is called) names the argument.
-    """
-    rules: dict[str, tuple[str, list[Callable[[Any], bool]]]] = {}
-    for name, annotation in function.__annotations__.items():
-        # A whole number is a number as well.
-        kinds = [
-            _KINDS.get(part) for part in annotation.replace("int | float", "float").split(" | ")
-        ]
-        if name != "return" and None not in kinds:
-            known = [kind for kind in kinds if kind is not None]
-            rules[name] = " or ".join(rule for rule, _ in known), [holds for _, holds in known]
-    names = function.__code__.co_varnames[: function.__code__.co_argcount]
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        for name, value in itertools.chain(zip(names, args, strict=False), kwargs.items()):
-            if name in rules and not any(holds(value) for holds in rules[name][1]):
-                raise InputError(f"{name}: {rules[name][0]} is expected, not {shown(value)}.")
-        return function(*args, **kwargs)
-
-    call.__signature__ = inspect.signature(function)  # type: ignore[attr-defined]  # for Keras
-    return cast(Function, call)
-
-
-def require_iterable(what: str, **values: Any) -> None:
-    """Refuse one text for several, and what cannot be gone through; errors as above.
-
-    Args:
-        what: what it should hold.
-    """
-    for name, value in values.items():
-        try:
-            is_right = not isinstance(value, str | bytes) and iter(value) is not None
-        except TypeError:  # an array without axes has the method, and yet cannot
-            is_right = False
-        if not is_right:
-            raise InputError(f"{name}: {what} are expected, not {shown(value)}.")
-
-
-def require_words(**values: Any) -> None:
-    """Refuse what is no list of text.
-
-    Raises:
-        InputError: names it.
-    """
-    for name, value in values.items():
-        if not _are_words(value):
-            raise InputError(f"{name}: a list of words is expected, not {shown(value)}.")
-
-
-def _are_words(value: Any) -> bool:
-    is_list = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
-    is_list = is_list and (isinstance(value, KeysView) or not isinstance(value, Set))
-    try:
-        return is_list and all(map(_is_text, value))
-    except TypeError:  # an array without axes
-        return False
-
-
-def _is_number(value: Any) -> bool:
-    """Whether a value is a number that a float can be, infinities and nan not being numbers."""
-    if not isinstance(value, numbers.Real) or isinstance(value, bool):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # a whole number of hundreds of digits
-        return False
-
-
-def _is_int64(value: Any) -> bool:
-    return _is_whole(value) and -(2**63) <= value < 2**63
-
-
-def _is_flag(value: Any) -> bool:
-    # Whole numbers as of old; NumPy's own are no numbers of Python's.
-    return isinstance(value, int) or type(value).__name__ in ("bool", "bool_")
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-# Of annotations what is checked, and how it is said.
-_KINDS: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "int": ("a whole number", _is_int64),
-    "bool": ("True or False", _is_flag),
-    "float": ("a number", _is_number),
-    "str": ("text", _is_text),
-    "PathLike": ("a path", lambda value: isinstance(value, str | os.PathLike)),
-    "Sequence[str]": ("a list of words", _are_words),
-    "None": ("None", lambda value: value is None),
-}
-
-
 class TrainingError(RuntimeError):
-    """A training run that cannot continue; the checkpoints that it has written stay."""
+    """A training run cannot continue; its checkpoints stay."""
 
 
 class NotFiniteError(TrainingError):
@@ -192,3 +45,160 @@ class WorkersError(TrainingError):
 
 class WorkerLostError(WorkersError):
     """Another worker of the run cannot be reached any more."""
+
+
+def shown(value: object) -> str:
+    """A value as messages show it: long, deep and large values are cut."""
+    if isinstance(value, int) and abs(value) >= 10**100:
+        return "a number of more than 100 digits"  # Python refuses to write thousands of them
+    try:
+        return _VALUES.repr(value)
+    except Exception:  # a class of somebody else may raise anything
+        return f"an object of type {type(value).__name__}"
+
+
+# Rules
+
+
+class Rule(NamedTuple):
+    """What a value must be.
+
+    Attributes:
+        text: Completes "must be ...".
+        holds: Whether a value is right.
+    """
+
+    text: str
+    holds: Callable[[Any], bool]
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _is_finite(value: Any) -> bool:
+    if not isinstance(value, numbers.Real) or isinstance(value, bool):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # an integer of hundreds of digits
+        return False
+
+
+def _bounds(least: float, most: float) -> str:
+    if most == math.inf:
+        return "" if least == -math.inf else f" >= {least:,}"
+    return f" from {least:,} to {most:,}"
+
+
+def integer(least: int = 1, most: float = 2**63 - 1) -> Rule:
+    """An integer of Python or NumPy, but not a bool."""
+    text = f"an integer{_bounds(least, math.inf if most == 2**63 - 1 else most)}"
+    return Rule(text, lambda value: _is_integer(value) and least <= value <= most)
+
+
+def real(least: float = -math.inf, most: float = math.inf) -> Rule:
+    """A finite number, but not a bool."""
+    text = f"a finite number{_bounds(least, most)}"
+    return Rule(text, lambda value: _is_finite(value) and least <= value <= most)
+
+
+def one_of(choices: Collection[Any]) -> Rule:
+    """One of some values, of the same type."""
+    names = [repr(choice) for choice in choices]
+    text = f"one of {', '.join(names)}" if len(names) > 2 else " or ".join(names)
+    types = {type(choice) for choice in choices}
+    return Rule(text, lambda value: type(value) in types and value in choices)
+
+
+def optional(rule: Rule) -> Rule:
+    """A value for which a rule holds, or None (null in JSON)."""
+    return Rule(f"{rule.text} or null", lambda value: value is None or rule.holds(value))
+
+
+TEXT = Rule("text", lambda value: isinstance(value, str))
+FLAG = Rule("true or false", lambda value: isinstance(value, bool))
+OBJECT = Rule("a JSON object", lambda value: isinstance(value, Mapping))
+
+
+def require(rule: Rule, /, **values: Any) -> None:
+    """Require a rule for values.
+
+    Raises:
+        InputError: Names the first value that is wrong.
+    """
+    for name, value in values.items():
+        if not rule.holds(value):
+            raise InputError(f"{name} must be {rule.text}, got {shown(value)}.")
+
+
+def require_record(values: Any, rules: Mapping[str, Rule], source: str) -> None:
+    """Require rules for a record that was read from a file.
+
+    Args:
+        values: The record, which must be an object.
+        rules: The rule of each key. "run.seed" is the key "seed" of the object "run", whose own
+            rule must come before. All keys are required.
+        source: The name of the record, for messages.
+
+    Raises:
+        InputError: Names the first key that is missing or wrong.
+    """
+    if not isinstance(values, Mapping):
+        raise InputError(f"{source} must be {OBJECT.text}, got {shown(values)}.")
+    for key, rule in rules.items():
+        value: Any = values
+        for part in key.split("."):
+            if part not in value:
+                raise InputError(f"{source}: {key} is missing, must be {rule.text}.")
+            value = value[part]
+        if not rule.holds(value):
+            raise InputError(f"{source}: {key} must be {rule.text}, got {shown(value)}.")
+
+
+def differences(
+    theirs: Mapping[str, Any], ours: Mapping[str, Any], there: str = "there", here: str = "here"
+) -> list[str]:
+    """The settings that differ, as "seed is 0 there, 1 here"; a missing setting counts as None."""
+    return [
+        f"{name} is {shown(theirs.get(name))} {there}, {shown(ours.get(name))} {here}"
+        for name in sorted({*theirs, *ours})
+        if theirs.get(name) != ours.get(name)
+    ]
+
+
+# Arguments
+
+
+def require_count(most: float = math.inf, /, **values: Any) -> None:
+    """Require integers >= 1, and <= `most`; errors as for `require`."""
+    require(integer(1, min(most, 2**63 - 1)), **values)
+
+
+def require_at_least(least: int, most: float = math.inf, /, **values: int | None) -> None:
+    """Require integers in [least, most], or None; errors as for `require`."""
+    given = {name: value for name, value in values.items() if value is not None}
+    require(integer(least, min(most, 2**63 - 1)), **given)
+
+
+def require_iterable(what: str, **values: Any) -> None:
+    """Require iterables of `what` that are not a single text; errors as for `require`."""
+    require(Rule(f"an iterable of {what}", _is_iterable), **values)
+
+
+def _is_iterable(value: Any) -> bool:
+    try:
+        return not isinstance(value, str | bytes) and iter(value) is not None
+    except TypeError:  # a 0-d array has the method and yet cannot be iterated
+        return False
+
+
+def require_words(**values: Any) -> None:
+    """Require lists of text; errors as for `require`."""
+    require(Rule("a list of words", _are_words), **values)
+
+
+def _are_words(value: Any) -> bool:
+    is_list = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
+    is_list = is_list and (isinstance(value, KeysView) or not isinstance(value, Set))
+    return is_list and _is_iterable(value) and all(map(TEXT.holds, value))

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from bilm.core.cell import Mode
-from bilm.core.errors import InputError, checked
+from bilm.core.errors import InputError
 from bilm.core.keras_backend import keras
 from bilm.core.lstm import Dropout, States
 from bilm.core.network import Texts, build_network
@@ -56,7 +56,6 @@ class LanguageModel(keras.Model):
         InputError: `n_tokens_vocab` is missing, or is too small for the sampled softmax.
     """
 
-    @checked
     def __init__(
         self,
         options: Mapping[str, Any] | Options,

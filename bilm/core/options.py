@@ -11,11 +11,11 @@ import dataclasses
 import json
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from bilm.core.errors import InputError, checked, shown
+from bilm.core.errors import FLAG, OBJECT, TEXT, InputError, Rule, one_of, optional, shown
 
 logger = logging.getLogger(__name__)
 
@@ -39,13 +39,6 @@ _WORDS = 10**8  # ids are int32, and a table of 100 million words has 26 GB at 6
 _HIGHEST = 3e38  # float32 ends above it
 
 
-class _Rule(NamedTuple):
-    """What a value has to be, and how that is said."""
-
-    text: str
-    holds: Callable[[Any], bool]
-
-
 def _is_number(value: object) -> bool:
     """Whether a value is a number that float32 holds, true and false not being numbers."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -60,28 +53,27 @@ def _are_lists(value: Any) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(x, list | tuple) for x in value)
 
 
-def _count(low: int = 1, high: int = _SIZE) -> _Rule:
-    return _Rule(f"a whole number from {low} to {high}", lambda value: _is_count(value, low, high))
+def _count(low: int = 1, high: int = _SIZE) -> Rule:
+    return Rule(f"an integer from {low:,} to {high:,}", lambda value: _is_count(value, low, high))
 
 
 _COUNT = _count()
 _ROWS = _count(1, _WORDS)
-_POSITIVE = _Rule("a number above 0, up to 3e38", lambda value: _is_number(value) and value > 0)
-_CLIP = _Rule(_POSITIVE.text, lambda value: value is None or _POSITIVE.holds(value))
-_FLAG = _Rule("true or false", lambda value: isinstance(value, bool))
-_FRACTION = _Rule("from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)
-_DROPOUT = _Rule("null or from 0 to below 1", lambda x: x is None or (_is_number(x) and 0 <= x < 1))
-_EPOCHS = _Rule("null or " + _COUNT.text, lambda value: value is None or _is_count(value))
-_ACTIVATION = _Rule(" or ".join(ACTIVATIONS), lambda value: value in ACTIVATIONS)
-_OPTIMIZER = _Rule(" or ".join(OPTIMIZERS), lambda value: value in OPTIMIZERS)
-_SCHEDULE = _Rule(" or ".join(SCHEDULES), lambda value: value in SCHEDULES)
-_BIAS = _Rule(" or ".join(SOFTMAX_BIASES), lambda value: value in SOFTMAX_BIASES)
-_NAME = _Rule("text", lambda value: isinstance(value, str))
-_OBJECT = _Rule("a JSON object", lambda value: isinstance(value, Mapping))
-_PAIRS = _Rule("a list of [width, number]", _are_lists)
+_POSITIVE = Rule("a number above 0 and up to 3e38", lambda value: _is_number(value) and value > 0)
+_CLIP = Rule(_POSITIVE.text, lambda value: value is None or _POSITIVE.holds(value))
+_FRACTION = Rule("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)
+_DROPOUT = Rule(
+    "a number >= 0 and below 1, or null", lambda x: x is None or (_is_number(x) and 0 <= x < 1)
+)
+_EPOCHS = optional(_COUNT)
+_ACTIVATION = one_of(ACTIVATIONS)
+_OPTIMIZER = one_of(OPTIMIZERS)
+_SCHEDULE = one_of(SCHEDULES)
+_BIAS = one_of(SOFTMAX_BIASES)
+_PAIRS = Rule("a list of [width, number]", _are_lists)
 
 
-def _option(rule: _Rule, default: Any = dataclasses.MISSING) -> Any:
+def _option(rule: Rule, default: Any = dataclasses.MISSING) -> Any:
     """A field with its rule; a default of None is a value besides."""
     return dataclasses.field(default=default, metadata={"rule": rule})
 
@@ -99,9 +91,9 @@ class _Part:
                 _require(rule, value, self.prefix + name)
 
 
-def _require(rule: _Rule, value: Any, key: str) -> None:
+def _require(rule: Rule, value: Any, key: str) -> None:
     if not rule.holds(value):
-        raise InputError(f"{key}: {rule.text} is expected, not {shown(value)}.")
+        raise InputError(f"{key} must be {rule.text}, got {shown(value)}.")
 
 
 @dataclass(frozen=True)
@@ -124,7 +116,7 @@ class LSTMOptions(_Part):
     n_layers: int = _option(_count(1, _LAYERS), 1)
     cell_clip: float | None = _option(_CLIP, None)
     proj_clip: float | None = _option(_CLIP, None)
-    use_skip_connections: bool = _option(_FLAG, False)
+    use_skip_connections: bool = _option(FLAG, False)
 
     @property
     def has_projection(self) -> bool:
@@ -181,11 +173,11 @@ class CharCNNOptions(_Part):
             for pair in self.filters
         )
         text = f"{_PAIRS.text} with widths of at most max_characters_per_token = {longest}"
-        _require(_Rule(text, lambda _: fit), self.filters, "char_cnn.filters")
+        _require(Rule(text, lambda _: fit), self.filters, "char_cnn.filters")
         if len(self.filters) > _FILTERS_LISTED or self.n_filters > _SIZE:
             raise InputError(
-                f"char_cnn.filters: at most {_FILTERS_LISTED} widths of {_SIZE} filters in all are "
-                f"expected, not {len(self.filters)} of {self.n_filters}."
+                f"char_cnn.filters must have at most {_FILTERS_LISTED:,} widths and {_SIZE:,} "
+                f"filters in all, got {len(self.filters):,} and {self.n_filters:,}."
             )
 
     @property
@@ -223,7 +215,7 @@ class Options(_Part):
 
     lstm: LSTMOptions
     char_cnn: CharCNNOptions | None = None
-    bidirectional: bool = _option(_FLAG, True)
+    bidirectional: bool = _option(FLAG, True)
     n_tokens_vocab: int | None = _option(_ROWS, None)
     dropout: float | None = _option(_DROPOUT, 0.1)
     all_clip_norm_val: float | None = _option(_CLIP, 10.0)
@@ -233,8 +225,8 @@ class Options(_Part):
     unroll_steps: int = _option(_COUNT, 20)
     n_negative_samples_batch: int = _option(_COUNT, 8192)
     learning_rate: float = _option(_POSITIVE, 0.2)
-    sample_softmax: bool = _option(_FLAG, True)
-    share_embedding_softmax: bool = _option(_FLAG, False)
+    sample_softmax: bool = _option(FLAG, True)
+    share_embedding_softmax: bool = _option(FLAG, False)
     reset_rate: float = _option(_FRACTION, 0.0)
     n_steps: int | None = _option(_count(1, 10**12), None)
     optimizer: str = _option(_OPTIMIZER, "adagrad")
@@ -243,7 +235,7 @@ class Options(_Part):
     softmax_bias: str = _option(_BIAS, "zeros")
     schedule: str = _option(_SCHEDULE, "constant")
     warmup_steps: int = _option(_count(0, 10**9), 0)
-    tokenizer: str | None = _option(_NAME, None)
+    tokenizer: str | None = _option(TEXT, None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -264,7 +256,6 @@ class Options(_Part):
         return 2 if self.bidirectional else 1
 
     @classmethod
-    @checked
     def from_dict(
         cls, values: Mapping[str, Any], training: bool, source: str = "options"
     ) -> Options:
@@ -279,14 +270,13 @@ class Options(_Part):
             InputError: a key is missing, or has a value that breaks its rule.
         """
         if not isinstance(values, Mapping):
-            raise InputError(f"{source}: an object is expected, not {shown(values)}.")
+            raise InputError(f"{source} must be a JSON object, got {shown(values)}.")
         try:
             return _read(values, training, source)
         except InputError as error:
             raise InputError(f"{source}: {error}") from None
 
     @classmethod
-    @checked
     def from_file(cls, path: str | os.PathLike[str], training: bool) -> Options:
         """Read an options file; see `from_dict`."""
         with open(path, encoding="utf-8-sig") as file:
@@ -412,7 +402,7 @@ def _read(values: Mapping[str, Any], training: bool, source: str) -> Options:
     run.setdefault("bidirectional", not training)
     if run.get("n_train_tokens", 0) is None:
         del run["n_train_tokens"]
-    lstm = _value(values, "lstm", _OBJECT)
+    lstm = _value(values, "lstm", OBJECT)
     for key in ("dim", "projection_dim"):
         _value(lstm, key, _COUNT, "lstm.")
     return Options(
@@ -423,10 +413,10 @@ def _read(values: Mapping[str, Any], training: bool, source: str) -> Options:
 
 
 def _read_char_cnn(options: Mapping[str, Any], source: str) -> CharCNNOptions:
-    values = _value(options, "char_cnn", _OBJECT)
+    values = _value(options, "char_cnn", OBJECT)
     _value(values, "activation", _ACTIVATION, "char_cnn.")
     pairs = _value(values, "filters", _PAIRS, "char_cnn.")
-    embedding = _value(values, "embedding", _OBJECT, "char_cnn.")
+    embedding = _value(values, "embedding", OBJECT, "char_cnn.")
     dim = _value(embedding, "dim", _COUNT, "char_cnn.embedding.")
     given = _known(values, _CHAR_CNN_KEYS, f"{source}: char_cnn")
     del given["embedding"]
@@ -437,22 +427,22 @@ def _read_char_cnn(options: Mapping[str, Any], source: str) -> CharCNNOptions:
     # Training files count the rows of the table, inference files the mask's row too.
     if "n_characters" in values:
         n_rows = (options_read.n_characters, options_read.n_characters + 1)
-        rule = _Rule("{} or {}".format(*n_rows), lambda value: value in n_rows)
+        rule = Rule("{} or {}".format(*n_rows), lambda value: value in n_rows)
         _require(rule, n_characters, "char_cnn.n_characters")
     return options_read
 
 
 def _read_dictionary(char_cnn: Mapping[str, Any], source: str) -> DictionaryOptions:
-    values = _value(char_cnn, "dictionary", _OBJECT, "char_cnn.")
+    values = _value(char_cnn, "dictionary", OBJECT, "char_cnn.")
     _value(values, "n_characters", _ROWS, "char_cnn.dictionary.")
     keys = _names(DictionaryOptions)
     return DictionaryOptions(**_known(values, keys, f"{source}: char_cnn.dictionary"))
 
 
-def _value(values: Mapping[str, Any], key: str, rule: _Rule, prefix: str = "") -> Any:
+def _value(values: Mapping[str, Any], key: str, rule: Rule, prefix: str = "") -> Any:
     """The value of a key that must be there."""
     if key not in values:
-        raise InputError(f"{prefix}{key}: {rule.text} is expected; it is missing.")
+        raise InputError(f"{prefix}{key} is missing, must be {rule.text}.")
     _require(rule, values[key], prefix + key)
     return values[key]
 

@@ -6,13 +6,12 @@ Source: Peters et al. (2018), section 3.2, equation 1.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Real
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import InputError, require_count, shown
+from bilm.core.errors import InputError, real, require, require_count, shown
 from bilm.core.keras_backend import keras, require_eager
 
 # Far above any model's: as many weights are made at once.
@@ -59,8 +58,8 @@ class ScalarMix(keras.layers.Layer):
         super().__init__(name=name, autocast=False, **({"dtype": "float32"} | kwargs))
         require_eager()
         require_count(_MOST_LAYERS, n_layers=n_layers)
-        if not (l2_coef is None or (isinstance(l2_coef, Real) and 0 <= l2_coef <= 3e38)):
-            raise InputError(f"l2_coef: a number from 0 is expected, not {shown(l2_coef)}.")
+        if l2_coef is not None:
+            require(real(0, 3e38), l2_coef=l2_coef)
         self.supports_masking = True
         self.n_layers = n_layers
         self.l2_coef = l2_coef

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from bilm.core.errors import InputError, checked, shown
+from bilm.core.errors import InputError, shown
 from bilm.data.encoding import (
     DistinctWords,
     encode_words,
@@ -36,7 +36,6 @@ class Batcher:
         FileNotFoundError, InputError: as for `Vocabulary`; `max_token_length` is below 3.
     """
 
-    @checked
     def __init__(self, lm_vocab_file: PathLike | None, max_token_length: int) -> None:
         self._max_token_length = require_max_word_length(max_token_length)
         if lm_vocab_file is not None:
@@ -71,7 +70,6 @@ class TokenBatcher:
         FileNotFoundError, InputError: as for `Vocabulary`.
     """
 
-    @checked
     def __init__(self, lm_vocab_file: PathLike) -> None:
         self._lm_vocab = Vocabulary(lm_vocab_file)
 

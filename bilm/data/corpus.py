@@ -17,7 +17,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bilm.core.errors import MOST_SEED, InputError, require_at_least, shown
+from bilm.core.errors import (
+    FLAG,
+    MOST_SEED,
+    InputError,
+    Rule,
+    differences,
+    integer,
+    require_at_least,
+    require_record,
+    shown,
+)
 from bilm.data.encoding import BOS, EOS, PAD_CHAR, DistinctWords, encode_words
 from bilm.data.vocabulary import Vocabulary
 from bilm.files.reading import PathLike, find_files, read_lines, require_file
@@ -367,21 +377,18 @@ class IteratorState(NamedTuple):
         Raises:
             InputError: it is not such a dict.
         """
-        try:
-            if "shard" not in values:
-                values = {**values, "shard": values["load"]}
-            flags = ("shuffle_on_load", "test")
-            checked = {
-                name: _value(values[name], name in flags) for name in cls._fields if name != "rows"
-            }
-            rows = tuple(
-                None if row is None else RowPosition(*map(_value, row)) for row in values["rows"]
+        if isinstance(values, Mapping) and "load" in values:  # its name in earlier versions
+            values = {"shard": values["load"]} | {**values}
+        require_record(values, _STATE, "iterator_state")
+        rows = values["rows"]
+        if len(rows) != values["batch_size"]:
+            raise InputError(
+                f"iterator_state: rows must be {values['batch_size']} positions, got {len(rows)}."
             )
-            if len(rows) != checked["batch_size"]:
-                raise ValueError(f"{len(rows)} rows of {checked['batch_size']}")
-            return cls(**checked, rows=rows)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"not the state of an iteration over a corpus: {error!r}.") from error
+        return cls(
+            **{name: values[name] for name in cls._fields if name != "rows"},
+            rows=tuple(row and RowPosition(*row) for row in rows),
+        )
 
     def with_batches(self, batch_size: int, num_steps: int) -> IteratorState:
         """For batches of another shape: they begin with the sentence that is drawn next.
@@ -407,21 +414,27 @@ class IteratorState(NamedTuple):
         Raises:
             InputError: names each setting that differs, with both values.
         """
-        changes = [
-            "the corpus has other files or sizes"
-            if name == "corpus"
-            else f"{name} was {old} and is now {new}"
-            for name, old, new in zip(self._fields[:-3], self, beginning, strict=False)
-            if old != new
-        ]
+        there, here = (dict(zip(self._fields[:-3], s, strict=False)) for s in (self, beginning))
+        is_other = there.pop("corpus") != here.pop("corpus")
+        changes = ["the corpus has other files or sizes"] if is_other else []
+        changes += differences(there, here, "there", "now")
         if changes:
             raise InputError(f"cannot resume reading the corpus: {'; '.join(changes)}.")
 
 
-def _value(value: Any, is_flag: bool = False) -> Any:
-    """A value of a state, once it is known to be a whole number from 0, or true or false."""
-    if type(value) is not (bool if is_flag else int) or value < 0:
-        raise TypeError(
-            f"{shown(value)} is not {'true or false' if is_flag else 'a number from 0'}"
-        )
-    return value
+def _are_rows(value: Any) -> bool:
+    n = len(RowPosition._fields)
+    return isinstance(value, list | tuple) and all(
+        row is None or (isinstance(row, list | tuple) and len(row) == n and all(map(_holds, row)))
+        for row in value
+    )
+
+
+_NUMBER = integer(0)
+_holds = _NUMBER.holds
+_STATE = {
+    **dict.fromkeys(IteratorState._fields, _NUMBER),
+    "shuffle_on_load": FLAG,
+    "test": FLAG,
+    "rows": Rule("a list of positions or null", _are_rows),
+}

@@ -19,7 +19,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from bilm.core.errors import InputError, checked, require_at_least
+from bilm.core.errors import InputError, require_at_least
 from bilm.data.encoding import BOS, EOS, UNK
 from bilm.data.untokenized import first_sentences, warn_if_untokenized
 from bilm.data.vocabulary import NOT_A_TOKEN
@@ -58,7 +58,6 @@ def n_processors() -> int:
     return os.cpu_count() or 1
 
 
-@checked
 def count_words(
     patterns: PathLike | Iterable[PathLike],
     *,
@@ -101,7 +100,6 @@ def count_words(
     return counts
 
 
-@checked
 def write_vocabulary(
     filename: PathLike,
     counts: Mapping[str, int],
@@ -137,7 +135,7 @@ def write_vocabulary(
 
 def _require_size(max_size: int | None) -> None:
     if max_size is not None and max_size < len(_SPECIAL):
-        raise InputError(f"max_size must be 3 or more (the special tokens), not {max_size}.")
+        raise InputError(f"max_size must be >= 3 (the special tokens), got {max_size}.")
 
 
 def _ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -186,7 +184,6 @@ class VocabularyReport:
         return self.n_covered / self.n_tokens
 
 
-@checked
 def build_vocabulary(
     patterns: PathLike | Iterable[PathLike],
     filename: PathLike,

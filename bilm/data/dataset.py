@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from bilm.core.errors import InputError, checked, require_count, shown
+from bilm.core.errors import InputError, require_count, shown
 from bilm.data.batch import Batch, SentenceReader, _get_batch, sentence_batches
 from bilm.data.corpus import Corpus, IteratorState, SentenceChunks, SentenceIds
 from bilm.data.vocabulary import Vocabulary
@@ -67,7 +67,6 @@ class _Dataset:
     _bidirectional = False
     _reverse = False
 
-    @checked
     def __init__(
         self,
         filepattern: PathLike,

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import re
 
-from bilm.core.errors import InputError, checked, shown
+from bilm.core.errors import TEXT, InputError, require, shown
 
 _MARKED = re.compile(r"\[(\S+)\]")
 
 
-@checked
 def parse_query(text: str) -> tuple[tuple[str, ...], int]:
     """The tokens of a sentence such as "they [play] cards", and the position of the marked one.
 
     Raises:
         InputError: no token, or more than one, is in brackets.
     """
+    require(TEXT, text=text)
     tokens = text.split()
     marked = [k for k, token in enumerate(tokens) if _MARKED.fullmatch(token)]
     if len(marked) != 1:

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, NamedTuple, TypeVar
 
-from bilm.core.errors import InputError, checked, require_at_least, shown
+from bilm.core.errors import InputError, real, require, require_at_least, shown
 from bilm.data.tokenized_text import read_record, write_record
 from bilm.data.untokenized import first_sentences, warn_if_untokenized
 from bilm.files.reading import (
@@ -75,7 +75,6 @@ class ShardedCorpus:
     n_tokens: int
 
 
-@checked
 def shard_corpus(
     patterns: PathLike | Iterable[PathLike],
     out_dir: PathLike,
@@ -171,6 +170,7 @@ def _check(
 ) -> None:
     require_at_least(1, n_shards=n_shards, shard_bytes=shard_bytes)
     require_at_least(0, seed=seed)
+    require(real(), heldout=heldout)
     if heldout < 0 or (isinstance(heldout, float) and not heldout < 1):
         raise InputError(
             "heldout must be a number of sentences >= 0 or a proportion between 0 and 1, got "

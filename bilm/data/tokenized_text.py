@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
-from bilm.core.errors import InputError, checked, shown
+from bilm.core.errors import TEXT, InputError, require, shown
 from bilm.data.tokenizer import ANY_LANGUAGE, Tokenizer, ends_sentence, is_unspaced
 from bilm.files.reading import (
     TOKENIZER_FILE,
@@ -69,7 +69,6 @@ class TokenizedText:
     tokenizer: str
 
 
-@checked
 def tokenize(
     text: str,
     language: str = ANY_LANGUAGE,
@@ -91,12 +90,12 @@ def tokenize(
     Raises:
         InputError: as for `Tokenizer`; or `lines` is not one of these.
     """
+    require(TEXT, text=text)
     tokenizer = Tokenizer(language, method)
     _, sentences = read_sentences(text.split("\n"), tokenizer, lines)
     return list(sentences)
 
 
-@checked
 def tokenize_files(
     patterns: PathLike | Iterable[PathLike],
     out: PathLike,

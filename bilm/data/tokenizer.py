@@ -16,7 +16,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable
 
-from bilm.core.errors import InputError, checked, shown
+from bilm.core.errors import TEXT, InputError, require, shown
 from bilm.extras import import_extra
 
 METHODS = ("rules", "characters", "jieba", "spacy")
@@ -54,8 +54,8 @@ class Tokenizer:
             package is missing.
     """
 
-    @checked
     def __init__(self, language: str = ANY_LANGUAGE, method: str | None = None) -> None:
+        require(TEXT, language=language)
         if not re.fullmatch("[a-z]{2,3}", language):
             raise InputError(
                 f"language must be a code of two or three small letters such as 'en' or 'zh', or "

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from bilm.core.errors import InputError, checked, require_iterable, require_words, shown
+from bilm.core.errors import InputError, integer, require, require_iterable, require_words, shown
 from bilm.data.encoding import (
     BOS,
     BOS_CHAR,
@@ -49,7 +49,6 @@ class Vocabulary:
         InputError: it is empty, not UTF-8, lacks `<S>` or `</S>`, or did not pass validation.
     """
 
-    @checked
     def __init__(self, filename: PathLike, validate_file: bool = False) -> None:
         if validate_file:
             _validate(filename)
@@ -108,7 +107,6 @@ class Vocabulary:
         """Number of tokens, the special ones included."""
         return len(self._id_to_word)
 
-    @checked
     def word_to_id(self, word: str) -> int:
         """The word's id; that of `<UNK>` if it has none. Errors as for `word_ids`."""
         return int(self.word_ids([word])[0])
@@ -135,15 +133,13 @@ class Vocabulary:
         found = (self._word_to_id.get(word, -1) for word in words)
         return np.fromiter(found, np.int32, len(words))
 
-    @checked
     def id_to_word(self, cur_id: int) -> str:
         """The word of an id.
 
         Raises:
             InputError: the id is not one of 0 .. size - 1.
         """
-        if not 0 <= cur_id < self.size:
-            raise InputError(f"Word ids are 0 to {self.size - 1}, not {shown(cur_id)}.")
+        require(integer(0, self.size - 1), cur_id=cur_id)
         return self._id_to_word[cur_id]
 
     def decode(self, cur_ids: Iterable[int]) -> str:
@@ -151,7 +147,6 @@ class Vocabulary:
         require_iterable("ids of words", cur_ids=cur_ids)
         return " ".join(self.id_to_word(cur_id) for cur_id in cur_ids)
 
-    @checked
     def encode(
         self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True
     ) -> np.ndarray:
@@ -186,7 +181,6 @@ class UnicodeCharsVocabulary(Vocabulary):
     eow_char = EOW_CHAR
     pad_char = PAD_CHAR
 
-    @checked
     def __init__(
         self, filename: PathLike, max_word_length: int, validate_file: bool = False
     ) -> None:
@@ -208,12 +202,10 @@ class UnicodeCharsVocabulary(Vocabulary):
         """Character ids of every word by its id: (size, max_word_length) int32."""
         return self._char_ids(self._id_to_word)
 
-    @checked
     def word_to_char_ids(self, word: str) -> np.ndarray:
         """Character ids of one word: (max_word_length,) int32, 0..260, 260 is padding."""
         return self._char_ids([word])[0]
 
-    @checked
     def encode_chars(
         self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True
     ) -> np.ndarray:
@@ -231,7 +223,6 @@ class UnicodeCharsVocabulary(Vocabulary):
         return encode_words(words, self.max_word_length).astype(np.int32)
 
 
-@checked
 def load_vocab(vocab_file: PathLike, max_word_length: int | None = None) -> Vocabulary:
     """The vocabulary of a model: with characters if `max_word_length` is given.
 
@@ -321,8 +312,8 @@ def require_same_words(vocabulary: Vocabulary, own: Vocabulary) -> None:
 
 def _marked(sentence: str | Sequence[str], reverse: bool, split: bool) -> list[str]:
     if isinstance(sentence, str) != split:
-        expected = "text is expected" if split else "a list of tokens is expected (split=False)"
-        raise InputError(f"{expected}, not {shown(sentence)}.")
+        rule = "text" if split else "a list of tokens (split=False)"
+        raise InputError(f"sentence must be {rule}, got {shown(sentence)}.")
     tokens = sentence.split() if isinstance(sentence, str) else sentence
     require_words(sentence=tokens)
     return [EOS, *tokens, BOS] if reverse else [BOS, *tokens, EOS]

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import InputError, checked
+from bilm.core.errors import InputError
 from bilm.files.reading import (
     OPTIONS_FILE,
     PathLike,
@@ -58,7 +58,6 @@ def list_checkpoints(save_dir: PathLike) -> dict[int, str]:
     return {step: checkpoint_prefix(save_dir, step) for step in steps}
 
 
-@checked
 def load_options_latest_checkpoint(
     tf_save_dir: PathLike, *, verify: bool = False
 ) -> tuple[dict[str, Any], str]:

@@ -13,7 +13,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from bilm.core.errors import InputError, shown
+from bilm.core.errors import InputError, optional, real, require_record, shown
 from bilm.core.lstm import LSTMStack
 from bilm.core.weight_names import Weight
 from bilm.files.hdf5 import (
@@ -153,13 +153,8 @@ class WeightsFile:
             value = json.loads(text)
             if not isinstance(value, dict):
                 raise ValueError(f"attribute {TRAINING} must be a JSON object, got {shown(value)}")
-            for key in _TRAINING_KEYS:
-                number = value.get(key)
-                is_right = isinstance(number, int | float) and 0 <= number < 2**63
-                if number is not None and not is_right:
-                    raise ValueError(
-                        f"attribute {TRAINING}: {key} must be >= 0, got {shown(number)}"
-                    )
+            rules = dict.fromkeys(_TRAINING_KEYS, optional(real(0)))
+            require_record(dict.fromkeys(_TRAINING_KEYS) | value, rules, f"{self.path}: {TRAINING}")
         return value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bilm.core.errors import InputError, checked
+from bilm.core.errors import InputError
 from bilm.data import Vocabulary
 from bilm.files.hdf5 import writing_hdf5
 from bilm.files.model_files import read_options
@@ -17,7 +17,6 @@ from bilm.use.corpus_encoder import CorpusEncoder, EncodedWords
 from bilm.use.word_vectors import load_words
 
 
-@checked
 def dump_token_embeddings(
     vocab_file: PathLike,
     options_file: PathLike,
@@ -63,7 +62,6 @@ def dump_token_embeddings(
         write_words(file, words)
 
 
-@checked
 def dump_bilm_embeddings(
     vocab_file: PathLike,
     dataset_file: PathLike,

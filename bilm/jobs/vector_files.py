@@ -27,7 +27,7 @@ import h5py
 import numpy as np
 from h5py import h5d, h5p, h5s, h5t
 
-from bilm.core.errors import InputError, checked, shown
+from bilm.core.errors import InputError, shown
 from bilm.files.hdf5 import (
     open_hdf5,
     own_dataset,
@@ -232,7 +232,6 @@ class PackedVectors:
             is read, its data is damaged; `text` and `key` if the file has none, or not UTF-8.
     """
 
-    @checked
     def __init__(self, path: PathLike) -> None:
         self._path = require_path(path, "a file of vectors")
         with contextlib.ExitStack() as stack:
@@ -290,9 +289,8 @@ class PackedVectors:
         except (OSError, RuntimeError) as error:
             raise InputError(f"{self._path}: {name} is damaged: {error}") from error
 
-    @checked
     def _known(self, k: int) -> int:
-        if not 0 <= k < len(self):
+        if not 0 <= operator.index(k) < len(self):
             raise IndexError(f"{self._path}: k must be from 0 to {len(self) - 1}, got {k}.")
         return k
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from bilm.core.errors import InputError, checked
+from bilm.core.errors import InputError
 from bilm.core.language_model import LanguageModel
 from bilm.core.network import build_network
 from bilm.core.options import Options
@@ -19,7 +19,6 @@ from bilm.files.writing import atomic_write_all, write_json
 from bilm.training.run_checkpoint import load_mean_states, names_beside, read_record, read_step
 
 
-@checked
 def dump_weights(
     tf_save_dir: PathLike,
     outfile: PathLike,

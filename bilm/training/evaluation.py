@@ -18,7 +18,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.core.cell import Mode
-from bilm.core.errors import InputError, checked, require_count
+from bilm.core.errors import InputError, require_count
 from bilm.core.language_model import Feed, LanguageModel
 from bilm.core.options import Options
 from bilm.data import Batch, Vocabulary, deciding_method, network_ids, prefetch
@@ -120,7 +120,6 @@ class Chunk(NamedTuple):
                 yield row, int(self.sentences[row]), int(counts[row])
 
 
-@checked
 def test(
     options: Mapping[str, Any] | Options,
     ckpt_file: str,

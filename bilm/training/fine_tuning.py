@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from bilm.core.errors import InputError
+from bilm.core.errors import InputError, differences
 from bilm.core.language_model import LanguageModel
 from bilm.core.options import Options
 from bilm.core.weight_names import WORD_ROWS, Weight, with_softmax_datasets
@@ -36,14 +36,12 @@ def require_same_network(options: Options, source: ModelFiles) -> None:
             right.
     """
     ours, theirs = _network_of(options), _network_of(source.read_options())
-    names = set(ours | theirs) - (set() if source.is_checkpoint else {"share_embedding_softmax"})
-    differing = [
-        f"{name} is {ours.get(name)!r}, and {theirs.get(name)!r} there"
-        for name in sorted(names)
-        if ours.get(name) != theirs.get(name)
-    ]
-    if differing:
-        raise InputError(f"The network is not that of {source.source}: {'; '.join(differing)}.")
+    if not source.is_checkpoint:
+        theirs["share_embedding_softmax"] = ours["share_embedding_softmax"]
+    if differing := differences(theirs, ours):
+        raise InputError(
+            f"The options must describe the network of {source.source}: {'; '.join(differing)}."
+        )
 
 
 def _network_of(options: Options) -> dict[str, Any]:

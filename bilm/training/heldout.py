@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from bilm.core.errors import InputError, NotFiniteError, shown
+from bilm.core.errors import InputError, NotFiniteError, require_at_least, shown
 from bilm.training.evaluation import Perplexity
 from bilm.training.replicas import ProcessGroup
 from bilm.training.run_checkpoint import HeldoutState
@@ -81,10 +81,7 @@ class Monitor:
     _last: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
-        if self.patience is not None and self.patience < 1:
-            raise InputError(
-                f"patience: a whole number from 1 is expected, not {shown(self.patience)}."
-            )
+        require_at_least(1, patience=self.patience)
 
     def minutes_are_over(self) -> bool:
         """Whether to measure for the time that has gone by."""

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import logging
 import math
-import numbers
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,10 +21,10 @@ from bilm.core.errors import (
     TrainingError,
     WorkerLostError,
     WorkersError,
-    checked,
+    real,
+    require,
     require_at_least,
     require_count,
-    shown,
 )
 from bilm.core.options import Options
 from bilm.data import prefetch
@@ -69,7 +68,6 @@ class Saving(NamedTuple):
     keep: int
 
 
-@checked
 def train(
     options: Mapping[str, Any] | Options,
     data: Any,
@@ -143,8 +141,7 @@ def train(
     require_count(keep_checkpoints=keep_checkpoints)
     require_at_least(1, patience=patience)
     require_at_least(0, MOST_SEED, seed=seed)
-    if not (isinstance(save_minutes, numbers.Real) and save_minutes >= 0):
-        raise InputError(f"save_minutes: a number from 0 is expected, not {shown(save_minutes)}.")
+    require(real(0), save_minutes=save_minutes)
     if schedule is None:
         schedule = Schedule(options.schedule, options.warmup_steps)
     elif isinstance(schedule, str):

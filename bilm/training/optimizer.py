@@ -13,7 +13,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from bilm.core.errors import InputError, shown
+from bilm.core.errors import integer, one_of, require
 
 Gradient = Any  # a tf.Tensor, or tf.IndexedSlices where few rows have one
 
@@ -170,14 +170,8 @@ class Schedule:
     warmup_steps: int = 0
 
     def __post_init__(self) -> None:
-        if self.kind not in SCHEDULES:
-            raise InputError(
-                f"schedule: one of {', '.join(SCHEDULES)} is expected, not {shown(self.kind)}."
-            )
-        if not isinstance(self.warmup_steps, int) or self.warmup_steps < 0:
-            raise InputError(
-                f"warmup_steps: a whole number from 0 is expected, not {shown(self.warmup_steps)}."
-            )
+        require(one_of(SCHEDULES), schedule=self.kind)
+        require(integer(0), warmup_steps=self.warmup_steps)
 
     def factor(self, step: int, n_steps: int) -> float:
         """The factor of a step of the whole run, counted from 0.

@@ -25,7 +25,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import InputError, WorkerLostError, WorkersError, require_count
+from bilm.core.errors import (
+    InputError,
+    WorkerLostError,
+    WorkersError,
+    differences,
+    require_count,
+)
 from bilm.training.process import killable
 
 VARIABLE = "TF_CONFIG"
@@ -169,11 +175,9 @@ class ProcessGroup:
         """Check that all workers were given the same; the error names what differs."""
         plans = self.all_gather(facts)
         differing = [
-            f"{name} is {plans[0].get(name)!r} for worker 0 and {plan.get(name)!r} for "
-            f"worker {index}"
+            text
             for index, plan in enumerate(plans)
-            for name in sorted(plan | plans[0])
-            if plan.get(name) != plans[0].get(name)
+            for text in differences(plans[0], plan, "for worker 0", f"for worker {index}")
         ]
         if differing:
             raise InputError(

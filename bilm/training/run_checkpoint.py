@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -22,7 +21,17 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import InputError, shown
+from bilm.core.errors import (
+    OBJECT,
+    TEXT,
+    InputError,
+    Rule,
+    integer,
+    one_of,
+    optional,
+    real,
+    require_record,
+)
 from bilm.core.products import PRECISIONS
 from bilm.core.weight_names import Weight
 from bilm.files.checkpoints import (
@@ -132,15 +141,7 @@ class RunRecord:
             values = {"iterator_state": values["place"]} | values
         if isinstance(values, dict):  # earlier versions did not count these
             values = {"tokens": None, "passes": None} | values
-        for key, (rule, is_good) in _RULES.items():
-            value = values
-            for part in key.split(".") if key else ():
-                if part not in value:
-                    raise InputError(f"{source}: {key}: {rule} is expected; it is missing.")
-                value = value[part]
-            if not is_good(value):
-                named = f"{source}: {key}" if key else source
-                raise InputError(f"{named}: {rule} is expected, not {shown(value)}.")
+        require_record(values, _RULES, source)
         run = values["run"]
         state = values["iterator_state"]
         schedule = Schedule(run["schedule"]["kind"], run["schedule"]["warmup_steps"])
@@ -158,53 +159,45 @@ class RunRecord:
         )
 
 
-def _is_count(value: Any, low: int = 0) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value < 2**63
-
-
-def _is_number(value: Any) -> bool:
-    # A perplexity may be infinite.
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
-
-
 def _is_state(value: Any) -> bool:
     return value is None or isinstance(value, dict)
 
 
-_OBJECT = "an object", lambda x: isinstance(x, dict)
-_COUNT = "a whole number from 0", _is_count
-_COUNT_OR_NULL = "a whole number from 0, or null", lambda x: x is None or _is_count(x)
-_NUMBER = "a number from 0", _is_number
-# An object comes before what is in it.
-_RULES: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "": _OBJECT,
+_COUNT = integer(0)
+# A perplexity may be infinite.
+_MEASURED = Rule(
+    "a number >= 0", lambda x: isinstance(x, int | float) and not isinstance(x, bool) and x >= 0
+)
+_PAIR = Rule(
+    "two integers >= 1",
+    lambda x: isinstance(x, list) and len(x) == 2 and all(map(integer().holds, x)),
+)
+_STATES = Rule(
+    "an object or null, or a list of them",
+    lambda x: all(map(_is_state, x)) and x != [] if isinstance(x, list) else _is_state(x),
+)
+_RULES = {
     "step": _COUNT,
     "done": _COUNT,
     "seed": _COUNT,
-    "batch_shape": (
-        "a list of two whole numbers from 1",
-        lambda x: isinstance(x, list) and len(x) == 2 and all(_is_count(n, 1) for n in x),
-    ),
-    "tokens": _COUNT_OR_NULL,
-    "passes": ("a number from 0, or null", lambda x: x is None or _is_number(x)),
-    "seconds": ("a finite number from 0", lambda x: _is_number(x) and x <= sys.float_info.max),
-    "train_perplexity": _NUMBER,
-    "iterator_state": (
-        "an object or null, or a list of them",
-        lambda x: all(map(_is_state, x)) and x != [] if isinstance(x, list) else _is_state(x),
-    ),
-    "run": _OBJECT,
-    "run.precision": (f"one of {', '.join(PRECISIONS)}", lambda x: x in PRECISIONS),
-    "run.init_from": ("a path or null", lambda x: x is None or isinstance(x, str)),
-    "run.schedule": _OBJECT,
-    "run.schedule.kind": (f"one of {', '.join(SCHEDULES)}", lambda x: x in SCHEDULES),
+    "batch_shape": _PAIR,
+    "tokens": optional(_COUNT),
+    "passes": optional(real(0)),
+    "seconds": real(0),
+    "train_perplexity": _MEASURED,
+    "iterator_state": _STATES,
+    "run": OBJECT,
+    "run.precision": one_of(PRECISIONS),
+    "run.init_from": optional(TEXT),
+    "run.schedule": OBJECT,
+    "run.schedule.kind": one_of(SCHEDULES),
     "run.schedule.warmup_steps": _COUNT,
-    "heldout": _OBJECT,
-    "heldout.best": ("a number from 0, or null", lambda x: x is None or _is_number(x)),
-    "heldout.best_step": _COUNT_OR_NULL,
+    "heldout": OBJECT,
+    "heldout.best": optional(_MEASURED),
+    "heldout.best_step": optional(_COUNT),
     "heldout.since_best": _COUNT,
-    "heldout.measured_at": _COUNT_OR_NULL,
-    "heldout.n_predictions": _COUNT_OR_NULL,
+    "heldout.measured_at": optional(_COUNT),
+    "heldout.n_predictions": optional(_COUNT),
 }
 
 

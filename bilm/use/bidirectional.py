@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.core.cell import LSTMState, Mode
-from bilm.core.errors import InputError, checked, require_count, shown
+from bilm.core.errors import InputError, require_count, shown
 from bilm.core.keras_backend import keras
 from bilm.core.lstm import States
 from bilm.core.network import build_network
@@ -63,7 +63,6 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         vectors = bilm(Batcher(None, 50).batch_sentences([["A", "sentence"]]))["lm_embeddings"]
     """
 
-    @checked
     def __init__(
         self,
         options_file: PathLike | Mapping[str, Any] | Options,

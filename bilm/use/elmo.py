@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import InputError, checked, shown
+from bilm.core.errors import InputError, shown
 from bilm.core.network import BiLM
 from bilm.core.scalar_mix import LayerChoice, Layers, ScalarMix
 from bilm.data import Vocabulary
@@ -66,7 +66,6 @@ class ELMo:
         self._untokenized = UntokenizedCheck(options.tokenizer)
 
     @classmethod
-    @checked
     def from_pretrained(
         cls,
         source: ModelSource | Pretrained,
@@ -148,7 +147,6 @@ class ELMo:
         """Check that each word of a sentence has a vector; see `WordSource.refuse_unknown`."""
         self._words.refuse_unknown(sentence, where)
 
-    @checked
     def encode(
         self,
         sentences: Iterable[str | Tokens],
@@ -218,7 +216,6 @@ class ELMo:
         (vectors,) = self.encode([tokens], layers)
         return vectors[..., position, :]
 
-    @checked
     def encode_iter(
         self,
         sentences: Iterable[Any],
@@ -390,7 +387,6 @@ def _ragged(results: list[np.ndarray], dim: int, n_layers: int | None) -> tf.Rag
     return tf.RaggedTensor.from_row_lengths(values, lengths)
 
 
-@checked
 def weight_layers(
     name: str,
     bilm_ops: Mapping[str, Any],

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import InputError, checked, require_count, require_words, shown
+from bilm.core.errors import InputError, require_count, require_words, shown
 from bilm.core.keras_backend import keras
 from bilm.core.options import Options
 from bilm.core.scalar_mix import LayerChoice, ScalarMix
@@ -83,7 +83,6 @@ class ELMoEmbedding(keras.layers.Layer):
         classifier = keras.Model(sentences, keras.layers.Dense(2)(pooled))
     """
 
-    @checked
     def __init__(
         self,
         options_file: PathLike | Mapping[str, Any] | Options,

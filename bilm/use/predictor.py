@@ -31,7 +31,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import InputError, checked, require_count, shown
+from bilm.core.errors import InputError, real, require, require_count, shown
 from bilm.core.full_softmax import NEVER, likeliest_words
 from bilm.core.language_model import LanguageModel
 from bilm.core.options import Options
@@ -182,7 +182,6 @@ class Predictor:
         self._likeliest: dict[tuple[Any, ...], _LikeliestWords] = {}
 
     @classmethod
-    @checked
     def from_pretrained(
         cls,
         source: ModelSource | Pretrained,
@@ -303,7 +302,6 @@ class Predictor:
         )
         return list(found)
 
-    @checked
     def substitutes_iter(
         self,
         sentences: Iterable[Any],
@@ -322,8 +320,8 @@ class Predictor:
         """
         check_stream(sentences, batch_size)
         require_count(n=n)
-        if prior is not None and not 0 <= prior <= 1:
-            raise InputError(f"prior: a number from 0 to 1 is expected, not {prior!r}.")
+        if prior is not None:
+            require(real(0, 1), prior=prior)
         are_places = places in ("gaps", "all") if isinstance(places, str) else _are_numbers(places)
         if not are_places:
             raise InputError(

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import InputError, checked, shown
+from bilm.core.errors import InputError, shown
 from bilm.core.options import Options
 from bilm.core.scalar_mix import LayerChoice, ScalarMix
 from bilm.data.warm_up import WarmUpText
@@ -33,7 +33,6 @@ _FILES = ("saved_model.pb", "fingerprint.pb", "variables/variables.*")
 Mix = ScalarMix | Sequence[float] | np.ndarray | None
 
 
-@checked
 def export_saved_model(
     source: ModelSource | Pretrained,
     folder: PathLike,
@@ -179,7 +178,6 @@ class ServedELMo(tf.Module):
         return tf.map_fn(of_one, (layers, mask), fn_output_signature=signature)
 
 
-@checked
 def read_mix(keras_file: PathLike, name: str | None = None) -> ScalarMix:
     """The trained mix of a model that Keras saved.
 
