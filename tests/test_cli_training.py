@@ -59,7 +59,7 @@ def test_train_refuses_a_folder_with_a_model(trained, capsys):
     before = sorted(os.listdir(save_dir))
     error = input_error(train_arguments(text, save_dir, "--n_epochs", "2"), capsys)
     assert error.startswith(f"bilm: error: {save_dir!r} has a trained model of another run, ")
-    assert "n_epochs is 1 there, and 2 is asked for" in error
+    assert "n_epochs is 1 there, 2 here" in error
     assert f"`bilm restart --save_dir {save_dir}`" in error
     assert "another --save_dir" in error
     assert sorted(os.listdir(save_dir)) == before
@@ -118,9 +118,9 @@ def test_train_of_one_direction_and_of_words(text, capsys):
         ("training", b"", "no "),
         ("training", b"the cat\n\xff\xfe\n", "line 2: not UTF-8"),
         ("training", None, "No file matches"),
-        ("options", b"[1, 2]", "an object is expected, not [1, 2]"),
+        ("options", b"[1, 2]", "must be a JSON object, got [1, 2]"),
         ("options", b"{", "must be JSON in UTF-8"),
-        ("options", b"{}", "lstm: a JSON object is expected"),
+        ("options", b"{}", "lstm is missing, must be a JSON object"),
         ("options", None, "does not exist"),
     ],
 )

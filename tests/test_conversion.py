@@ -208,7 +208,7 @@ def test_errors_in_a_zip_file_name_the_zip_file(copy, tmp_path):
         (("encoder", "name", "lstm"), "encoder.name: 'elmo' is expected, not 'lstm', which is uns"),
         (("token_embedder", "name", "lstm"), "token_embedder.name: 'cnn' is expected, not 'lstm'"),
         (("token_embedder", "char_dim", 0), "a model without characters is unsupported"),
-        (("token_embedder", "activation", "gelu"), "char_cnn.activation: relu or tanh is expected"),
+        (("token_embedder", "activation", "gelu"), "char_cnn.activation must be 'relu' or 'tanh'"),
         (("token_embedder", "filters", [[1]]), "sizes.json: "),
         (("encoder", "dim", 8), "LSTMs as large as their projection are unsupported"),
         (("encoder", "dim", 24), "input_linearity.weight: must have shape (96, 8), got (48, 8)"),

@@ -114,10 +114,10 @@ def test_a_row_goes_on_with_a_sentence_of_an_earlier_shard(vocab, write_shards):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"seed": 1}, r"cannot resume reading the corpus: seed was 0 and is now 1\."),
-        ({"shuffle_on_load": True}, r"shuffle_on_load was False and is now True\."),
-        ({"test": True}, r"test was False and is now True\."),
-        ({"worker": (1, 2)}, r"worker was 0 and is now 1; n_workers was 1 and is now 2\."),
+        ({"seed": 1}, r"cannot resume reading the corpus: seed is 0 there, 1 now\."),
+        ({"shuffle_on_load": True}, r"shuffle_on_load is False there, True now\."),
+        ({"test": True}, r"test is False there, True now\."),
+        ({"worker": (1, 2)}, r"n_workers is 1 there, 2 now; worker is 0 there, 1 now\."),
     ],
 )
 def test_a_state_of_other_settings_is_refused(vocab, write_shards, changes, message):
@@ -131,7 +131,7 @@ def test_a_state_of_other_sizes_or_another_corpus_is_refused(vocab, write_shards
     pattern = write_shards([["a"]], [["b"]])
     data = LMDataset(pattern, vocab)
     state = next(data.iter_distinct(2, 3)).state
-    with pytest.raises(InputError, match=r"batch_size was 2 and is now 4; num_steps was 3 and"):
+    with pytest.raises(InputError, match=r"batch_size is 2 there, 4 now; num_steps is 3 the"):
         next(data.iter_distinct(4, 7, state=state))
     other = LMDataset(write_shards([["a"]], [["b", "b"]]), vocab)
     with pytest.raises(InputError, match=r"the corpus has other files or sizes\."):
@@ -158,6 +158,9 @@ def recorded(vocab, write_shards):
     return next(LMDataset(pattern, vocab).iter_distinct(2, 3)).state.to_dict()
 
 
+NOT_A_STATE = r"^iterator_state(: \w+ (must be|is missing)| must be a JSON object)"
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -177,13 +180,13 @@ def recorded(vocab, write_shards):
     ],
 )
 def test_what_is_not_a_state(recorded, changes):
-    with pytest.raises(InputError, match="not the state of an iteration over a corpus"):
+    with pytest.raises(InputError, match=NOT_A_STATE):
         IteratorState.from_dict(recorded | changes)
 
 
 @pytest.mark.parametrize("values", [{}, {"rows": []}, [], 3, "state", None])
 def test_what_has_no_state_in_it(values):
-    with pytest.raises(InputError, match="not the state of an iteration over a corpus"):
+    with pytest.raises(InputError, match=NOT_A_STATE):
         IteratorState.from_dict(values)
 
 
@@ -191,7 +194,7 @@ def test_every_part_of_a_state_is_needed(recorded):
     assert len(recorded) == 11
     for name in recorded:
         without = {key: value for key, value in recorded.items() if key != name}
-        with pytest.raises(InputError, match="not the state of an iteration over a corpus"):
+        with pytest.raises(InputError, match=NOT_A_STATE):
             IteratorState.from_dict(without)
 
 

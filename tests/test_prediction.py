@@ -409,9 +409,9 @@ def test_arguments_that_are_wrong(small):
             call(["a ___", 7])
     for message, arguments in (
         ("n must be an integer >= 1, got 0", {"n": 0}),
-        ("n: a whole number is expected, not '3'", {"n": "3"}),
-        ("prior: a number from 0 to 1 is expected, not 1.5", {"prior": 1.5}),
-        ("prior: a number or None is expected, not '1'", {"prior": "1"}),
+        ("n must be an integer >= 1, got '3'", {"n": "3"}),
+        ("prior must be a finite number from 0 to 1, got 1.5", {"prior": 1.5}),
+        ("prior must be a finite number from 0 to 1, got '1'", {"prior": "1"}),
         ("places: 'gaps', 'all' or numbers of tokens are expected, not 'some'", {"places": "some"}),
         ("directions: 'forward', 'backward' or None is expected, not 'up'", {"directions": "up"}),
         ("sentence 0: there is no token 2; it has 2, counted from 0", {"places": [2]}),

@@ -135,7 +135,7 @@ def test_an_error_of_a_worker_is_raised_when_all_know():
 
 def test_workers_that_were_given_something_else():
     group = group_of_two(0, {"value": {"seed": 1, "n_epochs": 2}, "failed": False})
-    message = "the same command, files and folder: n_epochs is 3 for worker 0 and 2 for worker 1"
+    message = "the same command, files and folder: n_epochs is 3 for worker 0, 2 for worker 1"
     with pytest.raises(InputError, match=message):
         group.require_same({"seed": 1, "n_epochs": 3})
     group.require_same({"seed": 1, "n_epochs": 2})

@@ -115,7 +115,7 @@ def test_more_epochs_take_a_run_further(whole, corpus, tmp_path):
 
 
 def test_a_corpus_or_a_way_to_read_it_that_is_another(whole, corpus, tmp_path):
-    message = "cannot resume reading the corpus: shuffle_on_load was True and is now False"
+    message = "cannot resume reading the corpus: shuffle_on_load is True there, False now"
     with pytest.raises(InputError, match=message):
         train(corpus, tmp_path, whole.checkpoint, options=run_options(n_epochs=4), shuffle=False)
     options = run_options(n_epochs=4)
@@ -203,9 +203,7 @@ def test_a_state_under_its_earlier_names_is_resumed(stopped, whole, corpus, tmp_
 def test_a_state_that_is_damaged_is_refused_with_its_file(stopped, corpus, tmp_path, state):
     _, first = stopped
     checkpoint = with_state(first, tmp_path / "bad", iterator_state=state)
-    message = (
-        r"bad.model\.ckpt-7: .*iterator_state: (not the state of an iteration|an object or null)"
-    )
+    message = r"bad.model\.ckpt-7: .*iterator_state:? (\w+ (must be|is missing)|must be an object)"
     with pytest.raises(InputError, match=message):
         train(corpus, tmp_path, checkpoint)
 

@@ -214,6 +214,6 @@ def test_the_same_command_with_other_options_is_refused(text, tmp_path, capsys):
     assert main([*arguments, "--n_train_tokens", "40"]) == 0
     more = ("--n_train_tokens", "60", "--precision", "bfloat16", "--lr_schedule", "linear")
     error = input_error([*arguments, *more], capsys)
-    assert "n_train_tokens is 40 there, and 60 is asked for" in error
-    assert "precision is float32 there, and bfloat16 is asked for" in error
-    assert "schedule.kind is cosine there, and linear is asked for" in error
+    assert "n_train_tokens is 40 there, 60 here" in error
+    assert "precision is 'float32' there, 'bfloat16' here" in error
+    assert "schedule.kind is 'cosine' there, 'linear' here" in error

@@ -147,7 +147,7 @@ def test_layers_and_masks_of_other_kinds():
             mix(layers, other)
     for l2_coef in (-1, np.nan, np.inf, "x"):
         with pytest.raises(
-            InputError, match=f"l2_coef: a number from 0 is expected, not '?{l2_coef}"
+            InputError, match=f"l2_coef must be a finite number from 0 to .*, got '?{l2_coef}"
         ):
             ScalarMix(3, l2_coef=l2_coef)
 

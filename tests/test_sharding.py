@@ -186,7 +186,7 @@ def test_a_file_in_the_place_of_the_folder(tmp_path):
         ({"shard_bytes": 0}, r"shard_bytes must be an integer >= 1, got 0\."),
         ({"heldout": -1}, r"a proportion between 0 and 1, got -1\."),
         ({"heldout": 1.0}, r"a proportion between 0 and 1, got 1\.0\."),
-        ({"heldout": float("nan")}, r"heldout: a number is expected, not nan\."),
+        ({"heldout": float("nan")}, r"heldout must be a finite number, got nan\."),
         ({"heldout": 1000}, r"leaves nothing to train on: the text has 1,000 sentences\."),
         ({"heldout": 0.9999}, r"leaves nothing to train on"),
         ({"seed": -1}, r"seed must be an integer >= 0, got -1\."),

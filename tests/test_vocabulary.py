@@ -234,9 +234,7 @@ def test_a_good_file_passes_validation(golden):
 def test_ids_out_of_range(write):
     vocab = Vocabulary(write("<S>", "</S>", "<UNK>"))
     for wrong in (-1, 3):
-        with pytest.raises(
-            InputError, match=rf"cur_id must be an integer from 0 to 2, got {wrong}\."
-        ):
+        with pytest.raises(InputError, match=f"cur_id must be an integer from 0 to 2, got {wrong}"):
             vocab.decode([0, wrong])
 
 
@@ -245,7 +243,7 @@ def test_text_and_tokens_are_not_confused(write):
     for encode in (vocab.encode, vocab.encode_chars):
         with pytest.raises(InputError, match=r"sentence must be text, got \['the'\]\."):
             encode(["the"])
-        with pytest.raises(InputError, match=r"a list of tokens is expected .* not 'the'\."):
+        with pytest.raises(InputError, match="sentence must be a list of tokens"):
             encode("the", split=False)
 
 

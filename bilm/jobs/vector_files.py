@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import operator
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any

@@ -127,7 +127,7 @@ class Run:
                 for state in record.iterator_state
             ]
         except InputError as error:
-            raise InputError(f"{ckpt_file}: iterator_state: {error}") from error
+            raise InputError(f"{ckpt_file}: {error}") from error
         worker = self.replicas.worker
         if (record.batch_shape, len(recorded)) == (self.batch_shape, worker.count):
             self.done, self.iterator_state = record.done, recorded[worker.index]
