@@ -194,8 +194,8 @@ def test_the_file_of_results_goes_on(tmp_path, cells):
     with pytest.raises(InputError) as raised:
         ProbeFile(path, {"model": "b", "static": None})
     assert str(raised.value) == (
-        f"{path}: must have been made with the same settings, got model 'a' (here 'b'). Name "
-        "another file, or overwrite it with --force."
+        f"{path}: must have been made with the same settings; model is 'a' there, 'b' here. "
+        "Name another file, or overwrite it with --force."
     )
 
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from bilm.core.errors import InputError, shown
+from bilm.core.errors import InputError, differences, shown
 from bilm.files.reading import PathLike, read_json_object, require_file
 from bilm.files.writing import write_json
 
@@ -302,14 +302,9 @@ class ProbeFile:
         theirs = value.get("settings")
         if value.get("format") != _FORMAT or not isinstance(theirs, dict):
             raise InputError(f"{path}: must be a file of results of `bilm probe`.")
-        other = [
-            f"{name} {theirs.get(name)!r} (here {settings.get(name)!r})"
-            for name in sorted({*theirs, *settings})
-            if theirs.get(name) != settings.get(name)
-        ]
-        if other:
+        if other := differences(theirs, settings):
             raise InputError(
-                f"{path}: must have been made with the same settings, got {', '.join(other)}. Name "
+                f"{path}: must have been made with the same settings; {'; '.join(other)}. Name "
                 "another file, or overwrite it with --force."
             )
         for cell in value.get("cells") or ():
