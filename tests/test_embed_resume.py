@@ -85,7 +85,7 @@ def test_resume_with_another_text_or_other_vectors(place, monkeypatch, capsys):
     crash_after(monkeypatch, 3)
     resume = ["embed", "text.txt", "out.hdf5", "--model", "elmo", "--resume"]
     error = input_error([*resume, "--top"], capsys)
-    assert "out.hdf5.partial holds vectors of another job: layers was 'all', now 'top'" in error
+    assert "out.hdf5.partial holds vectors of another job: layers is 'all' there, " in error
     assert "was left by an interrupted job: --resume continues it" in input_error(
         [*resume[:-1], "--all"], capsys
     )

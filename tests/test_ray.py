@@ -279,7 +279,7 @@ def test_a_driver_that_is_killed(cluster, place, capsys):
     os.truncate(first, first.stat().st_size // 2)
     n_whole = parts_in("out") - 1
     other = [*command, "--workers", "1", "--resume", "--top"]
-    assert "another job: layers was 'average', now 'top'" in input_error(other, capsys)
+    assert "another job: layers is 'average' there, 'top' now" in input_error(other, capsys)
     process = start_bilm([*command, "--workers", "1", "--resume"])
     printed, said = process.communicate(timeout=300)
     assert (process.returncode, printed) == (0, "out\n"), said

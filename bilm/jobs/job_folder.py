@@ -22,7 +22,7 @@ import zlib
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
-from bilm.core.errors import InputError, shown
+from bilm.core.errors import InputError, differences, shown
 from bilm.files.reading import PathLike, read_json_object, require_name
 from bilm.files.writing import atomic_write, require_alone, write_json
 
@@ -112,11 +112,9 @@ class JobFolder:
             )
 
     def _require_same(self, settings: dict[str, Any]) -> None:
-        found = self._record["settings"]
-        differing = [name for name in sorted({*found, *settings}) if name != "files"
-                     and found.get(name) != settings.get(name)]  # fmt: skip
-        listed = [f"{n} was {shown(found.get(n))}, now {shown(settings.get(n))}" for n in differing]
-        listed += _changed_files(found.get("files", {}), settings.get("files", {}))
+        found, settings = dict(self._record["settings"]), dict(settings)
+        files = _changed_files(found.pop("files", {}), settings.pop("files", {}))
+        listed = differences(found, settings, "there", "now") + files
         if listed:
             raise InputError(
                 f"{self._folder} holds vectors of another job: {'; '.join(listed)}. Repeat that "
