@@ -109,8 +109,8 @@ def test_another_job(out):
     interrupt(out)
     other = {"model": "xyz", "layers": 0, "files": {"a.txt": "4 lines", "b.txt": "1 lines"}}
     assert (
-        "out.partial holds vectors of another job: layers is 'top' there, 0 now; model is 'abc' there, "
-        "'xyz' now; a.txt has changed (2 files differ)."
+        "out.partial holds vectors of another job: layers is 'top' there, 0 now; model is "
+        "'abc' there, 'xyz' now; a.txt has changed (2 files differ)."
     ) in error_of(JobFolder, out, other, resume=True)
     fewer, more = {**SETTINGS, "files": {}}, {**SETTINGS, "files": {"a.txt": "3 lines", "c": "0"}}
     assert "a.txt is not read now." in error_of(JobFolder, out, fewer, resume=True)
