@@ -11,8 +11,10 @@ import sys
 from pathlib import Path
 
 import h5py
+import numpy as np
 import pytest
 
+import bilm
 from bilm.cli import main
 from tests.command_line import input_error
 from tests.compare import contents
@@ -152,6 +154,23 @@ def test_dump_writes_a_model_folder(trained, tmp_path: Path):
     BidirectionalLanguageModel(folder / "options.json", folder / "model.hdf5")
     kept = (folder / "vocab.txt").read_text(encoding="utf-8")
     assert kept == Path(text.vocabulary).read_text(encoding="utf-8")
+
+
+def test_dump_in_half_precision(trained, tmp_path: Path):
+    """Half the bytes; what is read is float32, rounded to float16."""
+    _, save_dir = trained
+    for name, flags in (("whole", []), ("half", ["--dtype", "float16"])):
+        folder = str(tmp_path / name)
+        assert main(["dump", "--save_dir", save_dir, "--model_dir", folder, *flags]) == 0
+    with h5py.File(tmp_path / "half" / "model.hdf5") as half:
+        assert half["softmax/W"].dtype == half["char_embed"].dtype == np.float16
+        rounded = half["softmax/W"][:]
+    with h5py.File(tmp_path / "whole" / "model.hdf5") as whole:
+        np.testing.assert_array_equal(rounded, whole["softmax/W"][:].astype(np.float16))
+    models = [bilm.ELMo.from_pretrained(tmp_path / name) for name in ("whole", "half")]
+    vectors = [model.encode(["the cat sees it"])[0] for model in models]
+    assert vectors[1].dtype == np.float32
+    np.testing.assert_allclose(vectors[1], vectors[0], atol=5e-3)
 
 
 def test_dump_overwrites_only_when_forced(trained, tmp_path: Path, capsys):

@@ -45,9 +45,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--with_states": "also write the mean of the LSTM states of training, from which "
             "sentences then start instead of zeros; for a model that was trained without resets "
             "(--reset_rate 0)",
+            "--dtype float32|float16": "type of the numbers (default: float32); float16 halves "
+            "the file",
             **flags.FORCE,
         },
     )
+    parser.set_defaults(dtype="float32")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -72,6 +75,7 @@ def run(args: argparse.Namespace) -> int:
             with_states=args.with_states,
             vocab_file=words,
             overwrite=args.force,
+            dtype=args.dtype,
         )
         print("\n".join(written))
         return 0
@@ -85,6 +89,7 @@ def run(args: argparse.Namespace) -> int:
             with_states=args.with_states,
             vocab_file=words,
             options_file=options,
+            dtype=args.dtype,
         )
         shutil.copyfile(words, copy)
     return 0

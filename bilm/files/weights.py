@@ -204,19 +204,21 @@ def save_hdf5(
     words: Sequence[str] | None = None,
     texts: Mapping[str, np.ndarray] | None = None,
     training: Mapping[str, Any] | None = None,
+    dtype: str = "float32",
 ) -> None:
     """Write a weights file, which appears only when complete.
 
     Args:
         path: The file.
-        values: Arrays by name, written as float32.
+        values: Arrays by name, written as `dtype`.
         words: The vocabulary, by ids.
         texts: uint8 arrays by name.
         training: How the model was trained; see `read_training`.
+        dtype: "float32", or "float16" for half the size; every reader computes in float32.
     """
     with atomic_write(path) as temporary, writing_hdf5(temporary) as file:
         for name, value in values.items():
-            file.create_dataset(name, data=np.asarray(value, np.float32))
+            file.create_dataset(name, data=np.asarray(value, dtype))
         for name, value in (texts or {}).items():
             file.create_dataset(name, data=value)
         if words is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from bilm.core.errors import InputError
+from bilm.core.errors import InputError, shown
 from bilm.core.language_model import LanguageModel
 from bilm.core.network import build_network
 from bilm.core.options import Options
@@ -28,6 +28,7 @@ def dump_weights(
     vocab_file: PathLike | None = None,
     options_file: PathLike | None = None,
     overwrite: bool = True,
+    dtype: str = "float32",
 ) -> None:
     """Write the weights of a folder's newest checkpoint in the published HDF5 format.
 
@@ -48,6 +49,7 @@ def dump_weights(
         options_file: where to write the options; None writes `weights.options.json` beside
             `weights.hdf5`.
         overwrite: False refuses files that are there, but for the same options without weights.
+        dtype: "float32"; or "float16" for files of half the size, which readers cast to float32.
 
     Raises:
         FileNotFoundError, InputError: see `load_options_latest_checkpoint`; or the checkpoint
@@ -55,6 +57,8 @@ def dump_weights(
             training would be overwritten; or there is no vocabulary, or another one than the
             softmax's.
     """
+    if dtype not in ("float32", "float16"):
+        raise InputError(f"dtype must be float32 or float16, got {shown(dtype)}.")
     contents, ckpt_file = load_options_latest_checkpoint(tf_save_dir)
     options_source = os.path.join(tf_save_dir, OPTIONS_FILE)
     options = Options.from_dict(contents, True, options_source)
@@ -83,7 +87,7 @@ def dump_weights(
         datasets |= {name: value.numpy() for name, value in named_states(states).items()}
     training = _how_trained(options, ckpt_file)
     with atomic_write_all([outfile, options_file], overwrite=overwrite) as (weights, beside):
-        save_hdf5(weights, datasets, words, training=training)
+        save_hdf5(weights, datasets, words, training=training, dtype=dtype)
         write_json(beside, options.inference_dict())
 
 
