@@ -41,7 +41,7 @@ from bilm.core.errors import InputError
 
 ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "fixtures" / "golden"
-PAGES = [ROOT / name for name in ("README.md", "CHANGELOG.md", "SECURITY.md")]
+PAGES = [ROOT / name for name in ("README.md", "README.zh.md", "CHANGELOG.md", "SECURITY.md")]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
 LANGUAGES = {"bash", "python", "json", "mermaid", "text", "yaml"}
 REASONS = (

@@ -218,7 +218,9 @@ def save_hdf5(
     """
     with atomic_write(path) as temporary, writing_hdf5(temporary) as file:
         for name, value in values.items():
-            file.create_dataset(name, data=np.asarray(value, dtype))
+            # float16 is for small files, so those are compressed as well.
+            packed = {"compression": "gzip", "shuffle": True} if dtype == "float16" else {}
+            file.create_dataset(name, data=np.asarray(value, dtype), **packed)
         for name, value in (texts or {}).items():
             file.create_dataset(name, data=value)
         if words is not None:
