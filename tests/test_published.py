@@ -103,7 +103,7 @@ def test_the_table():
     models = published_models()
     names = [model.name for model in models]
     assert len(set(names)) == len(names)
-    assert {"wiki-en", "wiki-zh", "small", "medium", "original", "original-5.5b", "pubmed",
+    assert {"wiki-en", "small", "medium", "original", "original-5.5b", "pubmed",
             "portuguese", "japanese", "german", "seqvec", "nlpl-209"} <= set(names)  # fmt: skip
     for model in models:
         assert model.language and model.tokens and model.licence
@@ -132,22 +132,26 @@ def test_any_number_of_nlpls_repository_is_a_name():
     assert find_published("nlpl-0144") is None and find_published("nlpl-x") is None
 
 
-@pytest.mark.parametrize("name", ["wiki-en", "wiki-zh"])
-def test_models_of_the_package(name):
-    folder = Path(bilm.__file__).parent / "models" / name
-    if (folder / "model.hdf5").is_file():
-        assert local_source(name) == str(folder)
-        assert (folder / "README.md").is_file()
-        assert [v.shape[0] for v in vectors(name)] == [4, 1]
-        scores = Predictor.from_pretrained(name).score(SENTENCES)
-        assert all(np.isfinite(score.forward).all() for score in scores)
-    else:
-        with pytest.raises(InputError) as caught:
-            ELMo.from_pretrained(name)
-        assert str(caught.value) == (
-            f"The model {name!r} is part of the package, but {folder} is missing from this "
-            "installation: install the package again."
+def test_the_model_of_the_package():
+    """It needs no download, its layers tell senses apart, and it predicts words."""
+    folder = Path(bilm.__file__).parent / "models" / "wiki-en"
+    assert local_source("wiki-en") == str(folder) and (folder / "README.md").is_file()
+    assert sum(path.stat().st_size for path in folder.iterdir()) < 25_000_000
+    elmo = ELMo.from_pretrained("wiki-en")
+    cards, football, theatre = (
+        sentence[index] / np.linalg.norm(sentence[index])
+        for sentence, index in zip(
+            elmo.encode(
+                ["They play cards", "The children play football", "His play was staged"],
+                layers="top",
+            ),
+            (1, 2, 1),
+            strict=True,
         )
+    )
+    assert cards @ football > 0.7 > 0.5 > cards @ theatre
+    scores = Predictor.from_pretrained("wiki-en").score(SENTENCES)
+    assert all(np.isfinite(score.forward).all() for score in scores)
 
 
 def test_a_pair_by_its_name(server, model):

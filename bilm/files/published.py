@@ -103,8 +103,7 @@ _WIKIPEDIA, _NLPL = "CC BY-SA 3.0", "CC BY 4.0"  # licences
 # As the makers describe them.
 # fmt: off
 _TABLE = (
-    Published("wiki-en", "English, Wikipedia", "regular expression", _WIKIPEDIA, None, None),
-    Published("wiki-zh", "Chinese (simplified), Wikipedia", "jieba", _WIKIPEDIA, None, None),
+    Published("wiki-en", "English, Wikipedia", _NEWS, _WIKIPEDIA, 22, None),
     Published("small", "English, news", _NEWS, _UNKNOWN, 54,
               _of_allennlp("2x1024_128_2048cnn_1xhighway")),
     Published("medium", "English, news", _NEWS, _UNKNOWN, 112,
