@@ -207,7 +207,8 @@ class _Job:
         sentences = self._texts[0].positions[:, 0]
         if size is None:
             return np.arange(len(sentences))
-        order = np.random.default_rng((seed, 0)).permutation(np.unique(sentences))
+        rng = np.random.default_rng((seed, 0))
+        order = rng.permutation(np.unique(sentences))
         return np.flatnonzero(np.isin(sentences, order[:size]))
 
     def _control_labels(self, seed: int) -> _Labels:

@@ -64,7 +64,8 @@ class Optimizer:
         self.slots: list[dict[str, tf.Variable]] = []
         uses_adam = adam_variables if adam_learning_rate is not None else ()
         for number, variable in enumerate(self._variables):
-            names, start = (_ADAGRAD,), initial_accumulator
+            names: tuple[str, ...] = (_ADAGRAD,)
+            start = initial_accumulator
             if uses_adam and uses_adam[number]:
                 names, start = _ADAM, 0.0
             self.slots.append(
