@@ -198,11 +198,7 @@ _MODELS = ("model", "init_from")
 
 
 def require_inputs(args: argparse.Namespace) -> None:
-    """Check that the inputs of a command exist, before the seconds that importing TensorFlow takes.
-
-    Raises:
-        FileNotFoundError: one does not exist.
-    """
+    """Check that the inputs of a command exist, before the slow import of TensorFlow."""
     from bilm.files.published import is_remote, require_known
 
     for flag, given in vars(args).items():
@@ -218,11 +214,7 @@ def require_inputs(args: argparse.Namespace) -> None:
 
 
 def require_folder(path: str) -> None:
-    """Check that a folder exists.
-
-    Raises:
-        FileNotFoundError: it does not.
-    """
+    """Check that a folder exists."""
     if not os.path.isdir(path):
         raise FileNotFoundError(f"The folder {path!r} does not exist.")
 
@@ -230,9 +222,6 @@ def require_folder(path: str) -> None:
 def require_free(args: argparse.Namespace, *paths: str | None) -> None:
     """Check that files can be written, that none would be overwritten without --force, and that
     none is an input of the command or belongs to the model that it reads.
-
-    Raises:
-        FileNotFoundError, InputError: as `writing.require_place`; names the files that are there.
     """
     _require_new(args, *paths)
     for path in filter(None, paths):
@@ -280,9 +269,6 @@ def model_folder_files(args: argparse.Namespace, *names: str) -> Iterator[list[s
     """Temporary names for files of the folder `args.model_dir`, which is created if missing.
 
     The files are renamed into place when the block ends, and none is if it fails.
-
-    Raises:
-        InputError: a file exists and --force is not given, or a training run owns the folder.
     """
     if glob.glob(os.path.join(glob.escape(args.model_dir), "model.ckpt-*")):
         raise InputError(

@@ -92,11 +92,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tokenizer_of(predictor: Predictor, args: argparse.Namespace) -> Tokenizer | None:
-    """The tokenizer of the model's training text; None if it is not known, and not asked for.
-
-    Raises:
-        InputError: it is asked for.
-    """
+    """The tokenizer of the model's training text; None if it is not known, and not asked for."""
     from bilm.data import Tokenizer
 
     name = predictor.options.tokenizer
@@ -127,11 +123,7 @@ class _Text:
     def scores(
         self, predictor: Predictor, batch_size: int | None
     ) -> Iterator[tuple[int, tuple[str, SentenceScore]]]:
-        """(number of the line from 0, (line, its score)) of each line that is not empty.
-
-        Raises:
-            InputError: all lines are empty, or a line is not UTF-8.
-        """
+        """(number of the line from 0, (line, its score)) of each line that is not empty."""
         sentences = ((item, self._split(item[1])) for item in enumerate(self._lines))
         filled = ((item, tokens) for item, tokens in sentences if tokens)
         for (number, line), score in predictor.score_iter(

@@ -154,9 +154,6 @@ def import_tensorflow() -> None:
 
     The first messages come from C++, straight to the file descriptor, before any setting is read.
     They are shown if the import fails, and always if the user has set TF_CPP_MIN_LOG_LEVEL.
-
-    Raises:
-        InputError: Keras is set to another backend.
     """
     if _LEVEL in os.environ or "tensorflow" in sys.modules:
         importlib.import_module("bilm.core.keras_backend")

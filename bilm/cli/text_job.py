@@ -39,12 +39,7 @@ class TextInput:
         self._path = path
 
     def sentences(self) -> Iterator[tuple[int, str]]:
-        """(0-based line number, line without white space at its ends) of each sentence.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            InputError: a line is not UTF-8.
-        """
+        """(0-based line number, line without white space at its ends) of each sentence."""
         stream = self._path == STANDARD
         lines = lines_of(sys.stdin.buffer, self.name) if stream else read_lines(self._path)
         return enumerate(map(str.strip, lines))

@@ -78,12 +78,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _chosen_options(args: argparse.Namespace) -> Options:
-    """The training options that --preset, --options_file or --init_from names.
-
-    Raises:
-        FileNotFoundError, InputError: there are no such options, or they are not right; or they
-            are not for the network of --init_from.
-    """
+    """The training options that --preset, --options_file or --init_from names."""
     if args.init_from is None:
         return _named_options(args)
     from bilm.files.model_files import open_model
@@ -118,9 +113,6 @@ def _find_same_run(
 
     Args:
         options, settings: that are asked for.
-
-    Raises:
-        InputError: the model in --save_dir is of another run; names what differs.
     """
     from bilm.files.checkpoints import load_options_latest_checkpoint
     from bilm.training.run_checkpoint import read_record

@@ -29,11 +29,7 @@ _OVERRIDES = ("n_epochs", "batch_size", "learning_rate", "n_train_tokens", "rese
 
 
 def join_workers(n_gpus: int) -> None:
-    """Find the devices of the run before TensorFlow is used; under TF_CONFIG, wait for the others.
-
-    Raises:
-        InputError: there are fewer GPUs, or TF_CONFIG is not right.
-    """
+    """Find the devices of the run before TensorFlow is used; with TF_CONFIG wait for the others."""
     from bilm.training.replicas import find_replicas, find_worker
 
     worker = find_worker()
@@ -64,10 +60,6 @@ def load_vocabulary(vocab_file: str, options: Options, source: str) -> tuple[Voc
 
     Args:
         source: where the options are from, for messages.
-
-    Raises:
-        FileNotFoundError, InputError: it is no vocabulary, or the options are for another number
-            of words.
     """
     from bilm.data import load_vocab
 
@@ -100,12 +92,7 @@ def open_corpus(
 
 
 def find_vocabulary(args: argparse.Namespace) -> str:
-    """--vocab_file, or the vocabulary in --save_dir; they are the same if both are there.
-
-    Raises:
-        FileNotFoundError: the folder does not exist.
-        InputError: there is neither vocabulary, or they differ.
-    """
+    """--vocab_file, or the vocabulary in --save_dir; they are the same if both are there."""
     flags.require_folder(args.save_dir)
     kept = os.path.join(args.save_dir, VOCABULARY_FILE)
     if args.vocab_file is None:
@@ -117,11 +104,7 @@ def find_vocabulary(args: argparse.Namespace) -> str:
 
 
 def require_same_words(vocab_file: str, save_dir: str) -> None:
-    """Check that a vocabulary is the one that is kept in a folder, if there is one.
-
-    Raises:
-        InputError: they differ.
-    """
+    """Check that a vocabulary is the one that is kept in a folder, if there is one."""
     require_file(vocab_file, "vocabulary file")
     kept = os.path.join(save_dir, VOCABULARY_FILE)
     if not os.path.exists(kept) or os.path.samefile(vocab_file, kept):
@@ -311,11 +294,7 @@ def _report(record: TrainingRecord, save_dir: str, sampled: bool) -> None:
 
 
 def model_folder(args: argparse.Namespace) -> str:
-    """--save_dir, or the folder of its best model.
-
-    Raises:
-        InputError: there is none.
-    """
+    """--save_dir, or the folder of its best model."""
     from bilm.files.checkpoints import holds_checkpoint
     from bilm.training.run_checkpoint import BEST_FOLDER
 

@@ -145,11 +145,7 @@ class SentenceReader(Iterator[SentenceIds]):
         self._start = state
 
     def begin(self, batch_size: int, num_steps: int) -> list[Held | None]:
-        """Prepare for batches of this shape; gives what their rows hold at first.
-
-        Raises:
-            InputError: the state to resume from is of other settings, or the corpus is shorter.
-        """
+        """Prepare for batches of this shape; gives what their rows hold at first."""
         if isinstance(corpus := self.source, Corpus):
             self._beginning = IteratorState(
                 corpus=corpus.fingerprint,

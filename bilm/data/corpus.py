@@ -121,12 +121,7 @@ class Corpus:
         return not self.one_pass or shard < len(self.files)
 
     def read(self, shard: int, before: Sequence[Any] = ()) -> IndexedText:
-        """The sentences `before`, then those of a shard in the order of reading.
-
-        Raises:
-            FileNotFoundError, InputError: the file has gone, has another size than before, or is
-                not UTF-8 (file and line).
-        """
+        """The sentences `before`, then those of a shard in the order of reading."""
         epoch, ordinal = divmod(shard, len(self.files))
         text = self._load(self._file(shard), before)
         if not self.shuffle:

@@ -356,10 +356,6 @@ def read_blocks(span: Span, block: int = _BLOCK) -> Iterator[tuple[str, int]]:
 
     Yields:
         A block, and how many bytes on the disk were read for it.
-
-    Raises:
-        InputError: the text is not UTF-8 (file and line), its compressed data is damaged, or
-            a word is too long.
     """
     is_whole = span.path.endswith(COMPRESSED)
     with reading_text(span.path) as stream:

@@ -157,9 +157,6 @@ class DictionaryIds:
 
     Attributes:
         tokens: both dictionaries.
-
-    Raises:
-        InputError: a special token is missing.
     """
 
     def __init__(

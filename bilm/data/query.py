@@ -10,11 +10,7 @@ _MARKED = re.compile(r"\[(\S+)\]")
 
 
 def parse_query(text: str) -> tuple[tuple[str, ...], int]:
-    """The tokens of a sentence such as "they [play] cards", and the position of the marked one.
-
-    Raises:
-        InputError: no token, or more than one, is in brackets.
-    """
+    """The tokens of a sentence such as "they [play] cards", and the position of the marked one."""
     require(TEXT, text=text)
     tokens = text.split()
     marked = [k for k, token in enumerate(tokens) if _MARKED.fullmatch(token)]

@@ -93,9 +93,6 @@ def read_sentences(source: PathLike | IO[bytes], name: str) -> Iterator[Sentence
 
     Args:
         name: of the source, for messages.
-
-    Raises:
-        FileNotFoundError, InputError: as `read_fasta`, or a line is not UTF-8 or too long.
     """
     if not isinstance(source, str | os.PathLike):
         lines = lines_of(source, name)
@@ -110,12 +107,7 @@ def read_sentences(source: PathLike | IO[bytes], name: str) -> Iterator[Sentence
 
 
 def read_keys(path: PathLike) -> list[str]:
-    """The keys of sentences, one per line, without white space at their ends.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        InputError: a line is not UTF-8 or has no key.
-    """
+    """The keys of sentences, one per line, without white space at their ends."""
     keys = [line.strip() for line in read_lines(path)]
     if "" in keys:
         raise InputError(f"{path}, line {keys.index('') + 1}: a key must not be empty.")

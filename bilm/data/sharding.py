@@ -149,11 +149,7 @@ def shard_corpus(
 
 
 def _tokenizer_to_record(files: Sequence[str], out_dir: PathLike) -> str | None:
-    """The name of the text's tokenizer; None if it is not known, or is recorded there already.
-
-    Raises:
-        InputError: the folder has the record of another tokenizer.
-    """
+    """The name of the text's tokenizer; None if it is not known, or is recorded there already."""
     name, path = read_record(files), os.path.join(out_dir, TOKENIZER_FILE)
     if name is None or not os.path.exists(path):
         return name
@@ -254,9 +250,6 @@ def _scatter(lines: Iterable[str], parts: Sequence[_Part], seed: int) -> None:
 
     The held-out sentences, those of `parts[1]` if there is one, are a random sample of exactly the
     planned size (Knuth, The Art of Computer Programming, section 3.4.2, algorithm S).
-
-    Raises:
-        InputError: the text has changed since it was measured.
     """
     draw = random.Random(f"{seed} sample").random
     deals = [part.deal() for part in parts]

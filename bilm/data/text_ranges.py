@@ -94,10 +94,6 @@ def find_ranges(
 
     Returns:
         the ranges by their numbers, at least one; without text it has no lines.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        InputError: a line is not UTF-8 (file and line) or too long, or a file is damaged.
     """
     paths = [os.fspath(path) for path in files]
     total, done = sum(map(os.path.getsize, paths)), 0
@@ -166,12 +162,7 @@ class RangeReader:
         self._file: IO[bytes] | None = None
 
     def lines(self, text_range: TextRange) -> list[str]:
-        """The lines, without their ends.
-
-        Raises:
-            FileNotFoundError: a file is missing.
-            InputError: a file has changed since the ranges were found.
-        """
+        """The lines, without their ends."""
         return [line for part in text_range.parts for line in self._lines(part)]
 
     def _lines(self, part: FileLines) -> list[str]:

@@ -262,9 +262,6 @@ def read_record(files: Iterable[PathLike]) -> str | None:
 
     Returns:
         None if a text has no record, or not all have the same one.
-
-    Raises:
-        InputError: a record is not a JSON object with the text `tokenizer`.
     """
     names = set()
     for file in files:

@@ -119,11 +119,7 @@ def warn_if_untokenized(
 
 
 def first_sentences(path: PathLike) -> Iterator[list[str]]:
-    """The sentences in the first megabyte of a text file, as lists of tokens.
-
-    Raises:
-        FileNotFoundError, InputError: see `reading_text`.
-    """
+    """The sentences in the first megabyte of a text file, as lists of tokens."""
     with reading_text(path) as stream:
         content = stream.read(_MOST_BYTES)
     lines = content.decode("utf-8", "ignore").split("\n")

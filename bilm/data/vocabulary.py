@@ -273,9 +273,6 @@ def vocabulary_of(
         source: the weights file, for messages.
         beside: the file next to it.
         max_word_length: as for `load_vocab`.
-
-    Raises:
-        FileNotFoundError, InputError: as for `load_vocab`; or the named words are others.
     """
     own = None
     if stored is not None:
@@ -291,11 +288,7 @@ def vocabulary_of(
 
 
 def require_same_words(vocabulary: Vocabulary, own: Vocabulary) -> None:
-    """Check that a vocabulary that is named has the words of a model's own, in their order.
-
-    Raises:
-        InputError: names the first word that differs, or both numbers of words.
-    """
+    """Check that a vocabulary that is named has the words of a model's own, in their order."""
     if vocabulary.size != own.size:
         raise InputError(
             f"{vocabulary.source} must have the {own.size} words of the model, which are in "

@@ -22,13 +22,7 @@ N_WORDS = 2048
 
 
 def read_text(text: WarmUpText) -> list[list[str]]:
-    """The sentences of a warm-up: the first `N_WORDS` words of a text, or all of it repeatedly.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        InputError: the file is not UTF-8 (file and line), a sentence is neither text nor tokens,
-            or there is no word.
-    """
+    """The sentences of a warm-up: the first `N_WORDS` words of a text, or all of it repeatedly."""
     is_file = isinstance(text, str | os.PathLike)
     if not is_file and not isinstance(text, Iterable):
         raise InputError(f"warm_up: a text file or sentences are expected, not {shown(text)}.")

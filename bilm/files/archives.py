@@ -28,12 +28,7 @@ _NOT_OF_THE_DISK = (None, errno.EINVAL)
 
 @contextlib.contextmanager
 def open_archive(path: PathLike, what: str) -> Iterator[zipfile.ZipFile]:
-    """Open a ZIP file for reading within the block.
-
-    Raises:
-        FileNotFoundError: The file does not exist; the message calls it `what`.
-        InputError: The file is damaged, encrypted, or lacks a member that the block reads.
-    """
+    """Open a ZIP file for reading within the block."""
     path = require_file(path, what)
     try:
         with zipfile.ZipFile(path) as archive:

@@ -106,12 +106,7 @@ def is_whole(prefix: str, verify: bool = False) -> bool:
 
 
 def open_checkpoint(path: str) -> Any:
-    """TensorFlow's reader of a checkpoint, by its prefix (`.../model.ckpt-10`).
-
-    Raises:
-        FileNotFoundError: The checkpoint does not exist.
-        InputError: It is cut off or damaged.
-    """
+    """TensorFlow's reader of a checkpoint, by its prefix (`.../model.ckpt-10`)."""
     require_file(f"{path}.index", "checkpoint")
     try:
         return tf.train.load_checkpoint(path)
@@ -120,11 +115,7 @@ def open_checkpoint(path: str) -> Any:
 
 
 def restore_tensor(path: str, name: str, dtype: tf.DType = tf.float32) -> tf.Tensor:
-    """A tensor of a checkpoint, read without a copy and compared with its checksum.
-
-    Raises:
-        InputError: It is damaged, missing, or of another dtype.
-    """
+    """A tensor of a checkpoint, read without a copy and compared with its checksum."""
     try:
         with tf.device("/cpu:0"):
             return tf.raw_ops.RestoreV2(
@@ -153,11 +144,6 @@ def read_checkpoint(
         path: The checkpoint's prefix.
         shapes: The shape of each variable by name.
         also: Prefixes of names to ignore.
-
-    Raises:
-        FileNotFoundError: The checkpoint does not exist.
-        InputError: It is damaged; variables are missing, unexpected or of the wrong shape (one
-            error names all of them); or one does not hold finite float32 numbers.
     """
     _require_shapes(path, shapes, also)
     return {name: _finite(path, name).numpy() for name in shapes}

@@ -25,11 +25,7 @@ class Chosen(NamedTuple):
 
 
 def choose_files(names: Iterable[str], source: str) -> Chosen:
-    """Which of a container's files, paths with "/", are options, weights and vocabulary.
-
-    Raises:
-        InputError: there are no weights, or no options, or it is not clear which.
-    """
+    """Which of a container's files, paths with "/", are options, weights and vocabulary."""
     folders: dict[str, list[str]] = {}
     for name in sorted(names):
         folder, base = posixpath.split(name)

@@ -52,11 +52,7 @@ def is_address(source: object) -> bool:
 
 
 def split_checksum(source: str) -> tuple[str, Checksum | None]:
-    """Split a checksum off a name or an address: `NAME#sha256=HEX` or `NAME#md5=HEX`.
-
-    Raises:
-        InputError: what follows # is not a checksum.
-    """
+    """Split a checksum off a name or an address: `NAME#sha256=HEX` or `NAME#md5=HEX`."""
     name, mark, text = source.partition("#")
     if not mark:
         return name, None
@@ -70,11 +66,7 @@ def split_checksum(source: str) -> tuple[str, Checksum | None]:
 
 
 def file_name(address: str) -> str:
-    """The name of the file at an address.
-
-    Raises:
-        InputError: the address does not end in the name of a file.
-    """
+    """The name of the file at an address."""
     name = unquote(urlsplit(address).path).rpartition("/")[2]
     if not name.strip(".") or re.search(r"[\\/:\0]", name):
         raise InputError(f"{shown(address)}: the address must end in the name of a file.")
@@ -94,11 +86,6 @@ def download(address: str, path: str, checksum: Checksum | None = None) -> str:
 
     Returns:
         `path`.
-
-    Raises:
-        InputError: the file has another checksum.
-        ConnectionError: the server cannot be reached, does not have the file, or sent only a part.
-        OSError: the file cannot be written.
     """
     folder = os.path.dirname(path)
     os.makedirs(folder, exist_ok=True)

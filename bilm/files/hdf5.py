@@ -21,12 +21,7 @@ from bilm.files.reading import PathLike, require_file
 
 @contextlib.contextmanager
 def open_hdf5(path: PathLike, what: str = "weights file") -> Iterator[h5py.File]:
-    """Open an HDF5 file for reading within the block.
-
-    Raises:
-        FileNotFoundError: The file does not exist; the message calls it `what`.
-        InputError: The file is not HDF5, is cut off, or what the block reads is damaged.
-    """
+    """Open an HDF5 file for reading within the block."""
     path = require_file(path, what)
     with damage_named(path), h5py.File(path, "r") as file:
         yield file
@@ -46,11 +41,7 @@ def damage_named(path: PathLike) -> Iterator[None]:
 
 
 def dataset_shapes(path: PathLike) -> dict[str, tuple[int, ...]]:
-    """The shape of every dataset in an HDF5 file by name; soft links are not followed.
-
-    Raises:
-        FileNotFoundError, InputError: As for `open_hdf5`, or a dataset is in another file.
-    """
+    """The shape of every dataset in an HDF5 file by name; soft links are not followed."""
     with open_hdf5(path) as file:
         return shapes_in(file)
 
@@ -75,12 +66,7 @@ def _datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
 
 
 def own_dataset(file: h5py.File, name: str) -> h5py.Dataset:
-    """A dataset whose data is in the file itself.
-
-    Raises:
-        KeyError: The dataset does not exist.
-        InputError: A link leads to it, or its data is elsewhere.
-    """
+    """A dataset whose data is in the file itself."""
     item: Any = file
     for step in name.split("/"):
         link = item.get(step, getlink=True) if isinstance(item, h5py.Group) else None
@@ -116,13 +102,7 @@ def _wrong(file: h5py.File, name: str, rule: str, found: object) -> InputError:
 
 
 def read_numbers(file: h5py.File, name: str) -> np.ndarray:
-    """A dataset of floating-point numbers as float32.
-
-    Raises:
-        KeyError: The dataset does not exist.
-        InputError: Its data is not in the file, it has another type, or a number is not finite in
-            float32.
-    """
+    """A dataset of floating-point numbers as float32."""
     dataset = own_dataset(file, name)
     require_floats(file, name, dataset)
     with np.errstate(over="ignore"):
@@ -169,12 +149,7 @@ def _kind(dataset: h5py.Dataset) -> str:
 
 @contextlib.contextmanager
 def writing_hdf5(path: PathLike) -> Iterator[h5py.File]:
-    """A new HDF5 file for writing within the block.
-
-    Raises:
-        OSError: The disk is full or fails. The first failed write raises it, at the latest when
-            the block ends.
-    """
+    """A new HDF5 file for writing within the block."""
     disk = _Disk(os.fspath(path), "w+")
     try:
         with h5py.File(disk, "w") as file:

@@ -34,11 +34,6 @@ def locked(path: Path, doing: str) -> Iterator[None]:
     Args:
         path: The lock file, which is removed at the end.
         doing: What the holder does, for the message: "trains into this folder".
-
-    Raises:
-        InputError: Another process, or another block in this one, holds the lock; or there is a
-            file of this name that is not a lock file.
-        OSError: The folder cannot be written to.
     """
     descriptor = _lock(path, doing)
     try:
@@ -97,11 +92,7 @@ def _open(path: Path) -> int:
 
 
 def _holder(path: Path, descriptor: int) -> str:
-    """What a lock file says about its process, perhaps an earlier one; "" if it is new.
-
-    Raises:
-        InputError: The file is not a lock file of ours.
-    """
+    """What a lock file says about its process, perhaps an earlier one; "" if it is new."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise _not_our_lock(path, "is not a regular file")
     text = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip()
@@ -118,11 +109,7 @@ def _not_our_lock(path: Path, found: str) -> InputError:
 
 
 def require_alone(file: IO[Any], folder: str) -> None:
-    """Lock an open file of a folder until it is closed, where files can be locked.
-
-    Raises:
-        InputError: Another process has locked it.
-    """
+    """Lock an open file of a folder until it is closed, where files can be locked."""
     if fcntl is not None:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

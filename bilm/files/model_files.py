@@ -52,21 +52,12 @@ class ModelFiles(NamedTuple):
     softmax: PathLike | None = None  # weights of the softmax in a file of their own, if present
 
     def read_options(self) -> Options:
-        """Read and check the options.
-
-        Raises:
-            FileNotFoundError, InputError: there is no such file, or it is not right.
-        """
+        """Read and check the options."""
         return read_options(self.options, training=self.is_checkpoint)
 
 
 def read_options(options: OptionsSource, training: bool = False) -> Options:
-    """Options, by default for inference, from a file, from its contents, or as they are.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        InputError: it is not an options file; it is a weights file.
-    """
+    """Options, by default for inference, from a file, from its contents, or as they are."""
     if isinstance(options, Options):
         return options
     if isinstance(options, Mapping):

@@ -175,10 +175,6 @@ def local_source(source: Any, *, with_softmax: bool = False) -> Any:
     Args:
         source: a model's source, or a pair (options, weights).
         with_softmax: also download the model's softmax and its vocabulary, if it has them.
-
-    Raises:
-        InputError: a checksum differs; or the name is of a model that this installation lacks.
-        ConnectionError, OSError: see `bilm.files.download.download`.
     """
     if isinstance(source, tuple | list):
         return type(source)(_local_file(part) if is_remote(part) else part for part in source)
@@ -193,11 +189,7 @@ def local_source(source: Any, *, with_softmax: bool = False) -> Any:
 
 
 def require_known(source: str) -> None:
-    """Check that a model's source is a name, an address, or the path of something.
-
-    Raises:
-        FileNotFoundError: it is none of these.
-    """
+    """Check that a model's source is a name, an address, or the path of something."""
     if not is_remote(source) and not _is_path(source):
         raise FileNotFoundError(f"The model {source!r} does not exist.{unknown_name(source)}")
 

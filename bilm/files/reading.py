@@ -61,11 +61,7 @@ def quiet(stage: Stage) -> None:
 
 
 def find_files(pattern: PathLike) -> list[str]:
-    """The files that a glob matches, sorted by name; see `matching_files`.
-
-    Raises:
-        FileNotFoundError: No file matches.
-    """
+    """The files that a glob matches, sorted by name; see `matching_files`."""
     files = matching_files(require_path(pattern, "a pattern of files"))
     if not files:
         raise FileNotFoundError(f"No file matches {os.fspath(pattern)!r}.")
@@ -90,12 +86,7 @@ def matching_files(pattern: str) -> list[str]:
 
 
 def find_all_files(patterns: PathLike | Iterable[PathLike]) -> list[str]:
-    """The files that one or several globs match, each of them once, sorted by name.
-
-    Raises:
-        FileNotFoundError: A pattern matches no file.
-        InputError: There is no pattern.
-    """
+    """The files that one or several globs match, each of them once, sorted by name."""
     if isinstance(patterns, str | os.PathLike):
         patterns = [patterns]
     require_iterable("names of files", patterns=patterns)
@@ -110,22 +101,14 @@ def find_all_files(patterns: PathLike | Iterable[PathLike]) -> list[str]:
 
 
 def require_path(path: Any, what: str) -> str:
-    """`path` as text.
-
-    Raises:
-        InputError: It is not a path; the message calls it `what`.
-    """
+    """`path` as text."""
     if not isinstance(path, str | os.PathLike):
         raise InputError(f"The name of {what} must be text or a path, got {shown(path)}.")
     return os.fsdecode(path)
 
 
 def require_name(path: PathLike) -> str:
-    """The name of a file or folder to write, as text.
-
-    Raises:
-        InputError: It is empty, or no file can have it.
-    """
+    """The name of a file or folder to write, as text."""
     path = require_path(path, "a file or folder")
     encoded = b""
     with contextlib.suppress(UnicodeEncodeError):  # a surrogate that stands for no byte
@@ -136,11 +119,7 @@ def require_name(path: PathLike) -> str:
 
 
 def require_utf8(path: PathLike) -> str:
-    """The name of a file or folder for TensorFlow, as text.
-
-    Raises:
-        InputError: As for `require_name`, or the name is not UTF-8.
-    """
+    """The name of a file or folder for TensorFlow, as text."""
     path = require_name(path)
     try:
         path.encode()
@@ -150,11 +129,7 @@ def require_utf8(path: PathLike) -> str:
 
 
 def require_file(path: PathLike, what: str) -> str:
-    """The name of a file that exists, as text.
-
-    Raises:
-        FileNotFoundError: It does not exist or is not a file; the message calls it `what`.
-    """
+    """The name of a file that exists, as text."""
     path = require_path(path, f"the {what}")
     if not os.path.isfile(path):
         kind = "does not exist"
@@ -221,10 +196,6 @@ def lines_of(stream: IO[bytes], source: PathLike) -> Iterator[str]:
     Args:
         stream: Bytes; must have `read1`, so that the lines of a pipe come as soon as they are read.
         source: The name of the stream, for messages.
-
-    Raises:
-        InputError: A line is not UTF-8 or is too long (names its number), or the compressed data is
-            damaged.
     """
     number, begun, data = 0, b"", b"."  # lines so far, and the beginning of the next one
     while data:
@@ -327,12 +298,7 @@ def guess_encoding(data: bytes) -> str | None:
 
 
 def read_json_object(path: PathLike, what: str = "JSON file") -> dict[str, Any]:
-    """Read a JSON file that holds an object.
-
-    Raises:
-        FileNotFoundError: The file does not exist; the message calls it `what`.
-        InputError: It is not UTF-8, not JSON, or JSON of another kind.
-    """
+    """Read a JSON file that holds an object."""
     content = Path(require_file(path, what)).read_bytes()
     try:
         value = parse_json(content.decode("utf-8-sig"), path)
@@ -344,11 +310,7 @@ def read_json_object(path: PathLike, what: str = "JSON file") -> dict[str, Any]:
 
 
 def parse_json(text: str | bytes, source: PathLike) -> Any:
-    """Parse JSON.
-
-    Raises:
-        InputError: It is not JSON; names `source` and the line.
-    """
+    """Parse JSON."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:

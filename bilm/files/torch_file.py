@@ -56,13 +56,7 @@ class _Tensor(NamedTuple):
 
 
 def read_tensors(path: PathLike) -> dict[str, np.ndarray]:
-    """The tensors of a state dict, as float32 arrays by name.
-
-    Raises:
-        FileNotFoundError: The file does not exist.
-        InputError: The file was not written by `torch.save`, is damaged, holds anything but a dict
-            of tensors, names anything but the parts of tensors, or has a number that is not finite.
-    """
+    """The tensors of a state dict, as float32 arrays by name."""
     path = require_file(path, "torch file")
     return _read_zip(path) if zipfile.is_zipfile(path) else _read_legacy(path)
 

@@ -65,11 +65,6 @@ class WeightsFile:
         Args:
             table: The variables and their names.
             also: Name prefixes of datasets to ignore.
-
-        Raises:
-            InputError: Datasets are missing, unexpected or of the wrong shape (one error names all
-                of them); or one is not in the file itself or does not hold finite floating-point
-                numbers.
         """
         expected: dict[str, tuple[int, ...]] = {}
         variables = {}
@@ -120,11 +115,7 @@ class WeightsFile:
             return read_integers(self._file, name)
 
     def n_embedded(self) -> int:
-        """Rows of the dataset `embedding`: a word table or a token cache.
-
-        Raises:
-            InputError: It is missing, or is not a matrix of floating-point numbers.
-        """
+        """Rows of the dataset `embedding`: a word table or a token cache."""
         shape = self.shapes.get("embedding")
         if shape is None or len(shape) != 2:
             found = "nothing" if shape is None else f"shape {shape}"
@@ -142,9 +133,6 @@ class WeightsFile:
         `dump_weights` writes "steps", "tokens" (predictions per direction), "passes" (over the
         training text), "n_train_tokens" (per epoch), "n_tokens_vocab" and "reset_rate"; each is
         None if it is not known.
-
-        Raises:
-            InputError: These are not numbers.
         """
         with damage_named(self.path):
             text = self._file.attrs.get(TRAINING)
@@ -160,12 +148,7 @@ class WeightsFile:
 
 @contextlib.contextmanager
 def open_weights(source: PathLike | WeightsFile) -> Iterator[WeightsFile]:
-    """Open a weights file until the block ends; one that is open already stays open.
-
-    Raises:
-        FileNotFoundError: The file does not exist.
-        InputError: The file is not HDF5, or a dataset is in another file.
-    """
+    """Open a weights file until the block ends; one that is open already stays open."""
     if isinstance(source, WeightsFile):
         yield source
         return
@@ -230,11 +213,7 @@ def save_hdf5(
 
 
 def write_words(file: h5py.File, words: Sequence[str]) -> None:
-    """Write the vocabulary of a softmax, a word table or a token cache.
-
-    Raises:
-        InputError: A word holds the character 0, which texts in HDF5 cannot.
-    """
+    """Write the vocabulary of a softmax, a word table or a token cache."""
     for number, word in enumerate(words):
         if "\0" in word:
             raise InputError(f"word {number}, {word!r}, must not hold the character 0.")
@@ -244,11 +223,7 @@ def write_words(file: h5py.File, words: Sequence[str]) -> None:
 def require_shapes(
     path: PathLike, expected: Mapping[str, Sequence[int]], stored: Mapping[str, Sequence[int]]
 ) -> None:
-    """Require that a file stores exactly the expected arrays; name all that differ, up to 100.
-
-    Raises:
-        InputError: An array is missing, unexpected, or of another shape.
-    """
+    """Require that a file stores exactly the expected arrays; name all that differ, up to 100."""
     problems = []
     for name in [*expected, *sorted(set(stored) - set(expected))]:
         if name not in stored:

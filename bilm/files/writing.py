@@ -24,11 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 def require_plain_output(path: PathLike) -> None:
-    """Require that a file to write would not replace a FIFO, a device or a link to nowhere.
-
-    Raises:
-        InputError: It would.
-    """
+    """Require that a file to write would not replace a FIFO, a device or a link to nowhere."""
     if not os.path.lexists(path) or os.path.isfile(path) or os.path.isdir(path):
         return
     kind = "a FIFO, a socket or a device" if os.path.exists(path) else "a link that leads nowhere"
@@ -40,10 +36,6 @@ def require_place(path: PathLike) -> str:
 
     Returns:
         The name; for a link to a file the name of that file, which is what gets replaced.
-
-    Raises:
-        FileNotFoundError: The folder to write into does not exist.
-        InputError: `path` is a folder or a special file, or no file can have this name.
     """
     path = require_name(path)
     if os.path.islink(path) and os.path.isfile(path):
@@ -120,10 +112,6 @@ def atomic_write_all(paths: Sequence[PathLike], *, overwrite: bool = True) -> It
         paths: The files.
         overwrite: False raises an error if a file exists. Without the first file, others with the
             same content may exist: a killed program left them.
-
-    Raises:
-        FileNotFoundError, InputError, OSError: As for `atomic_write`; or a file would be
-            overwritten.
     """
     paths = [require_place(path) for path in paths]
     with contextlib.ExitStack() as stack:  # renames in the reverse order
@@ -169,11 +157,6 @@ def folder_in_place(path: PathLike, replaces: Sequence[str] = ()) -> Iterator[st
         path: The folder to write; it must be missing or empty unless `replaces` allows it.
         replaces: Globs of the files that a folder of this kind may hold, relative to it. A folder
             with the first of them, and no others than these, is replaced.
-
-    Raises:
-        InputError: `path` is a file, or a folder that is not to be replaced, or no folder can have
-            this name.
-        OSError: The disk is full or fails; names `path`.
     """
     path = _folder_name(path)
     _require_replaceable(path, replaces)
@@ -202,10 +185,6 @@ def files_added(path: PathLike) -> Iterator[str]:
 
     `path` is created if it is missing, and keeps the files that it has. If the block fails, no file
     is added.
-
-    Raises:
-        InputError: A file would be overwritten, `path` is a file, or no folder can have this name.
-        OSError: The disk is full or fails; names `path`.
     """
     path = _folder_name(path)
     if not os.path.isdir(path) or not os.listdir(path):

@@ -48,11 +48,7 @@ _ROW_BYTES = 256 * 2**20
 
 
 def import_pyarrow(module: str = "pyarrow") -> Any:
-    """pyarrow, or a module of it.
-
-    Raises:
-        InputError: it is not installed; says what to install.
-    """
+    """pyarrow, or a module of it."""
     return import_extra(module, _NEEDED_BY)
 
 
@@ -215,9 +211,6 @@ def require_row(
         shape, dtype: shape and type of its vectors.
         where: names the sentence.
         row_bytes: size of a row in a column, at most.
-
-    Raises:
-        InputError: they do not fit.
     """
     parts = _Parts.of(shape)
     size = np.dtype(dtype).itemsize * parts.dim * (1 if parts.is_pooled else n_tokens)

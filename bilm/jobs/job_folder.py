@@ -49,10 +49,6 @@ class JobFolder:
         out: OUT, without a slash at the end.
         pieces: path of the folder of pieces.
         is_over: the pieces have become OUT already; only `remove` is left to do.
-
-    Raises:
-        InputError: OUT or an interrupted job is there and no argument says what to do; the job has
-            other settings; OUT.partial is not ours; another process works there.
     """
 
     def __init__(
@@ -134,9 +130,6 @@ class JobFolder:
     def finishing(self) -> Iterator[None]:
         """For the block that gives OUT its name, when all pieces are finished; then remove the
         folder.
-
-        Raises:
-            InputError: OUT has appeared since the job began.
         """
         self._require_free()
         self._record["finished"] = True
@@ -188,13 +181,7 @@ def writing_piece(path: str) -> Iterator[str]:
 
 
 def check_output(out: PathLike, *, resume: bool, force: bool) -> None:
-    """Check that a job can write OUT, before the work.
-
-    Raises:
-        FileNotFoundError: the folder to write into does not exist.
-        InputError: OUT or an interrupted job is there, and neither `resume` nor `force` says what
-            to do; OUT.partial is not ours.
-    """
+    """Check that a job can write OUT, before the work."""
     out, folder = _names(out)
     above = os.path.dirname(out)
     if above and not os.path.isdir(above):
@@ -238,11 +225,7 @@ def _left(folder: str) -> InputError:
 
 
 def _locked(folder: str) -> IO[bytes]:
-    """Make a folder if it is missing, and lock it until the file is closed.
-
-    Raises:
-        InputError: it is not ours, or another process has locked it.
-    """
+    """Make a folder if it is missing, and lock it until the file is closed."""
     path = os.path.join(folder, _LOCK)
     while True:
         with contextlib.suppress(FileExistsError):
@@ -265,11 +248,7 @@ def _locked(folder: str) -> IO[bytes]:
 
 
 def _read_record(folder: str) -> dict[str, Any] | None:
-    """The record of a folder; None if nothing but a lock is there.
-
-    Raises:
-        InputError: the folder is not ours, or of another version.
-    """
+    """The record of a folder; None if nothing but a lock is there."""
     path = os.path.join(folder, _RECORD)
     not_ours = InputError(
         f"{folder} is not a folder of an interrupted job of {_PROGRAM}, so it is neither used nor "

@@ -154,11 +154,7 @@ def embed(
 
 
 def _require_parts_only(out: str) -> None:
-    """Check that a folder to be replaced has nothing but files of such a job.
-
-    Raises:
-        InputError: it has, or is not a folder.
-    """
+    """Check that a folder to be replaced has nothing but files of such a job."""
     if not os.path.lexists(out):
         return
     if os.path.islink(out) or not os.path.isdir(out):
@@ -264,11 +260,7 @@ def _compute(
     cluster: _Cluster,
     show: ShowStage,
 ) -> None:
-    """Let workers compute ranges; `total` is the bytes of all text.
-
-    Raises:
-        InputError: a sentence has no vectors, or a range failed again and again.
-    """
+    """Let workers compute ranges; `total` is the bytes of all text."""
     ray = _ray()
     actor_class = ray.remote(RangeWorker).options(num_cpus=cluster.cpus)
     waiting, failures = deque(ranges), Counter[TextRange | None]()
@@ -338,11 +330,7 @@ class _Cluster(NamedTuple):
         return self.address or os.environ.get("RAY_ADDRESS", "")
 
     def require_local_cpus(self) -> None:
-        """Check that this machine has the CPUs, if Ray is to be started on it.
-
-        Raises:
-            InputError: it has fewer.
-        """
+        """Check that this machine has the CPUs, if Ray is to be started on it."""
         if self.is_local:
             self._require_cpus([n_processors()], "this machine has")
 
@@ -358,12 +346,7 @@ class _Cluster(NamedTuple):
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[None]:
-        """Connect with Ray or start it, unless this process has done so; end that afterwards.
-
-        Raises:
-            InputError: Ray has too few CPUs for the workers.
-            ConnectionError: no Ray answers at the address.
-        """
+        """Connect with Ray or start it, unless this process has done so; end that afterwards."""
         ray = _ray()
         ours = not ray.is_initialized()
         settings = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -388,11 +371,7 @@ class _Cluster(NamedTuple):
 
 
 def _require_listener(address: str) -> None:
-    """Ray tries for minutes to reach an address where nothing listens.
-
-    Raises:
-        ConnectionError: nothing listens there.
-    """
+    """Ray tries for minutes to reach an address where nothing listens."""
     host, _, port = address.rpartition("://")[2].rpartition(":")
     if not host or not port.isdecimal():  # "auto" and the like
         return

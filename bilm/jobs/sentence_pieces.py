@@ -117,11 +117,7 @@ class SentencePieces:
         return (*layers, n_rows, dim)
 
     def new_array(self, shape: tuple[int, ...]) -> _OnDisk:
-        """An array on the disk for the vectors of a long sentence, which is the next to be added.
-
-        Raises:
-            InputError: (when it is filled) a value is too large for float16.
-        """
+        """An array on disk for the vectors of a long sentence, which is added next."""
         self.save()
         self._long = contextlib.ExitStack()
         path = self._long.enter_context(writing_piece(self._path(self._n_pieces)))
@@ -129,11 +125,7 @@ class SentencePieces:
         return _OnDisk(self._long_file.create_dataset("vectors", shape, self.dtype))
 
     def add(self, sentence: Sentence, n_tokens: int, vectors: Any) -> None:
-        """Append a sentence; `vectors` are an array in memory, or what `new_array` gave.
-
-        Raises:
-            InputError: a value is too large for float16.
-        """
+        """Append a sentence; `vectors` are an array in memory, or what `new_array` gave."""
         if self._long is not None:
             _write_sentences(self._long_file, [(sentence, n_tokens)])
             with self._long:
@@ -237,11 +229,7 @@ def slabs(
 
 
 def as_dtype(vectors: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Vectors as float32 or float16.
-
-    Raises:
-        InputError: a value is too large for float16.
-    """
+    """Vectors as float32 or float16."""
     try:
         with np.errstate(over="raise"):
             return vectors.astype(dtype, copy=False)

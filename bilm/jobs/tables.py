@@ -336,11 +336,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def plain_layers(layers: Any) -> str | int | list[float]:
-    """The choice of layers as JSON has it.
-
-    Raises:
-        InputError: it is something else.
-    """
+    """The choice of layers as JSON has it."""
     if isinstance(layers, str):
         return layers
     if isinstance(layers, int | np.integer) and not isinstance(layers, bool):
@@ -356,9 +352,6 @@ def plain_layers(layers: Any) -> str | int | list[float]:
 def set_threads(n: int) -> None:
     """Let TensorFlow compute in so many threads in this process: within an operation, and
     operations beside each other. OMP_NUM_THREADS, which engines set, it does not heed.
-
-    Raises:
-        InputError: TensorFlow was used in this process before, with another number.
     """
     import tensorflow as tf
 

@@ -50,12 +50,7 @@ _DATASETS.set_obj_track_times(False)  # the same vectors give the same file
 
 
 def write_array(file: h5py.File, name: str, array: np.ndarray) -> None:
-    """Write numbers as `file.create_dataset(name, data=array)` does, but faster.
-
-    Raises:
-        ValueError: there is a dataset of that name.
-        OSError: the disk did not take this array, or an earlier one.
-    """
+    """Write numbers as `file.create_dataset(name, data=array)` does, but faster."""
     array = np.ascontiguousarray(array)
     space = h5s.create_simple(array.shape)
     kind = h5t.py_create(array.dtype)
@@ -341,11 +336,7 @@ class Keys:
         self._groups: set[str] = set()
 
     def is_new(self, key: str, where: str) -> bool:
-        """Whether a key comes for the first time; `where` names its place in messages.
-
-        Raises:
-            InputError: the key cannot be a name, or not together with an earlier one.
-        """
+        """Whether a key comes for the first time; `where` names its place in messages."""
         steps = [key]
         if self._paths:
             steps = [step for step in key.split("/") if step not in ("", ".")]

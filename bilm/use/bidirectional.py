@@ -331,9 +331,6 @@ class BidirectionalLanguageModel(keras.layers.Layer):
 def require_no_files(layer: str, config: Mapping[str, Any]) -> None:
     """Check that the configuration of a saved layer has the options and no path: the files of
     whoever loads it are not opened because a model file says so.
-
-    Raises:
-        InputError: names the key.
     """
     options = config.get("options_file")
     if not isinstance(options, Mapping):
@@ -348,11 +345,7 @@ def require_no_files(layer: str, config: Mapping[str, Any]) -> None:
 
 
 def ids_as_array(ids: Any) -> np.ndarray:
-    """Lists as an array.
-
-    Raises:
-        InputError: they are not of one length.
-    """
+    """Lists as an array."""
     try:
         return np.asarray(ids)
     except ValueError:

@@ -38,12 +38,7 @@ _CHUNK_TOKENS = 1024
 
 
 def check_stream(sentences: Any, batch_size: int | None) -> None:
-    """Check the arguments of a call that takes many sentences.
-
-    Raises:
-        InputError: `sentences` is one text or has no order, or `batch_size` is no whole number
-            from 1.
-    """
+    """Check the arguments of a call that takes many sentences."""
     if isinstance(sentences, str):
         raise InputError(f"a list of sentences is expected, not the text {shown(sentences)}.")
     if not _is_stream(sentences):
@@ -69,9 +64,6 @@ def read_stream(items: Iterable[Any], with_ids: bool) -> Iterator[tuple[Any, Tok
     Args:
         items: sentences; `with_ids` pairs (id, sentence).
         with_ids: without it the ids are the sentences' numbers, from 0.
-
-    Raises:
-        InputError: an item is no pair, or a sentence is neither text nor a list of tokens.
     """
     for number, item in enumerate(items):
         if not with_ids:

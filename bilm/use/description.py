@@ -41,10 +41,6 @@ def describe_model(files: ModelFiles) -> dict[str, Any]:
     datasets that are not used), "trained" (see `WeightsFile.training`; None if the file does not
     say), "initial_states" ("zeros", or "own" if the file holds some), and "vocabulary"
     (file and words), or None.
-
-    Raises:
-        FileNotFoundError, InputError: a file is not there, or not what it should be; or they do
-            not fit each other.
     """
     options = files.read_options()
     with open_weights(files.weights) as weights:
@@ -84,9 +80,6 @@ def describe_training(files: ModelFiles) -> dict[str, Any]:
     Returns a JSON-able dict: "model", "kind" ("training"), what `describe_options` gives,
     "parameters" and "vocabulary" as for a pretrained model, and "training" (the checkpoint and its
     step, the options of the run, the perplexity of the last batch, the seed, the log's last line).
-
-    Raises:
-        FileNotFoundError, InputError: a file is not there, or not what it should be.
     """
     options, checkpoint = files.read_options(), os.fspath(files.weights)
     shapes = open_checkpoint(checkpoint).get_variable_to_shape_map()

@@ -311,11 +311,7 @@ class _SavedWords(NamedTuple):
 
     @classmethod
     def checked(cls, words: Any) -> _SavedWords:
-        """What a saved layer has.
-
-        Raises:
-            InputError: it is of another form.
-        """
+        """What a saved layer has."""
         if words is None:
             raise InputError("weight_file must be given, or words, as in a saved layer.")
         if not isinstance(words, Mapping) or set(words) != set(cls._fields):

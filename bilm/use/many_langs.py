@@ -91,11 +91,6 @@ def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: Pa
             program's own. Or a name or an address, see `bilm.files.published`.
         weight_file: the HDF5 file to write.
         options_file: the JSON file to write.
-
-    Raises:
-        FileNotFoundError: a file is not there.
-        InputError: a file is not what it should be, they do not fit each other, or the model is
-            of a kind that bilm does not have.
     """
     with _opened_folder(local_source(source)) as folder:
         path, config = _read_config(folder)

@@ -96,10 +96,6 @@ def read_pairs(
         files: plain, .gz or .xz.
         phenomenon_field: the field that names the phenomenon; None takes the first of
             `PHENOMENON_FIELDS` that a line has.
-
-    Raises:
-        FileNotFoundError: a file does not exist.
-        InputError: a line is not such an object, or lacks the field; names file and line.
     """
     for path in files:
         for number, line in enumerate(read_lines(path), start=1):

@@ -519,11 +519,7 @@ def _are_numbers(places: Any) -> bool:
 
 
 def find_places(tokens: Tokens, places: Places, where: str) -> Sequence[int]:
-    """The positions of the tokens that are places; arguments as for `Predictor.substitutes`.
-
-    Raises:
-        InputError: the sentence does not have them; `where` says which one it is.
-    """
+    """The positions of the tokens that are places; arguments as for `Predictor.substitutes`."""
     if isinstance(places, str) and places == "all":
         return range(len(tokens))
     if isinstance(places, str):

@@ -102,9 +102,6 @@ class ServedELMo(tf.Module):
         elmo: the model; its own choice of layers is not used.
         mix: makes the output `elmo`: a trained `ScalarMix`, a weight for each layer, or None for
             layers that weigh alike. A mix that normalises does so within each sentence.
-
-    Raises:
-        InputError: the mix does not fit the model.
     """
 
     def __init__(self, elmo: ELMoEmbedding, mix: Mix = None) -> None:
@@ -185,10 +182,6 @@ def read_mix(keras_file: PathLike, name: str | None = None) -> ScalarMix:
         keras_file: a `.keras` file.
         name: of the mix, when there are several: that of the `ELMoEmbedding`, or what
             `weight_layers` was called with.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        InputError: it is no such file, or it does not hold one mix of that name.
     """
     path = require_path(keras_file, "a Keras model")
     with tempfile.TemporaryDirectory(prefix="bilm-") as folder:

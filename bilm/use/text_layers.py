@@ -46,9 +46,6 @@ def as_text(text: Any) -> Any:
     Args:
         text: strings (batch,), sentences; or (batch, time), tokens. A tensor, a `keras.Input`, a
             ragged tensor of tokens, a NumPy array, or lists, whose sentences may differ in length.
-
-    Raises:
-        InputError: it is not text, or has another number of axes.
     """
     if isinstance(text, np.ndarray) or not hasattr(text, "dtype"):
         return tf.constant(_padded(text), tf.string)

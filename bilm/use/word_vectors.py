@@ -69,9 +69,6 @@ class WordSource(NamedTuple):
     def word_ids(self) -> WordIds:
         """A function from words to the ids that the network's encoder takes, without the + 1 for
         the mask; see `encode_words` and `CachedWords`. It can be pickled.
-
-        Raises:
-            InputError: it needs a vocabulary, and there is none.
         """
         if self.kind in (TABLE, CACHE):
             return self.require_vocabulary().word_ids
@@ -83,11 +80,7 @@ class WordSource(NamedTuple):
         return functools.partial(_cached_ids, self.require_vocabulary(), characters)
 
     def require_vocabulary(self) -> Vocabulary:
-        """The words of the table or the cache.
-
-        Raises:
-            InputError: they are not known.
-        """
+        """The words of the table or the cache."""
         if self.vocabulary is None:
             what = "a word-level model" if self.kind == TABLE else "a token cache"
             raise InputError(
@@ -97,12 +90,7 @@ class WordSource(NamedTuple):
         return self.vocabulary
 
     def refuse_unknown(self, sentence: Tokens, where: str) -> None:
-        """Check that each word of a sentence has a vector; `where` names the sentence.
-
-        Raises:
-            InputError: a word is not in the vocabulary of the cache, and there are no weights to
-                encode its characters.
-        """
+        """Check that each word of a sentence has a vector; `where` names the sentence."""
         if self.kind != CACHE or self.vocabulary is None:
             return
         for number in np.flatnonzero(self.vocabulary.known_ids(sentence) < 0).tolist():
@@ -131,9 +119,6 @@ class WordSource(NamedTuple):
         Args:
             weights, table: the files, as for `find_words`.
             precision: "float32", or "bfloat16" for products in bfloat16.
-
-        Raises:
-            InputError: a file does not fit the options; a vocabulary is needed and not known.
         """
         network = self.build(precision)
         encoder: Any = network.encoder
@@ -166,10 +151,6 @@ def find_words(
             word-level model, if it is not in `weights`.
         vocab_file: the vocabulary that the user named, of the table or the cache.
         beside: the vocabulary file next to the weights.
-
-    Raises:
-        FileNotFoundError, InputError: a file does not exist or does not fit the others; the words
-            of a cache are not known.
     """
     char_cnn = options.char_cnn
     dictionary = None if char_cnn is None else _dictionary(char_cnn, weights)
@@ -195,11 +176,7 @@ def find_words(
 
 
 def _dictionary(char_cnn: CharCNNOptions, weights: WeightsFile) -> DictionaryIds | None:
-    """The dictionaries of a model whose characters are not bytes; None for other models.
-
-    Raises:
-        InputError: they are not in the weights, or have other sizes than the options say.
-    """
+    """The dictionaries of a model whose characters are not bytes; None for other models."""
     sizes = char_cnn.dictionary
     if sizes is None:
         return None
@@ -305,11 +282,7 @@ class WordVectors(keras.layers.Layer):
         return None if self.words is None else list(self.words.vocabulary)
 
     def require_words(self) -> None:
-        """Check that words as strings have vectors.
-
-        Raises:
-            InputError: the model is one of words, and its vocabulary was not named.
-        """
+        """Check that words as strings have vectors."""
         if self.words is None and self.characters is None:
             raise InputError(
                 "text: a model of words takes text with the vocabulary that it was trained with: "
@@ -354,9 +327,6 @@ def load_network(network: BiLM, weights: WeightsFile, table: WeightsFile | None 
         network: what to fill.
         weights: the weights.
         table: the file of the word table, if it is another one.
-
-    Raises:
-        InputError: see `WeightsFile.load`.
     """
     weights.load_initial_states(network.stacks)
     if table is None:
