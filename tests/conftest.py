@@ -124,15 +124,3 @@ def vocab(tmp_path: Path) -> UnicodeCharsVocabulary:
 def write_shards(tmp_path: Path) -> Callable[..., str]:
     """Writes shards, lists of sentences, each a list of words; gives the pattern."""
     return functools.partial(small_corpora.write_shards, tmp_path)
-
-
-# Tests whose expected messages or guarantees are older than the code; they run, and may fail.
-NOT_YET_ADAPTED = set(
-    (Path(__file__).parent / "not_yet_adapted.txt").read_text(encoding="utf-8").split()
-)
-
-
-def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark them, and show them in the summary."""
-    if item.nodeid.partition("[")[0] in NOT_YET_ADAPTED:
-        item.add_marker(pytest.mark.xfail(reason="expectations to be adapted", strict=False))

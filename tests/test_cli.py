@@ -201,7 +201,10 @@ def test_wrong_paths_and_flags_are_reported_before_tensorflow_is_imported(text):
         (["info", "orginal"], "The model 'orginal' does not exist. Did you mean 'original'?"),
         (["embed", text.heldout, "o.hdf5", "--model", "none"], "The model 'none' does not exist."),
         (["embed", "none", "o.hdf5", "--model", "m"], "The text file 'none' does not exist."),
-        (["embed", "a", "o.npz", "--model", "m", "--resume", "--force"], "choose one of them"),
+        (
+            ["embed", "a", "o.npz", "--model", "m", "--resume", "--force"],
+            "choose one",
+        ),
     ]
     code = (
         "import sys, json\n"

@@ -219,20 +219,17 @@ def packed_arrays():
 @pytest.mark.parametrize(
     "changes, message",
     [
-        ({"text_offsets": None}, "a packed HDF5 file is expected.* dataset text_offsets is"),
-        ({"lines": None}, "a packed HDF5 file is expected.* dataset lines is"),
-        ({"lines": np.arange(9)}, "offsets: 10 rising numbers from 0 to 6 are expected, one more"),
-        ({"offsets": np.array([0, 2, 7])}, "offsets: 3 rising numbers from 0 to 6 are expected"),
-        ({"offsets": np.array([-1, 2, 6])}, "offsets: 3 rising numbers from 0 to 6 are expected"),
-        ({"offsets": np.array([0, 4, 2])}, "offsets: 3 rising numbers from 0 to 6 are expected"),
+        ({"text_offsets": None}, "a packed HDF5 file must have .* dataset text_offsets is"),
+        ({"lines": None}, "a packed HDF5 file must have .* dataset lines is"),
+        ({"lines": np.arange(9)}, "offsets must be 10 non-decreasing numbers from 0 to 6"),
+        ({"offsets": np.array([0, 2, 7])}, "offsets must be 3 non-decreasing numbers from 0 to 6"),
+        ({"offsets": np.array([-1, 2, 6])}, "offsets must be 3 non-decreasing numbers from 0 to 6"),
+        ({"offsets": np.array([0, 4, 2])}, "offsets must be 3 non-decreasing numbers from 0 to 6"),
         ({"offsets": np.array([0.0, 2, 6])}, r"offsets must hold integers \(n,\)"),
-        ({"text_offsets": np.array([0, 3, 99])}, "text_offsets: 3 rising numbers from 0 to 6"),
-        ({"vectors": np.zeros(6, np.float32)}, r"vectors: \(rows, dim\) or .*, not \(6,\)"),
-        (
-            {"vectors": np.array([[b"a"]] * 6)},
-            "vectors must hold floating-point numbers",
-        ),
-        ({"text": np.zeros((6, 1), np.uint8)}, "text: uint8 of one axis is expected"),
+        ({"text_offsets": np.array([0, 3, 99])}, "text_offsets must be 3 non-decreasing numbers"),
+        ({"vectors": np.zeros(6, np.float32)}, r"vectors must have .*, got \(6,\)"),
+        ({"vectors": np.array([[b"a"]] * 6)}, "vectors must hold floating-point numbers"),
+        ({"text": np.zeros((6, 1), np.uint8)}, "text must be uint8 of one axis"),
     ],
 )
 def test_packed_files_whose_parts_do_not_fit(tmp_path, changes, message):

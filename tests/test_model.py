@@ -141,7 +141,7 @@ def test_files_that_are_not_what_they_should_be(tmp_path, characters, words):
     with pytest.raises(FileNotFoundError, match=r"The weights file '.*none' does not exist\."):
         model(options_file, weight_file, False, tmp_path / "none")
     (tmp_path / "list.json").write_text("[1]", encoding="utf-8")
-    with pytest.raises(InputError, match=r"list\.json: must hold a JSON object, got"):
+    with pytest.raises(InputError, match=r"list\.json must be a JSON object, got"):
         model(tmp_path / "list.json", weight_file)
     with pytest.raises(InputError, match=r"options\.json: not an HDF5 file"):
         model(options_file, options_file)
@@ -149,7 +149,7 @@ def test_files_that_are_not_what_they_should_be(tmp_path, characters, words):
         InputError, match=r"(?s)the weights do not fit the options:.*CNN/W_cnn_2: missing"
     ):
         model(oracle.MODELS["as_published"], weight_file)
-    message = r"weights\.hdf5: a dataset 'embedding' .* is expected, not nothing"
+    message = r"weights\.hdf5: a dataset 'embedding' .* is needed, got nothing"
     with pytest.raises(InputError, match=message):
         model(options_file, weight_file, use_character_inputs=False)
     with pytest.raises(InputError, match="no char_cnn: the model takes words, not characters"):
@@ -164,7 +164,7 @@ def test_arguments_that_do_not_go_together(characters, words):
         model(*characters.files, max_batch_size=0, stateful=True)
     with pytest.raises(InputError, match="max_batch_size must be an integer from 1 to 1,048,576"):
         model(*characters.files, max_batch_size="3", stateful=True)
-    with pytest.raises(InputError, match="n_tokens: the rows of the word table are needed"):
+    with pytest.raises(InputError, match="n_tokens must be given if there are no files"):
         model(words.files[0], None, use_character_inputs=False)
     with pytest.raises(InputError, match="precision: one of float32, bfloat16 is expected"):
         model(*words.files, use_character_inputs=False, precision="float64")

@@ -91,7 +91,10 @@ def test_a_path_in_the_place_of_words_or_numbers(saved, name, key, message, tmp_
         ("characters", "words must have kind, vocabulary, n_rows, got 'characters'"),
         ({"kind": "characters", "vocabulary": None}, "words must have kind, vocabulary, n_rows"),
         ({"kind": 3, "vocabulary": None, "n_rows": None}, "kind must be one of characters, table"),
-        ({"kind": "table", "vocabulary": 5, "n_rows": 5}, "vocabulary: a list of words is expec"),
+        (
+            {"kind": "table", "vocabulary": 5, "n_rows": 5},
+            "vocabulary must be a list of words, got 5",
+        ),
         ({"kind": "table", "vocabulary": None, "n_rows": "x"}, "n_rows"),
         ({"kind": "table", "vocabulary": None, "n_rows": None}, "n_tokens must be given"),
         ({"kind": "table", "vocabulary": ["<S>", "</S>"], "n_rows": 3}, "vocabulary must have n_r"),

@@ -130,4 +130,6 @@ def test_training_warns(text, tmp_path, capsys):
     arguments += ["--train_prefix", text.training, "--options_file", text.options]
     assert main(arguments) == 0
     said = [line for line in capsys.readouterr().err.splitlines() if "warning" in line]
-    assert len(said) == 1 and f"warning: {tmp_path / 'train-0.txt'} does not look" in said[0]
+    untokenized, unknown = said
+    assert f"warning: {tmp_path / 'train-0.txt'} does not look tokenised" in untokenized
+    assert "warning: 60% of the tokens of the training text are outside the voc" in unknown

@@ -26,8 +26,7 @@ from bilm.files.writing import atomic_write, require_place
 from bilm.jobs import vector_files
 from bilm.jobs.arrow import import_pyarrow, require_row, write_parquet
 from bilm.jobs.job_folder import JobFolder, check_output, is_complete
-from bilm.jobs.sentence_pieces import EmbeddedSentence, SentencePieces, as_dtype
-from bilm.jobs.tables import plain_layers
+from bilm.jobs.sentence_pieces import EmbeddedSentence, SentencePieces, as_dtype, plain_layers
 
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
@@ -133,7 +132,9 @@ class EmbeddingJob:
             if isinstance(path, str | os.PathLike):
                 require_file(path, what)
                 if not self._is_stream and _is_same(path, self.out):
-                    raise InputError(f"{self.out} is a file that the job reads; choose another.")
+                    raise InputError(
+                        f"{str(self.out)!r} is an input of this job ({what}): name another output."
+                    )
         if not self._is_stream and not self.is_complete():
             require_place(self.out)
             check_output(self.out, resume=self.resume, force=self.force)

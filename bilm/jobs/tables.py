@@ -17,7 +17,6 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -31,7 +30,7 @@ from bilm.jobs.arrow import (
     vector_arrays,
     vector_fields,
 )
-from bilm.jobs.sentence_pieces import as_dtype
+from bilm.jobs.sentence_pieces import as_dtype, plain_layers
 from bilm.use.pretrained import Pretrained
 
 if TYPE_CHECKING:
@@ -333,20 +332,6 @@ def _is_text(kind: pa.DataType) -> bool:
     if types.is_dictionary(kind):
         kind = kind.value_type
     return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
-
-
-def plain_layers(layers: Any) -> str | int | list[float]:
-    """The choice of layers as JSON has it."""
-    if isinstance(layers, str):
-        return layers
-    if isinstance(layers, int | np.integer) and not isinstance(layers, bool):
-        return int(layers)
-    if isinstance(layers, Sequence | np.ndarray) and all(isinstance(x, Real) for x in layers):
-        return [float(weight) for weight in layers]
-    raise InputError(
-        "layers: 'average', 'top', 'all', a number or a list of weights is expected, not "
-        f"{layers!r}."
-    )
 
 
 def set_threads(n: int) -> None:
