@@ -21,7 +21,7 @@ import numpy as np
 from bilm.cli import main
 from bilm.files.checkpoints import load_options_latest_checkpoint
 from bilm.training import loop
-from bilm.training.run_checkpoint import read_record
+from bilm.training.state import read_run_state
 from tests.command_line import OPTIONS, WORDS
 from tests.compare import checkpoint_tensors
 from tests.faulty_files import begin, run_here
@@ -60,8 +60,9 @@ def share_one_model() -> None:
     def run(*settings: Any) -> Any:
         if "run" not in made:
             made["run"], made["folder"] = make_run(*settings), tempfile.mkdtemp()
-            made["begin"] = made["run"].save(made["folder"], 1, 0.0)
+            made["begin"] = made["run"].save(made["folder"], 1)
         made["run"].restart(made["begin"])
+        made["run"].data = settings[-1]
         return made["run"]
 
     def scorer(model: Any, **settings: Any) -> Any:
@@ -88,7 +89,7 @@ def result_of(folder: Path) -> dict[str, Any]:
     }
     for place in (folder, folder / "best"):
         prefix = load_options_latest_checkpoint(place)[1]
-        record = read_record(prefix)
+        record = read_run_state(prefix)
         assert record is not None
         result[f"{place.name} record"] = dataclasses.replace(record, seconds=0)
         result[f"{place.name} tensors"] = checkpoint_tensors(prefix)

@@ -7,8 +7,8 @@ import json
 import numpy as np
 
 import bilm
+from bilm.files.checkpoints import save_checkpoint
 from bilm.training import LanguageModel
-from bilm.training.run_checkpoint import save_checkpoint
 from tests import oracle
 from tests.oracle.files import hdf5_name
 from tests.small_runs import VOCABULARY, small_options

@@ -17,25 +17,21 @@ import tensorflow as tf
 import bilm
 from bilm import Options
 from bilm.core.errors import InputError
+from bilm.data.corpus import IteratorState, RowPosition
 from bilm.files.checkpoints import (
     holds_checkpoint,
+    keep_best,
     list_checkpoints,
+    load_variables,
     open_checkpoint,
     read_checkpoint,
-)
-from bilm.training import LanguageModel
-from bilm.training.optimizer import Schedule
-from bilm.training.run_checkpoint import (
-    HeldoutState,
-    RunRecord,
-    RunSettings,
-    keep_best,
-    load_variables,
-    read_record,
     read_step,
     save_checkpoint,
     tidy_folder,
 )
+from bilm.training import LanguageModel
+from bilm.training.optimizer import Schedule
+from bilm.training.state import HeldoutState, RunSettings, RunState, read_run_state
 from tests import oracle
 from tests.compare import checkpoint_tensors, contents
 from tests.small_runs import small_options, write_corpus
@@ -106,12 +102,12 @@ def test_the_newest_checkpoint_and_the_options(model_folder):
     options, prefix = bilm.load_options_latest_checkpoint(str(model_folder))
     assert prefix == str(model_folder / "model.ckpt-3")
     assert Options.from_dict(options, training=True).n_epochs == 9
-    assert read_step(prefix) == 3 and read_record(prefix).done == 3
+    assert read_step(prefix) == 3 and read_run_state(prefix).done == 3
 
 
 def test_a_checkpoint_of_the_original_has_no_record(golden):
     prefix = str(golden / "training" / "words" / "end" / "model.ckpt-10")
-    assert read_record(prefix) is None and read_step(prefix) == 10
+    assert read_run_state(prefix) is None and read_step(prefix) == 10
 
 
 def cut(path, share=None, n_bytes=None):
@@ -375,7 +371,8 @@ def test_the_best_checkpoint_where_files_cannot_be_linked(tmp_path, monkeypatch)
 # The record
 
 
-RECORD = RunRecord(
+STATE = IteratorState(9, 1, True, False, 0, 1, 2, 20, 7, 30, (RowPosition(6, 3, 1), None))
+RECORD = RunState(
     step=9,
     done=7,
     batch_shape=(3, 4),
@@ -385,7 +382,7 @@ RECORD = RunRecord(
     train_perplexity=float("inf"),
     settings=RunSettings(5, "bfloat16", Schedule("cosine", 2), "elmo"),
     heldout=HeldoutState(20.5, 8, 1, 9, 42),
-    iterator_state=[{"shard": 1}, None],
+    iterator_state=(STATE, None),
 )
 
 
@@ -402,11 +399,13 @@ def written(folder, text):
 
 
 def test_a_record_is_read_as_it_was_written(tmp_path):
-    prefix = save_checkpoint(tmp_path, 9, {"x": np.ones(3, np.float32)}, RECORD)
-    assert read_record(prefix) == RECORD and read_step(prefix) == 9
-    alone = dataclasses.replace(RECORD, iterator_state=[{"shard": 1}])
-    assert alone.to_dict()["iterator_state"] == {"shard": 1}
-    assert RunRecord.from_dict(alone.to_dict() | {"batch_shape": [3, 4]}, "") == alone
+    tensors = {"x": np.ones(3, np.float32), "bilm/record": json.dumps(RECORD.to_dict()),
+               "train_perplexity": np.float32(RECORD.train_perplexity)}  # fmt: skip
+    prefix = save_checkpoint(tmp_path, 9, tensors)
+    assert read_run_state(prefix) == RECORD and read_step(prefix) == 9
+    alone = dataclasses.replace(RECORD, iterator_state=(STATE,))
+    assert alone.to_dict()["iterator_state"] == STATE.to_dict()
+    assert RunState.from_dict(alone.to_dict() | {"batch_shape": [3, 4]}, "") == alone
     assert np.isinf(tf.train.load_checkpoint(prefix).get_tensor("train_perplexity"))
 
 
@@ -414,9 +413,9 @@ def test_a_record_of_an_earlier_version(tmp_path):
     values = RECORD.to_dict()
     values["place"] = values.pop("iterator_state")[0]
     del values["tokens"], values["passes"]
-    record = read_record(written(tmp_path, json.dumps(values)))
+    record = read_run_state(written(tmp_path, json.dumps(values)))
     assert (record.tokens, record.passes) == (None, None)
-    assert record.iterator_state == [{"shard": 1}] and record.heldout == RECORD.heldout
+    assert record.iterator_state == (STATE,) and record.heldout == RECORD.heldout
 
 
 WRONG = [
@@ -457,25 +456,25 @@ def test_a_value_of_a_record_that_is_not_right(tmp_path, key, value, message):
         inner = inner[parent]
     inner[name] = value
     with pytest.raises(InputError, match=f"model.ckpt-9: bilm/record: {key} {message}"):
-        read_record(written(tmp_path, json.dumps(values)))
+        read_run_state(written(tmp_path, json.dumps(values)))
     del inner[name]
     with pytest.raises(InputError, match=f"bilm/record: {key} is missing, must be "):
-        read_record(written(tmp_path, json.dumps(values)))
+        read_run_state(written(tmp_path, json.dumps(values)))
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "JSON in UTF-8 is expected: Expecting"),
-        ("[" * 100_000, "JSON in UTF-8 is expected: maximum recursion depth"),
-        (b'{"step": "\xff"}', "JSON in UTF-8 is expected: 'utf-8' codec"),
+        ("{", "must be JSON in UTF-8: Expecting"),
+        ("[" * 100_000, "must be JSON in UTF-8: maximum recursion depth"),
+        (b'{"step": "\xff"}', "must be JSON in UTF-8: 'utf-8' codec"),
         ("[]", r"must be a JSON object, got \[\]"),
-        (3.5, "JSON in UTF-8 is expected: the JSON object must be str"),
+        (3.5, "must be JSON in UTF-8: the JSON object must be str"),
     ],
 )
 def test_a_record_that_is_none(tmp_path, text, message):
     with pytest.raises(InputError, match=f"model.ckpt-9: bilm/record:? {message}"):
-        read_record(written(tmp_path, text))
+        read_run_state(written(tmp_path, text))
 
 
 @pytest.mark.parametrize("step", [[1.0, 2.0], float("nan"), -1.0, "nine"])
@@ -487,5 +486,5 @@ def test_a_step_that_is_none(tmp_path, step):
         shape_and_slices=[""],
         tensors=[tf.constant(step)],
     )
-    with pytest.raises(InputError, match="global_step: a number from 0 is expected, not"):
+    with pytest.raises(InputError, match="global_step must be a number >= 0, got"):
         read_step(prefix)

@@ -13,7 +13,7 @@ import pytest
 
 from bilm.cli import flags, main, make_parser
 from bilm.training import load_options_latest_checkpoint
-from bilm.training.run_checkpoint import read_record
+from bilm.training.state import read_run_state
 from tests.command_line import OPTIONS, input_error, train_arguments
 
 pytestmark = pytest.mark.eager
@@ -213,7 +213,7 @@ def test_restart_takes_an_original_checkpoint(tmp_path: Path, golden: Path, caps
     arguments = ["restart", "--save-dir", str(save_dir), "--vocab-file", str(golden / "vocab.txt"),
                  "--train-prefix", str(golden / "corpus" / "*.txt"), "--n_epochs", "1"]  # fmt: skip
     assert main(arguments) == 0
-    record = read_record(load_options_latest_checkpoint(save_dir)[1])
+    record = read_run_state(load_options_latest_checkpoint(save_dir)[1])
     assert record.done > 0 and (record.tokens, record.passes) == (None, None)
     kept = (save_dir / "vocab.txt").read_text(encoding="utf-8")
     assert kept == (golden / "vocab.txt").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ import time
 import numpy as np
 import pytest
 
-from bilm.training.run_checkpoint import read_record
+from bilm.training.state import read_run_state
 from tests.command_line import make_text, train_arguments
 from tests.compare import assert_same_checkpoint, contents
 from tests.processes import bound_files, start_bilm, wait_for
@@ -80,7 +80,7 @@ def assert_close(mine, theirs):
 
 def assert_same(checkpoint, other):
     assert_same_checkpoint(checkpoint, other)
-    mine, theirs = (dataclasses.replace(read_record(p), seconds=0) for p in (checkpoint, other))
+    mine, theirs = (dataclasses.replace(read_run_state(p), seconds=0) for p in (checkpoint, other))
     assert mine == theirs
 
 
@@ -116,8 +116,8 @@ def test_two_processes_are_one_with_the_rows_of_both(job, tmp_path):
     assert [json.loads(line)["step"] for line in log] == [1, 3, 6, 6]
     pieces = job | {"save_dir": str(tmp_path / "pieces")}
     stopped = [result(process) for process in start_two(pieces | {"stop": 2})]
-    places = read_record(stopped[0][0]).iterator_state
-    assert [(place["worker"], place["n_workers"]) for place in places] == [(0, 2), (1, 2)]
+    places = read_run_state(stopped[0][0]).iterator_state
+    assert [(place.worker, place.n_workers) for place in places] == [(0, 2), (1, 2)]
     again = [result(p) for p in start_two(pieces | {"checkpoint": stopped[0][0]})]
     assert_same(again[0][0], two[0][0])
 
@@ -136,14 +136,14 @@ def test_a_model_to_begin_with_and_a_schedule_on_two_devices(tmp_path):
 def test_another_number_of_workers_goes_on_with_the_shard(tmp_path):
     job = make_job(tmp_path, *KINDS["words, sampled"])
     two = [result(p) for p in start_two(job | {"save_dir": str(tmp_path / "two"), "stop": 2})]
-    load = min(place["shard"] for place in read_record(two[0][0]).iterator_state)
+    load = min(place.shard for place in read_run_state(two[0][0]).iterator_state)
     more = {"checkpoint": two[0][0], "stop": 3}
     one = as_one(job, tmp_path / "one", **more)
     said = one.communicate(timeout=300)[1]
     assert "now 4 by 4, workers were 2 and are now 1; the LSTM states start at zero" in said
-    record = read_record(str(tmp_path / "one" / "model.ckpt-3"))
-    assert record.done == 3 and record.iterator_state[0]["shard"] >= load
-    assert tuple(record.iterator_state[0][name] for name in ("worker", "n_workers")) == (0, 1)
+    record = read_run_state(str(tmp_path / "one" / "model.ckpt-3"))
+    assert record.done == 3 and record.iterator_state[0].shard >= load
+    assert (record.iterator_state[0].worker, record.iterator_state[0].n_workers) == (0, 1)
 
 
 # The command
@@ -181,7 +181,7 @@ def whole(tmp_path_factory):
 
 def assert_same_end(save_dir, whole):
     assert_same(str(save_dir / "model.ckpt-12"), str(whole / "model.ckpt-12"))
-    best = read_record(str(whole / "model.ckpt-12")).heldout.best_step
+    best = read_run_state(str(whole / "model.ckpt-12")).heldout.best_step
     assert (save_dir / "best" / f"model.ckpt-{best}.index").exists()
 
 

@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import bilm
 from bilm.training import LanguageModel
-from bilm.training.run_checkpoint import save_checkpoint
+from bilm.files.checkpoints import save_checkpoint
 
 what, folder = sys.argv[1], Path(sys.argv[2])
 options = json.loads((folder / "options.json").read_text("utf-8"))

@@ -8,7 +8,7 @@ import pytest
 from bilm.core.errors import InputError, NotFiniteError
 from bilm.training.evaluation import Perplexity, exp_of_loss
 from bilm.training.heldout import Interval, Monitor
-from bilm.training.run_checkpoint import HeldoutState
+from bilm.training.state import HeldoutState
 
 
 @pytest.mark.parametrize(

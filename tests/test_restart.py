@@ -10,9 +10,9 @@ import pytest
 
 import bilm
 from bilm.core.errors import InputError
-from bilm.data import IteratorState
+from bilm.files.checkpoints import save_checkpoint
 from bilm.files.weights import read_training
-from bilm.training.run_checkpoint import read_record, save_checkpoint
+from bilm.training.state import read_run_state
 from tests.compare import assert_same_checkpoint, checkpoint_tensors, contents
 from tests.small_runs import ROWS, STEPS, small_options
 
@@ -161,7 +161,7 @@ def test_a_batch_size_that_is_another(stopped, corpus, tmp_path, caplog):
     assert [event.step for event in events] == list(range(11, 19))  # 7 * 12 // 8 are done
     assert record.checkpoint.endswith("model.ckpt-15")  # 7 + 8: the count of checkpoints goes on
     assert "batches were 3 rows by 4 tokens and are now 2 by 4" in caplog.text
-    counted = read_record(record.checkpoint)
+    counted = read_run_state(record.checkpoint)
     assert counted.tokens == 7 * 12 + 8 * 8 and counted.passes == pytest.approx(148 / 48)
     bilm.dump_weights(tmp_path, tmp_path / "weights.hdf5")
     facts = read_training(tmp_path / "weights.hdf5")
@@ -171,7 +171,7 @@ def test_a_batch_size_that_is_another(stopped, corpus, tmp_path, caplog):
 def test_the_text_goes_on_in_batches_of_another_shape(stopped, corpus):
     _, first = stopped
     data = corpus.data(run_options(), shuffle_on_load=True, seed=5)
-    state = IteratorState.from_dict(read_record(first.checkpoint).iterator_state[0])
+    state = read_run_state(first.checkpoint).iterator_state[0]
     two = next(data.iter_distinct(2, STEPS, state=state.with_batches(2, STEPS))).streams[0]
     one = next(data.iter_distinct(1, 1, state=state.with_batches(1, 1))).streams[0]
     begin = data.vocab.bos
@@ -184,7 +184,7 @@ def with_state(first, folder, **changes):
     tensors = checkpoint_tensors(first.checkpoint)
     for name in ("global_step", "train_perplexity"):
         del tensors[name]
-    record = read_record(first.checkpoint).to_dict()
+    record = read_run_state(first.checkpoint).to_dict()
     del record["iterator_state"]
     folder.mkdir()
     tensors["bilm/record"] = json.dumps(record | changes)
@@ -193,7 +193,7 @@ def with_state(first, folder, **changes):
 
 def test_a_state_under_its_earlier_names_is_resumed(stopped, whole, corpus, tmp_path):
     _, first = stopped
-    state = read_record(first.checkpoint).iterator_state[0]
+    state = read_run_state(first.checkpoint).iterator_state[0].to_dict()
     place = {"load": state.pop("shard"), **state}
     again = train(corpus, tmp_path, with_state(first, tmp_path / "old", place=place))
     assert_same_checkpoint(again.checkpoint, whole.checkpoint)

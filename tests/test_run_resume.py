@@ -17,7 +17,7 @@ from bilm.cli import main
 from bilm.core.errors import InputError
 from bilm.data import BidirectionalLMDataset, load_vocab
 from bilm.training import load_options_latest_checkpoint, train
-from bilm.training.run_checkpoint import RunRecord, read_record
+from bilm.training.state import RunState, read_run_state
 from tests.command_line import OPTIONS, WORDS, Text, input_error
 from tests.compare import assert_same_checkpoint, checkpoint_tensors
 from tests.processes import bound_files, saved_steps, start_bilm, wait_for
@@ -76,8 +76,8 @@ def newest(save_dir: Path) -> str:
     return load_options_latest_checkpoint(save_dir)[1]
 
 
-def record_of(save_dir: Path) -> RunRecord:
-    record = read_record(newest(save_dir))
+def record_of(save_dir: Path) -> RunState:
+    record = read_run_state(newest(save_dir))
     assert record is not None
     return dataclasses.replace(record, seconds=0)
 

@@ -16,6 +16,7 @@ import bilm
 from bilm.cli import main
 from bilm.core.errors import InputError, TrainingError
 from bilm.data import BidirectionalLMDataset, load_vocab
+from bilm.files.checkpoints import load_variables
 from bilm.files.model_files import open_model
 from bilm.training import (
     LanguageModel,
@@ -28,7 +29,6 @@ from bilm.training import (
 )
 from bilm.training.fine_tuning import load_pretrained, require_same_network
 from bilm.training.log import read_log
-from bilm.training.run_checkpoint import load_variables
 from tests.command_line import OPTIONS, Text, input_error, make_text, usage_error
 from tests.compare import contents
 from tests.scored_models import ONE_LAYER, Model

@@ -21,13 +21,14 @@ from bilm.core.lstm import BatchSlice
 from bilm.core.network import WARM_UP_ROWS
 from bilm.core.options import Options
 from bilm.data.warm_up import N_WORDS, read_text
+from bilm.files.checkpoints import load_variables
 from bilm.files.weights import read_training
 from bilm.training import LanguageModel, train
 from bilm.training.evaluation import Scorer, evaluate
 from bilm.training.feed import make_feed
 from bilm.training.heldout import Interval, Monitor
 from bilm.training.optimizer import Optimizer
-from bilm.training.run_checkpoint import HeldoutState, load_mean_states, load_variables
+from bilm.training.state import HeldoutState, load_mean_states
 from bilm.training.step import TrainingStep, draw_resets, sentence_starts
 from tests import oracle
 from tests.command_line import input_error

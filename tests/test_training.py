@@ -13,7 +13,7 @@ from bilm import Options
 from bilm.core.errors import NotFiniteError, TrainingError
 from bilm.training.replicas import Replicas
 from bilm.training.run import Run
-from bilm.training.run_checkpoint import RunSettings
+from bilm.training.state import RunSettings
 from tests.compare import assert_same_checkpoint, checkpoint_tensors
 from tests.small_runs import (
     N_TOKENS,
@@ -233,8 +233,8 @@ def test_a_value_that_is_not_finite_is_named(tmp_path):
     run = Run(Options.from_dict(small_options(), training=True), Replicas(), RunSettings())
     weight = run.table[0]
     weight.variable.assign(weight.variable * np.inf)
-    with pytest.raises(NotFiniteError, match=f"Step 0: {weight.checkpoint} has values not finite"):
-        run.save(str(tmp_path), 1, 0.0)
+    with pytest.raises(NotFiniteError, match=f"Step 0: {weight.checkpoint} has non-finite values"):
+        run.save(str(tmp_path), 1)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -29,16 +29,16 @@ def run(args: argparse.Namespace) -> int:
     import_tensorflow()
     training_run.join_workers(args.n_gpus)
     from bilm.files.checkpoints import load_options_latest_checkpoint
-    from bilm.training.run_checkpoint import RunSettings, read_record
+    from bilm.training.state import RunSettings, read_run_state
 
     values, checkpoint = load_options_latest_checkpoint(args.save_dir, verify=True)
-    record = read_record(checkpoint)
-    if record is None:
+    state = read_run_state(checkpoint)
+    if state is None:
         # The original program does not say where in its text it was: the text named now is counted.
         values.pop("n_train_tokens", None)
     options = Options.from_dict(values, training=True, source=args.save_dir)
     options = training_run.override(options, args)
-    settings = RunSettings() if record is None else record.settings
+    settings = RunSettings() if state is None else state.settings
     settings = training_run.override_settings(settings, args)
     args.vocab_file = training_run.find_vocabulary(args)
     vocabulary, options = training_run.load_vocabulary(args.vocab_file, options, args.save_dir)

@@ -33,7 +33,7 @@ from bilm.core.options import Options, preset
 from bilm.files.reading import find_files
 
 if TYPE_CHECKING:
-    from bilm.training.run_checkpoint import RunSettings
+    from bilm.training.state import RunSettings
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     from bilm.data.tokenized_text import read_record
     from bilm.files.checkpoints import holds_checkpoint
     from bilm.training.optimizer import Schedule
-    from bilm.training.run_checkpoint import RunSettings
+    from bilm.training.state import RunSettings
 
     training_run.require_same_words(args.vocab_file, args.save_dir)
     options = training_run.override(_chosen_options(args), args)
@@ -115,11 +115,11 @@ def _find_same_run(
         options, settings: that are asked for.
     """
     from bilm.files.checkpoints import load_options_latest_checkpoint
-    from bilm.training.run_checkpoint import read_record
+    from bilm.training.state import read_run_state
 
     values, checkpoint = load_options_latest_checkpoint(args.save_dir, verify=True)
-    record = read_record(checkpoint)
-    if record is None:
+    state = read_run_state(checkpoint)
+    if state is None:
         raise _refusal(args, "it is of the original program")
     there = Options.from_dict(values, training=True, source=args.save_dir)
     if options.n_train_tokens is None:
@@ -133,7 +133,7 @@ def _find_same_run(
     if options.tokenizer is None:
         options = dataclasses.replace(options, tokenizer=there.tokenizer)
     asked = _flat(options.training_dict()) | _flat(dataclasses.asdict(settings))
-    stored = _flat(there.training_dict()) | _flat(dataclasses.asdict(record.settings))
+    stored = _flat(there.training_dict()) | _flat(dataclasses.asdict(state.settings))
     if differing := differences(stored, asked):
         raise _refusal(args, "; ".join(differing))
     return options, checkpoint

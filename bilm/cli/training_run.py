@@ -21,7 +21,7 @@ from bilm.progress import ProgressDisplay
 if TYPE_CHECKING:
     from bilm.data import BidirectionalLMDataset, LMDataset, Vocabulary
     from bilm.training import Perplexity, TrainingProgress, TrainingRecord
-    from bilm.training.run_checkpoint import RunSettings
+    from bilm.training.state import RunSettings
 
 # Steps whose mean loss is the perplexity in training.
 _LAST_STEPS = 100
@@ -224,7 +224,7 @@ def _in_words(perplexity: Perplexity) -> str:
 
 def _keep_vocabulary(vocab_file: str, save_dir: str) -> None:
     """Copy it beside the checkpoints and beside the best one, so that each folder is complete."""
-    from bilm.training.run_checkpoint import BEST_FOLDER
+    from bilm.files.checkpoints import BEST_FOLDER
 
     for folder in (save_dir, os.path.join(save_dir, BEST_FOLDER)):
         kept = os.path.join(folder, VOCABULARY_FILE)
@@ -295,8 +295,7 @@ def _report(record: TrainingRecord, save_dir: str, sampled: bool) -> None:
 
 def model_folder(args: argparse.Namespace) -> str:
     """--save_dir, or the folder of its best model."""
-    from bilm.files.checkpoints import holds_checkpoint
-    from bilm.training.run_checkpoint import BEST_FOLDER
+    from bilm.files.checkpoints import BEST_FOLDER, holds_checkpoint
 
     if not args.best:
         return args.save_dir

@@ -1,8 +1,10 @@
 """Checkpoints in TensorFlow's bundle format: the original program's and ours.
 
 A training folder holds `options.json`, `checkpoint` (which names the newest checkpoint) and for
-each checkpoint `model.ckpt-N.index` and `model.ckpt-N.data-00000-of-00001`. What ours hold besides
-the variables is in `bilm.training.run_checkpoint`.
+each checkpoint `model.ckpt-N.index` and `model.ckpt-N.data-00000-of-00001`. Variables and
+accumulators have the original's names, so that one reader serves its checkpoints and ours. What
+ours hold besides them is in `bilm.training.state`. The best model of a run is kept in the folder
+`best` within the training folder, and `best` is itself a training folder.
 
 TensorFlow reads them: load only checkpoints that you trust.
 """
@@ -12,6 +14,8 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
+import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,20 +24,31 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.core.errors import InputError
+from bilm.core.weight_names import Weight
 from bilm.files.reading import (
     OPTIONS_FILE,
+    VOCABULARY_FILE,
     PathLike,
     read_json_object,
     require_file,
     require_path,
 )
 from bilm.files.weights import require_shapes
+from bilm.files.writing import atomic_write, flush_to_disk
 
 logger = logging.getLogger(__name__)
 
+BEST_FOLDER = "best"
 STATE_FILE = "checkpoint"
+# Values that every checkpoint has besides variables, and the prefix of names that only ours have.
+STEP, PERPLEXITY, OURS = "global_step", "train_perplexity", "bilm/"
 # The index is written last and removed first: a checkpoint that has an index is complete.
 SUFFIXES = (".data-00000-of-00001", ".index")
+_NAME = re.compile(r"model\.ckpt-(0|[1-9]\d*)")
+_TEMPORARY = ".model.ckpt-"
+# Temporary files of a run: of checkpoints, and of the other files in its folder.
+_FILES = "|".join(map(re.escape, (STATE_FILE, OPTIONS_FILE, VOCABULARY_FILE, "train_log.jsonl")))
+_TEMPORARY_NAME = re.compile(rf"\.model\.ckpt-.*|\.({_FILES})\.[0-9a-f]{{8}}\.tmp")
 
 # What TensorFlow's checkpoint reader raises, depending on the damage.
 _DAMAGED = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
@@ -52,8 +67,8 @@ def holds_checkpoint(save_dir: PathLike) -> bool:
 
 def list_checkpoints(save_dir: PathLike) -> dict[int, str]:
     """A folder's checkpoints: steps and prefixes, in ascending order of the steps."""
-    names = [path.name for path in Path(save_dir).glob("model.ckpt-*.index")]
-    matches = [re.fullmatch(r"model\.ckpt-(0|[1-9]\d*)\.index", name) for name in names]
+    names = [path.stem for path in Path(save_dir).glob("model.ckpt-*.index")]
+    matches = [_NAME.fullmatch(name) for name in names]
     steps = sorted(int(match[1]) for match in matches if match)
     return {step: checkpoint_prefix(save_dir, step) for step in steps}
 
@@ -178,3 +193,165 @@ def _require_shapes(path: str, shapes: Mapping[str, tuple[int, ...]], also: Sequ
         if name in shapes or not name.startswith(tuple(also))
     }
     require_shapes(path, shapes, relevant)
+
+
+def names_beside(table: Sequence[Weight]) -> list[str]:
+    """Prefixes of the names that a checkpoint has besides the variables of a network."""
+    slots = [f"{weight.checkpoint}/{slot}" for weight in table for slot in ("Adagrad", "Adam")]
+    return [STEP, PERPLEXITY, OURS, *slots]
+
+
+def load_variables(
+    ckpt_file: str, table: Sequence[Weight], slots: Mapping[str, Any] | None = None
+) -> None:
+    """Set variables, and the optimizer's slots if they are given by name, from a checkpoint."""
+    targets = {weight.checkpoint: weight.variable.value for weight in table} | dict(slots or {})
+    load_checkpoint(ckpt_file, targets, names_beside(table))
+
+
+def read_step(ckpt_file: str) -> int:
+    """The global step of a checkpoint."""
+    step = read_value(ckpt_file, STEP)
+    if isinstance(step, np.number) and np.isfinite(step) and step >= 0:
+        return int(step)
+    raise InputError(f"{ckpt_file}: {STEP} must be a number >= 0, got {step!r}.")
+
+
+def read_value(ckpt_file: str, name: str) -> Any:
+    """A scalar of a checkpoint: a NumPy number, or bytes of text."""
+    types = open_checkpoint(ckpt_file).get_variable_to_dtype_map()
+    return restore_tensor(ckpt_file, name, types.get(name, tf.float32)).numpy()
+
+
+# Writing
+
+
+def save_checkpoint(
+    save_dir: PathLike, step: int, tensors: Mapping[str, Any], keep: int = 1
+) -> str:
+    """Write `model.ckpt-{step}`, remove all but the newest `keep`, and return its prefix.
+
+    The files are renamed into place once they are on the disk, the index last. After an OSError no
+    file is left of the attempt.
+
+    Args:
+        save_dir: An existing folder.
+        step: Global step.
+        tensors: Name to array, tensor, variable or text.
+        keep: How many checkpoints to keep.
+    """
+    folder = os.fspath(save_dir)
+    prefix = checkpoint_prefix(folder, step)
+    temporary = os.path.join(folder, f"{_TEMPORARY}{uuid.uuid4().hex[:8]}")
+    named = {PERPLEXITY: np.float32(0.0), **tensors, STEP: np.float32(step)}
+    names = sorted(named)
+    try:
+        with tf.device("/cpu:0"):
+            values = [tf.convert_to_tensor(named[name]) for name in names]
+            no_slices = [""] * len(names)
+            tf.raw_ops.SaveV2(
+                prefix=temporary, tensor_names=names, shape_and_slices=no_slices, tensors=values
+            )
+        for suffix in SUFFIXES:
+            flush_to_disk(temporary + suffix)
+        # An older index must not be there beside newer data, not even for a moment.
+        Path(f"{prefix}.index").unlink(missing_ok=True)
+        for suffix in SUFFIXES:
+            os.replace(temporary + suffix, prefix + suffix)
+    except tf.errors.OpError as error:
+        raise OSError(f"{prefix}: cannot be written: {error.message}") from error
+    finally:
+        for left in Path(folder).glob(f"{_TEMPORARY}*"):
+            left.unlink(missing_ok=True)
+    tidy_folder(folder, step, keep)
+    return prefix
+
+
+def tidy_folder(save_dir: PathLike, step: int, keep: int) -> None:
+    """Keep the newest `keep` checkpoints up to `step`, and name them in the file `checkpoint`.
+
+    Other checkpoints are removed: later ones were found damaged when the run went back to an
+    earlier one. Temporary files of killed runs are removed too, but no file of other programs.
+    """
+    folder = Path(save_dir)
+    found = list_checkpoints(folder)
+    kept = [os.path.basename(prefix) for n, prefix in found.items() if n <= step][-keep:]
+    _write_state(folder, kept)
+    _remove_checkpoints(folder, kept)
+    for place in (folder, folder / BEST_FOLDER):
+        if not place.is_symlink():
+            for left in place.glob(".*"):
+                if _TEMPORARY_NAME.fullmatch(left.name):
+                    left.unlink()
+
+
+def _remove_checkpoints(folder: Path, kept: Sequence[str]) -> None:
+    """Remove the checkpoints of a folder other than those with the names `kept`."""
+    for suffix in reversed(SUFFIXES):  # the index first
+        for path in folder.glob(f"model.ckpt-*{suffix}"):
+            name = path.name.removesuffix(suffix)
+            if _NAME.fullmatch(name) and name not in kept:
+                path.unlink()
+
+
+def _write_state(folder: PathLike, names: Sequence[str]) -> None:
+    """Write the file `checkpoint`, which names a folder's checkpoints, oldest first.
+
+    TensorFlow's own function writes absolute paths, which are wrong when the folder is moved.
+    """
+    lines = [f'model_checkpoint_path: "{names[-1]}"']
+    lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
+    with atomic_write(os.path.join(folder, STATE_FILE)) as temporary:
+        Path(temporary).write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def keep_best(save_dir: PathLike, prefix: str) -> str:
+    """Keep a checkpoint as the best one of the folder `save_dir`; return its prefix there.
+
+    The files are hard links where the file system allows, so they take no extra disk space. The
+    previous best checkpoint is removed once the new one is in place.
+    """
+    folder = Path(save_dir, BEST_FOLDER)
+    folder.mkdir(exist_ok=True)
+    name = os.path.basename(prefix)
+    for suffix in SUFFIXES:
+        _link(prefix + suffix, folder / f"{name}{suffix}")
+    _link(os.path.join(save_dir, OPTIONS_FILE), folder / OPTIONS_FILE)
+    _write_state(folder, [name])
+    _remove_checkpoints(folder, [name])
+    return str(folder / name)
+
+
+def find_best(ckpt_file: str, best_step: int) -> str | None:
+    """The checkpoint of a run's best model, in the folder of `ckpt_file` or in its `best`.
+
+    None if it is in neither, or is damaged.
+    """
+    folder = os.path.dirname(ckpt_file)
+    places = (folder, os.path.join(folder, BEST_FOLDER))
+    prefixes = [checkpoint_prefix(place, best_step) for place in places]
+    return next((prefix for prefix in prefixes if is_whole(prefix)), None)
+
+
+def require_own_best(save_dir: PathLike, is_resumed: bool) -> None:
+    """Require that the best model can be kept in `best` without touching files of others.
+
+    If the run is resumed from a checkpoint in `save_dir`, the files in `best` are its own.
+    """
+    folder = Path(save_dir, BEST_FOLDER)
+    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
+        raise InputError(f"{folder} must be a folder or not exist: the best model is kept there.")
+    if not is_resumed and folder.is_dir() and any(folder.iterdir()):
+        raise InputError(
+            f"{folder} must be empty or not exist: the best model of the new run is kept there. "
+            "Remove it, or choose another folder."
+        )
+
+
+def _link(source: str, target: Path) -> None:
+    """Give a file a second name, replacing the file that has it."""
+    with atomic_write(target) as temporary:
+        try:
+            os.link(source, temporary)
+        except OSError:  # a file system without links
+            shutil.copyfile(source, temporary)

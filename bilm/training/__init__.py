@@ -5,10 +5,10 @@ from bilm.data import load_vocab
 from bilm.files.checkpoints import load_options_latest_checkpoint
 from bilm.training.dumping import dump_weights
 from bilm.training.evaluation import Perplexity, SentenceScores, test
-from bilm.training.log import TrainingProgress, TrainingRecord
 from bilm.training.loop import train
 from bilm.training.optimizer import Schedule
 from bilm.training.replicas import Replicas, find_replicas
+from bilm.training.state import TrainingProgress, TrainingRecord
 
 __all__ = [
     "LanguageModel",

@@ -12,11 +12,16 @@ from bilm.core.options import Options
 from bilm.core.weight_names import with_softmax_datasets
 from bilm.data import Vocabulary
 from bilm.data.vocabulary import require_same_words
-from bilm.files.checkpoints import load_options_latest_checkpoint, read_checkpoint
+from bilm.files.checkpoints import (
+    load_options_latest_checkpoint,
+    names_beside,
+    read_checkpoint,
+    read_step,
+)
 from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, PathLike
 from bilm.files.weights import named_states, save_hdf5
 from bilm.files.writing import atomic_write_all, write_json
-from bilm.training.run_checkpoint import load_mean_states, names_beside, read_record, read_step
+from bilm.training.state import load_mean_states, read_run_state
 
 
 def dump_weights(
@@ -93,12 +98,12 @@ def dump_weights(
 
 def _how_trained(options: Options, ckpt_file: str) -> dict[str, Any]:
     """What `bilm.files.weights.read_training` gives of the weights."""
-    record = read_record(ckpt_file)
+    state = read_run_state(ckpt_file)
     names = ("n_train_tokens", "n_tokens_vocab", "reset_rate")
     return {
         "steps": read_step(ckpt_file),
-        "tokens": record and record.tokens,
-        "passes": record and record.passes,
+        "tokens": state and state.tokens,
+        "passes": state and state.passes,
     } | {name: getattr(options, name) for name in names}
 
 

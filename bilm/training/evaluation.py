@@ -24,9 +24,10 @@ from bilm.core.options import Options
 from bilm.data import Batch, Vocabulary, deciding_method, network_ids, prefetch
 from bilm.data.corpus import IndexedText
 from bilm.data.warm_up import WarmUpText, read_text
+from bilm.files.checkpoints import load_variables
 from bilm.files.reading import ShowStage, Stage
 from bilm.training.feed import make_feed
-from bilm.training.run_checkpoint import load_mean_states, load_variables
+from bilm.training.state import load_mean_states
 
 # Of the batches of sentences, every so many are scored from the states of training as well.
 _COMPARED_EVERY = 8

@@ -20,12 +20,11 @@ from bilm.core.options import Options
 from bilm.core.weight_names import WORD_ROWS, Weight, with_softmax_datasets
 from bilm.data import Vocabulary
 from bilm.data.vocabulary import vocabulary_of
-from bilm.files.checkpoints import read_checkpoint
+from bilm.files.checkpoints import names_beside, read_checkpoint
 from bilm.files.hdf5 import dataset_shapes, open_hdf5, read_numbers
 from bilm.files.model_files import ModelFiles, ModelSource, open_model
 from bilm.files.reading import PathLike
 from bilm.files.weights import SOFTMAX_B, VOCABULARY, load_hdf5, open_weights
-from bilm.training.run_checkpoint import names_beside
 
 
 def require_same_network(options: Options, source: ModelFiles) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from bilm.core.errors import InputError, NotFiniteError, require_at_least, shown
 from bilm.training.evaluation import Perplexity
 from bilm.training.replicas import ProcessGroup
-from bilm.training.run_checkpoint import HeldoutState
+from bilm.training.state import HeldoutState
 
 logger = logging.getLogger(__name__)
 

@@ -1,8 +1,4 @@
-"""What a run tells: an event after every step, a record at its end, and a log in its folder.
-
-The log is a JSON object a line, for whatever reads or plots it. TensorBoard's files, which need
-the package tensorboard, an extra, hold the same numbers.
-"""
+"""The log of a run: one JSON object per line, and the same numbers as TensorBoard's files."""
 
 from __future__ import annotations
 
@@ -11,14 +7,12 @@ import math
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from bilm.core.errors import InputError
 from bilm.files.reading import PathLike, read_lines
 from bilm.files.writing import atomic_write
-from bilm.training.evaluation import Perplexity
 
 LOG_FILE = "train_log.jsonl"
 _PREVIOUS = "train_log.previous.jsonl"
@@ -29,73 +23,6 @@ _NUMBERS = (
     "step", "epoch", "tokens", "seconds", "train_perplexity", "heldout_perplexity",
     "heldout_forward", "heldout_backward",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class TrainingProgress:
-    """The numbers of a run after a step.
-
-    Attributes:
-        step: steps of this run so far, those before an interruption among them.
-        n_steps: steps of the whole run.
-        epoch: the pass over the training tokens, from 1.
-        perplexity: of the step's batch before its update, of both directions; with a sampled
-            softmax it is the sampled one, which is lower than the true one.
-        tokens: tokens that this call has trained on.
-        seconds: since the first step of this call began.
-        heldout: of the held-out text by the full softmax, if it was measured after this step.
-        is_best: whether that is the lowest of the run so far.
-    """
-
-    step: int
-    n_steps: int
-    epoch: int
-    perplexity: float
-    tokens: int
-    seconds: float
-    heldout: Perplexity | None = None
-    is_best: bool = False
-
-
-@dataclass
-class TrainingRecord:
-    """What a run did.
-
-    Attributes:
-        train_perplexity: exp(loss) of every step of this call, each before its update.
-        n_steps: steps of this call.
-        n_tokens: tokens that they trained on.
-        seconds: how long they took.
-        checkpoint: prefix of the last checkpoint.
-        heldout: (global step, perplexity) of every measurement of this call.
-        best: lowest held-out perplexity of the run, earlier calls among them; None if none was
-            measured.
-        best_step: global step of the best model, which is in the folder `best`.
-        stopped_early: the held-out perplexity has not fallen for as long as `patience` allows.
-        tokens: tokens that the model was trained on in all calls, and `passes` over the text that
-            they make; None if not known, as after a checkpoint of the original.
-        unigram: perplexity of the held-out text, or else of the training text, by a model that
-            knows only the word frequencies in the training text (of a sample); None if the data
-            cannot count words.
-        unknown: proportion of the training text's tokens (of a sample) outside the vocabulary.
-        words_carried: words whose rows came from the model that the run began with, and words of
-            the vocabulary; None without such a model, or if it has no rows of words.
-    """
-
-    train_perplexity: list[float] = field(default_factory=list)
-    n_steps: int = 0
-    n_tokens: int = 0
-    seconds: float = 0.0
-    checkpoint: str | None = None
-    heldout: list[tuple[int, Perplexity]] = field(default_factory=list)
-    best: float | None = None
-    best_step: int | None = None
-    stopped_early: bool = False
-    tokens: int | None = None
-    passes: float | None = None
-    unigram: float | None = None
-    unknown: float | None = None
-    words_carried: tuple[int, int] | None = None
 
 
 class RunLog:

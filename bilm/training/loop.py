@@ -28,25 +28,32 @@ from bilm.core.errors import (
 )
 from bilm.core.options import Options
 from bilm.data import prefetch
-from bilm.files.checkpoints import holds_checkpoint, is_whole, list_checkpoints
+from bilm.files.checkpoints import (
+    find_best,
+    holds_checkpoint,
+    is_whole,
+    keep_best,
+    list_checkpoints,
+    require_own_best,
+    tidy_folder,
+)
 from bilm.files.reading import OPTIONS_FILE, PathLike, require_name, require_path, require_utf8
 from bilm.files.writing import write_json
 from bilm.training.evaluation import Perplexity, Scorer, evaluate
 from bilm.training.fine_tuning import load_pretrained
 from bilm.training.heldout import Interval, Monitor
-from bilm.training.log import RunLog, TensorBoardLog, TrainingProgress, TrainingRecord
+from bilm.training.log import RunLog, TensorBoardLog
 from bilm.training.optimizer import Schedule
 from bilm.training.planning import choose_length, parse_duration, steps_for
 from bilm.training.process import Interrupts, folder_lock, interrupts
 from bilm.training.replicas import ProcessGroup, Worker, find_replicas
 from bilm.training.run import Run
-from bilm.training.run_checkpoint import (
+from bilm.training.state import (
     HeldoutState,
     RunSettings,
-    find_best,
-    keep_best,
-    require_own_best,
-    tidy_folder,
+    RunState,
+    TrainingProgress,
+    TrainingRecord,
 )
 from bilm.training.verdict import unigram_perplexity, unknown_warning
 
@@ -172,12 +179,12 @@ def train(
             n_steps = steps_for(seconds, options, data, replicas, settings)
             options = dataclasses.replace(options, n_steps=n_steps)
         options = choose_length(options, options.batch_size * replicas.n * options.unroll_steps)
-        run = Run(options, replicas, settings)
+        run = Run(options, replicas, settings, data)
         with group.deferred_errors():
             monitor = None if heldout is None else _monitor(run, heldout, heldout_every, patience)
-            trainer = Trainer(run, data, saving, logs, monitor, progress)
+            trainer = Trainer(run, saving, logs, monitor, progress)
             if restart_ckpt_file is None and options.softmax_bias == "unigram":
-                _start_bias(run, data)
+                _start_bias(run)
             if is_chief:
                 _count_words(trainer.record, data, heldout)
             if restart_ckpt_file is not None:
@@ -193,11 +200,12 @@ def train(
         return trainer.train()
 
 
-def _start_bias(run: Run, data: Any) -> None:
+def _start_bias(run: Run) -> None:
     """Start the softmax bias at log unigram frequencies.
 
     Meister et al. (2023), "A natural bias for language generation models".
     """
+    data = run.data
     counts = data.word_counts() if hasattr(data, "word_counts") else None
     if counts is None:
         logger.warning("the data cannot count its words: the softmax bias starts at zeros")
@@ -296,21 +304,22 @@ def _open_logs(folder: PathLike | None, tensorboard: bool) -> list[RunLog | Tens
 
 @dataclass
 class Trainer:
-    """Goes from step to step; logs, measures, saves and tells."""
+    """The training loop of a run, with its logs, evaluations, checkpoints and progress reports."""
 
     run: Run
-    data: Any
     saving: Saving
     logs: Sequence[RunLog | TensorBoardLog]
     monitor: Monitor | None
     progress: Progress | None
-    record: TrainingRecord = field(default_factory=TrainingRecord)
-    # Step and held-out state of the last checkpoint.
-    _saved: tuple[int, Any] | None = None
+    record: TrainingRecord = field(init=False)
+    # The state of the run in the last checkpoint.
+    _saved: RunState | None = None
+    _saved_at: float = 0.0
     # A checkpoint to keep as the best one before the first step.
     _best_before: str | None = None
-    _started: float = field(default_factory=time.monotonic)
-    _saved_at: float = field(default_factory=time.monotonic)
+
+    def __post_init__(self) -> None:
+        self.record = TrainingRecord(self.run.state, self.run.state)
 
     @property
     def _group(self) -> ProcessGroup:
@@ -320,17 +329,16 @@ class Trainer:
         """Resume from a checkpoint; one of the folder's own need not be saved again."""
         run = self.run
         run.restart(ckpt_file)
-        best_step = run.heldout.best_step
+        best_step = run.state.heldout.best_step
         if is_own:
-            self.record.checkpoint = ckpt_file
-            self._saved = (run.global_step, run.heldout)
-            if best_step == run.global_step:
+            self.record.checkpoint, self._saved = ckpt_file, run.state
+            if best_step == run.state.step:
                 # A crash may have come between the checkpoint and its second name.
                 self._best_before = ckpt_file
         elif best_step is not None:
             self._best_before = find_best(ckpt_file, best_step)
             if self._best_before is None:
-                run.heldout = HeldoutState()
+                run.state = dataclasses.replace(run.state, heldout=HeldoutState())
                 logger.warning(
                     "%s: the best model of its run, of step %d, is not beside it: the best model "
                     "and patience are counted anew", ckpt_file, best_step,
@@ -341,145 +349,123 @@ class Trainer:
         run, record = self.run, self.record
         with self._group.deferred_errors():
             for log in self.logs:
-                log.go_back(run.global_step)
+                log.go_back(run.state.step)
         if self._best_before is not None:
             self._keep_best(self._best_before)
-        self._started = self._saved_at = time.monotonic()
-        with contextlib.ExitStack() as stack:
-            signals = stack.enter_context(interrupts())
-            if not self._group.worker.is_alone:
-                # One of several is interrupted where the others hear of it.
-                stack.enter_context(signals.held())
-            try:
-                with contextlib.closing(prefetch(run.inputs(self.data), _READ_AHEAD)) as batches:
-                    self._steps(batches, signals)
-                if record.n_steps == 0 and run.done == 0:
-                    raise InputError(
-                        "The data holds no batch of {} rows by {} tokens.".format(*run.feed_shape)
-                    )
-                if self.monitor is not None and run.heldout.measured_at != run.global_step:
-                    self._measure(self.monitor)
-                self._save()
-                with self._group.deferred_errors():
-                    if self._group.worker.is_chief:
-                        tidy_folder(self.saving.folder, run.global_step, self.saving.keep)
-                self._group.all_gather()
-            except KeyboardInterrupt:
-                if not signals.interrupted_within_step:
-                    self._rescue()
-                raise
-            except NotFiniteError as error:
-                raise TrainingError(
-                    f"{error} Training stops; {self._last_checkpoint()}. "
-                    "A lower learning_rate may help."
-                ) from error
-            except WorkerLostError as error:
-                raise WorkerLostError(
-                    f"{error} Training stops; {self._last_checkpoint()}. To resume from it, start "
-                    "the same command for all workers."
-                ) from error
-            except (InputError, OSError, WorkersError) as error:
-                if record.n_steps == 0:
-                    raise
-                raise type(error)(self._with_state(error)) from error
-        record.best, record.best_step = run.heldout.best, run.heldout.best_step
-        record.tokens, record.passes = run.tokens, run.passes
+        record.first = record.state = run.state
+        run.start_clock()
+        self._saved_at = time.monotonic()
+        # One worker of several is interrupted where the others hear of it.
+        is_alone = self._group.worker.is_alone
+        with (
+            interrupts() as signals,
+            contextlib.nullcontext() if is_alone else signals.held(),
+            self._rescuing(signals),
+        ):
+            with contextlib.closing(prefetch(run.inputs(), _READ_AHEAD)) as batches:
+                self._train_steps(batches, signals)
+            if run.state.done == 0:
+                raise InputError(
+                    "The data holds no batch of {} rows by {} tokens.".format(*run.feed_shape)
+                )
+            if self.monitor is not None and run.state.heldout.measured_at != run.state.step:
+                self._evaluate(self.monitor)
+            self._save()
+            with self._group.deferred_errors():
+                if self._group.worker.is_chief:
+                    tidy_folder(self.saving.folder, run.state.step, self.saving.keep)
+            self._group.all_gather()
+        record.state = run.state
         return record
 
-    def _steps(self, batches: Iterator[Any], signals: Interrupts) -> None:
-        self._measure_if_due()
+    def _train_steps(self, batches: Iterator[Any], signals: Interrupts) -> None:
+        """The training loop: rate, step, log, evaluate, save, report."""
+        run, record = self.run, self.record
         event = None
+        self._evaluate_if_due()  # the last step of an earlier call may not have been evaluated
         while True:
-            item, save, measure = self._next(batches, signals, event)
-            if item is None:
+            batch, save_is_due, evaluation_is_due = self._next(batches, signals, event)
+            if batch is None:
                 return
-            with signals.held():
-                self._advance(*item)
-            heldout = self._measure_if_due(measure)
-            if save:
+            with signals.held():  # an interrupt comes before the step, or after its log
+                rate = run.set_learning_rate()
+                run.train_step(*batch)
+                record.state = run.state
+                record.train_perplexity.append(run.state.train_perplexity)
+                if run.state.done % _LOG_EVERY == 0 or run.state.done in (1, run.n_steps):
+                    self._log_step(rate)
+            perplexity = self._evaluate_if_due(evaluation_is_due)
+            if save_is_due:
                 self._save()
-            event = self._event(heldout)
+            event = TrainingProgress(
+                run.state.done,
+                run.n_steps,
+                run.epoch,
+                run.state.train_perplexity,
+                record.n_tokens,
+                record.seconds,
+                heldout=perplexity,
+                is_best=perplexity is not None and run.state.heldout.best_step == run.state.step,
+            )
 
     def _next(
         self, batches: Iterator[Any], signals: Interrupts, event: TrainingProgress | None
     ) -> tuple[Any, bool, bool]:
-        """The next batch, None if the run is to end; whether to save and to measure after its step.
+        """Report progress; return the next batch, and whether to save and evaluate after its step.
 
-        Several workers continue together, or not at all; the time is that of the chief's clock.
+        The batch is None if the run is to end. Several workers continue together or not at all;
+        the chief's clock decides.
         """
-        item, run, monitor = None, self.run, self.monitor
+        batch, run, monitor = None, self.run, self.monitor
         with self._group.deferred_errors():
             signals.due()
             if event is None or self.progress is None or not self.progress(event):
-                if monitor is not None and monitor.should_stop(run.heldout):
-                    self.record.stopped_early = run.done < run.n_steps
+                if monitor is not None and monitor.should_stop(run.state.heldout):
+                    self.record.stopped_early = run.state.done < run.n_steps
                 else:
-                    item = next(batches, None)
+                    batch = next(batches, None)
         save = time.monotonic() - self._saved_at > self.saving.seconds
-        measure = monitor is not None and monitor.minutes_are_over()
-        wishes = self._group.all_gather((item is None, save, measure))
-        return None if any(end for end, *_ in wishes) else item, wishes[0][1], wishes[0][2]
+        evaluate = monitor is not None and monitor.minutes_are_over()
+        plans = self._group.all_gather((batch is None, save, evaluate))
+        return None if any(end for end, *_ in plans) else batch, plans[0][1], plans[0][2]
 
-    def _advance(self, inputs: Any, iterator_state: Any) -> None:
-        """Do a step and log it."""
-        run, record = self.run, self.record
-        try:
-            run.advance(inputs, iterator_state)
-        except NotFiniteError as error:
-            if not hasattr(self.data, "describe_state"):
-                raise
-            where = self.data.describe_state(run.iterator_state)
-            raise NotFiniteError(f"{error} Its batch begins at {where}.") from error
-        record.train_perplexity.append(run.perplexity)
-        record.n_steps += 1
-        record.n_tokens += run.tokens_per_step
-        record.seconds = time.monotonic() - self._started
-        if run.done % _LOG_EVERY == 0 or run.done in (1, run.n_steps):
-            self._log(
-                train_perplexity=run.perplexity if math.isfinite(run.perplexity) else None,
-                sampled=run.model.samples,
-                learning_rate=run.last_learning_rate,
-            )
+    # Logs
 
-    def _event(self, heldout: Perplexity | None) -> TrainingProgress:
-        run, record = self.run, self.record
-        return TrainingProgress(
-            run.done,
-            run.n_steps,
-            run.epoch,
-            run.perplexity,
-            record.n_tokens,
-            record.seconds,
-            heldout=heldout,
-            is_best=heldout is not None and run.heldout.best_step == run.global_step,
+    def _log_step(self, learning_rate: float) -> None:
+        perplexity = self.run.state.train_perplexity
+        self._log(
+            train_perplexity=perplexity if math.isfinite(perplexity) else None,
+            sampled=self.run.model.samples,
+            learning_rate=learning_rate,
         )
 
     def _log(self, **facts: Any) -> None:
-        run = self.run
+        run, state = self.run, self.run.state
         with self._group.deferred_errors():
             for log in self.logs:
                 log.write(
-                    step=run.global_step,
+                    step=state.step,
                     epoch=run.epoch,
                     **facts,
-                    tokens=run.done * run.tokens_per_step,
-                    seconds=round(run.seconds + self.record.seconds, 3),
+                    tokens=state.done * state.tokens_per_step,
+                    seconds=round(state.seconds, 3),
                 )
 
     # The held-out text
 
-    def _measure_if_due(self, by_time: bool = False) -> Perplexity | None:
+    def _evaluate_if_due(self, by_time: bool = False) -> Perplexity | None:
         run, monitor = self.run, self.monitor
-        if monitor is None or run.heldout.measured_at == run.global_step:
+        if monitor is None or run.state.heldout.measured_at == run.state.step:
             return None
-        is_due = by_time or monitor.every.falls_on(run.done, run.steps_per_epoch)
-        return self._measure(monitor) if is_due else None
+        is_due = by_time or monitor.every.falls_on(run.state.done, run.steps_per_epoch)
+        return self._evaluate(monitor) if is_due else None
 
-    def _measure(self, monitor: Monitor) -> Perplexity:
+    def _evaluate(self, monitor: Monitor) -> Perplexity:
         """Measure the held-out text; keep the model if it is the best."""
-        run = self.run
-        perplexity, run.heldout = monitor.measure(run.heldout, run.global_step, run.mean_states())
-        is_best = run.heldout.best_step == run.global_step
+        run, step = self.run, self.run.state.step
+        perplexity, heldout = monitor.measure(run.state.heldout, step, run.mean_states())
+        run.state = dataclasses.replace(run.state, heldout=heldout)
+        is_best = heldout.best_step == step
         ratios = perplexity.start_ratios().items()
         self._log(
             heldout_perplexity=float(perplexity),
@@ -488,7 +474,7 @@ class Trainer:
             best=is_best,
             **{f"start_ratio_{name}": ratio for name, ratio in ratios if math.isfinite(ratio)},
         )
-        self.record.heldout.append((run.global_step, perplexity))
+        self.record.heldout.append((step, perplexity))
         if is_best:
             self._keep_best(self._save())
         return perplexity
@@ -502,17 +488,46 @@ class Trainer:
 
     def _save(self) -> str:
         """Write a checkpoint if anything has changed since the last one; return the last one."""
-        run, saving = self.run, self.saving
-        now = (run.global_step, run.heldout)
-        if self.record.checkpoint is None or self._saved != now:
-            seconds = run.seconds + self.record.seconds
-            self.record.checkpoint = run.save(saving.folder, saving.keep, seconds)
-            self._saved = now
+        if self.record.checkpoint is None or self._saved is not self.run.state:
+            self.record.checkpoint = self.run.save(self.saving.folder, self.saving.keep)
+            self._saved = self.run.state
         self._saved_at = time.monotonic()
         return self.record.checkpoint
 
+    @contextlib.contextmanager
+    def _rescuing(self, signals: Interrupts) -> Iterator[None]:
+        """If an error ends the run, save what is done; the message says where to resume from."""
+        try:
+            yield
+        except KeyboardInterrupt:
+            if not signals.interrupted_within_step:
+                self._rescue()
+            raise
+        except NotFiniteError as error:
+            raise TrainingError(
+                f"{error} Training stops; {self._last_checkpoint()}. A lower learning_rate may "
+                "help."
+            ) from error
+        except WorkerLostError as error:
+            raise WorkerLostError(
+                f"{error} Training stops; {self._last_checkpoint()}. To resume from it, start the "
+                "same command for all workers."
+            ) from error
+        except (InputError, OSError, WorkersError) as error:
+            if self.record.n_steps == 0:
+                raise
+            text = str(error)
+            if isinstance(error, OSError) and error.strerror is not None:
+                text = f"{error.filename}: {error.strerror}."
+            text += f" Training stopped after step {self.run.state.step}"
+            if self._rescue():
+                text += f", which is saved as {self.record.checkpoint}."
+            else:
+                text += f"; {self._last_checkpoint()}."
+            raise type(error)(text) from error
+
     def _rescue(self) -> bool:
-        """Save what is done when the run is about to end by an error; whether that went well."""
+        """Save what is done, if anything is; whether that succeeded."""
         if self.record.n_steps == 0:
             return False
         try:
@@ -521,17 +536,6 @@ class Trainer:
             logger.warning("not saved: %s", error)
             return False
         return True
-
-    def _with_state(self, error: Exception) -> str:
-        """The message of an error, and what there is to resume from."""
-        if self._rescue():
-            state = f", which is saved as {self.record.checkpoint}."
-        else:
-            state = f"; {self._last_checkpoint()}."
-        text = str(error)
-        if isinstance(error, OSError) and error.strerror is not None:
-            text = f"{error.filename}: {error.strerror}."
-        return f"{text} Training stopped after step {self.run.global_step}{state}"
 
     def _last_checkpoint(self) -> str:
         found = list(list_checkpoints(self.saving.folder).values())

@@ -18,7 +18,7 @@ from bilm.core.options import Options
 from bilm.data import prefetch
 from bilm.training.replicas import Replicas
 from bilm.training.run import Run
-from bilm.training.run_checkpoint import RunSettings
+from bilm.training.state import RunSettings
 
 # A short text is worth reading again, until about this many tokens have been read.
 _TOKENS_TO_READ = 15_000_000
@@ -82,14 +82,15 @@ def steps_for(
         InputError: the time is too short for a run.
     """
     started = time.monotonic()
-    run = Run(options, replicas, settings)
+    run = Run(options, replicas, settings, data)
     times: list[float] = []
     n_measured = _MEASURED_STEPS[0]
-    with contextlib.closing(prefetch(run.inputs(data), 2)) as batches:
+    with contextlib.closing(prefetch(run.inputs(), 2)) as batches:
         compiled = started
         for item in batches:
             before = time.monotonic()
-            run.advance(*item)
+            run.set_learning_rate()
+            run.train_step(*item)
             times.append(time.monotonic() - before)
             if len(times) == 1:
                 compiled = time.monotonic()

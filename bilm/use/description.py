@@ -13,7 +13,7 @@ from bilm.core.errors import InputError
 from bilm.core.network import build_network
 from bilm.core.options import Options
 from bilm.data import Vocabulary
-from bilm.files.checkpoints import open_checkpoint
+from bilm.files.checkpoints import open_checkpoint, read_step
 from bilm.files.model_files import ModelFiles
 from bilm.files.weights import (
     DICTIONARY_CHARACTERS,
@@ -25,7 +25,7 @@ from bilm.files.weights import (
     open_weights,
 )
 from bilm.training.log import read_log
-from bilm.training.run_checkpoint import read_record, read_step
+from bilm.training.state import read_run_state
 from bilm.use.word_vectors import load_network
 
 _SOFTMAX = "softmax/"
@@ -88,7 +88,7 @@ def describe_training(files: ModelFiles) -> dict[str, Any]:
         for name, shape in shapes.items()
         if name.startswith("lm/") and not re.search(r"/(Adagrad|Adam|Adam_1)$", name)
     }
-    record = read_record(checkpoint)
+    state = read_run_state(checkpoint)
     return {
         "model": files.source,
         "kind": "training",
@@ -98,8 +98,8 @@ def describe_training(files: ModelFiles) -> dict[str, Any]:
         "training": {
             "checkpoint": os.path.basename(checkpoint),
             "step": read_step(checkpoint),
-            "tokens": record and record.tokens,
-            "passes": record and record.passes,
+            "tokens": state and state.tokens,
+            "passes": state and state.passes,
             "batch_size": options.batch_size,
             "unroll_steps": options.unroll_steps,
             "n_train_tokens": options.n_train_tokens,
@@ -113,8 +113,8 @@ def describe_training(files: ModelFiles) -> dict[str, Any]:
                 options.adam_learning_rate if options.optimizer == "adam" else None
             ),
             "sampled_softmax": options.sample_softmax,
-            "train_perplexity": record and record.train_perplexity,
-            "seed": record and record.settings.seed,
+            "train_perplexity": state and state.train_perplexity,
+            "seed": state and state.settings.seed,
             "log": _last_line(os.path.dirname(checkpoint)),
         },
     }

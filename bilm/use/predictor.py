@@ -43,6 +43,7 @@ from bilm.data.corpus import IndexedText
 from bilm.data.encoding import BOS, EOS, UNK
 from bilm.data.vocabulary import vocabulary_of
 from bilm.data.warm_up import WarmUpText, read_text
+from bilm.files.checkpoints import load_variables
 from bilm.files.model_files import ModelFiles, ModelSource, open_model
 from bilm.files.reading import PathLike
 from bilm.files.weights import (
@@ -53,7 +54,6 @@ from bilm.files.weights import (
     open_weights,
 )
 from bilm.training.evaluation import Chunk, Scorer, chunks, warm_up_language_model
-from bilm.training.run_checkpoint import load_variables
 from bilm.use.corpus_encoder import Tokens, check_stream, read_stream
 from bilm.use.pretrained import Pretrained
 from bilm.use.word_vectors import open_if_given

@@ -398,22 +398,15 @@ def make_record(folder: Path) -> None:
 def read_run_record(folder: Path) -> Iterator[Any]:
     import tensorflow as tf
 
-    from bilm import InputError
-    from bilm.data import IteratorState
-    from bilm.training.run_checkpoint import RECORD, read_record
+    from bilm.training.state import RECORD, read_run_state
 
     prefix = str(folder / "model.ckpt-5")
     content = (folder / "record.json").read_bytes()
     tf.raw_ops.SaveV2(
         prefix=prefix, tensor_names=[RECORD], shape_and_slices=[""], tensors=[tf.constant(content)]
     )
-    record = read_record(prefix)
+    record = read_run_state(prefix)
     assert record is not None and record.step >= 0 and record.settings.seed >= 0
-    for state in filter(None, record.iterator_state):
-        try:
-            IteratorState.from_dict(state)
-        except InputError as error:
-            assert "not the state of an iteration" in str(error)
     yield repr(record)
 
 

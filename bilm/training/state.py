@@ -1,0 +1,358 @@
+"""The state of a run: what a checkpoint stores, resuming reads, and progress is reported from.
+
+`RunState` is everything of a run but its tensors. It is a value: each step and each evaluation
+makes a new one, so a state that is saved or reported never changes. A checkpoint holds it as the
+JSON object `bilm/record`, next to the variables, the optimizer's slots and the LSTM states.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+import tensorflow as tf
+
+from bilm.core.errors import (
+    OBJECT,
+    TEXT,
+    InputError,
+    Rule,
+    integer,
+    one_of,
+    optional,
+    real,
+    require_record,
+)
+from bilm.core.products import PRECISIONS
+from bilm.data import IteratorState
+from bilm.files.checkpoints import (
+    OURS,
+    PERPLEXITY,
+    STEP,
+    open_checkpoint,
+    read_checkpoint,
+    read_value,
+)
+from bilm.files.weights import named_states
+from bilm.training.optimizer import SCHEDULES, Schedule
+
+if TYPE_CHECKING:
+    from bilm.training.evaluation import Perplexity
+
+RECORD = f"{OURS}record"
+# The prefix of the LSTM states' names.
+STATES_PREFIX = f"{OURS}state/"
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What stays the same from the first step of a run to the last, besides the options.
+
+    As for `train`; `init_from` is None for a run that began with initial values.
+    """
+
+    seed: int = 0
+    precision: str = "float32"
+    schedule: Schedule = Schedule()  # noqa: RUF009 - a frozen value
+    init_from: str | None = None
+
+
+@dataclass(frozen=True)
+class HeldoutState:
+    """What is known of the held-out text.
+
+    Attributes:
+        best: lowest perplexity; None before the first evaluation.
+        best_step: global step of the lowest perplexity.
+        since_best: evaluations since then.
+        measured_at: global step of the last evaluation.
+        n_predictions: size of the text, used to detect that it changed.
+    """
+
+    best: float | None = None
+    best_step: int | None = None
+    since_best: int = 0
+    measured_at: int | None = None
+    n_predictions: int | None = None
+
+
+@dataclass(frozen=True)
+class RunState:
+    """The state of a run after a step.
+
+    Attributes:
+        step: global step, which counts the steps of the model before this run as well.
+        done: steps of this run.
+        batch_shape: rows of a batch, over all workers, and tokens per row.
+        tokens: predictions of each direction that the model was trained on; None if unknown, as
+            after a checkpoint of the original.
+        passes: `tokens` in passes over the text; None if unknown.
+        seconds: time of the run's steps.
+        train_perplexity: perplexity of the last batch.
+        settings: the run's settings.
+        heldout: what is known of the held-out text.
+        iterator_state: one entry per worker, None if its data set has none; in a running worker,
+            its own entry alone.
+    """
+
+    batch_shape: tuple[int, int]
+    step: int = 0
+    done: int = 0
+    tokens: int | None = 0
+    passes: float | None = 0.0
+    seconds: float = 0.0
+    train_perplexity: float = 0.0
+    settings: RunSettings = RunSettings()
+    heldout: HeldoutState = HeldoutState()
+    iterator_state: tuple[IteratorState | None, ...] = (None,)
+
+    @property
+    def tokens_per_step(self) -> int:
+        """Predictions of each direction per step."""
+        return math.prod(self.batch_shape)
+
+    def after_step(
+        self,
+        perplexity: float,
+        iterator_state: IteratorState | None,
+        n_train_tokens: int | None,
+        seconds: float,
+    ) -> RunState:
+        """The state after one more step."""
+        n, passes = self.tokens_per_step, self.passes
+        if passes is not None and n_train_tokens is not None:
+            passes += n / n_train_tokens
+        return dataclasses.replace(
+            self,
+            step=self.step + 1,
+            done=self.done + 1,
+            tokens=None if self.tokens is None else self.tokens + n,
+            passes=passes,
+            seconds=seconds,
+            train_perplexity=perplexity,
+            iterator_state=(iterator_state,),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """The state as JSON takes it, in the form of all versions."""
+        run, states = asdict(self.settings), [x and x.to_dict() for x in self.iterator_state]
+        return {
+            **{name: getattr(self, name) for name in _PLAIN},
+            "batch_shape": self.batch_shape,
+            "heldout": asdict(self.heldout),
+            "seed": run.pop("seed"),
+            "run": run,
+            "iterator_state": states if len(states) > 1 else states[0],
+        }
+
+    @classmethod
+    def from_dict(cls, values: Any, source: str) -> RunState:
+        """A state from what `to_dict` gave, now or in an earlier version.
+
+        `source` names the record in error messages.
+        """
+        if isinstance(values, dict):
+            # An earlier name, and numbers that earlier versions did not count.
+            earlier = {"iterator_state": values["place"]} if "place" in values else {}
+            values = {"tokens": None, "passes": None} | earlier | values
+        require_record(values, _RULES, source)
+        run, states = values["run"], values["iterator_state"]
+        schedule = Schedule(run["schedule"]["kind"], run["schedule"]["warmup_steps"])
+        try:
+            iterator_state = tuple(
+                None if state is None else IteratorState.from_dict(state)
+                for state in (states if isinstance(states, list) else [states])
+            )
+        except InputError as error:
+            raise InputError(f"{source}: {error}") from error
+        return cls(
+            batch_shape=tuple(values["batch_shape"]),
+            settings=RunSettings(values["seed"], run["precision"], schedule, run["init_from"]),
+            heldout=HeldoutState(*(values["heldout"][f.name] for f in fields(HeldoutState))),
+            iterator_state=iterator_state,
+            **{name: values[name] for name in _PLAIN},
+        )
+
+
+# Fields of the same form in JSON.
+_PLAIN = ("step", "done", "tokens", "passes", "seconds", "train_perplexity")
+
+
+def _is_state(value: Any) -> bool:
+    return value is None or isinstance(value, dict)
+
+
+_COUNT = integer(0)
+# A perplexity may be infinite.
+_MEASURED = Rule(
+    "a number >= 0", lambda x: isinstance(x, int | float) and not isinstance(x, bool) and x >= 0
+)
+_PAIR = Rule(
+    "two integers >= 1",
+    lambda x: isinstance(x, list) and len(x) == 2 and all(map(integer().holds, x)),
+)
+_STATES = Rule(
+    "an object or null, or a list of them",
+    lambda x: all(map(_is_state, x)) and x != [] if isinstance(x, list) else _is_state(x),
+)
+_RULES = {
+    "step": _COUNT,
+    "done": _COUNT,
+    "seed": _COUNT,
+    "batch_shape": _PAIR,
+    "tokens": optional(_COUNT),
+    "passes": optional(real(0)),
+    "seconds": real(0),
+    "train_perplexity": _MEASURED,
+    "iterator_state": _STATES,
+    "run": OBJECT,
+    "run.precision": one_of(PRECISIONS),
+    "run.init_from": optional(TEXT),
+    "run.schedule": OBJECT,
+    "run.schedule.kind": one_of(SCHEDULES),
+    "run.schedule.warmup_steps": _COUNT,
+    "heldout": OBJECT,
+    "heldout.best": optional(_MEASURED),
+    "heldout.best_step": optional(_COUNT),
+    "heldout.since_best": _COUNT,
+    "heldout.measured_at": optional(_COUNT),
+    "heldout.n_predictions": optional(_COUNT),
+}
+
+
+# What callers of `train` see
+
+
+@dataclass(frozen=True)
+class TrainingProgress:
+    """The numbers of a run after a step.
+
+    Attributes:
+        step: steps of this run so far, including those before an interruption.
+        n_steps: steps of the whole run.
+        epoch: the pass over the training tokens, 1-based.
+        perplexity: of the step's batch before its update, over both directions; with a sampled
+            softmax the sampled perplexity, which is lower than the true one.
+        tokens: tokens that this call has trained on.
+        seconds: since the first step of this call began.
+        heldout: held-out perplexity by the full softmax, if it was measured after this step.
+        is_best: whether `heldout` is the lowest of the run so far.
+    """
+
+    step: int
+    n_steps: int
+    epoch: int
+    perplexity: float
+    tokens: int
+    seconds: float
+    heldout: Perplexity | None = None
+    is_best: bool = False
+
+
+@dataclass
+class TrainingRecord:
+    """The result of a call of `train`.
+
+    Attributes:
+        first: state of the run before the first step of this call.
+        state: state of the run after the last step.
+        train_perplexity: exp(loss) of every step of this call, each before its update.
+        checkpoint: prefix of the last checkpoint.
+        heldout: (global step, perplexity) of every evaluation of this call.
+        stopped_early: whether the run ended because of `patience`.
+        unigram: perplexity of the held-out text, or else of the training text, under a model that
+            knows only the word frequencies in the training text (of a sample); None if the data
+            cannot count words.
+        unknown: proportion of the training text's tokens (of a sample) outside the vocabulary.
+        words_carried: words whose rows came from the model that the run began with, and words of
+            the vocabulary; None without such a model, or if it has no rows of words.
+    """
+
+    first: RunState
+    state: RunState
+    train_perplexity: list[float] = field(default_factory=list)
+    checkpoint: str | None = None
+    heldout: list[tuple[int, Perplexity]] = field(default_factory=list)
+    stopped_early: bool = False
+    unigram: float | None = None
+    unknown: float | None = None
+    words_carried: tuple[int, int] | None = None
+
+    @property
+    def n_steps(self) -> int:
+        """Steps of this call."""
+        return self.state.done - self.first.done
+
+    @property
+    def n_tokens(self) -> int:
+        """Tokens that this call trained on."""
+        return self.n_steps * self.state.tokens_per_step
+
+    @property
+    def seconds(self) -> float:
+        """How long the steps of this call took."""
+        return self.state.seconds - self.first.seconds
+
+    @property
+    def best(self) -> float | None:
+        """Lowest held-out perplexity of the run, over all calls; None if none was measured."""
+        return self.state.heldout.best
+
+    @property
+    def best_step(self) -> int | None:
+        """Global step of the best model, which is kept in the folder `best`."""
+        return self.state.heldout.best_step
+
+    @property
+    def tokens(self) -> int | None:
+        """Tokens that the model was trained on in all calls; None if unknown."""
+        return self.state.tokens
+
+    @property
+    def passes(self) -> float | None:
+        """`tokens` in passes over the text; None if unknown."""
+        return self.state.passes
+
+
+# Reading from checkpoints
+
+
+def read_run_state(ckpt_file: str) -> RunState | None:
+    """The state of the run that wrote a checkpoint; None for one of the original program."""
+    if not open_checkpoint(ckpt_file).has_tensor(RECORD):
+        return None
+    source = f"{ckpt_file}: {RECORD}"
+    try:
+        values = json.loads(read_value(ckpt_file, RECORD))
+    except (ValueError, TypeError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
+        raise InputError(f"{source} must be JSON in UTF-8: {error}") from error
+    return RunState.from_dict(values, source)
+
+
+def load_states(ckpt_file: str, zero_states: Any) -> Any:
+    """The LSTM states of a checkpoint of ours, in the structure of `zero_states`."""
+    named = named_states(zero_states, STATES_PREFIX)
+    shapes = {name: tuple(value.shape) for name, value in named.items()}
+    values = read_checkpoint(ckpt_file, shapes, ("lm/", STEP, PERPLEXITY, RECORD))
+    return tf.nest.pack_sequence_as(zero_states, [tf.constant(values[name]) for name in named])
+
+
+def load_mean_states(ckpt_file: str, zero_states: Callable[[int], Any]) -> Any:
+    """The LSTM states of a checkpoint, averaged over the rows: (1, ...) per direction.
+
+    None for a checkpoint of the original program, which has none. `zero_states` makes states for
+    a number of rows.
+    """
+    state = read_run_state(ckpt_file)
+    if state is None:
+        return None
+    return mean_over_rows(load_states(ckpt_file, zero_states(state.batch_shape[0])))
+
+
+def mean_over_rows(states: Any) -> Any:
+    """States (batch, ...) averaged to one row, (1, ...)."""
+    return tf.nest.map_structure(lambda x: tf.reduce_mean(x, axis=0, keepdims=True), states)
