@@ -78,6 +78,7 @@ setup(
             "duckdb>=1.3",
             "polars>=1.30",
             "pytest>=8",
+            "pytest-timeout>=2.4",
             "pytest-xdist>=3.5",
             "seqeval>=1.2.2",
             "tensorboard>=2.18",

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 
 from bilm.data import UnicodeCharsVocabulary
 from tests import small_corpora, small_runs
@@ -26,9 +26,17 @@ from tests.small_models import write_small_model
 
 GOLDEN = Path(__file__).parent / "fixtures" / "golden"
 
-# Few examples, and the same ones each time; `pytest --hypothesis-profile=long` draws many anew.
+# Few examples, the same ones each time, and none is made smaller if it fails, which can take long;
+# `pytest --hypothesis-profile=long` draws many other ones.
 ANY_TIME = {"deadline": None, "suppress_health_check": list(HealthCheck)}
-settings.register_profile("quick", derandomize=True, max_examples=25, database=None, **ANY_TIME)
+settings.register_profile(
+    "quick",
+    derandomize=True,
+    max_examples=25,
+    database=None,
+    phases=(Phase.explicit, Phase.generate),
+    **ANY_TIME,
+)
 settings.register_profile("long", max_examples=1000, **ANY_TIME)
 settings.load_profile("quick")
 

@@ -477,6 +477,13 @@ def test_a_record_that_is_none(tmp_path, text, message):
         read_run_state(written(tmp_path, text))
 
 
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_numbers_that_are_not_finite(tmp_path, number):
+    prefix = save_checkpoint(tmp_path, 5, {"a": np.float32([1, number, 2])})
+    with pytest.raises(InputError, match=r"ckpt-5: a must be finite in float32\."):
+        read_checkpoint(prefix, {"a": (3,)}, ["global_step", "train_perplexity"])
+
+
 @pytest.mark.parametrize("step", [[1.0, 2.0], float("nan"), -1.0, "nine"])
 def test_a_step_that_is_none(tmp_path, step):
     prefix = str(tmp_path / "model.ckpt-9")

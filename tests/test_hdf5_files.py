@@ -254,16 +254,6 @@ def test_a_packed_file_with_text_that_is_not_utf8(tmp_path):
             packed.text(1)
 
 
-def test_a_file_of_very_many_superfluous_datasets(tmp_path):
-    model = write_small_model(tmp_path, "as_published")
-    with h5py.File(model.files[1], "a") as file:
-        for number in range(300):
-            file[f"CNN/{number}"] = 0.0
-    with pytest.raises(InputError, match=r"CNN/0: unexpected(?s:.)*\n  and 200 more$") as caught:
-        ELMo.from_pretrained(model.files)
-    assert len(str(caught.value).splitlines()) == 102
-
-
 def test_dictionaries_from_another_file(tmp_path, other):
     with h5py.File(tmp_path / "a.hdf5", "w") as file:
         file["tokens"] = h5py.ExternalLink(str(other), "/")
@@ -277,12 +267,7 @@ def test_dictionaries_from_another_file(tmp_path, other):
     [
         ('{"steps": "many"}', "steps must be a finite number >= 0 or null, got 'many'"),
         ('{"tokens": [1]}', "tokens must be a finite number >= 0 or null, got \\[1\\]"),
-        (
-            '{"steps": 3, "n_train_tokens": 1' + "0" * 400 + "}",
-            "n_train_tokens must be a finite number >= 0 or null, got a number",
-        ),
         ('{"reset_rate": NaN}', "reset_rate must be a finite number >= 0 or null, got nan"),
-        ("[" * 100_000, "maximum recursion depth exceeded"),
     ],
 )
 def test_how_a_model_was_trained_is_in_numbers(tmp_path, text, message):

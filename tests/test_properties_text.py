@@ -1,23 +1,33 @@
-"""Tokens and sentences of any Unicode: through ids, vectors, scores, and what looks at vectors."""
+"""Tokens and sentences of any Unicode: through vocabularies, ids, vectors, scores and files."""
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from bilm import Batcher, ELMo, Predictor, TokenBatcher, UnicodeCharsVocabulary
-from bilm.analysis import Occurrences, Sample, make_report, parse_query, sample_uses
+from bilm import Batcher, ELMo, Predictor, TokenBatcher, Vocabulary
+from bilm.analysis import Occurrences, Sample
 from bilm.data import encode_words
+from bilm.data.vocabulary import NOT_A_TOKEN
 from tests import oracle
-from tests.anything import sentences, texts, tokens, works_or_refuses
-from tests.fuzz.formats import WORDS, make_checkpoint, make_model
+from tests.scored_models import ONE_LAYER, Model
 from tests.small_corpora import small_vocabulary
+from tests.small_models import write_small_model
 
 WIDTH = 9
+WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "sees", "a", "bird", ".", "dog", "猫"]
+STRANGE = (
+    "", " ", "\t", "\r", "\0", "\x1b[2J", "\u202etxt", "\u2028", "\x85", "\ufeff", "<S>", "</S>",
+    "<UNK>", "!!!MAXTERMID", "nan", "-1", "٣", "9" * 30, "x" * 3000, "猫", "e\u0301" * 40, "a/b",
+    "[a]", "a\tb",
+)  # fmt: skip
+
+# Any Unicode, lone surrogates and control characters among it.
+texts = st.one_of(st.text(st.characters(), max_size=12), st.sampled_from(STRANGE))
+tokens = texts.filter(lambda text: text.split() == [text])
+sentences = st.lists(tokens, max_size=6)
 
 
 def utf8(word):
@@ -65,6 +75,20 @@ def test_a_sentence_and_its_ids(vocabulary, sentence):
     assert characters.shape == (len(sentence) + 2, 12) and characters.max() <= 260
 
 
+@given(st.lists(tokens.filter(lambda w: not {"\r", "\n"} & {*w}), max_size=9), st.booleans())
+def test_the_words_of_a_vocabulary_are_its_lines(tmp_path_factory, words, marked):
+    path = tmp_path_factory.getbasetemp() / "vocab.txt"
+    lines = ["<S>", *map(utf8, words), "</S>", "<UNK>"]
+    path.write_text("\n".join(lines), encoding="utf-8-sig" if marked else "utf-8", newline="")
+    vocabulary = Vocabulary(path)
+    expected = [line.strip() for line in lines if line.strip() != NOT_A_TOKEN]
+    assert [vocabulary.id_to_word(k) for k in range(vocabulary.size)] == expected
+    ids = {word: number for number, word in enumerate(expected)}
+    assert vocabulary.word_ids(expected).tolist() == [ids[word] for word in expected]
+    encoded = vocabulary.encode([*expected, "not there"], split=False).tolist()
+    assert encoded == [ids["<S>"], *(ids[w] for w in expected), ids["<UNK>"], ids["</S>"]]
+
+
 # Vectors and scores
 
 
@@ -72,11 +96,10 @@ def test_a_sentence_and_its_ids(vocabulary, sentence):
 def folder(tmp_path_factory):
     """Folders of a model (elmo), of one of words (words) and of a training (run)."""
     folder = tmp_path_factory.mktemp("models")
-    for name in ("elmo", "words", "run"):
-        (folder / name).mkdir()
-    make_model(folder / "elmo")
-    make_model(folder / "words", "words")
-    make_checkpoint(folder / "run")
+    lstm = {"dim": 6, "projection_dim": 4}
+    write_small_model(folder / "elmo", "short_words_261", WORDS, lstm=lstm)
+    write_small_model(folder / "words", "words", WORDS, lstm=lstm)
+    Model(folder / "run", ONE_LAYER, lstm=lstm)
     return folder
 
 
@@ -124,48 +147,16 @@ def test_substitutes_in_any_text(predictor, sentence, data):
     assert (np.diff(found.log_probabilities) <= 0).all()
 
 
-# Looking at vectors
-
-
-@given(text=texts)
-def test_a_query_of_any_text(text):
-    with works_or_refuses():
-        words, position = parse_query(text)
-        assert 0 <= position < len(words)
-
-
-@given(batch=st.lists(sentences.filter(len), min_size=1, max_size=4))
-def test_occurrences_of_any_words(elmo, tmp_path_factory, batch):
-    path = tmp_path_factory.getbasetemp() / "uses.npz"
-    path.unlink(missing_ok=True)
-    sample = sample_uses(batch, [batch[0][0]], match_case=True)
-    with works_or_refuses():
-        found = Occurrences.encoded(elmo, sample, file=path)
-        assert found.vectors.shape == (len(sample), 3, elmo.dim)
-        again = Occurrences.load(path)
-        assert [again.word(k) for k in range(len(again))] == [batch[0][0]] * len(sample)
-        same, other = again.neighbours(0)
-        assert all(-1.001 <= cosine <= 1.001 for cosine, _ in (*same, *other))
-
-
 @given(words=st.lists(tokens, min_size=1, max_size=3), labels=st.lists(texts, min_size=3))
 def test_labels_of_any_text(elmo, tmp_path_factory, words, labels):
     path = tmp_path_factory.getbasetemp() / "labelled.npz"
     path.unlink(missing_ok=True)
+    words, labels = [list(map(utf8, some)) for some in (words, labels[: len(words)])]
     positions = np.array([(0, k) for k in range(len(words))], np.int64)
-    sample = Sample([tuple(words)], positions, labels[: len(words)])
-    with works_or_refuses():
-        Occurrences.encoded(elmo, sample, file=path)
-        assert Occurrences.load(path).labels == labels[: len(words)]
-
-
-@settings(max_examples=5)
-@given(batch=st.lists(sentences.filter(len), min_size=3, max_size=8))
-def test_a_report_on_any_text(elmo, batch):
-    with works_or_refuses():
-        report = make_report(elmo, batch, "a text", [("model", "elmo")])
-        assert all(np.isfinite(layer.norm) and not layer.not_finite for layer in report.layers)
-        assert "a text" in report.as_text() and report.as_html() and json.dumps(report.as_dict())
+    Occurrences.encoded(elmo, Sample([tuple(words)], positions, labels), file=path)
+    again = Occurrences.load(path)
+    assert again.labels == labels
+    assert [again.word(k) for k in range(len(again))] == words
 
 
 @pytest.mark.parametrize("n_letters", [10_000, 1_000_000])
@@ -177,7 +168,6 @@ def test_very_long_words(elmo, predictor, tmp_path, n_letters):
     [score] = predictor.score([[word, "a"]])
     assert np.isfinite(score.forward).all() and score.tokens[0] == word
     (tmp_path / "vocab.txt").write_text("\n".join([*WORDS, word]), encoding="utf-8")
-    vocabulary = UnicodeCharsVocabulary(tmp_path / "vocab.txt", WIDTH)
-    assert vocabulary.word_to_id(word) == len(WORDS)
+    assert Vocabulary(tmp_path / "vocab.txt").word_to_id(word) == len(WORDS)
     ids = TokenBatcher(tmp_path / "vocab.txt").batch_sentences([[word]])
     assert ids.tolist() == [[1, len(WORDS) + 1, 2]]
