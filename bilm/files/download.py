@@ -16,18 +16,14 @@ import re
 import urllib.error
 import urllib.request
 import zlib
-from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from bilm.core.errors import InputError, shown
+from bilm.files.locks import locked
 from bilm.files.writing import flush_to_disk
 from bilm.progress import ProgressDisplay
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +86,7 @@ def download(address: str, path: str, checksum: Checksum | None = None) -> str:
     folder = os.path.dirname(path)
     os.makedirs(folder, exist_ok=True)
     if not os.path.isfile(path):
-        with _locked(folder):
+        with locked(Path(folder, ".lock"), "downloads into this folder", wait=True):
             if not os.path.isfile(path):  # another process may have made it meanwhile
                 _download(address, path, checksum)
                 return path
@@ -195,17 +191,3 @@ def _read(response: Any) -> bytes:
         return bytes(response.read(_BLOCK))
     except (OSError, http.client.HTTPException) as error:
         raise ConnectionError(f"the connection broke: {error or type(error).__name__}") from error
-
-
-@contextlib.contextmanager
-def _locked(folder: str) -> Iterator[None]:
-    """Let one process at a time download into a folder, where the system can."""
-    if fcntl is None:
-        yield
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)

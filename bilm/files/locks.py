@@ -9,7 +9,6 @@ import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
 
 from bilm.core.errors import InputError, shown
 
@@ -24,7 +23,7 @@ _PROCESS = "process "  # the beginning of a lock file
 
 
 @contextlib.contextmanager
-def locked(path: Path, doing: str) -> Iterator[None]:
+def locked(path: Path, doing: str, *, wait: bool = False) -> Iterator[None]:
     """Hold a lock for the block.
 
     The lock file names the process that holds it. The operating system releases the lock when that
@@ -34,8 +33,9 @@ def locked(path: Path, doing: str) -> Iterator[None]:
     Args:
         path: The lock file, which is removed at the end.
         doing: What the holder does, for the message: "trains into this folder".
+        wait: Wait for another holder; by default it is an error.
     """
-    descriptor = _lock(path, doing)
+    descriptor = _lock(path, doing, wait)
     try:
         yield
     finally:
@@ -46,13 +46,13 @@ def locked(path: Path, doing: str) -> Iterator[None]:
                 os.close(descriptor)
 
 
-def _lock(path: Path, doing: str) -> int | None:
+def _lock(path: Path, doing: str, wait: bool) -> int | None:
     """The descriptor that holds the lock; None where files cannot be locked."""
     while fcntl is not None:
         descriptor, is_kept = _open(path), False
         try:
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
                 is_free = True
             except BlockingIOError:
                 is_free = False
@@ -106,12 +106,3 @@ def _not_our_lock(path: Path, found: str) -> InputError:
         f"{path} must be a lock file of bilm or not exist, but it {found}: move it away, or choose "
         "another folder."
     )
-
-
-def require_alone(file: IO[Any], folder: str) -> None:
-    """Lock an open file of a folder until it is closed, where files can be locked."""
-    if fcntl is not None:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise InputError(f"{folder}: another process is writing there.") from error

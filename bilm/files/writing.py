@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bilm.core.errors import InputError
-from bilm.files.locks import require_alone as require_alone
 from bilm.files.reading import PathLike, require_name
 
 logger = logging.getLogger(__name__)

@@ -20,11 +20,13 @@ import shutil
 import uuid
 import zlib
 from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from pathlib import Path
+from typing import Any
 
 from bilm.core.errors import InputError, differences, shown
 from bilm.files.reading import PathLike, read_json_object, require_name
-from bilm.files.writing import atomic_write, require_alone, write_json
+from bilm.files.locks import locked
+from bilm.files.writing import atomic_write, write_json
 
 _LOCK, _RECORD = "lock", "job.json"
 _PROGRAM, _FORMAT = "bilm embed", 1
@@ -68,9 +70,7 @@ class JobFolder:
         try:
             self._open(json.loads(content), resume, force)
         except BaseException:
-            if _read_record(self._folder) is None:  # nothing was begun
-                self.remove()
-            self._lock.close()
+            self._release()
             raise
 
     def _open(self, settings: dict[str, Any], resume: bool, force: bool) -> None:
@@ -144,12 +144,14 @@ class JobFolder:
         os.replace(self.pieces, self.out)
 
     def remove(self) -> None:
-        """Remove the folder, the record last; what is not ours stays, and the folder with it."""
+        """Remove the pieces, then the record; the folder follows when its lock is released."""
         self._remove_folders()
-        for name in (_RECORD, _LOCK):
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(os.path.join(self._folder, name))
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(os.path.join(self._folder, _RECORD))
+
+    def _release(self) -> None:
+        self._lock.close()
+        with contextlib.suppress(OSError):  # it is not empty
             os.rmdir(self._folder)
 
     def _remove_folders(self) -> None:
@@ -168,7 +170,7 @@ class JobFolder:
         with contextlib.suppress(OSError):
             if not self.names():
                 self.remove()
-        self._lock.close()
+        self._release()
 
 
 @contextlib.contextmanager
@@ -200,8 +202,8 @@ def is_complete(out: PathLike) -> bool:
     if not _is_taken(out) or os.path.lexists(os.path.join(folder, _RECORD)):
         return False
     if os.path.isdir(folder) and os.listdir(folder) == [_LOCK]:
-        with contextlib.suppress(InputError, OSError), _locked(folder):
-            os.remove(os.path.join(folder, _LOCK))
+        with contextlib.suppress(InputError, OSError):
+            _locked(folder).close()  # which removes the lock file
             os.rmdir(folder)
     return True
 
@@ -224,27 +226,16 @@ def _left(folder: str) -> InputError:
     )
 
 
-def _locked(folder: str) -> IO[bytes]:
-    """Make a folder if it is missing, and lock it until the file is closed."""
-    path = os.path.join(folder, _LOCK)
+def _locked(folder: str) -> contextlib.ExitStack:
+    """Make a folder if it is missing, and lock it until the stack is closed."""
+    lock = contextlib.ExitStack()
     while True:
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder)
         _read_record(folder)  # nothing is written to a folder that is not ours
-        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-        try:
-            file = os.fdopen(os.open(path, flags, 0o666), "r+b")
-        except FileNotFoundError:  # another process has just removed the folder
-            continue
-        try:
-            require_alone(file, folder)
-            # The process that had the lock may have removed the file.
-            if os.path.exists(path) and os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
-                return file
-        except BaseException:
-            file.close()
-            raise
-        file.close()
+        with contextlib.suppress(FileNotFoundError):  # another process has just removed the folder
+            lock.enter_context(locked(Path(folder, _LOCK), "is writing there"))
+            return lock
 
 
 def _read_record(folder: str) -> dict[str, Any] | None:
