@@ -127,10 +127,13 @@ def test_where_users_call(tmp_path):
         (lambda: vocabulary.encode([1], split=False), "sentence must be a list of words, got"),
         (lambda: encode_words([1], 5), "words must be a list of words, got"),
         (lambda: encode_words(["a"], 2**31), "max_word_length must be"),
-        (lambda: bilm.Batcher(None, 9).batch_sentences(5), "a list of sentences is expected, not"),
-        (lambda: bilm.Batcher(None, 9).batch_sentences([5]), "sentence 0: a list of tokens is"),
+        (
+            lambda: bilm.Batcher(None, 9).batch_sentences(5),
+            "sentences must be a list of sentences, got",
+        ),
+        (lambda: bilm.Batcher(None, 9).batch_sentences([5]), "sentence 0 must be a list of tokens"),
         (lambda: parse_query(5), "text must be text, got 5"),
-        (lambda: sample_uses([5], ["a"]), "sentence 0 must be a list of words, got 5"),
+        (lambda: sample_uses([5], ["a"]), "sentence 0 must be text or a list of tokens, got 5"),
         (lambda: sample_uses(["a"], 5), "words must be an iterable of words, got 5"),
     ):
         with pytest.raises(InputError, match=f"^{message}"):

@@ -85,12 +85,12 @@ def test_index_words():
 @pytest.mark.parametrize(
     ("sentences", "message"),
     [
-        ("a b", r"a list of sentences is expected, not the text 'a b'\."),
-        ([["a"], "a b"], r"sentence 1: a list of tokens is expected, not the text 'a b'; split"),
-        ([["a"], ["b", 3]], r"sentence 1, token 1: text is expected, not int 3\."),
-        ([["a", None]], r"sentence 0, token 1: text is expected, not NoneType None\."),
-        ([[["a"]]], r"sentence 0, token 0: text is expected, not list \['a'\]\."),
-        ([[b"a"]], r"sentence 0, token 0: text is expected, not bytes b'a'\."),
+        ("a b", r"sentences must be a list of sentences, got 'a b'\."),
+        ([["a"], "a b"], r"sentence 1 must be a list of tokens, got 'a b'"),
+        ([["a"], ["b", 3]], r"sentence 1, token 1 must be text, got int 3\."),
+        ([["a", None]], r"sentence 0, token 1 must be text, got NoneType None\."),
+        ([[["a"]]], r"sentence 0, token 0 must be text, got list \['a'\]\."),
+        ([[b"a"]], r"sentence 0, token 0 must be text, got bytes b'a'\."),
     ],
 )
 def test_what_is_not_a_list_of_token_lists(golden, kind, sentences, message):

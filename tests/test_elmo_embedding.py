@@ -422,7 +422,7 @@ def test_a_model_of_keras_exports_with_its_words(tmp_path, words):
 @pytest.mark.parametrize(
     "inputs, message",
     [
-        ("a sentence", "text: a list of sentences is expected, not 'a sentence'"),
+        ("a sentence", "sentences must be a list of sentences, got 'a sentence'"),
         (np.zeros((2, 3)), "text: strings are expected, not float64"),
         (keras.Input((None,)), "text: strings are expected, not float32; a keras.Input needs"),
         (keras.Input((2, 3), dtype="string"), r"are expected, not shape \(None, 2, 3\)"),

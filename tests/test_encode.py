@@ -178,15 +178,15 @@ def test_arguments_are_checked(model, arguments, message):
 @pytest.mark.parametrize(
     ("sentences", "message"),
     [
-        ("a text", "a list of sentences is expected, not the text 'a text'"),
-        (["fine", 3], "sentence 1: text or a list of tokens is expected, not 3"),
-        (["fine", b"bytes"], "sentence 1: text or a list of tokens is expected, not b'bytes'"),
-        (None, "sentences: a list of sentences is expected, not None"),
-        ({"fine": 1}, "sentences: a list of sentences is expected, not {'fine': 1}"),
-        (tf.constant("fine"), "sentences: a list of sentences is expected, not <tf.Tensor"),
-        ([{"fine"}], "sentence 0: text or a list of tokens is expected, not {'fine'}"),
-        (["fine", tf.constant("a")], "sentence 1: text or a list of tokens is expected, not <tf"),
-        ([["fine", 3.5]], "sentence 0, token 1: text is expected, not float 3.5"),
+        ("a text", "sentences must be a list of sentences, got 'a text'"),
+        (["fine", 3], "sentence 1 must be text or a list of tokens, got 3"),
+        (["fine", b"bytes"], "sentence 1 must be text or a list of tokens, got b'bytes'"),
+        (None, "sentences must be a list of sentences, got None"),
+        ({"fine": 1}, "sentences must be a list of sentences, got {'fine': 1}"),
+        (tf.constant("fine"), "sentences must be a list of sentences, got <tf.Tensor"),
+        ([{"fine"}], "sentence 0 must be text or a list of tokens, got {'fine'}"),
+        (["fine", tf.constant("a")], "sentence 1 must be text or a list of tokens, got <tf"),
+        ([["fine", 3.5]], "sentence 0, token 1 must be text, got float 3.5"),
     ],
 )
 def test_sentences_are_checked(model, sentences, message):

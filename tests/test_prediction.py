@@ -401,11 +401,11 @@ def test_models_that_predict_no_words(small, tmp_path):
 def test_arguments_that_are_wrong(small):
     _, predictor = small
     for call in (predictor.score, predictor.substitutes):
-        with pytest.raises(InputError, match="a list of sentences is expected, not the text 'a'"):
+        with pytest.raises(InputError, match="sentences must be a list of sentences, got 'a'"):
             call("a")
         with pytest.raises(InputError, match="batch_size must be an integer >= 1, got"):
             call(["a"], batch_size=0)
-        with pytest.raises(InputError, match="sentence 1: text or a list of tokens is expected"):
+        with pytest.raises(InputError, match="sentence 1 must be text or a list of tokens"):
             call(["a ___", 7])
     for message, arguments in (
         ("n must be an integer >= 1, got 0", {"n": 0}),

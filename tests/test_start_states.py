@@ -356,8 +356,8 @@ def test_texts_of_any_length():
     [
         ([], "warm_up: the sentences: no word to read"),
         (["", []], "warm_up: the sentences: no word to read"),
-        (["a", ["b", 3]], "warm_up: sentence 1: text or tokens are expected"),
-        ([7], "warm_up: sentence 0: text or tokens are expected"),
+        (["a", ["b", 3]], "warm_up: sentence 1, token 1 must be text, got int 3"),
+        ([7], "warm_up: sentence 0 must be text or a list of tokens"),
     ],
 )
 def test_texts_that_warm_nothing_up(text, message):

@@ -141,7 +141,7 @@ def test_lists_of_tokens(published, embedder, make):
     result = embedder(pa.table({"text": tokens}))
     assert_rows(result["vectors"], [layers.mean(axis=0) for layers in published.expected])
     with_gap = pa.table({"text": pa.array([["a"], ["a", None]])})
-    with pytest.raises(InputError, match="sentence 1, token 1: text is expected, not NoneType"):
+    with pytest.raises(InputError, match="sentence 1, token 1 must be text, got NoneType"):
         embedder(with_gap)
 
 

@@ -30,6 +30,7 @@ from bilm.core.errors import (
     shown,
 )
 from bilm.data.query import parse_query
+from bilm.data.sentences import as_tokens, require_sentences
 from bilm.files.reading import PathLike, require_file
 from bilm.files.writing import atomic_write, require_place
 
@@ -109,7 +110,7 @@ class Sample:
         lines = sorted(texts)
         index = {number: k for k, number in enumerate(lines)}
         return cls(
-            [tuple(_as_tokens(texts[number])) for number in lines],
+            [tuple(as_tokens(texts[number], f"sentence {number}")) for number in lines],
             np.array([(index[number], k) for number, k, _ in uses], np.int64).reshape(-1, 2),
             [name for _, _, name in uses] if labelled else None,
             {name: reservoir.n_offered for name, reservoir in reservoirs.items()},
@@ -193,7 +194,8 @@ def sample_sentences(
     for number, sentence, tokens in numbered(sentences):
         if len(tokens):
             drawn.offer(number, 0, sentence)
-    return [tuple(_as_tokens(text)) for _, _, text in sorted(drawn.uses, key=lambda use: use[0])]
+    chosen = sorted(drawn.uses, key=lambda use: use[0])
+    return [tuple(as_tokens(text, f"sentence {number}")) for number, _, text in chosen]
 
 
 def ordinary_words(sentences: Iterable[Sentence], n: int) -> list[str]:
@@ -221,20 +223,14 @@ def numbered(
     Raises:
         InputError: a sentence is neither text nor a list of tokens.
     """
-    require_iterable("sentences", sentences=sentences)
+    require_sentences(sentences)
     n_tokens = 0
     for number, sentence in enumerate(sentences):
-        if not isinstance(sentence, str):
-            require_words(**{f"sentence {number}": sentence})
-        tokens = _as_tokens(sentence)
+        tokens = as_tokens(sentence, f"sentence {number}")
         yield number, sentence, tokens
         n_tokens += len(tokens)
         if progress is not None:
             progress(number + 1, n_tokens)
-
-
-def _as_tokens(sentence: str | Sentence) -> Sentence:
-    return sentence.split() if isinstance(sentence, str) else sentence
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,7 @@ from bilm.data.corpus import IteratorState
 from bilm.data.counting import build_vocabulary, count_words, write_vocabulary
 from bilm.data.dataset import BidirectionalLMDataset, LMDataset, deciding_method
 from bilm.data.encoding import encode_words, network_ids
-from bilm.data.prefetch import compute_ahead, prefetch, up_to_fault
+from bilm.data.prefetch import compute_ahead, prefetch
 from bilm.data.sharding import shard_corpus
 from bilm.data.tokenized_text import tokenize, tokenize_files
 from bilm.data.tokenizer import Tokenizer
@@ -43,7 +43,6 @@ __all__ = [
     "shard_corpus",
     "tokenize",
     "tokenize_files",
-    "up_to_fault",
     "vocab_of_words",
     "write_vocabulary",
 ]

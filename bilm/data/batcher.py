@@ -6,11 +6,10 @@ Ids here are a network's (`network_ids`): 0 means that there is no token, which 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from bilm.core.errors import InputError, shown
 from bilm.data.encoding import (
     DistinctWords,
     encode_words,
@@ -18,6 +17,7 @@ from bilm.data.encoding import (
     network_ids,
     require_max_word_length,
 )
+from bilm.data.sentences import as_tokens, require_sentences
 from bilm.data.vocabulary import Vocabulary
 from bilm.files.reading import PathLike
 
@@ -97,47 +97,11 @@ def index_words(sentences: Sentences) -> tuple[list[str], np.ndarray]:
         rows: (sentences, longest + 2) int32, 1 + the number in `words` of `<S>`, each token and
             `</S>`; 0 past a sentence's end.
     """
-    if isinstance(sentences, str):
-        raise InputError(f"a list of sentences is expected, not the text {shown(sentences)}.")
-    try:
-        sentences = list(sentences)
-    except TypeError:
-        raise InputError(f"a list of sentences is expected, not {shown(sentences)}.") from None
+    require_sentences(sentences)
+    listed = [as_tokens(s, f"sentence {n}", split=False) for n, s in enumerate(sentences)]
     distinct = DistinctWords()
-    try:
-        numbers = np.fromiter(
-            map(distinct.__getitem__, itertools.chain.from_iterable(sentences)), np.int32
-        )
-    except TypeError:  # what cannot be gone through, or a token that cannot be hashed
-        _refuse_what_is_no_text(sentences)
-        raise
-    words = list(distinct)
-    if any(isinstance(s, str) for s in sentences) or not all(isinstance(w, str) for w in words):
-        _refuse_what_is_no_text(sentences)
-    if not all(hasattr(s, "__len__") for s in sentences):
-        _refuse_what_is_no_text(sentences)
-    lengths = np.fromiter(map(len, sentences), np.int32, len(sentences))
+    tokens = itertools.chain.from_iterable(listed)
+    numbers = np.fromiter(map(distinct.__getitem__, tokens), np.int32)
+    lengths = np.fromiter(map(len, listed), np.int32, len(listed))
     width = int(lengths.max(initial=0)) + 2
-    return words, framed(1 + numbers, lengths, width, begin=1, end=2, padding=0)
-
-
-def _refuse_what_is_no_text(sentences: Sentences) -> None:
-    for number, sentence in enumerate(sentences):
-        if not isinstance(sentence, Iterable):
-            raise InputError(
-                f"sentence {number}: a list of tokens is expected, not {shown(sentence)}."
-            )
-        if isinstance(sentence, str):
-            raise InputError(
-                f"sentence {number}: a list of tokens is expected, not the text {shown(sentence)}; "
-                "split it into tokens first."
-            )
-        if not isinstance(sentence, Iterable) or not hasattr(sentence, "__len__"):
-            raise InputError(f"sentence {number}: a list of tokens is expected, not {sentence!r}.")
-        for position, token in enumerate(sentence):
-            if not isinstance(token, str):
-                kind = type(token).__name__
-                raise InputError(
-                    f"sentence {number}, token {position}: text is expected, not {kind} "
-                    f"{shown(token)}."
-                )
+    return list(distinct), framed(1 + numbers, lengths, width, begin=1, end=2, padding=0)

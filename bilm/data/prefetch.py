@@ -15,13 +15,33 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-def up_to_fault(items: Iterable[T], faults: list[Exception]) -> Generator[T, None, None]:
-    """The items until one cannot be had; the reason is added to `faults`, for whoever raises it
-    when those before are done."""
-    try:
-        yield from items
-    except Exception as error:
-        faults.append(error)
+def windows(
+    items: Iterable[T], size_of: Callable[[T], int], most: int, most_items: int | None = None
+) -> Generator[tuple[list[T], bool], None, None]:
+    """Runs of items whose sizes sum to at most `most`, and whether more items follow.
+
+    A larger item is a run of its own. If an item cannot be had, those before it come first.
+    """
+    window: list[T] = []
+    fault: Exception | None = None
+    size, items = 0, iter(items)
+    while True:
+        try:
+            item = next(items)
+        except StopIteration:
+            break
+        except Exception as error:
+            fault = error
+            break
+        if window and (size + size_of(item) > most or len(window) == most_items):
+            yield window, True
+            window, size = [], 0
+        window.append(item)
+        size += size_of(item)
+    if window:
+        yield window, False
+    if fault is not None:
+        raise fault
 
 
 def prefetch(items: Iterable[T], n: int = 4) -> Generator[T, None, None]:

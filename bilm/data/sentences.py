@@ -1,11 +1,11 @@
-"""The sentences of a text: the lines of a text file, or the sequences of a FASTA file."""
+"""Sentences: from the lines of a text file, the sequences of a FASTA file, or a caller's lists."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
-from typing import IO, NamedTuple
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence, Set
+from typing import IO, Any, NamedTuple
 
 from bilm.core.errors import InputError, shown
 from bilm.files.reading import COMPRESSED, PathLike, lines_of, read_lines
@@ -13,6 +13,7 @@ from bilm.files.reading import COMPRESSED, PathLike, lines_of, read_lines
 FASTA = (".fasta", ".fa")
 """Endings of FASTA files, to which the ending of a compressed file may be added."""
 
+Tokens = Sequence[str]
 
 _RESIDUES = re.compile("[A-Z*.-]*")
 
@@ -112,3 +113,56 @@ def read_keys(path: PathLike) -> list[str]:
     if "" in keys:
         raise InputError(f"{path}, line {keys.index('') + 1}: a key must not be empty.")
     return keys
+
+
+# Sentences that a caller gives
+
+
+def require_sentences(sentences: Any) -> None:
+    """Require something that gives sentences in an order, and not one text."""
+    if not _is_ordered(sentences):
+        raise InputError(f"sentences must be a list of sentences, got {shown(sentences)}.")
+
+
+def as_tokens(sentence: Any, where: str, kind: Any = str, *, split: bool = True) -> list[Any]:
+    """The tokens of a sentence, which is a list of tokens, or with `split` text.
+
+    Args:
+        where: names the sentence in messages.
+        kind: types of a token.
+    """
+    if split and isinstance(sentence, str):
+        return sentence.split()
+    if not _is_ordered(sentence):
+        rule = "text or a list of tokens" if split else "a list of tokens"
+        raise InputError(f"{where} must be {rule}, got {shown(sentence)}.")
+    tokens = list(sentence)
+    if not set(map(type, tokens)) <= {str}:
+        for position, token in enumerate(tokens):
+            if not isinstance(token, kind):
+                found = f"{type(token).__name__} {shown(token)}"
+                raise InputError(f"{where}, token {position} must be text, got {found}.")
+    return tokens
+
+
+def read_stream(items: Iterable[Any], with_ids: bool) -> Iterator[tuple[Any, list[str]]]:
+    """Pairs (id, tokens) of sentences; `with_ids` the items are pairs (id, sentence), otherwise ids
+    are numbers."""
+    for number, item in enumerate(items):
+        where = f"sentence {number}"
+        if not with_ids:
+            yield number, as_tokens(item, where)
+        elif isinstance(item, tuple | list) and len(item) == 2:
+            yield item[0], as_tokens(item[1], where)
+        else:
+            raise InputError(f"{where} must be a pair (id, sentence), got {shown(item)}.")
+
+
+def _is_ordered(value: Any) -> bool:
+    if isinstance(value, str | bytes | Set | Mapping) and not isinstance(value, KeysView):
+        return False
+    try:
+        iter(value)
+    except TypeError:  # a tensor without axes, for one, which has the method
+        return False
+    return True

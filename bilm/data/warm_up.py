@@ -11,7 +11,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 
-from bilm.core.errors import InputError, shown
+from bilm.core.errors import InputError
+from bilm.data.sentences import as_tokens, require_sentences
 from bilm.files.reading import PathLike, read_lines
 
 # A file with a sentence a line, or sentences: text that is split on white space, or tokens.
@@ -24,18 +25,14 @@ N_WORDS = 2048
 def read_text(text: WarmUpText) -> list[list[str]]:
     """The sentences of a warm-up: the first `N_WORDS` words of a text, or all of it repeatedly."""
     is_file = isinstance(text, str | os.PathLike)
-    if not is_file and not isinstance(text, Iterable):
-        raise InputError(f"warm_up: a text file or sentences are expected, not {shown(text)}.")
+    if not is_file:
+        require_sentences(text)
     sentences: list[list[str]] = []
     n_words = 0
     for number, sentence in enumerate(read_lines(text) if is_file else text):  # type: ignore[arg-type]
-        tokens = sentence.split() if isinstance(sentence, str) else sentence
-        if not isinstance(tokens, Sequence) or not all(isinstance(word, str) for word in tokens):
-            raise InputError(
-                f"warm_up: sentence {number}: text or tokens are expected, not {shown(sentence)}."
-            )
+        tokens = as_tokens(sentence, f"warm_up: sentence {number}")
         if tokens:
-            sentences.append(list(tokens))
+            sentences.append(tokens)
             n_words += len(tokens)
         if n_words >= N_WORDS:
             break

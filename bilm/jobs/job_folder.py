@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from bilm.core.errors import InputError, differences, shown
-from bilm.files.reading import PathLike, read_json_object, require_name
 from bilm.files.locks import locked
+from bilm.files.reading import PathLike, read_json_object, require_name
 from bilm.files.writing import atomic_write, write_json
 
 _LOCK, _RECORD = "lock", "job.json"

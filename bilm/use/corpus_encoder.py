@@ -13,21 +13,20 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, Sequence, Set
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
 from bilm.core.cell import Mode
-from bilm.core.errors import InputError, require_count, shown
 from bilm.core.lstm import States
 from bilm.core.network import BiLM, Texts
-from bilm.data import compute_ahead, up_to_fault
 from bilm.data.encoding import DistinctWords, network_ids
+from bilm.data.prefetch import compute_ahead, windows
+from bilm.data.sentences import Tokens
 from bilm.use.packing import PackedRunner, Words, tensor_specs
 
-Tokens = Sequence[str]
 # Words to the ids that the encoder takes, without the mask's + 1: (n, characters) or (n,).
 WordIds = Callable[[Sequence[str]], np.ndarray]
 
@@ -35,62 +34,6 @@ WordIds = Callable[[Sequence[str]], np.ndarray]
 _ENCODED_AT_ONCE = 512
 _KEPT_BYTES = 128 * 2**20
 _CHUNK_TOKENS = 1024
-
-
-def check_stream(sentences: Any, batch_size: int | None) -> None:
-    """Check the arguments of a call that takes many sentences."""
-    if isinstance(sentences, str):
-        raise InputError(f"a list of sentences is expected, not the text {shown(sentences)}.")
-    if not _is_stream(sentences):
-        raise InputError(f"sentences: a list of sentences is expected, not {shown(sentences)}.")
-    if batch_size is not None:
-        require_count(batch_size=batch_size)
-
-
-def _is_stream(value: Any) -> bool:
-    """Whether something can be gone through in an order that it has."""
-    if isinstance(value, bytes | Set | Mapping) and not isinstance(value, KeysView):
-        return False
-    try:
-        iter(value)
-    except TypeError:  # a tensor without axes, for one, which has the method
-        return False
-    return True
-
-
-def read_stream(items: Iterable[Any], with_ids: bool) -> Iterator[tuple[Any, Tokens]]:
-    """Pairs (id, tokens) of a stream of sentences: text that is split on white space, or tokens.
-
-    Args:
-        items: sentences; `with_ids` pairs (id, sentence).
-        with_ids: without it the ids are the sentences' numbers, from 0.
-    """
-    for number, item in enumerate(items):
-        if not with_ids:
-            yield number, _as_tokens(item, number)
-        elif isinstance(item, tuple | list) and len(item) == 2:
-            yield item[0], _as_tokens(item[1], number)
-        else:
-            raise InputError(
-                f"sentence {number}: a pair (id, sentence) is expected, not {shown(item)}."
-            )
-
-
-def _as_tokens(sentence: Any, number: int) -> Tokens:
-    if isinstance(sentence, str):
-        return sentence.split()
-    if not _is_stream(sentence):
-        raise InputError(
-            f"sentence {number}: text or a list of tokens is expected, not {shown(sentence)}."
-        )
-    listed = list(sentence)
-    for position, token in enumerate(listed):
-        if not isinstance(token, str):
-            kind = type(token).__name__
-            raise InputError(
-                f"sentence {number}, token {position}: text is expected, not {kind} {shown(token)}."
-            )
-    return listed
 
 
 class Block(NamedTuple):
@@ -155,30 +98,9 @@ class CorpusEncoder:
         Yields:
             float32 (n_layers + 1, words, n_directions * projection_dim).
         """
-        for window in compute_ahead(self._compute, self._windows(sentences, batch_size)):
+        ahead = windows(sentences, len, self.window_tokens, batch_size)
+        for window in compute_ahead(self._compute, ahead):
             yield from window
-
-    def _windows(
-        self, sentences: Iterable[Tokens], batch_size: int | None
-    ) -> Iterator[tuple[list[Tokens], bool]]:
-        """Sentences that are computed together, and whether there are more after them.
-
-        When one cannot be had, those before it come first.
-        """
-        window: list[Tokens] = []
-        faults: list[Exception] = []
-        n_tokens = 0
-        for sentence in up_to_fault(sentences, faults):
-            is_full = n_tokens + len(sentence) > self.window_tokens or len(window) == batch_size
-            if window and is_full:
-                yield window, True
-                window, n_tokens = [], 0
-            window.append(sentence)
-            n_tokens += len(sentence)
-        if window:
-            yield window, False
-        if faults:
-            raise faults[0]
 
     def _compute(self, window: tuple[list[Tokens], bool]) -> Iterator[np.ndarray]:
         """Run the network; the iterator copies each sentence's vectors out when it comes to it."""

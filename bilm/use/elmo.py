@@ -23,17 +23,18 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import InputError, shown
+from bilm.core.errors import InputError, require_at_least, shown
 from bilm.core.network import BiLM
 from bilm.core.scalar_mix import LayerChoice, Layers, ScalarMix
 from bilm.data import Vocabulary
 from bilm.data.query import parse_query
+from bilm.data.sentences import Tokens, read_stream, require_sentences
 from bilm.data.untokenized import UntokenizedCheck
 from bilm.data.warm_up import WarmUpText, read_text
 from bilm.files.model_files import ModelSource, open_model
 from bilm.files.reading import PathLike
 from bilm.progress import ShowProgress, encoding_progress
-from bilm.use.corpus_encoder import CorpusEncoder, Tokens, check_stream, read_stream
+from bilm.use.corpus_encoder import CorpusEncoder
 from bilm.use.pretrained import Pretrained
 from bilm.use.word_vectors import WordSource, load_words
 
@@ -242,7 +243,8 @@ class ELMo:
         Raises:
             InputError: as for `encode`; the arguments are checked at once, sentences as they come.
         """
-        check_stream(sentences, batch_size)
+        require_sentences(sentences)
+        require_at_least(1, batch_size=batch_size)
         if pooling not in (None, "mean", "max"):
             raise InputError(f"pooling: None, 'mean' or 'max' is expected, not {shown(pooling)}.")
         choice = LayerChoice(layers, self.n_layers)

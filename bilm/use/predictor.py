@@ -31,16 +31,25 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import InputError, real, require, require_count, shown
+from bilm.core.errors import (
+    InputError,
+    real,
+    require,
+    require_at_least,
+    require_count,
+    shown,
+)
 from bilm.core.full_softmax import NEVER, likeliest_words
 from bilm.core.language_model import LanguageModel
 from bilm.core.options import Options
 from bilm.core.softmax import Softmax
 from bilm.core.weight_names import with_softmax_datasets
-from bilm.data import Vocabulary, up_to_fault
+from bilm.data import Vocabulary
 from bilm.data.batch import sentence_batches
 from bilm.data.corpus import IndexedText
 from bilm.data.encoding import BOS, EOS, UNK
+from bilm.data.prefetch import windows
+from bilm.data.sentences import Tokens, read_stream, require_sentences
 from bilm.data.vocabulary import vocabulary_of
 from bilm.data.warm_up import WarmUpText, read_text
 from bilm.files.checkpoints import load_variables
@@ -54,7 +63,6 @@ from bilm.files.weights import (
     open_weights,
 )
 from bilm.training.evaluation import Chunk, Scorer, chunks, warm_up_language_model
-from bilm.use.corpus_encoder import Tokens, check_stream, read_stream
 from bilm.use.pretrained import Pretrained
 from bilm.use.word_vectors import open_if_given
 
@@ -264,7 +272,8 @@ class Predictor:
             sentences, batch_size: as for `score`; with `with_ids` pairs (id, sentence).
             with_ids: yield pairs (id, `SentenceScore`), the ids as they came.
         """
-        check_stream(sentences, batch_size)
+        require_sentences(sentences)
+        require_at_least(1, batch_size=batch_size)
         requests = (_Request(*item) for item in read_stream(sentences, with_ids))
         return self._by_window(requests, lambda w: self._scores(w, batch_size), with_ids)
 
@@ -318,7 +327,8 @@ class Predictor:
         Args:
             with_ids: take pairs (id, sentence) and yield pairs (id, list), the ids as they came.
         """
-        check_stream(sentences, batch_size)
+        require_sentences(sentences)
+        require_at_least(1, batch_size=batch_size)
         require_count(n=n)
         if prior is not None:
             require(real(0, 1), prior=prior)
@@ -366,24 +376,9 @@ class Predictor:
         with_ids: bool,
     ) -> Iterator[Any]:
         """The results of a stream, computed a window at a time."""
-
-        def results(window: list[_Request]) -> Iterator[Any]:
+        for window, _ in windows(requests, lambda r: len(r.tokens) + 2, self.window_tokens):
             for request, result in zip(window, compute(window), strict=True):
                 yield (request.name, result) if with_ids else result
-
-        window: list[_Request] = []
-        faults: list[Exception] = []
-        n_tokens = 0
-        for request in up_to_fault(requests, faults):
-            window.append(request)
-            n_tokens += len(request.tokens) + 2
-            if n_tokens >= self.window_tokens:
-                yield from results(window)
-                window, n_tokens = [], 0
-        if window:
-            yield from results(window)
-        if faults:
-            raise faults[0]
 
     def _chunks(self, requests: Sequence[_Request], batch_size: int | None) -> Iterator[Chunk]:
         """Batches of sentences of like length, and the chunks of long ones in their order."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import InputError, require_words, shown
+from bilm.core.errors import InputError, require_words
 from bilm.core.keras_backend import keras
 from bilm.data.encoding import (
     BOS,
@@ -27,6 +27,7 @@ from bilm.data.encoding import (
     network_ids,
     require_max_word_length,
 )
+from bilm.data.sentences import as_tokens, require_sentences
 
 # What str.split splits on. TensorFlow's own split knows ASCII only.
 _WHITE_SPACE = r"[\t-\r\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"  # noqa: E501
@@ -67,32 +68,20 @@ def _padded(text: Any) -> np.ndarray:
         if text.dtype.kind not in "USO":
             raise InputError(f"text: strings are expected, not {text.dtype.name}.")
         text = text.tolist()
-    if isinstance(text, str | bytes) or not isinstance(text, Sequence):
-        raise InputError(f"text: a list of sentences is expected, not {shown(text)}.")
+    require_sentences(text)
+    text = list(text)
     if all(isinstance(sentence, str | bytes) for sentence in text):
-        return np.array([_utf8(sentence, (n,)) for n, sentence in enumerate(text)], object)
-    rows = []
-    for n, sentence in enumerate(text):
-        if isinstance(sentence, str | bytes) or not isinstance(sentence, Sequence):
-            raise InputError(
-                f"sentence {n}: a list of tokens is expected, as the others are, not "
-                f"{shown(sentence)}."
-            )
-        rows.append([_utf8(token, (n, t)) for t, token in enumerate(sentence)])
+        return np.array([*map(_utf8, text)], object)
+    rows = [as_tokens(s, f"sentence {n}", str | bytes, split=False) for n, s in enumerate(text)]
     padded = np.full((len(rows), max(map(len, rows))), b"", object)
     for row, tokens in zip(padded, rows, strict=True):
-        row[: len(tokens)] = tokens
+        row[: len(tokens)] = [*map(_utf8, tokens)]
     return padded
 
 
-def _utf8(token: Any, position: tuple[int, ...]) -> bytes:
-    if isinstance(token, bytes):
-        return token
-    if not isinstance(token, str):
-        where = ", ".join(f"{a} {n}" for a, n in zip(("sentence", "token"), position, strict=False))
-        raise InputError(f"{where}: text is expected, not {type(token).__name__} {shown(token)}.")
+def _utf8(token: str | bytes) -> bytes:
     # Lone surrogates have no UTF-8 form.
-    return token.encode("utf-8", "ignore")
+    return token if isinstance(token, bytes) else token.encode("utf-8", "ignore")
 
 
 def tokens_of(text: tf.Tensor) -> tf.Tensor:

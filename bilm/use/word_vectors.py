@@ -23,6 +23,7 @@ from bilm.core.token_encoder import WordEmbedding
 from bilm.core.weight_names import Encoder, weight_table
 from bilm.data import Vocabulary, encode_words
 from bilm.data.encoding import DictionaryIds, from_bytes
+from bilm.data.sentences import Tokens
 from bilm.data.vocabulary import vocabulary_of
 from bilm.files.reading import PathLike
 from bilm.files.weights import (
@@ -33,7 +34,7 @@ from bilm.files.weights import (
     WeightsFile,
     open_weights,
 )
-from bilm.use.corpus_encoder import Tokens, WordIds
+from bilm.use.corpus_encoder import WordIds
 from bilm.use.text_layers import CharacterIds
 from bilm.use.text_layers import WordIds as WordIdsLayer
 
