@@ -9,13 +9,11 @@ import h5py
 import numpy as np
 import pytest
 
-from bilm import BidirectionalLanguageModel, dump_bilm_embeddings, dump_token_embeddings
+from bilm import BidirectionalLanguageModel, ELMo, dump_bilm_embeddings, dump_token_embeddings
 from bilm.core.cell import Mode
 from bilm.core.errors import InputError
-from bilm.core.options import Options
 from bilm.use.corpus_encoder import CorpusEncoder
 from bilm.use.packing import PackedRunner
-from bilm.use.word_vectors import load_words
 from tests import oracle
 
 WORDS = "the a of model word sentence straße слово 言葉 x".split()
@@ -136,17 +134,16 @@ def test_a_file_without_a_line_gives_a_file_without_a_dataset(words, tmp_path):
 def test_windows_and_forgotten_words_change_nothing(characters, window_tokens, mode, loop_steps):
     """Sentences come out in the order of the text, however they share the rows of a batch."""
     sentences = random_sentences(30, seed=3, longest=8)
-    options = Options.from_dict(characters.options, training=False)
     expected = oracle.embed(
         characters.weights, characters.options, characters.ids(sentences)
     ).lm_embeddings
-    words, network = load_words(options, characters.weight_file)
+    elmo = ELMo.from_pretrained((characters.options, characters.weight_file))
     encoder = CorpusEncoder(
-        network,
-        words.word_ids,
+        elmo.network,
+        elmo.word_ids,
         window_tokens=window_tokens,
         runner=PackedRunner(
-            network,
+            elmo.network,
             mode=mode,
             rows=(2, 4),
             compiling=0,

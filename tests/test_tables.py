@@ -194,9 +194,9 @@ def test_text_that_is_not_utf_8(embedder):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"pooling": "sum"}, "pooling: None, 'mean' or 'max' is expected, not 'sum'"),
-        ({"dtype": "float64"}, "dtype: 'float32' or 'float16' is expected, not 'float64'"),
-        ({"text_column": 1}, "text_column: a name is expected, not 1"),
+        ({"pooling": "sum"}, "pooling must be one of None, 'mean', 'max', got 'sum'"),
+        ({"dtype": "float64"}, "dtype must be 'float32' or 'float16', got 'float64'"),
+        ({"text_column": 1}, "text_column must be text, got 1"),
         ({"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
         ({"threads": 1.5}, "threads must be an integer >= 1, got 1.5"),
         ({"layers": None}, "layers must be 'average', 'top', 'all', 'sum', a number or a list"),

@@ -7,14 +7,12 @@ import numpy as np
 from bilm.core.errors import InputError
 from bilm.data import Vocabulary
 from bilm.files.hdf5 import writing_hdf5
-from bilm.files.model_files import read_options
-from bilm.files.published import local_source
 from bilm.files.reading import PathLike, read_lines
 from bilm.files.weights import write_words
 from bilm.files.writing import atomic_write
 from bilm.jobs.vector_files import write_array
-from bilm.use.corpus_encoder import CorpusEncoder, EncodedWords
-from bilm.use.word_vectors import load_words
+from bilm.use.corpus_encoder import EncodedWords
+from bilm.use.elmo import ELMo
 
 
 def dump_token_embeddings(
@@ -43,18 +41,15 @@ def dump_token_embeddings(
         FileNotFoundError: a file does not exist.
         InputError: a file is not what it should be; the model takes words.
     """
-    options_file, weight_file = local_source((options_file, weight_file))
-    options = read_options(options_file)
-    if options.max_word_length is None:
+    elmo = ELMo.from_pretrained((options_file, weight_file), vocab_file=vocab_file)
+    if elmo.options.max_word_length is None:
         raise InputError(f"{options_file}: no char_cnn: a model of words has its vectors already.")
-    vocabulary = Vocabulary(vocab_file)
-    words = vocabulary.words
-    words_of_model, network = load_words(options, weight_file)
-    encoder = EncodedWords(network, words_of_model.word_ids)
+    words = Vocabulary(vocab_file).words
+    encoder = EncodedWords(elmo.network, elmo.word_ids)
     with atomic_write(outfile) as temporary, writing_hdf5(temporary) as file:
-        shape = (vocabulary.size, options.lstm.projection_dim)
+        shape = (len(words), elmo.options.lstm.projection_dim)
         embedding = file.create_dataset("embedding", shape, np.float32)
-        for start in range(0, vocabulary.size, words_at_once):
+        for start in range(0, len(words), words_at_once):
             part = words[start : start + words_at_once]
             vectors = np.empty((len(part), shape[1]), np.float32)
             encoder.encode(part, vectors)
@@ -89,13 +84,11 @@ def dump_bilm_embeddings(
         FileNotFoundError: a file does not exist.
         InputError: a file is not what it should be.
     """
-    Vocabulary(vocab_file)  # refused if it is not one, also where it is not needed
-    options_file, weight_file = local_source((options_file, weight_file))
-    source, network = load_words(
-        read_options(options_file), weight_file, vocab_file=vocab_file, precision=precision
+    Vocabulary(vocab_file)  # checked, though characters need none
+    elmo = ELMo.from_pretrained(
+        (options_file, weight_file), vocab_file=vocab_file, precision=precision
     )
-    encoder = CorpusEncoder(network, source.word_ids)
     sentences = (line.split() for line in read_lines(dataset_file))
     with atomic_write(outfile) as temporary, writing_hdf5(temporary) as file:
-        for number, layers in enumerate(encoder.layers(sentences)):
+        for number, layers in enumerate(elmo.corpus.layers(sentences)):
             write_array(file, str(number), layers)

@@ -26,7 +26,8 @@ from bilm.files.writing import atomic_write, require_place
 from bilm.jobs import vector_files
 from bilm.jobs.arrow import import_pyarrow, require_row, write_parquet
 from bilm.jobs.job_folder import JobFolder, check_output, is_complete
-from bilm.jobs.sentence_pieces import EmbeddedSentence, SentencePieces, as_dtype, plain_layers
+from bilm.jobs.sentence_pieces import EmbeddedSentence, SentencePieces, as_dtype
+from bilm.jobs.wanted import Wanted
 
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
@@ -145,8 +146,7 @@ class EmbeddingJob:
         kind, (i, n) = self.kind, self.shard
         if kind not in FORMATS:
             raise InputError(f"format must be one of {', '.join(FORMATS)}, got {shown(kind)}.")
-        if self.dtype not in ("float32", "float16"):
-            raise InputError(f"dtype must be 'float32' or 'float16', got {shown(self.dtype)}.")
+        _ = self.wanted
         if not 1 <= i <= n:
             raise InputError(f"shard must be (i, n) with 1 <= i <= n, got {self.shard}.")
         packed, by_sentence, stream = self.packed, self.sentence_keys, self._is_stream
@@ -163,6 +163,11 @@ class EmbeddingJob:
         ):
             if is_broken:
                 raise ArgumentsError(rule)
+
+    @property
+    def wanted(self) -> Wanted:
+        """Which vectors the job writes."""
+        return Wanted.of(self.layers, self.pooling, self.dtype)
 
     @property
     def _is_stream(self) -> bool:
@@ -236,18 +241,12 @@ class EmbeddingJob:
 
     def _settings(self, model: ELMo) -> dict[str, Any]:
         """Everything that the vectors depend on besides the text."""
-        from bilm.core.scalar_mix import LayerChoice
-
-        layers = plain_layers(self.layers)
-        all_layers = [model.n_layers] if LayerChoice(layers, model.n_layers).keeps_layers else []
-        tokens = [] if self.pooling else [None]
+        wanted = self.wanted
         return {
-            "shape": [*all_layers, *tokens, model.dim],
+            "shape": wanted.shape(model.n_layers, model.dim),
             "model": model.fingerprint(),
-            "precision": model.network.stacks[0].precision,
-            "layers": layers,
-            "pooling": self.pooling,
-            "dtype": self.dtype,
+            "precision": model.precision,
+            **wanted._asdict(),
             "shard": list(self.shard),
             "keys": "sentences" if self.sentence_keys else "ids" if self._has_ids else "numbers",
         }

@@ -15,13 +15,12 @@ import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from numbers import Real
 from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 
-from bilm.core.errors import InputError, shown
+from bilm.core.errors import InputError
 from bilm.data.sentences import Sentence
 from bilm.files.hdf5 import open_hdf5, own_dataset, writing_hdf5
 from bilm.jobs.job_folder import writing_piece
@@ -227,20 +226,6 @@ def slabs(
     for start in range(0, n_tokens, step):
         stop = min(start + step, n_tokens)
         yield start, stop, vectors[layer, start:stop, :]
-
-
-def plain_layers(layers: Any) -> str | int | list[float]:
-    """The choice of layers as a JSON value."""
-    if isinstance(layers, str):
-        return layers
-    if isinstance(layers, int | np.integer) and not isinstance(layers, bool):
-        return int(layers)
-    if isinstance(layers, Sequence | np.ndarray) and all(isinstance(x, Real) for x in layers):
-        return [float(weight) for weight in layers]
-    raise InputError(
-        "layers must be 'average', 'top', 'all', 'sum', a number or a list of weights, got "
-        f"{shown(layers)}."
-    )
 
 
 def as_dtype(vectors: np.ndarray, dtype: np.dtype) -> np.ndarray:

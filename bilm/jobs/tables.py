@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bilm.core.errors import InputError, require_count
+from bilm.core.errors import TEXT, InputError, require, require_at_least
 from bilm.files.model_files import ModelSource, open_model
 from bilm.jobs.arrow import (
     import_pyarrow,
@@ -30,7 +30,8 @@ from bilm.jobs.arrow import (
     vector_arrays,
     vector_fields,
 )
-from bilm.jobs.sentence_pieces import as_dtype, plain_layers
+from bilm.jobs.sentence_pieces import as_dtype
+from bilm.jobs.wanted import Wanted
 from bilm.use.pretrained import Pretrained
 
 if TYPE_CHECKING:
@@ -89,18 +90,11 @@ class TableEmbedder:
         threads: int | None = None,
         fixed_size: bool = True,
     ) -> None:
-        if pooling not in (None, "mean", "max"):
-            raise InputError(f"pooling: None, 'mean' or 'max' is expected, not {pooling!r}.")
-        if dtype not in ("float32", "float16"):
-            raise InputError(f"dtype: 'float32' or 'float16' is expected, not {dtype!r}.")
-        if not isinstance(text_column, str):
-            raise InputError(f"text_column: a name is expected, not {text_column!r}.")
-        for name, value in (("batch_size", batch_size), ("threads", threads)):
-            if value is not None:
-                require_count(**{name: value})
-        self.text_column, self.pooling, self.dtype = text_column, pooling, dtype
-        self.batch_size, self.threads, self.fixed_size = batch_size, threads, fixed_size
-        self.layers = plain_layers(layers)
+        require(TEXT, text_column=text_column)
+        require_at_least(1, batch_size=batch_size, threads=threads)
+        self.text_column, self.batch_size, self.threads = text_column, batch_size, threads
+        self.fixed_size = fixed_size
+        self.wanted = Wanted.of(layers, pooling, dtype)
         self._shape: list[int | None] | None = None
         self._loaded: _Loaded | None = None
         self._key = uuid.uuid4().hex
@@ -121,12 +115,7 @@ class TableEmbedder:
         """The shape of a sentence's vectors, (layers, tokens, dim) or a part of it; None stands
         for the number of tokens. The options of the model are read for it, but no weights."""
         if self._shape is None:
-            n_layers, dim = self._sizes()
-            from bilm.core.scalar_mix import LayerChoice
-
-            keeps_layers = LayerChoice(self.layers, n_layers).keeps_layers
-            tokens: list[int | None] = [] if self.pooling else [None]
-            self._shape = [*([n_layers] if keeps_layers else []), *tokens, dim]
+            self._shape = self.wanted.shape(*self._sizes())
         return self._shape
 
     def _sizes(self) -> tuple[int, int]:
@@ -156,7 +145,7 @@ class TableEmbedder:
         return table
 
     def _fields(self) -> list[pa.Field]:
-        return vector_fields(self.shape, self.dtype, fixed_size=self.fixed_size)
+        return vector_fields(self.shape, self.wanted.dtype, fixed_size=self.fixed_size)
 
     def _require_text(self, schema: pa.Schema) -> None:
         arrow, name = import_pyarrow(), self.text_column
@@ -178,19 +167,14 @@ class TableEmbedder:
         """
         tokens = text.split()
         self._load().model.refuse_unknown(tokens, where)
-        require_row(len(tokens), self.shape, self.dtype, where)
+        require_row(len(tokens), self.shape, self.wanted.dtype, where)
 
     def settings(self) -> dict[str, Any]:
         """What the vectors depend on, fit for JSON: "model", the fingerprint of the model, which
         is loaded for it, "layers", "pooling", "dtype" and "precision"."""
         loaded = self._load(strict=False)
-        return {
-            "model": loaded.fingerprint,
-            "layers": self.layers,
-            "pooling": self.pooling,
-            "dtype": self.dtype,
-            "precision": loaded.model.precision,
-        }
+        precision = loaded.model.precision
+        return {"model": loaded.fingerprint, **self.wanted._asdict(), "precision": precision}
 
     def metadata(self) -> dict[str, str]:
         """The settings as the metadata of a schema, which the tables of the result have."""
@@ -242,8 +226,8 @@ class TableEmbedder:
 
         results = model.encode_iter(
             sentences(),
-            self.layers,
-            self.pooling,
+            self.wanted.layers,
+            self.wanted.pooling,
             batch_size=self.batch_size,
             with_ids=True,
             show_progress=False,
@@ -251,7 +235,7 @@ class TableEmbedder:
         for piece, vectors in results:
             while waiting[0] is not piece:  # one without rows
                 yield self._finished(waiting.popleft())
-            piece.vectors.append(as_dtype(vectors, np.dtype(self.dtype)))
+            piece.vectors.append(as_dtype(vectors, np.dtype(self.wanted.dtype)))
             if len(piece.vectors) == len(piece.texts):
                 yield self._finished(waiting.popleft())
         while waiting:
@@ -265,8 +249,8 @@ class TableEmbedder:
         except UnicodeDecodeError as error:
             raise InputError(f"column {self.text_column!r}: not UTF-8: {error}.") from error
         numbers = [n for n in self.shape if n is not None]
-        size = np.dtype(self.dtype).itemsize * math.prod(numbers)
-        sizes = [size if self.pooling else size * _n_tokens(text) for text in texts]
+        size = np.dtype(self.wanted.dtype).itemsize * math.prod(numbers)
+        sizes = [size if self.wanted.pooling else size * _n_tokens(text) for text in texts]
         start = n_bytes = 0
         for row, size in enumerate([*sizes, 0]):
             is_last = row == len(texts)

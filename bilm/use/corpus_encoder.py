@@ -71,8 +71,8 @@ class CorpusEncoder:
         kept_bytes: int = _KEPT_BYTES,
     ) -> None:
         self._network = network
-        self._words = EncodedWords(network, word_ids, kept_bytes)
         self._runner = runner or PackedRunner(network)
+        self._words = EncodedWords(network, word_ids, kept_bytes, self._runner.forget_words)
         self._run_chunk = _chunk_function(network)
         self._lock = threading.Lock()  # streams that are read in turn are computed in threads
         self.window_tokens = window_tokens or self._runner.window_tokens
@@ -126,7 +126,7 @@ class CorpusEncoder:
             return (np.empty(shape, np.float32) for _ in lengths)
         used, ids = np.unique(numbers, return_inverse=True)
         vectors = self._words.vectors[used]
-        words = Words(vectors, ids.astype(np.int32), used, self._words.edition)
+        words = Words(vectors, ids.astype(np.int32), used)
         # `<S>` and `</S>` are the words 0 and 1.
         packed, outputs = self._runner(words, lengths, self._words.vectors[:2], is_full)
         stops = np.cumsum(lengths)
@@ -193,10 +193,15 @@ class EncodedWords:
 
     Attributes:
         vectors: float32 (rows, dim); a word's row is its number.
-        edition: a number; with another one, words have other numbers than before.
     """
 
-    def __init__(self, network: BiLM, word_ids: WordIds, kept_bytes: int = _KEPT_BYTES) -> None:
+    def __init__(
+        self,
+        network: BiLM,
+        word_ids: WordIds,
+        kept_bytes: int = _KEPT_BYTES,
+        forget: Callable[[], None] = lambda: None,
+    ) -> None:
         # (words,), or with an axis of characters
         ids = tf.TensorSpec([None] * word_ids([]).ndim, tf.int32)
         self._encode = tf.function(network.encoder, input_signature=[ids], autograph=False)
@@ -204,7 +209,7 @@ class EncodedWords:
         self._kept_bytes = kept_bytes
         self._numbers = DistinctWords()
         self._n_encoded = 0
-        self.edition = 0
+        self._forget = forget  # called before numbers stand for other words
         self.vectors = np.empty((4096, network.stacks[0].options.projection_dim), np.float32)
 
     def numbers(self, sentences: Iterable[Tokens]) -> np.ndarray:
@@ -214,7 +219,7 @@ class EncodedWords:
         """
         if self.vectors[: self._n_encoded].nbytes > self._kept_bytes:
             self._numbers, self._n_encoded = DistinctWords(), 0
-            self.edition += 1
+            self._forget()
         words = itertools.chain.from_iterable(sentences)
         numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int32)
         done, size = self._n_encoded, len(self._numbers)

@@ -33,10 +33,11 @@ from bilm.data.untokenized import UntokenizedCheck
 from bilm.data.warm_up import WarmUpText, read_text
 from bilm.files.model_files import ModelSource, open_model
 from bilm.files.reading import PathLike
+from bilm.files.weights import open_weights
 from bilm.progress import ShowProgress, encoding_progress
 from bilm.use.corpus_encoder import CorpusEncoder
 from bilm.use.pretrained import Pretrained
-from bilm.use.word_vectors import WordSource, load_words
+from bilm.use.word_vectors import WordSource, find_words, open_if_given
 
 # An array of a given shape to write into: in memory, or on a disk.
 NewArray = Callable[[tuple[int, ...]], Any]
@@ -104,15 +105,15 @@ class ELMo:
             precision=precision,
             warm_up=warm_up,
         )
-        with open_model(model.source, weights_only=True) as files:
-            words, network = load_words(
-                files.read_options(),
-                files.weights,
-                vocab_file=model.vocab_file,
-                embedding_weight_file=model.embedding_weight_file,
-                beside=files.vocabulary,
-                precision=model.precision,
+        with (
+            open_model(model.source, weights_only=True) as files,
+            open_weights(files.weights) as weights,
+            open_if_given(model.embedding_weight_file) as table,
+        ):
+            words = find_words(
+                files.read_options(), weights, table, model.vocab_file, files.vocabulary
             )
+            network = words.load(weights, table, model.precision)
         elmo = cls(words, network)
         if model.warm_up is not None:
             elmo.corpus.warm_up(read_text(model.warm_up))

@@ -121,7 +121,6 @@ class Words(NamedTuple):
     vectors: np.ndarray  # float32 (distinct words, projection_dim)
     ids: np.ndarray  # int32 (words,), the row in `vectors` of each word
     numbers: np.ndarray  # int64 (distinct words,), by which products are kept
-    edition: int  # another one: numbers stand for other words than before
 
 
 class PackedRunner:
@@ -268,6 +267,11 @@ class PackedRunner:
         self._network.warm_up(vectors, sentences)
         self._initial = ()
 
+    def forget_words(self) -> None:
+        """Forget what is kept by the numbers of words, which will stand for others."""
+        if self._products is not None:
+            self._products.forget()
+
     def _states_after(self, marks: np.ndarray) -> tuple[States, ...]:
         """The states of each direction after what it reads first, for one row."""
         n_directions = len(self._network.stacks)
@@ -283,7 +287,6 @@ class _WordProducts:
 
     def __init__(self, network: BiLM, kept_words: int) -> None:
         self._stacks = network.stacks
-        self._edition = -1
         self._n_calls = 0
         self._row_of = np.empty(0, np.int32)  # by a word's number; -1: there is none
         self._make_room(kept_words)
@@ -295,15 +298,16 @@ class _WordProducts:
         self._used_at = np.zeros(n_words, np.int64)  # a row, in which call
         self._row_of[:] = -1
 
+    def forget(self) -> None:
+        """Forget all words, whose numbers will stand for others."""
+        self._number_in[:] = self._row_of[:] = -1
+
     def looked_up(self, words: Words) -> tuple[list[tf.Tensor], np.ndarray]:
         """The tables, and the row of each word: int32 (words,); missing ones are computed."""
         numbers = words.numbers
         n_rows = len(self._number_in)
         if len(numbers) > n_rows:  # seldom, as another size is compiled again
             self._make_room(len(numbers) + len(numbers) // 4)
-        elif words.edition != self._edition:
-            self._number_in[:] = self._row_of[:] = -1
-        self._edition = words.edition
         missing = int(numbers.max()) + 1 - len(self._row_of)
         if missing > 0:
             more = np.full(max(missing, len(self._row_of)), -1, np.int32)

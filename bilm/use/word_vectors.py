@@ -197,24 +197,6 @@ def _dictionary(char_cnn: CharCNNOptions, weights: WeightsFile) -> DictionaryIds
     return DictionaryIds(tokens[DICTIONARY_CHARACTERS], words, length, weights.path)
 
 
-def load_words(
-    options: Options,
-    weight_file: PathLike,
-    *,
-    vocab_file: PathLike | None = None,
-    embedding_weight_file: PathLike | None = None,
-    beside: PathLike | None = None,
-    precision: str = "float32",
-) -> tuple[WordSource, BiLM]:
-    """Open a model's files, find where its words come from, and load its network for corpora.
-
-    Arguments and errors are those of `find_words` and `WordSource.load`.
-    """
-    with open_weights(weight_file) as weights, open_if_given(embedding_weight_file) as table:
-        source = find_words(options, weights, table, vocab_file, beside)
-        return source, source.load(weights, table, precision)
-
-
 def open_if_given(
     file: PathLike | WeightsFile | None,
 ) -> contextlib.AbstractContextManager[WeightsFile | None]:
