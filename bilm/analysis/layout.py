@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import io
 import shutil
 from collections.abc import Sequence
 
-from bilm.cli.terminal import printable
-
 _NARROWEST = 60
-_UNBOUNDED = 10_000  # columns: tables are never wrapped
 # Tokens, and the position of the word.
 Line = tuple[Sequence[str], int]
 
@@ -17,28 +13,6 @@ Line = tuple[Sequence[str], int]
 def terminal_width() -> int:
     """Columns of the terminal, at least 60; 100 if neither a terminal nor COLUMNS sets them."""
     return max(_NARROWEST, shutil.get_terminal_size((100, 24)).columns)
-
-
-def count(n: int, what: str) -> str:
-    """A number of things: "1 occurrence", "1,000 occurrences"."""
-    return f"{n:,} {what}{'s' * (n != 1)}"
-
-
-def table(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
-    """Rows of cells as aligned lines: the first `left` columns to the left, the others to the
-    right."""
-    from rich.console import Console
-    from rich.table import Table
-
-    made = Table(box=None, padding=(0, 3, 0, 0), show_header=False, pad_edge=False)
-    for number in range(len(rows[0])):
-        made.add_column(justify="left" if number < left else "right", no_wrap=True)
-    for row in rows:
-        made.add_row(*map(printable, row))
-    target = io.StringIO()
-    console = Console(file=target, width=_UNBOUNDED, color_system=None, emoji=False, markup=False)
-    console.print(made, highlight=False)
-    return [line.rstrip() for line in target.getvalue().splitlines()]
 
 
 def in_context(lines: Sequence[Line], width: int) -> list[str]:

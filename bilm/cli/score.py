@@ -35,7 +35,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags, text_job
-from bilm.cli.terminal import note, printable
+from bilm.cli.terminal import note, show, table
 from bilm.cli.text_job import STANDARD, rounded
 from bilm.core.errors import InputError
 from bilm.files.reading import find_all_files, lines_of, read_lines
@@ -306,15 +306,12 @@ def _pair_objects(scored: ScoredPair) -> Iterator[dict[str, Any]]:
 
 def _print_accuracies(by_phenomenon: dict[str, PairCounts], total: PairCounts) -> None:
     directions = list(total.n_right)
-    named = {printable(name): counts for name, counts in sorted(by_phenomenon.items()) if name}
+    named = [(name, counts) for name, counts in sorted(by_phenomenon.items()) if name]
     rows = [("phenomenon", "pairs", *directions)] + [
         (name, f"{counts.n_pairs:,}", *(f"{100 * counts.accuracy(d):.1f} %" for d in directions))
-        for name, counts in [*named.items(), ("all", total)]
+        for name, counts in [*named, ("all", total)]
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for name, *numbers in rows:
-        cells = [f"{text:>{width}}" for text, width in zip(numbers, widths[1:], strict=True)]
-        print("   ".join([f"{name:<{widths[0]}}", *cells]))
+    show(table(rows))
     if total.n_unknown:
         note(
             f"{total.n_unknown:,} of {total.n_pairs:,} pairs have tokens outside the vocabulary, "

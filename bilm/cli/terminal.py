@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
@@ -23,6 +23,7 @@ _CONTROL = re.compile(
     "[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 _LONGEST = 2000
+_UNBOUNDED = 10_000  # columns: tables are never wrapped
 
 
 def printable(text: str) -> str:
@@ -43,6 +44,23 @@ def shortened(text: str) -> str:
 def count(n: int, what: str) -> str:
     """A number of things: "1 file", "1,000 files"."""
     return f"{n:,} {what}{'s' * (n != 1)}"
+
+
+def table(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
+    """Rows of cells as aligned lines: the first `left` columns to the left, the others to the
+    right."""
+    from rich.console import Console
+    from rich.table import Table
+
+    made = Table(box=None, padding=(0, 3, 0, 0), show_header=False, pad_edge=False)
+    for number in range(len(rows[0])):
+        made.add_column(justify="left" if number < left else "right", no_wrap=True)
+    for row in rows:
+        made.add_row(*map(printable, row))
+    target = io.StringIO()
+    console = Console(file=target, width=_UNBOUNDED, color_system=None, emoji=False, markup=False)
+    console.print(made, highlight=False)
+    return [line.rstrip() for line in target.getvalue().splitlines()]
 
 
 def note(text: str) -> None:

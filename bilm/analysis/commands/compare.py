@@ -28,9 +28,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from bilm.analysis.commands import word_job
-from bilm.analysis.layout import table
 from bilm.cli import flags, text_job
-from bilm.cli.terminal import note, show
+from bilm.cli.terminal import note, show, table
 from bilm.core.errors import InputError
 from bilm.progress import ProgressDisplay
 

@@ -20,9 +20,9 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from bilm.analysis.commands import word_job
-from bilm.analysis.layout import count, in_context, table, terminal_width
+from bilm.analysis.layout import in_context, terminal_width
 from bilm.cli import flags
-from bilm.cli.terminal import note, show
+from bilm.cli.terminal import count, note, show, table
 from bilm.core.errors import InputError
 from bilm.progress import ProgressDisplay
 

@@ -32,9 +32,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from bilm.analysis.commands import word_job
-from bilm.analysis.layout import table
 from bilm.cli import flags, text_job
-from bilm.cli.terminal import note, show
+from bilm.cli.terminal import note, show, table
 from bilm.core.errors import InputError
 from bilm.files.reading import require_file
 from bilm.files.writing import require_place, write_json
