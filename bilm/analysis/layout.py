@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 
+from bilm.cli.terminal import table as table
+
 _NARROWEST = 60
 # Tokens, and the position of the word.
 Line = tuple[Sequence[str], int]
