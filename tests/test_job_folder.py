@@ -247,13 +247,9 @@ def test_a_record_names_no_path(out, partial, tmp_path):
     interrupt(out)
     (tmp_path / "victim").mkdir()
     record = json.loads((partial / "job.json").read_text(encoding="utf-8"))
-    for changed in ({"token": "x/../../victim"}, {"settings": ["a"]}, {"format": 2}):
-        (partial / "job.json").write_text(json.dumps(record | changed), encoding="utf-8")
-        if "token" in changed:
-            JobFolder(out, SETTINGS, resume=True).__exit__()
-        else:
-            message = error_of(JobFolder, out, SETTINGS, resume=True)
-            assert "job.json is damaged or of another version" in message
+    record = json.dumps(record | {"token": "x/../../victim"})
+    (partial / "job.json").write_text(record, encoding="utf-8")
+    JobFolder(out, SETTINGS, resume=True).__exit__()
     assert (tmp_path / "victim").is_dir()
 
 

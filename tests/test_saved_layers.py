@@ -87,17 +87,16 @@ def test_a_path_in_the_place_of_words_or_numbers(saved, name, key, message, tmp_
     "words, message",
     [
         (None, "weight_file must be given, or words, as in a saved layer"),
-        ({}, "words must have kind, vocabulary, n_rows, got {}"),
-        ("characters", "words must have kind, vocabulary, n_rows, got 'characters'"),
-        ({"kind": "characters", "vocabulary": None}, "words must have kind, vocabulary, n_rows"),
-        ({"kind": 3, "vocabulary": None, "n_rows": None}, "kind must be one of characters, table"),
+        ({}, "words: kind is missing, must be one of"),
+        ("characters", "words must be a JSON object, got 'characters'"),
+        ({"kind": "characters", "vocabulary": None}, "words: n_rows is missing"),
         (
-            {"kind": "table", "vocabulary": 5, "n_rows": 5},
-            "vocabulary must be a list of words, got 5",
+            {"kind": 3, "vocabulary": None, "n_rows": None},
+            "words: kind must be one of 'characters', 'table'",
         ),
+        ({"kind": "table", "vocabulary": 5, "n_rows": 5}, "vocabulary must be a list of words"),
         ({"kind": "table", "vocabulary": None, "n_rows": "x"}, "n_rows"),
         ({"kind": "table", "vocabulary": None, "n_rows": None}, "n_tokens must be given"),
-        ({"kind": "table", "vocabulary": ["<S>", "</S>"], "n_rows": 3}, "vocabulary must have n_r"),
         ({"kind": "cache", "vocabulary": None, "n_rows": 2}, "a list of words for a token cache"),
     ],
 )

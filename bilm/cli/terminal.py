@@ -75,22 +75,10 @@ def show(lines: Iterable[str]) -> None:
 
 @contextlib.contextmanager
 def standard_streams() -> Iterator[None]:
-    """Make all three standard streams usable within the block.
-
-    Results are UTF-8 in every locale, and file names are printed unchanged. Errors in writing to
-    standard error are ignored. A closed stream is replaced by /dev/null; otherwise the next file to
-    be opened would get its number and receive what is printed.
-    """
-    for number in range(3):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number
-    before = sys.stdin, sys.stdout, sys.stderr
-    sys.stdin = sys.stdin or open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
-    out: Any = sys.stdout or open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
-    sys.stdout = out
-    told: Any = sys.stderr or open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+    """Print results as UTF-8 in every locale, and file names unchanged, within the block; errors in
+    writing to standard error are ignored."""
+    out: Any = sys.stdout
+    told: Any = sys.stderr
     sys.stderr = _Unfailing(told)
     form = {}
     if isinstance(out, io.TextIOWrapper):
@@ -105,7 +93,7 @@ def standard_streams() -> Iterator[None]:
             discard(out)
         if form:
             out.reconfigure(**form)
-        sys.stdin, sys.stdout, sys.stderr = before
+        sys.stderr = told
 
 
 def discard(stream: Any) -> None:

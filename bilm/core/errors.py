@@ -195,10 +195,13 @@ def _is_iterable(value: Any) -> bool:
 
 def require_words(**values: Any) -> None:
     """Require lists of text; errors as for `require`."""
-    require(Rule("a list of words", _are_words), **values)
+    require(WORDS, **values)
 
 
 def _are_words(value: Any) -> bool:
     is_list = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
     is_list = is_list and (isinstance(value, KeysView) or not isinstance(value, Set))
     return is_list and _is_iterable(value) and all(map(TEXT.holds, value))
+
+
+WORDS = Rule("a list of words", _are_words)

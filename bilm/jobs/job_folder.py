@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from bilm.core.errors import InputError, differences, shown
+from bilm.core.errors import InputError, differences
 from bilm.files.locks import locked
 from bilm.files.reading import PathLike, read_json_object, require_name
 from bilm.files.writing import atomic_write, write_json
@@ -255,21 +255,13 @@ def _read_record(folder: str) -> dict[str, Any] | None:
     if os.path.islink(path) or not os.path.isfile(path):
         raise not_ours
     record = read_json_object(path)
-    kinds = {"settings": dict, "replaces": bool, "finished": bool}
-    is_right = all(isinstance(record.get(name), kind) for name, kind in kinds.items())
-    if record.get("program") != _PROGRAM:
+    if (record.get("program"), record.get("format")) != (_PROGRAM, _FORMAT):
         raise not_ours
-    if record.get("format") != _FORMAT or not is_right:
-        raise InputError(
-            f"{path} is damaged or of another version: expected format {_FORMAT} with settings, "
-            f"replaces and finished, got {shown(record)}. Remove {folder} to begin again."
-        )
     return record
 
 
-def _changed_files(found: Any, files: Mapping[str, Any]) -> list[str]:
+def _changed_files(found: Mapping[str, Any], files: Mapping[str, Any]) -> list[str]:
     """The first file that differs, described."""
-    found = found if isinstance(found, dict) else {}
     changed = sorted(path for path in {**found, **files} if found.get(path) != files.get(path))
     if not changed:
         return []

@@ -9,7 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import InputError, require_count, require_words, shown
+from bilm.core.errors import (
+    WORDS,
+    InputError,
+    integer,
+    one_of,
+    optional,
+    require_record,
+    shown,
+)
 from bilm.core.keras_backend import keras
 from bilm.core.options import Options
 from bilm.core.scalar_mix import LayerChoice, ScalarMix
@@ -302,6 +310,9 @@ class ELMoEmbedding(keras.layers.Layer):
         return cls(**config)
 
 
+_RULES = {"kind": one_of(KINDS), "vocabulary": optional(WORDS), "n_rows": optional(integer())}
+
+
 class _SavedWords(NamedTuple):
     """Where words get their vectors, in the form of the argument `words`."""
 
@@ -314,22 +325,10 @@ class _SavedWords(NamedTuple):
         """What a saved layer has."""
         if words is None:
             raise InputError("weight_file must be given, or words, as in a saved layer.")
-        if not isinstance(words, Mapping) or set(words) != set(cls._fields):
-            raise InputError(f"words must have {', '.join(cls._fields)}, got {shown(words)}.")
-        found = cls(**words)
-        if found.kind not in KINDS:
-            raise InputError(f"words: kind must be one of {', '.join(KINDS)}, got {found.kind!r}.")
-        if found.vocabulary is not None:
-            require_words(vocabulary=found.vocabulary)
-        elif found.kind in (CACHE, CACHE_AND_CHARACTERS):
+        require_record(words, _RULES, "words")
+        found = cls(**{name: words[name] for name in cls._fields})
+        if found.vocabulary is None and found.kind in (CACHE, CACHE_AND_CHARACTERS):
             raise InputError("words: vocabulary must be a list of words for a token cache.")
-        if found.n_rows is not None:
-            require_count(n_rows=found.n_rows)
-            if found.vocabulary is not None and len(found.vocabulary) != found.n_rows:
-                raise InputError(
-                    f"words: vocabulary must have n_rows = {found.n_rows} words, got "
-                    f"{len(found.vocabulary)}."
-                )
         return found
 
 
