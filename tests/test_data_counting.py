@@ -20,7 +20,7 @@ import pytest
 import bilm
 from bilm.core.errors import InputError
 from bilm.data import Vocabulary, build_vocabulary, count_words, write_vocabulary
-from bilm.data.counting import cut_into_parts, read_blocks
+from bilm.data.text_ranges import cut_into_parts, read_blocks
 from bilm.files.reading import find_all_files
 
 # Separators of every length in UTF-8, of which the last ones are none to a splitter of bytes.

@@ -92,7 +92,7 @@ def test_a_path_in_the_place_of_words_or_numbers(saved, name, key, message, tmp_
         ({"kind": "characters", "vocabulary": None}, "words: n_rows is missing"),
         (
             {"kind": 3, "vocabulary": None, "n_rows": None},
-            "words: kind must be one of 'characters', 'table'",
+            "words: kind must be one of 'characters'",
         ),
         ({"kind": "table", "vocabulary": 5, "n_rows": 5}, "vocabulary must be a list of words"),
         ({"kind": "table", "vocabulary": None, "n_rows": "x"}, "n_rows"),

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
-import functools
 import itertools
 import logging
 import multiprocessing
@@ -21,18 +19,15 @@ from typing import Any, NamedTuple
 
 from bilm.core.errors import InputError, require_at_least
 from bilm.data.encoding import BOS, EOS, UNK
+from bilm.data.text_ranges import Span, cut_into_parts, read_blocks
 from bilm.data.untokenized import first_sentences, warn_if_untokenized
 from bilm.data.vocabulary import NOT_A_TOKEN
 from bilm.files.reading import (
-    COMPRESSED,
-    LONGEST_LINE,
     PathLike,
     ShowStage,
     Stage,
-    bytes_read,
     find_all_files,
     quiet,
-    reading_text,
     require_name,
     size_of,
 )
@@ -43,12 +38,10 @@ logger = logging.getLogger(__name__)
 _SPECIAL = (BOS, EOS, UNK)
 _NO_WORDS = frozenset((*_SPECIAL, NOT_A_TOKEN))
 
-# Bytes of text that a process counts at a time, and that are read at a time; seconds between two
-# reports of the progress of several processes.
+# Bytes of text that a process counts at a time; seconds between two reports of the progress of
+# several processes.
 _LEAST_PART, _MOST_PART = 4 << 20, 64 << 20
-_BLOCK = 1 << 20
 _SHOWN_EVERY = 0.1
-_SEPARATORS = (b"\n", b" ", b"\t", b"\r")
 
 
 def n_processors() -> int:
@@ -240,14 +233,6 @@ def build_vocabulary(
     return VocabularyReport(counts.total(), len(counts), len(words), n_covered)
 
 
-class Span(NamedTuple):
-    """Bytes `start` to `stop` of a file as it lies on the disk; of a compressed file, all."""
-
-    path: str
-    start: int
-    stop: int
-
-
 def _count(spans: Iterable[Span], show: Callable[[int], None]) -> Counter[str]:
     """Count the words of spans; `show` is called with the bytes read so far."""
     counts: Counter[str] = Counter()
@@ -344,67 +329,3 @@ def _interrupts_held_back() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def read_blocks(span: Span, block: int = _BLOCK) -> Iterator[tuple[str, int]]:
-    """The text of a span in blocks of about a megabyte, none of which ends within a word.
-
-    So a file of one line that goes on for gigabytes needs no more memory than any other.
-
-    Args:
-        block: bytes to read at a time.
-
-    Yields:
-        A block, and how many bytes on the disk were read for it.
-    """
-    is_whole = span.path.endswith(COMPRESSED)
-    with reading_text(span.path) as stream:
-        if not is_whole:
-            stream.seek(span.start)
-        left, position, rest = span.stop - span.start, span.start, b""
-        while data := stream.read(block if is_whole else min(block, left)):
-            left -= len(data)
-            if position == 0:
-                data = data.removeprefix(codecs.BOM_UTF8)
-            data = rest + data
-            end = 1 + max(map(data.rfind, _SEPARATORS))
-            rest = data[end:]
-            if len(rest) > LONGEST_LINE:
-                raise InputError(f"{span.path}: a word must have at most {LONGEST_LINE:,} bytes.")
-            before, position = position, min(bytes_read(stream), span.stop)
-            yield data[:end].decode("utf-8"), position - before
-        yield rest.decode("utf-8"), span.stop - position
-
-
-def cut_into_parts(files: Sequence[str], part_bytes: int) -> list[list[Span]]:
-    """Divide files among parts of about `part_bytes` on the disk.
-
-    Plain files are cut between words; compressed ones cannot be cut. Files without a byte are in
-    no part.
-    """
-    parts: list[list[Span]] = []
-    room = 0
-    for path in files:
-        start, size = 0, os.path.getsize(path)
-        while start < size:
-            if room <= 0:
-                parts.append([])
-                room = part_bytes
-            is_whole = path.endswith(COMPRESSED) or size - start <= room
-            stop = size if is_whole else _behind_separator(path, start + room)
-            parts[-1].append(Span(path, start, stop))
-            room -= stop - start
-            start = stop
-    return parts
-
-
-def _behind_separator(path: str, offset: int) -> int:
-    """The first position from `offset` on that is behind white space, or the file's end."""
-    with open(path, "rb") as file:
-        position = file.seek(offset - 1)
-        for data in iter(functools.partial(file.read, 1 << 16), b""):
-            found = [end for end in map(data.find, _SEPARATORS) if end >= 0]
-            if found:
-                return position + min(found) + 1
-            position += len(data)
-        return position

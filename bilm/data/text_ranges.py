@@ -6,11 +6,16 @@ lines of a range and their ids depend on the files alone, not on who reads them.
 
 A range of a plain file can be read directly. For a range of a compressed file, what lies before it
 is decompressed.
+
+Where lines do not matter, as for counting words, `cut_into_parts` cuts files between words without
+reading them, and `read_blocks` reads a part.
 """
 
 from __future__ import annotations
 
+import codecs
 import contextlib
+import functools
 import os
 import zlib
 from collections.abc import Iterator, Sequence
@@ -18,10 +23,12 @@ from typing import IO, NamedTuple
 
 from bilm.core.errors import InputError
 from bilm.files.reading import (
+    COMPRESSED,
     LONGEST_LINE,
     PathLike,
     ShowStage,
     Stage,
+    bytes_read,
     open_bytes,
     quiet,
     reading_text,
@@ -30,7 +37,8 @@ from bilm.files.reading import (
 # A range is small enough for a small corpus to occupy several workers, and for a range that must be
 # computed again to take minutes, not hours.
 _SMALLEST, _LARGEST, _N_RANGES = 2**18, 2**21, 256
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_BLOCK = 1 << 20  # bytes that are read at a time
+_SEPARATORS = (b"\n", b" ", b"\t", b"\r")
 
 
 class FileLines(NamedTuple):
@@ -142,7 +150,7 @@ def _decoded(content: bytes, start: int) -> str:
 
 def _n_lines(content: bytes, start: int) -> int:
     if start == 0:
-        content = content.removeprefix(_BYTE_ORDER_MARK)
+        content = content.removeprefix(codecs.BOM_UTF8)
     return content.count(b"\n") + (content != b"" and not content.endswith(b"\n"))
 
 
@@ -200,3 +208,78 @@ class RangeReader:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+# Parts without lines
+
+
+class Span(NamedTuple):
+    """Bytes `start` to `stop` of a file as it lies on the disk; of a compressed file, all."""
+
+    path: str
+    start: int
+    stop: int
+
+
+def read_blocks(span: Span, block: int = _BLOCK) -> Iterator[tuple[str, int]]:
+    """The text of a span in blocks of about a megabyte, none of which ends within a word.
+
+    So a file of one line that goes on for gigabytes needs no more memory than any other.
+
+    Args:
+        block: bytes to read at a time.
+
+    Yields:
+        A block, and how many bytes on the disk were read for it.
+    """
+    is_whole = span.path.endswith(COMPRESSED)
+    with reading_text(span.path) as stream:
+        if not is_whole:
+            stream.seek(span.start)
+        left, position, rest = span.stop - span.start, span.start, b""
+        while data := stream.read(block if is_whole else min(block, left)):
+            left -= len(data)
+            if position == 0:
+                data = data.removeprefix(codecs.BOM_UTF8)
+            data = rest + data
+            end = 1 + max(map(data.rfind, _SEPARATORS))
+            rest = data[end:]
+            if len(rest) > LONGEST_LINE:
+                raise InputError(f"{span.path}: a word must have at most {LONGEST_LINE:,} bytes.")
+            before, position = position, min(bytes_read(stream), span.stop)
+            yield data[:end].decode("utf-8"), position - before
+        yield rest.decode("utf-8"), span.stop - position
+
+
+def cut_into_parts(files: Sequence[str], part_bytes: int) -> list[list[Span]]:
+    """Divide files among parts of about `part_bytes` on the disk.
+
+    Plain files are cut between words; compressed ones cannot be cut. Files without a byte are in
+    no part.
+    """
+    parts: list[list[Span]] = []
+    room = 0
+    for path in files:
+        start, size = 0, os.path.getsize(path)
+        while start < size:
+            if room <= 0:
+                parts.append([])
+                room = part_bytes
+            is_whole = path.endswith(COMPRESSED) or size - start <= room
+            stop = size if is_whole else _behind_separator(path, start + room)
+            parts[-1].append(Span(path, start, stop))
+            room -= stop - start
+            start = stop
+    return parts
+
+
+def _behind_separator(path: str, offset: int) -> int:
+    """The first position from `offset` on that is behind white space, or the file's end."""
+    with open(path, "rb") as file:
+        position = file.seek(offset - 1)
+        for data in iter(functools.partial(file.read, 1 << 16), b""):
+            found = [end for end in map(data.find, _SEPARATORS) if end >= 0]
+            if found:
+                return position + min(found) + 1
+            position += len(data)
+        return position
