@@ -277,9 +277,7 @@ def test_two_streams_of_a_model_read_in_turn(model):
 
 
 def test_a_stream_of_pairs_has_pairs(model):
-    with pytest.raises(
-        InputError, match=r"sentence 1: a pair \(id, sentence\) is expected, not 'b'"
-    ):
+    with pytest.raises(InputError, match=r"sentence 1 must be a pair \(id, sentence\), got 'b'"):
         list(model[0].encode_iter([("x", "a"), "b"], with_ids=True))
 
 

@@ -419,5 +419,5 @@ def test_arguments_that_are_wrong(small):
     ):
         with pytest.raises(InputError, match=message):
             predictor.substitutes(["a b"], **arguments)
-    with pytest.raises(InputError, match=r"sentence 0: a pair \(id, sentence\) is expected, not"):
+    with pytest.raises(InputError, match=r"sentence 0 must be a pair \(id, sentence\), got"):
         list(predictor.score_iter(["abc"], with_ids=True))
