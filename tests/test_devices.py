@@ -210,7 +210,7 @@ def test_an_interrupt_of_one_worker_saves_for_all(whole, tmp_path):
     processes[1].send_signal(signal.SIGINT)
     codes, said = ends(processes)
     assert codes == [1, 130], said
-    assert "error: Worker 1 was stopped, and says why itself." in said[0]
+    assert "error: Worker 1 stopped; see its own error message." in said[0]
     assert "which is saved as" in said[0] and "interrupted. The last checkpoint is" in said[1]
     assert ends(start_command(text, tmp_path / "run"))[0] == [0, 0]
     assert_same_end(tmp_path / "run", whole_dir)
@@ -239,7 +239,7 @@ def test_a_full_disk_of_the_chief_stops_both(whole, tmp_path):
     codes, said = ends(processes)
     assert codes == [1, 1], said
     assert "cannot be written" in said[0] and "model.ckpt-12" in said[0]
-    assert "error: Worker 0 was stopped, and says why itself." in said[1]
+    assert "error: Worker 0 stopped; see its own error message." in said[1]
     assert contents(run, "model.ckpt-*") == before
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bilm.core.errors import InputError
-from bilm.training.log import RunLog, TensorBoardLog, read_log
+from bilm.training.log import RunLog, read_log
 
 
 def test_a_log_goes_back_without_double_or_broken_lines(tmp_path):
@@ -60,4 +60,22 @@ def test_a_log_that_cannot_be_written(tmp_path):
 def test_tensorboard_that_is_missing_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(InputError, match="tensorboard: the package is not installed; `pip install"):
-        TensorBoardLog(tmp_path)
+        RunLog(tmp_path, tensorboard=True)
+
+
+def test_tensorboard_reads_what_is_written(tmp_path):
+    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    log = RunLog(tmp_path, tensorboard=True)
+    log.write(step=10, tokens=60, train_perplexity=30.5, sampled=True, best=None)
+    log.write(step=20, tokens=120, train_perplexity=20.5, sampled=True)
+    log.write(step=20, tokens=120, heldout_perplexity=25.0, best=True)
+    events = reader.EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    curves = {
+        tag: [(e.step, e.tensor_proto.float_val[0]) for e in events.Tensors(tag)]
+        for tag in events.Tags()["tensors"]
+    }
+    assert curves == {
+        "tokens": [(10, 60), (20, 120), (20, 120)],
+        "train_perplexity_sampled": [(10, 30.5), (20, 20.5)],
+        "heldout_perplexity": [(20, 25.0)],
+    }

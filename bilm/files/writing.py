@@ -14,7 +14,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from bilm.core.errors import InputError
+from bilm.files.locks import locked
 from bilm.files.reading import PathLike, require_name
+
+TRAINING_LOCK = ".train.lock"
 
 logger = logging.getLogger(__name__)
 
@@ -223,6 +226,14 @@ def folder_made(path: PathLike) -> Iterator[None]:
         for folder in made:
             with contextlib.suppress(OSError):  # it is not empty
                 os.rmdir(folder)
+
+
+@contextlib.contextmanager
+def training_lock(folder: PathLike) -> Iterator[None]:
+    """Create a folder for the block, and keep other processes from training into it."""
+    path = Path(require_name(folder), TRAINING_LOCK)
+    with folder_made(folder), locked(path, "trains into this folder"):
+        yield
 
 
 def _folder_name(path: PathLike) -> str:

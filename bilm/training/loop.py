@@ -8,7 +8,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -38,14 +38,14 @@ from bilm.files.checkpoints import (
     tidy_folder,
 )
 from bilm.files.reading import OPTIONS_FILE, PathLike, require_name, require_path, require_utf8
-from bilm.files.writing import write_json
+from bilm.files.writing import training_lock, write_json
 from bilm.training.evaluation import Perplexity, Scorer, evaluate
 from bilm.training.fine_tuning import load_pretrained
 from bilm.training.heldout import Interval, Monitor
-from bilm.training.log import RunLog, TensorBoardLog
+from bilm.training.interrupts import Interrupts, interrupts
+from bilm.training.log import RunLog
 from bilm.training.optimizer import Schedule
 from bilm.training.planning import choose_length, parse_duration, steps_for
-from bilm.training.process import Interrupts, folder_lock, interrupts
 from bilm.training.replicas import ProcessGroup, Worker, find_replicas
 from bilm.training.run import Run
 from bilm.training.state import (
@@ -165,13 +165,13 @@ def train(
     with contextlib.ExitStack() as stack:
         with group.deferred_errors():
             if is_chief:
-                stack.enter_context(folder_lock(require_utf8(tf_save_dir)))
+                stack.enter_context(training_lock(require_utf8(tf_save_dir)))
             is_own = _check_folder(tf_save_dir, restart_ckpt_file)
             if heldout is not None or restart_ckpt_file is not None:
                 require_own_best(tf_save_dir, is_own)
             _check_shares(replicas.worker, data, heldout)
             options = _with_train_tokens(options, data)
-            logs = _open_logs(tf_log_dir, tensorboard) if is_chief else []
+            log = _open_log(tf_log_dir, tensorboard) if is_chief else None
         told = {"heldout": heldout is not None and (heldout_every, patience),
                 "checkpoint": os.path.basename(restart_ckpt_file or "")}  # fmt: skip
         group.require_same(options.training_dict() | dataclasses.asdict(settings) | told)
@@ -182,7 +182,7 @@ def train(
         run = Run(options, replicas, settings, data)
         with group.deferred_errors():
             monitor = None if heldout is None else _monitor(run, heldout, heldout_every, patience)
-            trainer = Trainer(run, saving, logs, monitor, progress)
+            trainer = Trainer(run, saving, log, monitor, progress)
             if restart_ckpt_file is None and options.softmax_bias == "unigram":
                 _start_bias(run)
             if is_chief:
@@ -292,14 +292,12 @@ def _monitor(run: Run, heldout: Any, every: str, patience: int | None) -> Monito
     )
 
 
-def _open_logs(folder: PathLike | None, tensorboard: bool) -> list[RunLog | TensorBoardLog]:
-    if folder is None:
-        if tensorboard:
-            raise InputError(
-                "tensorboard: its files are written beside the log, which has no folder."
-            )
-        return []
-    return [RunLog(folder), *([TensorBoardLog(folder)] if tensorboard else [])]
+def _open_log(folder: PathLike | None, tensorboard: bool) -> RunLog | None:
+    if folder is not None:
+        return RunLog(folder, tensorboard)
+    if tensorboard:
+        raise InputError("tensorboard: its files are written beside the log, which has no folder.")
+    return None
 
 
 @dataclass
@@ -308,7 +306,7 @@ class Trainer:
 
     run: Run
     saving: Saving
-    logs: Sequence[RunLog | TensorBoardLog]
+    log: RunLog | None
     monitor: Monitor | None
     progress: Progress | None
     record: TrainingRecord = field(init=False)
@@ -348,8 +346,8 @@ class Trainer:
         """Train until the last step, the end of the data, patience or a wish of `progress`."""
         run, record = self.run, self.record
         with self._group.deferred_errors():
-            for log in self.logs:
-                log.go_back(run.state.step)
+            if self.log is not None:
+                self.log.go_back(run.state.step)
         if self._best_before is not None:
             self._keep_best(self._best_before)
         record.first = record.state = run.state
@@ -441,9 +439,9 @@ class Trainer:
 
     def _log(self, **facts: Any) -> None:
         run, state = self.run, self.run.state
-        with self._group.deferred_errors():
-            for log in self.logs:
-                log.write(
+        if self.log is not None:
+            with self._group.deferred_errors():
+                self.log.write(
                     step=state.step,
                     epoch=run.epoch,
                     **facts,

@@ -18,7 +18,7 @@ import contextlib
 import functools
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,15 +31,12 @@ from bilm.core.errors import (
     WorkersError,
     differences,
     require_count,
+    shown,
 )
-from bilm.training.process import killable
+from bilm.training.interrupts import killable
 
 VARIABLE = "TF_CONFIG"
-_PARTS, _ROLES = ("cluster", "task"), ("chief", "worker")
-_FORM = (
-    '{"cluster": {"worker": ["HOST:PORT", ...]}, "task": {"type": "worker", "index": N}} '
-    "is expected"
-)
+_FORM = '{"cluster": {"worker": ["HOST:PORT", ...]}, "task": {"type": "worker", "index": N}}'
 
 # What a collective operation raises when a worker has gone.
 _LOST = (
@@ -82,38 +79,27 @@ class Worker:
 ALONE = Worker()
 
 
-def find_worker(environment: Mapping[str, str] = os.environ) -> Worker:
-    """Read TF_CONFIG; without it the process trains alone."""
-    text = environment.get(VARIABLE, "")
-    if not text.strip():
+def find_worker() -> Worker:
+    """The worker that TF_CONFIG names; without TF_CONFIG the process trains alone."""
+    if not os.environ.get(VARIABLE, "").strip():
         return ALONE
+    resolver = tf.distribute.cluster_resolver.TFConfigClusterResolver()
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{VARIABLE}: not JSON: {error}; {_FORM}.") from error
-    parts: list[Any] = [value.get(name, {}) if isinstance(value, dict) else None for name in _PARTS]
-    if not all(isinstance(part, dict) for part in parts):
-        raise InputError(f"{VARIABLE}: {_FORM}, not {json.dumps(value)}.")
-    cluster, task = parts
-    if not cluster:
+        cluster, this = resolver.cluster_spec(), (resolver.task_type, resolver.task_id)
+    except (ValueError, TypeError, OverflowError, RecursionError) as error:
+        raise InputError(f"{VARIABLE} must be {_FORM}: {error}.") from error
+    tasks = sorted((role, index) for role in cluster.jobs for index in cluster.task_indices(role))
+    if not tasks:
         return ALONE
-    unknown = [role for role in (*cluster, task.get("type", "worker")) if role not in _ROLES]
-    if unknown:
-        raise InputError(
-            f"{VARIABLE}: a task is a chief or a worker, not {json.dumps(unknown[0])}: all of them "
-            "train, in step, and measure the held-out text; there are no parameter servers and no "
-            "evaluator."
-        )
-    jobs = [(role, cluster.get(role, [])) for role in _ROLES]
-    if not all(
-        isinstance(addresses, list) and all(isinstance(address, str) for address in addresses)
-        for _, addresses in jobs
-    ):
-        raise InputError(f"{VARIABLE}: {_FORM}, not the cluster {json.dumps(cluster)}.")
-    tasks = [(role, index) for role, addresses in jobs for index in range(len(addresses))]
-    this = (task.get("type"), task.get("index"))
+    for role, _ in (*tasks, this):
+        if role not in ("chief", "worker", None):
+            raise InputError(
+                f"{VARIABLE}: the type of a task must be chief or worker, got {shown(role)}: all "
+                "tasks train, in step, and measure the held-out text; there are no parameter "
+                "servers and no evaluator."
+            )
     if this not in tasks:
-        raise InputError(f"{VARIABLE}: its cluster has no task {json.dumps(task)}; {_FORM}.")
+        raise InputError(f"{VARIABLE}: its cluster has no task {this}; it must be {_FORM}.")
     return Worker(tasks.index(this), len(tasks))
 
 
@@ -168,7 +154,7 @@ class ProcessGroup:
             raise error
         failed = [index for index, answer in enumerate(answers) if answer["failed"]]
         if failed:
-            raise WorkersError(f"Worker {failed[0]} was stopped, and says why itself.")
+            raise WorkersError(f"Worker {failed[0]} stopped; see its own error message.")
         return [answer["value"] for answer in answers]
 
     def require_same(self, facts: dict[str, Any]) -> None:
@@ -315,8 +301,7 @@ def _join(n_gpus: int, worker: Worker) -> Replicas:
     gpus = tf.config.list_physical_devices("GPU")
     if n_gpus > max(1, len(gpus)):
         raise InputError(
-            f"n_gpus: a number from 1 to {max(1, len(gpus))}, the GPUs of this machine, is "
-            f"expected, not {n_gpus}."
+            f"n_gpus must be at most {max(1, len(gpus))}, the GPUs of this machine, got {n_gpus}."
         )
     try:
         tf.config.set_visible_devices(gpus[:n_gpus], "GPU")

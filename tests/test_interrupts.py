@@ -1,4 +1,4 @@
-"""The process of a run: its folder's lock, and interrupts that wait for the end of a step."""
+"""The lock of a training folder, and interrupts that wait for the end of a step."""
 
 from __future__ import annotations
 
@@ -11,15 +11,14 @@ import pytest
 
 import bilm
 from bilm.core.errors import InputError
-from bilm.training import process
-from bilm.training.process import LOCK_FILE, folder_lock, interrupts, killable
+from bilm.files.writing import TRAINING_LOCK, training_lock
+from bilm.training.interrupts import interrupts, killable
 from tests.small_runs import small_options, write_corpus
 
-# The module alone, without the rest of its package, which imports TensorFlow.
 HOLDER = """
-import runpy, sys, time
-folder_lock = runpy.run_path(sys.argv[2])["folder_lock"]
-with folder_lock(sys.argv[1]):
+import sys, time
+from bilm.files.writing import training_lock
+with training_lock(sys.argv[1]):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -28,7 +27,7 @@ with folder_lock(sys.argv[1]):
 @pytest.fixture
 def holder(tmp_path):
     """Another process that has `tmp_path / "run"`."""
-    command = [sys.executable, "-c", HOLDER, str(tmp_path / "run"), process.__file__]
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / "run")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as other:
         assert other.stdout.readline() == "held\n"
         yield other
@@ -37,35 +36,35 @@ def holder(tmp_path):
 
 def test_another_process_is_refused_until_the_first_has_died(holder, tmp_path):
     message = rf"run: process {holder.pid} on \S+ trains into this folder; wait until it ends"
-    with pytest.raises(InputError, match=message), folder_lock(tmp_path / "run"):
+    with pytest.raises(InputError, match=message), training_lock(tmp_path / "run"):
         pass
     options = small_options()
     with pytest.raises(InputError, match=message):
         bilm.train(options, write_corpus(tmp_path).data(options), 1, tmp_path / "run", None)
     holder.send_signal(signal.SIGKILL)
     holder.wait()
-    assert (tmp_path / "run" / LOCK_FILE).exists()
-    with folder_lock(tmp_path / "run"):
-        text = (tmp_path / "run" / LOCK_FILE).read_text(encoding="utf-8")
+    assert (tmp_path / "run" / TRAINING_LOCK).exists()
+    with training_lock(tmp_path / "run"):
+        text = (tmp_path / "run" / TRAINING_LOCK).read_text(encoding="utf-8")
         assert text.startswith(f"process {os.getpid()} on ")
     assert os.listdir(tmp_path / "run") == []
 
 
 def test_a_second_run_of_the_same_process_is_refused(tmp_path):
     with (
-        folder_lock(tmp_path),
+        training_lock(tmp_path),
         pytest.raises(InputError, match="trains into this"),
-        folder_lock(tmp_path),
+        training_lock(tmp_path),
     ):
         pass
-    with folder_lock(tmp_path):
+    with training_lock(tmp_path):
         pass
 
 
 @pytest.mark.parametrize("kind", ["link", "dangling link", "file", "hard link", "FIFO"])
 def test_a_lock_file_that_is_not_ours_stays_as_it_is(kind, tmp_path):
     (tmp_path / "run").mkdir()
-    lock, mine = tmp_path / "run" / LOCK_FILE, tmp_path / "mine.txt"
+    lock, mine = tmp_path / "run" / TRAINING_LOCK, tmp_path / "mine.txt"
     mine.write_text("my text\n", encoding="utf-8")
     if kind == "file":
         lock.write_text("my text\n", encoding="utf-8")
@@ -76,24 +75,24 @@ def test_a_lock_file_that_is_not_ours_stays_as_it_is(kind, tmp_path):
     else:
         lock.symlink_to(mine if kind == "link" else tmp_path / "nothing")
     message = r"\.train\.lock must be a lock file of bilm or not exist, but it "
-    with pytest.raises(InputError, match=message), folder_lock(tmp_path / "run"):
+    with pytest.raises(InputError, match=message), training_lock(tmp_path / "run"):
         pass
     assert mine.read_text(encoding="utf-8") == "my text\n"
     assert sorted(os.listdir(tmp_path)) == ["mine.txt", "run"] and os.path.lexists(lock)
 
 
 def test_a_folder_that_was_made_for_nothing_goes_again(tmp_path):
-    with folder_lock(tmp_path / "a"):
+    with training_lock(tmp_path / "a"):
         assert (tmp_path / "a").is_dir()
     assert not (tmp_path / "a").exists()
-    with folder_lock(tmp_path / "b"):
+    with training_lock(tmp_path / "b"):
         (tmp_path / "b" / "result").touch()
     assert os.listdir(tmp_path / "b") == ["result"]
 
 
 def test_a_folder_that_no_file_system_has():
     message = "cannot be the name of a file or folder"
-    with pytest.raises(InputError, match=message), folder_lock("a\0b"):
+    with pytest.raises(InputError, match=message), training_lock("a\0b"):
         pass
 
 
@@ -102,7 +101,7 @@ def test_files_that_cannot_be_locked(tmp_path, monkeypatch, caplog):
         raise OSError(95, "Operation not supported")
 
     monkeypatch.setattr("fcntl.flock", refuse)
-    with folder_lock(tmp_path):
+    with training_lock(tmp_path):
         assert "cannot be locked: Operation not supported" in caplog.text
 
 

@@ -1,7 +1,7 @@
-"""The process of a run: Ctrl-C and SIGTERM, and the lock of its folder.
+"""Ctrl-C and SIGTERM during a run.
 
-An interrupt between the update of the variables and the count of the step would leave a state
-that no run ever had, and it would be saved: it is held back while a step changes the model.
+An interrupt between the update of the variables and the count of the step would save a state that
+no run ever had, so interrupts are held back while a step changes the model.
 """
 
 from __future__ import annotations
@@ -10,25 +10,19 @@ import contextlib
 import signal
 import threading
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
-from bilm.files.locks import locked
-from bilm.files.reading import PathLike, require_name
-from bilm.files.writing import folder_made
-
-LOCK_FILE = ".train.lock"
 _ASKED = (signal.SIGINT, signal.SIGTERM)
 # Handlers that an application has set stay.
 _OURS_TO_CHANGE = (signal.SIG_DFL, signal.default_int_handler)
 
 
 class Interrupts:
-    """SIGINT and SIGTERM as `KeyboardInterrupt`, where it does no harm.
+    """Raises SIGINT and SIGTERM as `KeyboardInterrupt` where it does no harm.
 
     Attributes:
-        interrupted_within_step: an interrupt came through while it was held back, because it was
-            the second one: the state is not to be saved.
+        interrupted_within_step: whether a second interrupt was raised while the first was held
+            back, so that the state must not be saved.
     """
 
     def __init__(self) -> None:
@@ -37,13 +31,13 @@ class Interrupts:
         self._asked = False
 
     def due(self) -> None:
-        """Raise the interrupt that is held back, if there is one."""
+        """Raise the interrupt that is held back, if any."""
         if self._asked:
             self._asked = False
             raise KeyboardInterrupt
 
     def handle(self, *_: Any) -> None:
-        """Take a signal."""
+        """The signal handler."""
         if self._held and not self._asked:
             self._asked = True
             return
@@ -52,7 +46,7 @@ class Interrupts:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Interrupts come at the end of the outermost block; a second one comes at once."""
+        """Raise an interrupt at the end of the outermost block; a second one at once."""
         outer, self._held = self._held, True
         try:
             yield
@@ -64,7 +58,7 @@ class Interrupts:
 
 @contextlib.contextmanager
 def interrupts() -> Iterator[Interrupts]:
-    """Handle the signals within the block; outside the main thread nothing is changed."""
+    """Handle the signals within the block; does nothing outside the main thread."""
     handling = Interrupts()
     with _handlers(handling.handle, _ASKED):
         yield handling
@@ -72,14 +66,14 @@ def interrupts() -> Iterator[Interrupts]:
 
 @contextlib.contextmanager
 def killable() -> Iterator[None]:
-    """Let Ctrl-C end a wait within TensorFlow: Python's own handler would come when it is over."""
+    """Let Ctrl-C end a wait inside TensorFlow, which Python's own handler cannot interrupt."""
     with _handlers(signal.SIG_DFL, (signal.SIGINT,)):
         yield
 
 
 @contextlib.contextmanager
 def _handlers(handler: Any, numbers: Sequence[signal.Signals]) -> Iterator[None]:
-    """Handle signals by `handler` within the block, where that is ours to change."""
+    """Handle signals by `handler` within the block, unless the application has its own handler."""
     before: dict[signal.Signals, Any] = {}
     if threading.current_thread() is threading.main_thread():
         before = {number: signal.getsignal(number) for number in numbers}
@@ -91,20 +85,3 @@ def _handlers(handler: Any, numbers: Sequence[signal.Signals]) -> Iterator[None]
     finally:
         for number, old in ours.items():
             signal.signal(number, old)
-
-
-@contextlib.contextmanager
-def folder_lock(folder: PathLike) -> Iterator[None]:
-    """Keep other processes from training into a folder while the block runs.
-
-    The folder is created if it is missing, and removed again if nothing was written into it. The
-    lock file is `.train.lock`; see `bilm.files.locks.locked`.
-
-    Raises:
-        InputError: another process, or another run in this process, trains into the folder;
-            `.train.lock` is not one of our lock files; or no folder can have this name.
-        OSError: the folder cannot be written to.
-    """
-    path = Path(require_name(folder), LOCK_FILE)
-    with folder_made(folder), locked(path, "trains into this folder"):
-        yield
