@@ -90,38 +90,37 @@ def test_forms_are_told_apart(write, lines, form):
     assert labelled_form(write(*lines)) == form
 
 
-FEATURES = "features are `_` or of the form Name=Value|Name=Value, not "
+FORMS = "ten fields of CoNLL-U, `token TAB label` or `label TAB sentence with one [word]`"
+PAIR = "a token without spaces, a tab and a label"
 
 
 @pytest.mark.parametrize(
     ("lines", "column", "message"),
     [
-        (["a b c"], "UPOS", "line 1: ten fields of CoNLL-U, `token TAB label` or `label TAB "
-         "sentence with one [word]` are expected, not 1 field: 'a b c'."),
-        (["", "a\tb\tc"], "UPOS", "line 2: ten fields of CoNLL-U, `token TAB label` or `label TAB "
-         r"sentence with one [word]` are expected, not 3 fields: 'a\tb\tc'."),
+        (["a b c"], "UPOS", f"line 1: must be {FORMS}, got 'a b c'."),
+        (["", "a\tb\tc"], "UPOS", rf"line 2: must be {FORMS}, got 'a\tb\tc'."),
         (["", "# only a comment"], "UPOS", "there is no sentence with labels."),
         ([row(1, "a"), "2\tb\tb"], "UPOS",
-         r"line 2: ten fields separated by tabs are expected, not 3 fields: '2\tb\tb'."),
-        ([row(1, "a"), row("x", "b")], "UPOS", "line 2: the first field is the number of a token "
-         "(1), a range (1-2) or an empty node (1.1), not 'x'."),
-        ([row(1, "")], "UPOS", "line 1: the token is empty."),
-        ([row(1, " a")], "UPOS", "line 1: a token without blanks is expected, not ' a'; fields are "
-         "separated by one tab."),
+         r"line 2: must be ten fields separated by tabs, got '2\tb\tb'."),
+        ([row(1, "a"), row("x", "b")], "UPOS", "line 2: must be a token number (1), a range (1-2) "
+         f"or an empty node (1.1), then nine fields, got {row('x', 'b')!r}."),
+        ([row(1, "")], "UPOS",
+         f"line 1: must be fields with a token in the second, got {row(1, '')!r}."),
+        ([row(1, " a")], "UPOS",
+         f"line 1: must be fields with a token in the second, got {row(1, ' a')!r}."),
         ([row(1, "a", "_")], "upos", "no token has a label in the column UPOS."),
-        ([row(1, "a", features="Number")], "Number", f"line 1: {FEATURES}'Number'."),
-        ([row(1, "a", features="A=1|=2")], "A", f"line 1: {FEATURES}'A=1|=2'."),
+        *(([row(1, "a", features=wrong)], "A", "line 1: must be fields with `_` or "
+           f"Name=Value|Name=Value in the sixth, got {row(1, 'a', features=wrong)!r}.")
+          for wrong in ("Number", "A=1|=2")),
         ([row(1, "a", features="Case=Nom"), row(2, "b", features="Tense=Past")], "Number",
-         "column: one of LEMMA, UPOS, XPOS, FEATS, DEPREL, or a feature is expected, not 'Number'; "
-         "features in the file: Case, Tense."),
-        ([row(1, "a")], "TAG", "column: one of LEMMA, UPOS, XPOS, FEATS, DEPREL, or a feature is "
-         "expected, not 'TAG'; features in the file: none."),
-        (["a\tDET", "b DET"], "UPOS",
-         "line 2: a token, a tab and a label are expected, not 1 field: 'b DET'."),
-        (["a\tDET", "\tDET"], "UPOS", "line 2: the token is empty."),
-        (["a\tDET", "New York\tPROPN"], "UPOS", "line 2: a token without blanks is expected, not "
-         "'New York'; fields are separated by one tab."),
-        (["a\tDET", "b\t"], "UPOS", "line 2: the label of 'b' is empty."),
+         "column must be one of LEMMA, UPOS, XPOS, FEATS, DEPREL, or a feature of the file (Case, "
+         "Tense), got 'Number'."),
+        ([row(1, "a")], "TAG", "column must be one of LEMMA, UPOS, XPOS, FEATS, DEPREL, or a "
+         "feature of the file (it has none), got 'TAG'."),
+        (["a\tDET", "b DET"], "UPOS", f"line 2: must be {PAIR}, got 'b DET'."),
+        (["a\tDET", "\tDET"], "UPOS", rf"line 2: must be {PAIR}, got '\tDET'."),
+        (["a\tDET", "New York\tPROPN"], "UPOS", rf"line 2: must be {PAIR}, got 'New York\tPROPN'."),
+        (["a\tDET", "b\t"], "UPOS", rf"line 2: must be {PAIR}, got 'b\t'."),
         (["river\tthe bank is"], "UPOS", "line 1: 'the bank is': exactly one token must be in "
          'brackets, with spaces around it, as in "they [play] cards"; got 0.'),
     ],

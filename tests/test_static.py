@@ -165,15 +165,6 @@ def test_nearest():
         vectors.nearest("x")
 
 
-def test_nearest_to_vectors_is_without_the_mean():
-    vectors = StaticVectors(WORDS, VECTORS + 10)
-    found = vectors.nearest_to(VECTORS[[2, 0]] + 10, 2)
-    assert [[word for _, word in words] for words in found] == [["c", "d"], ["a", "b"]]
-    assert found[0][0][0] == pytest.approx(1)
-    # The mean of the vectors is (0.5, 0.5, 0.5).
-    assert found[1][1][0] == pytest.approx(1 / 3)
-
-
 def test_analogy():
     vectors = StaticVectors(WORDS, VECTORS)
     assert vectors.analogy("a", "b", "c", 1)[0][1] == "d"
@@ -228,7 +219,6 @@ def test_frequent_words():
     sentences = [["b", "a", "b"], ["c", "a", "d"]]
     assert frequent_words(sentences, 1) == ["a", "b", "c", "d"]
     assert frequent_words(sentences, 2) == ["a", "b"]
-    assert frequent_words(sentences, 1, 1) == ["a"]
     with pytest.raises(InputError, match="min_count: no word of the text occurs 3 times"):
         frequent_words(sentences, 3)
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -29,10 +29,11 @@ from bilm.analysis.occurrences import (
     Reservoir,
     Sample,
     Sentence,
+    indices_by_name,
     numbered,
     unit,
 )
-from bilm.core.errors import InputError, require_count
+from bilm.core.errors import InputError, require_at_least, require_count
 from bilm.extras import import_extra
 from bilm.files.hdf5 import open_hdf5, own_dataset
 from bilm.files.reading import PathLike, read_lines
@@ -43,6 +44,7 @@ MIN_OCCURRENCES = 3
 OLD, NEW = "old", "new"
 _TAG = re.compile(r"(.+)(_[^\W_]+)")  # attack_nn
 _RESAMPLES = 1000
+_NONE = np.zeros(0, np.int64)
 
 
 class Change(NamedTuple):
@@ -96,12 +98,7 @@ MEASURES: dict[str, Callable[[Change], float]] = {
 
 
 def read_targets(path: PathLike) -> list[str]:
-    """The target words of a file, one per line; what follows a tab is ignored.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        InputError: it has no words.
-    """
+    """The target words of a file, one per line; text after a tab is ignored."""
     words = [line.partition("\t")[0].strip() for line in read_lines(path)]
     words = list(dict.fromkeys(filter(None, words)))
     if not words:
@@ -123,7 +120,6 @@ def sample_targets(
     seed: int = 0,
     match_case: bool = False,
     lemma_pos: bool = False,
-    progress: Callable[[int, int], None] | None = None,
 ) -> Sample:
     """Draw occurrences of target words from a corpus of any size, which is read once.
 
@@ -132,12 +128,10 @@ def sample_targets(
         targets: words; `bank+banks` is one target with two forms. A target that does not occur
             has no occurrences in the sample.
         max_occurrences: occurrences to keep of each target; each is equally likely to be kept.
-        seed: random seed.
         match_case: distinguish apple from Apple.
         lemma_pos: targets end in a part of speech, as attack_nn. In a corpus with such tokens
             they are looked for as they are, and the sample has them without the part of speech,
             as the model should read them; in other corpora the word alone is looked for.
-        progress: called with the number of sentences and tokens so far.
 
     Returns:
         a sample whose labels are the targets.
@@ -150,6 +144,7 @@ def sample_targets(
     if not targets:
         raise InputError("targets must name at least one word.")
     fold = (lambda token: token) if match_case else str.lower
+    # As they are, and with `lemma_pos` also without their part of speech.
     drawn: dict[tuple[str, bool], Reservoir] = {}
     wanted: dict[str, list[Reservoir]] = {}
     for target in targets:
@@ -158,11 +153,10 @@ def sample_targets(
             for form in forms_of(target):
                 name = fold(form if as_given else _split_tag(form)[0])
                 wanted.setdefault(name, []).append(drawn[target, as_given])
-    for number, sentence, tokens in numbered(sentences, progress):
+    for number, sentence, tokens in numbered(sentences):
         for position, token in enumerate(tokens):
             for reservoir in wanted.get(fold(token), ()):
                 reservoir.offer(number, position, sentence)
-    tags = {_split_tag(form)[1] for target in targets for form in forms_of(target)} - {""}
     is_tagged = not lemma_pos or any(
         drawn[target, True].n_offered for target in targets if _split_tag(target)[1]
     )
@@ -171,14 +165,13 @@ def sample_targets(
         raise InputError("none of the target words occurs in the text.")
     if not lemma_pos or not is_tagged:
         return sample
-    return replace(
-        sample,
-        sentences=[
-            tuple(word if tag in tags else token
-                  for token, (word, tag) in ((t, _split_tag(t)) for t in sentence))
-            for sentence in sample.sentences
-        ],
-    )  # fmt: skip
+    tags = {_split_tag(form)[1] for target in targets for form in forms_of(target)} - {""}
+
+    def untagged(token: str) -> str:
+        word, tag = _split_tag(token)
+        return word if tag in tags else token
+
+    return replace(sample, sentences=[tuple(map(untagged, s)) for s in sample.sentences])
 
 
 def _split_tag(token: str) -> tuple[str, str]:
@@ -194,18 +187,15 @@ def embedded_occurrences(path: PathLike, sample: Sample) -> Occurrences:
         path: HDF5 with line numbers as keys, or packed HDF5; of one layer, of the average, or of
             all layers, without pooling.
         sample: from the same text; `lines` are the line numbers.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        InputError: it is not such a file, or not of this text.
     """
     ends = np.searchsorted(sample.positions[:, 0], np.arange(len(sample.lines)), "right")
-    vectors: np.ndarray | None = None
-    start = 0
+    starts = [0, *ends[:-1]]
+    vectors = []
     with _line_vectors(path) as read:
-        for line, tokens, stop in zip(sample.lines, sample.sentences, ends, strict=True):
-            # (layers, tokens, dim) or (tokens, dim)
-            found = np.asarray(read(line))
+        for line, tokens, start, stop in zip(
+            sample.lines, sample.sentences, starts, ends, strict=True
+        ):
+            found = np.asarray(read(line))  # (layers, tokens, dim) or (tokens, dim)
             if found.ndim not in (2, 3) or found.shape[-2] != len(tokens):
                 raise InputError(
                     f"{path}: line {line + 1} of the text has {len(tokens)} tokens; its vectors "
@@ -213,62 +203,45 @@ def embedded_occurrences(path: PathLike, sample: Sample) -> Occurrences:
                     f"{found.shape}. Is the file of another text, or pooled?"
                 )
             found = found.reshape(-1, *found.shape[-2:])[:, sample.positions[start:stop, 1]]
-            if vectors is None:
-                vectors = np.empty((len(sample), len(found), found.shape[-1]), np.float32)
-            vectors[start:stop] = found.transpose(1, 0, 2)
-            start = stop
-    if vectors is None or not np.isfinite(vectors).all():
+            vectors.append(found.transpose(1, 0, 2).astype(np.float32))
+    joined = np.concatenate(vectors)
+    if not np.isfinite(joined).all():
         raise InputError(f"{path}: the vectors of the target words must be finite.")
-    return Occurrences(sample.sentences, sample.positions, vectors, sample.labels)
+    return Occurrences(sample.sentences, sample.positions, joined, sample.labels)
 
 
 @contextmanager
 def _line_vectors(path: PathLike) -> Iterator[Callable[[int], Any]]:
     """A function from a line number to its vectors in a file of `bilm embed`."""
-    with open_hdf5(path, "file of vectors") as file:
-        is_packed = "offsets" in file
-        if not is_packed:
+    with ExitStack() as stack:
+        file = stack.enter_context(open_hdf5(path, "file of vectors"))
+        packed = stack.enter_context(PackedVectors(path)) if "offsets" in file else None
+        index = {} if packed is None else {packed.line(k): k for k in range(len(packed))}
 
-            def read(line: int) -> Any:
-                try:
-                    return own_dataset(file, str(line))[()]
-                except KeyError:
-                    raise InputError(
-                        f"{path}: there are no vectors of line {line + 1} of the text; keys must "
-                        "be line numbers, counted from 0."
-                    ) from None
+        def read(line: int) -> Any:
+            try:
+                return own_dataset(file, str(line))[()] if packed is None else packed[index[line]]
+            except KeyError:
+                raise InputError(
+                    f"{path}: there are no vectors of line {line + 1} of the text; keys must be "
+                    "0-based line numbers."
+                ) from None
 
-            yield read
-    if is_packed:
-        with PackedVectors(path) as packed:
-            index = {packed.line(k): k for k in range(len(packed))}
-
-            def read_packed(line: int) -> Any:
-                if line not in index:
-                    raise InputError(
-                        f"{path}: there are no vectors of line {line + 1} of the text."
-                    )
-                return packed[index[line]]
-
-            yield read_packed
+        yield read
 
 
 def save_uses(path: PathLike, occurrences: Occurrences, targets: Iterable[str]) -> None:
     """Write the vectors of each target as semeval2020 does: .npz, {word: float32 (n, dim)}.
 
-    Args:
-        path: file to write.
-        occurrences: of the targets, by label, with one layer.
-        targets: the words; one without occurrences gets (0, dim).
+    The occurrences have their target as label, and one layer.
     """
-    by_word = uses_of(occurrences)
-    none = np.zeros(0, np.int64)
+    by_word, vectors = uses_of(occurrences), occurrences.layer("top")
     # `numpy.savez` takes the words as keyword arguments, of which `file` is its own.
     with atomic_write(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for word in targets:
             with archive.open(f"{word}.npy", "w", force_zip64=True) as member:
-                vectors = occurrences.layer("top")[by_word.get(word, none)]
-                np.lib.format.write_array(member, vectors, allow_pickle=False)
+                own = vectors[by_word.get(word, _NONE)]
+                np.lib.format.write_array(member, own, allow_pickle=False)
 
 
 # Measures
@@ -296,12 +269,10 @@ def measure_change(
         progress: called with the words done, and all of them.
 
     Raises:
-        InputError: the occurrences have no labels, or their vectors are not of one model;
-            `min_occurrences` is below 2; scikit-learn is not installed.
+        InputError: the occurrences have no labels, or their vectors are not of one model.
     """
-    require_count(min_occurrences=min_occurrences - 1)
-    both = [(part, uses_of(part)) for part in (old, new)]
-    none = np.zeros(0, np.int64)
+    require_at_least(2, min_occurrences=min_occurrences)
+    both = [(corpus, uses_of(corpus)) for corpus in (old, new)]
     if old.vectors.shape[1:] != new.vectors.shape[1:]:
         raise InputError(
             "change: both corpora must have vectors of one model, got (layers, dim) "
@@ -310,7 +281,7 @@ def measure_change(
     chosen = list(both[0][1] | both[1][1] if targets is None else targets)
     changes = []
     for done, word in enumerate(chosen, start=1):
-        own = [part.select(found.get(word, none)) for part, found in both]
+        own = [corpus.select(uses.get(word, _NONE)) for corpus, uses in both]
         change = Change(word, len(own[0]), len(own[1]))
         if min(change.n_old, change.n_new) >= min_occurrences:
             prt, apd, excess = distances(own[0].layer(layer), own[1].layer(layer))
@@ -341,10 +312,7 @@ def uses_of(occurrences: Occurrences) -> dict[str, np.ndarray]:
     """The indices of each target's occurrences, by label."""
     if occurrences.labels is None:
         raise InputError("change: occurrences must have their target words as labels.")
-    found: dict[str, list[int]] = {}
-    for number, label in enumerate(occurrences.labels):
-        found.setdefault(label, []).append(number)
-    return {word: np.array(numbers) for word, numbers in found.items()}
+    return indices_by_name(occurrences.labels)
 
 
 class ClusteredUses(NamedTuple):
@@ -370,22 +338,20 @@ class ClusteredUses(NamedTuple):
     def typical(self, cluster: int, corpus: str, n: int = 5) -> list[int]:
         """The `n` occurrences in one corpus that are nearest to the centre of a cluster."""
         labels = self.occurrences.labels or []
-        ranked = typical_occurrences(
-            self.occurrences, self.clusters, cluster, len(self.occurrences)
-        )
+        ranked = typical_occurrences(self.occurrences, self.clusters, cluster, len(labels))
         return [use for use in ranked if labels[use] == corpus][:n]
 
 
 def cluster_uses(old: Occurrences, new: Occurrences, layer: Layer, seed: int) -> ClusteredUses:
     """Cluster the occurrences of one word in two corpora; see `cluster_occurrences`."""
     both = [(OLD, old), (NEW, new)]
-    sentences = [part.sentence(k) for _, part in both for k in range(len(part))]
-    positions = np.concatenate([part.positions[:, 1] for _, part in both])
+    sentences = [corpus.sentence(k) for _, corpus in both for k in range(len(corpus))]
+    positions = np.concatenate([corpus.positions[:, 1] for _, corpus in both])
     joint = Occurrences(
         sentences,
         np.stack([np.arange(len(sentences)), positions], axis=1),
-        np.concatenate([part.layer(layer) for _, part in both])[:, np.newaxis],
-        [name for name, part in both for _ in range(len(part))],
+        np.concatenate([corpus.layer(layer) for _, corpus in both])[:, np.newaxis],
+        [name for name, corpus in both for _ in range(len(corpus))],
     )
     clusters = cluster_occurrences(joint, layer=0, seed=seed)
     if len(clusters) == 1 and joint.directions(0).any():
@@ -420,28 +386,22 @@ class Agreement(NamedTuple):
 
 
 def read_gold(path: PathLike) -> dict[str, float]:
-    """Gold scores: `word TAB score`, one per line.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        InputError: a line has another form, or there is none.
-    """
+    """Gold scores: `word TAB score`, one per line."""
     gold: dict[str, float] = {}
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
         word, _, score = line.rstrip().partition("\t")
         try:
-            gold[word.strip()] = float(score)
+            value = float(score)
         except ValueError:
-            gold[word.strip()] = np.nan
-        if not np.isfinite(gold[word.strip()]):
+            value = np.nan
+        if not np.isfinite(value):
             raise InputError(
                 f"{path}, line {number}: must be a word, a tab and a finite number, got "
                 f"{line[:80]!r}."
             )
-    if not gold:
-        raise InputError(f"{path}: there must be at least one gold score.")
+        gold[word.strip()] = value
     return gold
 
 
@@ -456,20 +416,18 @@ def agreement(
         seed: random seed of the bootstrap.
 
     Raises:
-        InputError: fewer than 3 measured words have a gold score; scikit-learn is not installed.
+        InputError: fewer than 3 measured words have a gold score.
     """
     stats = import_extra("scipy.stats", "Comparing with gold scores")
     metrics = import_extra("sklearn.metrics", "Comparing with gold scores")
-    pairs = []
-    for change in changes:
-        score = gold.get(change.word, gold.get(forms_of(change.word)[0]))
-        if score is not None and change.is_measured:
-            pairs.append((change, score))
-    if len(pairs) < 3:
+    found = [(change, gold.get(change.word, gold.get(forms_of(change.word)[0])))
+             for change in changes if change.is_measured]  # fmt: skip
+    known = [(change, score) for change, score in found if score is not None]
+    if len(known) < 3:
         raise InputError(
-            f"gold: at least 3 of the measured words must have a gold score, got {len(pairs)}."
+            f"gold: at least 3 of the measured words must have a gold score, got {len(known)}."
         )
-    scores = np.array([score for _, score in pairs])
+    scores = np.array([score for _, score in known])
     statistics: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
         "Spearman": lambda values, gold: stats.spearmanr(values, gold).statistic
     }
@@ -478,13 +436,12 @@ def agreement(
             "accuracy": lambda values, gold: ((values > threshold) == (gold == 1)).mean(),
             "AUC": lambda values, gold: metrics.roc_auc_score(gold, values),
         }
-    rng = np.random.default_rng(seed)
-    drawn = rng.integers(len(pairs), size=(_RESAMPLES, len(pairs)))
+    drawn = np.random.default_rng(seed).integers(len(known), size=(_RESAMPLES, len(known)))
     # Samples of one gold score have no correlation.
     drawn = drawn[np.ptp(scores[drawn], axis=1) > 0]
-    found = []
+    lines = []
     for name, measure in MEASURES.items():
-        values = np.array([measure(change) for change, _ in pairs])
+        values = np.array([measure(change) for change, _ in known])
         threshold = values[np.isfinite(values)].mean()
         values = np.nan_to_num(values, posinf=np.finfo(np.float64).max)
         for title, statistic in statistics.items():
@@ -494,5 +451,5 @@ def agreement(
                 resampled = [statistic(values[rows], scores[rows]) for rows in drawn
                              if np.ptp(values[rows]) > 0]  # fmt: skip
                 low, high = map(float, np.percentile(resampled, [2.5, 97.5]))
-            found.append(Agreement(name, title, value, low, high, len(pairs)))
-    return found
+            lines.append(Agreement(name, title, value, low, high, len(known)))
+    return lines

@@ -10,14 +10,14 @@ reader, or for labels, to decide.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.occurrences import Layer, Occurrences, is_word, require_occurrences, unit
-from bilm.core.errors import InputError, require_at_least, require_count
+from bilm.analysis.occurrences import OCCURRENCES, Layer, Occurrences, is_word, unit
+from bilm.core.errors import InputError, require, require_at_least, require_count
 from bilm.extras import import_extra
 
 if TYPE_CHECKING:
@@ -40,7 +40,8 @@ _FREQUENT = 100  # words of a large vocabulary that are never typical
 _PRIOR = 0.1  # of `nearby_words`, in occurrences of an average word
 _NAME_WORDS = 4
 
-Words = list[tuple[float, str]]
+# Typical words with their scores, the most typical first.
+ScoredWords = list[tuple[float, str]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,11 +92,6 @@ class Fit(NamedTuple):
     table: dict[str, list[int]]
 
 
-def require_scikit_learn() -> None:
-    """Raise an InputError if scikit-learn is not installed, before hours of work."""
-    import_extra("sklearn.cluster", _PURPOSE)
-
-
 def cluster_occurrences(
     occurrences: Occurrences,
     *,
@@ -121,10 +117,9 @@ def cluster_occurrences(
         seed: random seed of k-means.
 
     Raises:
-        InputError: there are no occurrences, or fewer different ones than `n_clusters`; a number is
-            below 1; there is no such layer; scikit-learn is not installed.
+        InputError: there are no occurrences, or fewer different ones than `n_clusters`.
     """
-    require_occurrences(occurrences)
+    require(OCCURRENCES, occurrences=occurrences)
     require_at_least(0, 2**32 - 1, seed=seed)
     require_count(max_clusters=max_clusters)
     if not len(occurrences):
@@ -174,18 +169,28 @@ def typical_occurrences(
     return chosen
 
 
+def typical_words(
+    occurrences: Occurrences, clusters: Clusters, predictor: Predictor | None, n: int = 8
+) -> list[ScoredWords]:
+    """`n` typical words of each cluster: substitutes with a language model, else nearby words."""
+    numbers = range(len(clusters))
+    if predictor is None:
+        return [nearby_words(occurrences, clusters, k, n) for k in numbers]
+    typical = [typical_occurrences(occurrences, clusters, k, TYPICAL) for k in numbers]
+    return substitute_words(predictor, occurrences, typical, n)
+
+
 def substitute_words(
     predictor: Predictor, occurrences: Occurrences, typical: Sequence[Sequence[int]], n: int = 8
-) -> list[Words]:
+) -> list[ScoredWords]:
     """The words that a language model would put in the place of some occurrences, by cluster.
 
     The log-probability of a word in a cluster is the mean over its occurrences, as in a product of
     their distributions. The 50 likeliest words of a cluster are ranked by how much less likely they
-    are in the other clusters.
+    are in the other clusters. Each occurrence contributes its 500 likeliest words; any other word
+    counts like the last of these, which overestimates it.
 
     Args:
-        predictor: the language model.
-        occurrences: the occurrences of the word.
         typical: for each cluster the occurrences that stand for it, from `typical_occurrences`.
         n: number of words.
 
@@ -193,17 +198,24 @@ def substitute_words(
         for each cluster pairs of a mean log-probability in nats and a word, the most typical word
         first. The words of the occurrences are skipped, tokens that are not words, and the most
         frequent words of the vocabulary, such as "the", which describe no cluster.
-        Each occurrence contributes its 500 likeliest words; any other word counts like the last of
-        these, which overestimates it.
     """
     requests = [_with_gap(occurrences, number) for group in typical for number in group]
     found = iter(predictor.substitutes(requests, n=_SUBSTITUTES))
-    means = [_mean_of_words([next(found)[0] for _ in group]) for group in typical]
+    means = [_mean_of([next(found)[0] for _ in group]) for group in typical]
     vocabulary = predictor.vocabulary
     n_frequent = min(_FREQUENT, vocabulary.size // 200)
     skipped = {vocabulary.id_to_word(k).lower() for k in range(n_frequent)}
     skipped |= {word.lower() for word in occurrences.words}
-    return [_most_typical(means, cluster, skipped)[:n] for cluster in range(len(typical))]
+    ranked = []
+    for cluster, (mean, _) in enumerate(means):
+        words = (word for word in mean if is_word(word) and word.lower() not in skipped)
+        likeliest = sorted(words, key=lambda word: (-mean[word], word))[:_LIKELIEST]
+        others = [*means[:cluster], *means[cluster + 1 :]]
+        elsewhere = {word: sum(m.get(word, least) for m, least in others) / max(len(others), 1)
+                     for word in likeliest}  # fmt: skip
+        likeliest.sort(key=lambda word: elsewhere[word] - mean[word])
+        ranked.append([(mean[word], word) for word in likeliest[:n]])
+    return ranked
 
 
 def _with_gap(occurrences: Occurrences, number: int) -> list[str]:
@@ -215,40 +227,20 @@ def _with_gap(occurrences: Occurrences, number: int) -> list[str]:
     return tokens
 
 
-class _MeanOfWords(NamedTuple):
-    """Mean log-probabilities of words; `least` is that of all other words."""
-
-    of: dict[str, float]
-    least: float
-
-
-def _mean_of_words(found: Sequence[Substitutes]) -> _MeanOfWords:
-    if not found:
-        return _MeanOfWords({}, 0.0)
-    least = float(np.mean([substitutes.log_probabilities[-1] for substitutes in found]))
+def _mean_of(found: Sequence[Substitutes]) -> tuple[dict[str, float], float]:
+    """Mean log-probabilities of words, and that of all other words."""
+    least = float(np.mean([each.log_probabilities[-1] for each in found])) if found else 0.0
     above: defaultdict[str, float] = defaultdict(float)
-    for substitutes in found:
-        values = substitutes.log_probabilities - substitutes.log_probabilities[-1]
-        for word, value in zip(substitutes.words, values.tolist(), strict=True):
+    for each in found:
+        values = each.log_probabilities - each.log_probabilities[-1]
+        for word, value in zip(each.words, values.tolist(), strict=True):
             above[word] += value / len(found)
-    return _MeanOfWords({word: least + value for word, value in above.items()}, least)
-
-
-def _most_typical(means: Sequence[_MeanOfWords], cluster: int, skipped: Collection[str]) -> Words:
-    mean, others = means[cluster], [*means[:cluster], *means[cluster + 1 :]]
-    words = (word for word in mean.of if is_word(word) and word.lower() not in skipped)
-    likeliest = sorted(words, key=lambda word: (-mean.of[word], word))[:_LIKELIEST]
-
-    def difference(word: str) -> float:
-        elsewhere = [other.of.get(word, other.least) for other in others]
-        return mean.of[word] - float(np.mean(elsewhere)) if others else mean.of[word]
-
-    return [(mean.of[word], word) for word in sorted(likeliest, key=lambda w: -difference(w))]
+    return {word: least + value for word, value in above.items()}, least
 
 
 def nearby_words(
     occurrences: Occurrences, clusters: Clusters, cluster: int, n: int = 8, width: int = 10
-) -> Words:
+) -> ScoredWords:
     """The words within `width` tokens of a cluster's occurrences more often than of the others.
 
     Returns:
@@ -258,10 +250,8 @@ def nearby_words(
     """
     inside, outside = Counter[str](), Counter[str]()
     for number, own_cluster in enumerate(clusters.of):
-        sentence, position = occurrences.sentence(number), int(occurrences.positions[number, 1])
-        around = [*sentence[max(0, position - width) : position],
-                  *sentence[position + 1 : position + 1 + width]]  # fmt: skip
         side = inside if own_cluster == cluster else outside
+        around = occurrences.around(number, width)
         side.update({token.lower() for token in around if is_word(token)})
     everything = inside + outside
     total = sum(everything.values())
@@ -278,20 +268,26 @@ def nearby_words(
     return [(score, word) for score, word in scores if score > 0 and word not in own][:n]
 
 
-def cluster_names(clusters: Clusters, words: Sequence[Words], prefix: str = "") -> list[str]:
-    """A name for each occurrence: the first four typical words of its cluster.
+def cluster_titles(words: Sequence[ScoredWords], prefix: str = "") -> list[str]:
+    """A distinct name for each cluster: its first four typical words.
 
     Args:
         words: typical words of each cluster, from `substitute_words` or `nearby_words`.
         prefix: put before each name, such as the word itself.
     """
-    names: list[str] = []
-    for number in range(len(clusters)):
-        own = " ".join(word for _, word in words[number][:_NAME_WORDS])
-        own = own or ("all" if len(clusters) == 1 else f"cluster {number + 1}")
-        name = f"{prefix}: {own}" if prefix else own
-        names.append(f"{name} ({number + 1})" if name in names else name)
-    return [names[number] for number in clusters.of]
+    titles: list[str] = []
+    for number, typical in enumerate(words, start=1):
+        own = " ".join(word for _, word in typical[:_NAME_WORDS])
+        own = own or ("all" if len(words) == 1 else f"cluster {number}")
+        title = f"{prefix}: {own}" if prefix else own
+        titles.append(f"{title} ({number})" if title in titles else title)
+    return titles
+
+
+def cluster_names(clusters: Clusters, words: Sequence[ScoredWords], prefix: str = "") -> list[str]:
+    """The name of each occurrence's cluster; see `cluster_titles`."""
+    titles = cluster_titles(words, prefix)
+    return [titles[number] for number in clusters.of]
 
 
 def with_clusters(occurrences: Occurrences, *, layer: Layer = LAYER, seed: int = 0) -> Occurrences:
@@ -302,18 +298,13 @@ def with_clusters(occurrences: Occurrences, *, layer: Layer = LAYER, seed: int =
         own = occurrences.of(word)
         selected = occurrences.select(own)
         clusters = cluster_occurrences(selected, layer=layer, seed=seed)
-        typical = [nearby_words(selected, clusters, k) for k in range(len(clusters))]
+        typical = typical_words(selected, clusters, None)
         names[own] = cluster_names(clusters, typical, word if len(words) > 1 else "")
     return replace(occurrences, clusters=names.tolist())
 
 
 def fit_to_labels(clusters: Clusters, labels: Sequence[str]) -> Fit:
-    """How well clusters agree with a label for each occurrence.
-
-    Raises:
-        InputError: the number of labels is not that of the occurrences; scikit-learn is not
-            installed.
-    """
+    """How well clusters agree with a label for each occurrence."""
     if len(labels) != len(clusters.of):
         raise InputError(
             f"labels must have one entry per occurrence, {len(clusters.of)}, got {len(labels)}."

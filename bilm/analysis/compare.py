@@ -1,4 +1,4 @@
-"""A word in two sentences: cosines by layer, and what they say about pairs with a gold answer.
+"""A word in two sentences: cosines by layer, and how well they agree with gold answers.
 
     pairs = [pair_of_queries("they [play] cards", "his first [play]")]
     cosines(elmo, pairs)["layer 1"]
@@ -9,11 +9,12 @@ context-sensitive meaning representations".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from bilm.analysis.occurrences import Occurrences, Sample
 from bilm.core.errors import InputError
 from bilm.data.query import parse_query
 from bilm.extras import import_extra
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from bilm.analysis.static_vectors import StaticVectors
     from bilm.use.elmo import ELMo
 
-STATIC = "static"
 _ANSWERS = {"t": 1.0, "true": 1.0, "f": 0.0, "false": 0.0}
 
 
@@ -87,10 +87,6 @@ def read_word_pairs(path: PathLike) -> list[WordPair]:
 
     Positions are those of the two words in their sentences, as in 2-5, 0-based; tokens are
     separated by spaces.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        InputError: a line is not of this form (names file and line), or there is none.
     """
     pairs = []
     for number, line in enumerate(read_lines(path), start=1):
@@ -103,32 +99,22 @@ def read_word_pairs(path: PathLike) -> list[WordPair]:
                 f"{path}, line {number}: must be a word, its part of speech, positions such as "
                 "2-5, and two sentences, separated by tabs."
             )
-        words = [
-            InSentence(tuple(text.split()), int(position))
-            for text, position in zip(fields[3:], positions, strict=True)
-        ]
-        for word in words:
+        texts = zip(fields[3:], positions, strict=True)
+        pair = WordPair(*(InSentence(tuple(text.split()), int(k)) for text, k in texts))
+        for word in pair:
             if word.position >= len(word.tokens):
                 raise InputError(
                     f"{path}, line {number}: positions must be below the number of tokens, "
                     f"{len(word.tokens)}, got {word.position}."
                 )
-        pairs.append(WordPair(*words))
+        pairs.append(pair)
     if not pairs:
         raise InputError(f"{path}: there must be at least one pair.")
     return pairs
 
 
 def read_gold(path: PathLike, n: int) -> Gold:
-    """Read one answer per line: T or F, or a number.
-
-    Args:
-        n: the number of pairs.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        InputError: a line is neither, or there are not `n` lines.
-    """
+    """Read the answers for `n` pairs, one per line: T or F, or a number."""
     values = []
     for number, line in enumerate(read_lines(path), start=1):
         text = line.strip()
@@ -152,72 +138,51 @@ def cosines(
     elmo: ELMo,
     pairs: Sequence[WordPair],
     static: StaticVectors | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, np.ndarray]:
     """The cosines of the words of pairs, by layer.
 
     Args:
         static: vectors that do not see the sentence, for comparison.
-        progress: called with the number of pairs so far.
+        progress: called with the number of words done, and of all words.
 
     Returns:
         float64 (pairs,) under "layer 0", "layer 1", ... and "average", and under "static" if
         `static` is given: there nan for words without a vector.
     """
-    rows = []
-    for one, other in _vectors(elmo, pairs):
-        rows.append(_cosine(one, other))
-        if progress is not None:
-            progress(len(rows))
-    names = [*(f"layer {layer}" for layer in range(elmo.n_layers)), "average"]
-    result = dict(zip(names, np.array(rows).T, strict=True))
+    words = [word for pair in pairs for word in pair]
+    positions = np.array([(k, word.position) for k, word in enumerate(words)], np.int64)
+    found = Occurrences.encoded(
+        elmo, Sample([word.tokens for word in words], positions), progress=progress
+    )
+    names = [*range(elmo.n_layers), "average"]
+    result = {f"layer {name}" if name != "average" else "average": _cosines(found.layer(name))
+              for name in names}  # fmt: skip
     if static is not None:
-        result[STATIC] = np.array([_static_cosine(static, pair) for pair in pairs])
+        none = np.full(static.dim, np.nan, np.float32)
+        vectors = [static.vector(word.word) for word in words]
+        result["static"] = _cosines(np.array([none if v is None else v for v in vectors]))
     return result
 
 
-def _vectors(elmo: ELMo, pairs: Sequence[WordPair]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """For both words of each pair all layers and their average: float64 (n_layers + 1, dim)."""
-    words = [word for pair in pairs for word in pair]
-    encoded = elmo.encode_iter(((word, word.tokens) for word in words), "all", with_ids=True)
-    layers = (vectors[:, word.position].astype(np.float64) for word, vectors in encoded)
-    found = (np.append(vectors, vectors.mean(axis=0, keepdims=True), axis=0) for vectors in layers)
-    yield from zip(found, found, strict=True)
-
-
-def _cosine(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Cosines of rows, without the digits that rounding errors change."""
-    lengths = np.linalg.norm(one, axis=-1) * np.linalg.norm(other, axis=-1)
-    return np.round((one * other).sum(axis=-1) / np.maximum(lengths, 1e-12), 5)
-
-
-def _static_cosine(static: StaticVectors, pair: WordPair) -> float:
-    one, other = (_static_vector(static, word.word) for word in pair)
-    return float("nan") if one is None or other is None else float(_cosine(one, other))
-
-
-def _static_vector(static: StaticVectors, word: str) -> np.ndarray | None:
-    vector = static.vector(word)
-    return static.vector(word.lower()) if vector is None else vector
+def _cosines(vectors: np.ndarray) -> np.ndarray:
+    """Cosines of the even and the odd rows, without the digits that rounding errors change."""
+    one, other = vectors[::2].astype(np.float64), vectors[1::2].astype(np.float64)
+    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    return np.round((one * other).sum(axis=1) / np.maximum(lengths, 1e-12), 5)
 
 
 def best_threshold(values: np.ndarray, answers: np.ndarray) -> float:
     """The threshold above which most cosines have the answer 1 and below which most have 0.
 
-    Args:
-        values: cosines, float64 (n,), n >= 1.
-        answers: 0 or 1, (n,).
-
     Returns:
         a number between two neighbouring cosines, or just beyond the lowest or highest.
     """
-    order = np.argsort(values, kind="stable")
-    values, answers = values[order], answers[order]
-    # Right answers if the k lowest are 0: only where a cosine differs from the next one.
-    right = np.append(0, np.cumsum(answers == 0)) + answers.sum() - np.append(0, np.cumsum(answers))
-    bounds = np.concatenate([[values[0] - 1e-6], (values[1:] + values[:-1]) / 2, [values[-1]]])
-    possible = np.concatenate([[True], values[1:] > values[:-1], [True]])
-    return float(bounds[np.argmax(np.where(possible, right, -1))])
+    distinct = np.unique(values)
+    bounds = [distinct[:1] - 1e-6, (distinct[1:] + distinct[:-1]) / 2, distinct[-1:]]
+    thresholds = np.concatenate(bounds)
+    below = [np.searchsorted(np.sort(values[answers == k]), thresholds, "right") for k in (0, 1)]
+    return float(thresholds[np.argmax(below[0] - below[1])])
 
 
 def agreement_with_gold(
@@ -229,13 +194,12 @@ def agreement_with_gold(
 
     Args:
         found: from `cosines`.
-        gold: the answers.
         thresholds: for each layer, for instance the `best_threshold` of training pairs. None takes
             for each half of the pairs (even and odd numbers) the best threshold of the other half;
             the reported threshold is then that of all pairs.
 
     Raises:
-        InputError: there are fewer than 4 pairs; scipy is not installed.
+        InputError: there are fewer than 4 pairs.
     """
     stats = import_extra("scipy.stats", "Comparing with gold answers")
     results = []
@@ -246,22 +210,16 @@ def agreement_with_gold(
             raise InputError(f"{name}: at least 4 pairs must have a cosine, got {len(values)}.")
         accuracy = threshold = None
         if gold.is_binary:
-            if thresholds is None:
-                accuracy = _accuracy_of_halves(values, answers)
-                threshold = best_threshold(values, answers)
-            else:
-                threshold = thresholds[name]
-                accuracy = float(((values > threshold) == answers).mean())
+            given = None if thresholds is None else thresholds[name]
+            threshold = best_threshold(values, answers) if given is None else given
+            right = 0
+            for own, other in ((slice(0, None, 2), slice(1, None, 2)),
+                               (slice(1, None, 2), slice(0, None, 2))):  # fmt: skip
+                bound = best_threshold(values[other], answers[other]) if given is None else given
+                right += ((values[own] > bound) == answers[own]).sum()
+            accuracy = float(right / len(values))
         spearman = np.nan
         if np.ptp(values) > 0 and np.ptp(answers) > 0:
             spearman = float(stats.spearmanr(values, answers).statistic)
         results.append(LayerResult(name, len(values), accuracy, threshold, spearman))
     return results
-
-
-def _accuracy_of_halves(values: np.ndarray, answers: np.ndarray) -> float:
-    right = 0
-    for own, other in ((0, 1), (1, 0)):
-        threshold = best_threshold(values[other::2], answers[other::2])
-        right += ((values[own::2] > threshold) == answers[own::2]).sum()
-    return float(right / len(values))

@@ -26,6 +26,12 @@ class Context(NamedTuple):
     sentence: Sentence
     position: int
 
+    @classmethod
+    def of(cls, occurrences: Occurrences, number: int, cosine: float | None = None) -> Context:
+        """The context of an occurrence."""
+        position = int(occurrences.positions[number, 1])
+        return cls(cosine, occurrences.sentence(number), position)
+
     def as_dict(self) -> dict[str, Any]:
         """The context for JSON."""
         cosine = None if self.cosine is None else round(self.cosine, 4)
@@ -47,40 +53,18 @@ def nearest_contexts(
     n: int = 5,
     any_word: bool = False,
 ) -> list[LayerContexts]:
-    """The contexts nearest to a query in each layer.
+    """The `n` contexts nearest to a query in each layer, from different sentences.
 
     Occurrences of the same word are compared after subtracting the mean of that word's vectors,
-    which is the larger part of each; occurrences of other words after subtracting their mean.
-
-    Args:
-        query: one occurrence, from `Occurrences.of_query`.
-        occurrences: the occurrences to search.
-        layers: the layers to compare in.
-        n: number of contexts of each kind, from different sentences.
-        any_word: search other words as well.
-
-    Raises:
-        InputError: there is no such layer.
+    which is the larger part of each; occurrences of other words (only with `any_word`) after
+    subtracting their mean.
     """
     is_same = occurrences.words == query.words[0]
-    same, others = occurrences.select(is_same), occurrences.select(~is_same & any_word)
-    found = []
-    for layer in layers:
-        occurrences.layer_number(layer)
-        same_word = same.neighbours(query, n, layer).same_word if len(same) else []
-        other_words = others.neighbours(query, n, layer).other_words if len(others) else []
-        found.append(
-            LayerContexts(layer, _contexts(same, same_word), _contexts(others, other_words))
-        )
-    return found
+    both = [occurrences.select(is_same), occurrences.select(~is_same & any_word)]
 
+    def nearest(side: int, layer: Layer) -> list[Context]:
+        own = both[side]
+        found = own.neighbours(query, n, layer)[side] if len(own) else []
+        return [Context.of(own, k, cosine if len(own) > 1 else None) for cosine, k in found]
 
-def _contexts(occurrences: Occurrences, found: list[tuple[float, int]]) -> list[Context]:
-    return [
-        Context(
-            cosine if len(occurrences) > 1 else None,
-            occurrences.sentence(number),
-            int(occurrences.positions[number, 1]),
-        )
-        for cosine, number in found
-    ]
+    return [LayerContexts(layer, nearest(0, layer), nearest(1, layer)) for layer in layers]

@@ -64,14 +64,9 @@ def measure_layers(
     """Measure each layer; memory does not depend on the number of sentences.
 
     Args:
-        elmo: the model.
-        sentences: the sentences, none of them empty.
+        sentences: at least two, none of them empty.
         min_occurrences: self-similarity is over words that occur this often, at most 1,000 words.
-        seed: random seed.
         progress: called with the number of sentences done.
-
-    Raises:
-        InputError: there are fewer than two sentences, or no word occurs often enough.
     """
     counts = Counter(token for sentence in sentences for token in sentence if is_word(token))
     words = sorted(word for word, count in counts.items() if count >= max(2, min_occurrences))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from bilm.cli.terminal import table as table
 
+if TYPE_CHECKING:
+    from bilm.analysis.contexts import Context
+
 _NARROWEST = 60
-# Tokens, and the position of the word.
-Line = tuple[Sequence[str], int]
 
 
 def terminal_width() -> int:
@@ -17,25 +19,28 @@ def terminal_width() -> int:
     return max(_NARROWEST, shutil.get_terminal_size((100, 24)).columns)
 
 
-def in_context(lines: Sequence[Line], width: int) -> list[str]:
+def in_context(contexts: Sequence[Context], width: int, cosines: bool = True) -> list[str]:
     """Key word in context: one line each, with the [words] aligned.
 
     Args:
-        lines: tokens, and the position of the word.
         width: columns of a line, half of which are on each side of the word.
+        cosines: begin each line with the cosine.
     """
     from rich.cells import cell_len, set_cell_size
 
-    words = [f"[{tokens[position]}]" for tokens, position in lines]
+    width -= 7 * cosines
+    words = [f"[{context.sentence[context.position]}]" for context in contexts]
     middle = max(map(cell_len, words), default=0)
     side = max(8, (width - middle - 2) // 2)
-    shown = []
-    for word, (tokens, position) in zip(words, lines, strict=True):
+    lines = []
+    for word, (cosine, tokens, position) in zip(words, contexts, strict=True):
         left = " ".join(reversed(_fitting(tokens[:position][::-1], side)))
         right = " ".join(_fitting(tokens[position + 1 :], side))
         blanks = " " * (side - cell_len(left))
-        shown.append(f"{blanks}{left} {set_cell_size(word, middle)} {right}".rstrip())
-    return shown
+        line = f"{blanks}{left} {set_cell_size(word, middle)} {right}".rstrip()
+        number = "" if cosine is None else f"{cosine:.2f}"
+        lines.append(f"{number:>5}  {line}" if cosines else line)
+    return lines
 
 
 def _fitting(tokens: Sequence[str], width: int) -> list[str]:

@@ -40,6 +40,12 @@ _ALL_ALIKE = 0.9
 _NOT_CONTEXTUAL = 0.98
 _ONE_DIMENSION = 0.5
 _NORMS_DIFFER = 10.0
+# How many times lower than by word frequencies the perplexity of other models is, each on held-out
+# text of its own kind.
+_REFERENCES = (
+    ("reference: bilm demo, 3 minutes", 2.9),
+    ("reference: WikiText-2, 10 minutes", 6.2),
+)
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,12 @@ class Prediction:
     def both(self) -> float:
         """Perplexity over both directions."""
         return self.forward if self.backward is None else math.sqrt(self.forward * self.backward)
+
+    def directions(self) -> Iterator[tuple[str, float, float]]:
+        """The name, perplexity, and perplexity of the first words, of each direction."""
+        yield "forward", self.forward, self.first_forward
+        if self.backward is not None and self.first_backward is not None:
+            yield "backward", self.backward, self.first_backward
 
 
 @dataclass(frozen=True)
@@ -141,7 +153,6 @@ def make_report(
         trained: "tokens" and "passes" that the model was trained on, as far as they are known.
         measurements: held-out perplexities during training, in their order.
         words: words whose neighbours are shown; None chooses frequent ones.
-        seed: random seed.
         progress: see `Progress`.
 
     Raises:
@@ -156,30 +167,29 @@ def make_report(
     layers = measure_layers(
         elmo, sentences, seed=seed, progress=lambda done: show("measuring layers", done, total)
     )
-    prediction = None
+    found = None
     if predictor is not None:
-        prediction = measure_prediction(
+        found = measure_prediction(
             predictor, sentences, counts, lambda done: show("predicting", done, total)
         )
     is_finite = not any(layer.not_finite for layer in layers)
-    trained = trained or {}
     return Report(
         model,
         text,
         total,
         sum(map(len, sentences)),
-        prediction,
+        found,
         layers,
         _examples(elmo, sample) if sample is not None and is_finite else [],
         verdict(
-            perplexity=None if prediction is None else prediction.both,
-            unigram=None if prediction is None else prediction.by_frequency,
-            unknown=None if prediction is None else prediction.unknown,
-            tokens=trained.get("tokens"),
-            passes=trained.get("passes"),
+            perplexity=None if found is None else found.both,
+            unigram=None if found is None else found.by_frequency,
+            unknown=None if found is None else found.unknown,
+            tokens=(trained or {}).get("tokens"),
+            passes=(trained or {}).get("passes"),
             measurements=measurements,
         ),
-        suspicions(layers, prediction),
+        suspicions(layers, found),
     )
 
 
@@ -204,8 +214,7 @@ def measure_prediction(
         if progress is not None:
             progress(done)
     vocabulary = predictor.vocabulary
-    if counts is None:
-        counts = Counter(targets)
+    counts = Counter(targets) if counts is None else counts
     by_rank, by_frequency = _baselines(
         np.array([vocabulary.word_to_id(word) for word in targets]),
         np.array([vocabulary.word_to_id(word) for word in counts]),
@@ -232,14 +241,13 @@ def _baselines(
 
     The frequencies, `counts` of the ids `counted`, are of a text that holds the targets: each is
     left out of the counts that predict it. They are interpolated with the log-uniform distribution
-    by Witten and Bell's weights: what is new gets as much as there are different words.
+    by Witten and Bell's weights: a new word gets as much as there are different words.
     """
     by_rank = np.log1p(1 / (np.arange(n_words) + 1)) / math.log(n_words + 1)
     by_id = np.bincount(counted, counts, n_words)
-    others = by_id.sum() - 1
     n_different = np.count_nonzero(by_id)
     mixed = (by_id - 1).clip(0) + n_different * by_rank
-    mixed /= max(others, 0) + n_different
+    mixed /= max(by_id.sum() - 1, 0) + n_different
     return _perplexity(-np.log(by_rank[targets])), _perplexity(-np.log(mixed[targets]))
 
 
@@ -256,12 +264,8 @@ def _examples(elmo: ELMo, sample: Sample) -> list[list[Context]]:
             continue
         for number in dict.fromkeys(occurrences.contrasting_pair(word)):
             nearest = occurrences.neighbours(number, 2).same_word
-            examples.append(
-                [
-                    Context(cosine, occurrences.sentence(k), int(occurrences.positions[k, 1]))
-                    for cosine, k in [(None, number), *nearest]
-                ]
-            )
+            found = [(None, number), *nearest]
+            examples.append([Context.of(occurrences, k, cosine) for cosine, k in found])
     return examples
 
 
@@ -304,13 +308,7 @@ def _of_layers(layers: Sequence[LayerGeometry]) -> Iterator[str]:
 
 
 def _of_prediction(found: Prediction) -> Iterator[str]:
-    directions = {
-        "forward": (found.forward, found.first_forward),
-        "backward": (found.backward, found.first_backward),
-    }
-    for name, (perplexity, first) in directions.items():
-        if perplexity is None or first is None:
-            continue
+    for name, perplexity, first in found.directions():
         if perplexity > found.by_rank:
             yield (
                 f"The {name} perplexity, {perplexity:,.0f}, is above {found.by_rank:,.0f}, that of "
@@ -324,8 +322,9 @@ def _of_prediction(found: Prediction) -> Iterator[str]:
                 f"{perplexity:,.0f}. The model does not know the initial LSTM states: see "
                 "--warm_up, and --reset_rate of `bilm train`."
             )
-    if found.backward is not None and math.isfinite(found.forward * found.backward):
-        ratio = max(found.forward, found.backward) / min(found.forward, found.backward)
+    perplexities = [perplexity for _, perplexity, _ in found.directions()]
+    if math.isfinite(max(perplexities)):
+        ratio = max(perplexities) / min(perplexities)
         if ratio > _DIRECTIONS_DIFFER:
             yield (
                 f"The perplexities of the two directions differ by a factor of {ratio:.1f}; they "
@@ -346,7 +345,7 @@ class _Section(NamedTuple):
         title: its heading.
         paragraphs: text, before the rest.
         rows: of a table, the first of them its head.
-        contexts: lists of words in context, the first of each a heading.
+        contexts: lists of words in context.
         kind: CSS class of the paragraphs.
     """
 
@@ -362,34 +361,23 @@ class _Section(NamedTuple):
             yield from textwrap.wrap(paragraph, _WIDTH)
         yield from table(self.rows) if self.rows else ()
         for own in self.contexts:
-            shown = in_context([(c.sentence, c.position) for c in own], _WIDTH - 6)
-            for context, line in zip(own, shown, strict=True):
-                yield f"{'' if context.cosine is None else f'{context.cosine:.2f}':5} {line}"
-            yield ""
+            yield from (*in_context(own, _WIDTH), "")
         yield from [] if self.contexts else [""]
 
     def markup(self) -> str:
-        parts = [f"<h2>{html.escape(self.title)}</h2>"]
-        parts += [f'<p class="{self.kind}">{html.escape(text)}</p>' for text in self.paragraphs]
+        content = [f"<h2>{html.escape(self.title)}</h2>"]
+        content += [f'<p class="{self.kind}">{html.escape(text)}</p>' for text in self.paragraphs]
         if self.rows:
-            cells = [
-                "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
-                for tag, row in zip(["th", *["td"] * len(self.rows)], self.rows, strict=False)
-            ]
-            rows = "".join(f"<tr>{row}</tr>" for row in cells)
-            parts.append(f'<div class="table"><table>{rows}</table></div>')
+            tags = ["th", *["td"] * len(self.rows)]
+            rows = "".join(
+                f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in row)}</tr>"
+                for tag, row in zip(tags, self.rows, strict=False)
+            )
+            content.append(f'<div class="table"><table>{rows}</table></div>')
         for own in self.contexts:
-            lines = (_context_markup(context) for context in own)
-            parts.append(f'<ul class="lines cosines">{"".join(lines)}</ul>')
-        return "\n".join(parts)
-
-
-def _context_markup(context: Context) -> str:
-    sentence, position = context.sentence, context.position
-    left = " ".join(sentence[max(0, position - _TOKENS) : position])
-    right = " ".join(sentence[position + 1 :][:_TOKENS])
-    cosine = "" if context.cosine is None else f"{context.cosine:.2f}"
-    return line_markup(cosine, left, sentence[position], right)
+            lines = "".join(line_markup(context, _TOKENS) for context in own)
+            content.append(f'<ul class="lines cosines">{lines}</ul>')
+        return "\n".join(content)
 
 
 def _sections(report: Report) -> Iterator[_Section]:
@@ -401,6 +389,16 @@ def _sections(report: Report) -> Iterator[_Section]:
         yield _Section("Prediction", ["Not measured: the model has no softmax."])
     else:
         yield _prediction_section(report.prediction, measured)
+    rows = [["layer", "random", "same word", "sentence", "length"]]
+    for number, layer in enumerate(report.layers):
+        same, intra = layer.self_similarity, layer.intra_sentence
+        rows.append([
+            str(number),
+            f"{layer.anisotropy:.3f}",
+            f"{same:.3f} ({layer.adjusted_self_similarity:.3f})",
+            f"{intra:.3f} ({layer.adjusted_intra_sentence:.3f})",
+            f"{layer.norm:.2f}",
+        ])  # fmt: skip
     yield _Section(
         "Layers (mean cosines)",
         [
@@ -408,27 +406,12 @@ def _sections(report: Report) -> Iterator[_Section]:
             "occurrences of a word. sentence: a token and the mean of its sentence. In brackets: "
             "minus random. The lower `same word` in brackets, the more a layer depends on context.",
         ],
-        [
-            ["layer", "random", "same word", "sentence", "length"],
-            *(
-                [
-                    str(number),
-                    f"{layer.anisotropy:.3f}",
-                    f"{layer.self_similarity:.3f} ({layer.adjusted_self_similarity:.3f})",
-                    f"{layer.intra_sentence:.3f} ({layer.adjusted_intra_sentence:.3f})",
-                    f"{layer.norm:.2f}",
-                ]
-                for number, layer in enumerate(report.layers)
-            ),
-        ],
+        rows,
     )
     if report.examples:
-        yield _Section(
-            "Words in context",
-            ["Each occurrence is followed by the nearest occurrences of its word in the top layer, "
-             "with their cosines."],
-            contexts=report.examples,
-        )  # fmt: skip
+        text = "Each occurrence is followed by the nearest occurrences of its word in the top "
+        text += "layer, with their cosines."
+        yield _Section("Words in context", [text], contexts=report.examples)
     yield _Section("Model", [f"{name or 'also'}: {what}" for name, what in report.model])
 
 
@@ -436,15 +419,10 @@ def _prediction_section(found: Prediction, measured: str) -> _Section:
     rows = [["", "perplexity", "times lower", f"first {_FIRST_TOKENS} words"]]
     rows.append(["word ranks alone", f"{found.by_rank:,.1f}", "", ""])
     rows.append(["word frequencies alone", f"{found.by_frequency:,.1f}", "", ""])
-    for name, perplexity, first in (
-        ("forward", found.forward, found.first_forward),
-        ("backward", found.backward, found.first_backward),
-    ):
-        if perplexity is not None and first is not None:
-            better = found.by_frequency / perplexity
-            rows.append([name, f"{perplexity:,.1f}", f"{better:.1f}", f"{first:,.1f}"])
-    for name, better in REFERENCES:
-        rows.append([name, "", f"{better:.1f}", ""])
+    for name, perplexity, first in found.directions():
+        better = found.by_frequency / perplexity
+        rows.append([name, f"{perplexity:,.1f}", f"{better:.1f}", f"{first:,.1f}"])
+    rows += [[name, "", f"{better:.1f}", ""] for name, better in _REFERENCES]
     return _Section(
         "Prediction",
         [
@@ -454,11 +432,3 @@ def _prediction_section(found: Prediction, measured: str) -> _Section:
         ],
         rows,
     )
-
-
-# How many times lower than by word frequencies the perplexity of other models is, each on held-out
-# text of its own kind.
-REFERENCES = (
-    ("reference: bilm demo, 3 minutes", 2.9),
-    ("reference: WikiText-2, 10 minutes", 6.2),
-)

@@ -24,6 +24,9 @@ import numpy as np
 
 from bilm.core.errors import (
     InputError,
+    Rule,
+    integer,
+    require,
     require_count,
     require_iterable,
     require_words,
@@ -41,17 +44,12 @@ Sentence = Sequence[str]
 # The number of a layer, "top", or "average".
 Layer = int | str
 
-_ARRAYS = ("positions", "text", "vectors")
 # Relative difference below which two vectors differ by rounding only.
 _SMALLEST_DIFFERENCE = 1e-5
 
 
 class Reservoir:
-    """A uniform sample of a stream of occurrences (reservoir sampling, Vitter's algorithm R).
-
-    Args:
-        size: occurrences to keep.
-        seed: random seed.
+    """A uniform sample of `size` occurrences from a stream (reservoir sampling, algorithm R).
 
     Attributes:
         uses: the kept occurrences: number of the sentence, position in it, the sentence.
@@ -130,6 +128,14 @@ def unit(vectors: np.ndarray) -> np.ndarray:
     return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
 
 
+def indices_by_name(names: Iterable[str]) -> dict[str, np.ndarray]:
+    """The indices at which each name stands, ascending."""
+    found: dict[str, list[int]] = {}
+    for index, name in enumerate(names):
+        found.setdefault(name, []).append(index)
+    return {name: np.array(indices) for name, indices in found.items()}
+
+
 def is_word(token: str) -> bool:
     """Whether a token is a word and not a number, punctuation or a name in code."""
     return token.isalpha() and (len(token) > 1 or not token.isascii())
@@ -142,7 +148,6 @@ def sample_uses(
     max_occurrences: int = 1000,
     seed: int = 0,
     match_case: bool = False,
-    progress: Callable[[int, int], None] | None = None,
 ) -> Sample:
     """Draw occurrences of words from a text of any size, which is read once.
 
@@ -152,9 +157,7 @@ def sample_uses(
             from all words of the text, without numbers and punctuation.
         max_occurrences: occurrences to keep of each word, or of all words together if `words` is
             None; every occurrence is equally likely to be kept.
-        seed: random seed.
         match_case: distinguish apple from Apple.
-        progress: called with the number of sentences and tokens so far.
 
     Raises:
         InputError: `words` is empty, or a word does not occur.
@@ -172,7 +175,7 @@ def sample_uses(
     drawn: dict[str | None, Reservoir] = {
         name: Reservoir(max_occurrences, f"{seed} {name}") for name in names
     }
-    for number, sentence, tokens in numbered(sentences, progress):
+    for number, sentence, tokens in numbered(sentences):
         for position, token in enumerate(tokens):
             reservoir = drawn.get(name_of(token))
             if reservoir is not None:
@@ -216,21 +219,12 @@ def ordinary_words(sentences: Iterable[Sentence], n: int) -> list[str]:
 
 
 def numbered(
-    sentences: Iterable[str | Sentence], progress: Callable[[int, int], None] | None = None
+    sentences: Iterable[str | Sentence],
 ) -> Iterator[tuple[int, str | Sentence, Sentence]]:
-    """The number of each sentence, the sentence as it was given, and its tokens.
-
-    Raises:
-        InputError: a sentence is neither text nor a list of tokens.
-    """
+    """The number of each sentence, the sentence as it was given, and its tokens."""
     require_sentences(sentences)
-    n_tokens = 0
     for number, sentence in enumerate(sentences):
-        tokens = as_tokens(sentence, f"sentence {number}")
-        yield number, sentence, tokens
-        n_tokens += len(tokens)
-        if progress is not None:
-            progress(number + 1, n_tokens)
+        yield number, sentence, as_tokens(sentence, f"sentence {number}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -291,11 +285,15 @@ class Occurrences:
             progress: called with the occurrences done, and all of them.
 
         Raises:
-            FileNotFoundError: the folder of `file` does not exist.
-            InputError: `file` is of another model or sample; a word has no vector, or one that
-                is not finite; the sample's positions are not tokens in ascending order.
+            InputError: `file` is of another model or sample; a vector is not finite; the sample's
+                positions are not tokens in ascending order.
         """
-        _check_sample(sample)
+        is_ascending = (np.diff(sample.positions[:, 0]) >= 0).all()
+        are_tokens = _are_tokens(sample.positions, sample.sentences)
+        if not (len(sample) and is_ascending and are_tokens):
+            raise InputError(
+                "sample: positions (n, 2) must be those of tokens in the sentences, ascending."
+            )
         about = {"model": elmo.fingerprint(), "sample": _checksum(sample), "n": len(sample)}
         about |= {"layer": layer} if layer is not None else {}
         about |= {"context": True} if context else {}
@@ -335,17 +333,16 @@ class Occurrences:
         tokens, position = parse_query(text)
         return cls.encoded(elmo, Sample([tokens], np.array([(0, position)], np.int64)))
 
-    def select(self, chosen: np.ndarray) -> Occurrences:
+    def select(self, chosen: np.ndarray | Sequence[int]) -> Occurrences:
         """Some of the occurrences: their indices in any order, or a mask (n,)."""
-        chosen = np.flatnonzero(chosen) if chosen.dtype == bool else chosen
+        rows = np.asarray(chosen)
+        rows = np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.int64)
         parallel: dict[str, Any] = {
-            name: [values[int(k)] for k in chosen]
+            name: [values[k] for k in rows.tolist()]
             for name, values in (("labels", self.labels), ("clusters", self.clusters))
             if values is not None
         }
-        return replace(
-            self, positions=self.positions[chosen], vectors=self.vectors[chosen], **parallel
-        )
+        return replace(self, positions=self.positions[rows], vectors=self.vectors[rows], **parallel)
 
     def word(self, occurrence: int) -> str:
         """The token itself."""
@@ -356,15 +353,21 @@ class Occurrences:
         """The sentence that it occurs in."""
         return self.sentences[self.positions[occurrence, 0]]
 
-    def in_context(self, occurrence: int, width: int = 6) -> str:
-        """The token in brackets among `width` tokens on each side."""
+    def around(self, occurrence: int, width: int | None) -> list[str]:
+        """Up to `width` tokens on each side, without the word; None takes the sentence."""
         number, position = self.positions[occurrence]
         sentence = self.sentences[number]
+        left, right = sentence[:position], sentence[position + 1 :]
+        return [*left, *right] if width is None else [*left[-width or position :], *right[:width]]
+
+    def in_context(self, occurrence: int, width: int = 6) -> str:
+        """The token in brackets among `width` tokens on each side."""
+        sentence, position = self.sentence(occurrence), int(self.positions[occurrence, 1])
         left = sentence[max(0, position - width) : position]
-        right = sentence[position + 1 : position + 1 + width]
-        before = "... " if position > width else ""
-        after = " ..." if position + 1 + width < len(sentence) else ""
-        return f"{before}{' '.join([*left, f'[{sentence[position]}]', *right])}{after}"
+        right = sentence[position + 1 :]
+        words = [*left, f"[{sentence[position]}]", *right[:width]]
+        before, after = position > len(left), len(right) > width
+        return " ".join(["..."] * before + words + ["..."] * after)
 
     def frame(self, occurrence: int) -> tuple[Sentence, str, Sentence]:
         """The token before, itself, and after it; empty at the ends of the sentence."""
@@ -437,52 +440,37 @@ class Occurrences:
         """
         if isinstance(query, Occurrences):
             direction = self.directions_of(query.layer(layer)[:1], layer)[0]
-            return self._nearest(self.directions(layer), direction, query, 0, -1, n)
-        is_number = isinstance(query, int | np.integer) and not isinstance(query, bool)
-        if not is_number or not 0 <= query < len(self):
-            raise InputError(
-                f"query must be an `Occurrences` or a number from 0 to {len(self) - 1}, got "
-                f"{shown(query)}."
-            )
-        return self._own_nearest(self.directions(layer), int(query), n)
+            return self._nearest(self.directions(layer), direction, query, 0, n)
+        require(integer(0, len(self) - 1), query=query)
+        directions = self.directions(layer)
+        return self._nearest(directions, directions[query], self, query, n)
 
     def neighbours_of_all(self, n: int = 3, layer: Layer = "top") -> list[Neighbours]:
         """`neighbours` of each occurrence."""
         directions = self.directions(layer)
-        return [self._own_nearest(directions, number, n) for number in range(len(self))]
-
-    def _own_nearest(self, directions: np.ndarray, number: int, n: int) -> Neighbours:
-        own = int(self.positions[number, 0])
-        return self._nearest(directions, directions[number], self, number, own, n)
+        return [self._nearest(directions, directions[k], self, k, n) for k in range(len(self))]
 
     def _nearest(
-        self,
-        directions: np.ndarray,
-        direction: np.ndarray,
-        asked: Occurrences,
-        number: int,
-        own: int,
-        n: int,
+        self, directions: np.ndarray, direction: np.ndarray, asked: Occurrences, number: int, n: int
     ) -> Neighbours:
-        """The nearest contexts to occurrence `number` of `asked`, outside sentence `own`."""
+        """The nearest contexts to occurrence `number` of `asked`, in other sentences."""
         cosines = directions @ direction
         if not direction.any():  # layer 0, when all occurrences have one spelling
             cosines[~directions.any(axis=1)] = 1
         ranked = np.argsort(-cosines, kind="stable")
         is_same = (self.words == asked.words[number])[ranked]
         sentence = tuple(asked.sentence(number))
-        found: list[list[tuple[float, int]]] = []
-        for candidates in (ranked[is_same], ranked[~is_same]):
-            seen, nearest = {asked.frame(number)}, list[tuple[float, int]]()
+        found = Neighbours([], [])
+        for nearest, candidates in zip(found, (ranked[is_same], ranked[~is_same]), strict=True):
+            seen = {asked.frame(number)}
             for other in map(int, candidates):
                 if len(nearest) == n:
                     break
-                is_own = self.positions[other, 0] == own or tuple(self.sentence(other)) == sentence
-                if not is_own and (frame := self.frame(other)) not in seen:
+                frame = self.frame(other)
+                if frame not in seen and tuple(self.sentence(other)) != sentence:
                     seen.add(frame)
                     nearest.append((float(cosines[other]), other))
-            found.append(nearest)
-        return Neighbours(*found)
+        return found
 
     def contrasting_pair(self, word: str, layer: Layer = "top") -> tuple[int, int]:
         """Two occurrences of `word` in very different contexts.
@@ -531,70 +519,51 @@ class Occurrences:
         path = require_file(path, "file of occurrences")
         try:
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-                positions, text, vectors = (arrays[name] for name in _ARRAYS)
-            values = json.loads(text.tobytes())
-            loaded = cls(
-                [tuple(sentence) for sentence in values["sentences"]],
-                positions,
-                vectors,
-                values["labels"],
-                values["about"],
-                values.get("clusters"),  # files written before clusters were kept lack it
-            )
-            _check(loaded)
-        except Exception as error:  # NumPy and zipfile do not say what they raise
+                values = json.loads(arrays["text"].tobytes())
+                loaded = cls(
+                    [tuple(sentence) for sentence in values["sentences"]],
+                    arrays["positions"],
+                    arrays["vectors"],
+                    values["labels"],
+                    values["about"],
+                    values.get("clusters"),  # files written before clusters were kept lack it
+                )
+            loaded._check()
+        except Exception as error:  # NumPy and zipfile do not document what they raise
             raise InputError(f"{path}: not a file of occurrences, or damaged: {error}") from error
         return loaded
 
-
-def require_occurrences(value: Any) -> None:
-    """Check the type of an argument.
-
-    Raises:
-        InputError: it is something else.
-    """
-    if not isinstance(value, Occurrences):
-        raise InputError(f"occurrences must be `Occurrences`, got {shown(value)}.")
-
-
-def _check(loaded: Occurrences) -> None:
-    """Raise a ValueError unless the parts fit each other."""
-    n = len(loaded.positions)
-    if loaded.positions.shape != (n, 2) or loaded.positions.dtype.kind != "i":
-        raise ValueError(f"positions must be integers ({n}, 2)")
-    shape = loaded.vectors.shape
-    if loaded.vectors.dtype != np.float32 or len(shape) != 3 or shape[0] != n:
-        raise ValueError(f"vectors must be float32 ({n}, layers, dim), got {shape}")
-    if not np.isfinite(loaded.vectors).all():
-        raise ValueError("vectors must be finite")
-    if not isinstance(loaded.about, dict):
-        raise ValueError("about must be an object")
-    for name, values in (("labels", loaded.labels), ("clusters", loaded.clusters)):
-        if values is None:
-            continue
-        if len(values) != n or not all(isinstance(value, str) for value in values):
-            raise ValueError(f"{name} must be null or a list of {n} texts")
-        "".join(values).encode()  # fails for a lone surrogate, which no file can hold
-    lengths = [len(sentence) for sentence in loaded.sentences]
-    for number, position in loaded.positions:
-        if not (0 <= number < len(lengths) and 0 <= position < lengths[number]):
-            raise ValueError(f"positions: there is no token {position} in sentence {number}")
-    for sentence in loaded.sentences:
-        if not all(isinstance(token, str) for token in sentence):
-            raise ValueError("sentences must be lists of texts")
-        "".join(sentence).encode()
+    def _check(self) -> None:
+        """Raise a ValueError unless the parts fit each other."""
+        n, shape = len(self), self.vectors.shape
+        names = [values for values in (self.labels, self.clusters) if values is not None]
+        texts = [*self.sentences, *names]
+        if not all(isinstance(text, str) for values in texts for text in values):
+            raise ValueError("tokens, labels and clusters must be text")
+        "".join(text for values in texts for text in values).encode()  # fails for lone surrogates
+        if not isinstance(self.about, dict):
+            raise ValueError("about must be an object")
+        if any(len(values) != n for values in names):
+            raise ValueError(f"labels and clusters must have {n} entries")
+        if len(shape) != 3 or self.vectors.dtype != np.float32 or len(self.vectors) != n:
+            raise ValueError(f"vectors must be float32 ({n}, layers, dim), got {shape}")
+        if not np.isfinite(self.vectors).all():
+            raise ValueError("vectors must be finite")
+        if self.positions.dtype.kind != "i" or not _are_tokens(self.positions, self.sentences):
+            raise ValueError(f"positions must be those of tokens, ({n}, 2)")
 
 
-def _check_sample(sample: Sample) -> None:
-    """Raise an InputError unless the uses are tokens of the sentences, in their order."""
-    lengths = np.array([len(sentence) for sentence in sample.sentences])
-    number, position = sample.positions.reshape(-1, 2).T
-    good = len(number) > 0 and ((number >= 0) & (number < len(lengths))).all()
-    good = good and ((position >= 0) & (position < lengths[number])).all()
-    if not (good and (np.diff(number) >= 0).all()):
-        raise InputError(
-            "sample: positions (n, 2) must be those of tokens in the sentences, ascending."
-        )
+OCCURRENCES = Rule("`Occurrences`", lambda value: isinstance(value, Occurrences))
+
+
+def _are_tokens(positions: np.ndarray, sentences: Sequence[Sentence]) -> bool:
+    """Whether all positions (n, 2) are those of tokens in the sentences."""
+    if positions.ndim != 2 or positions.shape[1] != 2:
+        return False
+    number, position = positions.T
+    lengths = np.array([*map(len, sentences), 0])
+    number = np.where((number >= 0) & (number < len(sentences)), number, len(sentences))
+    return bool(((position >= 0) & (position < lengths[number])).all())
 
 
 def _fill(

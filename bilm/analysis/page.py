@@ -7,6 +7,8 @@ import json
 from importlib import resources
 from typing import Any
 
+from bilm.analysis.contexts import Context
+
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -43,12 +45,19 @@ def page(title: str, body: str, data: Any = None) -> bytes:
     return filled.encode("utf-8", "backslashreplace")
 
 
-def line_markup(mark: str, left: str, word: str, right: str) -> str:
-    """An item of a list of sentences: HTML in front of it, and the word between its contexts."""
-    left, word, right = map(html.escape, (left, word, right))
+def line_markup(context: Context, width: int | None = None) -> str:
+    """An item of a list of sentences: the cosine, and the word among `width` tokens on each side.
+
+    None takes the whole sentence.
+    """
+    tokens, position = context.sentence, context.position
+    start = 0 if width is None else max(0, position - width)
+    sides = " ".join(tokens[start:position]), " ".join(tokens[position + 1 :][:width])
+    left, right = map(html.escape, sides)
+    cosine = "" if context.cosine is None else f"{context.cosine:.2f}"
     return (
-        f'<li><span class="mark">{mark}</span><span class="left"><bdi>{left}</bdi></span> '
-        f'<b>{word}</b> <span class="right">{right}</span></li>'
+        f'<li><span class="mark">{cosine}</span><span class="left"><bdi>{left}</bdi></span> '
+        f'<b>{html.escape(tokens[position])}</b> <span class="right">{right}</span></li>'
     )
 
 

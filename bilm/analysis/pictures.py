@@ -9,7 +9,6 @@ preserve.
 
 from __future__ import annotations
 
-import io
 import math
 import os
 import unicodedata
@@ -23,6 +22,7 @@ import numpy as np
 from bilm.analysis.clusters import Clusters, clusters_by_name, typical_occurrences
 from bilm.analysis.occurrences import Occurrences
 from bilm.analysis.page import page, resource
+from bilm.analysis.probe_charts import save_picture
 from bilm.analysis.projection import Projection
 from bilm.cli.terminal import printable
 from bilm.core.errors import InputError
@@ -94,26 +94,20 @@ def write_picture(
 
     Raises:
         InputError: another ending; the projection is not of these occurrences; they lack what
-            `colour` names; no font has a character of a PNG or SVG; matplotlib is not installed.
+            `colour` names; no font has a character of a PNG or SVG.
     """
-    ending = picture_ending(path)
-    title = printable(title or _words(occurrences))
-    if ending == ".html":
-        content = _page(occurrences, projection, _kinds(occurrences, projection, colour), title)
-    else:
-        figure = draw(occurrences, projection, title=title, colour=colour)
-        content = _saved(figure, ending)
+    if picture_ending(path) != ".html":
+        save_picture(draw(occurrences, projection, title=title, colour=colour), path)
+        return os.path.getsize(path)
+    kinds = _kinds(occurrences, projection, colour)
+    content = _page(occurrences, projection, kinds, printable(title or _words(occurrences)))
     with atomic_write(path) as temporary:
         Path(temporary).write_bytes(content)
     return len(content)
 
 
 def picture_ending(path: PathLike) -> str:
-    """The ending of a picture's file in lower case.
-
-    Raises:
-        InputError: it is not one of ENDINGS.
-    """
+    """The ending of a picture's file in lower case, one of ENDINGS."""
     ending = os.path.splitext(path)[1].lower()
     if ending not in ENDINGS:
         raise InputError(f"the name of a picture must end in {', '.join(ENDINGS)}, got {path}.")
@@ -173,21 +167,8 @@ def _draw_panel(axes: Any, projection: Projection, number: int, kinds: Kinds) ->
         axes.scatter(*own.T, s=area, c=colour, marker=marker, linewidths=0, alpha=0.75, label=label)
 
 
-def _saved(figure: Any, ending: str) -> bytes:
-    matplotlib = import_extra("matplotlib", _PURPOSE)
-    target = io.BytesIO()
-    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "bilm"}):
-        date = {"Date": None} if ending == ".svg" else {}
-        figure.savefig(target, format=ending[1:], dpi=200, metadata=date)
-    return target.getvalue()
-
-
 def _fonts(text: str) -> list[str]:
-    """Font families that together have each character of a text.
-
-    Raises:
-        InputError: names the characters that no font of the machine has.
-    """
+    """Font families that together have each character of a text; an error names those missing."""
     fonts = import_extra("matplotlib.font_manager", _PURPOSE)
     manager = fonts.fontManager
     families = ["DejaVu Sans"]  # comes with matplotlib
@@ -324,15 +305,13 @@ def _page(occurrences: Occurrences, projection: Projection, kinds: Kinds, title:
     return page(title, resource("picture.html"), data)
 
 
-def _around(occurrences: Occurrences, number: int) -> tuple[str, str, str]:
+def _around(occurrences: Occurrences, number: int) -> list[str]:
     """The text before an occurrence, the word itself, and the text after it."""
-    position = int(occurrences.positions[number, 1])
-    sentence = occurrences.sentence(number)
-    left = list(sentence[max(0, position - _TOKENS) : position])
-    right = list(sentence[position + 1 : position + 1 + _TOKENS])
-    before = "… " if position > _TOKENS else ""
-    after = " …" if position + 1 + _TOKENS < len(sentence) else ""
-    return before + " ".join(left), sentence[position], " ".join(right) + after
+    position, sentence = int(occurrences.positions[number, 1]), occurrences.sentence(number)
+    left, right = sentence[max(0, position - _TOKENS) : position], sentence[position + 1 :]
+    before, after = ["…"] * (position > _TOKENS), ["…"] * (len(right) > _TOKENS)
+    sides = [*before, *left], [sentence[position]], [*right[:_TOKENS], *after]
+    return list(map(" ".join, sides))
 
 
 def _neighbours(occurrences: Occurrences, layer: int) -> list[list[int]]:

@@ -35,11 +35,7 @@ def new_figure(width: float, height: float) -> Any:
 
 
 def save_picture(figure: Any, path: PathLike) -> None:
-    """Write a figure as PNG or SVG.
-
-    Raises:
-        InputError: another ending.
-    """
+    """Write a figure as PNG or SVG, by the ending of the path."""
     check_picture(path)
     kind = os.path.splitext(path)[1].lower()[1:]
     matplotlib = import_extra("matplotlib", "--picture")

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from bilm.analysis.clusters import principal_components
-from bilm.analysis.occurrences import Occurrences, require_occurrences
-from bilm.core.errors import InputError, shown
+from bilm.analysis.occurrences import OCCURRENCES, Occurrences
+from bilm.core.errors import InputError, one_of, require, shown
 from bilm.extras import import_extra
 
 METHODS = ("pca", "tsne")
@@ -73,35 +73,36 @@ def project(
         progress: called with the number of layers done, and of all layers.
 
     Raises:
-        InputError: there is no such method or layer, there are too few occurrences for a picture or
-            for the perplexity, or scikit-learn is not installed.
+        InputError: there are too few occurrences for a picture or for the perplexity.
     """
-    require_occurrences(occurrences)
-    n = len(occurrences)
-    if method not in METHODS:
-        raise InputError(f"method must be 'pca' or 'tsne', got {method!r}.")
+    require(OCCURRENCES, occurrences=occurrences)
+    numbers = layer_numbers(occurrences, layers)
+    require(one_of(METHODS), method=method)
+    n, is_pca = len(occurrences), method == "pca"
     if n < 3:
         raise InputError(f"a picture needs at least 3 occurrences, got {n}.")
-    if perplexity is None and method == "tsne":
+    if perplexity is None:
         perplexity = min(DEFAULT_PERPLEXITY, (n - 1) / 3)
-    if perplexity is not None and not 0 < perplexity <= (n - 1) / 3:
+    if not 0 < perplexity <= (n - 1) / 3:
         raise InputError(
             f"perplexity must be above 0 and at most {(n - 1) / 3:.4g}, a third of the other "
             f"occurrences, got {perplexity:g}."
         )
-    numbers = layer_numbers(occurrences, layers)
-    threadpoolctl = import_extra("threadpoolctl", _PURPOSE)
+    manifold = import_extra("sklearn.manifold", _PURPOSE)
     points = np.zeros((n, len(numbers), 2), np.float32)
     variance, n_distinct = np.zeros((len(numbers), 2)), []
-    with threadpoolctl.threadpool_limits(n_threads):
+    with import_extra("threadpoolctl", _PURPOSE).threadpool_limits(n_threads):
         for k, number in enumerate(numbers):
-            distinct, index = _distinct_directions(occurrences, number)
+            directions = occurrences.directions(number)
+            _, first, index = np.unique(
+                directions.round(5), axis=0, return_index=True, return_inverse=True
+            )
+            distinct, index = directions[first], index.reshape(-1)
             n_distinct.append(len(distinct))
-            found, shares = principal_components(distinct[index], 2)
-            points[:, k, : found.shape[1]], variance[k, : len(shares)] = found, shares
+            found, proportions = principal_components(distinct[index], 2)
+            points[:, k, : found.shape[1]], variance[k, : len(proportions)] = found, proportions
             # Fewer than four different vectors have no neighbourhoods to preserve.
-            if method == "tsne" and len(distinct) > 3 and perplexity is not None:
-                manifold = import_extra("sklearn.manifold", _PURPOSE)
+            if not is_pca and len(distinct) > 3:
                 bound = min(perplexity, (len(distinct) - 1) / 3)
                 tsne = manifold.TSNE(
                     2, perplexity=bound, init="pca", random_state=seed, n_jobs=n_threads
@@ -109,31 +110,19 @@ def project(
                 points[:, k] = tsne.fit_transform(distinct)[index]
             if progress is not None:
                 progress(k + 1, len(numbers))
-    pca = method == "pca"
     return Projection(
-        method, numbers, points, variance if pca else None, n_distinct, None if pca else perplexity
-    )
+        method, numbers, points, variance if is_pca else None, n_distinct,
+        None if is_pca else perplexity,
+    )  # fmt: skip
 
 
 def layer_numbers(occurrences: Occurrences, layers: Sequence[int | str] | None) -> list[int]:
-    """The numbers of layers given as numbers or "top"; None for all layers that see the context.
-
-    Raises:
-        InputError: there is no such layer, or none is given.
-    """
+    """The numbers of layers given as numbers or "top"; None for all layers that see the context."""
     if layers is None:
         return list(range(min(1, occurrences.n_layers - 1), occurrences.n_layers))
     is_list = isinstance(layers, Sequence) and not isinstance(layers, str)
     numbers = [occurrences.layer_number(layer) for layer in layers] if is_list else []
-    if None in numbers or not numbers:
+    found = [number for number in numbers if number is not None]
+    if not found or len(found) < len(numbers):
         raise InputError(f"layers must be numbers of layers or 'top', got {shown(layers)}.")
-    return [number for number in numbers if number is not None]
-
-
-def _distinct_directions(occurrences: Occurrences, layer: int) -> tuple[np.ndarray, np.ndarray]:
-    """The different directions of a layer (m, dim), and the index of each occurrence's (n,)."""
-    directions = occurrences.directions(layer)
-    _, first, index = np.unique(
-        np.round(directions, 5), axis=0, return_index=True, return_inverse=True
-    )
-    return directions[first], index.reshape(-1)
+    return found

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.occurrences import Sentence, unit
+from bilm.analysis.occurrences import Sentence
 from bilm.core.errors import InputError, require_at_least, require_count
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike, read_lines, reading_text, require_file
@@ -30,16 +30,9 @@ logger = logging.getLogger(__name__)
 class StaticVectors:
     """Words and their vectors.
 
-    Args:
+    Attributes:
         words: distinct words, usually by descending frequency.
         vectors: float32 (words, dim).
-
-    Attributes:
-        words, vectors: as given.
-        dim: size of a vector.
-
-    Raises:
-        InputError: a vector is not finite.
     """
 
     def __init__(self, words: Sequence[str], vectors: np.ndarray) -> None:
@@ -66,26 +59,15 @@ class StaticVectors:
         return None if index is None else self.vectors[index]
 
     def nearest(self, word: str, n: int = 10) -> list[tuple[float, str]]:
-        """The `n` words with the highest cosine, as pairs (cosine, word), nearest first.
+        """The `n` words with the highest cosine, as pairs (cosine, word), nearest first."""
+        return self._most_similar([self._known(word)], [], n)
 
-        Raises:
-            InputError: the word has no vector, or gensim is not installed.
-        """
-        return self._most_similar([word], [], n)
+    def analogy(self, a: str, b: str, c: str, n: int = 10) -> list[tuple[float, str]]:
+        """What is to `c` as `b` is to `a`, by b - a + c; pairs (cosine, word), nearest first."""
+        return self._most_similar([self._known(b), self._known(c)], [self._known(a)], n)
 
-    def analogy(self, a: str, b: str, c: str, n: int = 5) -> list[tuple[float, str]]:
-        """Words that are to `c` as `b` is to `a`: the nearest to b - a + c (3CosAdd).
-
-        Raises:
-            InputError: a word has no vector, or gensim is not installed.
-        """
-        return self._most_similar([b, c], [a], n)
-
-    def _most_similar(
-        self, positive: Iterable[str], negative: Iterable[str], n: int
-    ) -> list[tuple[float, str]]:
-        positive, negative = map(self._known, positive), map(self._known, negative)
-        found = self.keyed_vectors.most_similar([*positive], [*negative], topn=n)
+    def _most_similar(self, positive: list[str], negative: list[str], n: int) -> list[Any]:
+        found = self.keyed_vectors.most_similar(positive, negative, topn=n)
         return [(float(cosine), word) for word, cosine in found]
 
     def _known(self, word: str) -> str:
@@ -95,27 +77,9 @@ class StaticVectors:
             raise InputError(f"{word!r} has no static vector.")
         return self.words[index]
 
-    def nearest_to(self, vectors: np.ndarray, n: int = 10) -> list[list[tuple[float, str]]]:
-        """The `n` words nearest to each of some vectors (m, dim) of the same model.
-
-        The mean of the static vectors is subtracted before the cosines are taken, because vectors
-        of a language model have most of it in common.
-        """
-        mean = self.vectors.mean(axis=0)
-        cosines = unit(vectors - mean) @ unit(self.vectors - mean).T  # (m, words)
-        order = np.argsort(-cosines, axis=1, kind="stable")[:, :n]
-        return [
-            [(float(row[k]), self.words[k]) for k in best]
-            for row, best in zip(cosines, order, strict=True)
-        ]
-
     @cached_property
     def keyed_vectors(self) -> Any:
-        """The vectors as gensim's `KeyedVectors`.
-
-        Raises:
-            InputError: gensim is not installed.
-        """
+        """The vectors as gensim's `KeyedVectors`."""
         keyed = import_extra("gensim.models", "Searching static vectors").KeyedVectors(self.dim)
         keyed.add_vectors(list(self.words), self.vectors)
         return keyed
@@ -124,21 +88,17 @@ class StaticVectors:
         """Write the vectors as text, each number with as many digits as float32 needs.
 
         Raises:
-            InputError: a word could not be read back: it is empty, or holds white space or a
-                lone surrogate.
+            InputError: a word is empty, or holds white space or a lone surrogate.
         """
         with atomic_write(path) as temporary, open(temporary, "wb") as file:
             file.write(f"{len(self)} {self.dim}\n".encode())
             for word, vector in zip(self.words, self.vectors, strict=True):
-                try:
-                    file.write(f"{word} {' '.join(map(str, vector))}\n".encode())
-                except UnicodeEncodeError:
-                    word = ""
-                if word.split() != [word]:
+                if word.encode("utf-8", "ignore").decode().split() != [word]:
                     raise InputError(
                         f"{path}: words must have no white space and no lone surrogates, got "
                         f"{word!r}."
                     )
+                file.write(f"{word} {' '.join(map(str, vector))}\n".encode())
 
     @classmethod
     def load(
@@ -154,12 +114,11 @@ class StaticVectors:
 
         Args:
             keep: keep only these words, and these in lower case; None keeps all.
-            max_words: read only so many words, from the beginning.
+            max_words: read at most this many words, from the beginning.
 
         Raises:
             FileNotFoundError: there is no such file.
-            InputError: a line is not a word and its numbers; no word of `keep` is in the file; the
-                file is binary and gensim is not installed.
+            InputError: a line is not a word and its numbers; no word of `keep` is in the file.
         """
         path = require_file(path, "file of static vectors")
         wanted = None if keep is None else {*keep, *map(str.lower, keep)}
@@ -248,16 +207,12 @@ def train_word2vec(
     Args:
         read: returns the sentences from the beginning; it is called once to count the words, and
             once per epoch.
-        dim: size of a vector.
         window: words predicted on either side.
         min_count: rarer words have no vector.
-        epochs: passes over the text.
-        seed: random seed.
         threads: with more than one, results differ slightly from run to run.
 
     Raises:
-        InputError: gensim is not installed, a number is out of range, or no word is frequent
-            enough.
+        InputError: a number is out of range, or no word is frequent enough.
     """
     require_count(2**16, dim=dim, window=window)
     require_count(2**20, epochs=epochs)
@@ -291,22 +246,14 @@ class _Restarted:
         return (list(sentence) for sentence in self._read())
 
 
-def frequent_words(
-    sentences: Iterable[Sentence], min_count: int = 5, max_words: int | None = None
-) -> list[str]:
-    """The words of a text by descending frequency, equally frequent words alphabetically.
-
-    Raises:
-        InputError: no word occurs `min_count` times.
-    """
+def frequent_words(sentences: Iterable[Sentence], min_count: int = 5) -> list[str]:
+    """The words of a text by descending frequency, equally frequent words alphabetically."""
     counts = Counter(token for sentence in sentences for token in sentence)
-    ranked = sorted(
-        (word for word, count in counts.items() if count >= min_count),
-        key=lambda word: (-counts[word], word),
-    )
+    frequent = (word for word, count in counts.items() if count >= min_count)
+    ranked = sorted(frequent, key=lambda word: (-counts[word], word))
     if not ranked:
         raise InputError(f"min_count: no word of the text occurs {min_count} times.")
-    return ranked[:max_words]
+    return ranked
 
 
 def token_vectors(elmo: ELMo, words: Sequence[str]) -> StaticVectors:
@@ -318,12 +265,7 @@ def token_vectors(elmo: ELMo, words: Sequence[str]) -> StaticVectors:
 def mean_vectors(
     elmo: ELMo, words: Sequence[str], sentences: Iterable[Sentence], layer: int | str = "top"
 ) -> StaticVectors:
-    """The mean vectors of words over their occurrences in a text, as static vectors.
-
-    Args:
-        words: the words; those that do not occur are left out.
-        layer: "top", "average", or the number of a layer.
-    """
+    """The mean vectors of words over their occurrences in a text, of words that occur."""
     indices = {word: index for index, word in enumerate(words)}
     sums = np.zeros((len(words), elmo.dim))
     counts = np.zeros(len(words), np.int64)
@@ -354,13 +296,7 @@ class AnalogyScore(NamedTuple):
 
 
 def answer_analogies(vectors: StaticVectors, path: PathLike) -> list[AnalogyScore]:
-    """Answer a file of questions with gensim: `a b c d` per line, sections begin with `: NAME`.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-        InputError: no question has vectors for its four words, or one stands before the first
-            section; gensim is not installed.
-    """
+    """Answer a file of questions with gensim: `a b c d` per line, sections begin with `: NAME`."""
     path = require_file(path, "file of questions")
     try:
         _, sections = vectors.keyed_vectors.evaluate_word_analogies(os.fspath(path))

@@ -17,9 +17,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bilm.analysis.occurrences import Layer, Occurrences, unit
+from bilm.analysis.occurrences import Layer, Occurrences, indices_by_name, unit
 from bilm.analysis.probing import WordVectors, static_table
-from bilm.core.errors import InputError
+from bilm.core.errors import InputError, one_of, real, require, require_at_least
 
 METHODS = ("use", "votes", "mean", "prior")
 CENTRES = ("all", "word", None)
@@ -32,6 +32,12 @@ NEIGHBOURS = (1, 3, 5, 10, 20)
 _FOLDS = 5
 _EQUAL = 1e-5  # cosines that differ by less are equal, as those of one word in layer 0
 _SMALLEST_VOTE = 1e-3
+
+# What counts as the word of each training use and of each test use.
+WordLists = tuple[Sequence[str], Sequence[str]]
+# Vectors of all training uses (n, dim) and all test uses (m, dim). Several are concatenated, each
+# centred and scaled to length 1.
+Blocks = Sequence[tuple[np.ndarray, np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -53,9 +59,6 @@ class SenseSettings:
         smoothing: a of "prior".
         kappa, neighbours: of "prior" and "votes"; None chooses the best of `KAPPAS` or
             `NEIGHBOURS` by cross-validation on the training uses.
-
-    Raises:
-        InputError: a value is not one of the above, or below 0 (`neighbours`: 1).
     """
 
     method: str = "use"
@@ -67,17 +70,31 @@ class SenseSettings:
     neighbours: int | None = None
 
     def __post_init__(self) -> None:
-        allowed = {"method": METHODS, "centre": CENTRES, "unseen": UNSEEN}
-        for name, values in allowed.items():
-            if getattr(self, name) not in values:
-                raise InputError(
-                    f"{name} must be one of {', '.join(map(repr, values))}, got "
-                    f"{getattr(self, name)!r}."
-                )
-        for name, least in {"shrinkage": 0, "smoothing": 0, "kappa": 0, "neighbours": 1}.items():
-            value = getattr(self, name)
-            if value is not None and not least <= value < np.inf:
-                raise InputError(f"{name} must be a number >= {least}, got {value!r}.")
+        for name, choices in {"method": METHODS, "centre": CENTRES, "unseen": UNSEEN}.items():
+            require(one_of(choices), **{name: getattr(self, name)})
+        numbers = {name: getattr(self, name) for name in ("shrinkage", "smoothing", "kappa")}
+        require(real(0), **{name: value for name, value in numbers.items() if value is not None})
+        require_at_least(1, neighbours=self.neighbours)
+
+
+class SenseRow(NamedTuple):
+    """How well a representation finds senses.
+
+    Attributes:
+        representation: "first sense", "static", "static context", "layer 0", "layers", ...
+        accuracy: on all test uses.
+        ambiguous_accuracy: on those whose word has several senses in training; None without any.
+        macro_accuracy: the mean over senses.
+        by_kind: accuracy by part of speech or the like.
+        parameter: kappa or the number of neighbours that was used.
+    """
+
+    representation: str
+    accuracy: float
+    ambiguous_accuracy: float | None
+    macro_accuracy: float
+    by_kind: Mapping[str, float] = {}
+    parameter: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -100,11 +117,7 @@ class SenseResult:
 
     @property
     def right(self) -> np.ndarray:
-        """bool (n,): the sense is correct.
-
-        Raises:
-            InputError: the test uses have no labels.
-        """
+        """bool (n,): the sense is correct; an InputError without labels."""
         if self.gold is None:
             raise InputError("word sense: the test uses must have labels.")
         return np.array([s == gold for s, gold in zip(self.senses, self.gold, strict=True)], bool)
@@ -135,40 +148,13 @@ class SenseResult:
         )  # fmt: skip
 
 
-class SenseRow(NamedTuple):
-    """How well a representation finds senses.
-
-    Attributes:
-        representation: "first sense", "static", "static context", "layer 0", "layers", ...
-        accuracy: on all test uses.
-        ambiguous_accuracy: on those whose word has several senses in training; None without any.
-        macro_accuracy: the mean over senses.
-        by_kind: accuracy by part of speech or the like.
-        parameter: kappa or the number of neighbours that was used.
-    """
-
-    representation: str
-    accuracy: float
-    ambiguous_accuracy: float | None
-    macro_accuracy: float
-    by_kind: Mapping[str, float] = {}
-    parameter: float | None = None
-
-
-# For the training and the test uses, what counts as the word of each.
-Words = tuple[Sequence[str], Sequence[str]]
-# Vectors of all training uses (n, dim) and all test uses (m, dim). Several are concatenated, each
-# centred and scaled to length 1.
-Blocks = Sequence[tuple[np.ndarray, np.ndarray]]
-
-
 def nearest_sense(
     train: Occurrences,
     test: Occurrences,
     layer: Layer = "top",
     settings: SenseSettings = SenseSettings(),
     *,
-    words: Words | None = None,
+    words: WordLists | None = None,
 ) -> SenseResult:
     """The senses of test uses, by a layer's vectors of the training uses of the same word.
 
@@ -177,15 +163,13 @@ def nearest_sense(
     Args:
         train: uses with their senses as labels.
         test: uses with vectors of the same model; only the accuracy needs labels.
-        layer: the layer whose vectors are compared.
-        settings: how.
         words: the words of both, such as lemmas; None takes the tokens in lower case.
 
     Raises:
         InputError: the training uses have no labels, or the arguments do not fit each other.
     """
-    uses = _Uses(train, test, words, settings)
-    return uses.senses([(train.layer(layer), test.layer(layer))])
+    finder = _SenseFinder(train, test, words, settings)
+    return finder.senses([(train.layer(layer), test.layer(layer))])
 
 
 def first_sense(
@@ -193,15 +177,10 @@ def first_sense(
     test: Occurrences,
     *,
     unseen: str | None = "similar",
-    words: Words | None = None,
+    words: WordLists | None = None,
 ) -> SenseResult:
-    """The baseline: each word's most frequent sense in training.
-
-    Args:
-        train, test, words: as for `nearest_sense`.
-        unseen: as for `SenseSettings`.
-    """
-    return _Uses(train, test, words, SenseSettings(unseen=unseen)).first()
+    """The baseline: each word's most frequent sense in training; see `nearest_sense`."""
+    return _SenseFinder(train, test, words, SenseSettings(unseen=unseen)).first()
 
 
 def sense_table(
@@ -210,7 +189,7 @@ def sense_table(
     settings: SenseSettings = SenseSettings(),
     *,
     static: WordVectors | None = None,
-    words: Words | None = None,
+    words: WordLists | None = None,
     kinds: Sequence[str] | None = None,
 ) -> list[SenseRow]:
     """Table 5 of the paper: each layer next to baselines and combinations.
@@ -225,30 +204,25 @@ def sense_table(
         rows for "first sense"; "static" and "static context"; "layer 0", "layer 1", ...; "layers",
         all but layer 0 together; "layers, static context"; and "context", if the uses were encoded
         with it: the states before and after the word.
-
-    Raises:
-        InputError: as for `nearest_sense`.
     """
-    uses = _Uses(train, test, words, settings)
+    finder = _SenseFinder(train, test, words, settings)
     has_context = bool(train.about.get("context") and test.about.get("context"))
     n_layers = train.n_layers - has_context
     layers = [(train.layer(k), test.layer(k)) for k in range(n_layers)]
     found: dict[str, Blocks] = {}
-    around: Blocks = []
     if static is not None:
         for name, window in (("static", 0), ("static context", WINDOW)):
-            around = [(with_static(train, static, window).layer(0),
-                       with_static(test, static, window).layer(0))]  # fmt: skip
-            found[name] = around
+            both = (with_static(uses, static, window).layer(0) for uses in (train, test))
+            found[name] = [(next(both), next(both))]
     found |= {f"layer {k}": [pair] for k, pair in enumerate(layers)}
     if n_layers > 2:
         found["layers"] = layers[1:]
-    if around:
-        found["layers, static context"] = [*layers[1:], *around]
+    if static is not None:
+        found["layers, static context"] = [*layers[1:], *found["static context"]]
     if has_context:
         found["context"] = [(train.layer(n_layers), test.layer(n_layers))]
-    rows = [uses.first().row("first sense", kinds)]
-    return rows + [uses.senses(blocks).row(name, kinds) for name, blocks in found.items()]
+    rows = [finder.first().row("first sense", kinds)]
+    return rows + [finder.senses(blocks).row(name, kinds) for name, blocks in found.items()]
 
 
 def as_cells(rows: Sequence[SenseRow]) -> list[list[str]]:
@@ -258,18 +232,14 @@ def as_cells(rows: Sequence[SenseRow]) -> list[list[str]]:
         return "-" if value is None else f"{100 * value:.1f}"
 
     kinds = list(rows[0].by_kind)
+    cells = [["", "all", "several senses", "by sense", *kinds, "parameter"]]
+    for row in rows:
+        accuracies = [row.accuracy, row.ambiguous_accuracy, row.macro_accuracy]
+        accuracies += [row.by_kind[kind] for kind in kinds]
+        parameter = "-" if row.parameter is None else f"{row.parameter:g}"
+        cells.append([row.representation, *map(shown, accuracies), parameter])
     has_parameter = any(row.parameter is not None for row in rows)
-    head = ["", "all", "several senses", "by sense", *kinds, *["parameter"] * has_parameter]
-    cells = [
-        [
-            row.representation,
-            *map(shown, (row.accuracy, row.ambiguous_accuracy, row.macro_accuracy)),
-            *(shown(row.by_kind[kind]) for kind in kinds),
-            *["-" if row.parameter is None else f"{row.parameter:g}"] * has_parameter,
-        ]
-        for row in rows
-    ]
-    return [head, *cells]
+    return cells if has_parameter else [row[:-1] for row in cells]
 
 
 def with_static(
@@ -283,32 +253,22 @@ def with_static(
         window: 0: the vector of the word itself, which is the same for all its uses; n: the mean
             over n tokens on either side, without the word; None: over the sentence.
     """
-    types: dict[str, int] = {}
-    for number in np.unique(occurrences.positions[:, 0]):
-        for token in occurrences.sentences[number]:
-            types.setdefault(token, len(types))
+    tokens = (token for n in np.unique(occurrences.positions[:, 0])
+              for token in occurrences.sentences[n])  # fmt: skip
+    types = {token: number for number, token in enumerate(dict.fromkeys(tokens))}
     table = static_table(static, list(types))
     has_vector: np.ndarray = np.any(table, axis=1)
     vectors = np.zeros((len(occurrences), 1, static.dim), np.float32)
     for k in range(len(occurrences)):
-        chosen = np.array([types[token] for token in _around(occurrences, k, window)], np.int64)
+        around = [occurrences.word(k)] if window == 0 else occurrences.around(k, window)
+        chosen = np.array([types[token] for token in around], np.int64)
         chosen = chosen[has_vector[chosen]]
         if len(chosen):
             vectors[k, 0] = table[chosen].mean(axis=0)
     return replace(occurrences, vectors=vectors, about={})
 
 
-def _around(occurrences: Occurrences, use: int, window: int | None) -> list[str]:
-    sentence, position = occurrences.sentence(use), int(occurrences.positions[use, 1])
-    if window == 0:
-        return [sentence[position]]
-    begin = 0 if window is None else max(0, position - window)
-    end = len(sentence) if window is None else position + 1 + window
-    return [*sentence[begin:position], *sentence[position + 1 : end]]
-
-
-@dataclass(eq=False)
-class _Evidence:
+class _Evidence(NamedTuple):
     """What decides between the senses of a word, before kappa or the number of neighbours.
 
     Attributes:
@@ -336,61 +296,63 @@ class _Evidence:
         return np.argmax(scores >= best - _EQUAL, axis=1)
 
 
-class _Uses:
+class _SenseFinder:
     """The training uses of each word, and the test uses that are compared with them."""
 
     def __init__(
-        self,
-        train: Occurrences,
-        test: Occurrences,
-        words: Words | None,
-        settings: SenseSettings,
+        self, train: Occurrences, test: Occurrences, words: WordLists | None, how: SenseSettings
     ) -> None:
         if train.labels is None or not len(train):
             raise InputError("word sense: the training uses must have labels.")
-        shapes = train.vectors.shape[1:], test.vectors.shape[1:]
-        if shapes[0] != shapes[1]:
+        if train.vectors.shape[1:] != test.vectors.shape[1:]:
             raise InputError(
                 "word sense: both must have vectors of one model, got (layers, dim) "
-                f"{shapes[0]} and {shapes[1]}."
+                f"{train.vectors.shape[1:]} and {test.vectors.shape[1:]}."
             )
-        self._settings, self._gold = settings, test.labels
+        train_words, test_words = map(list, words or (train.words, test.words))
+        if (len(train_words), len(test_words)) != (len(train), len(test)):
+            raise InputError(
+                f"words must have {len(train)} and {len(test)} entries, got {len(train_words)} and "
+                f"{len(test_words)}."
+            )
+        self._settings, self._gold = how, test.labels
         self._labels = np.array(train.labels, object)
-        train_words, test_words = (
-            [str(word) for word in given] for given in words or (train.words, test.words)
-        )
-        for name, given, uses in (("train", train_words, train), ("test", test_words, test)):
-            if len(given) != len(uses):
-                raise InputError(
-                    f"words must have {len(uses)} entries for {name}, got {len(given)}."
-                )
-        self._train = _indices(train_words)
+        self._train = indices_by_name(train_words)
         n_senses = {word: len(set(self._labels[own])) for word, own in self._train.items()}
         self._seen = np.array([word in n_senses for word in test_words], bool)
         self._ambiguous = np.array([n_senses.get(word, 0) > 1 for word in test_words], bool)
-        if settings.unseen == "similar" and not self._seen.all():
-            test_words = self._similar(train, test, test_words)
-        self._test = _indices(test_words)
+        if how.unseen == "similar" and not self._seen.all():
+            self._replace_unseen(test_words, train.vectors[:, 0], test.vectors[:, 0])
+        self._test = indices_by_name(test_words)
         # Contiguous parts of the training text, so that a document is mostly in one of them.
         self._fold = np.arange(len(train)) * _FOLDS // len(train)
 
+    def _replace_unseen(self, words: list[str], train: np.ndarray, test: np.ndarray) -> None:
+        """Replace each word without training uses by the training word nearest in layer 0."""
+        names = list(self._train)
+        means = np.stack([train[own].mean(axis=0) for own in self._train.values()])
+        centre, unseen = means.mean(axis=0), np.flatnonzero(~self._seen)
+        found = unit(test[unseen] - centre) @ unit(means - centre).T
+        for row, best in zip(unseen, found.argmax(axis=1), strict=True):
+            words[row] = names[best]
+
     def first(self) -> SenseResult:
         """The most frequent sense of each word."""
-        return self._result(lambda names, own, rows: np.zeros(len(rows), np.int64))
+        return self._result(lambda ranks, own, rows: np.zeros(len(rows), np.int64))
 
     def senses(self, blocks: Blocks) -> SenseResult:
         """The sense of each test use."""
         settings, parameter = self._settings, None
-        chosen = {"prior": (settings.kappa, KAPPAS), "votes": (settings.neighbours, NEIGHBOURS)}
-        if settings.method in chosen:
-            parameter, grid = chosen[settings.method]
-            if parameter is None:
-                parameter = self._cross_validated(blocks, grid)
-        overall = [train.mean(axis=0) for train, _ in blocks]
+        if settings.method == "prior":
+            parameter = settings.kappa
+            parameter = self._best_of(KAPPAS, blocks) if parameter is None else parameter
+        elif settings.method == "votes":
+            parameter = settings.neighbours or self._best_of(NEIGHBOURS, blocks)
+        means = [train.mean(axis=0) for train, _ in blocks]
 
         def decide(ranks: np.ndarray, own: np.ndarray, rows: np.ndarray) -> np.ndarray:
             vectors = [(train[own], test[rows]) for train, test in blocks]
-            return self._evidence(vectors, overall, ranks).decide(settings, parameter)
+            return self._evidence(vectors, means, ranks).decide(settings, parameter)
 
         return self._result(decide, parameter)
 
@@ -404,58 +366,51 @@ class _Uses:
         """
         common = Counter(self._labels.tolist()).most_common(1)[0][0]
         fallback = None if self._settings.unseen is None else common
-        senses: list[str | None] = [fallback] * len(self._seen)
+        senses = np.full(len(self._seen), fallback, object)
         for word, rows in self._test.items():
             if word in self._train:
                 own = self._train[word]
                 names, ranks = _ranked(self._labels[own])
-                found = np.array(list(names), object)[decide(ranks, own, rows)]
-                for row, sense in zip(rows, found, strict=True):
-                    senses[row] = sense
-        return SenseResult(senses, self._gold, self._seen, self._ambiguous, parameter)
+                senses[rows] = np.array(list(names), object)[decide(ranks, own, rows)]
+        return SenseResult(senses.tolist(), self._gold, self._seen, self._ambiguous, parameter)
 
-    def _cross_validated(self, blocks: Blocks, grid: Sequence[float]) -> float:
+    def _best_of(self, grid: Sequence[float], blocks: Blocks) -> float:
         """The parameter with the highest accuracy on held-out folds of the training uses.
 
-        The evidence of a fold is computed once, and serves all parameters.
+        The evidence of a word in a fold is computed once, for all parameters.
         """
         right = np.zeros(len(grid))
         for fold in range(_FOLDS):
             is_held_out = self._fold == fold
-            rest = len(is_held_out) - is_held_out.sum()
-            overall = [
-                (train.sum(axis=0) - train[is_held_out].sum(axis=0)) / max(rest, 1)
-                for train, _ in blocks
-            ]
+            if is_held_out.all():
+                continue
+            means = [train.mean(axis=0, where=~is_held_out[:, None]) for train, _ in blocks]
             for own in self._train.values():
                 asked, known = own[is_held_out[own]], own[~is_held_out[own]]
-                if not len(asked) or not len(known):
-                    continue
                 names, ranks = _ranked(self._labels[known])
-                if len(names) == 1:
+                if not len(asked) or len(names) < 2:
                     continue
                 vectors = [(train[known], train[asked]) for train, _ in blocks]
-                evidence = self._evidence(vectors, overall, ranks)
+                evidence = self._evidence(vectors, means, ranks)
                 gold = np.array([names.get(label, -1) for label in self._labels[asked]])
-                for k, parameter in enumerate(grid):
-                    right[k] += (evidence.decide(self._settings, parameter) == gold).sum()
+                right += [(evidence.decide(self._settings, p) == gold).sum() for p in grid]
         return grid[int(np.argmax(right))]
 
     def _evidence(
-        self, blocks: Blocks, overall: Sequence[np.ndarray], ranks: np.ndarray
+        self, blocks: Blocks, means: Sequence[np.ndarray], ranks: np.ndarray
     ) -> _Evidence:
         """Compare test uses with the training uses of one word, whose senses have these ranks."""
-        parts = []
-        for (known, asked), mean in zip(blocks, overall, strict=True):
-            own = known.mean(axis=0)
-            centre = {"all": mean, "word": own, None: np.zeros_like(own)}[self._settings.centre]
-            parts.append((unit(known - centre), unit(asked - centre)))
-        known, asked = (np.concatenate(sides, axis=1) for sides in zip(*parts, strict=True))
+        scaled = []
+        for (known, asked), mean in zip(blocks, means, strict=True):
+            centre = {"all": mean, "word": known.mean(axis=0), None: 0 * mean}
+            subtracted = centre[self._settings.centre]
+            scaled.append((unit(known - subtracted), unit(asked - subtracted)))
+        known, asked = (np.concatenate(sides, axis=1) for sides in zip(*scaled, strict=True))
         counts = np.bincount(ranks)
         if self._settings.method in ("mean", "prior"):
-            sums = np.stack([known[ranks == rank].sum(axis=0) for rank in range(len(counts))])
-            means = sums + self._settings.shrinkage * known.mean(axis=0)
-            return _Evidence(unit(asked) @ unit(means).T, np.arange(len(counts)), counts)
+            sums = np.eye(len(counts))[ranks].T @ known  # (senses, dim)
+            centres = unit(sums + self._settings.shrinkage * known.mean(axis=0))
+            return _Evidence(unit(asked) @ centres.T, np.arange(len(counts)), counts)
         cosines = asked @ known.T / len(blocks)
         # Among equally near uses, those of frequent senses come first.
         by_rank = np.argsort(ranks, kind="stable")
@@ -463,30 +418,10 @@ class _Uses:
         nearest = by_rank[order[:, : max(*NEIGHBOURS, self._settings.neighbours or 1)]]
         return _Evidence(np.take_along_axis(cosines, nearest, axis=1), ranks[nearest], counts)
 
-    def _similar(self, train: Occurrences, test: Occurrences, words: list[str]) -> list[str]:
-        """The test words; for those without training uses the training word nearest in layer 0."""
-        names = list(self._train)
-        means = np.stack([train.vectors[own, 0].mean(axis=0) for own in self._train.values()])
-        centre = means.mean(axis=0)
-        unseen = np.flatnonzero(~self._seen)
-        found = unit(test.vectors[unseen, 0] - centre) @ unit(means - centre).T
-        similar = list(words)
-        for row, best in zip(unseen, found.argmax(axis=1), strict=True):
-            similar[row] = names[best]
-        return similar
-
-
-def _indices(words: Sequence[str]) -> dict[str, np.ndarray]:
-    """The indices of each word."""
-    found: dict[str, list[int]] = {}
-    for index, word in enumerate(words):
-        found.setdefault(word, []).append(index)
-    return {word: np.array(indices) for word, indices in found.items()}
-
 
 def _ranked(labels: np.ndarray) -> tuple[dict[str, int], np.ndarray]:
     """The senses by descending frequency with their ranks, earlier ones first among equals; and
     the rank of each label.
     """
     names = {sense: rank for rank, (sense, _) in enumerate(Counter(labels).most_common())}
-    return names, np.array([names[label] for label in labels])
+    return names, np.array([names[label] for label in labels], np.int64)

@@ -32,6 +32,7 @@ from bilm.analysis.commands import word_job
 from bilm.cli import flags
 from bilm.cli.terminal import note
 from bilm.core.errors import InputError
+from bilm.extras import import_extra
 from bilm.files.reading import find_all_files
 from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
@@ -39,8 +40,6 @@ from bilm.progress import ProgressDisplay
 if TYPE_CHECKING:
     from bilm.analysis import Occurrences, Sample
     from bilm.analysis.change import Change
-    from bilm.use.elmo import ELMo
-    from bilm.use.predictor import Predictor
 
 _HEAD = ("word", "occurrences_old", "occurrences_new", "excess", "PRT", "APD", "geometric_mean",
          "JSD")  # fmt: skip
@@ -110,9 +109,9 @@ def run(args: argparse.Namespace) -> int:
             raise InputError(f"{pattern}: must be one file to go with the vectors in {file}.")
 
     from bilm.analysis import change
-    from bilm.analysis.clusters import require_scikit_learn
+    from bilm.analysis.change_page import write_change_page
 
-    require_scikit_learn()
+    import_extra("sklearn.cluster", "bilm change")
     targets = change.read_targets(args.targets)
     gold = None if args.gold is None else change.read_gold(args.gold)
     predictor = word_job.load_predictor(args) if args.page is not None else None
@@ -132,7 +131,19 @@ def run(args: argparse.Namespace) -> int:
     _note_rare(found, args.min_occurrences)
     _write(args.out, found)
     if args.page is not None:
-        _write_page(args, old, new, found, predictor)
+        corpora = [os.path.basename(pattern) for pattern in (args.old, args.new)]
+        if corpora[0] == corpora[1]:
+            corpora = [args.old, args.new]
+        write_change_page(
+            args.page,
+            old,
+            new,
+            found,
+            n_words=args.page_words,
+            seed=args.seed,
+            corpora=(corpora[0], corpora[1]),
+            predictor=predictor,
+        )
     print(*filter(None, (args.out, args.page, *uses)), sep="\n")
     if gold is not None:
         print()
@@ -163,7 +174,8 @@ def _occurrences(
         return
     elmo = word_job.load_elmo(args)
     for name, sample in zip(_CORPORA, samples, strict=True):
-        yield _encoded(elmo, sample, "top" if args.layer is None else args.layer, name, display)
+        layer = "top" if args.layer is None else args.layer
+        yield word_job.encode(elmo, sample, display, f"encoding {name}", layer=layer)
 
 
 def _sample(
@@ -183,41 +195,6 @@ def _sample(
         )
     except InputError as error:
         raise InputError(f"{pattern}: {error}") from None
-
-
-def _encoded(
-    elmo: ELMo, sample: Sample, layer: int | str, name: str, display: ProgressDisplay
-) -> Occurrences:
-    from bilm.analysis import Occurrences
-
-    def progress(done: int, total: int) -> None:
-        display.update(f"encoding {name}", done, total, "occurrences")
-
-    return Occurrences.encoded(elmo, sample, layer=layer, progress=progress)
-
-
-def _write_page(
-    args: argparse.Namespace,
-    old: Occurrences,
-    new: Occurrences,
-    changes: Sequence[Change],
-    predictor: Predictor | None,
-) -> None:
-    from bilm.analysis.change_page import write_change_page
-
-    corpora = [os.path.basename(pattern) for pattern in (args.old, args.new)]
-    if corpora[0] == corpora[1]:
-        corpora = [args.old, args.new]
-    write_change_page(
-        args.page,
-        old,
-        new,
-        changes,
-        n_words=args.page_words,
-        seed=args.seed,
-        corpora=(corpora[0], corpora[1]),
-        predictor=predictor,
-    )
 
 
 def _note_rare(changes: Sequence[Change], min_occurrences: int) -> None:

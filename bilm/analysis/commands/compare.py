@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from bilm.analysis import StaticVectors
-    from bilm.analysis.compare import LayerResult, WordPair
+    from bilm.analysis.compare import WordPair
     from bilm.use.elmo import ELMo
 
 
@@ -120,7 +120,7 @@ def _cosines(
 
     with ProgressDisplay() as display:
         return cosines(
-            elmo, pairs, static, lambda n: display.update("encoding", n, len(pairs), "pairs")
+            elmo, pairs, static, lambda n, total: display.update("encoding", n, total, "words")
         )
 
 
@@ -133,10 +133,10 @@ def _run_gold(args: argparse.Namespace, pairs: list[WordPair], static: StaticVec
     )
 
     gold = read_gold(args.gold, len(pairs))
-    training = training_gold = None
+    training: list[WordPair] = []
     if args.train_pairs is not None:
         training = read_word_pairs(args.train_pairs)
-        training_gold = read_gold(args.train_gold, len(training))
+    training_gold = read_gold(args.train_gold, len(training)) if training else None
     for path, answers in ((args.gold, gold), (args.train_gold, training_gold)):
         if answers is not None and not answers.is_binary and (args.threshold or training):
             raise InputError(f"{path}: answers must be T or F for a threshold.")
@@ -145,18 +145,22 @@ def _run_gold(args: argparse.Namespace, pairs: list[WordPair], static: StaticVec
     thresholds: Mapping[str, float] | None = None
     if args.threshold is not None:
         thresholds = dict.fromkeys(found, args.threshold)
-    elif training is not None and training_gold is not None:
+    elif training_gold is not None:
         values = _cosines(elmo, training, static)
         thresholds = {name: best_threshold(values[name], training_gold.values) for name in values}
     results = agreement_with_gold(found, gold, thresholds)
     if args.format == "json":
         for result in results:
-            print(json.dumps(_result_dict(result)))
+            print(json.dumps(result._asdict() | {"spearman": _finite(result.spearman)}))
         return 0
-    head = ["", "pairs", "accuracy", "threshold", "Spearman"]
-    if not gold.is_binary:
-        head = ["", "pairs", "Spearman"]
-    show(table([head, *map(_result_row, results)]))
+    head = ["", "pairs", *["accuracy", "threshold"] * gold.is_binary, "Spearman"]
+    rows = []
+    for result in results:
+        row = [result.name, f"{result.n:,}"]
+        if result.accuracy is not None and result.threshold is not None:
+            row += [f"{100 * result.accuracy:.1f} %", f"{result.threshold:.3f}"]
+        rows.append([*row, _shown(result.spearman)])
+    show(table([head, *rows]))
     if gold.is_binary:
         note(f"{100 * gold.values.mean():.1f} % of the pairs have the answer T.")
         if thresholds is None:
@@ -164,26 +168,17 @@ def _run_gold(args: argparse.Namespace, pairs: list[WordPair], static: StaticVec
     return 0
 
 
-def _result_row(result: LayerResult) -> list[str]:
-    row = [result.name, f"{result.n:,}"]
-    if result.accuracy is not None and result.threshold is not None:
-        row += [f"{100 * result.accuracy:.1f} %", f"{result.threshold:.3f}"]
-    return [*row, _shown(result.spearman)]
-
-
-def _result_dict(result: LayerResult) -> dict[str, Any]:
-    values = result._asdict()
-    return values | {"spearman": None if math.isnan(result.spearman) else result.spearman}
-
-
 def _as_dict(pair: WordPair, found: Mapping[str, np.ndarray], number: int) -> dict[str, Any]:
-    cosines = {name: float(values[number]) for name, values in found.items()}
     return {
         "words": [word.word for word in pair],
         "sentences": [list(word.tokens) for word in pair],
         "positions": [word.position for word in pair],
-        "cosines": {name: None if math.isnan(x) else x for name, x in cosines.items()},
+        "cosines": {name: _finite(float(values[number])) for name, values in found.items()},
     }
+
+
+def _finite(value: float) -> float | None:
+    return None if math.isnan(value) else value
 
 
 def _shown(value: float) -> str:

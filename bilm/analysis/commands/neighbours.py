@@ -17,7 +17,7 @@ import json
 import os
 from dataclasses import replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bilm.analysis.commands import word_job
 from bilm.analysis.layout import in_context, terminal_width
@@ -27,7 +27,7 @@ from bilm.core.errors import InputError
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
-    from bilm.analysis import Occurrences, Sample, StaticVectors
+    from bilm.analysis import LayerContexts, Occurrences, Sample, StaticVectors
     from bilm.use.elmo import ELMo
 
 _STATIC_COLUMNS = 24
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from bilm.analysis import StaticVectors, parse_query
+    from bilm.analysis import Occurrences, StaticVectors, parse_query
 
     parsed = [parse_query(query) for query in args.query]
     asked = [tokens[position] for tokens, position in parsed]
@@ -70,10 +70,11 @@ def run(args: argparse.Namespace) -> int:
     static = None if args.static is None else StaticVectors.load(args.static)
     elmo = word_job.load_elmo(args)
     occurrences = _occurrences(args, words, elmo)
-    for number, query in enumerate(args.query):
-        found = _neighbours(args, query, elmo, occurrences, static)
+    for number, text in enumerate(args.query):
+        query = Occurrences.of_query(elmo, text)
+        found = _found(args, text, query, elmo.n_layers, occurrences, static)
         if args.format == "json":
-            print(json.dumps(found, ensure_ascii=False))
+            print(json.dumps(_as_dict(found), ensure_ascii=False))
         else:
             show([""] * (number > 0) + _lines(args, found, terminal_width()))
     return 0
@@ -90,7 +91,7 @@ def _occurrences(args: argparse.Namespace, words: list[str], elmo: ELMo) -> Occu
         return word_job.load_occurrences(args, words, elmo)
     with ProgressDisplay() as display:
         own, others = (word_job.sample(args, wanted, display) for wanted in (words, None))
-        return word_job.encode(elmo, _joined(own, others), display, args.occurrences)
+        return word_job.encode(elmo, _joined(own, others), display, file=args.occurrences)
 
 
 def _joined(own: Sample, others: Sample) -> Sample:
@@ -107,27 +108,34 @@ def _joined(own: Sample, others: Sample) -> Sample:
     return replace(own, sentences=[*own.sentences, *others.sentences], positions=positions)
 
 
-def _neighbours(
+class _Found(NamedTuple):
+    """The neighbours of a query; `static` is None without a static vector of the word."""
+
+    query: str
+    word: str
+    n_occurrences: int
+    static: list[tuple[float, str]] | None
+    layers: list[LayerContexts]
+
+
+def _found(
     args: argparse.Namespace,
-    query: str,
-    elmo: ELMo,
+    text: str,
+    query: Occurrences,
+    n_layers: int,
     occurrences: Occurrences,
     static: StaticVectors | None,
-) -> dict[str, Any]:
-    """The neighbours of a query, JSON-able."""
-    import numpy as np
+) -> _Found:
+    from bilm.analysis import nearest_contexts
 
-    from bilm.analysis import Occurrences, nearest_contexts
-
-    asked = Occurrences.of_query(elmo, query)
-    word = asked.word(0)
+    word = query.word(0)
     own = occurrences.of(word, match_case=args.match_case)
-    kept = occurrences.words != word.lower()
-    kept[own] = True
+    is_searched = occurrences.words != word.lower()
+    is_searched[own] = True
     layers = nearest_contexts(
-        asked,
-        occurrences.select(np.flatnonzero(kept)),
-        list(range(elmo.n_layers)) if args.layer == "all" else [args.layer],
+        query,
+        occurrences.select(is_searched),
+        range(n_layers) if args.layer == "all" else [args.layer],
         args.n,
         args.any_word,
     )
@@ -137,51 +145,50 @@ def _neighbours(
             "mean is subtracted."
         )
     nearest = static.nearest(word, args.n_static) if static is not None and word in static else None
+    return _Found(text, word, len(own), nearest, layers)
+
+
+def _as_dict(found: _Found) -> dict[str, Any]:
+    """The neighbours for JSON."""
+    near = [{"cosine": round(c, 4), "word": word} for c, word in found.static or ()]
+    layers = [
+        {
+            "layer": layer,
+            "same_word": [context.as_dict() for context in same],
+            "other_words": [context.as_dict() for context in other],
+        }
+        for layer, same, other in found.layers
+    ]
     return {
-        "query": query,
-        "word": word,
-        "occurrences": len(own),
-        "static": nearest and [{"cosine": round(c, 4), "word": other} for c, other in nearest],
-        "layers": [
-            {
-                "layer": layer,
-                "same_word": [context.as_dict() for context in same],
-                "other_words": [context.as_dict() for context in other],
-            }
-            for layer, same, other in layers
-        ],
+        "query": found.query,
+        "word": found.word,
+        "occurrences": found.n_occurrences,
+        "static": None if found.static is None else near,
+        "layers": layers,
     }
 
 
-def _lines(args: argparse.Namespace, found: dict[str, Any], width: int) -> list[str]:
+def _lines(args: argparse.Namespace, found: _Found, width: int) -> list[str]:
     """The contexts, to the right of the static neighbours if there are any."""
-    title = [found["query"], ""]
+    title = [found.query, ""]
     if args.static is None:
         return title + _context_lines(found, width)
     left = [f"static: {os.path.basename(args.static)}", ""]
-    if found["static"] is None:
-        left.append(f"{found['word']!r} is not in it")
-    left += [f"{near['cosine']:.2f}  {near['word']}" for near in found["static"] or ()]
+    if found.static is None:
+        left.append(f"{found.word!r} is not in it")
+    left += [f"{cosine:.2f}  {word}" for cosine, word in found.static or ()]
     right = _context_lines(found, width - _STATIC_COLUMNS - 3)
     left = [line[:_STATIC_COLUMNS] for line in left]
     return title + table([*zip_longest(left, right, fillvalue="")], left=2)
 
 
-def _context_lines(found: dict[str, Any], width: int) -> list[str]:
+def _context_lines(found: _Found, width: int) -> list[str]:
     lines: list[str] = []
-    for layer in found["layers"]:
-        which = layer["layer"]
-        name = f"layer {which}" if isinstance(which, int) else f"{which} layer"
-        name = "average of all layers" if which == "average" else name
-        headings = {
-            "same_word": f"{name}: {found['word']}, {count(found['occurrences'], 'occurrence')}",
-            "other_words": f"{name}: other words",
-        }
-        for kind, heading in headings.items():
-            contexts = layer[kind]
-            if contexts or kind == "same_word":
-                shown = in_context([(c["sentence"], c["position"]) for c in contexts], width - 7)
-                cosines = ["" if c["cosine"] is None else f"{c['cosine']:.2f}" for c in contexts]
-                lines += [heading, *(f"{c:>5}  {s}" for c, s in zip(cosines, shown, strict=True))]
-                lines.append("")
+    for layer, same, other in found.layers:
+        name = f"layer {layer}" if isinstance(layer, int) else f"{layer} layer"
+        name = "average of all layers" if layer == "average" else name
+        heading = f"{name}: {found.word}, {count(found.n_occurrences, 'occurrence')}"
+        lines += [heading, *in_context(same, width), ""]
+        if other:
+            lines += [f"{name}: other words", *in_context(other, width), ""]
     return lines[:-1]

@@ -32,13 +32,12 @@ from bilm.analysis.layout import in_context, terminal_width
 from bilm.cli import flags
 from bilm.cli.terminal import count, note, show, table
 from bilm.core.errors import InputError
+from bilm.extras import import_extra
 
 if TYPE_CHECKING:
-    from bilm.analysis import Clusters, Occurrences
-    from bilm.analysis.clusters import Words
+    from bilm.analysis import Clusters, Context, Fit, Occurrences
+    from bilm.analysis.clusters import ScoredWords
     from bilm.use.predictor import Predictor
-
-_JOIN = "+"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,24 +73,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from bilm.analysis.clusters import cluster_names, require_scikit_learn
+    from bilm.analysis.clusters import cluster_names
 
     if args.labels is not None and args.text is not None:
         flags.usage_error(args, "--labels has the sentences: --text does not go with it")
     if args.labels is None and not args.word:
         flags.usage_error(args, "name a word, or --labels")
     flags.require_free(args, args.out)
-    require_scikit_learn()
+    import_extra("sklearn.cluster", "bilm senses")
     word_job.check_files(args)
     predictor = word_job.load_predictor(args) if args.n_words else None
-    occurrences = _occurrences(args)
-    words = [_clustered(args, word, own, predictor) for word, own in _by_word(args, occurrences)]
+    words = [_clustered(args, word, own, predictor) for word, own in _by_word(args)]
     for number, word in enumerate(words):
-        found = _described(args, word)
         if args.format == "json":
-            print(json.dumps(found, ensure_ascii=False))
+            print(json.dumps(_as_dict(args, word), ensure_ascii=False))
         else:
-            show([""] * (number > 0) + _lines(found, terminal_width()))
+            show([""] * (number > 0) + _lines(args, word, terminal_width()))
     names = [
         cluster_names(own.clusters, own.words, own.word if len(words) > 1 else "") for own in words
     ]
@@ -102,87 +99,70 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _forms(word: str) -> list[str]:
-    """The forms joined by +; c++ and + are words."""
-    forms = word.split(_JOIN)
-    return forms if all(forms) else [word]
+def _by_word(args: argparse.Namespace) -> Iterator[tuple[str, Occurrences]]:
+    """The occurrences of each word that is named, or of every word of --labels."""
+    from bilm.analysis.change import forms_of
 
-
-def _occurrences(args: argparse.Namespace) -> Occurrences:
-    words = [form for word in args.word for form in _forms(word)]
+    words = [form for word in args.word for form in forms_of(word)]
     if args.labels is None:
-        return word_job.load_occurrences(args, words or None)
-    return word_job.labelled_occurrences(args, words)
-
-
-def _by_word(
-    args: argparse.Namespace, occurrences: Occurrences
-) -> Iterator[tuple[str, Occurrences]]:
-    """The occurrences of each word that is named, or of every word."""
-    import numpy as np
-
+        occurrences = word_job.load_occurrences(args, words or None)
+    else:
+        occurrences = word_job.labelled_occurrences(args, words)
     tokens = word_job.compared(args, map(occurrences.word, range(len(occurrences))))
     for name in dict.fromkeys(word_job.compared(args, args.word) or tokens):
-        forms = _forms(name) if args.word else [name]
-        yield name, occurrences.select(np.array([token in forms for token in tokens], bool))
+        forms = forms_of(name) if args.word else [name]
+        yield name, occurrences.select([k for k, token in enumerate(tokens) if token in forms])
 
 
 class _WordClusters(NamedTuple):
-    """The clusters of a word: for each its typical occurrences, and pairs of a score and a word."""
+    """The clusters of a word, with the typical occurrences and words of each."""
 
     word: str
     occurrences: Occurrences
     clusters: Clusters
-    typical: list[list[int]]
-    words: list[Words]
+    typical: list[list[Context]]
+    words: list[ScoredWords]
     kind: str
+
+    def fit(self) -> Fit | None:
+        """The agreement with the labels, if there are any."""
+        from bilm.analysis import fit_to_labels
+
+        labels = self.occurrences.labels
+        return None if labels is None else fit_to_labels(self.clusters, labels)
 
 
 def _clustered(
     args: argparse.Namespace, word: str, occurrences: Occurrences, predictor: Predictor | None
 ) -> _WordClusters:
-    from bilm.analysis import clusters
+    from bilm.analysis import Context, cluster_occurrences, typical_occurrences
+    from bilm.analysis.clusters import typical_words
 
     if args.clusters is not None and args.clusters > len(occurrences):
         raise InputError(
             f"--clusters must be at most {len(occurrences)}, the occurrences of {word!r}, got "
             f"{args.clusters}."
         )
-    found = clusters.cluster_occurrences(
+    found = cluster_occurrences(
         occurrences,
         layer=args.layer,
         n_clusters=args.clusters,
         max_clusters=args.max_clusters,
         seed=args.seed,
     )
-    numbers, most = range(len(found)), max(args.lines, clusters.TYPICAL)
-    typical = [clusters.typical_occurrences(occurrences, found, k, most) for k in numbers]
-    if predictor is None:
-        kind = "nearby"
-        words = [clusters.nearby_words(occurrences, found, k, args.n_words) for k in numbers]
-    else:
-        kind = "substitutes"
-        chosen = [own[: clusters.TYPICAL] for own in typical]
-        words = clusters.substitute_words(predictor, occurrences, chosen, args.n_words)
+    typical = [
+        [Context.of(occurrences, use, float(found.closeness[use]))
+         for use in typical_occurrences(occurrences, found, cluster, args.lines)]
+        for cluster in range(len(found))
+    ]  # fmt: skip
+    words = typical_words(occurrences, found, predictor, args.n_words)
+    kind = "nearby" if predictor is None else "substitutes"
     return _WordClusters(word, occurrences, found, typical, words, kind)
 
 
-def _described(args: argparse.Namespace, own: _WordClusters) -> dict[str, Any]:
-    """The clusters of a word, JSON-able."""
-    from bilm.analysis import Context, fit_to_labels
-
-    occurrences, n = own.occurrences, len(own.occurrences)
-
-    def lines(cluster: int) -> list[dict[str, Any]]:
-        return [
-            Context(
-                float(own.clusters.closeness[number]),
-                occurrences.sentence(number),
-                int(occurrences.positions[number, 1]),
-            ).as_dict()
-            for number in own.typical[cluster][: args.lines]
-        ]
-
+def _as_dict(args: argparse.Namespace, own: _WordClusters) -> dict[str, Any]:
+    """The clusters of a word for JSON."""
+    n = len(own.occurrences)
     found = {
         "word": own.word,
         "occurrences": n,
@@ -193,43 +173,39 @@ def _described(args: argparse.Namespace, own: _WordClusters) -> dict[str, Any]:
             {
                 "size": size,
                 "proportion": round(size / n, 4),
-                "words": [{"score": round(s, 4), "word": word} for s, word in own.words[k]],
-                "lines": lines(k),
+                "words": [{"score": round(s, 4), "word": word} for s, word in words],
+                "lines": [context.as_dict() for context in typical],
             }
-            for k, size in enumerate(own.clusters.sizes)
+            for size, words, typical in zip(own.clusters.sizes, own.words, own.typical, strict=True)
         ],
     }
-    if occurrences.labels is not None:
-        fit = fit_to_labels(own.clusters, occurrences.labels)._asdict()
-        found["labels"] = {k: round(v, 4) if isinstance(v, float) else v for k, v in fit.items()}
+    if (fit := own.fit()) is not None:
+        values = fit._asdict().items()
+        found["labels"] = {k: round(v, 4) if isinstance(v, float) else v for k, v in values}
     return found
 
 
-def _lines(found: dict[str, Any], width: int) -> list[str]:
+def _lines(args: argparse.Namespace, own: _WordClusters, width: int) -> list[str]:
     """The clusters of a word for a terminal."""
-    layer, clusters = found["layer"], found["clusters"]
-    layer = f"layer {layer}" if isinstance(layer, int) else f"{layer} layer"
-    n, many = count(found["occurrences"], "occurrence"), count(len(clusters), "cluster")
-    lines = [f"{found['word']}: {n}, {layer}, {many}"]
-    if found["silhouettes"]:
-        values = "  ".join(f"{k}: {value:.2f}" for k, value in found["silhouettes"].items())
+    layer = f"layer {args.layer}" if isinstance(args.layer, int) else f"{args.layer} layer"
+    n, sizes = len(own.occurrences), own.clusters.sizes
+    lines = [f"{own.word}: {count(n, 'occurrence')}, {layer}, {count(len(sizes), 'cluster')}"]
+    if own.clusters.silhouettes:
+        values = "  ".join(f"{k}: {value:.2f}" for k, value in own.clusters.silhouettes.items())
         lines.append(f"silhouette by number of clusters  {values}")
-    for number, cluster in enumerate(clusters, start=1):
-        size = count(cluster["size"], "occurrence")
-        lines += ["", f"cluster {number}: {size}, {cluster['proportion']:.0%}"]
-        if cluster["words"]:
-            words = " ".join(found["word"] for found in cluster["words"])
-            lines.append(f"  {found['typical_words']}: {words}")
-        shown = [(line["sentence"], line["position"]) for line in cluster["lines"]]
-        lines += [f"  {line}" for line in in_context(shown, width - 2)]
-    if "labels" in found:
-        fit = found["labels"]
-        head = ["label", *(f"cluster {k + 1}" for k in range(len(clusters)))]
-        rows = [[label, *map(str, counts)] for label, counts in fit["table"].items()]
+    for number, size in enumerate(sizes):
+        lines += ["", f"cluster {number + 1}: {count(size, 'occurrence')}, {size / n:.0%}"]
+        if own.words[number]:
+            lines.append(f"  {own.kind}: {' '.join(word for _, word in own.words[number])}")
+        shown = in_context(own.typical[number], width - 2, cosines=False)
+        lines += [f"  {line}" for line in shown]
+    if (fit := own.fit()) is not None:
+        head = ["label", *(f"cluster {k + 1}" for k in range(len(sizes)))]
+        rows = [[label, *map(str, counts)] for label, counts in fit.table.items()]
         lines += [
             "",
-            f"agreement with the labels: ARI {fit['ari']:.3f}, V-measure {fit['v_measure']:.3f} "
-            f"(homogeneity {fit['homogeneity']:.3f}, completeness {fit['completeness']:.3f})",
+            f"agreement with the labels: ARI {fit.ari:.3f}, V-measure {fit.v_measure:.3f} "
+            f"(homogeneity {fit.homogeneity:.3f}, completeness {fit.completeness:.3f})",
             *table([head, *rows]),
         ]
     return lines

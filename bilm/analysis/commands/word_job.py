@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags, text_job
 from bilm.cli.terminal import import_tensorflow, note
@@ -36,9 +36,8 @@ def add_model(parser: argparse.ArgumentParser) -> None:
 
 def add_occurrences(parser: argparse.ArgumentParser) -> None:
     """Add the flags that choose occurrences of words."""
-    group = parser.add_argument_group("occurrences")
     flags.add(
-        group,
+        parser.add_argument_group("occurrences"),
         {
             "--text FILE ...": TEXT,
             "--max_occurrences N": "occurrences of each word, sampled uniformly from the text "
@@ -138,6 +137,18 @@ def sample(
     )
 
 
+def encode(
+    elmo: ELMo, sampled: Sample, display: ProgressDisplay, doing: str = "encoding", **settings: Any
+) -> Occurrences:
+    """The vectors of a sample, with progress; `settings` are those of `Occurrences.encoded`."""
+    from bilm.analysis import Occurrences
+
+    def progress(done: int, total: int) -> None:
+        display.update(doing, done, total, "occurrences")
+
+    return Occurrences.encoded(elmo, sampled, progress=progress, **settings)
+
+
 def load_occurrences(
     args: argparse.Namespace, words: Sequence[str] | None, elmo: ELMo | None = None
 ) -> Occurrences:
@@ -151,26 +162,19 @@ def load_occurrences(
         check_files(args)
         elmo = elmo or load_elmo(args)
         with ProgressDisplay() as display:
-            return encode(elmo, sample(args, words, display), display, args.occurrences)
+            return encode(elmo, sample(args, words, display), display, file=args.occurrences)
     if args.occurrences is None:
         flags.usage_error(args, "--text is needed, or --occurrences with an existing file")
-    import numpy as np
-
     from bilm.analysis import Occurrences
 
     found = Occurrences.load(args.occurrences)
-    whole = found.about.get("n", len(found))
-    if len(found) < whole:
+    total = found.about.get("n", len(found))
+    if len(found) < total:
         note(
-            f"{args.occurrences} has {len(found):,} of {whole:,} occurrences: the command that was "
+            f"{args.occurrences} has {len(found):,} of {total:,} occurrences: the command that was "
             "interrupted resumes from it."
         )
-    if words is None:
-        return found
-    tokens = compared(args, map(found.word, range(len(found))))
-    words = compared(args, words)
-    _require_there(args.occurrences, words, tokens)
-    return found.select(np.array([token in words for token in tokens]))
+    return found if words is None else found.select(_of(args, words, args.occurrences, found))
 
 
 def labelled_occurrences(args: argparse.Namespace, words: Sequence[str] = ()) -> Occurrences:
@@ -179,32 +183,22 @@ def labelled_occurrences(args: argparse.Namespace, words: Sequence[str] = ()) ->
 
     found = read_labelled_uses(args.labels)
     if words:
-        words = compared(args, words)
-        tokens = compared(args, (found.sentences[k][position] for k, position in found.positions))
-        _require_there(args.labels, words, tokens)
-        kept = [k for k, token in enumerate(tokens) if token in words]
+        kept = _of(args, words, args.labels, found)
         labels = [(found.labels or [])[k] for k in kept]
         found = replace(found, positions=found.positions[kept], labels=labels)
     elmo = load_elmo(args)
     with ProgressDisplay() as display:
-        return encode(elmo, found, display, args.occurrences)
+        return encode(elmo, found, display, file=args.occurrences)
 
 
-def _require_there(path: str, words: Sequence[str], tokens: Sequence[str]) -> None:
-    missing = [repr(word) for word in words if word not in tokens]
-    if missing:
+def _of(
+    args: argparse.Namespace, words: Sequence[str], path: str, found: Sample | Occurrences
+) -> Any:
+    """The indices of the occurrences of some words, each of which must be there."""
+    import numpy as np
+
+    words = compared(args, words)
+    tokens = compared(args, (found.sentences[number][k] for number, k in found.positions))
+    if missing := [repr(word) for word in words if word not in tokens]:
         raise InputError(f"{path}: there is no occurrence of {', '.join(missing)}.")
-
-
-def encode(
-    elmo: ELMo, sampled: Sample, display: ProgressDisplay, file: str | None = None
-) -> Occurrences:
-    """The vectors of a sample, with progress."""
-    from bilm.analysis import Occurrences
-
-    return Occurrences.encoded(
-        elmo,
-        sampled,
-        file=file,
-        progress=lambda done, total: display.update("encoding", done, total, "occurrences"),
-    )
+    return np.flatnonzero([token in words for token in tokens])
