@@ -436,7 +436,8 @@ def agreement(
             "accuracy": lambda values, gold: ((values > threshold) == (gold == 1)).mean(),
             "AUC": lambda values, gold: metrics.roc_auc_score(gold, values),
         }
-    drawn = np.random.default_rng(seed).integers(len(known), size=(_RESAMPLES, len(known)))
+    rng = np.random.default_rng(seed)
+    drawn = rng.integers(len(known), size=(_RESAMPLES, len(known)))
     # Samples of one gold score have no correlation.
     drawn = drawn[np.ptp(scores[drawn], axis=1) > 0]
     lines = []

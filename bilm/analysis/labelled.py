@@ -122,7 +122,8 @@ def limited(sample: Sample, max_tokens: int, seed: int = 0) -> Sample:
     if len(sample) <= max_tokens:
         return sample
     counts = np.bincount(sample.positions[:, 0], minlength=len(sample.sentences))
-    order = np.random.default_rng(seed).permutation(len(sample.sentences))
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(sample.sentences))
     n_kept = max(1, int(np.searchsorted(np.cumsum(counts[order]), max_tokens, "right")))
     kept = np.sort(order[:n_kept])
     rows = np.flatnonzero(np.isin(sample.positions[:, 0], kept))
