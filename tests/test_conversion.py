@@ -159,7 +159,7 @@ def test_files_that_are_missing(copy, tmp_path):
     shutil.copy(copy / "encoder.pkl", copy / "token_embedder.pkl")
     assert "token_embedder.pkl: char_emb_layer.embedding.weight is missing" in message_of(copy)
     (copy / "encoder.pkl").unlink()
-    assert "a model of ELMoForManyLangs is expected, with encoder.pkl in it" in message_of(copy)
+    assert "must be a model of ELMoForManyLangs, with encoder.pkl in it" in message_of(copy)
     with pytest.raises(FileNotFoundError, match=r"The model '.*nowhere' does not exist"):
         convert(tmp_path / "nowhere")
 
@@ -167,11 +167,11 @@ def test_files_that_are_missing(copy, tmp_path):
 def test_files_that_hold_no_model(tmp_path):
     made = (tmp_path / "out.hdf5", tmp_path / "out.json")
     (tmp_path / "text.txt").write_text("text", encoding="utf-8")
-    with pytest.raises(InputError, match=r"text.txt: a folder or a ZIP file is expected"):
+    with pytest.raises(InputError, match=r"text.txt must be a folder or a ZIP file"):
         convert_many_langs(tmp_path / "text.txt", *made)
     with zipfile.ZipFile(tmp_path / "x.zip", "w") as archive:
         archive.writestr("a.txt", "a")
-    with pytest.raises(InputError, match=r"x.zip: a model of ELMoForManyLangs is expected"):
+    with pytest.raises(InputError, match=r"x.zip must be a model of ELMoForManyLangs"):
         convert_many_langs(tmp_path / "x.zip", *made)
     with pytest.raises(InputError, match=r"`bilm convert .*words_legacy FOLDER` makes a model of"):
         ELMo.from_pretrained(FIXTURES / "words_legacy")
@@ -205,8 +205,8 @@ def test_errors_in_a_zip_file_name_the_zip_file(copy, tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("encoder", "name", "lstm"), "encoder.name: 'elmo' is expected, not 'lstm', which is uns"),
-        (("token_embedder", "name", "lstm"), "token_embedder.name: 'cnn' is expected, not 'lstm'"),
+        (("encoder", "name", "lstm"), "encoder.name must be 'elmo', got 'lstm', which is unsup"),
+        (("token_embedder", "name", "lstm"), "token_embedder.name must be 'cnn', got 'lstm'"),
         (("token_embedder", "char_dim", 0), "a model without characters is unsupported"),
         (("token_embedder", "activation", "gelu"), "char_cnn.activation must be 'relu' or 'tanh'"),
         (("token_embedder", "filters", [[1]]), "sizes.json: "),
@@ -215,7 +215,7 @@ def test_errors_in_a_zip_file_name_the_zip_file(copy, tmp_path):
         (("encoder", "n_layers", 3), "forward_layer_2.input_linearity.weight: missing, must"),
         (("encoder", "n_layers", 1), "unexpected: backward_layer_1.input_linearity.weight, "),
         (("token_embedder", "n_highway", 1), "unexpected: highways._layers.1.bias"),
-        (("encoder", 7), "sizes.json: encoder: a JSON object is expected"),
+        (("encoder", 7), "sizes.json: encoder must be a JSON object"),
     ],
 )
 def test_configurations_that_do_not_fit(copy, change, message):
@@ -237,10 +237,10 @@ def test_configurations_that_are_not_whole(copy):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("a\tb\t1", "a token, a tab and an id below 10 are expected, not 'a\\tb\\t1'"),
-        ("a\t10", "an id below 10 are expected"),
-        ("a\t-1", "an id below 10 are expected"),
-        ("a\tone", "an id below 10 are expected"),
+        ("a\tb\t1", "a token, a tab and an id below 10, got 'a\\tb\\t1'"),
+        ("a\t10", "an id below 10, got"),
+        ("a\t-1", "an id below 10, got"),
+        ("a\tone", "an id below 10, got"),
     ],
 )
 def test_dictionaries_that_do_not_fit(copy, line, message):
@@ -410,7 +410,7 @@ def test_views_of_a_storage(tmp_path):
         ((0, (2,), (1, 1), 12), 12, "not a torch file, or damaged"),
         ((0, (12,), (1,), 12), 11, "not a torch file, or damaged"),
         ((0, (12,), (1,), 12, "1"), 12, "There is no item named 'archive/data/1' in the archive"),
-        ((0, (12,), (1,), 12, "0", ("0", 0, 12)), 12, "a storage of floats is expected, got"),
+        ((0, (12,), (1,), 12, "0", ("0", 0, 12)), 12, "a storage must be of floats, got"),
     ],
 )
 def test_tensors_that_are_not_in_their_storage(tmp_path, arguments, numbers, message):

@@ -161,8 +161,8 @@ def test_no_sentences(model):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"pooling": "sum"}, "pooling: None, 'mean' or 'max' is expected, not 'sum'"),
-        ({"output": "array"}, "'list', 'padded' or 'ragged' is expected, not 'array'"),
+        ({"pooling": "sum"}, "pooling must be one of None, 'mean', 'max', got 'sum'"),
+        ({"output": "array"}, "output must be one of 'list', 'padded', 'ragged', got 'array'"),
         ({"pooling": "mean", "output": "padded"}, "pooled ones are all of one shape, np.stack"),
         ({"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
         ({"batch_size": 2.0}, r"batch_size must be an integer >= 1, got 2\.0"),

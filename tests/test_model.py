@@ -41,18 +41,18 @@ WIDTH = 7
 @pytest.mark.parametrize(
     "ids, message",
     [
-        (np.ones((2, 3, WIDTH)), "integers are expected, not float64. Batcher and TokenBatcher"),
-        (np.ones((2, 3, WIDTH), bool), "integers are expected, not bool"),
-        (tf.ones((2, 3, WIDTH)), "integers are expected, not float32"),
-        ([["two", "words"]], "integers are expected, not str"),
-        (None, "integers are expected, not object"),
+        (np.ones((2, 3, WIDTH)), "ids must be integers, got float64. Batcher and TokenBatcher"),
+        (np.ones((2, 3, WIDTH), bool), "ids must be integers, got bool"),
+        (tf.ones((2, 3, WIDTH)), "ids must be integers, got float32"),
+        ([["two", "words"]], "ids must be integers, got str"),
+        (None, "ids must be integers, got object"),
         ([[[1, 2], [3]]], "the sentences are not of one length; fill them up with 0, as Batcher"),
-        (np.ones((2, 3), int), r"shape \(batch, time, 7\) is expected, not \(2, 3\)"),
-        (np.ones((2, 3, 6), int), r"shape \(batch, time, 7\) is expected, not \(2, 3, 6\)"),
-        (np.ones((1, 2, 3, WIDTH), int), r"is expected, not \(1, 2, 3, 7\)"),
+        (np.ones((2, 3), int), r"shape \(batch, time, 7\), got \(2, 3\)"),
+        (np.ones((2, 3, 6), int), r"shape \(batch, time, 7\), got \(2, 3, 6\)"),
+        (np.ones((1, 2, 3, WIDTH), int), r"got \(1, 2, 3, 7\)"),
         (np.ones((2, 1, WIDTH), int), "the time axis is at least 2, not 1"),
-        (np.full((1, 2, WIDTH), 262), "character ids from 0 to 261 are expected, not 262 to 262"),
-        (tf.constant([[[-1] * WIDTH] * 2]), "character ids from 0 to 261 are expected, not -1 to"),
+        (np.full((1, 2, WIDTH), 262), "character ids must be from 0 to 261, got 262 to 262"),
+        (tf.constant([[[-1] * WIDTH] * 2]), "character ids must be from 0 to 261, got -1 to"),
     ],
 )
 def test_characters_that_are_refused(of_characters, ids, message):
@@ -63,11 +63,11 @@ def test_characters_that_are_refused(of_characters, ids, message):
 @pytest.mark.parametrize(
     "ids, message",
     [
-        (np.ones((2, 3, 50), int), r"shape \(batch, time\) is expected, not \(2, 3, 50\)"),
-        (np.ones(3, int), r"shape \(batch, time\) is expected, not \(3,\)"),
-        ([[1, 38, 2]], "word ids from 0 to 37 are expected, not 1 to 38"),
-        ([[1, -2]], "word ids from 0 to 37 are expected, not -2 to 1"),
-        ([[1.0, 2.0]], "integers are expected, not float64"),
+        (np.ones((2, 3, 50), int), r"shape \(batch, time\), got \(2, 3, 50\)"),
+        (np.ones(3, int), r"shape \(batch, time\), got \(3,\)"),
+        ([[1, 38, 2]], "word ids must be from 0 to 37, got 1 to 38"),
+        ([[1, -2]], "word ids must be from 0 to 37, got -2 to 1"),
+        ([[1.0, 2.0]], "ids must be integers, got float64"),
         ([[1, 2], [1, 2, 3]], "the sentences are not of one length"),
         ([[1]], "the time axis is at least 2, not 1"),
     ],
@@ -80,10 +80,10 @@ def test_words_that_are_refused(of_words, ids, message):
 @pytest.mark.parametrize(
     "shape, dtype, message",
     [
-        ((None, WIDTH), "float32", "integers are expected, not float32.*keras.Input needs dtype"),
-        ((None, 50), "int32", r"shape \(batch, time, 7\) is expected, not \(None, None, 50\)"),
-        ((None, None), "int32", r"shape \(batch, time, 7\) is expected, not \(None, None, None\)"),
-        ((None,), "int32", r"shape \(batch, time, 7\) is expected, not \(None, None\)"),
+        ((None, WIDTH), "float32", "ids must be integers, got float32.*keras.Input needs dtype"),
+        ((None, 50), "int32", r"shape \(batch, time, 7\), got \(None, None, 50\)"),
+        ((None, None), "int32", r"shape \(batch, time, 7\), got \(None, None, None\)"),
+        ((None,), "int32", r"shape \(batch, time, 7\), got \(None, None\)"),
     ],
 )
 def test_keras_inputs_that_are_refused(of_characters, shape, dtype, message):

@@ -149,7 +149,7 @@ def test_what_the_two_directions_of_the_original_were_is_refused(tmp_path):
     [
         (
             (np.zeros((2, 2), int), np.zeros((2, 3), int)),
-            r"sentence 1: integers are expected, ids \(n,\) and",
+            r"sentence 1 must be integers, ids \(n,\) and",
         ),
         ((np.zeros(3), np.zeros((3, 3), int)), r"sentence 1: .* not float64 \(3,\) and int64"),
         ((np.arange(3), None), r"\(n, 3\), not int64 \(3,\) and object \(\)\."),
@@ -242,7 +242,7 @@ def test_a_method_of_the_object_itself_decides():
 
 
 def test_an_object_that_gives_nothing():
-    with pytest.raises(InputError, match=r"The data has no iter_batches: .* expected, not list\."):
+    with pytest.raises(InputError, match=r"an object with iter_batches, got list\."):
         deciding_method([], "iter_distinct", "iter_batches")
 
 

@@ -412,8 +412,8 @@ def test_arguments_that_are_wrong(small):
         ("n must be an integer >= 1, got '3'", {"n": "3"}),
         ("prior must be a finite number from 0 to 1, got 1.5", {"prior": 1.5}),
         ("prior must be a finite number from 0 to 1, got '1'", {"prior": "1"}),
-        ("places: 'gaps', 'all' or numbers of tokens are expected, not 'some'", {"places": "some"}),
-        ("directions: 'forward', 'backward' or None is expected, not 'up'", {"directions": "up"}),
+        ("places must be 'gaps', 'all' or numbers of tokens, got 'some'", {"places": "some"}),
+        ("directions must be 'forward' or 'backward', got 'up'", {"directions": "up"}),
         ("sentence 0: there is no token 2; it has 2, counted from 0", {"places": [2]}),
         ("sentence 0: no token is ___, which stands for a place to fill", {}),
     ):

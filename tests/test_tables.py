@@ -171,11 +171,11 @@ def test_tables_without_rows(embedder):
     [
         (pa.table({"a": [1]}), r"the table has no column 'text'; its columns are \['a'\]"),
         (pa.table([["a"], ["b"]], ["text", "text"]), "the table has 2 times a column 'text'"),
-        (pa.table({"text": [1]}), "column 'text': text or lists of text are expected, not int64"),
-        (pa.table({"text": [[1]]}), "text or lists of text are expected, not list<"),
-        (pa.table({"text": [b"a"]}), "text or lists of text are expected, not binary"),
+        (pa.table({"text": [1]}), "column 'text' must hold text or lists of text, got int64"),
+        (pa.table({"text": [[1]]}), "must hold text or lists of text, got list<"),
+        (pa.table({"text": [b"a"]}), "must hold text or lists of text, got binary"),
         (pa.table({"text": ["a"], "vectors": [1]}), "has a column 'vectors' already: rename"),
-        ({"text": ["a"]}, "a pyarrow.Table is expected, not dict; for Ray Data batch_format="),
+        ({"text": ["a"]}, "table must be a pyarrow.Table, got dict; for Ray Data batch_format="),
     ],
 )
 def test_tables_that_are_refused(embedder, given, message):

@@ -315,14 +315,14 @@ class SentenceChunks:
                 fit &= characters.shape == (len(ids), width) and characters.dtype.kind in "iu"
             if not fit:
                 raise InputError(
-                    f"sentence {number}: integers are expected, ids (n,) and character ids "
-                    f"(n, {width}), not {ids.dtype} {ids.shape} and {characters.dtype} "
+                    f"sentence {number} must be integers, ids (n,) and character ids "
+                    f"(n, {width}), got {ids.dtype} {ids.shape} and {characters.dtype} "
                     f"{characters.shape}."
                 )
             if width is not None and not 0 <= characters.min() <= characters.max() <= PAD_CHAR:
                 raise InputError(
-                    f"sentence {number}: character ids from 0 to {PAD_CHAR} are expected, not "
-                    f"from {characters.min()} to {characters.max()}."
+                    f"sentence {number}: character ids must be from 0 to {PAD_CHAR}, got "
+                    f" {characters.min()} to {characters.max()}."
                 )
             yield ids, None if width is None else characters
 

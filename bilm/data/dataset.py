@@ -47,8 +47,8 @@ def deciding_method(data: Any, *names: str) -> str:
     there = [name for name in names if hasattr(data, name)]
     if not there:
         raise InputError(
-            f"The data has no {names[-1]}: a data set of bilm.data, or an object with "
-            f"{names[-1]}, is expected, not {type(data).__name__}."
+            f"The data must be a data set of bilm.data, or an object with {names[-1]}, got "
+            f"{type(data).__name__}."
         )
     homes = [getattr(data, "__dict__", {}), *map(vars, type(data).__mro__)]
 
@@ -78,7 +78,7 @@ class _Dataset:
         worker: tuple[int, int] = (0, 1),
     ) -> None:
         if not isinstance(vocab, Vocabulary):
-            raise InputError(f"vocab: a Vocabulary is expected, not {shown(vocab)}.")
+            raise InputError(f"vocab must be a Vocabulary, got {shown(vocab)}.")
         vocab.require_unk()
         self._corpus = Corpus(
             filepattern, vocab, shuffle=shuffle_on_load, one_pass=test, seed=seed, worker=worker
@@ -179,7 +179,7 @@ class _Dataset:
         """
         sentences = self.get_sentence()
         if not (state is None or isinstance(state, IteratorState)):
-            raise InputError(f"state: that of a batch is expected, not {shown(state)}.")
+            raise InputError(f"state must be that of a batch, got {shown(state)}.")
         if isinstance(sentences, SentenceReader) and state is not None:
             sentences.resume(state)
         elif state is not None:

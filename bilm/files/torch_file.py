@@ -168,7 +168,7 @@ class _Unpickler(pickle.Unpickler):
     def persistent_load(self, pid: Any) -> _Storage:
         kind, dtype, key, _, length, *view = pid
         if kind != "storage" or dtype not in _DTYPES.values() or any(view):
-            raise InputError(f"{self._path}: a storage of floats is expected, got {shown(pid)}.")
+            raise InputError(f"{self._path}: a storage must be of floats, got {shown(pid)}.")
         return _Storage(key, dtype, length)
 
     def _tensor(self, storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _Tensor:

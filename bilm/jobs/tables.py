@@ -157,7 +157,7 @@ class TableEmbedder:
         types = arrow.types
         inner = kind.value_type if types.is_list(kind) or types.is_large_list(kind) else kind
         if not (_is_text(inner) or types.is_null(kind)):
-            raise InputError(f"column {name!r}: text or lists of text are expected, not {kind}.")
+            raise InputError(f"column {name!r} must hold text or lists of text, got {kind}.")
 
     def check_row(self, text: str, where: str) -> None:
         """Check that a sentence's words have vectors, and that these fit into a row of Parquet.
@@ -192,7 +192,7 @@ class TableEmbedder:
         arrow = import_pyarrow()
         if not isinstance(table, arrow.Table):
             raise InputError(
-                f"a pyarrow.Table is expected, not {type(table).__name__}; for Ray Data "
+                f"table must be a pyarrow.Table, got {type(table).__name__}; for Ray Data "
                 "batch_format='pyarrow' says so."
             )
         self.schema(table.schema)  # what is wrong there is found before the model is loaded

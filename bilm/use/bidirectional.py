@@ -282,14 +282,14 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         dtype = getattr(ids.dtype, "name", ids.dtype)
         if "int" not in dtype:
             raise InputError(
-                f"ids: integers are expected, not {dtype}. Batcher and TokenBatcher make them of "
+                f"ids must be integers, got {dtype}. Batcher and TokenBatcher make them of "
                 f"sentences; a keras.Input needs dtype='int32'."
             )
         shape = tuple(ids.shape)
         last = (self.options.max_word_length,) if self.use_character_inputs else ()
         if len(shape) != 2 + len(last) or shape[2:] != last:
             axes = ", ".join(["batch", "time", *map(str, last)])
-            raise InputError(f"ids: shape ({axes}) is expected, not {shape}.")
+            raise InputError(f"ids must have the shape ({axes}), got {shape}.")
         if shape[1] is not None and shape[1] < 2:
             raise InputError(
                 f"ids: each sentence is between its begin and end tokens, so the time axis "
@@ -302,7 +302,7 @@ class BidirectionalLanguageModel(keras.layers.Layer):
             if low < 0 or high > highest:
                 kind = "character" if self.use_character_inputs else "word"
                 raise InputError(
-                    f"ids: {kind} ids from 0 to {highest} are expected, not {low} to {high}."
+                    f"ids: {kind} ids must be from 0 to {highest}, got {low} to {high}."
                 )
 
     def get_config(self) -> dict[str, Any]:
@@ -335,12 +335,12 @@ def require_no_files(layer: str, config: Mapping[str, Any]) -> None:
     options = config.get("options_file")
     if not isinstance(options, Mapping):
         raise InputError(
-            f"{layer}: options_file: options are expected in a saved layer, not {shown(options)}."
+            f"{layer}: options_file must be options in a saved layer, got {shown(options)}."
         )
     for key in ("weight_file", "embedding_weight_file", "vocab_file", "warm_up"):
         if config.get(key) is not None:
             raise InputError(
-                f"{layer}: {key}: null is expected in a saved layer, not {shown(config[key])}."
+                f"{layer}: {key} must be null in a saved layer, got {shown(config[key])}."
             )
 
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import InputError, require_at_least, shown
+from bilm.core.errors import InputError, one_of, require, require_at_least, shown
 from bilm.core.network import BiLM
 from bilm.core.scalar_mix import LayerChoice, Layers, ScalarMix
 from bilm.data import Vocabulary
@@ -182,10 +182,7 @@ class ELMo:
             InputError: a sentence that is neither text nor a list of tokens, an argument that is
                 not one of the above, or a word that has no vector.
         """
-        if output not in ("list", "padded", "ragged"):
-            raise InputError(
-                f"output: 'list', 'padded' or 'ragged' is expected, not {shown(output)}."
-            )
+        require(one_of(("list", "padded", "ragged")), output=output)
         if pooling is not None and output != "list":
             raise InputError(
                 f"output: {shown(output)} is for the vectors of tokens; pooled ones are all of one "
@@ -246,8 +243,7 @@ class ELMo:
         """
         require_sentences(sentences)
         require_at_least(1, batch_size=batch_size)
-        if pooling not in (None, "mean", "max"):
-            raise InputError(f"pooling: None, 'mean' or 'max' is expected, not {shown(pooling)}.")
+        require(one_of((None, "mean", "max")), pooling=pooling)
         choice = LayerChoice(layers, self.n_layers)
         in_memory = functools.partial(np.empty, dtype=np.float32)
         job = _Job(choice, pooling, batch_size, new_array or in_memory)
@@ -420,16 +416,10 @@ def weight_layers(
         InputError: `bilm_ops` has no 'lm_embeddings' or 'mask', `mix` is for another number of
             layers, or is missing inside `tf.function`.
     """
-    if not isinstance(bilm_ops, Mapping):
+    if not isinstance(bilm_ops, Mapping) or not {"lm_embeddings", "mask"} <= set(bilm_ops):
         raise InputError(
-            "weight_layers: what BidirectionalLanguageModel returned is expected, not "
-            f"{shown(bilm_ops)}."
-        )
-    missing = [key for key in ("lm_embeddings", "mask") if key not in bilm_ops]
-    if missing:
-        raise InputError(
-            f"weight_layers: bilm_ops needs {' and '.join(map(repr, missing))}; it has "
-            f"{sorted(bilm_ops)}."
+            "weight_layers: bilm_ops must be what BidirectionalLanguageModel returned, with "
+            f"'lm_embeddings' and 'mask', got {shown(bilm_ops)}."
         )
     lm_embeddings, mask = bilm_ops["lm_embeddings"], bilm_ops["mask"]
     if mix is None:
@@ -447,7 +437,7 @@ def weight_layers(
             name=name,
         )
     if not isinstance(mix, ScalarMix):
-        raise InputError(f"weight_layers: mix: a ScalarMix is expected, not {shown(mix)}.")
+        raise InputError(f"weight_layers: mix must be a ScalarMix, got {shown(mix)}.")
     mixed = mix(lm_embeddings, mask)
     weighted, regularization = mixed if mix.return_regularization else (mixed, mix.regularization())
     return {"weighted_op": weighted, "regularization_op": regularization, "mix": mix}

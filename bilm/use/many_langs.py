@@ -128,7 +128,7 @@ def _opened_folder(source: PathLike) -> Iterator[str]:
         _folder_of_model(path, os.listdir(path))
         yield path
     elif not zipfile.is_zipfile(require_file(path, "model")):
-        raise InputError(f"{path}: a folder or a ZIP file is expected.")
+        raise InputError(f"{path} must be a folder or a ZIP file.")
     else:
         with tempfile.TemporaryDirectory(prefix="bilm-") as temporary:
             with open_archive(path, "model") as archive:
@@ -151,7 +151,7 @@ def _folder_of_model(path: str, names: Sequence[str]) -> str:
     found = [name for name in names if posixpath.basename(name) == _ENCODER]
     if len(found) != 1:
         raise InputError(
-            f"{path}: a model of ELMoForManyLangs is expected, with {_ENCODER} in it; models of "
+            f"{path} must be a model of ELMoForManyLangs, with {_ENCODER} in it; models of "
             "weights in HDF5 are used as they are."
         )
     return posixpath.dirname(found[0])
@@ -178,7 +178,7 @@ def _read_config(folder: str) -> tuple[str, Mapping[str, Any]]:
             )
     for part in ("encoder", "token_embedder"):
         if not isinstance(values.get(part), Mapping):
-            raise InputError(f"{path}: {part}: a JSON object is expected.")
+            raise InputError(f"{path}: {part} must be a JSON object.")
     return path, values
 
 
@@ -189,7 +189,7 @@ def _options(path: str, config: Mapping[str, Any], n_characters: int, n_words: i
         name = config[part].get("name")
         if name != kind:
             raise InputError(
-                f"{path}: {part}.name: {kind!r} is expected, not {name!r}, which is unsupported."
+                f"{path}: {part}.name must be {kind!r}, got {name!r}, which is unsupported."
             )
     if not embedder.get("char_dim"):
         raise InputError(
@@ -264,8 +264,8 @@ def _read_dictionary(path: str, n_rows: int, special: Sequence[str]) -> list[str
         is_id = len(value) <= 10 and value.isdecimal() and int(value) < n_rows
         if len(fields) > 2 or not is_id:
             raise InputError(
-                f"{path}, line {number}: a token, a tab and an id below {n_rows} are expected, "
-                f"not {line!r}."
+                f"{path}, line {number}: must hold a token, a tab and an id below {n_rows}, "
+                f"got {line!r}."
             )
         ids[token] = int(value)
     rows = [""] * n_rows

@@ -33,6 +33,7 @@ import tensorflow as tf
 
 from bilm.core.errors import (
     InputError,
+    one_of,
     real,
     require,
     require_at_least,
@@ -335,7 +336,7 @@ class Predictor:
         are_places = places in ("gaps", "all") if isinstance(places, str) else _are_numbers(places)
         if not are_places:
             raise InputError(
-                f"places: 'gaps', 'all' or numbers of tokens are expected, not {shown(places)}."
+                f"places must be 'gaps', 'all' or numbers of tokens, got {shown(places)}."
             )
         counted = self._directions(directions)
         if prior is None:
@@ -361,10 +362,7 @@ class Predictor:
     def _directions(self, wanted: str | None) -> Sequence[int]:
         if wanted is None:
             return range(self.options.n_directions)
-        if not isinstance(wanted, str) or wanted not in _DIRECTIONS:
-            raise InputError(
-                f"directions: 'forward', 'backward' or None is expected, not {shown(wanted)}."
-            )
+        require(one_of(tuple(_DIRECTIONS)), directions=wanted)
         if max(_DIRECTIONS[wanted]) >= self.options.n_directions:
             raise InputError("directions: the model has the forward direction only.")
         return _DIRECTIONS[wanted]

@@ -137,7 +137,7 @@ class ServedELMo(tf.Module):
     def tokens(self, tokens: tf.Tensor, sequence_len: tf.Tensor) -> dict[str, tf.Tensor]:
         """The vectors of sentences of tokens (batch, time), sequence_len (batch,) of them each."""
         checks = [
-            tf.debugging.Assert(good, [f"sequence_len: {rule} is expected, not", sequence_len])
+            tf.debugging.Assert(good, [f"sequence_len must be {rule}, got", sequence_len])
             for good, rule in (
                 (tf.size(sequence_len) == tf.shape(tokens)[0], "a length for each row of tokens"),
                 (tf.reduce_all(sequence_len >= 0), "0 or more"),

@@ -52,12 +52,10 @@ def as_text(text: Any) -> Any:
         return tf.constant(_padded(text), tf.string)
     dtype, shape = getattr(text.dtype, "name", text.dtype), tuple(text.shape)
     if dtype != "string":
-        raise InputError(
-            f"text: strings are expected, not {dtype}; a keras.Input needs dtype='string'."
-        )
+        raise InputError(f"text must be strings, got {dtype}; a keras.Input needs dtype='string'.")
     if len(shape) not in (1, 2):
         raise InputError(
-            f"text: sentences (batch,) or tokens (batch, time) are expected, not shape {shape}."
+            f"text must be sentences (batch,) or tokens (batch, time), got shape {shape}."
         )
     return text.to_tensor(default_value="") if isinstance(text, tf.RaggedTensor) else text
 
@@ -66,7 +64,7 @@ def _padded(text: Any) -> np.ndarray:
     """Lists or an array as an array of bytes, tokens filled up with b""."""
     if isinstance(text, np.ndarray):
         if text.dtype.kind not in "USO":
-            raise InputError(f"text: strings are expected, not {text.dtype.name}.")
+            raise InputError(f"text must be strings, got {text.dtype.name}.")
         text = text.tolist()
     require_sentences(text)
     text = list(text)
