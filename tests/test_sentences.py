@@ -217,7 +217,7 @@ def test_arguments_that_do_not_go_together(capsys):
     ):
         with pytest.raises(InputError, match=message):
             EmbeddingJob("t.txt", "o", **settings)
-    with pytest.raises(InputError, match=r"t\.txt is a file that the job reads; choose another"):
+    with pytest.raises(InputError, match=r"'t\.txt' is an input of this job"):
         EmbeddingJob("t.txt", "t.txt", force=True)
     with pytest.raises(FileNotFoundError, match="The file of ids 'none' does not exist"):
         EmbeddingJob("t.txt", "o", ids="none")
