@@ -11,15 +11,13 @@ or NumPy that is documented to stay the same in every version.
 from __future__ import annotations
 
 import glob
-import gzip
 import itertools
-import lzma
 import os
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from bilm.core.errors import InputError, real, require, require_at_least, shown
 from bilm.data.tokenized_text import read_record, write_record
@@ -29,15 +27,13 @@ from bilm.files.reading import (
     PathLike,
     ShowStage,
     Stage,
-    bytes_read,
     find_all_files,
-    lines_of,
     quiet,
-    reading_text,
+    read_files,
     require_name,
     size_of,
 )
-from bilm.files.writing import files_added
+from bilm.files.writing import compressed_as, files_added
 
 SHARD_BYTES = 50_000_000
 """Default size of a shard, uncompressed."""
@@ -234,15 +230,8 @@ def _measure(files: Sequence[str], progress: ShowStage) -> tuple[int, int, int, 
 
 def _read_lines(files: Sequence[str], doing: str, progress: ShowStage) -> Iterator[str]:
     """The lines of files one after the other, each with a newline at its end."""
-    before, total = 0, size_of(files)
-    for path in files:
-        with reading_text(path) as stream:
-            for number, line in enumerate(lines_of(stream, path)):
-                if number % 4096 == 0:
-                    progress(Stage(doing, before + bytes_read(stream), total))
-                yield f"{line}\n"
-        before += os.path.getsize(path)
-    progress(Stage(doing, total, total))
+    files_read = read_files(files, doing, progress)
+    return (f"{line}\n" for _, lines in files_read for line in lines)
 
 
 def _scatter(lines: Iterable[str], parts: Sequence[_Part], seed: int) -> None:
@@ -306,20 +295,13 @@ class _Part(NamedTuple):
         """Assemble the files from their buckets, which are removed; yields each bucket's size."""
         draw = random.Random(f"{self.seed} order").random
         for path, buckets in self.buckets_of.items():
-            with _open_for_writing(path) as file:
+            with compressed_as(path, path) as file:
                 for bucket in buckets:
                     with open(bucket, "rb") as sentences:
                         lines = sentences.readlines()
                     os.remove(bucket)
                     file.writelines(lines if self.seed is None else shuffled(lines, draw))
                     yield sum(map(len, lines))
-
-
-def _open_for_writing(path: str) -> IO[bytes]:
-    if path.endswith(".gz"):
-        # No time stamp, so that the same text gives the same bytes.
-        return gzip.GzipFile(path, "wb", mtime=0)  # type: ignore[return-value]
-    return lzma.open(path, "wb") if path.endswith(".xz") else open(path, "wb")
 
 
 def shuffled(items: list[Item], draw: Callable[[], float]) -> list[Item]:

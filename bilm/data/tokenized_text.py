@@ -7,17 +7,13 @@ text as `NAME.tokenizer.json`, or as `tokenizer.json` for all texts of a folder.
 
 from __future__ import annotations
 
-import contextlib
-import gzip
 import io
 import itertools
 import logging
-import lzma
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import IO, Any
 
 from bilm.core.errors import TEXT, InputError, require, shown
 from bilm.data.tokenizer import ANY_LANGUAGE, Tokenizer, ends_sentence, is_unspaced
@@ -25,17 +21,13 @@ from bilm.files.reading import (
     TOKENIZER_FILE,
     PathLike,
     ShowStage,
-    Stage,
-    bytes_read,
     find_all_files,
-    lines_of,
     quiet,
+    read_files,
     read_json_object,
-    reading_text,
     require_path,
-    size_of,
 )
-from bilm.files.writing import atomic_write_all, write_json
+from bilm.files.writing import atomic_write_all, compressed_as, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -132,8 +124,11 @@ def tokenize_files(
     record = record_beside(out)
     with atomic_write_all([out, record], overwrite=overwrite) as (temporary, about):
         write_record(about, tokenizer.name)
-        with _writing(temporary, os.fspath(out)) as file:
-            for path, read in _read_files(files, progress):
+        with (
+            compressed_as(out, temporary) as packed,
+            io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as file,
+        ):
+            for path, read in read_files(files, "tokenising", progress):
                 of_file[path], sentences = read_sentences(read, tokenizer, lines)
                 for sentence in sentences:
                     file.write(" ".join(sentence) + "\n")
@@ -211,37 +206,6 @@ def what_lines_are(text: Sequence[str], tokenizer: Tokenizer) -> str:
 def _length_of_first(line: str) -> int:
     """Of the first word, with the space before it."""
     return 1 if is_unspaced(line[0]) else 1 + len(line.split(maxsplit=1)[0])
-
-
-def _read_files(files: Sequence[str], progress: ShowStage) -> Iterator[tuple[str, Iterator[str]]]:
-    """Each file with its lines, which are to be read before the next file."""
-    before, total = 0, size_of(files)
-
-    def lines(path: str, stream: IO[bytes]) -> Iterator[str]:
-        for number, line in enumerate(lines_of(stream, path)):
-            if number % 256 == 0:
-                progress(Stage("tokenising", before + bytes_read(stream), total))
-            yield line
-
-    for path in files:
-        with reading_text(path) as stream:
-            yield path, lines(path, stream)
-        before += os.path.getsize(path)
-    progress(Stage("tokenising", total, total))
-
-
-@contextlib.contextmanager
-def _writing(path: str, name: str) -> Iterator[IO[str]]:
-    """UTF-8 text to write to `path`, compressed as the ending of `name` asks for."""
-    ending = os.path.splitext(name)[1]
-    with open(path, "wb") as raw:
-        packed: Any = raw
-        if ending == ".gz":  # without a name and a time the same text gives the same bytes
-            packed = gzip.GzipFile("", "wb", fileobj=raw, mtime=0)
-        elif ending == ".xz":
-            packed = lzma.LZMAFile(raw, "wb")  # noqa: SIM115
-        with io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as file:
-            yield file
 
 
 # The record

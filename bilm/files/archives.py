@@ -9,9 +9,10 @@ import os
 import posixpath
 import shutil
 import struct
+import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from bilm.core.errors import InputError
 from bilm.files.reading import PathLike, require_file
@@ -44,9 +45,31 @@ def open_archive(path: PathLike, what: str) -> Iterator[zipfile.ZipFile]:
         raise InputError(f"{path}: the ZIP file cannot be read: {detail}") from error
 
 
-def extract(archive: zipfile.ZipFile, name: str, folder: str) -> str:
-    """Copy a member into `folder`, whatever folder its name leads to, and return its path."""
-    target = os.path.join(folder, posixpath.basename(name))
-    with named_in_errors(target), archive.open(name) as member, open(target, "wb") as copy:
-        shutil.copyfileobj(member, copy, 2**20)
-    return target
+@contextlib.contextmanager
+def extracted(
+    path: PathLike, what: str, choose: Callable[[list[str]], Iterable[str | None]]
+) -> Iterator[str]:
+    """A temporary folder with some members of a ZIP file, without the folders in their names.
+
+    Errors of the block name the ZIP file, which the user knows, instead of the folder.
+
+    Args:
+        what: names the ZIP file in messages.
+        choose: takes members from the names of all.
+    """
+    with tempfile.TemporaryDirectory(prefix="bilm-") as folder:
+        with open_archive(path, what) as archive:
+            for name in filter(None, choose(archive.namelist())):
+                target = os.path.join(folder, posixpath.basename(name))
+                with (
+                    named_in_errors(target),
+                    archive.open(name) as member,
+                    open(target, "wb") as copy,
+                ):
+                    shutil.copyfileobj(member, copy, 2**20)
+        try:
+            yield folder
+        except (InputError, FileNotFoundError) as error:
+            source = os.fspath(path)
+            text = str(error).replace(folder + os.sep, f"{source}: ").replace(folder, source)
+            raise type(error)(text) from error

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 
 from bilm.core.errors import InputError, shown
 from bilm.core.options import Options
-from bilm.files.archives import extract, open_archive
+from bilm.files.archives import extracted
 from bilm.files.checkpoints import holds_checkpoint, load_options_latest_checkpoint
 from bilm.files.containers import (
     HDF5,
@@ -120,8 +119,8 @@ def open_model(
             "weights is expected; this is a file that is no ZIP file, or one that is cut off."
         )
     else:
-        with _unzipped(path) as files:
-            yield files
+        with extracted(path, "model", lambda names: choose_files(names, path)) as folder:
+            yield _in_folder(folder)._replace(source=path)
 
 
 def _pair(source: Sequence[Any]) -> ModelFiles:
@@ -167,17 +166,3 @@ def _located(chosen: Chosen, locate: Callable[[str], str], source: str) -> Model
         source,
         softmax=chosen.softmax and locate(chosen.softmax),
     )
-
-
-@contextlib.contextmanager
-def _unzipped(path: str) -> Iterator[ModelFiles]:
-    with tempfile.TemporaryDirectory(prefix="bilm-") as folder:
-        with open_archive(path, "model") as archive:
-            chosen = choose_files(archive.namelist(), path)
-            files = _located(chosen, partial(extract, archive, folder=folder), path)
-        try:
-            yield files
-        except InputError as error:
-            # The user knows the archive, not the folder it was unpacked into.
-            text = str(error).replace(folder + os.sep, f"{path}: ")
-            raise InputError(text) from error

@@ -189,6 +189,30 @@ def read_lines(path: PathLike) -> Iterator[str]:
         yield from lines_of(stream, path)
 
 
+def read_files(
+    files: Iterable[str], doing: str, progress: ShowStage
+) -> Iterator[tuple[str, Iterator[str]]]:
+    """Each text file with its lines, which are to be read before the next file.
+
+    Args:
+        doing: names the stage whose progress is reported.
+    """
+    files = list(files)
+    before, total = 0, size_of(files)
+
+    def lines(path: str, stream: IO[bytes]) -> Iterator[str]:
+        for number, line in enumerate(lines_of(stream, path)):
+            if number % 256 == 0:
+                progress(Stage(doing, before + bytes_read(stream), total))
+            yield line
+
+    for path in files:
+        with reading_text(path) as stream:
+            yield path, lines(path, stream)
+        before += os.path.getsize(path)
+    progress(Stage(doing, total, total))
+
+
 def lines_of(stream: IO[bytes], source: PathLike) -> Iterator[str]:
     """The lines of UTF-8 text without their ends, which are LF or CRLF. A byte order mark at the
     beginning is dropped.

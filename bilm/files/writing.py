@@ -5,13 +5,16 @@ from __future__ import annotations
 import contextlib
 import filecmp
 import glob
+import gzip
 import json
 import logging
+import lzma
 import os
 import shutil
 import uuid
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import IO, Any
 
 from bilm.core.errors import InputError
 from bilm.files.locks import locked
@@ -137,6 +140,19 @@ def flush_to_disk(path: PathLike) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextlib.contextmanager
+def compressed_as(name: PathLike, path: PathLike) -> Iterator[IO[bytes]]:
+    """A file at `path` for writing, compressed if `name` ends in .gz or .xz."""
+    ending = os.path.splitext(name)[1]
+    with contextlib.ExitStack() as stack:
+        file: Any = stack.enter_context(open(path, "wb"))
+        if ending == ".gz":  # without a name and a time the same text gives the same bytes
+            file = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
+        elif ending == ".xz":
+            file = stack.enter_context(lzma.open(file, "wb"))
+        yield file
 
 
 def write_json(path: PathLike, value: object) -> None:

@@ -23,9 +23,9 @@ The program carries the LSTM states from batch to batch; bilm computes each sent
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import posixpath
-import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -39,7 +39,7 @@ from bilm.core.network import build_network
 from bilm.core.options import CharCNNOptions, DictionaryOptions, LSTMOptions, Options
 from bilm.core.token_encoder import DictionaryEncoder
 from bilm.data.encoding import BEGIN, END, PADDING, UNKNOWN, WORD_BEGIN, WORD_END, as_bytes
-from bilm.files.archives import extract, open_archive
+from bilm.files.archives import extracted
 from bilm.files.published import local_source
 from bilm.files.reading import PathLike, read_json_object, require_file
 from bilm.files.torch_file import read_tensors
@@ -130,20 +130,16 @@ def _opened_folder(source: PathLike) -> Iterator[str]:
     elif not zipfile.is_zipfile(require_file(path, "model")):
         raise InputError(f"{path} must be a folder or a ZIP file.")
     else:
-        with tempfile.TemporaryDirectory(prefix="bilm-") as temporary:
-            with open_archive(path, "model") as archive:
-                names = archive.namelist()
-                folder = _folder_of_model(path, names)
-                for name in names:
-                    home, base = posixpath.split(name)
-                    if home == folder and (base in _FILES or base.endswith(".json")):
-                        extract(archive, name, temporary)
-            try:
-                yield temporary
-            except (InputError, FileNotFoundError) as error:
-                # The user knows the archive and not the temporary folder.
-                text = str(error).replace(temporary + os.sep, f"{path}: ").replace(temporary, path)
-                raise type(error)(text) from error
+        with extracted(path, "model", functools.partial(_members, path)) as temporary:
+            yield temporary
+
+
+def _members(path: str, names: Sequence[str]) -> Iterator[str]:
+    folder = _folder_of_model(path, names)
+    for name in names:
+        home, base = posixpath.split(name)
+        if home == folder and (base in _FILES or base.endswith(".json")):
+            yield name
 
 
 def _folder_of_model(path: str, names: Sequence[str]) -> str:

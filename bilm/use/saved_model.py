@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import os
 import posixpath
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from bilm.core.errors import InputError, shown
 from bilm.core.options import Options
 from bilm.core.scalar_mix import LayerChoice, ScalarMix
 from bilm.data.warm_up import WarmUpText
-from bilm.files.archives import extract, open_archive
+from bilm.files.archives import extracted
 from bilm.files.hdf5 import dataset_shapes, open_hdf5, read_numbers
 from bilm.files.model_files import ModelSource
 from bilm.files.reading import PathLike, parse_json, require_path, require_utf8
@@ -184,10 +184,10 @@ def read_mix(keras_file: PathLike, name: str | None = None) -> ScalarMix:
             `weight_layers` was called with.
     """
     path = require_path(keras_file, "a Keras model")
-    with tempfile.TemporaryDirectory(prefix="bilm-") as folder:
-        with open_archive(path, "Keras model") as archive:
-            config = parse_json(archive.read("config.json"), f"{path}: config.json")
-            weights = extract(archive, "model.weights.h5", folder)
+    files = "config.json", "model.weights.h5"
+    with extracted(path, "Keras model", lambda names: files) as folder:
+        content = Path(folder, files[0]).read_bytes()
+        config = parse_json(content, f"{path}: {files[0]}")
         mixes = list(_mixes_of(config, path))
         found = [mix for mix in mixes if name in (None, mix.name)]
         if len(found) != 1:
@@ -196,10 +196,7 @@ def read_mix(keras_file: PathLike, name: str | None = None) -> ScalarMix:
                 wanted = "is expected, or the name of one"
             names = ", ".join(repr(mix.name) for mix in mixes) or "none"
             raise InputError(f"mix: one mix of layers {wanted}; {path} has {names}.")
-        try:
-            _load_mix(found[0], weights)
-        except InputError as error:
-            raise InputError(str(error).replace(weights, f"{path}: model.weights.h5")) from error
+        _load_mix(found[0], os.path.join(folder, files[1]))
         return found[0]
 
 
