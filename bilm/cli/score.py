@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +37,7 @@ from bilm.cli import flags, text_job
 from bilm.cli.terminal import note, show, table
 from bilm.cli.text_job import STANDARD, rounded
 from bilm.core.errors import InputError
-from bilm.files.reading import find_all_files, lines_of, read_lines
+from bilm.files.reading import find_all_files
 
 if TYPE_CHECKING:
     from bilm.data import Tokenizer
@@ -112,12 +111,9 @@ class _Text:
     """The text's sentences and, as they are scored, the sums of their losses."""
 
     def __init__(self, path: str, tokenizer: Tokenizer | None) -> None:
-        self.name = "standard input" if path == STANDARD else path
+        self.name, self._lines = text_job.read_input(path)
         self.n_sentences = self.n_predictions = 0
         self.losses = [0.0, 0.0]
-        self._lines = read_lines(path)
-        if path == STANDARD:
-            self._lines = lines_of(sys.stdin.buffer, self.name)
         self._split = str.split if tokenizer is None else tokenizer.tokens
 
     def scores(

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags, text_job
-from bilm.cli.text_job import STANDARD, TextInput, rounded
+from bilm.cli.text_job import STANDARD, read_input, rounded
 from bilm.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -78,12 +78,11 @@ def _sentences(args: argparse.Namespace, places: Any) -> Iterator[tuple[int, lis
     """(line from 0, tokens), each of which has its places."""
     from bilm.use.predictor import find_places
 
-    name, lines = "--text", iter([(0, args.text)])
+    name, lines = "--text", iter([args.text])
     if args.text is None:
-        text = TextInput(args.input)
-        name, lines = text.name, text.sentences()
+        name, lines = read_input(args.input)
     n_sentences = 0
-    for number, line in lines:
+    for number, line in enumerate(lines):
         tokens = line.split()
         if tokens:
             find_places(tokens, places, f"{name}, line {number + 1}")

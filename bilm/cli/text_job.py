@@ -24,25 +24,11 @@ if TYPE_CHECKING:
 STANDARD = "-"
 
 
-class TextInput:
-    """The sentences of a text, from a file or from standard input.
-
-    Args:
-        path: the file, or "-".
-
-    Attributes:
-        name: the text's name, for messages.
-    """
-
-    def __init__(self, path: str) -> None:
-        self.name = "standard input" if path == STANDARD else path
-        self._path = path
-
-    def sentences(self) -> Iterator[tuple[int, str]]:
-        """(0-based line number, line without white space at its ends) of each sentence."""
-        stream = self._path == STANDARD
-        lines = lines_of(sys.stdin.buffer, self.name) if stream else read_lines(self._path)
-        return enumerate(map(str.strip, lines))
+def read_input(path: str) -> tuple[str, Iterator[str]]:
+    """A text's name, for messages, and its lines; "-" is standard input."""
+    if path == STANDARD:
+        return "standard input", lines_of(sys.stdin.buffer, "standard input")
+    return path, read_lines(path)
 
 
 def add_elmo(parser: flags.Group) -> None:

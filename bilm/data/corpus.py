@@ -322,7 +322,7 @@ class SentenceChunks:
             if width is not None and not 0 <= characters.min() <= characters.max() <= PAD_CHAR:
                 raise InputError(
                     f"sentence {number}: character ids must be from 0 to {PAD_CHAR}, got "
-                    f" {characters.min()} to {characters.max()}."
+                    f"{characters.min()} to {characters.max()}."
                 )
             yield ids, None if width is None else characters
 

@@ -28,6 +28,10 @@ from bilm.training.log import read_log
 from bilm.training.state import read_run_state
 from bilm.use.word_vectors import load_network
 
+_OF_THE_RUN = (
+    "batch_size", "unroll_steps", "n_train_tokens", "n_epochs", "n_steps", "n_tokens_vocab",
+    "reset_rate", "dropout", "learning_rate",
+)  # fmt: skip
 _SOFTMAX = "softmax/"
 _TEXTS = {VOCABULARY, DICTIONARY_CHARACTERS, DICTIONARY_WORDS}
 
@@ -100,15 +104,7 @@ def describe_training(files: ModelFiles) -> dict[str, Any]:
             "step": read_step(checkpoint),
             "tokens": state and state.tokens,
             "passes": state and state.passes,
-            "batch_size": options.batch_size,
-            "unroll_steps": options.unroll_steps,
-            "n_train_tokens": options.n_train_tokens,
-            "n_epochs": options.n_epochs,
-            "n_steps": options.n_steps,
-            "n_tokens_vocab": options.n_tokens_vocab,
-            "reset_rate": options.reset_rate,
-            "dropout": options.dropout,
-            "learning_rate": options.learning_rate,
+            **{name: getattr(options, name) for name in _OF_THE_RUN},
             "adam_learning_rate": (
                 options.adam_learning_rate if options.optimizer == "adam" else None
             ),
