@@ -114,8 +114,7 @@ def value(
 
     Args:
         parse: converts the text; raises ValueError if it cannot.
-        rule: what must hold, for the message, such as "must be a number > 0".
-        is_right: whether a value obeys the rule.
+        rule: completes messages, such as "must be a number > 0".
     """
 
     def checked(text: str) -> Any:

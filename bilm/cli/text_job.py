@@ -74,12 +74,8 @@ def add_predictor(parser: argparse.ArgumentParser) -> None:
 def add_result(
     parser: argparse.ArgumentParser, formats: str = "jsonl|tsv", default: str = "jsonl"
 ) -> None:
-    """The flags of the result, for `write_results`.
-
-    Args:
-        formats: jsonl, names of tables, and text.
-        default: what the help says of the default.
-    """
+    """The flags of the result, for `write_results`; `default` is what the help calls the
+    default."""
     flags.add(
         parser,
         {
@@ -118,11 +114,10 @@ def write_results(
 
     Args:
         results: (number of the line, result).
-        fields: for tables, the names of the columns, the first that of the number.
-        rows: of a result, without the number of its line.
-        objects: for jsonl, those of a result, without that number as well.
-        doing: what the progress is called.
-        lines: for --format text, the lines of a result.
+        fields: names of a table's columns, beginning with that of the number.
+        rows, objects, lines: rows of a table, JSON objects and lines of text of a result, the first
+            two without the number.
+        doing: name of the stage whose progress is shown.
     """
     with contextlib.ExitStack() as stack:
         out: TextIO = sys.stdout

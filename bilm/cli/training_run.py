@@ -55,12 +55,8 @@ def _replaced(value: Any, **given: Any) -> Any:
 
 
 def load_vocabulary(vocab_file: str, options: Options, source: str) -> tuple[Vocabulary, Options]:
-    """A vocabulary as the model needs it, with characters or of words alone, and the options for
-    it: its size, and a softmax that can be sampled.
-
-    Args:
-        source: where the options are from, for messages.
-    """
+    """A vocabulary as the model needs it, and the options for it: its size, and a softmax that can
+    be sampled. `source` is where the options are from, for messages."""
     from bilm.data import load_vocab
 
     vocabulary = load_vocab(vocab_file, options.max_word_length)
@@ -120,14 +116,8 @@ def run_training(
     vocabulary: Vocabulary,
     checkpoint: str | None,
 ) -> int:
-    """Train into --save_dir, showing progress, and print where the model is.
-
-    Args:
-        args: with the flags of the run, --vocab_file among them.
-        options, vocabulary: from `load_vocabulary`.
-        settings: seed, precision, schedule.
-        checkpoint: that the run is resumed from; None starts a new model.
-    """
+    """Train into --save_dir, showing progress, and print where the model is; `checkpoint` is where
+    to resume, None for a new model."""
     from bilm.data.untokenized import first_sentences, warn_if_untokenized
     from bilm.training import train
     from bilm.training.replicas import find_worker
@@ -188,12 +178,8 @@ def run_training(
 
 
 def training_display(display: ProgressDisplay, sampled: bool) -> Callable[[TrainingProgress], None]:
-    """Shows the progress events of `bilm.train`: steps, perplexity, rate and time left.
-
-    Args:
-        display: where to show them.
-        sampled: whether the loss is a sampled softmax's, whose perplexity is below the true one.
-    """
+    """Shows the progress events of `bilm.train`: steps, perplexity, rate and time left. `sampled`
+    marks the perplexity of a sampled softmax, which is below the true one."""
     first: TrainingProgress | None = None
 
     def show(event: TrainingProgress) -> None:

@@ -109,15 +109,9 @@ class _Carried(NamedTuple):
 class SentenceReader(Iterator[SentenceIds]):
     """Sentences one by one as ids, or for `_get_batch` by their numbers in `text`.
 
-    In memory are the sentences of one shard, preceded by those of earlier shards that rows are
-    still within, or that no row has taken.
-
-    Args:
-        source: what to read.
-        reverse: give sentences from `</S>` to `<S>`.
-
-    Attributes:
-        text: the sentences in memory.
+    `text` holds the sentences in memory: those of one shard, preceded by those of earlier shards
+    that rows are still within, or that no row has taken. With `reverse`, sentences go from `</S>`
+    to `<S>`.
     """
 
     def __init__(self, source: Corpus | SentenceChunks, *, reverse: bool = False) -> None:
@@ -179,11 +173,10 @@ class SentenceReader(Iterator[SentenceIds]):
         self._next = max(self._next, last + 1)
 
     def load_more(self, held: Sequence[Held | None]) -> list[Held | None] | None:
-        """Bring the next shard into `text`, behind the sentences that rows are within and the
-        unread ones.
+        """Load the next shard into `text`, after the sentences that rows are within and the unread
+        ones.
 
-        Returns:
-            What the rows hold, by the new numbers; None if there are no more sentences.
+        Returns what the rows hold, by the new numbers; None if there are no more sentences.
         """
         return self._load(self._shard + 1, held, range(self._next, len(self.text)))
 
@@ -241,14 +234,8 @@ class SentenceReader(Iterator[SentenceIds]):
 
 
 class Segment(NamedTuple):
-    """A run of one sentence's inputs in a batch.
-
-    Attributes:
-        row, column: where the run begins in the batch.
-        sentence: its number in the reader's text.
-        offset: the sentence's first input in the run, counted from 0.
-        length: inputs in the run, 1 or more.
-    """
+    """A run of one sentence's inputs in a batch: where it begins there, the sentence's number in
+    the reader's text, the 0-based number of its first input, and the number of inputs."""
 
     row: int
     column: int
@@ -354,9 +341,7 @@ def make_batch(
     """Look up the text of segments.
 
     Args:
-        text: the sentences.
-        segments: (segments, 5) integers, the fields of `Segment`; `sentence` is a number of
-            `text`.
+        segments: (segments, 5) integers, the fields of `Segment`.
         shape: (B, T).
         reverses: for each stream whether it reads backwards.
     """
@@ -400,18 +385,14 @@ def sentence_batches(
     *,
     max_rows: int | None = None,
 ) -> Iterator[Batch]:
-    """Sentences as rows of their own that begin at column 0, those of like length together.
+    """Batches with one sentence per row, from column 0, sentences of similar length together.
 
     Args:
-        text: the sentences.
         reverses: for each stream whether it reads backwards.
-        max_tokens: most positions of a batch, masked ones included. A sentence that is longer makes
-            a batch of its own.
+        max_tokens: most positions of a batch, including masked ones; a longer sentence is a batch
+            of its own.
         first: the number of the text's first sentence.
         max_rows: most rows of a batch; None sets no bound.
-
-    Yields:
-        `Batch` with `sentences`.
     """
     order = np.argsort(text.inputs, kind="stable")
     for numbers in _cut(order, text.inputs[order], max_tokens, max_rows or len(order)):
@@ -438,17 +419,11 @@ def _cut(
 
 
 def _number_distinct(rows: np.ndarray, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Number rows of a table by their first occurrence.
+    """Number rows of a table by their first occurrence: the distinct rows, (distinct,), and the
+    number of each entry of `rows` among them, (n,) int32.
 
     The order depends on the text alone, not on the table, so that a run that was resumed with
     another table makes the same batches bit for bit.
-
-    Args:
-        rows: (n,) integers below `n_rows`.
-
-    Returns:
-        The distinct rows, (distinct,), and the number of each entry of `rows` among them,
-        (n,) int32.
     """
     positions = np.arange(len(rows))
     first = np.empty(n_rows, np.int64)

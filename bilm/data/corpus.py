@@ -129,12 +129,7 @@ class Corpus:
         return text.shuffled(self._generator(epoch, 1 + ordinal), first=len(before))
 
     def describe(self, shard: int, sentence: int) -> str:
-        """Where a sentence of a shard is, for people; the file is read to find it.
-
-        Args:
-            shard: its number.
-            sentence: number in the order of reading.
-        """
+        """Where a sentence of a shard is, for people; its number is that in reading order."""
         epoch, ordinal = divmod(shard, len(self.files))
         path = self._file(shard)
         order = np.arange(sum(1 for _ in self.sentences(path)))
@@ -272,13 +267,8 @@ def _starts_and_inputs(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class SentenceChunks:
-    """The sentences of an iterable, which can be read once: the shards are some of them at a time.
-
-    Args:
-        sentences: see `SentenceIds`. One with fewer than two ids has no input and is skipped.
-        max_word_length: characters a word; None leaves characters out.
-        n_inputs: about how many inputs a shard has.
-    """
+    """The sentences of an iterable that can be read once: a shard is the next ones, of about
+    `n_inputs` inputs. A sentence with fewer than two ids has no input and is skipped."""
 
     def __init__(
         self, sentences: Iterable[SentenceIds], max_word_length: int | None, n_inputs: int

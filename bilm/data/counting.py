@@ -152,14 +152,8 @@ def _write_lines(path: str, lines: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class VocabularyReport:
-    """What a vocabulary was made of.
-
-    Attributes:
-        n_tokens: words of the text, each occurrence counted.
-        n_types: different words of the text.
-        n_words: words of the vocabulary; the three special tokens are not counted.
-        n_covered: tokens of the text that are words of the vocabulary.
-    """
+    """Tokens (words of the text), types (different words), words of the vocabulary without the
+    three special tokens, and tokens that are words of the vocabulary."""
 
     n_tokens: int
     n_types: int
@@ -276,12 +270,8 @@ _shared: _Shared  # of a counting process
 
 
 class _Shared(NamedTuple):
-    """Memory that all counting processes share, without a lock that a killed process could hold.
-
-    Attributes:
-        n_read: bytes read of each part.
-        is_over: whether the processes should stop.
-    """
+    """Memory that all counting processes share, without a lock that a killed process could hold:
+    bytes read of each part, and whether the processes should stop."""
 
     n_read: Any
     is_over: Any

@@ -71,14 +71,9 @@ def framed(
     padding: int,
     dtype: npt.DTypeLike = np.int32,
 ) -> np.ndarray:
-    """Sequences laid end to end become rows: [begin, its values, end, padding ...].
+    """Sequences laid end to end become rows (n, width): [begin, its values, end, padding ...].
 
-    Args:
-        values: (sum of lengths,), the sequences one after the other.
-        lengths: (n,), how many values each sequence has; at most `width - 2`.
-
-    Returns:
-        (n, width) of `dtype`.
+    `lengths` (n,) are the numbers of values of the sequences, at most `width - 2`.
     """
     rows = np.full((len(lengths), width), padding, dtype)
     inside = np.arange(width - 2) < lengths[:, None]  # (n, width - 2)
@@ -147,16 +142,13 @@ def from_bytes(values: np.ndarray) -> list[str]:
 
 
 class DictionaryIds:
-    """The ids of words.
+    """The ids of words by dictionaries.
 
     Args:
         characters: the dictionary of characters by rows, padding last; "" is a row without one.
         words: that of words; None if the model has none.
-        max_word_length: characters of a word, the two marks included; longer words are cut.
+        max_word_length: characters of a word, including the two marks; longer words are cut.
         source: where the dictionaries are from, for messages.
-
-    Attributes:
-        tokens: both dictionaries.
     """
 
     def __init__(
@@ -179,14 +171,11 @@ class DictionaryIds:
             raise InputError(f"{source}: the dictionaries lack {', '.join(missing)}.")
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
-        """The ids of words.
+        """int32 (len(words), 1 + max_word_length): the row of the word, -1 without a dictionary of
+        words; then those of its characters.
 
-        `<S>` and `</S>` are the dictionary's begin and end. Words and characters that a
-        dictionary does not have are its unknown ones.
-
-        Returns:
-            int32 (len(words), 1 + max_word_length): the row of the word, -1 without a dictionary
-            of words; then those of its characters.
+        `<S>` and `</S>` are the dictionary's begin and end. Words and characters that a dictionary
+        lacks are its unknown ones.
         """
         ids = np.full((len(words), 1 + self._length), self._characters[PADDING], np.int32)
         known, unknown = self._characters, self._characters[UNKNOWN]

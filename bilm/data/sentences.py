@@ -125,12 +125,8 @@ def require_sentences(sentences: Any) -> None:
 
 
 def as_tokens(sentence: Any, where: str, kind: Any = str, *, split: bool = True) -> list[Any]:
-    """The tokens of a sentence, which is a list of tokens, or with `split` text.
-
-    Args:
-        where: names the sentence in messages.
-        kind: types of a token.
-    """
+    """The tokens of a sentence: a list of tokens of some `kind`, or with `split` text; `where`
+    names the sentence in messages."""
     if split and isinstance(sentence, str):
         return sentence.split()
     if not _is_ordered(sentence):

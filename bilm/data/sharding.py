@@ -56,14 +56,8 @@ class ShardedPart:
 
 @dataclass(frozen=True)
 class ShardedCorpus:
-    """A corpus that was split.
-
-    Attributes:
-        training: the shards to train on.
-        heldout: the part set aside; None if there is none.
-        n_empty_lines: lines without a token, which are skipped.
-        n_tokens: tokens of both parts; approximate if they are not separated by single spaces.
-    """
+    """A corpus that was split: its parts, the empty lines that were skipped, and the tokens of both
+    parts, which are approximate if they are not separated by single spaces."""
 
     training: ShardedPart
     heldout: ShardedPart | None
@@ -266,13 +260,8 @@ def _scatter(lines: Iterable[str], parts: Sequence[_Part], seed: int) -> None:
 
 
 class _Part(NamedTuple):
-    """The training part or the held-out part while it is written.
-
-    Attributes:
-        n_sentences: sentences of the part.
-        buckets_of: path of each file to the paths of its buckets.
-        seed: random seed; None keeps the order of the sentences.
-    """
+    """The training part or the held-out part while it is written: its number of sentences, the
+    paths of each file's buckets, and the random seed, None to keep the order of the sentences."""
 
     n_sentences: int
     buckets_of: dict[str, list[str]]

@@ -93,16 +93,8 @@ class TextRange(NamedTuple):
 def find_ranges(
     files: Sequence[PathLike], range_bytes: int | None = None, show: ShowStage = quiet
 ) -> list[TextRange]:
-    """Read text files once, and divide them into ranges.
-
-    Args:
-        files: UTF-8 text, plain or compressed as their endings say.
-        range_bytes: text of a range, about; None: by the size of the files.
-        show: is called with the progress.
-
-    Returns:
-        the ranges by their numbers, at least one; without text it has no lines.
-    """
+    """Read text files once, and divide them into ranges of about `range_bytes` (None: by the size
+    of the files); at least one range, which has no lines if there is no text."""
     paths = [os.fspath(path) for path in files]
     total, done = sum(map(os.path.getsize, paths)), 0
     if range_bytes is None:
@@ -155,13 +147,10 @@ def _n_lines(content: bytes, start: int) -> int:
 
 
 class RangeReader:
-    """Reads the lines of ranges.
+    """Reads the lines of ranges; `folder` is that of files with relative names.
 
     The last file stays open, so that consecutive ranges of a compressed file are read without
     decompressing anything twice.
-
-    Args:
-        folder: folder of files with relative names.
     """
 
     def __init__(self, folder: PathLike = "") -> None:
@@ -222,15 +211,10 @@ class Span(NamedTuple):
 
 
 def read_blocks(span: Span, block: int = _BLOCK) -> Iterator[tuple[str, int]]:
-    """The text of a span in blocks of about a megabyte, none of which ends within a word.
+    """The text of a span in blocks of about a megabyte, none of which ends within a word, and how
+    many bytes on the disk were read for each.
 
     So a file of one line that goes on for gigabytes needs no more memory than any other.
-
-    Args:
-        block: bytes to read at a time.
-
-    Yields:
-        A block, and how many bytes on the disk were read for it.
     """
     is_whole = span.path.endswith(COMPRESSED)
     with reading_text(span.path) as stream:

@@ -47,13 +47,8 @@ _FEW_ENDS, _FEW_CAPITALS, _FEW_INNER_ENDS = 0.4, 0.5, 0.2
 
 @dataclass(frozen=True)
 class TokenizedText:
-    """What was tokenised.
-
-    Attributes:
-        n_sentences, n_tokens: of the tokenised text.
-        lines: for each file that was read, one of `LINES`.
-        tokenizer: the tokenizer's name.
-    """
+    """Sentences and tokens of the tokenised text, what a line is in each file that was read (one of
+    `LINES`), and the tokenizer's name."""
 
     n_sentences: int
     n_tokens: int
@@ -265,13 +260,11 @@ _SAMPLE, _SPLIT = 2000, 0.02
 
 
 def tokenization_warning(name: str, sentences: Iterable[Sequence[str]]) -> str | None:
-    """A warning if text does not look like the text of the tokenizer with this name.
+    """A warning if text does not look like the text of the tokenizer with this name; None if it
+    does, or if the tokenizer is not available here.
 
     A tokenizer does not split its own tokens, so any that it would split are from another one. The
     tokens of the first sentences are looked at.
-
-    Returns:
-        None if the text looks right, or if the tokenizer is not available here.
     """
     tokenizer = Tokenizer.from_name(name)
     if tokenizer is None:

@@ -382,12 +382,7 @@ _STARTERS = frozenset(
 
 
 def split_sentences(paragraph: str, language: str = ANY_LANGUAGE) -> list[str]:
-    """The sentences of a paragraph, without the white space around them.
-
-    Args:
-        paragraph: text in NFC.
-        language: as for `Tokenizer`.
-    """
+    """The sentences of a paragraph in NFC, without the white space around them."""
     text, start, found = paragraph.strip(), 0, []
     n_quotes = counted = 0
     for marks in (_GREEK_MARKS if language == "el" else _MARKS).finditer(text):

@@ -94,14 +94,8 @@ def _quoted(tokens: Sequence[str]) -> str:
 def warn_if_untokenized(
     sentences: Iterable[Sequence[str]], source: object, tokenizer: str | None = None
 ) -> bool:
-    """Log one warning if sentences (lists of tokens) do not look tokenised.
-
-    Args:
-        tokenizer: the name of the tokenizer that the text should be from; None if not known.
-
-    Returns:
-        whether it did.
-    """
+    """Log one warning if sentences (lists of tokens) do not look tokenised, and return whether it
+    did; `tokenizer` is the name of the one that the text should be from, if known."""
     sentences = list(itertools.islice(sentences, N_SENTENCES))
     warning = None if tokenizer is None else tokenization_warning(tokenizer, sentences)
     if warning is not None:

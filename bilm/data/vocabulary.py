@@ -263,16 +263,9 @@ def vocabulary_of(
 ) -> Vocabulary | None:
     """The vocabulary of a model; None if it has none.
 
-    The words that the weights hold are the model's own; without them, those of the file next to
-    the weights. A vocabulary that the user names must have the same words, or stands in if the
-    model has none.
-
-    Args:
-        named: the file that the user named.
-        stored: the words in the weights file.
-        source: the weights file, for messages.
-        beside: the file next to it.
-        max_word_length: as for `load_vocab`.
+    The words that the weights hold are the model's own (`stored`); without them, those of the file
+    next to the weights (`beside`). A vocabulary that the user named must have the same words, or
+    stands in if the model has none. `source` is the weights file, for messages.
     """
     own = None
     if stored is not None:

@@ -49,13 +49,11 @@ def open_archive(path: PathLike, what: str) -> Iterator[zipfile.ZipFile]:
 def extracted(
     path: PathLike, what: str, choose: Callable[[list[str]], Iterable[str | None]]
 ) -> Iterator[str]:
-    """A temporary folder with some members of a ZIP file, without the folders in their names.
+    """A temporary folder with the members of a ZIP file that `choose` takes from the names of all,
+    without the folders in their names.
 
-    Errors of the block name the ZIP file, which the user knows, instead of the folder.
-
-    Args:
-        what: names the ZIP file in messages.
-        choose: takes members from the names of all.
+    Errors of the block name the ZIP file, which the user knows, instead of the folder; `what` names
+    it in messages.
     """
     with tempfile.TemporaryDirectory(prefix="bilm-") as folder:
         with open_archive(path, what) as archive:

@@ -153,13 +153,8 @@ def _finite(path: str, name: str) -> tf.Tensor:
 def read_checkpoint(
     path: str, shapes: Mapping[str, tuple[int, ...]], also: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """Read variables of a checkpoint.
-
-    Args:
-        path: The checkpoint's prefix.
-        shapes: The shape of each variable by name.
-        also: Prefixes of names to ignore.
-    """
+    """Variables of a checkpoint by name, given their shapes; names with a prefix in `also` are
+    ignored."""
     _require_shapes(path, shapes, also)
     return {name: _finite(path, name).numpy() for name in shapes}
 

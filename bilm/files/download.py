@@ -70,18 +70,11 @@ def file_name(address: str) -> str:
 
 
 def download(address: str, path: str, checksum: Checksum | None = None) -> str:
-    """Download a file, unless it is there; a download that was interrupted continues.
+    """Download a file to `path` unless it is there; continue a download that was interrupted.
 
-    Progress is shown on standard error if this module's logger is at INFO. So is the checksum of
-    a file whose checksum was not given, so that it can be given next time.
-
-    Args:
-        address: an http or https address.
-        path: where to put the file. Folders above it are made.
-        checksum: what the file must have, also if it is there already.
-
-    Returns:
-        `path`.
+    Progress is shown on standard error if this module's logger is at INFO; so is the checksum of a
+    file whose checksum was not given, so that it can be given next time. A file that is there must
+    have the checksum too.
     """
     folder = os.path.dirname(path)
     os.makedirs(folder, exist_ok=True)

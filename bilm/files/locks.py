@@ -24,16 +24,15 @@ _PROCESS = "process "  # the beginning of a lock file
 
 @contextlib.contextmanager
 def locked(path: Path, doing: str, *, wait: bool = False) -> Iterator[None]:
-    """Hold a lock for the block.
+    """Hold the lock file `path` for the block, and remove it at the end.
 
     The lock file names the process that holds it. The operating system releases the lock when that
     process ends, so a file left by a killed process does not block the next one. Where files cannot
     be locked, the block runs without a lock.
 
     Args:
-        path: The lock file, which is removed at the end.
-        doing: What the holder does, for the message: "trains into this folder".
-        wait: Wait for another holder; by default it is an error.
+        doing: what the holder does, for the message: "trains into this folder".
+        wait: wait for another holder; by default it is an error.
     """
     descriptor = _lock(path, doing, wait)
     try:

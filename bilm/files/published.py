@@ -36,15 +36,14 @@ class Published(NamedTuple):
     """A model that has a name.
 
     Attributes:
-        name: the name.
-        language: the language of its text, and where the text is from.
-        tokens: how its text was divided into tokens. New text must be divided in the same way.
+        language: language and source of its training text.
+        tokens: how that text was split into tokens; new text must be split in the same way.
         licence: of the weights.
-        megabytes: size of the weights, about; None if it is not known.
-        files: the address of each file, by its name in the cache; `#...` is a checksum. None for
-            a model that is part of the package.
-        softmax: the addresses of the softmax and its vocabulary, if they were published. They are
-            downloaded for a `Predictor` only.
+        megabytes: approximate size of the weights; None if unknown.
+        files: address of each file by its name in the cache; `#...` is a checksum. None for a model
+            that is part of the package.
+        softmax: addresses of the softmax and its vocabulary, if published; only a `Predictor`
+            downloads them.
     """
 
     name: str
@@ -169,13 +168,8 @@ def is_remote(source: Any) -> bool:
 
 
 def local_source(source: Any, *, with_softmax: bool = False) -> Any:
-    """Replace the name or the address of a model by the path of its files, which are downloaded if
-    they are not present. Anything else is returned as it is.
-
-    Args:
-        source: a model's source, or a pair (options, weights).
-        with_softmax: also download the model's softmax and its vocabulary, if it has them.
-    """
+    """A model's source, or a pair (options, weights), with a name or address replaced by the path
+    of its files, which are downloaded if missing; `with_softmax` those of its softmax too."""
     if isinstance(source, tuple | list):
         return type(source)(_local_file(part) if is_remote(part) else part for part in source)
     if not is_remote(source):

@@ -214,12 +214,10 @@ def read_files(
 
 
 def lines_of(stream: IO[bytes], source: PathLike) -> Iterator[str]:
-    """The lines of UTF-8 text without their ends, which are LF or CRLF. A byte order mark at the
-    beginning is dropped.
+    """The lines of UTF-8 text without their ends, LF or CRLF, and without a byte order mark.
 
-    Args:
-        stream: Bytes; must have `read1`, so that the lines of a pipe come as soon as they are read.
-        source: The name of the stream, for messages.
+    The stream must have `read1`, so that the lines of a pipe come as soon as they are read;
+    `source` names it in messages.
     """
     number, begun, data = 0, b"", b"."  # lines so far, and the beginning of the next one
     while data:

@@ -47,12 +47,7 @@ _MOST_NAMED = 100
 
 
 class WeightsFile:
-    """An open weights file; see `open_weights`.
-
-    Attributes:
-        path: The file.
-        shapes: The shape of each dataset by name.
-    """
+    """An open weights file, with the path and the shape of each dataset; see `open_weights`."""
 
     def __init__(self, path: str, file: h5py.File) -> None:
         self.path = path
@@ -60,12 +55,8 @@ class WeightsFile:
         self._file = file
 
     def load(self, table: Sequence[Weight], also: Iterable[str] = ()) -> None:
-        """Set the variables of `table`, except the softmax.
-
-        Args:
-            table: The variables and their names.
-            also: Name prefixes of datasets to ignore.
-        """
+        """Set the variables of `table`, except the softmax; ignore datasets with a prefix in
+        `also`."""
         expected: dict[str, tuple[int, ...]] = {}
         variables = {}
         for weight in table:
@@ -192,11 +183,10 @@ def save_hdf5(
     """Write a weights file, which appears only when complete.
 
     Args:
-        path: The file.
-        values: Arrays by name, written as `dtype`.
-        words: The vocabulary, by ids.
+        values: arrays by name, written as `dtype`.
+        words: the vocabulary, by ids.
         texts: uint8 arrays by name.
-        training: How the model was trained; see `read_training`.
+        training: how the model was trained; see `read_training`.
         dtype: "float32", or "float16" for half the size; every reader computes in float32.
     """
     with atomic_write(path) as temporary, writing_hdf5(temporary) as file:

@@ -55,12 +55,8 @@ def require_place(path: PathLike) -> str:
 
 
 def overwritten(*paths: PathLike, allowed_by: str | None = None) -> InputError:
-    """The error for files or folders that exist where new ones are to be written.
-
-    Args:
-        paths: Their names.
-        allowed_by: The flag or argument that allows to overwrite them.
-    """
+    """The error for files or folders that exist where new ones are to be written; `allowed_by` is
+    the flag or argument that allows it."""
     names = ", ".join(repr(os.fspath(path)) for path in paths)
     how = f": {allowed_by} allows it" if allowed_by else ""
     return InputError(f"{names} would be overwritten{how}.")
@@ -111,12 +107,8 @@ def atomic_write_all(paths: Sequence[PathLike], *, overwrite: bool = True) -> It
 
     The first file, without which the others are useless, is renamed into place last, and is removed
     before the others are replaced. So if the program is killed, it never stands next to files of
-    another result.
-
-    Args:
-        paths: The files.
-        overwrite: False raises an error if a file exists. Without the first file, others with the
-            same content may exist: a killed program left them.
+    another result. If not `overwrite`, an existing file is an error, except one with the same
+    content that a killed program left without the first file.
     """
     paths = [require_place(path) for path in paths]
     with contextlib.ExitStack() as stack:  # renames in the reverse order
@@ -169,12 +161,9 @@ def write_json(path: PathLike, value: object) -> None:
 def folder_in_place(path: PathLike, replaces: Sequence[str] = ()) -> Iterator[str]:
     """Give a temporary folder next to `path`; rename it to `path` when the block succeeds.
 
-    Folders above it are created. If the block fails, the temporary folder is removed.
-
-    Args:
-        path: The folder to write; it must be missing or empty unless `replaces` allows it.
-        replaces: Globs of the files that a folder of this kind may hold, relative to it. A folder
-            with the first of them, and no others than these, is replaced.
+    Folders above it are created. If the block fails, the temporary folder is removed. `path` must
+    be missing or empty, or a folder of the kind that is written: `replaces` are globs of the files
+    that such a folder may hold, and it must hold the first and no others.
     """
     path = _folder_name(path)
     _require_replaceable(path, replaces)

@@ -73,13 +73,8 @@ def settings_metadata(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def vector_fields(shape: Shape, dtype: str, *, fixed_size: bool = True) -> list[pa.Field]:
-    """The columns of vectors.
-
-    Args:
-        shape: shape of a sentence's vectors, see above.
-        dtype: "float32" or "float16".
-        fixed_size: False makes a vector a list of any size.
-    """
+    """The columns of vectors of this shape and dtype; without `fixed_size` a vector is a list of
+    any size."""
     arrow, parts = import_pyarrow(), _Parts.of(shape)
     number = arrow.float16() if dtype == "float16" else arrow.float32()
     kind = arrow.list_(number, parts.dim) if fixed_size else arrow.list_(number)
@@ -95,11 +90,8 @@ def vector_arrays(
 ) -> list[pa.Array]:
     """The vectors of sentences as arrays of the columns of `vector_fields`.
 
-    Args:
-        vectors: one array or h5py dataset per sentence, of the shape and dtype of the fields. A
-            single array is not copied.
-        fields: the columns.
-        missing: sentences that are null in the result.
+    `vectors` is one array or h5py dataset per sentence; a single array is not copied. Sentences
+    that are `missing` are null in the result.
     """
     arrow = import_pyarrow()
     if not vectors:
@@ -152,14 +144,12 @@ def write_parquet(
     with_keys: bool = False,
     group_bytes: int = _GROUP_BYTES,
 ) -> None:
-    """Write a Parquet file with one row per sentence.
+    """Write a Parquet file with one row per sentence to a file, which need not be seekable.
 
     Args:
-        file: what to write to; it need not be seekable.
-        embedded: sentences with their vectors.
         settings: "shape" of a sentence's vectors, and the `SETTINGS`.
         with_text, with_keys: whether there are columns `text` and `key`.
-        group_bytes: vectors and text of a row group, at most; a larger sentence is a group.
+        group_bytes: most vectors and text of a row group; a larger sentence is a group.
     """
     arrow = import_pyarrow()
     columns: dict[str, Any] = {"id": arrow.int64()}
@@ -204,14 +194,8 @@ def _groups(
 def require_row(
     n_tokens: int, shape: Shape, dtype: str, where: str, row_bytes: int = _ROW_BYTES
 ) -> None:
-    """Check that the vectors of a sentence fit into a row, which is in memory at once.
-
-    Args:
-        n_tokens: tokens of the sentence.
-        shape, dtype: shape and type of its vectors.
-        where: names the sentence.
-        row_bytes: size of a row in a column, at most.
-    """
+    """Require that the vectors of a sentence of `n_tokens` fit into a row, which is in memory at
+    once; `where` names the sentence."""
     parts = _Parts.of(shape)
     size = np.dtype(dtype).itemsize * parts.dim * (1 if parts.is_pooled else n_tokens)
     if size > row_bytes:

@@ -42,13 +42,12 @@ class JobFolder:
 
     Args:
         out: the file or folder that the job writes.
-        settings: everything that the result depends on, as JSON. Values in "files" are compared
-            key by key.
+        settings: everything that the result depends on, as JSON. Values in "files" are compared key
+            by key.
         resume: continue an interrupted job if there is one.
         force: discard an interrupted job, and let the result replace OUT.
 
     Attributes:
-        out: OUT, without a slash at the end.
         pieces: path of the folder of pieces.
         is_over: the pieces have become OUT already; only `remove` is left to do.
     """

@@ -46,18 +46,11 @@ class EmbeddedSentence(NamedTuple):
 class SentencePieces:
     """Appends sentences to the pieces in a folder, and reads them again; a context manager.
 
-    Sentences that were added wait in memory until they have `piece_bytes`, or for `seconds`. An
-    error within the block, such as Ctrl-C, does not lose them.
-
-    Args:
-        folder: of a job; pieces that it has are continued, damaged ones and those after them
-            removed.
-        shape: of a sentence's vectors, with None for the number of tokens.
-        dtype: "float32" or "float16".
-        memory_bytes: a sentence with more stays on the disk when it is read.
-
-    Attributes:
-        n_sentences, n_tokens: how many there are.
+    Pieces in the folder are continued; damaged ones and those after them are removed. Sentences
+    that were added wait in memory until they have `piece_bytes`, or for `seconds`. An error within
+    the block, such as Ctrl-C, does not lose them. When read, a sentence with more than
+    `memory_bytes` stays on the disk. `shape` is that of a sentence's vectors, with None for the
+    number of tokens.
     """
 
     def __init__(
@@ -213,13 +206,8 @@ def _write_sentences(file: h5py.File, sentences: Iterable[tuple[Sentence, int]])
 def slabs(
     vectors: Any, layer: Any = ..., slab_bytes: int = _SLAB_BYTES
 ) -> Iterator[tuple[int, int, np.ndarray]]:
-    """(start, stop, vectors[layer, start:stop, :]) from the first token to the last.
-
-    Args:
-        vectors: (tokens, dim) or (n_layers, tokens, dim), an array or an h5py dataset.
-        layer: one of several layers; ... for all.
-        slab_bytes: approximate size of a slab.
-    """
+    """(start, stop, vectors[layer, start:stop, :]) from the first token to the last, of about
+    `slab_bytes` each, for an array or h5py dataset (tokens, dim) or (n_layers, tokens, dim)."""
     *layers, n_tokens, dim = vectors.shape
     of_token = math.prod((*layers, dim)) * vectors.dtype.itemsize
     step = max(1, slab_bytes // max(of_token, 1))

@@ -65,15 +65,8 @@ def write_hdf5(
     with_index: bool = True,
     original_ids: bool = False,
 ) -> None:
-    """Write one dataset per sentence.
-
-    Args:
-        path: file to write.
-        embedded: sentences with their vectors.
-        with_index: add `sentence_to_index`.
-        original_ids: add the key to each dataset as its attribute `original_id`, as
-            bio_embeddings does.
-    """
+    """Write one dataset per sentence; `with_index` adds `sentence_to_index`, and `original_ids` the
+    key to each dataset as its attribute `original_id`, as bio_embeddings does."""
     index: dict[str, str] = {}
     with writing_hdf5(path) as file:
         for sentence, vectors in embedded:
@@ -94,12 +87,8 @@ def write_hdf5(
 def write_npz(
     file: IO[bytes], embedded: Iterable[EmbeddedSentence], *, with_index: bool = True
 ) -> None:
-    """Write one array per sentence, for `numpy.load`; `sentence_to_index` is text of shape (1,).
-
-    Args:
-        file: what to write to; it need not be seekable.
-        embedded, with_index: as for `write_hdf5`.
-    """
+    """Write one array per sentence, for `numpy.load`, to a file, which need not be seekable;
+    `sentence_to_index` is text of shape (1,)."""
     index: dict[str, str] = {}
     with zipfile.ZipFile(file, "w") as archive:
         for sentence, vectors in embedded:
@@ -322,12 +311,9 @@ class PackedVectors:
 class Keys:
     """Checks keys of sentences: they must differ, and a file must be able to hold them.
 
-    In HDF5 a "/" in a key opens a group, so that "a / b" is found under its own name, as readers
-    of `allennlp elmo`'s files expect, but there cannot be a key "a " as well. Empty steps and steps
-    of one full stop are skipped by HDF5.
-
-    Args:
-        paths: True for HDF5, where "/" opens a group.
+    With `paths`, as in HDF5, a "/" in a key opens a group, so that "a / b" is found under its own
+    name, as readers of `allennlp elmo`'s files expect, but there cannot be a key "a " as well.
+    Empty steps and steps of one full stop are skipped by HDF5.
     """
 
     def __init__(self, paths: bool) -> None:

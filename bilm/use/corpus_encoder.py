@@ -49,16 +49,12 @@ class CorpusEncoder:
     """Runs a network over a stream of sentences.
 
     Args:
-        network: the layers.
         word_ids: gives the encoder's ids of words.
         window_tokens: tokens that are computed, and whose vectors are in memory, at a time; a
-            longer sentence is a window of its own. None: as many as are fast.
+            longer sentence is a window of its own. None: as many as are fast. Can be set, like
+            `chunk_tokens`, the tokens of a long sentence that are computed at a time.
         runner: runs the LSTMs; None makes one.
-        kept_bytes: of the vectors of distinct words; with more, all are forgotten.
-
-    Attributes:
-        window_tokens: as above; can be set.
-        chunk_tokens: tokens of a long sentence that are computed at a time; can be set.
+        kept_bytes: most bytes of word vectors that are kept; with more, all are forgotten.
     """
 
     def __init__(
@@ -89,15 +85,8 @@ class CorpusEncoder:
     def layers(
         self, sentences: Iterable[Tokens], batch_size: int | None = None
     ) -> Iterator[np.ndarray]:
-        """All layers of each sentence, in the order of the input.
-
-        Args:
-            sentences: lists of words; an empty one gives no rows.
-            batch_size: sentences of a window, at most; None sets no bound.
-
-        Yields:
-            float32 (n_layers + 1, words, n_directions * projection_dim).
-        """
+        """All layers of each sentence, in the order of the input: float32 (n_layers + 1, words,
+        n_directions * projection_dim). At most `batch_size` sentences are computed together."""
         ahead = windows(sentences, len, self.window_tokens, batch_size)
         for window in compute_ahead(self._compute, ahead):
             yield from window

@@ -20,13 +20,8 @@ DIRECTIONS = ("forward", "backward", "both")
 
 
 class MinimalPair(NamedTuple):
-    """Two sentences that differ in one respect, and the phenomenon that the pair tests.
-
-    Attributes:
-        good: the acceptable sentence, as text.
-        bad: the other one.
-        phenomenon: "" if it is not known.
-    """
+    """An acceptable sentence, one that differs in one respect, and the phenomenon that the pair
+    tests, "" if unknown."""
 
     good: str
     bad: str
@@ -41,14 +36,9 @@ class ScoredPair(NamedTuple):
     bad: SentenceScore
 
     def is_right(self, direction: str) -> bool | None:
-        """Whether the good sentence has the higher log-probability, with its end.
-
-        Args:
-            direction: "forward", "backward" or "both", the sum of their log-probabilities.
-
-        Returns:
-            None if the model lacks the direction.
-        """
+        """Whether the good sentence has the higher log-probability, including its end; None if the
+        model lacks the direction: "forward", "backward" or "both", the sum of their
+        log-probabilities."""
         name = "joint_total" if direction == "both" else f"{direction}_total"
         good, bad = getattr(self.good, name), getattr(self.bad, name)
         return None if good is None else good > bad
@@ -61,13 +51,8 @@ class ScoredPair(NamedTuple):
 
 @dataclass
 class PairCounts:
-    """How many pairs of a phenomenon a model gets right.
-
-    Attributes:
-        n_pairs: pairs.
-        n_unknown: pairs with a token outside the vocabulary.
-        n_right: pairs with `ScoredPair.is_right`, by direction; without those the model lacks.
-    """
+    """How many pairs of a phenomenon there are, have a token outside the vocabulary, and are right
+    by each direction that the model has."""
 
     n_pairs: int = 0
     n_unknown: int = 0
@@ -92,10 +77,8 @@ def read_pairs(
 ) -> Iterator[MinimalPair]:
     """Read pairs from JSON lines with `sentence_good` and `sentence_bad`, as BLiMP has them.
 
-    Args:
-        files: plain, .gz or .xz.
-        phenomenon_field: the field that names the phenomenon; None takes the first of
-            `PHENOMENON_FIELDS` that a line has.
+    `phenomenon_field` names the phenomenon; None takes the first of `PHENOMENON_FIELDS` that a line
+    has.
     """
     for path in files:
         for number, line in enumerate(read_lines(path), start=1):
@@ -125,12 +108,8 @@ def score_pairs(
     *,
     batch_size: int | None = None,
 ) -> Iterator[ScoredPair]:
-    """Score the sentences of pairs, in bounded memory and in their order.
-
-    Args:
-        split: gives the tokens of a sentence, such as `Tokenizer("en").tokens`.
-        batch_size: as for `Predictor.score`.
-    """
+    """Score the sentences of pairs, in bounded memory and in their order; `split` gives the tokens
+    of a sentence, such as `Tokenizer("en").tokens`."""
     sentences = ((pair, split(text)) for pair in pairs for text in (pair.good, pair.bad))
     scores = predictor.score_iter(sentences, batch_size=batch_size, with_ids=True)
     for (pair, good), (_, bad) in zip(scores, scores, strict=True):

@@ -90,12 +90,12 @@ class PackedSentences(NamedTuple):
         return resets
 
     def layers(self, number: int, tokens: np.ndarray, outputs: Sequence[Outputs]) -> np.ndarray:
-        """All layers of a sentence: (n_layers + 1, words, n_directions * projection_dim).
+        """All layers of sentence `number`: (n_layers + 1, words, n_directions * projection_dim).
 
         Args:
-            number: which one.
             tokens: (words, projection_dim), the vectors of its words.
-            outputs: of the steps, in parts of as many steps each, the last one of no more.
+            outputs: outputs of the steps, in parts of the same number of steps, the last perhaps
+                shorter.
         """
         n_words, dim = tokens.shape
         n_directions, n_layers, n_steps = len(outputs[0]), len(outputs[0][0]), len(outputs[0][0][0])
@@ -127,10 +127,9 @@ class PackedRunner:
     """Runs the LSTMs of a network over packed sentences.
 
     Args:
-        network: the layers.
-        mode: how they are executed when they are compiled; None: as is fastest.
+        mode: how compiled layers are executed; None: as is fastest.
         rows: numbers of rows that programs are compiled for; None: those that are fast.
-        compiling: what compiling a program costs, in rows times steps.
+        compiling: cost of compiling a program, in rows times steps.
         longest: words of the longest sentence that should share a batch: a longer one would leave
             too few rows.
         kept_words: words whose products with the first layers a compiled loop keeps; more, if a
@@ -138,7 +137,6 @@ class PackedRunner:
         loop_steps: steps of a compiled loop; longer rows are run in several.
 
     Attributes:
-        longest: as given.
         window_tokens: words that fill the rows, if no sentence is longer than that.
     """
 
@@ -213,13 +211,13 @@ class PackedRunner:
         """Lay sentences into rows and run the layers.
 
         Args:
-            words: of all sentences, one after the other.
+            words: words of all sentences, one after the other.
             lengths: int64 (sentences,), words of each, 1 or more.
             marks: float32 (2, projection_dim), the vectors of `<S>` and `</S>`.
             is_full: more text follows, so that a compilation pays.
 
         Returns:
-            where the sentences lie, and the layers, as `PackedSentences.layers` takes them.
+            The packed sentences, and outputs as `PackedSentences.layers` takes them.
         """
         if not self._initial:
             self._initial = self._states_after(marks)

@@ -422,12 +422,9 @@ class Predictor:
     def _hidden(
         self, requests: Sequence[_Request], directions: Sequence[int], batch_size: int | None
     ) -> np.ndarray:
-        """What the softmax reads at each position, summed over directions.
-
-        Returns:
-            float32 (positions of all requests, projection_dim): the logits of a product of
-            softmaxes are the sum of their logits.
-        """
+        """What the softmax reads at each position, summed over directions: float32 (positions of
+        all requests, projection_dim). The logits of a product of softmaxes are the sum of their
+        logits."""
         first = np.cumsum([0, *(len(request.positions) for request in requests)])
         summed = np.zeros((int(first[-1]), self.options.lstm.projection_dim), np.float32)
         with self._lock:
@@ -584,12 +581,8 @@ def _build(
     words: list[str] | None,
     where: str,
 ) -> tuple[LanguageModel, Vocabulary]:
-    """The model without values, and its vocabulary.
-
-    Args:
-        words: those in the file with the softmax.
-        where: the file with the softmax.
-    """
+    """The model without values, and its vocabulary, given the words in the file with the softmax,
+    and its name, `where`."""
     beside = files.vocabulary
     if model.softmax_file is not None and model.vocab_file is not None:
         beside = None  # the words of a token cache, perhaps

@@ -176,13 +176,8 @@ class ServedELMo(tf.Module):
 
 
 def read_mix(keras_file: PathLike, name: str | None = None) -> ScalarMix:
-    """The trained mix of a model that Keras saved.
-
-    Args:
-        keras_file: a `.keras` file.
-        name: of the mix, when there are several: that of the `ELMoEmbedding`, or what
-            `weight_layers` was called with.
-    """
+    """The trained mix of a `.keras` file; with several, that of the `ELMoEmbedding` or
+    `weight_layers` of this name."""
     path = require_path(keras_file, "a Keras model")
     files = "config.json", "model.weights.h5"
     with extracted(path, "Keras model", lambda names: files) as folder:

@@ -42,11 +42,8 @@ class FramedWords(NamedTuple):
 
 
 def as_text(text: Any) -> Any:
-    """Text as a tensor of strings, tokens filled up with "".
-
-    Args:
-        text: strings (batch,), sentences; or (batch, time), tokens. A tensor, a `keras.Input`, a
-            ragged tensor of tokens, a NumPy array, or lists, whose sentences may differ in length.
+    """Text as a tensor of strings, tokens filled up with "": sentences (batch,) or tokens (batch,
+    time), as a tensor, a `keras.Input`, a ragged tensor, an array, or lists of different lengths.
     """
     if isinstance(text, np.ndarray) or not hasattr(text, "dtype"):
         return tf.constant(_padded(text), tf.string)
@@ -90,12 +87,10 @@ def tokens_of(text: tf.Tensor) -> tf.Tensor:
 
 
 def framed_words(tokens: tf.Tensor, lengths: tf.Tensor | None = None) -> FramedWords:
-    """Put sentences between `<S>` and `</S>`.
+    """Put sentences, string (batch, time), between `<S>` and `</S>`.
 
-    Args:
-        tokens: string (batch, time). Without `lengths` a sentence ends at its last token that is
-            not ""; a "" before is a token without letters.
-        lengths: int32 (batch,), 0 to time.
+    Without `lengths`, int32 (batch,), a sentence ends at its last token that is not ""; a "" before
+    is a token without letters.
     """
     n_rows, n_tokens = tf.unstack(tf.shape(tokens))
     if lengths is None:

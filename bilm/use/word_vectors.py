@@ -115,12 +115,7 @@ class WordSource(NamedTuple):
         return network._replace(encoder=encoder)
 
     def load(self, weights: WeightsFile, table: WeightsFile | None, precision: str) -> BiLM:
-        """The network for corpora.
-
-        Args:
-            weights, table: the files, as for `find_words`.
-            precision: "float32", or "bfloat16" for products in bfloat16.
-        """
+        """The network for corpora, with values of the files that `find_words` was given."""
         network = self.build(precision)
         encoder: Any = network.encoder
         if self.kind == CACHE_AND_CHARACTERS and table is not None:
@@ -146,8 +141,6 @@ def find_words(
     """Where the vectors of words come from, according to the files.
 
     Args:
-        options: the model's options.
-        weights: its weights.
         table: a token cache, instead of the character encoder or before it; or the table of a
             word-level model, if it is not in `weights`.
         vocab_file: the vocabulary that the user named, of the table or the cache.
@@ -228,9 +221,8 @@ class WordVectors(keras.layers.Layer):
 
     Args:
         kind: where they come from, see `WordSource`.
-        vocabulary: the words of the table or of the cache, in the order of its rows; None where
-            they are not needed, or not known.
-        options: the model's options.
+        vocabulary: the words of the table or of the cache, in the order of its rows; None if not
+            needed or unknown.
         cache: the token cache of CACHE_AND_CHARACTERS; None for zeros.
     """
 
@@ -304,13 +296,8 @@ class WordVectors(keras.layers.Layer):
 
 
 def load_network(network: BiLM, weights: WeightsFile, table: WeightsFile | None = None) -> None:
-    """Load the layers, and the initial states, if the file holds any.
-
-    Args:
-        network: what to fill.
-        weights: the weights.
-        table: the file of the word table, if it is another one.
-    """
+    """Load the layers, and the initial states if the file holds any; `table` is the file of the
+    word table, if it is another one."""
     weights.load_initial_states(network.stacks)
     if table is None:
         weights.load(network.weight_table())
