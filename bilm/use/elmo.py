@@ -105,15 +105,14 @@ class ELMo:
             precision=precision,
             warm_up=warm_up,
         )
-        with (
-            open_model(model.source, weights_only=True) as files,
-            open_weights(files.weights) as weights,
-            open_if_given(model.embedding_weight_file) as table,
-        ):
-            words = find_words(
-                files.read_options(), weights, table, model.vocab_file, files.vocabulary
-            )
-            network = words.load(weights, table, model.precision)
+        with open_model(model.source, weights_only=True) as files:
+            options = files.read_options()
+            with (
+                open_weights(files.weights) as weights,
+                open_if_given(model.embedding_weight_file) as table,
+            ):
+                words = find_words(options, weights, table, model.vocab_file, files.vocabulary)
+                network = words.load(weights, table, model.precision)
         elmo = cls(words, network)
         if model.warm_up is not None:
             elmo.corpus.warm_up(read_text(model.warm_up))
