@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from bilm import BidirectionalLanguageModel, ELMo, dump_bilm_embeddings, dump_token_embeddings
-from bilm.core.cell import Mode
 from bilm.core.errors import InputError
+from bilm.core.lstm import Mode
 from bilm.use.corpus_encoder import CorpusEncoder
 from bilm.use.packing import PackedRunner
 from tests import oracle

@@ -166,7 +166,7 @@ def test_arguments_that_do_not_go_together(characters, words):
         model(*characters.files, max_batch_size="3", stateful=True)
     with pytest.raises(InputError, match="n_tokens must be given if there are no files"):
         model(words.files[0], None, use_character_inputs=False)
-    with pytest.raises(InputError, match="precision: one of float32, bfloat16 is expected"):
+    with pytest.raises(InputError, match="precision must be 'float32' or 'bfloat16', got"):
         model(*words.files, use_character_inputs=False, precision="float64")
 
 

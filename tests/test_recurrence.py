@@ -8,8 +8,9 @@ import pytest
 import tensorflow as tf
 
 from benchmarks.traces import counted_functions
-from bilm.core.cell import Boundaries, Clips, LSTMState, LSTMWeights, Mode
-from bilm.core.recurrence import projected_lstm
+from bilm.core.cell import Boundaries, Clips, LSTMState, LSTMWeights
+from bilm.core.lstm import EXECUTORS, Mode
+from bilm.core.plain_lstm import plain_lstm
 from tests.oracle.lstm import Layer, step, step_gradient
 
 N_STEPS, BATCH, INPUT_DIM, DIM, HIDDEN_DIM = 6, 4, 5, 7, 3
@@ -48,7 +49,7 @@ ALIKE = ("cell_clipped", "masked_clipped")  # compiled like others, for other cl
     ]
 )
 def case(request):
-    """Arguments of projected_lstm as NumPy arrays, and its keywords."""
+    """Arguments of an executor as NumPy arrays, and its keywords."""
     switches = dict(request.param)
     projected = switches.pop("projected", True)
     masked = switches.pop("masked", False)
@@ -106,7 +107,7 @@ class OracleRun:
         """
         dx, of_weights = [], {}
         for t in reversed(range(len(self.traces))):
-            alive, kept = self.alive[t], ~self.resets[t] if t else True
+            alive, kept = self.alive[t], ~self.resets[t]
             d_new = (d_outputs[t] + dh) * alive, dc * alive
             d_inputs, dc_before, inner = step_gradient(self.layer, self.traces[t], *d_new)
             dx.insert(0, d_inputs[:, : -dh.shape[1]])
@@ -134,15 +135,20 @@ def tensors(arrays):
     return [None if array is None else tf.constant(array) for array in arrays]
 
 
-def run(arrays, mask=None, resets=None, cell_clip=None, proj_clip=None, **settings):
+def run(
+    arrays, mask=None, resets=None, cell_clip=None, proj_clip=None, mode=Mode.PLAIN,
+    precision="float32",
+):  # fmt: skip
     x, kernel, bias, projection, c, h = arrays
-    outputs, state = projected_lstm(
+    state = LSTMState(c, h)
+    mask, resets = (x if x is None else tf.convert_to_tensor(x) for x in (mask, resets))
+    outputs, state = EXECUTORS[mode](
         x,
         LSTMWeights(kernel, bias, projection),
-        LSTMState(c, h),
-        Boundaries(mask, resets),
+        state,
+        Boundaries(mask, resets, None if resets is None else state),
         clips=Clips(cell_clip, proj_clip),
-        **settings,
+        precision=precision,
     )
     return outputs, state.c, state.h
 
@@ -164,8 +170,8 @@ def assert_close(received, expected, tolerance):
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
-STEPWISE = [Mode.TRAINING, Mode.KERAS, Mode.INFERENCE, Mode.COMPILED_STEPS]
-WITH_GRADIENT = [Mode.TRAINING, Mode.KERAS]
+STEPWISE = [Mode.PLAIN, Mode.TRAINING, Mode.INFERENCE, Mode.COMPILED_STEPS]
+WITH_GRADIENT = [Mode.PLAIN, Mode.TRAINING]
 
 
 @pytest.mark.parametrize("mode", STEPWISE)
@@ -180,6 +186,33 @@ def test_gradients(case, mode):
     arrays, keywords = case
     received = gradients(run, arrays, mode=mode, **keywords)
     assert_close(received, oracle_gradients(*arrays, **keywords), 1e-5)
+
+
+@pytest.mark.parametrize("graph", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_gradients_of_gradients_of_the_plain_loop(graph):
+    """The derivative of the gradients along a direction, against a difference of the oracle's."""
+    arrays = random_layer(4, 3, dim=5, hidden_dim=4)
+    random = np.random.default_rng(6)
+    along = [random.normal(size=array.shape).astype(np.float32) for array in arrays]
+
+    def derivative(*arrays):
+        with tf.GradientTape() as outer:
+            outer.watch(arrays)
+            with tf.GradientTape() as inner:
+                inner.watch(arrays)
+                loss = tf.add_n([tf.reduce_sum(result) for result in run(arrays, cell_clip=3.0)])
+            found = inner.gradient(loss, arrays)
+            total = tf.add_n([tf.reduce_sum(g * a) for g, a in zip(found, along, strict=True)])
+        return outer.gradient(total, arrays)
+
+    def oracle_at(step):
+        moved = [array + step * a.astype(float) for array, a in zip(arrays, along, strict=True)]
+        done = OracleRun(*moved, cell_clip=3.0)
+        return done.gradients(*map(np.ones_like, done.results))
+
+    received = (tf.function(derivative, autograph=False) if graph else derivative)(*tensors(arrays))
+    pairs = zip(oracle_at(1e-4), oracle_at(-1e-4), strict=True)
+    assert_close(received, [(above - below) / 2e-4 for above, below in pairs], 2e-4)
 
 
 @in_a_graph
@@ -227,29 +260,28 @@ def random_layer(n_steps, batch, dim=32, hidden_dim=16, seed=3):
     return [normal(1.0, n_steps, batch, hidden_dim), *weights, *state]
 
 
-def test_gradient_of_cell_clip_passes_at_the_border():
+@pytest.mark.parametrize("mode", WITH_GRADIENT)
+def test_gradient_of_cell_clip_passes_at_the_border(mode):
     bias = tf.constant([-100.0, 0.0, 100.0, 0.0])  # the gates let the cell state through
     c = tf.constant([[-0.4], [-0.25], [0.1], [0.25], [0.4]])
     with tf.GradientTape() as tape:
         tape.watch(c)
-        state = LSTMState(c, tf.zeros((5, 1)))
-        zeros = tf.zeros((1, 5, 1)), tf.zeros((2, 4))
-        weights = LSTMWeights(zeros[1], bias, None)
-        _, final = projected_lstm(zeros[0], weights, state, clips=Clips(cell=0.25))
-    np.testing.assert_array_equal(final.c[:, 0], np.float32([-0.25, -0.25, 0.1, 0.25, 0.25]))
-    np.testing.assert_array_equal(tape.gradient(final.c, c)[:, 0], [0.0, 1.0, 1.0, 1.0, 0.0])
+        arrays = [tf.zeros((1, 5, 1)), tf.zeros((2, 4)), bias, None, c, tf.zeros((5, 1))]
+        _, final, _ = run(arrays, cell_clip=0.25, mode=mode)
+    np.testing.assert_array_equal(final[:, 0], np.float32([-0.25, -0.25, 0.1, 0.25, 0.25]))
+    np.testing.assert_array_equal(tape.gradient(final, c)[:, 0], [0.0, 1.0, 1.0, 1.0, 0.0])
 
 
-def test_gradient_of_projection_clip_passes_at_the_border():
+@pytest.mark.parametrize("mode", WITH_GRADIENT)
+def test_gradient_of_projection_clip_passes_at_the_border(mode):
     bias = tf.constant([100.0, 100.0, -100.0, 100.0])  # sigmoid(o) = 1, c' = 1
     scale = np.float32(np.tanh(np.float32(1.0)))
     projection = tf.constant([[-0.4, -0.25, 0.1, 0.25, 0.4]]) / scale
     with tf.GradientTape() as tape:
         tape.watch(projection)
-        state = LSTMState(tf.zeros((1, 1)), tf.zeros((1, 5)))
-        zeros = tf.zeros((1, 1, 1)), tf.zeros((6, 4))
-        weights = LSTMWeights(zeros[1], bias, projection)
-        outputs, _ = projected_lstm(zeros[0], weights, state, clips=Clips(projection=0.3))
+        weights = [tf.zeros((6, 4)), bias, projection]
+        arrays = [tf.zeros((1, 1, 1)), *weights, tf.zeros((1, 1)), tf.zeros((1, 5))]
+        outputs, _, _ = run(arrays, proj_clip=0.3, mode=mode)
     np.testing.assert_allclose(outputs[0, 0], [-0.3, -0.25, 0.1, 0.25, 0.3], rtol=1e-6)
     gradient = tape.gradient(outputs, projection)[0]
     np.testing.assert_allclose(gradient, [0.0, scale, scale, scale, 0.0], rtol=1e-6)
@@ -322,7 +354,7 @@ class OneLayer(keras.layers.Layer):
         batch = tf.shape(inputs)[0]
         state = LSTMState(tf.zeros((batch, 32)), tf.zeros((batch, inputs.shape[-1])))
         weights = [tf.convert_to_tensor(w) for w in self.all_weights]
-        outputs, _ = projected_lstm(tf.transpose(inputs, (1, 0, 2)), LSTMWeights(*weights), state)
+        outputs, _ = plain_lstm(tf.transpose(inputs, (1, 0, 2)), LSTMWeights(*weights), state)
         return tf.transpose(outputs, (1, 0, 2))
 
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.core.errors import InputError
 from bilm.core.full_softmax import full_cross_entropy
 from bilm.core.softmax import Negatives, Softmax, is_member, log_uniform_log_expected
 from tests import oracle
@@ -266,8 +265,3 @@ def test_initial_values():
     np.testing.assert_array_equal(values, Softmax(4000, 25, seed=3).W.numpy())
     assert (values != Softmax(4000, 25, seed=4).W.numpy()).any()
     assert not Softmax(10, 3, seed=None).W.numpy().any()
-
-
-def test_a_precision_that_is_not():
-    with pytest.raises(InputError, match="precision: one of float32, bfloat16 is expected, not 'h"):
-        Softmax(10, 3, precision="half")

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.core.errors import InputError
 from bilm.core.options import CharCNNOptions
 from bilm.core.token_encoder import CharacterEncoder, WordEmbedding
 from tests import oracle
@@ -169,9 +168,3 @@ def test_word_embedding():
     gradient = tape.gradient(value, layer.embedding.value)
     assert isinstance(gradient, tf.IndexedSlices)
     assert tf.convert_to_tensor(gradient).numpy()[:, 0].tolist() == [1, 0, 1, 0, 1]
-
-
-def test_a_precision_that_is_not():
-    message = "precision: one of float32, bfloat16 is expected, not 'float16'"
-    with pytest.raises(InputError, match=message):
-        CharacterEncoder(CharCNNOptions(((1, 2),), "relu", 2), 2, precision="float16")

@@ -10,7 +10,7 @@ import pytest
 
 import bilm
 from benchmarks.traces import counted_functions
-from bilm.core.cell import Mode
+from bilm.core.lstm import Mode
 from bilm.core.network import build_network
 from bilm.use.corpus_encoder import CorpusEncoder
 from bilm.use.packing import PackedRunner

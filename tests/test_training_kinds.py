@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bilm.core.cell import Mode
 from bilm.core.language_model import LanguageModel
+from bilm.core.lstm import Mode
 from bilm.training.feed import make_feed
 from bilm.training.optimizer import Optimizer
 from bilm.training.step import TrainingStep

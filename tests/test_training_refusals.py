@@ -101,7 +101,7 @@ def test_options_that_cannot_be_trained_with(corpus, tmp_path):
         train(too_many, data, tmp_path)
     with pytest.raises(InputError, match="batch_size must be an integer from 1 to 1,048,576"):
         train(options | {"batch_size": 0}, data, tmp_path)
-    with pytest.raises(InputError, match="precision: one of float32, bfloat16 is expected"):
+    with pytest.raises(InputError, match="precision must be 'float32' or 'bfloat16', got"):
         train(options, data, tmp_path, precision="float16")
     with pytest.raises(InputError, match="keep_checkpoints must be an integer >= 1"):
         train(options, data, tmp_path, keep_checkpoints=0)

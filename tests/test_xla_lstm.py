@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from bilm.core.cell import Mode
-from bilm.core.lstm import LSTMStack
+from bilm.core.cell import Boundaries
+from bilm.core.lstm import LSTMStack, Mode
 from bilm.core.options import LSTMOptions, Options, preset
-from bilm.core.recurrence import ProductLookup, is_faster_for
+from bilm.core.xla_lstm import ProductLookup, is_faster_for
 
 CASES = {
     "clipped": {"cell_clip": 0.3, "proj_clip": 0.2},
@@ -40,13 +40,13 @@ def test_layers_are_those_of_the_recurrence(case, n_rows):
     )
     words, resets = tf.constant(words), tf.constant(resets)
 
-    received, after = stack(
-        ProductLookup(stack.word_products(vectors), words), states, resets=resets,
-        mode=Mode.COMPILED_LOOP, n_steps=19,
-    )  # fmt: skip
+    lookup = ProductLookup(stack.word_products(vectors), words, tf.constant(19))
+    boundaries = Boundaries(resets=resets, initial=states)
+    received, after = stack(lookup, states, boundaries, mode=Mode.COMPILED_LOOP)
 
     inputs = tf.gather(vectors, words[:19])
-    expected, expected_after = stack(inputs, states=states, resets=resets[:19])
+    boundaries = Boundaries(resets=resets[:19], initial=states)
+    expected, expected_after = stack(inputs, states, boundaries)
     for one, other in zip(tf.nest.flatten(after), tf.nest.flatten(expected_after), strict=True):
         np.testing.assert_allclose(one, other, 2e-6, 2e-6)
     assert len(received) == options.n_layers
@@ -58,11 +58,11 @@ def test_layers_are_those_of_the_recurrence(case, n_rows):
 def test_steps_that_do_not_count_are_zeros():
     options = LSTMOptions(dim=5, projection_dim=4, n_layers=1)
     stack = LSTMStack(options, seed=1)
-    words = ProductLookup(stack.word_products(np.ones((1, 4), "f")), np.zeros((5, 2), "i"))
-    (layer,), _ = stack(
-        words, stack.zero_states(1), resets=np.zeros((5, 2), bool), mode=Mode.COMPILED_LOOP,
-        n_steps=3,
-    )  # fmt: skip
+    products = stack.word_products(np.ones((1, 4), "f"))
+    words = ProductLookup(products, np.zeros((5, 2), "i"), tf.constant(3))
+    zeros = stack.zero_states(1)
+    boundaries = Boundaries(resets=tf.zeros((5, 2), bool), initial=zeros)
+    (layer,), _ = stack(words, zeros, boundaries, mode=Mode.COMPILED_LOOP)
     assert np.all(layer[:3] != 0) and not np.any(layer[3:])
 
 

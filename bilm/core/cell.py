@@ -1,4 +1,4 @@
-"""One step of the projected, clipped LSTM, and the values that go in and out of it.
+"""One step of the projected, clipped LSTM, and the values that go in and out of a layer.
 
 Source: Sak et al. (2014), "Long short-term memory recurrent neural network architectures for large
 scale acoustic modeling", and Peters et al. (2018), section 3.4, for the clipping. There are no
@@ -11,44 +11,14 @@ peepholes, and 1 is added to the forget gate's pre-activation (Jozefowicz et al.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 
-class Mode(enum.Enum):
-    """How LSTM layers are executed. The values are the same, up to rounding.
-
-    TRAINING: steps are compiled with XLA, and activations are saved for a custom backward pass.
-    KERAS: the same backward pass in a form that a SavedModel can hold; nothing is compiled.
-    INFERENCE: nothing is saved for a gradient and nothing is compiled: for shapes that vary.
-    COMPILED_STEPS: nothing is saved for a gradient, and steps are compiled: for many batches of
-        few shapes.
-    COMPILED_LOOP: nothing is saved for a gradient, and all layers of a direction are one program:
-        for packed sentences, and layers that are small (see `is_faster_for`).
-    """
-
-    TRAINING = "training"
-    KERAS = "keras"
-    INFERENCE = "inference"
-    COMPILED_STEPS = "compiled steps"
-    COMPILED_LOOP = "compiled loop"
-
-    @property
-    def saves_activations(self) -> bool:
-        """Whether there is a custom backward pass."""
-        return self in (Mode.TRAINING, Mode.KERAS)
-
-    @property
-    def compiles_steps(self) -> bool:
-        """Whether what lies between the products of a step is compiled with XLA."""
-        return self in (Mode.TRAINING, Mode.COMPILED_STEPS)
-
-
 class LSTMState(NamedTuple):
-    """What a layer hands from one step to the next. A batch of 1 stands for all rows alike."""
+    """What a layer hands from one step to the next. A batch size of 1 is broadcast to all rows."""
 
     c: tf.Tensor  # float32 (batch, dim), the cell state
     h: tf.Tensor  # float32 (batch, hidden_dim), the output
@@ -67,22 +37,22 @@ class LSTMWeights(NamedTuple):
 
 
 class Clips(NamedTuple):
-    """Bounds; None: no bound. Without a projection the second one has no effect."""
+    """Bounds of absolute values; None: no bound. `projection` needs a projection."""
 
     cell: float | None = None
     projection: float | None = None
 
 
 class Boundaries(NamedTuple):
-    """Where texts are in the rows of a batch."""
+    """Padding, and where texts begin in the rows of a batch."""
 
-    # Bool (time, batch); where False the output is zeros and the state stays. None: all True.
+    # Bool (time, batch); where False the output is zeros and the state stays. None: no padding.
     mask: Any = None
-    # Bool (time, batch); where True a text begins: the state before the step is `initial`,
-    # whatever came before. None: all False.
+    # Bool (time, batch); where True the state before the step is `initial`. None: no resets.
     resets: Any = None
-    # (batch, ...) or (1, ...); None: the state before the first step. No gradient reaches it.
-    initial: LSTMState | None = None
+    # The initial state, (batch, ...) or (1, ...), or one per layer; needed with `resets`. No
+    # gradient reaches it.
+    initial: Any = None
 
 
 def cell(
@@ -95,10 +65,10 @@ def cell(
 
 
 def clipped(x: tf.Tensor, clip: float | None) -> tf.Tensor:
-    """`x` within its bound; None: no bound."""
+    """`x` within [-clip, clip]; None: no bound."""
     return x if clip is None else tf.clip_by_value(x, -clip, clip)
 
 
 def over_rows(state: LSTMState, n_rows: Any) -> LSTMState:
-    """A state of `n_rows` rows, of which (1, ...) stands for all."""
+    """Broadcast a (1, ...) state to `n_rows` rows."""
     return LSTMState(*(tf.broadcast_to(x, (n_rows, x.shape[1])) for x in state))

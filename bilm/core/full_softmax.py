@@ -1,7 +1,7 @@
 """The softmax over the whole vocabulary, in memory that does not grow with it.
 
-Classes are taken a block at a time, forward and backward, with a running maximum and sum: 64 MiB
-of logits exist at once, however large the vocabulary is.
+Logits are computed in blocks of classes, forward and backward, with a running maximum and sum: at
+most 64 MiB of logits exist at once, however large the vocabulary is.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from bilm.core.products import product
 
 # Bytes of logits that exist at a time.
 BLOCK_BYTES = 64 * 2**20
-# Far below any logit, and finite, so that no difference of infinities occurs.
+# Far below any logit, and finite, to avoid differences of infinities.
 NEVER = -1e30
 
 
 class _Blocks(NamedTuple):
-    """The logits hidden . W^T + b, a block of classes at a time."""
+    """The logits hidden . W^T + b, one block of classes at a time."""
 
     hidden: tf.Tensor  # float32 (n, dim)
     W: tf.Tensor  # float32 (classes, dim)
     b: tf.Tensor  # float32 (classes,)
-    size: tf.Tensor  # int32 (), classes of a block
-    precision: str  # of the product
+    size: tf.Tensor  # int32 (), classes per block
+    precision: str  # of the matmuls
 
     @property
     def n_classes(self) -> tf.Tensor:
@@ -36,7 +36,7 @@ class _Blocks(NamedTuple):
         return self.W[start : start + self.size]
 
     def logits(self, start: tf.Tensor) -> tf.Tensor:
-        """Those of the block that begins with class `start`: (n, block)."""
+        """The logits of the block that starts with class `start`: (n, block)."""
         b = self.b[start : start + self.size]
         return product(self.hidden, self.part_of_W(start), self.precision, transpose_b=True) + b
 
@@ -50,18 +50,15 @@ def full_cross_entropy(
     *,
     block_bytes: int = BLOCK_BYTES,
 ) -> tf.Tensor:
-    """log sum of exp(logit) over all classes, less the target's logit.
+    """log sum of exp(logit) over all classes, minus the target's logit: float32 (n,), nats.
 
     Args:
         hidden: float32 (n, dim).
         W: float32 (classes, dim).
         b: float32 (classes,).
         targets: integers (n,).
-        precision: of the products with W.
-        block_bytes: of logits that exist at a time, if that is 128 classes or more.
-
-    Returns:
-        float32 (n,), nats.
+        precision: of the matmuls with W.
+        block_bytes: bytes of logits per block, which has at least 128 classes.
     """
 
     @tf.custom_gradient
@@ -85,12 +82,12 @@ def full_cross_entropy(
 
 
 def _block_size(hidden: tf.Tensor, block_bytes: int) -> tf.Tensor:
-    """How many classes make so many bytes of logits; 128 at least."""
+    """Classes per block of logits; at least 128."""
     return tf.maximum(block_bytes // 4 // tf.maximum(tf.shape(hidden)[0], 1), 128)
 
 
 def _add_to_log_sum(total: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-    """log of exp(total) and the sum of exp(logits) together: (n,) and (n, block) give (n,)."""
+    """log(exp(total) + sum of exp(logits)): (n,), from (n,) and (n, block)."""
     part = tf.reduce_logsumexp(logits, axis=1)
     high = tf.maximum(total, part)
     return high + tf.math.log(tf.exp(total - high) + tf.exp(part - high))
@@ -143,10 +140,10 @@ def _log_sum_gradient(
 class Likeliest(NamedTuple):
     """The likeliest words at n positions."""
 
-    ids: tf.Tensor  # int32 (n, k), the likeliest word first; of equal ones the lower id
+    ids: tf.Tensor  # int32 (n, k), the likeliest word first; ties by ascending id
     log_probabilities: tf.Tensor  # float32 (n, k), nats
-    of_targets: tf.Tensor  # float32 (n,), log-probabilities of given words
-    ranks: tf.Tensor  # int32 (n,), how many words are likelier than the given one
+    of_targets: tf.Tensor  # float32 (n,), log-probabilities of the targets
+    ranks: tf.Tensor  # int32 (n,), number of words likelier than the target
 
 
 def likeliest_words(
@@ -158,19 +155,17 @@ def likeliest_words(
     *,
     block: int | None = None,
 ) -> Likeliest:
-    """The `k` likeliest classes of softmax(hidden . W^T + bias), and the ranks of given classes.
-
-    The best classes so far go with the running sum from block to block.
+    """The `k` likeliest classes of softmax(hidden . W^T + bias), and the ranks of the targets.
 
     Args:
-        hidden, W, bias, targets: as for `full_cross_entropy`; the bias is NEVER for classes that
-            are left out.
+        hidden, W, bias, targets: as for `full_cross_entropy`; the bias is NEVER for excluded
+            classes.
         k: at most the number of classes.
-        block: classes of a block; None: as many as make 64 MiB of logits.
+        block: classes per block; None: 64 MiB of logits.
     """
     size = _block_size(hidden, BLOCK_BYTES) if block is None else tf.constant(block)
     blocks, n = _Blocks(hidden, W, bias, size, "float32"), tf.shape(hidden)[0]
-    # (n,), the logits of the given classes
+    # (n,), the logits of the targets
     given = tf.reduce_sum(hidden * tf.gather(W, targets), axis=1) + tf.gather(bias, targets)
 
     def add_block(
@@ -179,17 +174,17 @@ def likeliest_words(
         logits = blocks.logits(start)  # (n, block)
         log_sum = _add_to_log_sum(log_sum, logits)
         classes = start + tf.range(tf.shape(logits)[1])
-        # The given class itself is not counted, whatever rounding makes of its logit.
+        # The target itself is not counted, however its logit is rounded.
         above = (logits > given[:, tf.newaxis]) & (classes != targets[:, tf.newaxis])
         ranks += tf.reduce_sum(tf.cast(above, tf.int32), axis=1)
-        # (n, k + block): the best so far and the block's
+        # (n, k + block): the best classes so far and the block's
         ids = tf.concat([ids, tf.broadcast_to(classes, (n, tf.size(classes)))], axis=1)
         best, index = tf.math.top_k(tf.concat([best, logits], axis=1), k)
         ids = tf.gather(ids, index, batch_dims=1)  # (n, k)
         return start + size, log_sum, best, ids, ranks
 
     nothing = tf.fill((n,), NEVER)
-    # Classes that are left out still come before what no class has filled yet.
+    # Excluded classes still rank above empty slots.
     unfilled = tf.fill((n, k), 2 * NEVER)
     _, log_sum, best, ids, ranks = tf.while_loop(
         lambda start, *_: start < blocks.n_classes,

@@ -11,43 +11,37 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bilm.core.cell import Mode
+from bilm.core.cell import Boundaries
 from bilm.core.errors import InputError
 from bilm.core.keras_backend import keras
-from bilm.core.lstm import Dropout, States
-from bilm.core.network import Texts, build_network
+from bilm.core.lstm import Dropout, Mode, States
+from bilm.core.network import build_network
 from bilm.core.options import Options
-from bilm.core.recurrence import WordLookup
 from bilm.core.softmax import Negatives, Softmax
 from bilm.core.weight_names import Weight, weight_table
 
 
 class Feed(NamedTuple):
-    """A batch with time first, as NumPy arrays or tensors. D is the number of directions.
+    """A batch with time first, as NumPy arrays or tensors. D is the number of directions."""
 
-    Attributes:
-        inputs: int32, the distinct words: characters (distinct, max_word_length) or word ids
-            (distinct,), both + 1, so that 0 is nothing.
-        words: int32 (D, time, batch), rows of `inputs`.
-        targets: int32 (D, time, batch), vocabulary ids.
-    """
-
+    # Int32, the distinct words: characters (distinct, max_word_length) or word ids (distinct,),
+    # both + 1, because 0 is padding.
     inputs: Any
-    words: Any
-    targets: Any
+    words: Any  # int32 (D, time, batch), rows of `inputs`
+    targets: Any  # int32 (D, time, batch), vocabulary ids
 
 
 class LanguageModel(keras.Model):
     """Token encoder, LSTMs of one or two directions, softmax.
 
     Args:
-        options: training options, as a dict or read. `n_tokens_vocab` is needed.
-        is_training: with dropout and the sampled softmax, as the options say. False: without
-            dropout, and with the full softmax.
-        seed: of the initial values; None leaves zeros, for weights that are about to be loaded.
-        precision: "float32", or "bfloat16" for products in bfloat16.
-        mode: how the LSTMs are executed; None: for use in training outside a run of `train`, or
-            for inference.
+        options: training options, as a dict or `Options`. `n_tokens_vocab` is required.
+        is_training: True: with dropout and the sampled softmax, if the options have them. False:
+            without dropout, and with the full softmax.
+        seed: seed of the initial values; None leaves zeros, for weights that are about to be
+            loaded.
+        precision: "float32", or "bfloat16" for matmuls in bfloat16.
+        mode: how the LSTMs are run; None: `Mode.PLAIN` for training, else `Mode.INFERENCE`.
 
     Attributes:
         samples: whether the loss is the sampled softmax's.
@@ -77,7 +71,7 @@ class LanguageModel(keras.Model):
             dropout=(options.dropout or 0.0) if is_training else 0.0,
             seed=seed,
             precision=precision,
-            mode=mode or (Mode.KERAS if is_training else Mode.INFERENCE),
+            mode=mode or (Mode.PLAIN if is_training else Mode.INFERENCE),
         )
         self.encoder, self.stacks = self.network
         self.softmax = Softmax(
@@ -95,7 +89,8 @@ class LanguageModel(keras.Model):
         return weight_table(self.encoder, self.stacks, self.softmax)
 
     def signature(self, steps: int | None = None, rows: int | None = None) -> list[Any]:
-        """Of a tf.function of a `Feed` and states; None takes any number of steps or rows."""
+        """The input signature of a tf.function of a `Feed` and states; None: any number of steps
+        or rows."""
         options = self.options
         width = () if options.max_word_length is None else (options.max_word_length,)
         tokens = (options.n_directions, steps, rows)
@@ -119,16 +114,16 @@ class LanguageModel(keras.Model):
 
         Args:
             feed: the batch.
-            states: of each direction, before the batch.
-            negatives: of each direction, when the softmax is sampled.
-            dropout: None is no dropout.
-            resets: of each direction bool (time, batch), True where the state before the input is
+            states: the states of each direction before the batch.
+            negatives: per direction the samples of the sampled softmax; empty for the full one.
+            dropout: None: no dropout.
+            resets: per direction bool (time, batch), True where the state before the input is
                 zero; empty for none.
-            mode: how the LSTMs are executed; None: as the model was made.
+            mode: None uses the mode given at construction.
 
         Returns:
-            of each direction float32 (time * batch,) in nats, and the states after the batch.
-            No gradient goes from them to the batch before.
+            per direction float32 (time * batch,) in nats, and the states after the batch, through
+            which no gradient passes.
         """
         hidden, after = self.hidden(feed, states, dropout, resets=resets, mode=mode)
         # (time, batch, projection_dim) -> (time * batch, projection_dim)
@@ -151,12 +146,16 @@ class LanguageModel(keras.Model):
         """The top layer, from which the softmax predicts. Arguments as for `losses`.
 
         Returns:
-            of each direction float32 (time, batch, projection_dim), and the states.
+            per direction float32 (time, batch, projection_dim), and the states.
         """
         vectors = self.encoder(feed.inputs)  # (distinct, projection_dim)
-        read = [WordLookup(vectors, feed.words[d]) for d in range(len(self.stacks))]
-        texts = Texts(read, states, resets=resets, initial=self.network.zero_states(1))
-        outputs, after = self.network.run(texts, dropout=dropout, mode=mode)
+        # (distinct, projection_dim) -> (time, batch, projection_dim)
+        read = [tf.gather(vectors, feed.words[d]) for d in range(len(self.stacks))]
+        boundaries = []
+        if resets:
+            zeros = self.network.zero_states(1)
+            boundaries = [Boundaries(None, *of_d) for of_d in zip(resets, zeros, strict=True)]
+        outputs, after = self.network.run(read, states, boundaries, dropout=dropout, mode=mode)
         return [layers[-1] for layers in outputs], tf.nest.map_structure(tf.stop_gradient, after)
 
 

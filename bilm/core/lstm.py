@@ -1,11 +1,12 @@
 """One direction of the language model: a stack of projected, clipped LSTM layers.
 
-Peters et al. (2018), section 3.4. A state goes in and a state comes out; whoever calls decides
-whether to keep it. How the layers are executed is chosen by a `Mode`.
+Peters et al. (2018), section 3.4. A state goes in and a state comes out; the caller decides whether
+to keep it. A `Mode` chooses how the layers are run.
 """
 
 from __future__ import annotations
 
+import enum
 import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,30 +14,59 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bilm.core.cell import Boundaries, Clips, LSTMState, LSTMWeights, Mode
+from bilm.core.cell import Boundaries, Clips, LSTMState, LSTMWeights
 from bilm.core.initial_values import glorot
 from bilm.core.keras_backend import keras
 from bilm.core.options import LSTMOptions
-from bilm.core.products import check_precision
-from bilm.core.recurrence import ProductLookup, WordLookup, projected_lstm, xla_lstm
+from bilm.core.plain_lstm import plain_lstm
+from bilm.core.recurrence import projected_lstm
+from bilm.core.xla_lstm import ProductLookup, xla_lstm
 
 States = tuple[LSTMState, ...]
+
+
+class Mode(enum.Enum):
+    """How LSTM layers are run. The values are the same, up to rounding.
+
+    PLAIN: the readable loop, with automatic differentiation: for Keras models.
+    TRAINING: steps are compiled with XLA, and activations are saved for a custom backward pass.
+    INFERENCE: nothing is saved or compiled: for shapes that vary.
+    COMPILED_STEPS: nothing is saved, and steps are compiled: for many batches of few shapes.
+    COMPILED_LOOP: nothing is saved, and all layers of a direction are one program: for packed
+        sentences, and layers that are small (see `is_faster_for`).
+    """
+
+    PLAIN = "plain"
+    TRAINING = "training"
+    INFERENCE = "inference"
+    COMPILED_STEPS = "compiled steps"
+    COMPILED_LOOP = "compiled loop"
+
+
+# The function that runs one layer over the steps of time, by mode.
+EXECUTORS: dict[Mode, Callable[..., tuple[tf.Tensor, LSTMState]]] = {
+    Mode.PLAIN: plain_lstm,
+    Mode.TRAINING: functools.partial(projected_lstm, trains=True, compiled=True),
+    Mode.INFERENCE: functools.partial(projected_lstm, trains=False, compiled=False),
+    Mode.COMPILED_STEPS: functools.partial(projected_lstm, trains=False, compiled=True),
+    Mode.COMPILED_LOOP: xla_lstm,
+}
 
 
 class BatchSlice(NamedTuple):
     """Some of the rows of a batch that is divided among devices."""
 
-    first: int  # number of the first of them
-    total: int  # rows of the whole batch
+    first: int  # the first row
+    total: int  # rows of the complete batch
 
 
 @dataclass(frozen=True)
 class Dropout:
     """The random numbers of dropout."""
 
-    seed: Any  # int64 (2,); it determines, with the place in the network, what is dropped
-    # Which rows of a larger batch the inputs are, so that a row is dropped alike wherever it is;
-    # None: the whole batch.
+    seed: Any  # int64 (2,); with the layer it determines what is dropped
+    # Position of these rows in the global batch, so that dropout does not depend on how rows are
+    # split over devices; None: the complete batch.
     rows: BatchSlice | None = None
 
     def apply(self, x: tf.Tensor, rate: float, layer: int) -> tf.Tensor:
@@ -44,42 +74,36 @@ class Dropout:
         seed = tf.stack([self.seed[0], self.seed[1] + layer])
         if self.rows is None:
             return tf.nn.experimental.stateless_dropout(x, rate, seed)
-        whole = tf.ones((tf.shape(x)[0], self.rows.total, x.shape[2]))
-        factors = tf.nn.experimental.stateless_dropout(whole, rate, seed)
+        ones = tf.ones((tf.shape(x)[0], self.rows.total, x.shape[2]))
+        factors = tf.nn.experimental.stateless_dropout(ones, rate, seed)
         # (time, total, features) -> (time, batch, features)
         return x * factors[:, self.rows.first : self.rows.first + x.shape[1]]
 
 
 class LSTMStack(keras.layers.Layer):
-    """The layers of one direction.
+    """The layers of one direction. The backward direction is a second stack, fed reversed text.
 
     Args:
         options: sizes, clips, skip connections.
-        dropout: rate of dropout.
-        seed: of the initial values; None leaves zeros, for weights that are about to be loaded.
-        precision: "float32", or "bfloat16" for products in bfloat16.
-        mode: how the layers are executed when a call does not say.
+        dropout: dropout rate.
+        seed: seed of the initial values; None leaves zeros, for weights that are about to be
+            loaded.
+        precision: "float32", or "bfloat16" for matmuls in bfloat16.
+        mode: how the layers are run when a call does not give a mode.
 
     Call arguments:
-        inputs: float32 (time, batch, projection_dim), or a `WordLookup`; for
-            `Mode.COMPILED_LOOP` a `ProductLookup`, of a table that `word_products` computes.
-        states: a state per layer before the first step: c (batch, dim) and h (batch,
-            projection_dim); a batch of 1 is for all rows alike.
-        padding_mask: bool (time, batch); where False a layer's output is zeros and its state is
-            handed on unchanged. None: every position counts.
-        resets: bool (time, batch); where True a text begins: each layer's state before the step
-            is that of `initial`. None: a row is one text.
-        initial: a state per layer in which texts begin; None: `states`.
-        dropout: None is no dropout. It applies to the input of each layer and to the last layer's
+        inputs: float32 (time, batch, projection_dim); for `Mode.COMPILED_LOOP` a `ProductLookup`
+            of a table that `word_products` computes.
+        states: one state per layer before the first step: c (batch, dim) and h (batch,
+            projection_dim); a batch size of 1 is broadcast to all rows.
+        boundaries: padding and resets; `initial` has one state per layer.
+        dropout: None: no dropout. It applies to the input of each layer and to the last layer's
             output, not to the recurrence (Zaremba et al. 2014).
-        mode: in place of the stack's own. `Mode.COMPILED_LOOP` takes float32, needs resets and a
-            `ProductLookup`, and has neither a mask nor dropout.
-        n_steps: int32 (); of `Mode.COMPILED_LOOP`: steps that count, the others at the end do not.
+        mode: used instead of the stack's own. `Mode.COMPILED_LOOP` requires float32 and resets,
+            and allows neither a mask nor dropout.
 
     Returns:
         the layers' outputs, each float32 (time, batch, projection_dim), and the new states.
-
-    The backward direction of the model is a second stack that is fed the reversed text.
     """
 
     def __init__(
@@ -89,13 +113,13 @@ class LSTMStack(keras.layers.Layer):
         dropout: float = 0.0,
         seed: int | None = None,
         precision: str = "float32",
-        mode: Mode = Mode.KERAS,
+        mode: Mode = Mode.PLAIN,
         **kwargs: Any,
     ) -> None:
         super().__init__(autocast=False, dtype="float32", **kwargs)
         self.options = options
         self.dropout = dropout
-        self.precision = check_precision(precision)
+        self.precision = precision
         self.mode = mode
         self.layer_weights = [self._add_layer(i, seed) for i in range(options.n_layers)]
         self.initial = tuple(self._add_initial(i) for i in range(options.n_layers))
@@ -124,72 +148,64 @@ class LSTMStack(keras.layers.Layer):
         return LSTMState(add("c", self.options.dim), add("h", self.options.projection_dim))
 
     def initial_states(self) -> States:
-        """The states in which texts begin, (1, ...) for all rows: zeros, unless a warm-up set
-        others."""
+        """The states in which texts begin, (1, ...): zeros, unless a warm-up set others."""
         return tuple(LSTMState(*map(tf.convert_to_tensor, state)) for state in self.initial)
 
     def zero_states(self, batch_size: Any) -> States:
         """Zeros for `batch_size` rows."""
         c = tf.zeros((batch_size, self.options.dim))
         h = tf.zeros((batch_size, self.options.projection_dim))
-        return tuple(LSTMState(c, h) for _ in range(self.options.n_layers))
+        return (LSTMState(c, h),) * self.options.n_layers
 
     def word_products(self, vectors: tf.Tensor) -> tf.Tensor:
-        """What words (n, projection_dim) give to the first layer's pre-activations, the bias added:
-        float32 (n, 4 * dim)."""
+        """First-layer pre-activations `x @ W_x + b` of word vectors (n, projection_dim): float32
+        (n, 4 * dim)."""
         kernel, bias, _ = self.layer_weights[0].tensors()
         return vectors @ kernel[: self.options.projection_dim] + bias
 
     def call(
         self,
-        inputs: tf.Tensor | WordLookup | ProductLookup,
+        inputs: tf.Tensor | ProductLookup,
         states: Sequence[LSTMState],
-        padding_mask: tf.Tensor | None = None,
-        resets: tf.Tensor | None = None,
-        initial: Sequence[LSTMState] | None = None,
+        boundaries: Boundaries = Boundaries(),  # noqa: B008 - a value that cannot change
         dropout: Dropout | None = None,
         mode: Mode | None = None,
-        n_steps: tf.Tensor | None = None,
     ) -> tuple[list[tf.Tensor], States]:
         """Run the layers over the time axis."""
-        mode, drop = mode or self.mode, None
-        if dropout is not None and self.dropout:
-            drop = functools.partial(dropout.apply, rate=self.dropout)
-        boundaries = [Boundaries(padding_mask, resets, state) for state in initial or states]
+        mode = mode or self.mode
         weights = [weights.tensors() for weights in self.layer_weights]
         if mode is Mode.COMPILED_LOOP:
-            return _xla_layers(self.options)(inputs, weights, states, boundaries, n_steps)
-        inputs = inputs.looked_up() if isinstance(inputs, WordLookup) else inputs
-        clips = Clips(self.options.cell_clip, self.options.proj_clip)
-        run: Callable[..., tuple[tf.Tensor, LSTMState]]
+            return _xla_layers(self.options)(inputs, weights, states, boundaries)
+        clips, drop = Clips(self.options.cell_clip, self.options.proj_clip), None
+        if dropout is not None and self.dropout:
+            drop = functools.partial(dropout.apply, rate=self.dropout)
         if mode is Mode.INFERENCE and tf.inside_function():
-            run = _traced_layer(clips, self.precision)
+            run_layer = _traced_layer(clips, self.precision)
         else:
-            run = functools.partial(
-                projected_lstm, clips=clips, mode=mode, precision=self.precision
-            )
-        return run_layers(inputs, weights, states, boundaries, run, self.options, drop)
+            run_layer = functools.partial(EXECUTORS[mode], clips=clips, precision=self.precision)
+        return run_layers(inputs, weights, states, boundaries, run_layer, self.options, drop)
 
 
 def run_layers(
     inputs: tf.Tensor | ProductLookup,
     weights: Sequence[LSTMWeights],
     states: Sequence[LSTMState],
-    boundaries: Sequence[Boundaries],
+    boundaries: Boundaries,
     run_layer: Callable[..., tuple[tf.Tensor, LSTMState]],
     options: LSTMOptions,
     drop: Callable[..., tf.Tensor] | None = None,
 ) -> tuple[list[tf.Tensor], States]:
-    """All layers of a direction, each by `run_layer`; see `LSTMStack`.
+    """All layers of a direction, each by `run_layer`.
 
     From the second layer on, a skip connection adds a layer's input to its output.
     """
     outputs: list[tf.Tensor] = []
     new_states = []
     x = inputs
-    for i, of_layer in enumerate(zip(weights, states, boundaries, strict=True)):
+    for i, (of_layer, state) in enumerate(zip(weights, states, strict=True)):
         x = x if drop is None else drop(x, layer=i)
-        h, new_state = run_layer(x, *of_layer)
+        initial = None if boundaries.initial is None else boundaries.initial[i]
+        h, new_state = run_layer(x, of_layer, state, boundaries._replace(initial=initial))
         x = h + x if i > 0 and options.use_skip_connections else h
         outputs.append(x)
         new_states.append(new_state)
@@ -206,11 +222,13 @@ def _xla_layers(options: LSTMOptions) -> Callable[..., tuple[list[tf.Tensor], St
         inputs: ProductLookup,
         weights: Sequence[LSTMWeights],
         states: Sequence[LSTMState],
-        boundaries: Sequence[Boundaries],
-        n_steps: tf.Tensor,
+        boundaries: Boundaries,
     ) -> tuple[list[tf.Tensor], States]:
-        clips = Clips(options.cell_clip, options.proj_clip)
-        run_layer = functools.partial(xla_lstm, clips=clips, n_steps=n_steps)
+        run_layer = functools.partial(
+            EXECUTORS[Mode.COMPILED_LOOP],
+            clips=Clips(options.cell_clip, options.proj_clip),
+            n_steps=inputs.n_steps,
+        )
         return run_layers(inputs, weights, states, boundaries, run_layer, options)
 
     return tf.function(run, jit_compile=True, autograph=False)
@@ -218,9 +236,9 @@ def _xla_layers(options: LSTMOptions) -> Callable[..., tuple[list[tf.Tensor], St
 
 @functools.cache
 def _traced_layer(clips: Clips, precision: str) -> Callable[..., tuple[tf.Tensor, LSTMState]]:
-    """`projected_lstm` as a function within a function: it is traced once for all layers and
-    directions, and not for each."""
-    run = functools.partial(projected_lstm, clips=clips, mode=Mode.INFERENCE, precision=precision)
-    # Within the other function it would be made ready to run once for each call.
+    """The executor of `Mode.INFERENCE` as a function within a function, traced once for all layers
+    and directions."""
+    run_layer = functools.partial(EXECUTORS[Mode.INFERENCE], clips=clips, precision=precision)
+    # Inlined, it would be made ready to run once for each call.
     attributes = {"_noinline": True}
-    return tf.function(run, autograph=False, experimental_attributes=attributes)
+    return tf.function(run_layer, autograph=False, experimental_attributes=attributes)

@@ -1,25 +1,10 @@
-"""Matrix products in the chosen precision; everything around them stays float32."""
+"""Matmuls in the chosen precision; everything around them stays float32."""
 
 from __future__ import annotations
 
 import tensorflow as tf
 
-from bilm.core.errors import InputError
-
 PRECISIONS = ("float32", "bfloat16")
-
-
-def check_precision(precision: str) -> str:
-    """Return `precision` if it is one of "float32" and "bfloat16".
-
-    Raises:
-        InputError: it is not.
-    """
-    if precision not in PRECISIONS:
-        raise InputError(
-            f"precision: one of {', '.join(PRECISIONS)} is expected, not {precision!r}."
-        )
-    return precision
 
 
 def product(

@@ -1,7 +1,7 @@
 """The prediction of the next word and its cross-entropy: full, and sampled for training.
 
-The model is p(word | hidden) = softmax(hidden . W^T + b), and one W and b serve both directions.
-Losses are in nats, one for each prediction.
+p(word | hidden) = softmax(hidden . W^T + b), with one W and b for both directions. Losses are in
+nats, one per prediction.
 
 The sampled cross-entropy is over the target and a sample of the vocabulary: Jean et al. (2015),
 "On using very large target vocabulary for neural machine translation", section 3, in the form of
@@ -19,26 +19,26 @@ import tensorflow as tf
 from bilm.core.full_softmax import full_cross_entropy
 from bilm.core.initial_values import normal
 from bilm.core.keras_backend import keras
-from bilm.core.products import check_precision, product
+from bilm.core.products import product
 
-# Rows of logits that are worked on at a time: few enough to stay in a processor's cache.
+# Rows of logits computed at a time: few enough to stay in the CPU's cache.
 _ROWS_AT_ONCE = 320
 
 
 class Negatives(NamedTuple):
     """The sampled classes of one direction and step."""
 
-    ids: tf.Tensor  # int32 (n_samples,), distinct, in rising order
-    log_expected: tf.Tensor  # float32 (n_samples,), log of each one's expected count in the sample
-    n_tries: tf.Tensor  # float32 (), draws that it took to find so many distinct ones
+    ids: tf.Tensor  # int32 (n_samples,), distinct, ascending
+    log_expected: tf.Tensor  # float32 (n_samples,), log of the expected count in the sample
+    n_tries: tf.Tensor  # float32 (), draws until n_samples distinct classes were found
 
 
 class Softmax(keras.layers.Layer):
     """W (n_tokens_vocab, projection_dim) and b (n_tokens_vocab,) of the prediction.
 
     Args:
-        tied: the embedding table of a word-input model to use as W; None makes a W of its own.
-        rows_at_once: of logits that the sampled losses work on at a time.
+        tied: the embedding table of a word-level model to use as W; None creates W.
+        rows_at_once: rows of logits that the sampled losses compute at a time.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Softmax(keras.layers.Layer):
     ) -> None:
         super().__init__(autocast=False, dtype="float32", **kwargs)
         self.n_tokens = n_tokens
-        self.precision = check_precision(precision)
+        self.precision = precision
         self.is_tied = tied is not None
         self._rows_at_once = rows_at_once
         if self.is_tied:
@@ -86,16 +86,16 @@ class Softmax(keras.layers.Layer):
         one sparse tensor without repeated rows.
 
         Args:
-            hidden: of each direction float32 (n, projection_dim).
-            targets: of each direction int32 (n,).
-            negatives: of each direction.
+            hidden: per direction float32 (n, projection_dim).
+            targets: per direction int32 (n,).
+            negatives: per direction the samples.
 
         Returns:
-            of each direction float32 (n,), nats.
+            per direction float32 (n,), nats.
         """
         needed = [*targets, *(sample.ids for sample in negatives)]
         ids, index = tf.unique(tf.concat(needed, axis=0))
-        # From the variables themselves: reading them whole would cost a copy of each a step.
+        # From `value`: converting the complete variables would copy them every step.
         W = tf.gather(self.W.value, ids)  # (distinct, projection_dim)
         b = tf.gather(self.b.value, ids)  # (distinct,)
         parts = tf.split(index, [tf.shape(of)[0] for of in needed], num=len(needed))
@@ -118,11 +118,11 @@ class Softmax(keras.layers.Layer):
         sampled: tuple[tf.Tensor, tf.Tensor],
         hit: tf.Tensor,
     ) -> tf.Tensor:
-        """log sum of exp(logit) over the target and the samples, less the target's logit: (n,).
+        """log sum of exp(logit) over the target and the samples, minus the target's logit: (n,).
 
-        An accidental hit is a target that is itself among the samples. It counts once; since its
-        two logits are the same number, leaving the target out of the sum of a row with a hit does
-        what masking the hit would do, and no mask over all logits is needed.
+        An accidental hit is a target that is itself among the samples. It counts once. Its two
+        logits are the same number, so the target is left out of the sum of a row with a hit: that
+        needs no mask over all logits.
         """
         counted = tf.where(hit, tf.constant(-math.inf), true_logit)
         sizes = self._part_sizes(hidden.shape[0])
@@ -131,7 +131,7 @@ class Softmax(keras.layers.Layer):
         return tf.concat(log_sums, axis=0) - true_logit
 
     def _part_sizes(self, n_rows: int | None) -> list[int] | int:
-        """The rows in parts, the last one with what is left over; 1 is all of them in one."""
+        """Sizes of the parts of the rows, the last one with the remainder; 1 is a single part."""
         n_parts = (n_rows or 0) // self._rows_at_once
         if n_rows is None or n_parts < 2:
             return 1
@@ -140,13 +140,11 @@ class Softmax(keras.layers.Layer):
 
 
 def log_uniform_log_expected(ids: tf.Tensor, n_tries: tf.Tensor, n_classes: int) -> tf.Tensor:
-    """Logarithm of how often a class is expected in a log-uniform sample of distinct classes.
+    """Log of a class's expected count in a log-uniform sample of distinct classes: float32, shape
+    of `ids`.
 
-    P(k) = log((k + 2) / (k + 1)) / log(n_classes + 1), and in n tries a class turns up with
-    probability 1 - (1 - P)^n.
-
-    Returns:
-        float32, shape of `ids`.
+    P(k) = log((k + 2) / (k + 1)) / log(n_classes + 1), and the probability that a class occurs in n
+    tries is 1 - (1 - P)^n.
     """
     k = tf.cast(ids, tf.float32)
     p = tf.math.log1p(1 / (k + 1)) / math.log(n_classes + 1)
@@ -154,7 +152,7 @@ def log_uniform_log_expected(ids: tf.Tensor, n_tries: tf.Tensor, n_classes: int)
 
 
 def is_member(ids: tf.Tensor, ordered: tf.Tensor) -> tf.Tensor:
-    """Whether each of `ids` occurs in `ordered`, which rises; bool, shape of `ids`."""
+    """Whether each of `ids` occurs in `ordered`, which is ascending: bool, shape of `ids`."""
     index = tf.searchsorted(ordered, ids)
     return tf.gather(ordered, tf.minimum(index, tf.shape(ordered)[0] - 1)) == ids
 
@@ -164,8 +162,8 @@ def _log_sum(
 ) -> tf.Tensor:
     """log(exp(other) + sum over samples of exp(hidden . W^T + b)): float32 (n,), as `other` is.
 
-    The exponentials are kept for the gradient, in the precision of the products, and are scaled
-    by row on the narrow side of each product.
+    The exponentials are kept for the gradient, in the precision of the matmuls, and are scaled
+    by row on the narrow side of each matmul.
     """
 
     @tf.custom_gradient
@@ -181,7 +179,7 @@ def _log_sum(
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
             scale = upstream / total
             d_hidden = product(e, W, precision) * scale[:, tf.newaxis]
-            # A column of the scale beside the hidden vectors gives the gradient of b as well:
+            # A column of the scale next to the hidden vectors gives the gradient of b as well:
             # (n, s)^T (n, dim + 1) -> (s, dim + 1)
             scaled = tf.concat([hidden * scale[:, tf.newaxis], scale[:, tf.newaxis]], axis=1)
             d_both = product(e, scaled, precision, transpose_a=True)

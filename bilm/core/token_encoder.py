@@ -1,48 +1,46 @@
-"""From a word to a vector that knows no context: Peters et al. (2018), section 3.4.
+"""Context-independent word vectors: Peters et al. (2018), section 3.4.
 
 A character model reads a word's characters (Kim et al. 2016; Jozefowicz et al. 2016): an embedding
 lookup, convolutions over characters, the maximum over positions, highway layers, a projection.
-A word model looks its vector up in a table. Both leave id 0 free for "nothing here".
+A word-level model looks its vector up in a table. In both, id 0 is padding.
 
-`DictionaryEncoder` is that of ELMoForManyLangs (Che et al. 2018).
+`DictionaryEncoder` is the encoder of ELMoForManyLangs (Che et al. 2018).
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 
-from bilm.core.errors import InputError
 from bilm.core.initial_values import glorot, normal, uniform
 from bilm.core.keras_backend import keras
-from bilm.core.options import N_CHARACTERS, CharCNNOptions
-from bilm.core.products import check_precision, product
+from bilm.core.options import N_CHARACTERS, CharCNNOptions, DictionaryOptions
+from bilm.core.products import product
 
-# Enough to leave little padding, and to stay in a cache; each one takes time to trace.
+# Length buckets of the words of a batch: enough to leave little padding and to stay in the cache;
+# each one takes time to trace.
 N_GROUPS = 8
 
-# The functions of `bilm.core.options.ACTIVATIONS`. They must not fall anywhere: the maximum over
-# positions is taken before they are applied.
+# The functions of `bilm.core.options.ACTIVATIONS`. They must be non-decreasing: max-pooling is done
+# before the activation.
 ACTIVATIONS = {"relu": tf.nn.relu, "tanh": tf.tanh}
 
 
 def lookup(table: tf.Tensor | tf.Variable, ids: tf.Tensor) -> tf.Tensor:
-    """Rows of `table` (n, dim) for ids counted from 1, of any shape: shape of `ids` + (dim,).
-
-    Id 0 is the mask and gives zeros.
-    """
+    """Rows of `table` (n, dim) for 1-based ids of any shape: shape of `ids` + (dim,); 0 gives
+    zeros."""
     mask = tf.cast(ids > 0, table.dtype)[..., tf.newaxis]
     return tf.gather(table, tf.maximum(ids - 1, 0)) * mask
 
 
 class WordEmbedding(keras.layers.Layer):
-    """The table of a word-input model, or a cache of encoded words.
+    """The table of a word-level model, or a token cache.
 
     Call arguments:
-        ids: integers of any shape, 0 is the mask, word k of the vocabulary is k + 1.
+        ids: integers of any shape, 0 is padding, word k of the vocabulary is k + 1.
 
     Output shape: shape of `ids` + (projection_dim,), float32.
     """
@@ -68,14 +66,19 @@ class WordEmbedding(keras.layers.Layer):
 class CharacterEncoder(keras.layers.Layer):
     """The character convolutions, highway layers and projection of the paper's model.
 
+    Args:
+        options: sizes, activation.
+        projection_dim: size of a word's vector.
+        n_groups: length buckets in which the convolutions work; 1 if the caller already buckets
+            the words.
+        seed: seed of the initial values; None leaves zeros.
+        precision: "float32", or "bfloat16" for matmuls in bfloat16.
+
     Call arguments:
-        characters: integers (n, max_characters_per_token), 0 is the mask, otherwise the
+        characters: integers (n, max_characters_per_token), 0 is padding, otherwise the
             vocabulary's character ids + 1.
 
     Output shape: (n, projection_dim), float32.
-
-    The convolutions work on `n_groups` groups of words of like length, and on the characters that
-    are there.
     """
 
     def __init__(
@@ -92,7 +95,7 @@ class CharacterEncoder(keras.layers.Layer):
         self.options = options
         self.projection_dim = projection_dim
         self.n_groups = n_groups
-        self.precision = check_precision(precision)
+        self.precision = precision
         self._seed = seed
         dim, size = options.embedding_dim, options.n_filters
         self.char_embed = self.add_weight(
@@ -106,13 +109,13 @@ class CharacterEncoder(keras.layers.Layer):
         ]
         self.highways = [self._add_highway(k) for k in range(options.n_highway)]
         self.projection: tuple[Any, Any] | None = None
-        # With a dictionary the characters are always projected, the word beside them.
+        # With a dictionary the characters are always projected, like the word.
         if size != projection_dim or options.dictionary is not None:
             self.projection = self._add_pair("projection", (size, projection_dim))
         self.built = True
 
     def _add_pair(self, name: str, shape: tuple[int, ...], bias: float = 0.0) -> tuple[Any, Any]:
-        """A kernel, whose last axis is that of its results, and their bias."""
+        """A kernel, whose last axis is the output's, and a bias."""
         if name.startswith("conv") and self.options.activation == "relu":
             initial = uniform(0.05, self._seed, name)
         else:
@@ -139,7 +142,7 @@ class CharacterEncoder(keras.layers.Layer):
         return x
 
     def _convolve(self, characters: tf.Tensor) -> tf.Tensor:
-        """The concatenated convolutions (n, n_filters), words of like length together."""
+        """The concatenated convolutions (n, n_filters), by buckets of words of similar length."""
         lengths = word_lengths(characters, self.options.n_characters)
         if self.n_groups == 1:
             return self._convolve_part(characters, _longest(lengths))
@@ -157,8 +160,8 @@ class CharacterEncoder(keras.layers.Layer):
     def _convolve_part(self, characters: tf.Tensor, longest: tf.Tensor) -> tf.Tensor:
         """The convolutions of words of at most `longest` characters.
 
-        Windows that lie wholly in padding are all alike: one of them is enough for the same
-        maximum, so that each filter needs no column beyond `longest` and its own width.
+        All windows of nothing but padding are equal: one of them is enough for the same maximum,
+        so each filter needs no column beyond `longest` and its own width.
         """
         filters = self.options.filters
         widest = max(width for width, _ in filters)
@@ -169,12 +172,12 @@ class CharacterEncoder(keras.layers.Layer):
             _max_product(embedded[:, : longest + width], kernel[0], self.precision) + bias
             for (width, _), (kernel, bias) in zip(filters, self.convolutions, strict=True)
         ]
-        # The maximum commutes with the bias and with the activations, which do not fall.
+        # The maximum commutes with the bias and with non-decreasing activations.
         return ACTIVATIONS[self.options.activation](tf.concat(parts, axis=-1))  # (n, n_filters)
 
     def _highway(self, x: tf.Tensor, weights: dict[str, Any]) -> tf.Tensor:
-        """Srivastava et al. (2015). The files' names are the wrong way round: the gate that is
-        called carry lets the transformed part through."""
+        """Srivastava et al. (2015). The names in files are the wrong way round: the gate called
+        carry multiplies the transformed part."""
         gate = tf.sigmoid(product(x, weights["W_carry"], self.precision) + weights["b_carry"])
         new = tf.nn.relu(
             product(x, weights["W_transform"], self.precision) + weights["b_transform"]
@@ -183,10 +186,9 @@ class CharacterEncoder(keras.layers.Layer):
 
 
 def word_lengths(characters: tf.Tensor, n_characters: int = N_CHARACTERS) -> tf.Tensor:
-    """How many characters of each word are there, its marks included: int32 (n,).
+    """Characters of each word, including its begin and end marks: int32 (n,).
 
-    A position is part of the word when there is something there or after it. The last of
-    `n_characters` is padding.
+    Ids 0 and `n_characters` are padding; only trailing padding does not count.
     """
     mask = (characters != 0) & (characters != n_characters)  # (n, max_characters_per_token)
     columns = tf.range(1, tf.shape(characters)[1] + 1)
@@ -194,14 +196,14 @@ def word_lengths(characters: tf.Tensor, n_characters: int = N_CHARACTERS) -> tf.
 
 
 def _longest(lengths: tf.Tensor) -> tf.Tensor:
-    """0 if there is none: the maximum over no words is the lowest integer."""
+    """Length of the longest word; 0 for an empty batch, whose maximum is the lowest integer."""
     return tf.maximum(tf.reduce_max(lengths), 0)
 
 
 def _max_product(embedded: tf.Tensor, kernel: tf.Tensor, precision: str) -> tf.Tensor:
-    """max over positions of (window . kernel), as one product over all windows.
+    """max over positions of (window . kernel), as one matmul over all windows.
 
-    The gradient of a maximum goes to the window that gave it, in equal parts where several did.
+    The gradient of a maximum goes to its window, in equal parts if several windows have it.
     """
     width, dim, n_filters = kernel.shape
     positions = tf.shape(embedded)[1] - width + 1
@@ -209,7 +211,7 @@ def _max_product(embedded: tf.Tensor, kernel: tf.Tensor, precision: str) -> tf.T
     @tf.custom_gradient
     def strongest(embedded: tf.Tensor, kernel: tf.Tensor) -> tuple[tf.Tensor, Any]:
         # (n, characters, dim) -> (n, positions, width * dim) -> (n * positions, width * dim)
-        # tf.slice has fewer operations to trace than indexing has.
+        # tf.slice traces fewer operations than indexing.
         size = tf.stack([-1, positions, dim])
         shifted = [tf.slice(embedded, (0, k, 0), size) for k in range(width)]
         windows = tf.concat(shifted, axis=-1)
@@ -246,10 +248,10 @@ class DictionaryEncoder(CharacterEncoder):
     The projection of [word; characters] in Che et al. (2018) is the sum of a projection of each.
 
     Args:
-        options: with a `dictionary`; the others are those of `CharacterEncoder`.
+        options: with a `dictionary`; the other arguments are as for `CharacterEncoder`.
 
     Call arguments:
-        ids: int32 (n, 1 + max_characters_per_token), rows of the dictionaries + 1, 0 for nothing:
+        ids: int32 (n, 1 + max_characters_per_token), rows of the dictionaries + 1, 0 for padding:
             the word, then its characters.
 
     Output shape: (n, projection_dim), float32.
@@ -264,10 +266,9 @@ class DictionaryEncoder(CharacterEncoder):
         **settings: Any,
     ) -> None:
         super().__init__(options, projection_dim, seed=seed, **settings)
-        if options.dictionary is None:
-            raise InputError("char_cnn.dictionary: the options have none.")
+        dictionary = cast(DictionaryOptions, options.dictionary)
         self.word_embed = self.W_word = None
-        n_words, dim = options.dictionary.n_words, options.dictionary.word_dim
+        n_words, dim = dictionary.n_words, dictionary.word_dim
         if dim:
             self.word_embed = self.add_weight(
                 name="word_embed", shape=(n_words, dim), initializer=glorot(seed, "word_embed")

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.cell import Mode
 from bilm.core.errors import InputError, require_count
 from bilm.core.language_model import Feed, LanguageModel
+from bilm.core.lstm import Mode
 from bilm.core.options import Options
 from bilm.data import Batch, Vocabulary, deciding_method, network_ids, prefetch
 from bilm.data.corpus import IndexedText

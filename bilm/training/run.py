@@ -13,10 +13,9 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.cell import Mode
 from bilm.core.errors import InputError, NotFiniteError
 from bilm.core.language_model import LanguageModel
-from bilm.core.lstm import States
+from bilm.core.lstm import Mode, States
 from bilm.core.options import Options
 from bilm.core.weight_names import WORD_ROWS
 from bilm.data import Batch, IteratorState, deciding_method

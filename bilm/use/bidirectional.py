@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.cell import LSTMState, Mode
+from bilm.core.cell import LSTMState
 from bilm.core.errors import InputError, require_count, shown
 from bilm.core.keras_backend import keras
 from bilm.core.lstm import States
@@ -222,7 +222,6 @@ class BidirectionalLanguageModel(keras.layers.Layer):
             tf.transpose(tokens, (1, 0, 2)),  # (time + 2, batch, projection_dim)
             lengths,
             states,
-            Mode.KERAS if self.trainable else Mode.INFERENCE,
         )
         self._keep(after)
         n_tokens = tf.maximum(lengths - 2, 0)

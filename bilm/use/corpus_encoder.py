@@ -19,9 +19,8 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.cell import Mode
-from bilm.core.lstm import States
-from bilm.core.network import BiLM, Texts
+from bilm.core.lstm import Mode, States
+from bilm.core.network import BiLM
 from bilm.data.encoding import DistinctWords, network_ids
 from bilm.data.prefetch import compute_ahead, windows
 from bilm.data.sentences import Tokens
@@ -169,7 +168,7 @@ def _chunk_function(network: BiLM) -> Callable[..., tuple[list[tf.Tensor], tuple
         tokens: list[tf.Tensor], states: tuple[States, ...]
     ) -> tuple[list[tf.Tensor], tuple[States, ...]]:
         read = [x[:, tf.newaxis] for x in tokens]  # (time, 1, projection_dim)
-        outputs, after = network.run(Texts(read, states), mode=Mode.INFERENCE)
+        outputs, after = network.run(read, states, mode=Mode.INFERENCE)
         # (n_layers + 1, time, 1, projection_dim) -> without the axis of rows
         layers = [tf.stack([x, *of])[:, :, 0] for x, of in zip(read, outputs, strict=True)]
         return layers, after

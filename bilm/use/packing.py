@@ -23,10 +23,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.cell import Mode
-from bilm.core.lstm import States
-from bilm.core.network import BiLM, Texts
-from bilm.core.recurrence import ProductLookup, WordLookup, is_faster_for
+from bilm.core.cell import Boundaries
+from bilm.core.lstm import Mode, States
+from bilm.core.network import BiLM
+from bilm.core.xla_lstm import ProductLookup, is_faster_for
 
 # Numbers of rows that there are programs for, and positions of a row in a full window: with
 # compiled steps, and in a compiled loop, which needs fewer rows for fast products.
@@ -199,11 +199,14 @@ class PackedRunner:
     ) -> tuple[list[list[tf.Tensor]], tuple[States, ...]]:
         """Both directions, and their states; `words` are the vectors, or for the loop the
         products."""
-        lookup = ProductLookup if mode is Mode.COMPILED_LOOP else WordLookup
-        inputs = [lookup(table, ids[d]) for d, table in enumerate(words)]
-        all_resets = [resets] * len(inputs)
-        texts = Texts(inputs, states, resets=all_resets, initial=initial, n_steps=n_steps)
-        return self._network.run(texts, mode=mode)
+        inputs: list[Any] = [
+            ProductLookup(table, ids[d], n_steps)
+            if mode is Mode.COMPILED_LOOP
+            else tf.gather(table, ids[d])
+            for d, table in enumerate(words)
+        ]
+        boundaries = [Boundaries(None, resets, of_direction) for of_direction in initial]
+        return self._network.run(inputs, states, boundaries, mode=mode)
 
     def __call__(
         self, words: Words, lengths: np.ndarray, marks: np.ndarray, is_full: bool

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.cell import Mode
 from bilm.core.errors import InputError
 from bilm.core.keras_backend import keras
+from bilm.core.lstm import Mode
 from bilm.core.network import BiLM, build_network
 from bilm.core.options import CharCNNOptions, Options
 from bilm.core.token_encoder import WordEmbedding

@@ -1,0 +1,173 @@
+"""One LSTM layer over the steps of time, inside a program that XLA compiles; for inference.
+
+It is faster than `recurrence` while a layer's weights stay in the cache: the loop over the steps is
+compiled too, and the first layer reads products of words with its kernel, computed once per word,
+not per position. `plain_lstm` computes the same values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from bilm.core.cell import Boundaries, Clips, LSTMState, LSTMWeights, cell, clipped, over_rows
+from bilm.core.options import LSTMOptions
+
+# Bytes of a kernel that stays in the cache; with a larger one the first layer's matmuls, as
+# (batch, features), are slower than those of `recurrence`.
+_KERNEL_BYTES = 4 * 2**20
+# With this many rows or more, matmuls with the weights as the left factor are not slower.
+_MANY_ROWS = 32
+# With fewer rows, steps whose inputs are multiplied together.
+_BLOCK_STEPS = 8
+
+
+class ProductLookup(NamedTuple):
+    """Inputs as rows of a table of precomputed `x @ W_x + b`."""
+
+    products: Any  # float32 (n, 4 * dim), of the distinct words
+    ids: Any  # int32 (time, batch), the row in `products` of each position's word
+    n_steps: Any  # int32 (), steps to run; the outputs of later steps are zeros
+
+
+def is_faster_for(options: LSTMOptions, precision: str) -> bool:
+    """Whether layers are faster in one program than step by step.
+
+    Their kernel must fit the cache, and XLA has no fast bfloat16 matmuls on a CPU.
+    """
+    kernel = 2 * options.projection_dim * 4 * options.dim
+    return precision == "float32" and tf.float32.size * kernel <= _KERNEL_BYTES
+
+
+def xla_lstm(
+    inputs: tf.Tensor | ProductLookup,
+    weights: LSTMWeights,
+    state: LSTMState,
+    boundaries: Boundaries,
+    *,
+    clips: Clips,
+    n_steps: tf.Tensor,
+) -> tuple[tf.Tensor, LSTMState]:
+    """Run the cell over the first `n_steps` steps of `inputs`; within a compiled function.
+
+    Args:
+        inputs: words of a table of products, or float32 (time, batch, input_dim).
+        weights, state, clips: as for `plain_lstm`.
+        boundaries: resets and the initial state; there is no mask.
+        n_steps: int32 ().
+
+    Returns:
+        outputs: float32 (time, batch, hidden_dim), zeros from `n_steps` on, and the state after
+        the last step.
+    """
+    matmuls = (_of_words if isinstance(inputs, ProductLookup) else _of_vectors)(inputs, weights)
+    read = inputs.ids if isinstance(inputs, ProductLookup) else inputs
+    # Constants to XLA, which compiles for each shape.
+    max_steps, n_rows = tf.unstack(tf.shape(read)[:2])
+    initial = LSTMState(*map(matmuls.in_loop, boundaries.initial))
+    before = over_rows(state, n_rows)
+
+    def block(first: tf.Tensor, *carried: Any) -> Any:
+        """Some steps from `first` on."""
+        of_inputs = matmuls.of_inputs(first)
+
+        def step(t: tf.Tensor, c: tf.Tensor, h: tf.Tensor, outputs: tf.TensorArray) -> Any:
+            begins = tf.expand_dims(boundaries.resets[t], matmuls.features)
+            c, h = tf.where(begins, initial.c, c), tf.where(begins, initial.h, h)
+            gates = tf.split(of_inputs(t, h), 4, axis=matmuls.features)
+            c, h = cell(gates, c, clips.cell)
+            if matmuls.project is not None:
+                h = clipped(matmuls.project(h), clips.projection)
+            return t + 1, c, h, outputs.write(t, matmuls.in_loop(h))
+
+        stop = n_steps if matmuls.block is None else tf.minimum(first + matmuls.block, n_steps)
+        return tf.while_loop(lambda t, *_: t < stop, step, (first, *carried))
+
+    element_shape = (read.shape[1], before.h.shape[1])
+    outputs = tf.TensorArray(tf.float32, max_steps, element_shape=element_shape)
+    loop = (0, *map(matmuls.in_loop, before), outputs)
+    if matmuls.block is None:
+        _, c, h, outputs = block(*loop)
+    else:
+        _, c, h, outputs = tf.while_loop(lambda t, *_: t < n_steps, block, loop)
+    return outputs.stack(), LSTMState(matmuls.in_loop(c), matmuls.in_loop(h))
+
+
+# Pre-activations of all gates, from the number of a step and h.
+_PreActivations = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
+
+
+class _Matmuls(NamedTuple):
+    """The matmuls of a layer."""
+
+    of_inputs: Callable[[tf.Tensor], _PreActivations]  # of a block, from its first step
+    project: Callable[[tf.Tensor], tf.Tensor] | None  # of the cell's output; None: no projection
+    features: int  # the axis of the features in the loop; the other one is the batch
+    block: int | None = None  # steps; None: all of them
+
+    def in_loop(self, x: tf.Tensor) -> tf.Tensor:
+        """From (batch, features) to the layout of the loop, and back."""
+        return x if self.features == 1 else tf.transpose(x)
+
+
+def _of_words(words: ProductLookup, weights: LSTMWeights) -> _Matmuls:
+    """As (batch, features), the layout of the table."""
+    recurrent, projection = _recurrent(weights), weights.projection
+
+    def pre_activations(t: tf.Tensor, h: tf.Tensor) -> tf.Tensor:
+        return h @ recurrent + tf.gather(words.products, words.ids[t])  # (batch, 4 * dim)
+
+    return _Matmuls(
+        lambda _: pre_activations,
+        None if projection is None else lambda m: m @ projection,
+        features=1,
+    )
+
+
+def _recurrent(weights: LSTMWeights) -> tf.Tensor:
+    """The part of the kernel that is for h: (hidden_dim, 4 * dim)."""
+    kernel, _, projection = weights
+    return kernel[-(kernel.shape[1] // 4 if projection is None else projection.shape[1]) :]
+
+
+def _of_vectors(x: tf.Tensor, weights: LSTMWeights) -> _Matmuls:
+    """As (batch, features) for few rows, as (features, batch) for many or an unknown number."""
+    if (x.shape[1] or _MANY_ROWS) < _MANY_ROWS:
+        return _in_blocks(x, weights)
+    kernel = tf.transpose(weights.kernel)  # (4 * dim, input_dim + hidden_dim)
+    bias = weights.bias[:, tf.newaxis]  # (4 * dim, 1)
+    # (hidden_dim, dim)
+    projection = None if weights.projection is None else tf.transpose(weights.projection)
+
+    def pre_activations(t: tf.Tensor, h: tf.Tensor) -> tf.Tensor:
+        return kernel @ tf.concat([tf.transpose(x[t]), h], axis=0) + bias  # (4 * dim, batch)
+
+    return _Matmuls(
+        lambda _: pre_activations,
+        None if projection is None else lambda m: projection @ m,
+        features=0,
+    )
+
+
+def _in_blocks(x: tf.Tensor, weights: LSTMWeights) -> _Matmuls:
+    """One matmul for the inputs of several steps: with few rows, reading the weights costs as much
+    as multiplying with them."""
+    recurrent, projection = _recurrent(weights), weights.projection
+    n_rows, size = x.shape[1:]
+    x = tf.pad(x, [(0, -tf.shape(x)[0] % _BLOCK_STEPS), (0, 0), (0, 0)])  # whole blocks
+
+    def of_inputs(first: tf.Tensor) -> _PreActivations:
+        # (steps, batch, input_dim) -> (steps * batch, input_dim), for the matmul
+        block = tf.reshape(tf.slice(x, (first, 0, 0), (_BLOCK_STEPS, n_rows, size)), (-1, size))
+        given = block @ weights.kernel[:size] + weights.bias
+        given = tf.reshape(given, (_BLOCK_STEPS, n_rows, -1))  # (steps, batch, 4 * dim)
+        return lambda t, h: given[t - first] + h @ recurrent
+
+    return _Matmuls(
+        of_inputs,
+        None if projection is None else lambda m: m @ projection,
+        features=1,
+        block=_BLOCK_STEPS,
+    )
