@@ -147,7 +147,7 @@ def test_what_cannot_be_scored(small_model, corpus, tmp_path):
         bilm.test(small_model.options, str(tmp_path / "model.ckpt-9"), data)
     with pytest.raises(InputError, match="The data holds no prediction to score"):
         small_model.test(Batches([]))
-    with pytest.raises(InputError, match="batches are of 3 rows by 4 tokens; 2 by 4 is expected"):
+    with pytest.raises(InputError, match="batches must have 2 rows of 4 tokens, got 3 rows of 4"):
         small_model.test(Batches([random_batch()]), 2)
     with pytest.raises(InputError, match="The score of each sentence needs a data set that gives"):
         small_model.test(data, carry_state=True, per_sentence=True)

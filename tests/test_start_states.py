@@ -25,11 +25,10 @@ from bilm.files.checkpoints import load_variables
 from bilm.files.weights import read_training
 from bilm.training import LanguageModel, train
 from bilm.training.evaluation import Scorer, evaluate
-from bilm.training.feed import make_feed
 from bilm.training.heldout import Interval, Monitor
 from bilm.training.optimizer import Optimizer
 from bilm.training.state import HeldoutState, load_mean_states
-from bilm.training.step import TrainingStep, draw_resets, sentence_starts
+from bilm.training.step import TrainingStep, draw_resets, make_feed, sentence_starts
 from tests import oracle
 from tests.command_line import input_error
 from tests.oracle.embeddings import zero_states

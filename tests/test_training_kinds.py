@@ -7,9 +7,8 @@ import pytest
 
 from bilm.core.language_model import LanguageModel
 from bilm.core.lstm import Mode
-from bilm.training.feed import make_feed
 from bilm.training.optimizer import Optimizer
-from bilm.training.step import TrainingStep
+from bilm.training.step import TrainingStep, make_feed
 from tests import oracle
 from tests.oracle.files import hdf5_name
 

@@ -31,9 +31,21 @@ BAD_BATCHES = [
     ({"token_ids": None}, {}, r"needs \['token_ids', 'next_token_id'\]; \['token_ids'\] are"),
     ({}, {"bidirectional": True}, r"\['token_ids_reverse', 'next_token_id_reverse'\] are missing"),
     ({}, {"kind": "short_words_261"}, r"\['tokens_characters', .* are missing"),
-    ({"token_ids": np.full((ROWS, STEPS), 18)}, {}, "input ids run from 18 to 18; from 0 to 17"),
-    ({"token_ids": np.full((ROWS, STEPS), -1)}, {}, "input ids run from -1 to -1; from 0 to 17"),
-    ({"next_token_id": np.full((ROWS, STEPS), 99)}, {}, "next_token_id ids run from 99 to 99"),
+    (
+        {"token_ids": np.full((ROWS, STEPS), 18)},
+        {},
+        "input ids must be from 0 to 17 .* from 18 to 18",
+    ),
+    (
+        {"token_ids": np.full((ROWS, STEPS), -1)},
+        {},
+        "input ids must be from 0 to 17 .* from -1 to -1",
+    ),
+    (
+        {"next_token_id": np.full((ROWS, STEPS), 99)},
+        {},
+        "next_token_id ids must .* from 99 to 99",
+    ),
     (
         {"next_token_id": np.zeros((ROWS, 3), int)},
         {},
@@ -44,8 +56,8 @@ BAD_BATCHES = [
         {},
         r"token_ids has shape \(2, 4\), next_token_id \(3, 4\)",
     ),
-    (random_batch(shape=(2, 5)), {}, "batches are of 2 rows by 5 tokens; 3 by 4 is expected"),
-    ({"token_ids": np.zeros((ROWS, STEPS))}, {}, "token_ids: integers are expected, not float64"),
+    (random_batch(shape=(2, 5)), {}, "batches must have 3 rows of 4 tokens, got 2 rows of 5"),
+    ({"token_ids": np.zeros((ROWS, STEPS))}, {}, "token_ids must be integers, got float64"),
     ({"token_ids": np.zeros((ROWS, STEPS, 1), int)}, {}, r"token_ids has shape \(3, 4, 1\)"),
 ]
 
@@ -82,7 +94,7 @@ def test_a_data_set_of_the_wrong_kind(corpus, tmp_path):
 
 def test_a_vocabulary_of_another_size(corpus, tmp_path):
     options = small_options(n_tokens_vocab=5)
-    message = r"ids run from \d+ to \d+; from 0 to 4 is expected \(n_tokens_vocab = 5\)"
+    message = r"ids must be from 0 to 4 \(n_tokens_vocab = 5\), got ids from \d+ to \d+"
     with pytest.raises(InputError, match=message):
         train(options, corpus.data(options), tmp_path)
 

@@ -19,7 +19,7 @@ import argparse
 import os
 import shutil
 
-from bilm.cli import flags, training_run
+from bilm.cli import flags, training_folder
 from bilm.cli.terminal import import_tensorflow, note
 from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE
 
@@ -63,7 +63,7 @@ def run(args: argparse.Namespace) -> int:
     import_tensorflow()
     from bilm.training import dump_weights
 
-    args.save_dir = training_run.model_folder(args)
+    args.save_dir = training_folder.model_folder(args)
     if args.outfile is not None:
         written = [args.outfile, f"{os.path.splitext(args.outfile)[0]}.options.json"]
         flags.require_free_files(args, *written)
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         )
         print("\n".join(written))
         return 0
-    words = training_run.find_vocabulary(args)
+    words = training_folder.find_vocabulary(args)
     names = WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE
     with flags.model_folder_files(args, *names) as (weights, options, copy):
         dump_weights(
@@ -102,7 +102,7 @@ def _words_of_softmax(args: argparse.Namespace) -> str | None:
     kept = os.path.join(args.save_dir, VOCABULARY_FILE)
     is_there = args.vocab_file is not None or os.path.exists(kept)
     if is_there or args.with_softmax or not os.path.isdir(args.save_dir):
-        return training_run.find_vocabulary(args)
+        return training_folder.find_vocabulary(args)
     note(
         f"{args.save_dir} has no {VOCABULARY_FILE}, so the softmax is left out; --vocab_file FILE "
         "adds it."

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import argparse
 
-from bilm.cli import flags, training_run
+from bilm.cli import flags, train
 from bilm.cli.terminal import import_tensorflow
+from bilm.cli.training_folder import find_vocabulary, load_vocabulary
 from bilm.core.options import Options
 
 
@@ -27,7 +28,7 @@ def run(args: argparse.Namespace) -> int:
     flags.require_folder(args.save_dir)
     flags.require_inputs(args)
     import_tensorflow()
-    training_run.join_workers(args.n_gpus)
+    train.join_workers(args.n_gpus)
     from bilm.files.checkpoints import load_options_latest_checkpoint
     from bilm.training.state import RunSettings, read_run_state
 
@@ -37,9 +38,9 @@ def run(args: argparse.Namespace) -> int:
         # The original program does not say where in its text it was: the text named now is counted.
         values.pop("n_train_tokens", None)
     options = Options.from_dict(values, training=True, source=args.save_dir)
-    options = training_run.override(options, args)
+    options = train.override(options, args)
     settings = RunSettings() if state is None else state.settings
-    settings = training_run.override_settings(settings, args)
-    args.vocab_file = training_run.find_vocabulary(args)
-    vocabulary, options = training_run.load_vocabulary(args.vocab_file, options, args.save_dir)
-    return training_run.run_training(args, options, settings, vocabulary, checkpoint)
+    settings = train.override_settings(settings, args)
+    args.vocab_file = find_vocabulary(args)
+    vocabulary, options = load_vocabulary(args.vocab_file, options, args.save_dir)
+    return train.run_training(args, options, settings, vocabulary, checkpoint)

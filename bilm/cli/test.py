@@ -15,7 +15,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from bilm.cli import flags, training_run
+from bilm.cli import flags, training_folder
 from bilm.cli.terminal import import_tensorflow, note
 from bilm.core.options import Options
 from bilm.files.writing import atomic_write
@@ -59,13 +59,13 @@ def run(args: argparse.Namespace) -> int:
     from bilm.training import test
     from bilm.training.verdict import unknown_warning
 
-    args.save_dir = training_run.model_folder(args)
+    args.save_dir = training_folder.model_folder(args)
     values, checkpoint = load_options_latest_checkpoint(args.save_dir)
     options = Options.from_dict(values, training=True, source=args.save_dir)
     options = dataclasses.replace(options, sample_softmax=False)
-    vocab_file = training_run.find_vocabulary(args)
-    vocabulary, options = training_run.load_vocabulary(vocab_file, options, args.save_dir)
-    corpus = training_run.open_corpus(options, args.test_prefix, vocabulary, test=True)
+    vocab_file = training_folder.find_vocabulary(args)
+    vocabulary, options = training_folder.load_vocabulary(vocab_file, options, args.save_dir)
+    corpus = training_folder.open_corpus(options, args.test_prefix, vocabulary, test=True)
     with ProgressDisplay() as display:
         perplexity = test(
             options,

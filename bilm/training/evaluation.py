@@ -26,8 +26,8 @@ from bilm.data.corpus import IndexedText
 from bilm.data.warm_up import WarmUpText, read_text
 from bilm.files.checkpoints import load_variables
 from bilm.files.reading import ShowStage, Stage
-from bilm.training.feed import make_feed
 from bilm.training.state import load_mean_states
+from bilm.training.step import make_feed
 
 # Of the batches of sentences, every so many are scored from the states of training as well.
 _COMPARED_EVERY = 8

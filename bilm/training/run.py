@@ -28,7 +28,6 @@ from bilm.files.checkpoints import (
 )
 from bilm.files.weights import named_states
 from bilm.training.evaluation import exp_of_loss
-from bilm.training.feed import make_feed
 from bilm.training.optimizer import Optimizer
 from bilm.training.replicas import Replicas
 from bilm.training.state import (
@@ -40,7 +39,7 @@ from bilm.training.state import (
     mean_over_rows,
     read_run_state,
 )
-from bilm.training.step import StepInputs, TrainingStep
+from bilm.training.step import StepInputs, TrainingStep, make_feed
 
 logger = logging.getLogger(__name__)
 
