@@ -19,7 +19,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from bilm.core.errors import InputError
     from bilm.core.options import Options, preset
-    from bilm.core.scalar_mix import ScalarMix
+    from bilm.core.scalar_mix import ScalarMix, weight_layers
     from bilm.data import (
         Batcher,
         BidirectionalLMDataset,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         test,
         train,
     )
-    from bilm.use.elmo import ELMo, weight_layers
+    from bilm.use.elmo import ELMo
     from bilm.use.predictor import Predictor
     from bilm.use.pretrained import Pretrained
     from bilm.use.saved_model import export_saved_model
@@ -58,12 +58,12 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "data": "Batcher BidirectionalLMDataset LMDataset TokenBatcher Tokenizer "
     "UnicodeCharsVocabulary Vocabulary load_vocab tokenize",
-    "use.elmo": "ELMo weight_layers",
+    "use.elmo": "ELMo",
     "data.sentences": "read_fasta",
     "jobs.embedding": "embed_file",
     "jobs.vector_files": "PackedVectors",
     "core.errors": "InputError",
-    "core.scalar_mix": "ScalarMix",
+    "core.scalar_mix": "ScalarMix weight_layers",
     "use.text_layers": "CharacterIds WordIds",
     "model": "BidirectionalLanguageModel ELMoEmbedding dump_bilm_embeddings dump_token_embeddings",
     "core.options": "Options preset",

@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from bilm.core.errors import InputError
-from bilm.core.scalar_mix import LayerChoice, ScalarMix
+from bilm.core.scalar_mix import ScalarMix
+from bilm.use.layer_choice import LayerChoice
 from tests import oracle
 
 MIXES = {
@@ -128,11 +129,11 @@ def test_layers_and_masks_of_other_kinds():
     np.testing.assert_array_equal(mix(layers, mask.astype(int)), mix(layers, mask))
     np.testing.assert_array_equal(mix(layers.tolist(), mask.tolist()), mix(layers, mask))
     for other, found in (
-        (layers.astype(np.int32), r"not int32 of shape \(4, 3, 6, 5\)"),
-        (layers > 0, "not bool of shape"),
-        (layers[0], r"not float32 of shape \(3, 6, 5\)"),
+        (layers.astype(np.int32), r"got int32 of shape \(4, 3, 6, 5\)"),
+        (layers > 0, "got bool of shape"),
+        (layers[0], r"got float32 of shape \(3, 6, 5\)"),
     ):
-        with pytest.raises(InputError, match=f"^lm_embeddings: floating-point numbers .* {found}"):
+        with pytest.raises(InputError, match=f"^lm_embeddings must be floating-.* {found}"):
             mix(other, mask)
     for other, found in (
         (None, "None"),
@@ -142,7 +143,7 @@ def test_layers_and_masks_of_other_kinds():
         (True, r"shape \(\)"),
         ("mask", "an array of another kind"),
     ):
-        message = rf"^mask: bool \(batch, time\), here \(4, 6\), is expected, not {found}"
+        message = rf"^mask must be bool \(batch, time\), here \(4, 6\), got {found}"
         with pytest.raises(InputError, match=message):
             mix(layers, other)
     for l2_coef in (-1, np.nan, np.inf, "x"):

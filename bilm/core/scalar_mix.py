@@ -1,11 +1,13 @@
-"""One vector of a token's layers: the mix that trains, and choices that stay as they are.
+"""The mix of a token's layers that trains: Peters et al. (2018), section 3.2, equation (1).
 
-Source: Peters et al. (2018), section 3.2, equation 1.
+    ELMo_k = gamma * sum over layers j of s_j h_k,j        with s = softmax(W)
+
+`ScalarMix` holds W and gamma; `weight_layers` is the original program's function for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -14,8 +16,65 @@ import tensorflow as tf
 from bilm.core.errors import InputError, real, require, require_count, shown
 from bilm.core.keras_backend import keras, require_eager
 
-# Far above any model's: as many weights are made at once.
+# Far above the number of layers of any model.
 _MOST_LAYERS = 1000
+
+
+def weight_layers(
+    name: str,
+    bilm_ops: Mapping[str, Any],
+    l2_coef: float | None = None,
+    use_top_only: bool = False,
+    do_layer_norm: bool = False,
+    *,
+    mix: ScalarMix | None = None,
+) -> dict[str, Any]:
+    """Weigh the layers of a language model with trained weights.
+
+    Args:
+        name: prefix of the variables `{name}_ELMo_W` (n_layers,) and `{name}_ELMo_gamma` (1,).
+        bilm_ops: the result of `BidirectionalLanguageModel`: tensors, or Keras tensors.
+        l2_coef: regularisation l2_coef * sum(W ** 2).
+        use_top_only: gamma times the top layer, without W.
+        do_layer_norm: normalise each layer before the sum, over the batch's unmasked values.
+        mix: the 'mix' of an earlier call, to share its variables; `name` and the options are then
+            ignored. Required inside `tf.function`, where no variable can be created.
+
+    Returns a dict of
+        weighted_op: float32 (batch, time, dim), softmax(W) over the layers, times gamma.
+        regularization_op: float32 scalar, l2_coef * sum(W ** 2): add it to your loss. On Keras
+            inputs it is among the losses of the model already.
+        mix: the `ScalarMix` layer that holds the variables.
+
+    Raises:
+        InputError: `bilm_ops` has no 'lm_embeddings' or 'mask', `mix` is for another number of
+            layers, or is missing inside `tf.function`.
+    """
+    if not isinstance(bilm_ops, Mapping) or not {"lm_embeddings", "mask"} <= set(bilm_ops):
+        raise InputError(
+            "weight_layers: bilm_ops must be the result of BidirectionalLanguageModel, with "
+            f"'lm_embeddings' and 'mask', got {shown(bilm_ops)}."
+        )
+    lm_embeddings, mask = bilm_ops["lm_embeddings"], bilm_ops["mask"]
+    if mix is None:
+        if tf.inside_function():
+            raise InputError(
+                "weight_layers: inside tf.function, or in the call of a Keras layer, mix= must be "
+                "given: the 'mix' of a call outside, or a ScalarMix that was made there."
+            )
+        mix = ScalarMix(
+            lm_embeddings.shape[1],
+            l2_coef=l2_coef,
+            use_top_only=use_top_only,
+            do_layer_norm=do_layer_norm,
+            return_regularization=True,
+            name=name,
+        )
+    if not isinstance(mix, ScalarMix):
+        raise InputError(f"weight_layers: mix must be a ScalarMix, got {shown(mix)}.")
+    mixed = mix(lm_embeddings, mask)
+    weighted, l2_loss = mixed if mix.return_regularization else (mixed, mix.regularization())
+    return {"weighted_op": weighted, "regularization_op": l2_loss, "mix": mix}
 
 
 @keras.saving.register_keras_serializable(package="bilm")
@@ -26,11 +85,11 @@ class ScalarMix(keras.layers.Layer):
         lm_embeddings: float32 (batch, n_layers, time, dim).
         mask: bool (batch, time), False at padding.
 
-    Output: float32 (batch, time, dim), with the mask as its Keras mask, which Keras layers and
-    losses after it see. Padding is mixed like the rest: multiply by the mask where that matters.
+    Output: float32 (batch, time, dim), with the mask as its Keras mask, which later Keras layers
+    and losses use. Padding is mixed like the rest: multiply by the mask where that matters.
 
     Args:
-        n_layers: layers to mix, the token layer among them.
+        n_layers: layers to mix, including the token layer.
         l2_coef: adds l2_coef * sum(W ** 2) to the losses of the model that holds the layer, once
             however often it is called.
         use_top_only: gamma * top layer; there is no W and nothing is normalised.
@@ -38,7 +97,7 @@ class ScalarMix(keras.layers.Layer):
             unmasked values of the batch.
         return_regularization: return (mix, l2_coef * sum(W ** 2)) instead of the mix alone.
 
-    W starts at zeros (all layers alike) and gamma at 1.
+    W starts at zeros (equal weights) and gamma at 1.
 
     Example: `ScalarMix(3)(lm_embeddings, mask)`.
     """
@@ -72,6 +131,7 @@ class ScalarMix(keras.layers.Layer):
                 name=f"{name}_ELMo_W",
                 shape=(n_layers,),
                 initializer="zeros",
+                # The same as `regularization`, among the losses of a Keras model.
                 regularizer=None if l2_coef is None else keras.regularizers.L2(float(l2_coef)),
             )
         self.gamma = self.add_weight(name=f"{name}_ELMo_gamma", shape=(1,), initializer="ones")
@@ -85,28 +145,6 @@ class ScalarMix(keras.layers.Layer):
         self._check(lm_embeddings, mask)
         return super().__call__(lm_embeddings, mask, *args, **kwargs)
 
-    def _check(self, lm_embeddings: Any, mask: Any) -> None:
-        kind = getattr(lm_embeddings.dtype, "name", lm_embeddings.dtype)
-        shape = tf.TensorShape(lm_embeddings.shape)
-        if shape.rank != 4 or "float" not in kind:
-            raise InputError(
-                "lm_embeddings: floating-point numbers (batch, layers, time, dim) are expected, "
-                f"not {kind} of shape {shape}."
-            )
-        if shape[1] != self.n_layers:
-            raise InputError(
-                f"ScalarMix {self.name!r} mixes {self.n_layers} layers; lm_embeddings has "
-                f"{shape[1]}, its shape is {tuple(shape)}."
-            )
-        of_mask = getattr(mask, "shape", None)
-        expected = tf.TensorShape([shape[0], shape[2]])
-        if of_mask is None or not expected.is_compatible_with(of_mask):
-            found = "an array of another kind" if of_mask is None else f"shape {tuple(of_mask)}"
-            raise InputError(
-                f"mask: bool (batch, time), here {tuple(expected)}, is expected, not "
-                f"{'None' if mask is None else found}."
-            )
-
     def call(self, lm_embeddings: tf.Tensor, mask: tf.Tensor) -> Any:
         """Mix the layers."""
         mixed = self.mixed(lm_embeddings, mask)
@@ -119,30 +157,42 @@ class ScalarMix(keras.layers.Layer):
         gamma = tf.convert_to_tensor(self.gamma)
         if self.use_top_only:
             return gamma * lm_embeddings[:, -1]
+        if self.do_layer_norm:
+            lm_embeddings = _normed(lm_embeddings, mask)
         weights = tf.nn.softmax(tf.convert_to_tensor(self.W))
         # (layers,) x (batch, layers, time, dim) -> (batch, time, dim)
-        return gamma * tf.einsum("k,bktd->btd", weights, self._normed(lm_embeddings, mask))
-
-    def compute_mask(self, lm_embeddings: Any, previous_mask: Any = None) -> None:
-        """None: `call` sets the mask, which is an argument of its own."""
+        return gamma * tf.einsum("k,bktd->btd", weights, lm_embeddings)
 
     def regularization(self) -> tf.Tensor:
-        """l2_coef * sum(W ** 2), a scalar; 0 without an `l2_coef` or a W."""
+        """The penalty of section 3.3: l2_coef * sum(W ** 2), a scalar; 0 without `l2_coef` or W."""
         if self.W is None or self.l2_coef is None:
             return tf.zeros(())
         return self.l2_coef * tf.reduce_sum(tf.square(tf.convert_to_tensor(self.W)))
 
-    def _normed(self, layers: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-        """(layer - mean) / sqrt(variance + 1e-12), over the unmasked values of each layer."""
-        if not self.do_layer_norm:
-            return layers
-        # (batch, time) -> (batch, 1, time, 1), as layers (batch, n_layers, time, dim)
-        mask = tf.cast(mask, layers.dtype)[:, tf.newaxis, :, tf.newaxis]
-        count = tf.maximum(tf.reduce_sum(mask), 1) * layers.shape[-1]
-        axes = [0, 2, 3]
-        mean = tf.reduce_sum(layers * mask, axes, keepdims=True) / count
-        variance = tf.reduce_sum(tf.square((layers - mean) * mask), axes, keepdims=True) / count
-        return (layers - mean) * tf.math.rsqrt(variance + 1e-12)
+    def compute_mask(self, lm_embeddings: Any, previous_mask: Any = None) -> None:
+        """None: `call` sets the mask, which is an argument of its own."""
+
+    def _check(self, lm_embeddings: Any, mask: Any) -> None:
+        kind = getattr(lm_embeddings.dtype, "name", lm_embeddings.dtype)
+        shape = tf.TensorShape(lm_embeddings.shape)
+        if shape.rank != 4 or "float" not in kind:
+            raise InputError(
+                "lm_embeddings must be floating-point numbers (batch, layers, time, dim), got "
+                f"{kind} of shape {shape}."
+            )
+        if shape[1] != self.n_layers:
+            raise InputError(
+                f"ScalarMix {self.name!r} mixes {self.n_layers} layers; lm_embeddings has "
+                f"{shape[1]}, its shape is {tuple(shape)}."
+            )
+        of_mask = getattr(mask, "shape", None)
+        expected = tf.TensorShape([shape[0], shape[2]])
+        if of_mask is None or not expected.is_compatible_with(of_mask):
+            found = "an array of another kind" if of_mask is None else f"shape {tuple(of_mask)}"
+            raise InputError(
+                f"mask must be bool (batch, time), here {tuple(expected)}, got "
+                f"{'None' if mask is None else found}."
+            )
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""
@@ -155,110 +205,12 @@ class ScalarMix(keras.layers.Layer):
         }
 
 
-Layers = str | int | ScalarMix | Sequence[float] | np.ndarray
-
-
-class LayerChoice:
-    """Takes the wanted vectors out of all layers.
-
-    Args:
-        layers: "average" or "sum" of all layers, the token layer included; "top"; "all"; the number
-            of one layer, 0 for the token layer, -1 for the top; a `ScalarMix`; or one weight per
-            layer, which are used as they are.
-        n_layers: layers that there are, the token layer among them.
-
-    Attributes:
-        weights: the sum that the vectors are: float32 (n_layers,), a factor for each layer; None
-            where they are not a sum with fixed factors.
-        keeps_layers: whether the vectors keep the axis of layers.
-        normalises: whether a token's vector depends on the other tokens, by the mix.
-
-    Raises:
-        InputError: `layers` is none of these, does not fit `n_layers`, or is not finite.
-    """
-
-    def __init__(self, layers: Layers, n_layers: int) -> None:
-        self.weights: np.ndarray | None = None
-        self.keeps_layers = isinstance(layers, str) and layers == "all"
-        self._mix: ScalarMix | None = None
-        self._number: int | None = None
-        if isinstance(layers, ScalarMix):
-            self._choose_mix(layers, n_layers)
-        elif isinstance(layers, str):
-            if layers not in ("average", "sum", "top", "all"):
-                raise InputError(
-                    f"layers must be one of average, sum, top, all, got {shown(layers)}."
-                )
-            if layers == "average":
-                self.weights = np.full(n_layers, 1 / n_layers, np.float32)
-            elif layers == "sum":
-                self.weights = np.ones(n_layers, np.float32)
-            elif layers == "top":
-                self._number = n_layers - 1
-        elif isinstance(layers, int | np.integer) and not isinstance(layers, bool):
-            if not -n_layers <= layers < n_layers:
-                raise InputError(
-                    f"layers: the model's layers are 0 (tokens) to {n_layers - 1} (top), "
-                    f"not {shown(layers)}."
-                )
-            self._number = int(layers) % n_layers
-        else:
-            self.weights = _as_weights(layers, n_layers)
-        if self._number is not None:
-            self.weights = np.eye(n_layers, dtype=np.float32)[self._number]
-        self.normalises = self._mix is not None
-
-    def _choose_mix(self, mix: ScalarMix, n_layers: int) -> None:
-        if mix.n_layers != n_layers:
-            raise InputError(
-                f"layers: the mix {mix.name!r} is for {mix.n_layers} layers, the model has "
-                f"{n_layers}."
-            )
-        if not all(np.isfinite(variable.numpy()).all() for variable in mix.weights):
-            raise InputError(f"layers: the mix {mix.name!r} holds numbers that are not finite.")
-        gamma = float(mix.gamma.numpy()[0])
-        if mix.W is None:
-            self.weights = np.zeros(n_layers, np.float32)
-            self.weights[-1] = gamma
-        elif mix.do_layer_norm:
-            self._mix = mix
-        else:
-            W = mix.W.numpy().astype(np.float64)
-            raised = np.exp(W - W.max())
-            self.weights = (gamma * raised / raised.sum()).astype(np.float32)
-
-    def __call__(self, layers: np.ndarray) -> np.ndarray:
-        """The wanted vectors.
-
-        Args:
-            layers: float32 (n_layers, tokens, dim).
-
-        Returns:
-            float32 (tokens, dim), or (n_layers, tokens, dim) for "all"; not a view.
-        """
-        if self._number is not None:
-            return layers[self._number].copy()
-        if self._mix is not None:
-            mask = np.ones((1, layers.shape[1]), bool)
-            return self._mix.mixed(tf.constant(layers[np.newaxis]), tf.constant(mask))[0].numpy()
-        if self.weights is None:
-            return layers
-        # One layer after the other: each value depends on its own token only, to the last bit.
-        result = layers[0] * self.weights[0]
-        for layer, weight in zip(layers[1:], self.weights[1:], strict=True):
-            result += weight * layer
-        return result
-
-
-def _as_weights(weights: Any, n_layers: int) -> np.ndarray:
-    try:
-        with np.errstate(over="ignore"):
-            values = np.asarray(weights, np.float32)
-    except (TypeError, ValueError, OverflowError):
-        values = np.empty(0, np.float32)
-    if values.shape != (n_layers,) or not np.isfinite(values).all():
-        raise InputError(
-            f"layers: 'average', 'top', 'all', a number, a ScalarMix, or {n_layers} finite weights "
-            f"are expected, not {shown(weights)}."
-        )
-    return values
+def _normed(layers: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """(layer - mean) / sqrt(variance + 1e-12), over the unmasked values of each layer."""
+    # (batch, time) -> (batch, 1, time, 1), as layers (batch, n_layers, time, dim)
+    mask = tf.cast(mask, layers.dtype)[:, tf.newaxis, :, tf.newaxis]
+    count = tf.maximum(tf.reduce_sum(mask), 1) * layers.shape[-1]
+    axes = [0, 2, 3]
+    mean = tf.reduce_sum(layers * mask, axes, keepdims=True) / count
+    variance = tf.reduce_sum(tf.square((layers - mean) * mask), axes, keepdims=True) / count
+    return (layers - mean) * tf.math.rsqrt(variance + 1e-12)

@@ -38,7 +38,7 @@ class Wanted(NamedTuple):
     def shape(self, n_layers: int, dim: int) -> list[int | None]:
         """The shape of a sentence's vectors, (layers, tokens, dim) or a part of it; None stands for
         the number of tokens."""
-        from bilm.core.scalar_mix import LayerChoice  # which imports TensorFlow
+        from bilm.use.layer_choice import LayerChoice  # which imports TensorFlow
 
         all_layers = [n_layers] if LayerChoice(self.layers, n_layers).keeps_layers else []
         return [*all_layers, *([] if self.pooling else [None]), dim]

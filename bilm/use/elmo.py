@@ -5,9 +5,6 @@ With a pretrained model:
     elmo = ELMo.from_pretrained("elmo")
     sentences = ["They saw it .", ["Hello"]]
     vectors = elmo.encode(sentences)
-
-Within one's own TensorFlow or Keras model, `weight_layers` mixes the layers that
-`BidirectionalLanguageModel` returns, with weights that train (section 3.2).
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ import itertools
 import json
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,7 +22,6 @@ import tensorflow as tf
 
 from bilm.core.errors import InputError, one_of, require, require_at_least, shown
 from bilm.core.network import BiLM
-from bilm.core.scalar_mix import LayerChoice, Layers, ScalarMix
 from bilm.data import Vocabulary
 from bilm.data.query import parse_query
 from bilm.data.sentences import Tokens, read_stream, require_sentences
@@ -36,6 +32,7 @@ from bilm.files.reading import PathLike
 from bilm.files.weights import open_weights
 from bilm.progress import ShowProgress, encoding_progress
 from bilm.use.corpus_encoder import CorpusEncoder
+from bilm.use.layer_choice import LayerChoice, Layers
 from bilm.use.pretrained import Pretrained
 from bilm.use.word_vectors import WordSource, find_words, open_if_given
 
@@ -383,60 +380,3 @@ def _ragged(results: list[np.ndarray], dim: int, n_layers: int | None) -> tf.Rag
     rows = [np.moveaxis(vectors, -2, 0) for vectors in results]
     values = np.concatenate([np.zeros((0, *middle, dim), np.float32), *rows])
     return tf.RaggedTensor.from_row_lengths(values, lengths)
-
-
-def weight_layers(
-    name: str,
-    bilm_ops: Mapping[str, Any],
-    l2_coef: float | None = None,
-    use_top_only: bool = False,
-    do_layer_norm: bool = False,
-    *,
-    mix: ScalarMix | None = None,
-) -> dict[str, Any]:
-    """Weigh the layers of a language model with trained weights.
-
-    Args:
-        name: prefix of the variables `{name}_ELMo_W` (n_layers,) and `{name}_ELMo_gamma` (1,).
-        bilm_ops: what `BidirectionalLanguageModel` returned: tensors, or Keras tensors.
-        l2_coef: adds l2_coef * sum(W ** 2) as regularisation.
-        use_top_only: gamma times the top layer, without W.
-        do_layer_norm: normalise each layer before the sum, over the batch's unmasked values.
-        mix: a 'mix' that an earlier call returned, to share its variables; `name` and the options
-            are then its own. Needed inside `tf.function`, where no variable can be made anew.
-
-    Returns a dict of
-        weighted_op: float32 (batch, time, dim), softmax(W) over the layers, times gamma.
-        regularization_op: float32 scalar. On Keras inputs it is among the losses of the model
-            already.
-        mix: the `ScalarMix` layer that holds the variables.
-
-    Raises:
-        InputError: `bilm_ops` has no 'lm_embeddings' or 'mask', `mix` is for another number of
-            layers, or is missing inside `tf.function`.
-    """
-    if not isinstance(bilm_ops, Mapping) or not {"lm_embeddings", "mask"} <= set(bilm_ops):
-        raise InputError(
-            "weight_layers: bilm_ops must be what BidirectionalLanguageModel returned, with "
-            f"'lm_embeddings' and 'mask', got {shown(bilm_ops)}."
-        )
-    lm_embeddings, mask = bilm_ops["lm_embeddings"], bilm_ops["mask"]
-    if mix is None:
-        if tf.inside_function():
-            raise InputError(
-                "weight_layers: inside tf.function, or in the call of a Keras layer, mix= is "
-                "needed: a 'mix' that was returned outside, or a ScalarMix that was made there."
-            )
-        mix = ScalarMix(
-            lm_embeddings.shape[1],
-            l2_coef=l2_coef,
-            use_top_only=use_top_only,
-            do_layer_norm=do_layer_norm,
-            return_regularization=True,
-            name=name,
-        )
-    if not isinstance(mix, ScalarMix):
-        raise InputError(f"weight_layers: mix must be a ScalarMix, got {shown(mix)}.")
-    mixed = mix(lm_embeddings, mask)
-    weighted, regularization = mixed if mix.return_regularization else (mixed, mix.regularization())
-    return {"weighted_op": weighted, "regularization_op": regularization, "mix": mix}

@@ -20,7 +20,7 @@ from bilm.core.errors import (
 )
 from bilm.core.keras_backend import keras
 from bilm.core.options import Options
-from bilm.core.scalar_mix import LayerChoice, ScalarMix
+from bilm.core.scalar_mix import ScalarMix
 from bilm.data.encoding import BOS, EOS
 from bilm.data.warm_up import WarmUpText, read_text
 from bilm.files.model_files import ModelSource, open_model, read_options
@@ -28,6 +28,7 @@ from bilm.files.published import local_source
 from bilm.files.reading import PathLike
 from bilm.files.weights import WeightsFile, open_weights
 from bilm.use.bidirectional import BidirectionalLanguageModel, ids_as_array, require_no_files
+from bilm.use.layer_choice import LayerChoice
 from bilm.use.pretrained import Pretrained
 from bilm.use.text_layers import FramedWords, as_text, framed_words, tokens_of
 from bilm.use.word_vectors import (

@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from bilm.core.errors import InputError, shown
 from bilm.core.options import Options
-from bilm.core.scalar_mix import LayerChoice, ScalarMix
+from bilm.core.scalar_mix import ScalarMix
 from bilm.data.warm_up import WarmUpText
 from bilm.files.archives import extracted
 from bilm.files.hdf5 import dataset_shapes, open_hdf5, read_numbers
@@ -24,6 +24,7 @@ from bilm.files.model_files import ModelSource
 from bilm.files.reading import PathLike, parse_json, require_path, require_utf8
 from bilm.files.writing import folder_in_place
 from bilm.use.elmo_embedding import MIX, ELMoEmbedding
+from bilm.use.layer_choice import LayerChoice
 from bilm.use.pretrained import Pretrained
 from bilm.use.text_layers import FramedWords, framed_words, tokens_of
 
