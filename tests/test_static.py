@@ -103,17 +103,20 @@ def test_many_repeated_words_are_one_warning(tmp_path, caplog):
     assert caplog.messages == [f"{path}: 999 words are repeated; the first vector counts"]
 
 
-def test_binary_files_are_read(tmp_path):
+def test_binary_files_are_read(tmp_path, caplog):
     from gensim.models import KeyedVectors
 
     keyed = KeyedVectors(3)
-    keyed.add_vectors(["a", "银行"], VECTORS[:2])
+    keyed.add_vectors(["a", "银行", "b"], VECTORS[:3])
     path = tmp_path / "vectors.bin"
     keyed.save_word2vec_format(str(path), binary=True)
+    path.write_bytes(path.read_bytes().replace(b"b ", b"a "))
+    caplog.clear()
     vectors = StaticVectors.load(path, keep=["银行"])
     assert vectors.words == ["银行"]
     np.testing.assert_array_equal(vectors.vectors, VECTORS[1:2])
     assert StaticVectors.load(path, max_words=1).words == ["a"]
+    assert not caplog.messages
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(InputError, match=r"vectors\.bin: must be word2vec's text or binary form"):
         StaticVectors.load(path)
@@ -129,7 +132,7 @@ def test_binary_files_are_read(tmp_path):
         ("a 1 2\n\nb 1 2\n", "line 2: must be a word and 2 numbers"),
         (f"1 {'9' * 5000}\na 1 2\n", "line 1: must be a word and 1 numbers"),
         ("a\n", "line 1: must be a word and 0 numbers"),
-        ("3 2\na 1 2\n", "must have 3 words, as its first line says, got 1; it is cut off"),
+        ("3 2\na 1 2\n", "must have 3 words, as its first line states, got 1; it is cut"),
         ("", "there is no vector"),
         (b"a 1 2\n\xff 1 2\n", "line 2: not UTF-8"),
     ],

@@ -31,7 +31,7 @@ from bilm.analysis.occurrences import (
     Sample,
     Sentence,
     indices_by_name,
-    numbered,
+    offer_tokens,
     unit,
 )
 from bilm.core.errors import InputError, require_at_least, require_count
@@ -89,10 +89,10 @@ MEASURES: dict[str, Callable[[Change], float]] = {
     "excess": lambda change: change.excess,
     "PRT": lambda change: change.prt,
     "APD": lambda change: change.apd,
-    "PRT*APD": lambda change: change.geometric_mean,
+    "geometric_mean": lambda change: change.geometric_mean,
     "JSD": lambda change: change.jsd,
 }
-"""The measures by name; "PRT*APD" is the geometric mean."""
+"""The measures, by the names of their columns."""
 
 
 # Targets and their occurrences
@@ -154,10 +154,7 @@ def sample_targets(
             for form in forms_of(target):
                 name = fold(form if as_given else _split_tag(form)[0])
                 wanted.setdefault(name, []).append(drawn[target, as_given])
-    for number, sentence, tokens in numbered(sentences):
-        for position, token in enumerate(tokens):
-            for reservoir in wanted.get(fold(token), ()):
-                reservoir.offer(number, position, sentence)
+    offer_tokens(sentences, lambda token: wanted.get(fold(token), ()))
     is_tagged = not lemma_pos or any(
         drawn[target, True].n_offered for target in targets if _split_tag(target)[1]
     )

@@ -30,7 +30,6 @@ from bilm.core.errors import (
     require_count,
     require_iterable,
     require_words,
-    shown,
 )
 from bilm.data.query import parse_query
 from bilm.data.sentences import as_tokens, require_sentences
@@ -172,14 +171,9 @@ def sample_uses(
         names = [name_of(word) or "" for word in words]
     if not names:
         raise InputError("words must name at least one word.")
-    drawn: dict[str | None, Reservoir] = {
-        name: Reservoir(max_occurrences, f"{seed} {name}") for name in names
-    }
-    for number, sentence, tokens in numbered(sentences):
-        for position, token in enumerate(tokens):
-            reservoir = drawn.get(name_of(token))
-            if reservoir is not None:
-                reservoir.offer(number, position, sentence)
+    drawn = {name: Reservoir(max_occurrences, f"{seed} {name}") for name in names}
+    wanted: dict[str | None, list[Reservoir]] = {name: [r] for name, r in drawn.items()}
+    offer_tokens(sentences, lambda token: wanted.get(name_of(token), ()))
     missing = [name for name in names if not drawn[name].n_offered]
     if missing and words is None:
         raise InputError("there are no words in the text.")
@@ -187,6 +181,16 @@ def sample_uses(
         verb = "does" if len(missing) == 1 else "do"
         raise InputError(f"{', '.join(map(repr, missing))} {verb} not occur in the text.")
     return Sample.drawn({name: drawn[name] for name in names})
+
+
+def offer_tokens(
+    sentences: Iterable[str | Sentence], reservoirs_of: Callable[[str], Iterable[Reservoir]]
+) -> None:
+    """Offer each token of a text to its reservoirs."""
+    for number, sentence, tokens in numbered(sentences):
+        for position, token in enumerate(tokens):
+            for reservoir in reservoirs_of(token):
+                reservoir.offer(number, position, sentence)
 
 
 def sample_sentences(
@@ -386,21 +390,13 @@ class Occurrences:
         return np.array([self.word(k).lower() for k in range(len(self))], object)
 
     def layer_number(self, layer: Layer) -> int | None:
-        """The number of the layer that "top" or a number >= 0 names; None for "average".
-
-        Raises:
-            InputError: there is no such layer.
-        """
-        if isinstance(layer, str) and layer == "average":
+        """The number of the layer that "top" or a number >= 0 names; None for "average"."""
+        if layer == "average":
             return None
-        number = self.n_layers - 1 if isinstance(layer, str) and layer == "top" else layer
-        if isinstance(number, bool) or not isinstance(number, int | np.integer):
-            number = -1
-        if not 0 <= number < self.n_layers:
-            raise InputError(
-                f"layer must be 'top', 'average' or a number from 0 to {self.n_layers - 1}, got "
-                f"{shown(layer)}."
-            )
+        number = self.n_layers - 1 if layer == "top" else layer
+        most = self.n_layers - 1
+        rule = f"'top', 'average' or a number from 0 to {most}"
+        require(Rule(rule, integer(0, most).holds), layer=number)
         return int(number)
 
     def layer(self, layer: Layer) -> np.ndarray:
@@ -477,13 +473,8 @@ class Occurrences:
 
         They are a tenth of the way from either end of the line along which the word's vectors
         differ most (their first principal component); the ends themselves are outliers.
-
-        Raises:
-            KeyError: the word does not occur.
         """
         own = self.of(word)
-        if not len(own):
-            raise KeyError(word)
         vectors = self.directions(layer)[own]
         _, _, components = np.linalg.svd(vectors - vectors.mean(axis=0), full_matrices=False)
         order = np.argsort(vectors @ components[0], kind="stable")

@@ -9,6 +9,7 @@ preserve.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import unicodedata
@@ -171,26 +172,22 @@ def _fonts(text: str) -> list[str]:
     """Font families that together have each character of a text; an error names those missing."""
     fonts = import_extra("matplotlib.font_manager", _PURPOSE)
     manager = fonts.fontManager
-    families = ["DejaVu Sans"]  # comes with matplotlib
-    basic = fonts.get_font(manager.findfont(families[0]))
-    missing = {
-        c for c in text
-        if unicodedata.category(c) not in _INVISIBLE and not basic.get_char_index(ord(c))
-    }  # fmt: skip
-    if not missing:
-        return families
+    families: list[str] = []
+    missing = {c for c in text if unicodedata.category(c) not in _INVISIBLE}
     known = {entry.fname for entry in manager.ttflist}
     for path in set(fonts.findSystemFonts()) - known:  # installed since matplotlib listed them
-        try:
+        with contextlib.suppress(Exception):  # a damaged file, for which FreeType has own errors
             manager.addfont(path)
-        except Exception:  # a damaged file, for which FreeType has errors of its own
-            continue
     regular = [e for e in manager.ttflist if e.weight == 400 and "Last Resort" not in e.name]
-    # Sans serif and simplified Chinese first.
-    for entry in sorted(regular, key=lambda e: ("Mono" in e.name, "Sans" not in e.name,
-                                                "SC" not in e.name)):  # fmt: skip
+    # DejaVu Sans, which comes with matplotlib, sans serif, and simplified Chinese first.
+    regular.sort(key=lambda e: (e.name != "DejaVu Sans", "Mono" in e.name, "Sans" not in e.name,
+                                "SC" not in e.name))  # fmt: skip
+    for entry in regular:
+        if families and not missing:
+            break
         index = fonts.get_font(entry.fname).get_char_index
-        if covered := {c for c in missing if index(ord(c))}:
+        covered = {c for c in missing if index(ord(c))}
+        if covered or not families:
             families.append(entry.name)
             missing -= covered
     if missing:

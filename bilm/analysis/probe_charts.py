@@ -53,7 +53,7 @@ def probe_chart(cells: Iterable[ProbeCell], n_sentences: int) -> Any:
 
     Args:
         cells: from `probe`.
-        n_sentences: sentences of the whole training text.
+        n_sentences: sentences of the complete training text.
 
     Returns:
         a figure; error bars are one standard deviation over the seeds.
@@ -61,21 +61,19 @@ def probe_chart(cells: Iterable[ProbeCell], n_sentences: int) -> Any:
     cells = list(cells)
     weights = mix_weights(cells)
     figure = new_figure(9 if weights else 6, 4)
-    panels = figure.subplots(
-        1, 2 if weights else 1, squeeze=False, width_ratios=[2, 1][: 1 + bool(weights)]
-    )[0]
+    ratios = [2, 1] if weights else [1]
+    panels = figure.subplots(1, len(ratios), squeeze=False, width_ratios=ratios)[0]
     _draw_accuracy(panels[0], cells, n_sentences)
-    if weights:
-        width = 0.8 / len(weights)
-        for k, (size, layers) in enumerate(weights.items()):
-            panels[1].bar(
-                np.arange(len(layers)) + k * width - 0.4 + width / 2,
-                [layer.mean for layer in layers],
-                width,
-                yerr=[layer.deviation for layer in layers],
-                label=f"{n_sentences if size is None else size:,} sentences",
-            )
-        names = [f"layer {k}" for k in range(max(map(len, weights.values())))]
+    width = 0.8 / max(len(weights), 1)
+    for k, (size, layers) in enumerate(weights.items()):
+        names = [f"layer {number}" for number in range(len(layers))]
+        panels[1].bar(
+            np.arange(len(layers)) + k * width - 0.4 + width / 2,
+            [layer.mean for layer in layers],
+            width,
+            yerr=[layer.deviation for layer in layers],
+            label=f"{n_sentences if size is None else size:,} sentences",
+        )
         panels[1].set_xticks(range(len(names)), names)
         panels[1].set_ylabel("weight in the mix")
         panels[1].legend(fontsize="small")
@@ -85,13 +83,13 @@ def probe_chart(cells: Iterable[ProbeCell], n_sentences: int) -> Any:
 def _draw_accuracy(axes: Any, cells: Sequence[ProbeCell], n_sentences: int) -> None:
     # The most frequent label is so far below the rest that their differences would vanish.
     shown = [cell for cell in cells if cell.representation != MAJORITY] or cells
-    found = summarised(shown, lambda cell: cell.accuracy)
-    sizes = sorted({n_sentences if size is None else size for _, size in found})
-    for name in dict.fromkeys(cell.representation for cell in shown):
-        own = {s: value for (other, s), value in found.items() if other == name}
-        x: list[Any] = [n_sentences if size is None else size for size in own]
+    summaries = summarised(shown, lambda cell: cell.accuracy)
+    found = {(name, size or n_sentences): value for (name, size), value in summaries.items()}
+    sizes = sorted({size for _, size in found})
+    for name in dict.fromkeys(name for name, _ in found):
+        own = {size: value for (other, size), value in found.items() if other == name}
         axes.errorbar(
-            x if len(sizes) > 1 else [name],
+            list(own) if len(sizes) > 1 else [name],
             [100 * value.mean for value in own.values()],
             [100 * value.deviation for value in own.values()],
             marker="o",

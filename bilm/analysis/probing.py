@@ -18,7 +18,7 @@ import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -29,21 +29,13 @@ from bilm.files.writing import write_json
 if TYPE_CHECKING:
     from bilm.analysis.occurrences import Occurrences
     from bilm.analysis.softmax_probe import SoftmaxProbe
+    from bilm.analysis.static_vectors import StaticVectors
 
 MAJORITY, WORD_MAJORITY, STATIC, MIX = "majority", "word's majority", "static", "mix"
 _FORMAT = "bilm probe 1"
 
 # Representation, training sentences (None is all), seed.
 Key = tuple[str, int | None, int]
-
-
-class WordVectors(Protocol):
-    """What probes use of static vectors; `StaticVectors` has it."""
-
-    dim: int
-
-    def vector(self, word: str) -> np.ndarray | None:
-        """float32 (dim,); None for a word without a vector."""
 
 
 @dataclass(frozen=True)
@@ -101,8 +93,8 @@ class ProbeCell:
 
 def representations(n_layers: int, has_static: bool) -> list[str]:
     """The names of what is compared, baselines first."""
-    static = [STATIC] if has_static else []
-    return [MAJORITY, WORD_MAJORITY, *static, *(f"layer {k}" for k in range(n_layers)), MIX]
+    layers = [f"layer {k}" for k in range(n_layers)]
+    return [MAJORITY, WORD_MAJORITY, *[STATIC] * has_static, *layers, MIX]
 
 
 def keys(names: Iterable[str], settings: ProbeSettings) -> list[Key]:
@@ -128,7 +120,7 @@ def probe(
     test: Occurrences,
     settings: ProbeSettings = ProbeSettings(),
     *,
-    static: WordVectors | None = None,
+    static: StaticVectors | None = None,
     done: Iterable[Key] = (),
 ) -> Iterator[ProbeCell]:
     """Fit probes and measure them, one after the other.
@@ -156,33 +148,29 @@ def probe(
     check_sizes(settings.sizes, len(np.unique(train.positions[:, 0])))
     names = representations(train.n_layers, static is not None)
     missing = [key for key in keys(names, settings) if key not in set(done)]
-    job = _Job(train, test, static, settings.min_steps)
-    return (job.cell(*key, control=settings.control) for key in missing)
+    task = _ProbeTask(train, test, static, settings.min_steps)
+    return (task.cell(*key, control=settings.control) for key in missing)
 
 
-class _Labels(NamedTuple):
-    """A labelling of both texts: int64 (n,)."""
+class _ProbeTask:
+    """The texts as arrays, and the probes, which are traced once for each shape.
 
-    train: np.ndarray
-    test: np.ndarray
-
-
-class _Job:
-    """The texts as arrays, and the probes, which are traced once for each shape."""
+    Words and labels are numbers: int64 (n,) for the training and the test text.
+    """
 
     def __init__(
-        self, train: Occurrences, test: Occurrences, static: WordVectors | None, min_steps: int
+        self, train: Occurrences, test: Occurrences, static: StaticVectors | None, min_steps: int
     ) -> None:
         self._texts, self._static, self._min_steps = (train, test), static, min_steps
         words = [[text.word(k) for k in range(len(text))] for text in self._texts]
-        self._types = sorted({*words[0], *words[1]})
-        self._words = _numbered(self._types, *words)
         labels = [list(text.labels or ()) for text in self._texts]
+        self._types = sorted({*words[0], *words[1]})
         # The labels of the training text come first; a probe knows no others.
-        names = sorted(set(labels[0]))
-        self._n_labels = len(names)
-        self._names = [*names, *sorted(set(labels[1]) - set(names))]
-        self._labels = _numbered(self._names, *labels)
+        known = sorted(set(labels[0]))
+        self._n_labels = len(known)
+        self._names = [*known, *sorted(set(labels[1]) - set(known))]
+        self._words = [_numbered(self._types, own) for own in words]
+        self._labels = [_numbered(self._names, own) for own in labels]
         self._probes: dict[tuple[int, ...], SoftmaxProbe] = {}
 
     def cell(self, name: str, size: int | None, seed: int, control: bool) -> ProbeCell:
@@ -193,13 +181,14 @@ class _Job:
             return ProbeCell(name, size, seed, *self._scores(answers))
         train, test = self._vectors(name)
         fitted = self._probe_of(train.shape[1:])
-        fitted.fit(train, rows, self._labels.train[rows], seed)
+        fitted.fit(train, rows, self._labels[0][rows], seed)
         scores, mix = self._scores(fitted.predict(test)), fitted.learned_mix()
         control_accuracy = None
         if control:
-            labels = self._control_labels(seed)
-            fitted.fit(train, rows, labels.train[rows], seed)
-            control_accuracy = float((fitted.predict(test) == labels.test).mean())
+            of_word = self._control_labels(seed)
+            fitted.fit(train, rows, of_word[self._words[0]][rows], seed)
+            right = fitted.predict(test) == of_word[self._words[1]]
+            control_accuracy = float(right.mean())
         return ProbeCell(name, size, seed, *scores, control_accuracy, *(mix or (None, None)))
 
     def _drawn(self, size: int | None, seed: int) -> np.ndarray:
@@ -211,33 +200,31 @@ class _Job:
         order = rng.permutation(np.unique(sentences))
         return np.flatnonzero(np.isin(sentences, order[:size]))
 
-    def _control_labels(self, seed: int) -> _Labels:
+    def _control_labels(self, seed: int) -> np.ndarray:
         """A random label for each word, with the frequencies of the labels."""
-        counts = np.bincount(self._labels.train, minlength=self._n_labels)
+        counts = np.bincount(self._labels[0], minlength=self._n_labels)
         rng = np.random.default_rng((seed, 1))
-        of_word = rng.choice(self._n_labels, len(self._types), p=counts / counts.sum())
-        return _Labels(of_word[self._words.train], of_word[self._words.test])
+        return rng.choice(self._n_labels, len(self._types), p=counts / counts.sum())
 
     def _most_frequent(self, rows: np.ndarray, by_word: bool) -> np.ndarray:
         """The most frequent label of the rows, or of each word; the first among equals."""
-        words, labels = self._words.train[rows].tolist(), self._labels.train[rows].tolist()
+        words, labels = self._words[0][rows].tolist(), self._labels[0][rows].tolist()
         of_word = np.full(len(self._types), Counter(labels).most_common(1)[0][0])
-        if by_word:
-            counts: defaultdict[int, Counter[int]] = defaultdict(Counter)
-            for word, label in zip(words, labels, strict=True):
-                counts[word][label] += 1
-            for word, counter in counts.items():
-                of_word[word] = counter.most_common(1)[0][0]
-        return of_word[self._words.test]
+        counts: defaultdict[int, Counter[int]] = defaultdict(Counter)
+        for word, label in zip(words, labels, strict=True) if by_word else ():
+            counts[word][label] += 1
+        for word, counter in counts.items():
+            of_word[word] = counter.most_common(1)[0][0]
+        return of_word[self._words[1]]
 
     def _vectors(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """The vectors of both texts: float32 (n, dim), for the mix (n, layers, dim)."""
         train, test = (text.vectors for text in self._texts)
         if name == MIX:
             return train, test
-        if name == STATIC:
+        if name == STATIC and self._static is not None:
             table = static_table(self._static, self._types)
-            return table[self._words.train], table[self._words.test]
+            return table[self._words[0]], table[self._words[1]]
         layer = int(name.removeprefix("layer "))
         return train[:, layer], test[:, layer]
 
@@ -250,24 +237,21 @@ class _Job:
 
     def _scores(self, answers: np.ndarray) -> tuple[float, float]:
         """Accuracy, and macro-F1 over the labels of the test text."""
-        gold, n = self._labels.test, len(self._names)
+        gold, n = self._labels[1], len(self._names)
         right = answers == gold
         n_gold, n_answers = np.bincount(gold, minlength=n), np.bincount(answers, minlength=n)
         occurs = n_gold > 0
-        n_right = np.bincount(gold[right], minlength=n)
-        f1 = 2 * n_right[occurs] / (n_gold + n_answers)[occurs]
+        f1 = 2 * np.bincount(gold[right], minlength=n)[occurs] / (n_gold + n_answers)[occurs]
         return float(right.mean()), float(f1.mean())
 
 
-def _numbered(names: Sequence[str], train: Sequence[str], test: Sequence[str]) -> _Labels:
+def _numbered(names: Sequence[str], values: Sequence[str]) -> np.ndarray:
     numbers = {name: number for number, name in enumerate(names)}
-    return _Labels(*(np.array([numbers[name] for name in part]) for part in (train, test)))
+    return np.array([numbers[value] for value in values], np.int64)
 
 
-def static_table(static: WordVectors | None, words: Sequence[str]) -> np.ndarray:
+def static_table(static: StaticVectors, words: Sequence[str]) -> np.ndarray:
     """The static vectors of words: float32 (words, dim), zeros for those without one."""
-    if static is None:
-        raise InputError("static must be vectors of words, got None.")
     table = np.zeros((len(words), static.dim), np.float32)
     for k, word in enumerate(words):
         vector = static.vector(word)
@@ -312,10 +296,10 @@ class ProbeFile:
             try:
                 self.cells.update({(read := ProbeCell(**cell)).key: read})
                 scores = [read.accuracy, read.macro_f1, read.control_accuracy or 0, read.gamma or 0]
-                is_good = np.isfinite(np.array([*scores, *(read.weights or ())], float)).all()
+                is_finite = np.isfinite(np.array([*scores, *(read.weights or ())], float)).all()
             except (TypeError, ValueError, OverflowError):
-                is_good = False
-            if not is_good:
+                is_finite = False
+            if not is_finite:
                 raise InputError(f"{path}: damaged cell {shown(cell)}.")
 
     def add(self, cell: ProbeCell) -> None:
@@ -327,11 +311,7 @@ class ProbeFile:
 
 
 def checksum(path: PathLike) -> str:
-    """A checksum of a file's content, to detect that it changed.
-
-    Raises:
-        FileNotFoundError: there is no such file.
-    """
+    """A checksum of a file's content, to detect that it changed."""
     value = 0
     with open(require_file(path, "file"), "rb") as file:
         while block := file.read(1 << 20):
@@ -346,11 +326,11 @@ class Summary(NamedTuple):
     deviation: float
     n: int
 
-
-def summary(values: Sequence[float]) -> Summary:
-    """Mean and standard deviation of numbers, at least one."""
-    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-    return Summary(float(np.mean(values)), deviation, len(values))
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Summary:
+        """The summary of at least one number."""
+        deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+        return cls(float(np.mean(values)), deviation, len(values))
 
 
 def summarised(
@@ -362,7 +342,7 @@ def summarised(
         value = measure(cell)
         if value is not None:
             values[cell.representation, cell.size].append(value)
-    return {key: summary(numbers) for key, numbers in values.items()}
+    return {key: Summary.of(numbers) for key, numbers in values.items()}
 
 
 def mix_weights(cells: Iterable[ProbeCell]) -> dict[int | None, list[Summary]]:
@@ -372,6 +352,6 @@ def mix_weights(cells: Iterable[ProbeCell]) -> dict[int | None, list[Summary]]:
         if cell.weights is not None:
             rows[cell.size].append(cell.weights)
     return {
-        size: [summary(layer) for layer in zip(*weights, strict=False)]
+        size: [Summary.of(layer) for layer in zip(*weights, strict=False)]
         for size, weights in rows.items()
     }

@@ -49,13 +49,12 @@ class SoftmaxProbe:
         self.mix = ScalarMix(shape[0]) if len(shape) == 2 else None
         self._dense = keras.layers.Dense(n_labels, kernel_initializer="zeros", dtype="float32")
         self._dense.build((None, shape[-1]))
-        variables = [*self._dense.trainable_variables]
+        self._trained = [*self._dense.trainable_variables]
         if self.mix is not None:
-            variables += self.mix.trainable_variables
-        self._trained = variables
+            self._trained += self.mix.trainable_variables
         self._optimizer = keras.optimizers.Adam(_LEARNING_RATE)
-        self._optimizer.build(variables)
-        kept = [*variables, *self._optimizer.variables]
+        self._optimizer.build(self._trained)
+        kept = [*self._trained, *self._optimizer.variables]
         self._initial = [(variable, variable.numpy()) for variable in kept]
         self._mean = tf.Variable(tf.zeros(shape), trainable=False)
         self._deviation = tf.Variable(tf.ones(shape), trainable=False)
@@ -81,15 +80,21 @@ class SoftmaxProbe:
         mean, deviation = _moments(vectors, rows)
         self._mean.assign(mean)
         self._deviation.assign(deviation)
-        size = min(_BATCH, len(rows))
-        total = n_steps(len(rows), self._min_steps)
-        order = _order(len(rows), size * total, np.random.default_rng(seed))
-        penalty = tf.constant(0.5 / len(rows), tf.float32)
+        n, size = len(rows), min(_BATCH, len(rows))
+        total = n_steps(n, self._min_steps)
+        # Permutations of the rows, one after the other.
+        rng = np.random.default_rng(seed)
+        order = np.concatenate([rng.permutation(n) for _ in range(-(-size * total // n))])
         for step in range(0, total, _STEPS_AT_ONCE):
-            chosen = order[step * size : (step + _STEPS_AT_ONCE) * size].reshape(-1, size)
-            self._optimizer.learning_rate = _rate(step / total)
+            stop = min(step + _STEPS_AT_ONCE, total)
+            chosen = order[step * size : stop * size].reshape(-1, size)
+            # A cosine from the highest learning rate to zero.
+            rate = _LEARNING_RATE * 0.5 * (1 + np.cos(np.pi * step / total))
+            self._optimizer.learning_rate = float(rate)
             self._steps(
-                tf.constant(vectors[rows[chosen]]), tf.constant(labels[chosen], tf.int32), penalty
+                tf.constant(vectors[rows[chosen]]),
+                tf.constant(labels[chosen], tf.int32),
+                tf.constant(0.5 / n, tf.float32),
             )
 
     def predict(self, vectors: np.ndarray) -> np.ndarray:
@@ -134,16 +139,6 @@ class SoftmaxProbe:
 def n_steps(n_rows: int, min_steps: int = 1000) -> int:
     """Optimiser steps for a number of rows: ten epochs, but at least `min_steps`."""
     return max(min_steps, _EPOCHS * n_rows // _BATCH)
-
-
-def _rate(done: float) -> float:
-    """The learning rate: a cosine from its maximum to zero."""
-    return float(_LEARNING_RATE * 0.5 * (1 + np.cos(np.pi * done)))
-
-
-def _order(n: int, length: int, rng: np.random.Generator) -> np.ndarray:
-    """Permutations of 0 .. n - 1 one after the other, cut at `length`."""
-    return np.concatenate([rng.permutation(n) for _ in range(-(-length // n))])[:length]
 
 
 def _blocks(vectors: np.ndarray, rows: np.ndarray) -> Iterator[np.ndarray]:

@@ -110,15 +110,11 @@ class StaticVectors:
     ) -> StaticVectors:
         """Read vectors of word2vec, GloVe or fastText: text (plain, .gz, .xz), or .bin by gensim.
 
-        If a word occurs more than once, its first vector counts.
+        If a word is repeated, its first vector counts.
 
         Args:
             keep: keep only these words, and these in lower case; None keeps all.
             max_words: read at most this many words, from the beginning.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            InputError: a line is not a word and its numbers; no word of `keep` is in the file.
         """
         path = require_file(path, "file of static vectors")
         wanted = None if keep is None else {*keep, *map(str.lower, keep)}
@@ -152,10 +148,15 @@ def _is_binary(path: str) -> bool:
 
 def _read_binary(path: str, max_words: int | None) -> Iterator[tuple[str, np.ndarray]]:
     keyed = import_extra("gensim.models", "Reading binary static vectors").KeyedVectors
+    log = logging.getLogger("gensim.models.keyedvectors")
+    level = log.level
+    log.setLevel(logging.ERROR)  # it would warn of each repeated word
     try:
         found = keyed.load_word2vec_format(path, binary=True, limit=max_words)
     except (ValueError, EOFError, MemoryError) as error:
         raise InputError(f"{path}: must be word2vec's text or binary form: {error}.") from error
+    finally:
+        log.setLevel(level)
     yield from zip(found.index_to_key, found.vectors, strict=True)
 
 
@@ -187,8 +188,8 @@ def _read_text(path: str, max_words: int | None) -> Iterator[tuple[str, np.ndarr
         yield word, vector
     if expected is not None and max_words is None and n_read != expected:
         raise InputError(
-            f"{path}: must have {expected} words, as its first line says, got {n_read}; it is cut "
-            "off, or of another form."
+            f"{path}: must have {expected} words, as its first line states, got {n_read}; it is "
+            "cut off, or of another form."
         )
 
 

@@ -38,13 +38,9 @@ def write_projector(
     projector_config.pbtxt, which lists these files and is written last.
 
     Args:
-        folder: folder to write into, which is made if it is missing.
-        occurrences: occurrences to write.
+        folder: folder to write into, which is created if it is missing.
         layers: numbers of layers, or "top"; None for all.
         replace: overwrite these files, if projector_config.pbtxt is among them.
-
-    Raises:
-        InputError: a file would be overwritten, or there is no such layer.
     """
     numbers = layer_numbers(occurrences, range(occurrences.n_layers) if layers is None else layers)
     columns: dict[str, Sequence[str]] = {

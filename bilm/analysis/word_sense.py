@@ -13,13 +13,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from bilm.analysis.occurrences import Layer, Occurrences, indices_by_name, unit
-from bilm.analysis.probing import WordVectors, static_table
+from bilm.analysis.probing import static_table
 from bilm.core.errors import InputError, one_of, real, require, require_at_least
+
+if TYPE_CHECKING:
+    from bilm.analysis.static_vectors import StaticVectors
 
 METHODS = ("use", "votes", "mean", "prior")
 CENTRES = ("all", "word", None)
@@ -188,7 +191,7 @@ def sense_table(
     test: Occurrences,
     settings: SenseSettings = SenseSettings(),
     *,
-    static: WordVectors | None = None,
+    static: StaticVectors | None = None,
     words: WordLists | None = None,
     kinds: Sequence[str] | None = None,
 ) -> list[SenseRow]:
@@ -243,7 +246,7 @@ def as_cells(rows: Sequence[SenseRow]) -> list[list[str]]:
 
 
 def with_static(
-    occurrences: Occurrences, static: WordVectors, window: int | None = 0
+    occurrences: Occurrences, static: StaticVectors, window: int | None = 0
 ) -> Occurrences:
     """Occurrences with static vectors instead of a model's: one layer, (n, 1, static.dim).
 

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from bilm.analysis import Occurrences, Sample
     from bilm.analysis.change import Change
 
-_HEAD = ("word", "occurrences_old", "occurrences_new", "excess", "PRT", "APD", "geometric_mean",
-         "JSD")  # fmt: skip
 _CORPORA = ("old", "new")
 _SHOWN = 10
 
@@ -149,7 +147,7 @@ def run(args: argparse.Namespace) -> int:
         print()
         for line in change.agreement(found, gold, seed=args.seed):
             print(
-                f"{line.statistic:<10}{line.measure:<9}{line.value:6.3f}  95 % interval "
+                f"{line.statistic:<10}{line.measure:<15}{line.value:6.3f}  95 % interval "
                 f"{line.low:.3f} to {line.high:.3f}  {line.n} words"
             )
     return 0
@@ -208,9 +206,10 @@ def _note_rare(changes: Sequence[Change], min_occurrences: int) -> None:
 
 
 def _write(path: str, changes: Sequence[Change]) -> None:
+    from bilm.analysis.change import MEASURES
+
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        file.write("\t".join(_HEAD) + "\n")
-        for c in changes:
-            measures = (c.excess, c.prt, c.apd, c.geometric_mean, c.jsd)
-            numbers = [f"{value:.8g}" for value in measures]
-            file.write("\t".join([c.word, str(c.n_old), str(c.n_new), *numbers]) + "\n")
+        file.write("\t".join(["word", "occurrences_old", "occurrences_new", *MEASURES]) + "\n")
+        for change in changes:
+            numbers = [f"{measure(change):.8g}" for measure in MEASURES.values()]
+            file.write("\t".join([change.word, *map(str, change[1:3]), *numbers]) + "\n")

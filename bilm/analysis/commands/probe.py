@@ -139,11 +139,10 @@ def run(args: argparse.Namespace) -> int:
     task = args.task or (_SENSES if is_uses else _TAGS)
     if task == _SENSES and not is_uses:
         flags.usage_error(args, "--task senses requires files of uses of words")
-    for name in _OF_TAGS if task == _SENSES else _OF_SENSES:
-        if getattr(args, name) is not None:
-            flags.usage_error(
-                args, f"--{name} requires --task {_TAGS if task == _SENSES else _SENSES}"
-            )
+    for other, names in ((_SENSES, _OF_SENSES), (_TAGS, _OF_TAGS)):
+        for name in names if task != other else ():
+            if getattr(args, name) is not None:
+                flags.usage_error(args, f"--{name} requires --task {other}")
     if args.static is not None:
         require_file(args.static, "file of static vectors")
     texts = [_read(path, args) for path in (args.train, args.test)]
@@ -191,21 +190,17 @@ def _static(args: argparse.Namespace, texts: Sequence[Sample]) -> StaticVectors 
 
 def _encode(
     args: argparse.Namespace, elmo: ELMo, texts: Sequence[Sample], context: bool = False
-) -> Iterator[Occurrences]:
+) -> list[Occurrences]:
     """The texts with the model's vectors."""
-    from bilm.analysis import Occurrences
-
+    files: list[str | None] = [None, None]
     if args.vectors is not None:
         os.makedirs(args.vectors, exist_ok=True)
+        files = [os.path.join(args.vectors, f"{name}.npz") for name in ("train", "test")]
     with ProgressDisplay() as display:
-        for name, text in zip(("train", "test"), texts, strict=True):
-            yield Occurrences.encoded(
-                elmo,
-                text,
-                context=context,
-                file=None if args.vectors is None else os.path.join(args.vectors, f"{name}.npz"),
-                progress=lambda done, total: display.update("encoding", done, total, "occurrences"),
-            )
+        return [
+            word_job.encode(elmo, text, display, context=context, file=file)
+            for text, file in zip(texts, files, strict=True)
+        ]
 
 
 def _settings(args: argparse.Namespace, elmo: ELMo, task: str) -> dict[str, Any]:
@@ -239,49 +234,31 @@ def _tags(args: argparse.Namespace, train: Sample, test: Sample) -> None:
     file = probing.ProbeFile(args.out, about, fresh=args.force)
     wanted = probing.keys(probing.representations(elmo.n_layers, static is not None), settings)
     if any(key not in file.cells for key in wanted):
-        texts = list(_encode(args, elmo, (train, test)))
-        missing = probing.probe(texts[0], texts[1], settings, static=static, done=file.cells)
-        _fill(file, missing, _costs(wanted, train, elmo.n_layers))
-    cells = [file.cells[key] for key in wanted]
-    _print_tables(cells, n_sentences, len(settings.seeds))
+        known, asked = _encode(args, elmo, (train, test))
+        cells = probing.probe(known, asked, settings, static=static, done=list(file.cells))
+        _fill(file, cells, wanted)
+    found = [file.cells[key] for key in wanted]
+    _print_tables(found, n_sentences, len(settings.seeds))
     if args.picture is not None:
-        save_picture(probe_chart(cells, n_sentences), args.picture)
+        save_picture(probe_chart(found, n_sentences), args.picture)
         note(args.picture)
 
 
-def _costs(wanted: Sequence[Key], train: Sample, n_layers: int) -> dict[Key, int]:
-    """The work of each cell, in steps of fitting one layer; see `n_steps`."""
-    from bilm.analysis.probing import MAJORITY, MIX, WORD_MAJORITY
-    from bilm.analysis.softmax_probe import n_steps
-
-    mean = len(train) / len(train.sentences)
-    factors = {MAJORITY: 0, WORD_MAJORITY: 0, MIX: n_layers}
-    return {
-        key: factors.get(key[0], 1)
-        * n_steps(len(train) if key[1] is None else round(key[1] * mean))
-        for key in wanted
-    }
-
-
-def _fill(file: ProbeFile, missing: Iterator[ProbeCell], costs: dict[Key, int]) -> None:
+def _fill(file: ProbeFile, cells: Iterator[ProbeCell], wanted: Sequence[Key]) -> None:
     """Compute the missing cells, keeping each of them."""
-    total = sum(costs.values())
+    n_done = sum(key in file.cells for key in wanted)
     try:
         with ProgressDisplay() as display:
-            while True:
-                done = [cost for key, cost in costs.items() if key in file.cells]
-                detail = f"{len(done)} of {len(costs)} cells"
-                display.update("probing", sum(done), total, "steps", detail)
-                cell = next(missing, None)
-                if cell is None:
-                    break
+            display.update("probing", n_done, len(wanted), "cells")
+            for cell in cells:
                 file.add(cell)
+                n_done += 1
+                display.update("probing", n_done, len(wanted), "cells")
     except KeyboardInterrupt:
         if file.path is None:
             raise
-        n_done = sum(key in file.cells for key in costs)
         raise KeyboardInterrupt(
-            f"{file.path} has {n_done} of {len(costs)} cells; the same command continues from it."
+            f"{file.path} has {n_done} of {len(wanted)} cells; the same command continues from it."
         ) from None
 
 
@@ -326,8 +303,7 @@ def _senses(args: argparse.Namespace, train: Sample, test: Sample) -> None:
     from bilm.analysis.probe_charts import save_picture, sense_chart
 
     flags.require_free(args, args.out)
-    given = {name: getattr(args, name) for name in _OF_SENSES}
-    given = {name: value for name, value in given.items() if value is not None}
+    given = {name: getattr(args, name) for name in _OF_SENSES if getattr(args, name) is not None}
     if args.centre == "none":
         given["centre"] = None
     settings = word_sense.SenseSettings(**given)

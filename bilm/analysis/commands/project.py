@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING
 from bilm.analysis.commands import word_job
 from bilm.cli import flags
 from bilm.cli.terminal import note
+from bilm.extras import import_extra
 from bilm.files.writing import overwritten
 from bilm.progress import ProgressDisplay
 
@@ -94,7 +95,6 @@ def _check_output(args: argparse.Namespace, is_folder: bool) -> None:
     """Find errors of --out and missing packages before work that takes long."""
     from bilm.analysis import picture_ending
     from bilm.analysis.tensorboard_folder import CONFIG_FILE
-    from bilm.extras import import_extra
 
     if is_folder:
         if os.path.exists(os.path.join(args.out, CONFIG_FILE)) and not args.force:
@@ -119,13 +119,12 @@ def _occurrences(args: argparse.Namespace) -> Occurrences:
 def _draw(
     args: argparse.Namespace, occurrences: Occurrences, layers: list[int | str] | None
 ) -> None:
-    from bilm.analysis import project, with_clusters, write_picture
+    from bilm.analysis import LARGE_PAGE, project, with_clusters, write_picture
 
-    n_words = len(set(occurrences.words))
-    if occurrences.clusters is None and (
-        args.colour == "cluster"
-        or (args.colour is None and occurrences.labels is None and n_words <= _MOST_CLUSTERED)
-    ):
+    is_clustered = args.colour == "cluster"
+    if args.colour is None and occurrences.labels is None:
+        is_clustered = len(set(occurrences.words)) <= _MOST_CLUSTERED
+    if occurrences.clusters is None and is_clustered:
         occurrences = with_clusters(occurrences, seed=args.seed)
     with ProgressDisplay() as display:
         projection = project(
@@ -138,17 +137,8 @@ def _draw(
             progress=lambda done, total: display.update("projecting", done, total, "layers"),
         )
     size = write_picture(args.out, occurrences, projection, title=args.title, colour=args.colour)
-    if (warning := slow_page(args.out, size)) is not None:
-        note(warning)
-
-
-def slow_page(path: str, size: int) -> str | None:
-    """A warning if a page has so many bytes that it is slow in a browser."""
-    from bilm.analysis import LARGE_PAGE
-
-    if not path.lower().endswith(".html") or size <= LARGE_PAGE:
-        return None
-    return (
-        f"{path} has {size / 1e6:.0f} MB, which is slow in a browser: --max_occurrences makes it "
-        "smaller."
-    )
+    if size > LARGE_PAGE and args.out.lower().endswith(".html"):
+        note(
+            f"{args.out} has {size / 1e6:.0f} MB, which is slow in a browser: --max_occurrences "
+            "makes it smaller."
+        )

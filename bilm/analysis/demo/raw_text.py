@@ -19,28 +19,28 @@ from bilm.files.reading import PathLike, read_lines
 from bilm.files.writing import atomic_write
 
 Tokens = list[str]
-"""A sentence, its punctuation apart from its words, without <S> and </S>."""
+"""A sentence, with punctuation separated from words, without <S> and </S>."""
 
 Document = list[Tokens]
-"""Sentences that belong together; held-out text is made of whole documents."""
+"""Sentences that belong together; held-out text is made of complete documents."""
 
 PACKAGES = ("numpy", "keras", "tensorflow")
-"""The packages whose docstrings are read beside those of Python's own library."""
+"""The packages whose docstrings are read, besides those of Python's standard library."""
 
 _SKIPPED_FOLDERS = frozenset(
     ("site-packages", "dist-packages", "__pycache__", "test", "tests", "testing", "idle_test")
 )
-# The user's text has no documents of its own: so many successive sentences are one.
+# The user's text has no documents: this many successive sentences make one.
 _SENTENCES_PER_DOCUMENT = 100
-# Lines of a text that its tokenizer is chosen by.
+# Lines of a text by which its tokenizer is chosen.
 _LOOKED_AT = 1000
 
 _DOCSTRING = re.compile(r'"""(.+?)"""', re.DOTALL)
-# What is no prose: doctests, fenced code, headings with a rule, fields such as "axis : int".
+# Doctests, fenced code, headings with a rule, fields such as "axis : int".
 _NOT_PROSE = re.compile(
     r"^ *>>>.*(?:\n.+)*|^ *```(?s:.*?)```|^.*\n *[-=~]{3,} *$|^ *[\w*, ]+ : .*$", re.MULTILINE
 )
-# What comes before the prose of an item: bullets, ":param x:" and "x (int):".
+# The beginning of an item: bullets, ":param x:" and "x (int):".
 _ITEM = re.compile(
     r"^ *(?:[-*] |\d+[.)] |:\w+[^:\n]*:|[*`\w]+(?: ?\([^)\n]*\))?:(?= |$))", re.MULTILINE
 )
@@ -60,10 +60,8 @@ def _english() -> Tokenizer:
 def gather_docstrings(packages: Sequence[str] = PACKAGES) -> list[Document]:
     """The prose of the docstrings of Python and of the `packages` that are installed.
 
-    Source files are read and not imported.
-
-    Returns:
-        one document a module, in a fixed order; each sentence is there once, where it comes first.
+    Source files are read and not imported. There is one document per module, in a fixed order, and
+    each sentence occurs once.
     """
     specs = [importlib.util.find_spec(name) for name in packages]
     folders = [Path(sysconfig.get_paths()["stdlib"])]
@@ -83,13 +81,10 @@ def gather_docstrings(packages: Sequence[str] = PACKAGES) -> list[Document]:
 
 
 def docstring_sentences(source: str) -> Iterator[str]:
-    """The sentences in the docstrings of a Python file that look like English prose.
+    """The sentences in strings with three double quotes of a Python file that look like prose.
 
-    A sentence begins with a capital, ends with a mark, consists of letters, digits and common
-    punctuation, and has five words or more, one of them a small one such as "the".
-
-    Args:
-        source: the file's text; strings in three double quotes count as docstrings.
+    A sentence begins with a capital, ends with a punctuation mark, consists of letters, digits and
+    common punctuation, and has five words or more, one of them a small one such as "the".
     """
     for docstring in _DOCSTRING.findall(source):
         prose = _ITEM.sub("\n\n", _NOT_PROSE.sub("\n\n", docstring)).replace("`", "")
@@ -108,9 +103,6 @@ def read_texts(paths: Sequence[PathLike], tokenized: bool, max_tokens: int) -> l
         paths: UTF-8 files, plain, .gz or .xz.
         tokenized: one sentence per line, tokens separated by white space; otherwise raw text, of
             which the tokenizer is chosen by the script.
-
-    Raises:
-        InputError: a file is not UTF-8, or holds no text.
     """
     documents: list[Document] = [[]]
     n_tokens = 0
@@ -132,17 +124,12 @@ def _sentences(lines: Iterator[str], tokenized: bool) -> Iterable[Tokens]:
     if tokenized:
         return filter(None, map(str.split, lines))
     first = list(itertools.islice(lines, _LOOKED_AT))
-    tokenizer = _tokenizer_for("".join(first))
+    letters = [letter for line in first for letter in line if letter.isalpha()]
+    tokenizer = _english()
+    if sum(map(is_unspaced, letters)) > len(letters) / 2:  # no spaces between words: Chinese
+        has_jieba = importlib.util.find_spec("jieba") is not None
+        tokenizer = Tokenizer("zh", "jieba" if has_jieba else "characters")
     return read_sentences(itertools.chain(first, lines), tokenizer)[1]
-
-
-def _tokenizer_for(text: str) -> Tokenizer:
-    """The English rules, or Chinese words or characters if the text has no spaces between words."""
-    letters = list(filter(str.isalpha, text))
-    if sum(map(is_unspaced, letters)) <= len(letters) / 2:
-        return _english()
-    has_jieba = importlib.util.find_spec("jieba") is not None
-    return Tokenizer("zh", "jieba" if has_jieba else "characters")
 
 
 class SplitText(NamedTuple):
@@ -155,20 +142,17 @@ class SplitText(NamedTuple):
 def set_aside(
     documents: Sequence[Document], share: float, max_tokens: int, seed: int = 0
 ) -> SplitText:
-    """Set whole documents aside as held-out text.
+    """Set complete documents aside as held-out text.
 
     Args:
-        share: of the tokens, for held-out text.
+        share: proportion of the tokens.
         max_tokens: the most of them, to within a document.
-        seed: of the choice, and of the order of the training sentences.
-
-    Raises:
-        InputError: there are not two documents.
+        seed: random seed of the choice, and of the order of the training sentences.
     """
     if len(documents) < 2:
         raise InputError(
-            f"the text is too short to set some of it aside: {_SENTENCES_PER_DOCUMENT + 1} "
-            "sentences are needed at least."
+            "the text is too short to set some of it aside: it must have at least "
+            f"{_SENTENCES_PER_DOCUMENT + 1} sentences."
         )
     generator = random.Random(seed)
     order = generator.sample(range(len(documents)), len(documents))
@@ -180,7 +164,7 @@ def set_aside(
             break
         chosen.add(index)
     training = [s for k, document in enumerate(documents) if k not in chosen for s in document]
-    # Held-out sentences are scored alone; in random order, training learns no more context either.
+    # Held-out sentences are scored one by one; in random order, training learns no more context.
     generator.shuffle(training)
     return SplitText(training, [s for k in sorted(chosen) for s in documents[k]])
 
@@ -191,6 +175,6 @@ def count_tokens(sentences: Iterable[Tokens]) -> int:
 
 
 def write_sentences(path: PathLike, sentences: Iterable[Tokens]) -> None:
-    """Write sentences in the form that training reads, whole or not at all."""
+    """Write one sentence per line, tokens separated by spaces."""
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as text:
         text.writelines(f"{' '.join(sentence)}\n" for sentence in sentences)
