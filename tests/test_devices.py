@@ -101,7 +101,9 @@ def test_a_process_trains_one_network_after_the_other_on_the_same_devices(tmp_pa
     assert_same(result(second)[0], result(alone)[0])
 
 
-def test_two_processes_are_one_with_the_rows_of_both(job, tmp_path):
+@pytest.mark.parametrize("kind", ["characters, sampled, dropout", "words, tied, one direction"])
+def test_two_processes_are_one_with_the_rows_of_both(kind, tmp_path):
+    job = make_job(tmp_path, *KINDS[kind])
     one = as_one(job, tmp_path / "one", joined=2)
     two = [result(process) for process in start_two(job | {"save_dir": str(tmp_path / "two")})]
     assert two[0] == two[1]

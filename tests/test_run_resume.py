@@ -33,6 +33,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     record = train_here(make_text(folder), folder / "run")
     assert record.n_steps == N_STEPS
+    assert record.best_step == record_of(folder / "run").heldout.best_step
     assert [step for step, _ in record.heldout] == [7, 14, 21, 28, 35, 36]
     return folder / "run"
 
@@ -97,10 +98,7 @@ def assert_same_run(save_dir: Path, other: Path) -> None:
 
 
 def test_a_run_in_pieces_is_the_run_in_one(whole, text, tmp_path):
-    whole, pieces = tmp_path / "whole", tmp_path / "pieces"
-    record = train_here(text, whole)
-    assert record.n_steps == N_STEPS and record.best_step == record_of(whole).heldout.best_step
-    assert [step for step, _ in record.heldout] == [7, 14, 21, 28, 35, 36]
+    pieces = tmp_path / "pieces"
     checkpoint = None
     for stop in (1, 13, 14, 27):
         interrupted(text, pieces, checkpoint, stop)
