@@ -15,7 +15,8 @@ import tensorflow as tf
 
 import bilm
 from bilm import InputError, Predictor
-from bilm.core.full_softmax import NEVER, likeliest_words
+from bilm.core.full_softmax import NEVER
+from bilm.use.likeliest import likeliest_words
 from tests import oracle
 from tests.scored_models import KINDS, Model
 from tests.small_runs import UNKNOWN, VOCABULARY, WORDS

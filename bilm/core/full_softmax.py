@@ -18,7 +18,7 @@ BLOCK_BYTES = 64 * 2**20
 NEVER = -1e30
 
 
-class _Blocks(NamedTuple):
+class LogitBlocks(NamedTuple):
     """The logits hidden . W^T + b, one block of classes at a time."""
 
     hidden: tf.Tensor  # float32 (n, dim)
@@ -63,7 +63,7 @@ def full_cross_entropy(
 
     @tf.custom_gradient
     def losses_of(hidden: tf.Tensor, W: tf.Tensor, b: tf.Tensor) -> tuple[tf.Tensor, Any]:
-        blocks = _Blocks(hidden, W, b, _block_size(hidden, block_bytes), precision)
+        blocks = LogitBlocks(hidden, W, b, block_size(hidden, block_bytes), precision)
         log_sum = _log_sum(blocks)
         true_W = tf.gather(W, targets)  # (n, dim)
         true_logit = tf.reduce_sum(hidden * true_W, axis=1) + tf.gather(b, targets)
@@ -81,23 +81,23 @@ def full_cross_entropy(
     return losses_of(hidden, W, b)
 
 
-def _block_size(hidden: tf.Tensor, block_bytes: int) -> tf.Tensor:
+def block_size(hidden: tf.Tensor, block_bytes: int = BLOCK_BYTES) -> tf.Tensor:
     """Classes per block of logits; at least 128."""
     return tf.maximum(block_bytes // 4 // tf.maximum(tf.shape(hidden)[0], 1), 128)
 
 
-def _add_to_log_sum(total: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+def add_to_log_sum(total: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     """log(exp(total) + sum of exp(logits)): (n,), from (n,) and (n, block)."""
     part = tf.reduce_logsumexp(logits, axis=1)
     high = tf.maximum(total, part)
     return high + tf.math.log(tf.exp(total - high) + tf.exp(part - high))
 
 
-def _log_sum(blocks: _Blocks) -> tf.Tensor:
+def _log_sum(blocks: LogitBlocks) -> tf.Tensor:
     """log sum of exp(logit) over the classes: float32 (n,)."""
 
     def add_block(start: tf.Tensor, total: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return start + blocks.size, _add_to_log_sum(total, blocks.logits(start))
+        return start + blocks.size, add_to_log_sum(total, blocks.logits(start))
 
     nothing = tf.fill(tf.shape(blocks.hidden)[:1], NEVER)
     return tf.while_loop(
@@ -110,7 +110,7 @@ def _log_sum(blocks: _Blocks) -> tf.Tensor:
 
 
 def _log_sum_gradient(
-    blocks: _Blocks, log_sum: tf.Tensor, scale: tf.Tensor
+    blocks: LogitBlocks, log_sum: tf.Tensor, scale: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """Gradients of scale (n, 1) * log_sum (n,): of hidden, W and b."""
     hidden, precision = blocks.hidden, blocks.precision
@@ -135,62 +135,3 @@ def _log_sum_gradient(
         parallel_iterations=1,
     )
     return d_hidden, of_W.concat(), of_b.concat()  # (n, dim), (classes, dim), (classes,)
-
-
-class Likeliest(NamedTuple):
-    """The likeliest words at n positions."""
-
-    ids: tf.Tensor  # int32 (n, k), the likeliest word first; ties by ascending id
-    log_probabilities: tf.Tensor  # float32 (n, k), nats
-    of_targets: tf.Tensor  # float32 (n,), log-probabilities of the targets
-    ranks: tf.Tensor  # int32 (n,), number of words likelier than the target
-
-
-def likeliest_words(
-    hidden: tf.Tensor,
-    W: tf.Tensor,
-    bias: tf.Tensor,
-    targets: tf.Tensor,
-    k: int,
-    *,
-    block: int | None = None,
-) -> Likeliest:
-    """The `k` likeliest classes of softmax(hidden . W^T + bias), and the ranks of the targets.
-
-    Args:
-        hidden, W, bias, targets: as for `full_cross_entropy`; the bias is NEVER for excluded
-            classes.
-        k: at most the number of classes.
-        block: classes per block; None: 64 MiB of logits.
-    """
-    size = _block_size(hidden, BLOCK_BYTES) if block is None else tf.constant(block)
-    blocks, n = _Blocks(hidden, W, bias, size, "float32"), tf.shape(hidden)[0]
-    # (n,), the logits of the targets
-    given = tf.reduce_sum(hidden * tf.gather(W, targets), axis=1) + tf.gather(bias, targets)
-
-    def add_block(
-        start: tf.Tensor, log_sum: tf.Tensor, best: tf.Tensor, ids: tf.Tensor, ranks: tf.Tensor
-    ) -> tuple[tf.Tensor, ...]:
-        logits = blocks.logits(start)  # (n, block)
-        log_sum = _add_to_log_sum(log_sum, logits)
-        classes = start + tf.range(tf.shape(logits)[1])
-        # The target itself is not counted, however its logit is rounded.
-        above = (logits > given[:, tf.newaxis]) & (classes != targets[:, tf.newaxis])
-        ranks += tf.reduce_sum(tf.cast(above, tf.int32), axis=1)
-        # (n, k + block): the best classes so far and the block's
-        ids = tf.concat([ids, tf.broadcast_to(classes, (n, tf.size(classes)))], axis=1)
-        best, index = tf.math.top_k(tf.concat([best, logits], axis=1), k)
-        ids = tf.gather(ids, index, batch_dims=1)  # (n, k)
-        return start + size, log_sum, best, ids, ranks
-
-    nothing = tf.fill((n,), NEVER)
-    # Excluded classes still rank above empty slots.
-    unfilled = tf.fill((n, k), 2 * NEVER)
-    _, log_sum, best, ids, ranks = tf.while_loop(
-        lambda start, *_: start < blocks.n_classes,
-        add_block,
-        (tf.constant(0), nothing, unfilled, tf.zeros((n, k), tf.int32), tf.zeros_like(targets)),
-        parallel_iterations=1,
-        shape_invariants=tuple(map(tf.TensorShape, ([], [None], [None, k], [None, k], [None]))),
-    )
-    return Likeliest(ids, best - log_sum[:, tf.newaxis], given - log_sum, ranks)

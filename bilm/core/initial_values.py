@@ -15,7 +15,7 @@ def uniform(bound: float, seed: int | None, name: str) -> keras.initializers.Ini
 
 
 def normal(deviation: float, seed: int | None, name: str) -> keras.initializers.Initializer:
-    """Normal with a mean of 0 and a standard deviation."""
+    """Normal with mean 0."""
     return _seeded(lambda seed: keras.initializers.RandomNormal(0.0, deviation, seed), seed, name)
 
 
@@ -25,8 +25,8 @@ def glorot(seed: int | None, name: str) -> keras.initializers.Initializer:
 
 
 def _seeded(make: Callable[[int], Any], seed: int | None, name: str) -> Any:
-    """With a seed of the variable's own, so that its values depend neither on the order of building
-    nor on the other variables. Without a seed zeros: the variable is about to be loaded."""
+    """An initializer with a seed per variable, so that values do not depend on the order in which
+    variables are created. Without a seed zeros: the variable is about to be loaded."""
     if seed is None:
         return keras.initializers.Zeros()
     return make(zlib.crc32(f"{seed} {name}".encode()))

@@ -1,8 +1,8 @@
 """The options of a model, `options.json`: the only place that reads its keys.
 
-Two kinds of file share one format. A training file describes a run; an inference file describes
-the network alone and lies beside the weights. They differ in what an absent `bidirectional` means
-(one direction in a training file, two in an inference file) and in `n_characters`.
+A training file describes a run; an inference file describes the network and accompanies the
+weights. They have one format, except for `n_characters` and for a missing `bidirectional`, which
+means one direction in a training file and two in an inference file.
 """
 
 from __future__ import annotations
@@ -19,28 +19,27 @@ from bilm.core.errors import FLAG, OBJECT, TEXT, InputError, Rule, one_of, optio
 
 logger = logging.getLogger(__name__)
 
-# Byte values 0..255 and five marks: begin and end of sentence, begin and end of word, padding.
+# Byte values 0..255, then BOS, EOS, begin of word, end of word, padding.
 N_CHARACTERS = 261
-# Of the character encoder, by their names in files.
 ACTIVATIONS = ("relu", "tanh")
 # "adam" trains the dense weights with Adam and the rows of words with Adagrad.
 OPTIMIZERS = ("adagrad", "adam")
 SCHEDULES = ("constant", "linear", "cosine")
 SOFTMAX_BIASES = ("zeros", "unigram")
 
-# Bounds of whole numbers, far above any model that was trained: whatever is higher is a slip, or
-# would take the machine's memory before anything else can be said of it.
-_SIZE = 2**20  # units, dimensions, filters, steps: the largest published is 4,096
-MOST_ROWS = _SIZE  # of a batch, and its steps
+# Bounds of integers, far above any trained model: anything larger is a typo or would exhaust memory
+# before a better error is possible.
+_SIZE = 2**20  # units, dimensions, filters: the largest published number is 4,096
+MOST_ROWS = _SIZE  # rows of a batch, and steps
 _LAYERS = 100
 _FILTERS_LISTED = 1000
-MOST_CHARACTERS = 2**16  # of a token
-_WORDS = 10**8  # ids are int32, and a table of 100 million words has 26 GB at 64 numbers a word
+MOST_CHARACTERS = 2**16  # characters per token
+_WORDS = 10**8  # a table of 100 million words has 26 GB at 64 numbers per word
 _HIGHEST = 3e38  # float32 ends above it
 
 
 def _is_number(value: object) -> bool:
-    """Whether a value is a number that float32 holds, true and false not being numbers."""
+    """Whether a value is a finite number in the range of float32, but not a bool."""
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     return is_number and -_HIGHEST <= value <= _HIGHEST  # type: ignore[operator]
 
@@ -65,21 +64,17 @@ _FRACTION = Rule("a number from 0 to 1", lambda value: _is_number(value) and 0 <
 _DROPOUT = Rule(
     "a number >= 0 and below 1, or null", lambda x: x is None or (_is_number(x) and 0 <= x < 1)
 )
-_EPOCHS = optional(_COUNT)
 _ACTIVATION = one_of(ACTIVATIONS)
-_OPTIMIZER = one_of(OPTIMIZERS)
-_SCHEDULE = one_of(SCHEDULES)
-_BIAS = one_of(SOFTMAX_BIASES)
 _PAIRS = Rule("a list of [width, number]", _are_lists)
 
 
 def _option(rule: Rule, default: Any = dataclasses.MISSING) -> Any:
-    """A field with its rule; a default of None is a value besides."""
+    """A field with its rule; a default of None is allowed too."""
     return dataclasses.field(default=default, metadata={"rule": rule})
 
 
 class _Part:
-    """Checks the rules of its fields. `prefix` is what its keys are called by in messages."""
+    """Checks the rules of its fields. `prefix` precedes its keys in messages."""
 
     prefix = ""
 
@@ -98,15 +93,16 @@ def _require(rule: Rule, value: Any, key: str) -> None:
 
 @dataclass(frozen=True)
 class LSTMOptions(_Part):
-    """The `lstm` part: the recurrent layers of each direction.
+    """The object `lstm`: the recurrent layers of each direction.
 
     Attributes:
         dim: units of the cell.
-        projection_dim: size of a layer's input and output; equal to `dim`, there is no projection.
+        projection_dim: size of a layer's input and output; if it equals `dim`, there is no
+            projection.
         n_layers: layers of each direction.
-        cell_clip: bound of the cell state's absolute value; None is no bound.
-        proj_clip: bound of the output's absolute value; None is no bound.
-        use_skip_connections: from the second layer on, a layer's output is added to its input.
+        cell_clip: bound of the cell state's absolute value; None: no bound.
+        proj_clip: bound of the output's absolute value; None: no bound.
+        use_skip_connections: from the second layer on, a layer's input is added to its output.
     """
 
     prefix = "lstm."
@@ -120,20 +116,20 @@ class LSTMOptions(_Part):
 
     @property
     def has_projection(self) -> bool:
-        """Whether the cell's output is projected (it is not when the sizes are equal)."""
+        """Whether the cell's output is projected."""
         return self.projection_dim != self.dim
 
 
 @dataclass(frozen=True)
 class DictionaryOptions(_Part):
-    """The `dictionary` of a `char_cnn`: characters and words by their rows, in place of bytes.
+    """The object `char_cnn.dictionary`: ids of characters and words instead of bytes.
 
-    Models that `bilm convert` made of those of ELMoForManyLangs have one.
+    Models of ELMoForManyLangs have one (`bilm convert`).
 
     Attributes:
-        n_characters: rows of the dictionary of characters, of which the last one is padding.
-        n_words: rows of the dictionary of words; 0 if there is none.
-        word_dim: size of a word's own vector, which is projected beside its characters'.
+        n_characters: rows of the dictionary of characters; the last one is padding.
+        n_words: rows of the dictionary of words; 0: no dictionary.
+        word_dim: size of a word's own vector, which is projected like its characters' vector.
     """
 
     prefix = "char_cnn.dictionary."
@@ -145,15 +141,15 @@ class DictionaryOptions(_Part):
 
 @dataclass(frozen=True)
 class CharCNNOptions(_Part):
-    """The `char_cnn` part: a word's vector from its characters.
+    """The object `char_cnn`: a word's vector from its characters.
 
     Attributes:
         filters: pairs (width in characters, number of filters).
         activation: one of `ACTIVATIONS`, after the maximum over positions.
         embedding_dim: size of a character's vector.
-        n_highway: highway layers.
-        max_characters_per_token: characters of a word, its begin and end marks among them.
-        dictionary: what takes the place of bytes; None for the published models, which have them.
+        n_highway: number of highway layers.
+        max_characters_per_token: characters of a word, including its begin and end marks.
+        dictionary: ids of characters and words; None: characters are bytes.
     """
 
     prefix = "char_cnn."
@@ -182,35 +178,39 @@ class CharCNNOptions(_Part):
 
     @property
     def n_characters(self) -> int:
-        """Rows of the table of characters; the last one is padding."""
+        """Rows of the character table; the last one is padding."""
         return N_CHARACTERS if self.dictionary is None else self.dictionary.n_characters
 
     @property
     def n_filters(self) -> int:
-        """Size of the concatenated convolutions, which the highway layers keep."""
+        """Size of the concatenated convolutions and of the highway layers."""
         return sum(number for _, number in self.filters)
 
 
 @dataclass(frozen=True)
 class Options(_Part):
-    """Everything that an options file says. `char_cnn` None means word input.
+    """All keys of an options file.
 
-    Sizes are counts, `learning_rate` is Adagrad's, `all_clip_norm_val` bounds the gradient's
-    global norm (None: no bound), `batch_size` is rows per device, `unroll_steps` tokens of a row.
-    `n_train_tokens` counts the predictions of a direction in one pass over the text: the words and
-    the end of each sentence. `reset_rate` is the probability with which a sentence begins, in
-    training, from LSTM states of zero; otherwise it begins from the states after the sentence
-    before it in the same row, as in the original, whose rate is 0.
+    Attributes:
+        char_cnn: None: a word-level model.
+        dropout, n_epochs: None: chosen by the size of the text (`bilm.training.planning`).
+        all_clip_norm_val: bound of the gradient's global norm; None: no bound.
+        n_train_tokens: predictions of one direction in an epoch: words and sentence ends.
+        batch_size: rows per device.
+        unroll_steps: tokens per row and step.
+        learning_rate: Adagrad's.
+        reset_rate: probability that a sentence starts, in training, from zero states instead of the
+            states after the previous sentence of its row.
 
-    `n_epochs` and `dropout` None are chosen by the size of the text, see `bilm.training.planning`.
-
-    The other keys are not in the original's files, and their defaults are what it did. `n_steps`
-    is the number of steps and goes before `n_epochs`. `optimizer` "adam" trains the dense weights
-    with Adam at `adam_learning_rate`, and the rows of words (softmax, word embeddings) with
-    Adagrad at `learning_rate`. `initial_accumulator` is where Adagrad's sums of squares start.
-    `softmax_bias` "unigram" starts the bias of a word at the logarithm of its frequency.
-    `schedule` and `warmup_steps` are those of the learning rates. `tokenizer` is the name of the
-    training text's tokenizer, see `bilm.data.Tokenizer`; None if it is not known.
+    The keys from `n_steps` on are not in the original's files; their defaults do what the original
+    did:
+        n_steps: number of training steps; overrides `n_epochs`.
+        optimizer: "adam" trains the dense weights with Adam at `adam_learning_rate`, and the rows
+            of words (softmax, word embeddings) with Adagrad at `learning_rate`.
+        initial_accumulator: initial value of Adagrad's sums of squares.
+        softmax_bias: "unigram" starts the bias of a word at the logarithm of its frequency.
+        schedule, warmup_steps: schedule of the learning rates.
+        tokenizer: tokenizer of the training text (`bilm.data.Tokenizer`); None: unknown.
     """
 
     lstm: LSTMOptions
@@ -219,7 +219,7 @@ class Options(_Part):
     n_tokens_vocab: int | None = _option(_ROWS, None)
     dropout: float | None = _option(_DROPOUT, 0.1)
     all_clip_norm_val: float | None = _option(_CLIP, 10.0)
-    n_epochs: int | None = _option(_EPOCHS, 10)
+    n_epochs: int | None = _option(optional(_COUNT), 10)
     n_train_tokens: int | None = _option(_count(1, 10**15), None)
     batch_size: int = _option(_COUNT, 128)
     unroll_steps: int = _option(_COUNT, 20)
@@ -229,11 +229,11 @@ class Options(_Part):
     share_embedding_softmax: bool = _option(FLAG, False)
     reset_rate: float = _option(_FRACTION, 0.0)
     n_steps: int | None = _option(_count(1, 10**12), None)
-    optimizer: str = _option(_OPTIMIZER, "adagrad")
+    optimizer: str = _option(one_of(OPTIMIZERS), "adagrad")
     adam_learning_rate: float = _option(_POSITIVE, 0.001)
     initial_accumulator: float = _option(_POSITIVE, 1.0)
-    softmax_bias: str = _option(_BIAS, "zeros")
-    schedule: str = _option(_SCHEDULE, "constant")
+    softmax_bias: str = _option(one_of(SOFTMAX_BIASES), "zeros")
+    schedule: str = _option(one_of(SCHEDULES), "constant")
     warmup_steps: int = _option(_count(0, 10**9), 0)
     tokenizer: str | None = _option(TEXT, None)
 
@@ -247,7 +247,7 @@ class Options(_Part):
 
     @property
     def max_word_length(self) -> int | None:
-        """Characters of a word, or None for word input."""
+        """Characters per word; None for a word-level model."""
         return None if self.char_cnn is None else self.char_cnn.max_characters_per_token
 
     @property
@@ -264,10 +264,10 @@ class Options(_Part):
         Args:
             values: the JSON object.
             training: True for a training file, False for an inference file.
-            source: the name of the file, for messages.
+            source: name of the file, for messages.
 
         Raises:
-            InputError: a key is missing, or has a value that breaks its rule.
+            InputError: a key is missing or its value is invalid.
         """
         if not isinstance(values, Mapping):
             raise InputError(f"{source} must be a JSON object, got {shown(values)}.")
@@ -294,15 +294,12 @@ class Options(_Part):
                 del run[name]
         for field in dataclasses.fields(self):
             if field.name in _OUR_KEYS and run[field.name] == field.default:
-                del run[field.name]  # as the original's files, which do not have it
+                del run[field.name]  # as in the original's files
         return _network_dict(self, n_masks=0) | run
 
     def inference_dict(self) -> dict[str, Any]:
-        """The contents of the file beside published weights.
-
-        Nobody but us writes one-direction models for inference, so the key is there only then.
-        """
-        # The reader's row for the mask is counted: 262 for the same 261 rows of weights.
+        """The contents of an inference file, which has `bidirectional` only if it is false."""
+        # Id 0 for padding is counted: 262 for 261 rows of weights.
         network = _network_dict(self, n_masks=1)
         if not self.bidirectional:
             network["bidirectional"] = False
@@ -314,7 +311,7 @@ class Options(_Part):
 
 
 class _Size(NamedTuple):
-    """A named size, and the settings of the default recipe that depend on it."""
+    """A named size, with the settings of the default recipe that depend on it."""
 
     dim: int
     projection_dim: int
@@ -338,18 +335,18 @@ RECIPES = ("default", "original")
 
 
 def preset(name: str, recipe: str = "default") -> dict[str, Any]:
-    """The training options of a size of model and a recipe of training.
+    """The training options of a model size and a training recipe.
 
     Args:
         name: "tiny", "base", "small", "medium" or "original" (the size of the paper's model).
-        recipe: "default", which reaches the lowest perplexity that we know how to reach in a given
-            time (docs/train.md); or "original", which trains exactly as the program of 2018.
+        recipe: "default", for the lowest perplexity in a given time (docs/train.md), or "original",
+            which trains exactly as the program of 2018.
 
     Returns:
         the contents of an options file, without `n_tokens_vocab` and `n_train_tokens`.
 
     Raises:
-        InputError: there is no such size or recipe.
+        InputError: unknown size or recipe.
     """
     for what, value, names in (("preset", name, PRESETS), ("recipe", recipe, RECIPES)):
         if value not in names:
@@ -391,7 +388,7 @@ def _names(part: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(part))
 
 
-# The keys of a run are beside `lstm` and `char_cnn`.
+# All keys but `lstm` and `char_cnn`.
 _RUN_KEYS = _names(Options)[2:]
 _OUR_KEYS = _RUN_KEYS[_RUN_KEYS.index("n_steps") :]
 _CHAR_CNN_KEYS = ({*_names(CharCNNOptions)} - {"embedding_dim"}) | {"embedding", "n_characters"}
@@ -424,7 +421,7 @@ def _read_char_cnn(options: Mapping[str, Any], source: str) -> CharCNNOptions:
     given["dictionary"] = _read_dictionary(values, source) if given.get("dictionary") else None
     n_characters = given.pop("n_characters", None)
     options_read = CharCNNOptions(embedding_dim=dim, **given)
-    # Training files count the rows of the table, inference files the mask's row too.
+    # Training files count the rows of the table, inference files id 0 for padding too.
     if "n_characters" in values:
         n_rows = (options_read.n_characters, options_read.n_characters + 1)
         rule = Rule("{} or {}".format(*n_rows), lambda value: value in n_rows)
@@ -440,7 +437,7 @@ def _read_dictionary(char_cnn: Mapping[str, Any], source: str) -> DictionaryOpti
 
 
 def _value(values: Mapping[str, Any], key: str, rule: Rule, prefix: str = "") -> Any:
-    """The value of a key that must be there."""
+    """The value of a required key."""
     if key not in values:
         raise InputError(f"{prefix}{key} is missing, must be {rule.text}.")
     _require(rule, values[key], prefix + key)
@@ -450,7 +447,7 @@ def _value(values: Mapping[str, Any], key: str, rule: Rule, prefix: str = "") ->
 def _known(
     values: Mapping[str, Any], keys: Iterable[str], source: str, also: tuple[str, ...] = ()
 ) -> dict[str, Any]:
-    """Those of `keys` that are there; a warning names keys that are neither these nor `also`."""
+    """The given values of `keys`; a warning names keys that are neither in `keys` nor in `also`."""
     found = {key: values[key] for key in keys if key in values}
     unknown = sorted(map(str, set(values) - set(found) - set(also)))
     if unknown:

@@ -11,7 +11,7 @@ from bilm.core.softmax import Softmax
 from bilm.core.token_encoder import CharacterEncoder, DictionaryEncoder, WordEmbedding
 
 Encoder = CharacterEncoder | WordEmbedding
-# Weights with one row or number per word of the vocabulary, by their names in checkpoints.
+# Names in checkpoints of the weights with one row or number per word of the vocabulary.
 WORD_ROWS = ("lm/embedding", "lm/softmax/W", "lm/softmax/b")
 
 
@@ -20,10 +20,9 @@ class Weight:
     """A Keras variable and its names."""
 
     variable: Any
-    # In HDF5; None for the softmax, which published files do not hold: `with_softmax_datasets`.
-    dataset: str | None
-    checkpoint: str
-    # In HDF5, where the original dumped it under a name from which it could not load it again.
+    dataset: str | None  # in HDF5; None for the softmax, see `with_softmax_datasets`
+    checkpoint: str  # in TensorFlow 1's checkpoints
+    # In HDF5 files that the original dumped under a name it could not load again.
     odd_dataset: str | None = None
 
 
@@ -42,7 +41,7 @@ def weight_table(
 
 
 def with_softmax_datasets(table: Sequence[Weight]) -> list[Weight]:
-    """`table` with datasets for the softmax too, for files that hold a whole language model."""
+    """`table` with datasets for the softmax too, for files of a complete language model."""
     return [
         weight if weight.dataset else replace(weight, dataset=weight.checkpoint.removeprefix("lm/"))
         for weight in table
@@ -57,7 +56,7 @@ def _encoder_weights(encoder: Encoder) -> Iterator[Weight]:
         yield named(encoder.embedding, "embedding")
         return
     if isinstance(encoder, DictionaryEncoder):
-        # Under another name: who takes the rows for bytes would give wrong vectors.
+        # Under another name: read as bytes, the rows would give wrong vectors.
         yield named(encoder.char_embed, "dictionary/char_embed")
         if encoder.word_embed is not None:
             yield named(encoder.word_embed, "dictionary/word_embed")
@@ -77,7 +76,7 @@ def _encoder_weights(encoder: Encoder) -> Iterator[Weight]:
 
 
 def _lstm_weights(stack: LSTMStack, direction: int, n_directions: int) -> Iterator[Weight]:
-    # TF1 left out what there was only one of: the direction's scope, and the cell's number.
+    # TF1 omitted the direction's scope or the cell's number if there was only one.
     scope = f"RNN_{direction}/rnn" if n_directions > 1 else "rnn"
     has_one = len(stack.layer_weights) == 1
     for i, layer in enumerate(stack.layer_weights):
@@ -91,7 +90,7 @@ def _lstm_weights(stack: LSTMStack, direction: int, n_directions: int) -> Iterat
             if variable is None:
                 continue
             odd = None
-            if n_directions == 1:  # the original renamed neither the scope nor what is below it
+            if n_directions == 1:  # the original did not rename these at all
                 odd = f"rnn/{odd_cell}/{tf1_name}"
             elif has_one:
                 odd = f"RNN_{direction}/RNN/{odd_cell}/{name}"

@@ -40,7 +40,7 @@ from bilm.core.errors import (
     require_count,
     shown,
 )
-from bilm.core.full_softmax import NEVER, likeliest_words
+from bilm.core.full_softmax import NEVER
 from bilm.core.language_model import LanguageModel
 from bilm.core.options import Options
 from bilm.core.softmax import Softmax
@@ -64,6 +64,7 @@ from bilm.files.weights import (
     open_weights,
 )
 from bilm.training.evaluation import Chunk, Scorer, chunks, warm_up_language_model
+from bilm.use.likeliest import likeliest_words
 from bilm.use.pretrained import Pretrained
 from bilm.use.word_vectors import open_if_given
 
