@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from bilm.core.products import product
+from bilm.core.matmul import matmul
 
 # Bytes of logits that exist at a time.
 BLOCK_BYTES = 64 * 2**20
@@ -38,7 +38,7 @@ class LogitBlocks(NamedTuple):
     def logits(self, start: tf.Tensor) -> tf.Tensor:
         """The logits of the block that starts with class `start`: (n, block)."""
         b = self.b[start : start + self.size]
-        return product(self.hidden, self.part_of_W(start), self.precision, transpose_b=True) + b
+        return matmul(self.hidden, self.part_of_W(start), self.precision, transpose_b=True) + b
 
 
 def full_cross_entropy(
@@ -123,9 +123,9 @@ def _log_sum_gradient(
     def add_block(i: tf.Tensor, d_hidden: tf.Tensor, of_W: Any, of_b: Any) -> tuple[Any, ...]:
         start = i * blocks.size
         p = tf.exp(blocks.logits(start) - log_sum[:, tf.newaxis]) * scale  # (n, block)
-        d_hidden += product(p, blocks.part_of_W(start), precision)
+        d_hidden += matmul(p, blocks.part_of_W(start), precision)
         # (n, block)^T (n, dim) -> (block, dim)
-        of_W = of_W.write(i, product(p, hidden, precision, transpose_a=True))
+        of_W = of_W.write(i, matmul(p, hidden, precision, transpose_a=True))
         return i + 1, d_hidden, of_W, of_b.write(i, tf.reduce_sum(p, axis=0))
 
     _, d_hidden, of_W, of_b = tf.while_loop(

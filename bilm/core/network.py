@@ -16,9 +16,9 @@ from bilm.core.cell import Boundaries
 from bilm.core.errors import InputError, one_of, require
 from bilm.core.keras_backend import require_eager
 from bilm.core.lstm import Dropout, LSTMStack, Mode, States
+from bilm.core.matmul import PRECISIONS
 from bilm.core.options import Options
-from bilm.core.products import PRECISIONS
-from bilm.core.token_encoder import N_GROUPS, CharacterEncoder, DictionaryEncoder, WordEmbedding
+from bilm.core.token_encoder import N_BUCKETS, CharacterEncoder, DictionaryEncoder, WordEmbedding
 from bilm.core.weight_names import Encoder, Weight, weight_table
 from bilm.core.xla_lstm import ProductLookup
 
@@ -135,7 +135,7 @@ def build_network(
     seed: int | None = None,
     precision: str = "float32",
     mode: Mode = Mode.PLAIN,
-    n_groups: int = N_GROUPS,
+    n_buckets: int = N_BUCKETS,
 ) -> BiLM:
     """Build the layers.
 
@@ -147,7 +147,7 @@ def build_network(
             loaded.
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
         mode: how the LSTMs are run when a call does not give a mode.
-        n_groups: number of length buckets in the token encoder; 1 if the caller already buckets
+        n_buckets: number of length buckets in the token encoder; 1 if the caller already buckets
             the words.
     """
     require_eager()
@@ -163,7 +163,7 @@ def build_network(
         encoder = kind(
             options.char_cnn,
             size,
-            n_groups=n_groups,
+            n_buckets=n_buckets,
             seed=seed,
             precision=precision,
             name="encoder",

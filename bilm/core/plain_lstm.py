@@ -14,7 +14,7 @@ from typing import Any
 import tensorflow as tf
 
 from bilm.core.cell import Boundaries, Clips, LSTMState, LSTMWeights, cell, clipped, over_rows
-from bilm.core.products import product
+from bilm.core.matmul import matmul
 
 
 def plain_lstm(
@@ -47,10 +47,10 @@ def plain_lstm(
             c = tf.where(begins, tf.stop_gradient(boundaries.initial.c), c)
             h = tf.where(begins, tf.stop_gradient(boundaries.initial.h), h)
         xh = tf.concat([inputs[t], h], axis=1)  # (batch, input_dim + hidden_dim)
-        z = product(xh, weights.kernel, precision) + weights.bias  # (batch, 4 * dim)
+        z = matmul(xh, weights.kernel, precision) + weights.bias  # (batch, 4 * dim)
         new_c, new_h = cell(tf.split(z, 4, axis=1), c, clips.cell)
         if weights.projection is not None:
-            new_h = clipped(product(new_h, weights.projection, precision), clips.projection)
+            new_h = clipped(matmul(new_h, weights.projection, precision), clips.projection)
         output = new_h
         if boundaries.mask is not None:
             here = boundaries.mask[t][:, tf.newaxis]  # (batch, 1)

@@ -19,7 +19,7 @@ import tensorflow as tf
 from bilm.core.full_softmax import full_cross_entropy
 from bilm.core.initial_values import normal
 from bilm.core.keras_backend import keras
-from bilm.core.products import product
+from bilm.core.matmul import matmul
 
 # Rows of logits computed at a time: few enough to stay in the CPU's cache.
 _ROWS_AT_ONCE = 320
@@ -170,7 +170,7 @@ def _log_sum(
     def log_sum(
         hidden: tf.Tensor, other: tf.Tensor, W: tf.Tensor, b: tf.Tensor
     ) -> tuple[tf.Tensor, Any]:
-        logits = product(hidden, W, precision, transpose_b=True) + b  # (n, s)
+        logits = matmul(hidden, W, precision, transpose_b=True) + b  # (n, s)
         highest = tf.stop_gradient(tf.maximum(tf.reduce_max(logits, axis=1), other))
         e = tf.exp(logits - highest[:, tf.newaxis])
         total = tf.reduce_sum(e, axis=1) + tf.exp(other - highest)  # (n,)
@@ -178,11 +178,11 @@ def _log_sum(
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, ...]:
             scale = upstream / total
-            d_hidden = product(e, W, precision) * scale[:, tf.newaxis]
+            d_hidden = matmul(e, W, precision) * scale[:, tf.newaxis]
             # A column of the scale next to the hidden vectors gives the gradient of b as well:
             # (n, s)^T (n, dim + 1) -> (s, dim + 1)
             scaled = tf.concat([hidden * scale[:, tf.newaxis], scale[:, tf.newaxis]], axis=1)
-            d_both = product(e, scaled, precision, transpose_a=True)
+            d_both = matmul(e, scaled, precision, transpose_a=True)
             return d_hidden, tf.exp(other - highest) * scale, d_both[:, :-1], d_both[:, -1]
 
         return highest + tf.math.log(total), gradient

@@ -17,12 +17,12 @@ import tensorflow as tf
 
 from bilm.core.initial_values import glorot, normal, uniform
 from bilm.core.keras_backend import keras
+from bilm.core.matmul import matmul
 from bilm.core.options import N_CHARACTERS, CharCNNOptions, DictionaryOptions
-from bilm.core.products import product
 
 # Length buckets of the words of a batch: enough to leave little padding and to stay in the cache;
 # each one takes time to trace.
-N_GROUPS = 8
+N_BUCKETS = 8
 
 # The functions of `bilm.core.options.ACTIVATIONS`. They must be non-decreasing: max-pooling is done
 # before the activation.
@@ -69,7 +69,7 @@ class CharacterEncoder(keras.layers.Layer):
     Args:
         options: sizes, activation.
         projection_dim: size of a word's vector.
-        n_groups: length buckets in which the convolutions work; 1 if the caller already buckets
+        n_buckets: length buckets in which the convolutions work; 1 if the caller already buckets
             the words.
         seed: seed of the initial values; None leaves zeros.
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
@@ -86,7 +86,7 @@ class CharacterEncoder(keras.layers.Layer):
         options: CharCNNOptions,
         projection_dim: int,
         *,
-        n_groups: int = N_GROUPS,
+        n_buckets: int = N_BUCKETS,
         seed: int | None = None,
         precision: str = "float32",
         **kwargs: Any,
@@ -94,7 +94,7 @@ class CharacterEncoder(keras.layers.Layer):
         super().__init__(autocast=False, dtype="float32", **kwargs)
         self.options = options
         self.projection_dim = projection_dim
-        self.n_groups = n_groups
+        self.n_buckets = n_buckets
         self.precision = precision
         self._seed = seed
         dim, size = options.embedding_dim, options.n_filters
@@ -138,26 +138,26 @@ class CharacterEncoder(keras.layers.Layer):
             x = self._highway(x, weights)
         if self.projection is not None:
             kernel, bias = self.projection
-            x = product(x, kernel, self.precision) + bias
+            x = matmul(x, kernel, self.precision) + bias
         return x
 
     def _convolve(self, characters: tf.Tensor) -> tf.Tensor:
         """The concatenated convolutions (n, n_filters), by buckets of words of similar length."""
         lengths = word_lengths(characters, self.options.n_characters)
-        if self.n_groups == 1:
-            return self._convolve_part(characters, _longest(lengths))
+        if self.n_buckets == 1:
+            return self._convolve_bucket(characters, _longest(lengths))
         order = tf.argsort(lengths)
         n = tf.shape(order)[0]
-        bounds = [n * k // self.n_groups for k in range(self.n_groups + 1)]
+        bounds = [n * k // self.n_buckets for k in range(self.n_buckets + 1)]
         parts = []
         for start, stop in itertools.pairwise(bounds):
             part = order[start:stop]
             longest = _longest(tf.gather(lengths, part))
-            parts.append(self._convolve_part(tf.gather(characters, part), longest))
+            parts.append(self._convolve_bucket(tf.gather(characters, part), longest))
         # (n, n_filters), back in the order of the words
         return tf.gather(tf.concat(parts, axis=0), tf.math.invert_permutation(order))
 
-    def _convolve_part(self, characters: tf.Tensor, longest: tf.Tensor) -> tf.Tensor:
+    def _convolve_bucket(self, characters: tf.Tensor, longest: tf.Tensor) -> tf.Tensor:
         """The convolutions of words of at most `longest` characters.
 
         All windows of nothing but padding are equal: one of them is enough for the same maximum,
@@ -169,7 +169,7 @@ class CharacterEncoder(keras.layers.Layer):
         embedded = lookup(table, characters[:, : longest + widest])  # (n, characters, dim)
         parts = [
             # (1, width, dim, number) -> (width, dim, number)
-            _max_product(embedded[:, : longest + width], kernel[0], self.precision) + bias
+            _max_matmul(embedded[:, : longest + width], kernel[0], self.precision) + bias
             for (width, _), (kernel, bias) in zip(filters, self.convolutions, strict=True)
         ]
         # The maximum commutes with the bias and with non-decreasing activations.
@@ -178,10 +178,8 @@ class CharacterEncoder(keras.layers.Layer):
     def _highway(self, x: tf.Tensor, weights: dict[str, Any]) -> tf.Tensor:
         """Srivastava et al. (2015). The names in files are the wrong way round: the gate called
         carry multiplies the transformed part."""
-        gate = tf.sigmoid(product(x, weights["W_carry"], self.precision) + weights["b_carry"])
-        new = tf.nn.relu(
-            product(x, weights["W_transform"], self.precision) + weights["b_transform"]
-        )
+        gate = tf.sigmoid(matmul(x, weights["W_carry"], self.precision) + weights["b_carry"])
+        new = tf.nn.relu(matmul(x, weights["W_transform"], self.precision) + weights["b_transform"])
         return gate * new + (1 - gate) * x
 
 
@@ -200,7 +198,7 @@ def _longest(lengths: tf.Tensor) -> tf.Tensor:
     return tf.maximum(tf.reduce_max(lengths), 0)
 
 
-def _max_product(embedded: tf.Tensor, kernel: tf.Tensor, precision: str) -> tf.Tensor:
+def _max_matmul(embedded: tf.Tensor, kernel: tf.Tensor, precision: str) -> tf.Tensor:
     """max over positions of (window . kernel), as one matmul over all windows.
 
     The gradient of a maximum goes to its window, in equal parts if several windows have it.
@@ -217,7 +215,7 @@ def _max_product(embedded: tf.Tensor, kernel: tf.Tensor, precision: str) -> tf.T
         windows = tf.concat(shifted, axis=-1)
         windows = tf.reshape(windows, (-1, width * dim))
         flat = tf.reshape(kernel, (width * dim, n_filters))
-        values = tf.reshape(product(windows, flat, precision), (-1, positions, n_filters))
+        values = tf.reshape(matmul(windows, flat, precision), (-1, positions, n_filters))
         highest = tf.reduce_max(values, axis=1)  # (n, n_filters)
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -225,8 +223,8 @@ def _max_product(embedded: tf.Tensor, kernel: tf.Tensor, precision: str) -> tf.T
             share = tf.cast(values == highest[:, tf.newaxis], tf.float32)
             share *= (upstream / tf.reduce_sum(share, axis=1))[:, tf.newaxis]
             share = tf.reshape(share, (-1, n_filters))
-            d_kernel = product(windows, share, precision, transpose_a=True)
-            d_windows = product(share, flat, precision, transpose_b=True)
+            d_kernel = matmul(windows, share, precision, transpose_a=True)
+            d_windows = matmul(share, flat, precision, transpose_b=True)
             d_windows = tf.reshape(d_windows, (-1, positions, width, dim))
             # (n, positions, dim) of each k in the window -> (n, characters, dim)
             d_embedded = tf.add_n(
@@ -283,4 +281,4 @@ class DictionaryEncoder(CharacterEncoder):
         if self.word_embed is None:
             return vectors
         words = lookup(tf.convert_to_tensor(self.word_embed), ids[:, 0])
-        return vectors + product(words, self.W_word, self.precision)
+        return vectors + matmul(words, self.W_word, self.precision)

@@ -27,7 +27,7 @@ from bilm.core.errors import (
     real,
     require_record,
 )
-from bilm.core.products import PRECISIONS
+from bilm.core.matmul import PRECISIONS
 from bilm.data import IteratorState
 from bilm.files.checkpoints import (
     OURS,

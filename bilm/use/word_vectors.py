@@ -106,7 +106,7 @@ class WordSource(NamedTuple):
         of_characters = self.kind in (CHARACTERS, CACHE_AND_CHARACTERS)
         n_tokens = None if of_characters else self.require_vocabulary().size
         network = build_network(
-            self.options, n_tokens, precision=precision, mode=Mode.INFERENCE, n_groups=1
+            self.options, n_tokens, precision=precision, mode=Mode.INFERENCE, n_buckets=1
         )
         if self.kind != CACHE_AND_CHARACTERS:
             return network

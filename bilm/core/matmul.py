@@ -7,7 +7,7 @@ import tensorflow as tf
 PRECISIONS = ("float32", "bfloat16")
 
 
-def product(
+def matmul(
     a: tf.Tensor, b: tf.Tensor, precision: str, transpose_a: bool = False, transpose_b: bool = False
 ) -> tf.Tensor:
     """`a` times `b` as float32; with "bfloat16" the factors are rounded to bfloat16 first."""
