@@ -385,7 +385,7 @@ def test_models_that_predict_no_words(small, tmp_path):
     message = r"short.txt must have the 18 words of the model, .*vocab.txt, got 3"
     with pytest.raises(InputError, match=message):
         Predictor.from_pretrained(made.folder, vocab_file=short)
-    message = r"short.txt: 18 words are expected, as many as the softmax of .*small has, not 3"
+    message = r"short.txt must have 18 words, like the softmax of .*small, got 3"
     with pytest.raises(InputError, match=message):
         bilm.dump_weights(made.folder, tmp_path / "x.hdf5", with_softmax=True, vocab_file=short)
     words = [*VOCABULARY[:-1], "a\0b"]

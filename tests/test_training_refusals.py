@@ -117,11 +117,13 @@ def test_options_that_cannot_be_trained_with(corpus, tmp_path):
         train(options, data, tmp_path, precision="float16")
     with pytest.raises(InputError, match="keep_checkpoints must be an integer >= 1"):
         train(options, data, tmp_path, keep_checkpoints=0)
+    with pytest.raises(InputError, match="patience must be an integer >= 1"):
+        train(options, data, tmp_path, patience=0, heldout=data)
     assert set(os.listdir(tmp_path)) <= {"log"}
 
 
 @pytest.mark.parametrize(
-    "n_gpus, message", [(0, "must be an integer >= 1, got 0"), (5, "5 are asked")]
+    "n_gpus, message", [(0, "must be an integer >= 1, got 0"), (5, "must be at most 1, got 5")]
 )
 def test_devices_that_are_not_there(corpus, tmp_path, n_gpus, message):
     options = small_options()

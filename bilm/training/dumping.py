@@ -1,4 +1,4 @@
-"""From a training run to files for use: the weights, and perhaps all that predicts words."""
+"""From a training folder to files for use: weights, options, and the softmax with its words."""
 
 from __future__ import annotations
 
@@ -37,30 +37,29 @@ def dump_weights(
 ) -> None:
     """Write the weights of a folder's newest checkpoint in the published HDF5 format.
 
-    The options for inference are written beside the weights.
+    The options for inference are written next to the weights.
 
     Args:
-        tf_save_dir: a folder of checkpoints, of ours or of the original program.
+        tf_save_dir: a training folder, ours or the original's.
         outfile: the HDF5 file to write.
-        with_softmax: also write what the model predicts words with: `softmax/W` float32 (words,
+        with_softmax: also write the softmax and its vocabulary: `softmax/W` float32 (words,
             projection_dim), `softmax/b` (words,), and `vocabulary/words`, text. Readers of
-            published files pass these groups over. A softmax that is tied to the table of a
-            model of words has no W: it is `embedding`.
+            published files ignore these groups. A softmax that is tied to the table of a
+            word-input model has no W: it is `embedding`.
         with_states: also write the mean of the LSTM states of training, `states/...` float32
-            (1, ...), from which sentences then begin in this package's readers; for a model that
-            was trained without resets. Other readers pass them over and begin from zeros.
-        vocab_file: with the softmax, its words, those of vocab.txt in the folder if there is one;
-            None takes that.
-        options_file: where to write the options; None writes `weights.options.json` beside
+            (1, ...), from which sentences start in this package's readers; for a model that was
+            trained without resets. Other readers ignore them and start from zeros.
+        vocab_file: the words of the softmax, the same as in the folder's vocab.txt if there is
+            one; None takes that file.
+        options_file: where to write the options; None writes `weights.options.json` next to
             `weights.hdf5`.
-        overwrite: False refuses files that are there, but for the same options without weights.
+        overwrite: False refuses existing files, except the same options without weights.
         dtype: "float32"; or "float16" for files of half the size, which readers cast to float32.
 
     Raises:
         FileNotFoundError, InputError: see `load_options_latest_checkpoint`; or the checkpoint
-            does not fit the options, or holds no LSTM states that are asked for; or a file of the
-            training would be overwritten; or there is no vocabulary, or another one than the
-            softmax's.
+            does not fit the options, or has no LSTM states to write; or a file of the training
+            would be overwritten; or the vocabulary is missing or not the softmax's.
     """
     if dtype not in ("float32", "float16"):
         raise InputError(f"dtype must be float32 or float16, got {shown(dtype)}.")
@@ -97,7 +96,7 @@ def dump_weights(
 
 
 def _how_trained(options: Options, ckpt_file: str) -> dict[str, Any]:
-    """What `bilm.files.weights.read_training` gives of the weights."""
+    """The values that `bilm.files.weights.read_training` returns."""
     state = read_run_state(ckpt_file)
     names = ("n_train_tokens", "n_tokens_vocab", "reset_rate")
     return {
@@ -110,7 +109,7 @@ def _how_trained(options: Options, ckpt_file: str) -> dict[str, Any]:
 def _softmax_words(
     options: Options, tf_save_dir: PathLike, vocab_file: PathLike | None
 ) -> list[str]:
-    """The words of the softmax by their ids, once they are known to be this model's."""
+    """The words of the softmax in the order of their ids, checked to be this model's."""
     kept = os.path.join(tf_save_dir, VOCABULARY_FILE)
     own = Vocabulary(kept) if os.path.isfile(kept) else None
     if vocab_file is None and own is None:
@@ -122,8 +121,8 @@ def _softmax_words(
     vocabulary = Vocabulary(vocab_file)
     if vocabulary.size != options.n_tokens_vocab:
         raise InputError(
-            f"{os.fspath(vocab_file)}: {options.n_tokens_vocab} words are expected, as many as the "
-            f"softmax of {os.fspath(tf_save_dir)} has, not {vocabulary.size}."
+            f"{os.fspath(vocab_file)} must have {options.n_tokens_vocab} words, like the softmax "
+            f"of {os.fspath(tf_save_dir)}, got {vocabulary.size}."
         )
     words = vocabulary.words
     for number, word in enumerate(words):

@@ -1,10 +1,9 @@
-"""Perplexity of a text: every prediction scored, by the full softmax.
+"""Perplexity of a text by the full softmax.
 
-By default each sentence is scored alone, from the states in which texts begin, so that the figure
-depends on nothing but the model and the text. The original carried the LSTM states along the rows
-of its batches; `carry_state` does so, and then the figure depends on the batch size as well. Where
-the two figures differ by much, the model does badly from the states in which texts begin: see
-docs/states.md.
+By default each sentence is scored alone, from the initial states, so the perplexity depends on the
+model and the text only. The original carried the LSTM states along the rows of its batches, as
+`carry_state` does; then the perplexity depends on the batch size too. If the two differ by much,
+the model does badly from the initial states: see docs/states.md.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from bilm.files.reading import ShowStage, Stage
 from bilm.training.state import load_mean_states
 from bilm.training.step import make_feed
 
-# Of the batches of sentences, every so many are scored from the states of training as well.
+# Every n-th batch of sentences is scored from the states of training as well.
 _COMPARED_EVERY = 8
 _PREDICTIONS_OF_A_ROW = 1000
-# Tokens of a batch that are more than the usual ones: the text may have fewer.
+# A batch of more tokens than this may exceed the text.
 _MANY = 2**20
 
 
@@ -40,7 +39,7 @@ class SentenceScores(NamedTuple):
     """The loss of every sentence, in reading order.
 
     Attributes:
-        n_predictions: int64 (sentences,), of each direction: the words and an end.
+        n_predictions: int64 (sentences,), per direction: the words and an end.
         losses: float64 (n_directions, sentences), summed over the predictions, in nats.
     """
 
@@ -53,17 +52,16 @@ class Perplexity(float):
 
     Attributes:
         forward: perplexity of the forward direction.
-        backward: of the backward direction; None for a model of one direction.
-        n_predictions: predictions of each direction: the words and an end for every sentence.
+        backward: perplexity of the backward direction; None for a model of one direction.
+        n_predictions: predictions per direction: the words and an end for every sentence.
         losses: float64 (n_directions,), summed over the predictions, in nats.
         unknown: proportion of the words that are outside the vocabulary and count as `<UNK>`; None
             if the data has no `vocab`.
-        sentences: the score of each sentence, if it was asked for.
-        carried: of the same text read in its order, each sentence continuing from the states after
-            the one before it in its row, if it was asked for.
-        start_ratio: for each direction, how many times higher the perplexity of sentences is from
-            the states in which texts begin than from those of training; None if it was not
-            measured.
+        sentences: the score of each sentence, if requested.
+        carried: perplexity of the text read in order, each sentence continuing from the states
+            after the one before it in its row, if requested.
+        start_ratio: per direction, perplexity of sentences from the initial states divided by that
+            from the states of training; None if not measured.
     """
 
     forward: float
@@ -92,7 +90,7 @@ class Perplexity(float):
 
 
 def exp_of_loss(loss: float) -> float:
-    """exp of a mean loss: beyond the largest float, a perplexity is as good as infinite."""
+    """exp of a mean loss; overflows to infinity."""
     return math.inf if loss >= 700 else math.exp(loss)
 
 
@@ -102,7 +100,7 @@ class Chunk(NamedTuple):
     Attributes:
         feed: the steps.
         mask: bool (time, batch), False for padding.
-        is_continued: whether the rows continue from the states after the chunk before.
+        is_continued: whether the rows continue from the states after the previous chunk.
         sentences: int (batch,), the number of each row's sentence; None if rows hold several.
         start: position in the batch of the first step.
     """
@@ -114,7 +112,7 @@ class Chunk(NamedTuple):
     start: int = 0
 
     def rows(self) -> Iterator[tuple[int, int, int]]:
-        """(row, number of its sentence, predictions) of each row that has any in the chunk."""
+        """(row, number of its sentence, predictions) for each row with predictions."""
         if self.sentences is not None:
             counts = self.mask.sum(axis=0)
             for row in np.flatnonzero(counts).tolist():
@@ -138,26 +136,22 @@ def test(
     Args:
         options: training options.
         ckpt_file: prefix of a checkpoint, ours or the original's.
-        data: a data set of `bilm.data` (best with test=True), or anything with `iter_batches`
-            that ends; the latter is scored with carried states.
+        data: a data set of `bilm.data` (best with test=True), or an object with a finite
+            `iter_batches`, which is scored with carried states.
         batch_size: rows at a time.
-        carry_state: let each row continue from the states after the row before it, as the
-            original did.
-        per_sentence: give the score of every sentence as well.
+        carry_state: let each row continue from the states after the previous batch, as in the
+            original.
+        per_sentence: also return the score of every sentence.
         compare: score the text a second time, with carried states, as the result's `carried`. Its
-            rows begin from the mean of the states of training, if the checkpoint holds them.
-        warm_up: a text file, or sentences, after which each sentence begins in place of zero
-            states; `data` needs a `vocab`. See `bilm.data.warm_up`.
+            rows start from the mean of the states of training, if the checkpoint holds them.
+        warm_up: a text file, or sentences; each sentence starts from the states after reading
+            them instead of zeros. `data` needs a `vocab`. See `bilm.data.warm_up`.
         progress: called with a `Stage` of predictions after each batch; `data` needs
             `n_train_tokens`.
 
-    Returns:
-        the perplexity, see `Perplexity`.
-
     Raises:
-        FileNotFoundError: there is no such checkpoint.
-        InputError: options, checkpoint and data do not fit, there is nothing to score, or far too
-            little memory for the rows.
+        FileNotFoundError: the checkpoint does not exist.
+        InputError: options, checkpoint and data do not fit, or there is nothing to score.
     """
     if not isinstance(options, Options):
         options = Options.from_dict(options, training=True)
@@ -185,7 +179,7 @@ def test(
     )
     if compare:
         begin = load_mean_states(ckpt_file, model.network.zero_states)
-        # Rows long enough that how they begin matters little.
+        # Rows so long that their initial states matter little.
         n_rows = max(1, min(batch_size, result.n_predictions // _PREDICTIONS_OF_A_ROW))
         carried = show("scoring with carried states")
         result.carried = evaluate(scorer, data, n_rows, carry_state=True, begin=begin, show=carried)
@@ -193,12 +187,10 @@ def test(
 
 
 def _rows_for(data: Any, options: Options, batch_size: int) -> int:
-    """`batch_size`, or fewer rows where the text does not have a word for each of them."""
-    n_tokens = batch_size * options.unroll_steps
-    if n_tokens > _MANY:
-        n_words = getattr(data, "n_train_tokens", None) or n_tokens
-        batch_size, n_tokens = min(batch_size, n_words), min(n_tokens, n_words)
-    return batch_size
+    """`batch_size`, or fewer rows if the text does not have a word for each of them."""
+    if batch_size * options.unroll_steps <= _MANY:
+        return batch_size
+    return min(batch_size, getattr(data, "n_train_tokens", None) or batch_size)
 
 
 def evaluate(
@@ -212,12 +204,12 @@ def evaluate(
     training_states: Any = None,
     show: Callable[[int], None] | None = None,
 ) -> Perplexity:
-    """Score a held-out text with a model as it is. Arguments and errors as for `test`.
+    """Score a held-out text with a model as it is. Arguments as for `test`, and:
 
     Args:
-        begin: of each direction the states, (1, ...), in which texts begin; None: the model's own.
-        training_states: such states too: a part of the sentences is scored from them as well, for
-            the result's `start_ratio`.
+        begin: initial states, (1, ...) per direction; None: the model's own.
+        training_states: states, (1, ...) per direction, from which a part of the sentences is
+            scored as well, for the result's `start_ratio`.
         show: called with the number of predictions so far.
     """
     options = scorer.options
@@ -275,13 +267,9 @@ def _by_sentence(rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Sente
 class Scorer:
     """Runs a model over chunks of text, without dropout and with the full softmax.
 
-    The model may be in training: its variables are read as they are. Each call continues the one
-    before it if `is_continued` is true, and otherwise starts from the states `begin`, (1, ...) of
-    each direction; None: the model's initial states.
-
-    Args:
-        model: the model.
-        precision: of the matrix products; None uses the model's.
+    The model may be in training. Each call continues the previous one if `is_continued` is true,
+    and otherwise starts from the states `begin`, (1, ...) per direction; None: the model's initial
+    states. `precision` is that of the matrix products; None uses the model's.
     """
 
     def __init__(self, model: LanguageModel, precision: str | None = None) -> None:
@@ -330,7 +318,7 @@ class Scorer:
 
 @contextlib.contextmanager
 def _products_in(precision: str | None, model: LanguageModel) -> Iterator[None]:
-    """Compute a model's matrix products in this precision within the block, if one is given."""
+    """Compute a model's matrix products in a precision within the block; None changes nothing."""
     parts: list[Any] = [model.encoder, *model.stacks, model.softmax]
     before = {part: part.precision for part in parts if precision and hasattr(part, "precision")}
     for part in before:
@@ -349,7 +337,7 @@ def _chunks(data: Any, options: Options, batch_size: int, carry_state: bool) -> 
     method = deciding_method(data, *methods)
     if method == "iter_sentence_batches":
         for batch in data.iter_sentence_batches(batch_size * options.unroll_steps):
-            # A row that is longer than the budget is taken in several.
+            # A row longer than the budget is scored in several chunks.
             yield from chunks(batch, options, batch_size * options.unroll_steps)
         return
     for number, batch in enumerate(getattr(data, method)(*shape)):
@@ -362,7 +350,7 @@ def _chunks(data: Any, options: Options, batch_size: int, carry_state: bool) -> 
 
 
 def chunks(batch: Batch, options: Options, n_tokens: int) -> Iterator[Chunk]:
-    """A batch of sentences in chunks of at most about `n_tokens` tokens, padding included."""
+    """A batch of sentences in chunks of at most about `n_tokens` tokens, including padding."""
     rows, length = batch.mask.shape
     steps = max(1, n_tokens // rows)
     feed = make_feed(batch, options)
@@ -380,13 +368,7 @@ def chunks(batch: Batch, options: Options, n_tokens: int) -> Iterator[Chunk]:
 def warm_up_language_model(
     model: LanguageModel, sentences: Sequence[Sequence[str]], vocabulary: Vocabulary
 ) -> None:
-    """Start every text from the mean LSTM states reached after reading some sentences.
-
-    Args:
-        model: whose initial states are set.
-        sentences: lists of words.
-        vocabulary: the model's, with characters if it reads them.
-    """
+    """Start every text from the mean LSTM states reached after reading some sentences."""
     text = IndexedText.from_sentences(sentences, vocabulary)
     ids = text.vocabulary_ids if text.characters is None else text.characters
     vectors = model.encoder(tf.constant(network_ids(ids.astype(np.int32))))

@@ -1,8 +1,8 @@
-"""Fine-tuning: begin with the weights of a model that was trained before.
+"""Fine-tuning: start with the weights of a trained model.
 
-The network follows the source. Rows of words (the softmax, and the table of a word-input model)
-are carried over by word, so that the vocabulary may be another one; rows of words that the source
-does not know keep their initial values, and the optimizer starts anew.
+The network is the source's. Word rows (the softmax, and the table of a word-input model) are
+carried over by word, so the vocabulary may differ; rows of words that the source does not have
+keep their initial values, and the optimizer starts anew.
 """
 
 from __future__ import annotations
@@ -28,12 +28,7 @@ from bilm.files.weights import SOFTMAX_B, VOCABULARY, load_hdf5, open_weights
 
 
 def require_same_network(options: Options, source: ModelFiles) -> None:
-    """Check that options ask for the network of a model.
-
-    Raises:
-        InputError: names every option that differs, with both values; or the model's are not
-            right.
-    """
+    """Require that options describe the network of a model."""
     ours, theirs = _network_of(options), _network_of(source.read_options())
     if not source.is_checkpoint:
         theirs["share_embedding_softmax"] = ours["share_embedding_softmax"]
@@ -61,21 +56,17 @@ def load_pretrained(
     model: LanguageModel,
     vocabulary: Vocabulary | None,
 ) -> tuple[int, int] | None:
-    """Set the variables of a model from those of another one.
+    """Set the variables of a new model from those of another one.
 
     Args:
         source: see `bilm.files.model_files`; a checkpoint has a softmax, weights may have one.
-        vocab_file: of the source; None takes the one beside it, or in its weights.
-        model: just made.
-        vocabulary: of the model; None if its data has none.
+        vocab_file: the source's vocabulary; None takes the one next to it, or in its weights.
+        model: the new model.
+        vocabulary: the new model's vocabulary; None if its data has none.
 
     Returns:
-        how many words of the vocabulary were carried over, and how many there are; None if the
-        source has no rows of words.
-
-    Raises:
-        FileNotFoundError, InputError: there is no such model; or the network is another one; or a
-            vocabulary is missing; or the weights do not fit their options.
+        How many words of the vocabulary were carried over, and how many there are; None if the
+        source has no word rows.
     """
     with open_model(source) as files:
         if vocab_file is not None:
@@ -156,8 +147,8 @@ def _read_hdf5(
         expected = _shape(weight, n_words)
         if stored.get(name) != expected:
             raise InputError(
-                f"{source.weights}: {name}: shape {expected} is expected for the {n_words} "
-                f"words of {source.vocabulary or VOCABULARY}, not {stored.get(name)}."
+                f"{source.weights}: {name} must have shape {expected} for the {n_words} words of "
+                f"{source.vocabulary or VOCABULARY}, got {stored.get(name)}."
             )
     load_hdf5(source.weights, others, also=names)
     with open_hdf5(source.weights) as file:

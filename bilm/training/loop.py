@@ -1,4 +1,4 @@
-"""The training loop: `train`, from options and data to a trained model in a folder."""
+"""The training loop: `train` sets a run up, `Trainer` goes through its steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -67,14 +67,6 @@ _HELDOUT_ROWS = 128
 _SAMPLED_TOKENS = 1_000_000
 
 
-class Saving(NamedTuple):
-    """Where checkpoints are written, the seconds between two of them, and how many stay."""
-
-    folder: str
-    seconds: float
-    keep: int
-
-
 def train(
     options: Mapping[str, Any] | Options,
     data: Any,
@@ -100,44 +92,44 @@ def train(
     """Train a language model.
 
     Args:
-        options: training options. `n_train_tokens` is obeyed if given, otherwise counted.
-        data: a data set of `bilm.data`, or anything with `iter_batches(batch_size,
-            unroll_steps)` that yields dicts of token_ids, tokens_characters, next_token_id and
+        options: training options; `n_train_tokens` is counted if it is missing.
+        data: a data set of `bilm.data`, or an object with `iter_batches(batch_size,
+            unroll_steps)` that yields dicts with token_ids, tokens_characters, next_token_id and
             the same with _reverse.
-        n_gpus: devices of this machine; each takes `batch_size` rows. Under TF_CONFIG, see
-            `find_replicas`, the other workers' join them, and `data` and `heldout` are the share
-            of this worker.
-        tf_save_dir: folder of options.json and the checkpoints; made when it is missing.
-        tf_log_dir: folder of the log, a JSON object a line; None writes none.
-        restart_ckpt_file: prefix of a checkpoint to resume from: one of ours, which brings its
-            LSTM states and how far the corpus was read, or one of the original's, which has
-            neither and starts a new count of steps.
-        seed: of initial values, dropout and samples; a run that is resumed keeps its own.
-        precision: "float32", or "bfloat16" for products in bfloat16.
+        n_gpus: devices of this machine; each takes `batch_size` rows. With TF_CONFIG, see
+            `find_replicas`, the devices of the other workers join them, and `data` and `heldout`
+            are this worker's share.
+        tf_save_dir: folder of options.json and the checkpoints; created if it is missing.
+        tf_log_dir: folder of the log, one JSON object per line; None writes no log.
+        restart_ckpt_file: prefix of a checkpoint to resume from. Ours hold the LSTM states and
+            how far the corpus was read; with the original's, both and the count of steps start
+            anew.
+        seed: random seed; a resumed run keeps its own.
+        precision: "float32", or "bfloat16" for matrix products in bfloat16.
         save_minutes: time between checkpoints; one is always written at the end.
-        keep_checkpoints: how many to keep.
-        progress: called after every step; returning True ends the run there.
-        schedule: of the learning rate, see `Schedule`: "constant", "linear" or "cosine"; None is
-            that of the options.
-        heldout: a held-out text, best a data set of `bilm.data` with test=True: it is measured as
-            `test` does, at the end and every `heldout_every`, and the best model is kept in the
+        keep_checkpoints: number of checkpoints to keep.
+        progress: called after every step; returning True ends the run.
+        schedule: learning rate schedule, a `Schedule` or "constant", "linear" or "cosine"; None
+            takes it from the options.
+        heldout: held-out text, best a data set of `bilm.data` with test=True. It is evaluated as
+            by `test`, at the end and every `heldout_every`, and the best model is kept in the
             folder `best` within `tf_save_dir`.
         heldout_every: "epoch", "500 steps", "30 min" and the like.
-        patience: end the run when this many measurements in a row were not the best; None never.
-        init_from: begin with the weights of a model, see `bilm.files.model_files`.
-        init_vocab: the vocabulary of that model; None is the vocab.txt beside it, or in it.
+        patience: end the run after this many evaluations in a row without a new best; None: never.
+        init_from: start with the weights of a model, see `bilm.files.model_files`.
+        init_vocab: that model's vocabulary; None takes the vocab.txt next to it, or inside it.
+        tensorboard: also write TensorBoard's files, next to the log; needs the package
+            tensorboard.
         time_limit: train for about this long, such as "30min" or "2h": the speed of the first
-            steps decides the number of steps. A resumed run keeps its number.
-        tensorboard: write TensorBoard's files beside the log; needs the package tensorboard.
+            steps determines the number of steps. A resumed run keeps its number.
 
     Raises:
-        FileNotFoundError: there is no such checkpoint.
-        InputError: the options are not right, the data or the checkpoint do not fit them,
-            the folder holds a trained model that would be overwritten, or another process trains
-            into it.
-        OSError: the disk does not take what is written.
-        TrainingError: the loss is not finite, or another worker has gone; the last checkpoint
-            is good.
+        FileNotFoundError: the checkpoint does not exist.
+        InputError: the options are wrong, the data or the checkpoint do not fit them, the folder
+            holds a trained model that would be overwritten, or another process trains into it.
+        OSError: a file cannot be written.
+        TrainingError: the loss is not finite, or another worker stopped; the last checkpoint is
+            intact.
     """
     extra: dict[str, Any] = {}
     if not isinstance(options, Options):
@@ -145,6 +137,8 @@ def train(
         extra = dict(given)
     if patience is not None and heldout is None:
         raise InputError("patience: it needs a held-out text.")
+    if tensorboard and tf_log_dir is None:
+        raise InputError("tensorboard: its files are written beside the log, which has no folder.")
     require_count(keep_checkpoints=keep_checkpoints)
     require_at_least(1, patience=patience)
     require_at_least(0, MOST_SEED, seed=seed)
@@ -159,7 +153,6 @@ def train(
     started_from = None if init_from is None else require_path(init_from, "init_from")
     settings = RunSettings(seed, precision, schedule, started_from)
     seconds = None if time_limit is None else parse_duration(time_limit)
-    saving = Saving(os.fspath(tf_save_dir), save_minutes * 60, keep_checkpoints)
     replicas = find_replicas(n_gpus)
     group, is_chief = replicas.group, replicas.worker.is_chief
     with contextlib.ExitStack() as stack:
@@ -171,10 +164,12 @@ def train(
                 require_own_best(tf_save_dir, is_own)
             _check_shares(replicas.worker, data, heldout)
             options = _with_train_tokens(options, data)
-            log = _open_log(tf_log_dir, tensorboard) if is_chief else None
-        told = {"heldout": heldout is not None and (heldout_every, patience),
+            log = None
+            if is_chief and tf_log_dir is not None:
+                log = RunLog(tf_log_dir, tensorboard)
+        plan = {"heldout": heldout is not None and (heldout_every, patience),
                 "checkpoint": os.path.basename(restart_ckpt_file or "")}  # fmt: skip
-        group.require_same(options.training_dict() | dataclasses.asdict(settings) | told)
+        group.require_same(options.training_dict() | dataclasses.asdict(settings) | plan)
         if restart_ckpt_file is None and seconds is not None:
             n_steps = steps_for(seconds, options, data, replicas, settings)
             options = dataclasses.replace(options, n_steps=n_steps)
@@ -182,7 +177,8 @@ def train(
         run = Run(options, replicas, settings, data)
         with group.deferred_errors():
             monitor = None if heldout is None else _monitor(run, heldout, heldout_every, patience)
-            trainer = Trainer(run, saving, log, monitor, progress)
+            folder, save_seconds = os.fspath(tf_save_dir), save_minutes * 60
+            trainer = Trainer(run, folder, save_seconds, keep_checkpoints, log, monitor, progress)
             if restart_ckpt_file is None and options.softmax_bias == "unigram":
                 _start_bias(run)
             if is_chief:
@@ -191,9 +187,9 @@ def train(
                 trainer.restart(restart_ckpt_file, is_own)
             elif init_from is not None:
                 with replicas.scope():
-                    trainer.record.words_carried = load_pretrained(
-                        init_from, init_vocab, run.model, getattr(data, "vocab", None)
-                    )
+                    words = getattr(data, "vocab", None)
+                    carried = load_pretrained(init_from, init_vocab, run.model, words)
+                    trainer.record.words_carried = carried
             if is_chief:
                 write_json(os.path.join(tf_save_dir, OPTIONS_FILE), extra | options.training_dict())
         group.all_gather()
@@ -229,7 +225,7 @@ def _check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:
     found = list(list_checkpoints(folder).values())
     own = os.path.join(folder, os.path.basename(restart_ckpt_file))
     for prefix in found[found.index(own) + 1 :] if own in found else []:
-        # One that is damaged is replaced; whoever looks for the newest has been warned.
+        # A damaged one is replaced, after a warning from the search for the newest.
         if is_whole(prefix, verify=True):
             raise InputError(
                 f"{restart_ckpt_file}: the folder has a newer checkpoint, "
@@ -240,7 +236,7 @@ def _check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:
 
 
 def _check_shares(worker: Worker, *data: Any) -> None:
-    """Check that data sets that know of workers are the share of this one."""
+    """Require that data sets that know of workers are this worker's share."""
     for part in data:
         share = getattr(part, "worker", worker.share)
         if share != worker.share:
@@ -260,7 +256,7 @@ def _with_train_tokens(options: Options, data: Any) -> Options:
 
 
 def _count_words(record: TrainingRecord, data: Any, heldout: Any) -> None:
-    """Record how well the vocabulary fits the texts; warn if it does not."""
+    """Record the unigram perplexity and the proportion of unknown words; warn if it is high."""
     counts, record.unknown = _word_counts(data, "the training text")
     predicted = counts if heldout is None else _word_counts(heldout, "the held-out text")[0]
     if counts is not None and predicted is not None:
@@ -268,7 +264,7 @@ def _count_words(record: TrainingRecord, data: Any, heldout: Any) -> None:
 
 
 def _word_counts(data: Any, name: str) -> tuple[Any, float | None]:
-    """A data set's word counts and its proportion of unknown tokens, as far as it has them."""
+    """A data set's word counts and proportion of unknown tokens; None if it has no counts."""
     counts = data.word_counts(_SAMPLED_TOKENS) if hasattr(data, "word_counts") else None
     if counts is None:
         return None, None
@@ -279,9 +275,9 @@ def _word_counts(data: Any, name: str) -> tuple[Any, float | None]:
 
 
 def _monitor(run: Run, heldout: Any, every: str, patience: int | None) -> Monitor:
-    # One scan, so that text that cannot be read is found before the first step.
+    # This reads the text once, so that errors are found before the first step.
     _ = getattr(heldout, "n_train_tokens", None)
-    # The figures are those of `test`, also if the products of the training are in bfloat16.
+    # float32 as in `test`, also if training uses bfloat16.
     scorer = Scorer(run.model, precision="float32")
     return Monitor(
         lambda states: evaluate(scorer, heldout, _HELDOUT_ROWS, training_states=states),
@@ -292,20 +288,14 @@ def _monitor(run: Run, heldout: Any, every: str, patience: int | None) -> Monito
     )
 
 
-def _open_log(folder: PathLike | None, tensorboard: bool) -> RunLog | None:
-    if folder is not None:
-        return RunLog(folder, tensorboard)
-    if tensorboard:
-        raise InputError("tensorboard: its files are written beside the log, which has no folder.")
-    return None
-
-
 @dataclass
 class Trainer:
     """The training loop of a run, with its logs, evaluations, checkpoints and progress reports."""
 
     run: Run
-    saving: Saving
+    folder: str
+    save_seconds: float
+    keep: int
     log: RunLog | None
     monitor: Monitor | None
     progress: Progress | None
@@ -371,7 +361,7 @@ class Trainer:
             self._save()
             with self._group.deferred_errors():
                 if self._group.worker.is_chief:
-                    tidy_folder(self.saving.folder, run.state.step, self.saving.keep)
+                    tidy_folder(self.folder, run.state.step, self.keep)
             self._group.all_gather()
         record.state = run.state
         return record
@@ -422,7 +412,7 @@ class Trainer:
                     self.record.stopped_early = run.state.done < run.n_steps
                 else:
                     batch = next(batches, None)
-        save = time.monotonic() - self._saved_at > self.saving.seconds
+        save = time.monotonic() - self._saved_at > self.save_seconds
         evaluate = monitor is not None and monitor.minutes_are_over()
         plans = self._group.all_gather((batch is None, save, evaluate))
         return None if any(end for end, *_ in plans) else batch, plans[0][1], plans[0][2]
@@ -480,14 +470,14 @@ class Trainer:
     def _keep_best(self, ckpt_file: str) -> None:
         if self._group.worker.is_chief:
             with self._group.deferred_errors():
-                keep_best(self.saving.folder, ckpt_file)
+                keep_best(self.folder, ckpt_file)
 
     # Checkpoints, and errors that say what there is to resume from
 
     def _save(self) -> str:
         """Write a checkpoint if anything has changed since the last one; return the last one."""
         if self.record.checkpoint is None or self._saved is not self.run.state:
-            self.record.checkpoint = self.run.save(self.saving.folder, self.saving.keep)
+            self.record.checkpoint = self.run.save(self.folder, self.keep)
             self._saved = self.run.state
         self._saved_at = time.monotonic()
         return self.record.checkpoint
@@ -536,7 +526,7 @@ class Trainer:
         return True
 
     def _last_checkpoint(self) -> str:
-        found = list(list_checkpoints(self.saving.folder).values())
+        found = list(list_checkpoints(self.folder).values())
         if not found:
             return "nothing was saved, there is no earlier checkpoint"
         return f"nothing was saved since the last good checkpoint, {found[-1]}"

@@ -1,7 +1,7 @@
-"""Adagrad and Adam under one bound on the gradient's global norm, and learning rate schedules.
+"""Adagrad and Adam with one bound on the gradient's global norm, and learning rate schedules.
 
-The original trained all weights with Adagrad (Duchi et al. 2011). Rows of a sparse gradient that
-occur twice are summed before anything is squared, and only the rows that a step touches cost work.
+The original trained all weights with Adagrad (Duchi et al. 2011). Repeated rows of a sparse
+gradient are summed before anything is squared, and a step's cost depends on the rows it touches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BETA1, _BETA2 = 0.9, 0.999
 
 
 class Optimizer:
-    """Adagrad for all weights, or Adam for the dense ones and Adagrad for the rows of words.
+    """Adagrad for all weights, or Adam for the dense ones and Adagrad for the word rows.
 
     Adagrad: a += g ** 2; v -= rate * g / sqrt(a), without an epsilon. A step changes only those
     rows of a sparse gradient that it touches. Adam (Kingma and Ba 2015): beta1 0.9, beta2 0.999.
@@ -33,15 +33,15 @@ class Optimizer:
     Args:
         variables: Keras variables, float32.
         learning_rate: Adagrad's rate.
-        clip_norm: bound of the global norm of all gradients; None is no bound.
-        initial_accumulator: where Adagrad's sums of squares start. The smaller, the larger the
-            first steps of rows that are rarely seen.
+        clip_norm: bound on the global norm of all gradients; None is no bound.
+        initial_accumulator: initial value of Adagrad's sums of squares. Smaller values make the
+            first steps of rare rows larger.
         adam_learning_rate: Adam's rate; None trains all variables with Adagrad.
         adam_variables: for each variable, whether Adam trains it.
 
     Attributes:
-        slots: for each variable its state by name, as TensorFlow 1 names it in checkpoints:
-            "Adagrad", or "Adam" (mean) and "Adam_1" (mean square); of the variable's shape.
+        slots: for each variable its state by TensorFlow 1's name in checkpoints: "Adagrad", or
+            "Adam" (mean) and "Adam_1" (mean square); of the variable's shape.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class Optimizer:
     ) -> None:
         self._variables = [variable.value for variable in variables]
         self._base_rates = learning_rate, adam_learning_rate or 0.0
-        # Variables, so that a compiled step sees what is assigned to them.
+        # Variables, so that a compiled step sees assignments.
         self.learning_rate = tf.Variable(learning_rate, dtype=tf.float32, trainable=False)
         self._adam_rate = tf.Variable(self._base_rates[1], dtype=tf.float32, trainable=False)
-        self._n_steps = tf.Variable(0.0, trainable=False)  # before the step that comes
+        self._n_steps = tf.Variable(0.0, trainable=False)  # before the next step
         self.clip_norm = clip_norm
         self.slots: list[dict[str, tf.Variable]] = []
         uses_adam = adam_variables if adam_learning_rate is not None else ()
@@ -76,13 +76,9 @@ class Optimizer:
             )
 
     def set_rates(self, factor: float, n_steps: int) -> float:
-        """Set the rates of the step that comes to `factor` times the base rates.
+        """Set the rates of the next step to `factor` times the base rates; return Adagrad's.
 
-        Args:
-            n_steps: steps done before it, from which Adam corrects the bias of its means.
-
-        Returns:
-            Adagrad's rate.
+        `n_steps` is the number of steps before it, for Adam's bias correction.
         """
         rate, adam_rate = (factor * base for base in self._base_rates)
         self.learning_rate.assign(rate)
@@ -91,7 +87,7 @@ class Optimizer:
         return rate
 
     def apply(self, gradients: Sequence[Gradient | None]) -> tf.Tensor:
-        """Do one step; return the global norm of the gradients before the bound."""
+        """Do one step; return the global norm of the gradients before clipping."""
         summed = [None if g is None else sum_repeated_rows(g) for g in gradients]
         norm = tf.linalg.global_norm([g for g in summed if g is not None])
         scale = tf.ones(())
@@ -142,7 +138,7 @@ class Optimizer:
 
 
 def sum_repeated_rows(gradient: Gradient) -> Gradient:
-    """A sparse gradient with each row once; a dense one as it is."""
+    """A sparse gradient with each row once; a dense one unchanged."""
     if not isinstance(gradient, tf.IndexedSlices):
         return gradient
     rows, index = tf.unique(gradient.indices)
@@ -154,17 +150,17 @@ def sum_repeated_rows(gradient: Gradient) -> Gradient:
 class Schedule:
     """A factor of the learning rates for every step.
 
-    The original trained at one rate. A rate that falls to zero gives a better model when the end
-    of the run is known, and a warm-up allows higher rates.
+    The original trained at a constant rate. A rate that falls to zero gives a better model if the
+    length of the run is known, and a warm-up allows higher rates.
 
     Args:
         kind: after the warm-up the factor is 1 ("constant"), or falls from 1 to 0 at the end of
-            the run along a line ("linear") or half a cosine ("cosine").
+            the run, linearly ("linear") or along half a cosine ("cosine").
         warmup_steps: steps in which the factor rises from near 0 to 1, at most half of the
             run; 0 is no warm-up.
 
     Raises:
-        InputError: there is no such kind, or the number of steps is not one.
+        InputError: `kind` or `warmup_steps` is invalid.
     """
 
     kind: str = "constant"
@@ -175,12 +171,12 @@ class Schedule:
         require(integer(0), warmup_steps=self.warmup_steps)
 
     def factor(self, step: int, n_steps: int) -> float:
-        """The factor of a step of the whole run, counted from 0.
+        """The factor of a step of the run, 0-based.
 
         >>> [Schedule("linear", warmup_steps=2).factor(step, 6) for step in range(6)]
         [0.5, 1.0, 1.0, 0.75, 0.5, 0.25]
         """
-        warmup = min(self.warmup_steps, max(1, n_steps // 2))  # a short run has to fall as well
+        warmup = min(self.warmup_steps, max(1, n_steps // 2))  # the rate falls in a short run too
         if step < warmup:
             return (step + 1) / warmup
         if self.kind == "constant":

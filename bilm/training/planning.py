@@ -1,6 +1,6 @@
-"""How long a run is: a number of passes over the text, or a budget of time.
+"""The length of a run: passes over the text, or a time limit.
 
-The learning rate falls to zero at the last step, so the number of steps has to be known at the
+The learning rate falls to zero at the last step, so the number of steps must be known at the
 first one.
 """
 
@@ -20,7 +20,7 @@ from bilm.training.replicas import Replicas
 from bilm.training.run import Run
 from bilm.training.state import RunSettings
 
-# A short text is worth reading again, until about this many tokens have been read.
+# A short text is read again until about this many tokens have been read.
 _TOKENS_TO_READ = 15_000_000
 _MOST_PASSES = 10
 _FORM = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)")
@@ -32,9 +32,6 @@ _FEWEST_STEPS = 20
 
 def parse_duration(text: str) -> float:
     """Seconds in "90s", "30min", "2h" or "1.5 days".
-
-    Raises:
-        InputError: it is not of that form, or 0.
 
     >>> parse_duration("30min")
     1800.0
@@ -54,9 +51,9 @@ def n_passes(options: Options, tokens_per_step: int) -> float:
 
 
 def choose_length(options: Options, tokens_per_step: int) -> Options:
-    """Fill in the passes and the dropout that options leave open (None).
+    """Fill in the passes and the dropout if the options leave them open (None).
 
-    A text that is read once needs no dropout; the more often it is read, the more.
+    A text that is read once needs no dropout; more passes need more.
     """
     if options.n_steps is None and options.n_epochs is None:
         passes = round(_TOKENS_TO_READ / (options.n_train_tokens or 1))
@@ -71,15 +68,9 @@ def choose_length(options: Options, tokens_per_step: int) -> Options:
 def steps_for(
     seconds: float, options: Options, data: Any, replicas: Replicas, settings: RunSettings
 ) -> int:
-    """The number of steps that fit in a time, by the speed of steps that are then thrown away.
+    """The number of steps that fit in a time, measured by steps that are then discarded.
 
-    Args:
-        seconds: for everything: this measurement, compiling again, the steps.
-        options, settings: of the run to come.
-        data: its training text.
-
-    Raises:
-        InputError: the time is too short for a run.
+    `seconds` includes this measurement, compiling again and the steps.
     """
     started = time.monotonic()
     run = Run(options, replicas, settings, data)
@@ -95,10 +86,10 @@ def steps_for(
             if len(times) == 1:
                 compiled = time.monotonic()
             if len(times) == 3:
-                # All workers do as many steps as the chief says.
-                wanted = int(_MEASURED_SECONDS / max(times[-1], 1e-4))
+                # All workers do the chief's number of steps.
+                fitting = int(_MEASURED_SECONDS / max(times[-1], 1e-4))
                 low, high = _MEASURED_STEPS
-                n_measured = replicas.group.all_gather(min(max(wanted, low), high))[0]
+                n_measured = replicas.group.all_gather(min(max(fitting, low), high))[0]
             if len(times) >= 3 + n_measured:
                 break
     step = statistics.fmean(times[1:]) if len(times) > 1 else sum(times)

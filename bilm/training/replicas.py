@@ -1,15 +1,15 @@
-"""The devices of a run: one, several GPUs of a machine, or those of several machines.
+"""The devices of a run: one, several GPUs of a machine, or several machines.
 
-Each device has a replica of the model and takes rows of its own; the gradients of all are
-averaged before the update, so that n replicas of batch B train as one of batch n * B does.
+Each device has a replica of the model and its own rows of the batch; gradients are averaged before
+the update, so n replicas with batches of B rows train like one with a batch of n * B rows.
 
-Of several processes, TF_CONFIG in the environment says which one this is. It is TensorFlow's own
-form: the addresses of all workers, and which of them this one is.
+For several processes, TF_CONFIG in the environment lists the addresses of all workers, and the
+index of this one, in TensorFlow's form:
 
     {"cluster": {"worker": ["10.0.0.1:12345", "10.0.0.2:12345"]},
      "task": {"type": "worker", "index": 0}}
 
-A worker of the type "chief" is the first one.
+A task of the type "chief" is the first worker.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from bilm.training.interrupts import killable
 VARIABLE = "TF_CONFIG"
 _FORM = '{"cluster": {"worker": ["HOST:PORT", ...]}, "task": {"type": "worker", "index": N}}'
 
-# What a collective operation raises when a worker has gone.
+# What a collective operation raises after a worker has ended.
 _LOST = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
@@ -50,11 +50,9 @@ _LOST = (
 
 @dataclass(frozen=True)
 class Worker:
-    """One of the processes that train together, each with a share of the corpus.
+    """One of `count` processes that train together, each with a share of the corpus.
 
-    Attributes:
-        index: from 0; worker 0 is the chief, which writes the files of the run.
-        count: how many there are; 1 trains alone.
+    Worker 0 is the chief, which writes the files of the run.
     """
 
     index: int = 0
@@ -62,17 +60,17 @@ class Worker:
 
     @property
     def share(self) -> tuple[int, int]:
-        """The `worker` of its data sets."""
+        """The argument `worker` of its data sets."""
         return self.index, self.count
 
     @property
     def is_alone(self) -> bool:
-        """Whether there are no others."""
+        """Whether there are no other workers."""
         return self.count == 1
 
     @property
     def is_chief(self) -> bool:
-        """Whether this one writes the files."""
+        """Whether this worker writes the files."""
         return self.index == 0
 
 
@@ -104,14 +102,13 @@ def find_worker() -> Worker:
 
 
 class ProcessGroup:
-    """The workers of a run: all-gathers small JSON values, so that all workers decide alike.
+    """The workers of a run: all-gathers small JSON values, so that all workers decide the same.
 
-    Workers meet in collective operations, which wait for all of them. So none may stop, save or
-    measure on its own: before each step they tell what they wish, and an error of one is raised
-    when all know of it. One that is alone has nobody to ask.
+    Collective operations wait for all workers, so none may stop, save or evaluate on its own:
+    before each step they exchange their plans, and the error of one is raised when all know of it.
 
     Args:
-        worker: which of them this is.
+        worker: this worker.
         gather: joins the float32 (n,) arrays of all workers, in their order.
     """
 
@@ -124,9 +121,9 @@ class ProcessGroup:
 
     @contextlib.contextmanager
     def deferred_errors(self) -> Iterator[None]:
-        """For what a worker does by itself: its errors are raised by the next `all_gather`.
+        """For work of one worker: the next `all_gather` raises its errors.
 
-        An error of one that is alone is raised at once.
+        A worker without others raises them at once.
         """
         try:
             yield
@@ -136,18 +133,15 @@ class ProcessGroup:
             self._error = self._error or error
 
     def all_gather(self, value: Any = None) -> list[Any]:
-        """The values of all workers, in their order; each is fit for JSON.
+        """The JSON-able values of all workers, in their order.
 
-        Raises:
-            the error of this worker's own work, if there was one.
-            WorkersError: another worker had one.
-            WorkerLostError: another worker cannot be reached any more.
+        Raises the deferred error of this worker, or a WorkersError if another worker has one.
         """
         if self._gather is None:
             return [value]
         error, self._error = self._error, None
-        said = json.dumps({"value": value, "failed": error is not None}) + "\n"
-        bytes_ = np.frombuffer(said.encode("utf-8"), np.uint8).astype(np.float32)
+        line = json.dumps({"value": value, "failed": error is not None}) + "\n"
+        bytes_ = np.frombuffer(line.encode("utf-8"), np.uint8).astype(np.float32)
         text = self._gather(bytes_).astype(np.uint8).tobytes().decode("utf-8")
         answers = [json.loads(line) for line in text.splitlines()]
         if error is not None:
@@ -158,7 +152,7 @@ class ProcessGroup:
         return [answer["value"] for answer in answers]
 
     def require_same(self, facts: dict[str, Any]) -> None:
-        """Check that all workers were given the same; the error names what differs."""
+        """Require the same settings for all workers; the error lists the differences."""
         plans = self.all_gather(facts)
         differing = [
             text
@@ -172,14 +166,14 @@ class ProcessGroup:
 
 
 class Replicas:
-    """Where the replicas of a model are.
+    """The replicas of a model.
 
     Attributes:
-        strategy: of tf.distribute; None is one device, with nothing around it.
-        worker: which worker this process is.
-        n: replicas of all workers.
-        n_local: replicas of this one.
-        first: number of this worker's first replica among all.
+        strategy: strategy of tf.distribute; None for one device.
+        worker: this process.
+        n: number of replicas over all workers.
+        n_local: number of replicas of this worker.
+        first: index of this worker's first replica among all.
         group: the workers.
     """
 
@@ -192,12 +186,12 @@ class Replicas:
         self.group = ProcessGroup(worker, None if worker.is_alone else self._gather_bytes)
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:
-        """Variables that are made within have a copy on each device, and are assigned within."""
+        """The scope in which variables are made, with a copy on each device, and assigned."""
         return contextlib.nullcontext() if self.strategy is None else self.strategy.scope()
 
     @contextlib.contextmanager
     def reachable(self) -> Iterator[None]:
-        """For collective operations, which raise a `WorkerLostError` when a worker has gone."""
+        """For collective operations: raises a `WorkerLostError` if a worker has ended."""
         try:
             yield
         except _LOST as error:
@@ -209,7 +203,7 @@ class Replicas:
             ) from error
 
     def run(self, function: Callable[[int], Any]) -> tuple[Any, ...]:
-        """The results of `function` for each replica of this worker, given its local number."""
+        """The results of `function` for each replica of this worker, given its local index."""
         if self.strategy is None:
             return (function(0),)
 
@@ -220,7 +214,7 @@ class Replicas:
         return self.strategy.experimental_local_results(self.strategy.run(replica))
 
     def mean(self, values: list[Any]) -> list[Any]:
-        """Within `run`: the means over all replicas; of sparse gradients, the rows of all."""
+        """Inside `run`: means over all replicas; sparse gradients keep the rows of all."""
         if self.strategy is None:
             return values
         there = [value for value in values if value is not None]
@@ -228,7 +222,7 @@ class Replicas:
         return [None if value is None else next(means) for value in values]
 
     def gathered(self, values: tuple[Any, ...]) -> Any:
-        """Tensors of each local replica, nested alike, joined along axis 0 over all replicas."""
+        """Tensors of each local replica, in the same structure, joined along axis 0 over all."""
         if self.worker.is_alone:
             return tf.nest.map_structure(lambda *x: tf.concat(x, axis=0), *values)
         with self.reachable():
@@ -246,23 +240,22 @@ class Replicas:
         return tf.function(gather, autograph=False, reduce_retracing=True)
 
     def _gather_bytes(self, values: np.ndarray) -> np.ndarray:
-        # The chief of each worker's replicas speaks for it.
+        # Each worker's first replica speaks for it.
         nothing = values[:0]
         parts = (values, *[nothing] * (self.n_local - 1))
         return self.gathered(tuple(tf.constant(part) for part in parts)).numpy()
 
 
 def find_replicas(n_gpus: int = 1) -> Replicas:
-    """The devices that a run is to use; under TF_CONFIG with those of the other workers.
+    """The devices for a run; with TF_CONFIG including those of the other workers.
 
-    It waits until all workers are there. In a process that is one of several, call it before
-    TensorFlow is used for anything else.
+    With TF_CONFIG, call it before TensorFlow is used for anything else; it waits for all workers.
 
     Args:
-        n_gpus: of this machine.
+        n_gpus: number of GPUs of this machine.
 
     Raises:
-        InputError: there are fewer GPUs; TF_CONFIG is not right; TensorFlow is in use already; or
+        InputError: there are fewer GPUs; TF_CONFIG is invalid; TensorFlow is already in use; or
             this process has used another number of devices (more than one) before.
     """
     require_count(n_gpus=n_gpus)
@@ -271,16 +264,16 @@ def find_replicas(n_gpus: int = 1) -> Replicas:
         return _join(n_gpus, worker)
     if n_gpus == 1:
         return Replicas()
-    # Without a GPU, a CPU that was divided into logical devices on purpose serves as well.
+    # Without GPUs, logical CPU devices are used if there are enough.
     devices = tf.config.list_logical_devices("GPU") or tf.config.list_logical_devices("CPU")
     names = [device.name for device in devices]
     if len(names) < n_gpus:
-        raise InputError(f"n_gpus: {n_gpus} are asked for; TensorFlow sees {names}.")
+        raise InputError(f"n_gpus must be at most {len(names)}, got {n_gpus}: there are {names}.")
     return Replicas(_mirrored(tuple(names[:n_gpus])))
 
 
-# One strategy per process: a second one would number its collective operations from the start
-# again, and TensorFlow would take them for those of the first.
+# One strategy per process: a second one would number its collective operations from the start,
+# and TensorFlow would mistake them for those of the first.
 _STRATEGIES: dict[tuple[str, ...], Any] = {}
 
 

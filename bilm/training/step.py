@@ -24,28 +24,28 @@ from bilm.data.encoding import BOS_CHAR, EOS_CHAR
 from bilm.training.optimizer import Optimizer
 from bilm.training.replicas import Replicas
 
-# What is drawn for a step is told apart by a number: 0 and 1 are the directions.
+# Seeds of a step's draws end in a number: 0 and 1 are the directions.
 _OF_RESETS = 2
 
 AllStates = tuple[tuple[States, ...], ...]  # of each replica of this worker
 
 
 class Draw(NamedTuple):
-    """Distinct classes int32 (n_samples,) in rising order, and the number of draws it took."""
+    """Distinct classes int32 (n_samples,) in ascending order, and the number of draws it took."""
 
     ids: Any
     n_tries: Any
 
 
 class StepInputs(NamedTuple):
-    """What one step takes beside the model and the states.
+    """The inputs of a step besides the model and the states.
 
     Attributes:
         feed: the batch.
-        draws: the negative samples of each direction; empty for the full softmax.
+        draws: negative samples per direction; empty for the full softmax.
         dropout_seed: int64 (2,).
-        resets: of each direction bool (time, batch), True where a sentence begins from states of
-            zero; empty when `reset_rate` is 0.
+        resets: per direction bool (time, batch), True where a sentence starts from zero states;
+            empty if `reset_rate` is 0.
     """
 
     feed: Feed
@@ -57,15 +57,14 @@ class StepInputs(NamedTuple):
 class TrainingStep:
     """The compiled step of a model.
 
-    Inputs and states are tuples, an entry for each replica of this worker. All replicas share
-    the negative samples, and gradients are averaged before rows that occur twice are summed,
-    before the norm is bounded and before anything is squared: the step is that of one device
-    with the rows of all.
+    Inputs and states are tuples with one entry per replica of this worker. All replicas share the
+    negative samples, and gradients are averaged before repeated rows are summed, the norm is
+    clipped and anything is squared, so the step equals that of one device with all rows.
 
     Args:
-        model: what is trained.
-        optimizer: over the model's trainable variables; both made within the scope of `replicas`.
-        batch_size: rows of each replica.
+        model: the model in training.
+        optimizer: over the model's trainable variables; both made in the scope of `replicas`.
+        batch_size: rows per replica.
         replicas: None is one device.
     """
 
@@ -86,7 +85,7 @@ class TrainingStep:
     def inputs(
         self, feed: Feed, step: int, seed: int, marks: tuple[int, int] | None
     ) -> tuple[StepInputs, ...]:
-        """Divide a batch, of all replicas of this worker, and add the random numbers of a step.
+        """Divide a batch among this worker's replicas, and draw the random numbers of a step.
 
         They follow from `seed` and `step`; for `marks` see `sentence_starts`.
         """
@@ -116,8 +115,8 @@ class TrainingStep:
         """Do the step.
 
         Returns:
-            float32 (n_directions,), the mean loss of each direction over all replicas, in nats,
-            before the update; and the states after the batch.
+            The mean losses over all replicas before the update, float32 (n_directions,) in nats,
+            and the states after the batch.
         """
         with self.replicas.reachable():
             return self._step(inputs, states)
@@ -127,7 +126,7 @@ class TrainingStep:
         return (self.model.network.zero_states(self.batch_size),) * self.replicas.n_local
 
     def own_states(self, states: tuple[States, ...]) -> AllStates:
-        """This worker's part of the states of all rows of all workers, as a checkpoint has them."""
+        """This worker's part of the states of all rows, which a checkpoint holds."""
         first, size = self._rows().first, self.batch_size
         return tuple(
             tf.nest.map_structure(lambda x, k=k: x[k : k + size], states)
@@ -135,7 +134,7 @@ class TrainingStep:
         )
 
     def _rows(self, k: int = 0) -> BatchSlice:
-        """Those of a replica of this worker, in the batch of all workers."""
+        """The rows of this worker's replica `k` in the global batch."""
         replicas, size = self.replicas, self.batch_size
         return BatchSlice((replicas.first + k) * size, replicas.n * size)
 
@@ -170,7 +169,7 @@ class TrainingStep:
     ) -> tuple[tf.Tensor, tuple[States, ...], list[Any]]:
         """The losses of a replica, its states after the batch, and the gradient of each variable.
 
-        `rows` says which rows of a larger batch they are; None is the whole batch.
+        `rows` is their position in the global batch; None is the complete batch.
         """
         options = self.model.options
         negatives = [self._negatives(draw) for draw in inputs.draws]
@@ -192,7 +191,7 @@ class TrainingStep:
 
 
 def divide(feed: Feed, n_parts: int) -> list[Feed]:
-    """The rows of a batch in equal parts, each with the distinct words of its own."""
+    """The rows of a batch in equal parts, each with its own distinct words."""
     if n_parts == 1:
         return [feed]
     parts = []
@@ -232,7 +231,7 @@ def make_feed(
 
 
 def _arrays(batch: Mapping[str, Any], options: Options) -> tuple[np.ndarray, np.ndarray]:
-    """Words (D, batch, time, ...) and targets (D, batch, time) of one of the original's dicts."""
+    """Words (D, batch, time, ...) and targets (D, batch, time) from one of the original's dicts."""
     suffixes = ("", "_reverse")[: options.n_directions]
     kind = "token_ids" if options.char_cnn is None else "tokens_characters"
     needed = [name + suffix for suffix in suffixes for name in (kind, "next_token_id")]
@@ -296,16 +295,11 @@ def _require_fit(feed: Feed, options: Options, shape: tuple[int, int] | None) ->
 
 
 def draw_log_uniform(n_classes: int, n_samples: int, seed: tuple[int, ...]) -> Draw:
-    """Negative samples of the sampled softmax: draw until enough distinct classes are there.
+    """Negative samples of the sampled softmax: `n_samples` <= `n_classes` distinct classes.
 
     P(k) = log((k + 2) / (k + 1)) / log(n_classes + 1), the log-uniform (Zipfian) distribution over
-    a vocabulary that is ordered by falling count. The numbers of `seed` determine the draw.
-
-    Raises:
-        ValueError: more samples are asked for than there are classes.
+    a vocabulary in descending order of frequency.
     """
-    if n_samples > n_classes:
-        raise ValueError(f"{n_samples} distinct classes cannot be drawn from {n_classes}.")
     random = np.random.default_rng(seed)
     drawn = np.empty(0, np.int32)
     while True:
@@ -319,10 +313,10 @@ def draw_log_uniform(n_classes: int, n_samples: int, seed: tuple[int, ...]) -> D
 
 
 def sentence_starts(feed: Feed, marks: tuple[int, int] | None) -> np.ndarray:
-    """Where sentences begin: bool (D, time, batch).
+    """Where sentences start: bool (D, time, batch).
 
-    `marks` are the word ids of `<S>` and, backwards, of `</S>`, which are inputs nowhere else; None
-    where inputs are characters, in which both have a byte of their own.
+    `marks` are the word ids of `<S>` and, backwards, of `</S>`; None if inputs are characters,
+    where both have a byte of their own.
     """
     first = feed.inputs if marks else feed.inputs[:, 1]
     begins = np.isin(first, network_ids(np.array(marks or (BOS_CHAR, EOS_CHAR))))
@@ -336,22 +330,22 @@ def draw_resets(
     seed: tuple[int, int],
     rows: BatchSlice | None = None,
 ) -> tuple[np.ndarray, ...]:
-    """Draw the sentences that begin, in training, from LSTM states of zero.
+    """Draw the sentences that start from zero LSTM states in training.
 
-    In use every text begins from zeros. A row of training batches does so only once, at its first
-    sentence: later ones begin from the states after the sentence before. A network that never
-    sees zeros again may be lost there (see docs/states.md), so now and then a sentence begins
-    anew. Both directions read the same sentences at the same steps of a row, and share the draw.
+    In use every text starts from zeros, in training only the first sentence of a row. A network
+    that never sees zeros again may diverge there (see docs/states.md), so some sentences start
+    from zeros. Both directions read the same sentences at the same steps of a row, and share the
+    draw.
 
     Args:
         feed: the batch.
         marks: see `sentence_starts`.
-        rate: probability of each sentence.
-        seed: of the run, and the step: with the row they determine the draw.
-        rows: which rows of a larger batch begin with those of `feed`; None is the whole batch.
+        rate: probability per sentence.
+        seed: the run's seed, and the step; with the row they determine the draw.
+        rows: position of the rows in the global batch; None is the complete batch.
 
     Returns:
-        of each direction bool (time, batch), True at the first input of such a sentence.
+        Per direction bool (time, batch), True at the first input of such a sentence.
     """
     starts = sentence_starts(feed, marks)
     n_steps, n_rows = starts.shape[1:]

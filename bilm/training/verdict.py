@@ -1,6 +1,6 @@
 """How good a model is, how much it was trained, and whether more training is likely to help.
 
-What training says at its end and `bilm report` on its page. Perplexities count `<UNK>` as one
+`bilm train` prints it at its end, and `bilm report` shows it. Perplexities count `<UNK>` as one
 word, so a text of unknown words has a low one; see `unknown_warning`.
 """
 
@@ -14,8 +14,8 @@ import numpy as np
 # Beyond this proportion of unknown tokens, a perplexity says little about the model.
 MOST_UNKNOWN = 0.2
 
-# How many times lower than the unigram perplexity, and what that is. WikiText-2's validation text
-# has a unigram perplexity of about 850; good models of one epoch reach 6 times less.
+# By how many times lower than the unigram perplexity it is. WikiText-2's validation text has a
+# unigram perplexity of about 850; good models of one epoch reach a sixth of it.
 _QUALITIES = (
     (1.5, "it has learned hardly more than how frequent words are"),
     (3.0, "it has learned common word sequences, and is too weak for most uses"),
@@ -25,7 +25,7 @@ _QUALITIES = (
 )
 _FEW_TOKENS = 2_000_000
 _FEW_PASSES = 3.0
-# Relative changes of the held-out perplexity: a rise that is not noise, and a fall worth its time.
+# Relative changes of the held-out perplexity: a rise above noise, and a fall worth its time.
 _RISE, _FALL = 0.01, 0.01
 
 
