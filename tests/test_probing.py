@@ -199,23 +199,14 @@ def test_the_file_of_results_goes_on(tmp_path, cells):
     )
 
 
-CELL = {"representation": "mix", "size": 5, "seed": 0, "accuracy": 0.5, "macro_f1": 0.5}
-
-
 @pytest.mark.parametrize(
     ("content", "message"),
     [
         ({"cells": []}, "must be a file of results of `bilm probe`."),
-        ({"format": "bilm probe 1", "settings": {}, "cells": [{"size": 1}]},
-         "damaged cell {'size': 1}."),
-        ({"format": "bilm probe 1", "settings": {}, "cells": [CELL | {"accuracy": 10**400}]},
-         "damaged cell "),
-        ({"format": "bilm probe 1", "settings": {}, "cells": [CELL | {"representation": []}]},
-         "damaged cell "),
-        ({"format": "bilm probe 1", "settings": {}, "cells": [CELL, CELL | {"weights": [1, "a"]}]},
-         "damaged cell "),
+        ({"format": "bilm probe 1", "settings": {}}, "damaged: 'cells'."),
+        ({"format": "bilm probe 1", "settings": {}, "cells": [{"size": 1}]}, "damaged: "),
     ],
-)  # fmt: skip
+)
 def test_files_that_are_no_results(tmp_path, content, message):
     path = tmp_path / "result.json"
     path.write_text(json.dumps(content), encoding="utf-8")

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from bilm.analysis import Occurrences
+from bilm.analysis.commands.project import slow_page
 from bilm.cli import main
 from tests.command_line import input_error, usage_error
 from tests.hand_made import two_senses
@@ -73,13 +74,10 @@ def test_words_of_a_text_with_a_model(place, capsys, trained):
     assert "at least 3 occurrences, got 1" in input_error(few, capsys)
 
 
-def test_a_large_page_is_said_to_be_slow(place, capsys, monkeypatch):
-    monkeypatch.setattr("bilm.analysis.pictures.LARGE_PAGE", 10_000)
-    assert main(["project", "--occurrences", "bank.npz", "--out", "bank.html"]) == 0
-    said = capsys.readouterr().err
-    assert "bank.html has 0 MB, which is slow in a browser: --max_occurrences" in said
-    assert main(["project", "--occurrences", "bank.npz", "--out", "bank.png"]) == 0
-    assert "slow" not in capsys.readouterr().err
+def test_a_large_page_is_said_to_be_slow():
+    said = slow_page("bank.html", 12_300_000)
+    assert said.startswith("bank.html has 12 MB, slow in a browser: --max_occurrences")
+    assert slow_page("bank.html", 9_000_000) is None and slow_page("bank.svg", 12_300_000) is None
 
 
 def test_clusters_of_senses_are_drawn(place, capsys):

@@ -161,7 +161,7 @@ def test_suspicious_layers(changes, sentence):
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"forward": 900.0, "backward": 800.0}, "The forward perplexity, 900, is above 700, that"),
+        ({"forward": 900.0, "backward": 800.0}, "The forward perplexity, 900, is above 700, the"),
         ({"first_forward": 1e5}, "The forward perplexity of the first three words is 100,000"),
         ({"backward": 200.0}, "The perplexities of the two directions differ by a factor of 2.0"),
         ({"unknown": 0.25}, "25% of the tokens are outside the vocabulary: "),

@@ -1,4 +1,4 @@
-"""Clusters of the occurrences of a word, and what is typical of each.
+"""Clusters of the occurrences of a word, and the typical words of each.
 
     clusters = cluster_occurrences(bank, layer=1)
     names = cluster_names(clusters, [nearby_words(bank, clusters, k) for k in range(len(clusters))])
@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.occurrences import OCCURRENCES, Layer, Occurrences, is_word, unit
-from bilm.core.errors import InputError, require, require_at_least, require_count
+from bilm.analysis.occurrences import Layer, Occurrences, is_word, unit
+from bilm.core.errors import InputError, require_at_least, require_count
 from bilm.extras import import_extra
 
 if TYPE_CHECKING:
@@ -119,7 +119,6 @@ def cluster_occurrences(
     Raises:
         InputError: there are no occurrences, or fewer different ones than `n_clusters`.
     """
-    require(OCCURRENCES, occurrences=occurrences)
     require_at_least(0, 2**32 - 1, seed=seed)
     require_count(max_clusters=max_clusters)
     if not len(occurrences):

@@ -1,4 +1,4 @@
-"""A report on a model: how good it is, and what one should know before using it."""
+"""A report on a model: how good it is, and what to know before using it."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class Report:
         layers: from the token layer (0) to the top.
         examples: occurrences of words, each followed by its nearest neighbours.
         verdict: sentences on the quality and the training of the model.
-        suspicions: sentences on what is suspicious.
+        suspicions: sentences on suspicious figures.
     """
 
     model: list[tuple[str, str]]
@@ -311,15 +311,15 @@ def _of_prediction(found: Prediction) -> Iterator[str]:
     for name, perplexity, first in found.directions():
         if perplexity > found.by_rank:
             yield (
-                f"The {name} perplexity, {perplexity:,.0f}, is above {found.by_rank:,.0f}, that of "
-                "the words' ranks alone: the model predicts this text worse than a model without "
-                "context. The text is of another kind or tokenised differently, or the model does "
-                "not know the initial LSTM states (see --warm_up)."
+                f"The {name} perplexity, {perplexity:,.0f}, is above {found.by_rank:,.0f}, the "
+                "perplexity of word ranks alone: the model predicts this text worse than a model "
+                "without context. The text is of another kind or tokenised differently, or the "
+                "model was not trained from the initial LSTM states (see --warm_up)."
             )
         elif first > _FIRST_WORSE * perplexity:
             yield (
                 f"The {name} perplexity of the first three words is {first:,.0f}, overall "
-                f"{perplexity:,.0f}. The model does not know the initial LSTM states: see "
+                f"{perplexity:,.0f}. The model was not trained from the initial LSTM states: see "
                 "--warm_up, and --reset_rate of `bilm train`."
             )
     perplexities = [perplexity for _, perplexity, _ in found.directions()]

@@ -292,9 +292,8 @@ class Occurrences:
             InputError: `file` is of another model or sample; a vector is not finite; the sample's
                 positions are not tokens in ascending order.
         """
-        is_ascending = (np.diff(sample.positions[:, 0]) >= 0).all()
-        are_tokens = _are_tokens(sample.positions, sample.sentences)
-        if not (len(sample) and is_ascending and are_tokens):
+        are_tokens = len(sample) > 0 and _are_tokens(sample.positions, sample.sentences)
+        if not are_tokens or (np.diff(sample.positions[:, 0]) < 0).any():
             raise InputError(
                 "sample: positions (n, 2) must be those of tokens in the sentences, ascending."
             )
@@ -486,39 +485,21 @@ class Occurrences:
 
         A lone surrogate, which UTF-8 cannot encode, becomes a question mark.
         """
-        text = json.dumps(
-            {
-                "sentences": [list(sentence) for sentence in self.sentences],
-                "labels": None if self.labels is None else list(self.labels),
-                "clusters": None if self.clusters is None else list(self.clusters),
-                "about": self.about,
-            },
-            ensure_ascii=False,
-        )
+        names = ("sentences", "labels", "clusters", "about")
+        text = json.dumps({name: getattr(self, name) for name in names}, ensure_ascii=False)
         content = np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
         with atomic_write(path) as temporary, open(temporary, "wb") as file:
             np.savez(file, vectors=self.vectors, positions=self.positions, text=content)
 
     @classmethod
     def load(cls, path: PathLike) -> Occurrences:
-        """Read what `save` wrote.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            InputError: it is not a file of occurrences, or its parts do not fit each other.
-        """
+        """Read what `save` wrote."""
         path = require_file(path, "file of occurrences")
         try:
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
                 values = json.loads(arrays["text"].tobytes())
-                loaded = cls(
-                    [tuple(sentence) for sentence in values["sentences"]],
-                    arrays["positions"],
-                    arrays["vectors"],
-                    values["labels"],
-                    values["about"],
-                    values.get("clusters"),  # files written before clusters were kept lack it
-                )
+                values["sentences"] = [tuple(sentence) for sentence in values["sentences"]]
+                loaded = cls(vectors=arrays["vectors"], positions=arrays["positions"], **values)
             loaded._check()
         except Exception as error:  # NumPy and zipfile do not document what they raise
             raise InputError(f"{path}: not a file of occurrences, or damaged: {error}") from error
@@ -526,30 +507,22 @@ class Occurrences:
 
     def _check(self) -> None:
         """Raise a ValueError unless the parts fit each other."""
-        n, shape = len(self), self.vectors.shape
+        n = len(self)
         names = [values for values in (self.labels, self.clusters) if values is not None]
-        texts = [*self.sentences, *names]
-        if not all(isinstance(text, str) for values in texts for text in values):
+        texts = [text for values in (*self.sentences, *names) for text in values]
+        if not all(isinstance(text, str) for text in texts):
             raise ValueError("tokens, labels and clusters must be text")
-        "".join(text for values in texts for text in values).encode()  # fails for lone surrogates
-        if not isinstance(self.about, dict):
-            raise ValueError("about must be an object")
-        if any(len(values) != n for values in names):
-            raise ValueError(f"labels and clusters must have {n} entries")
-        if len(shape) != 3 or self.vectors.dtype != np.float32 or len(self.vectors) != n:
-            raise ValueError(f"vectors must be float32 ({n}, layers, dim), got {shape}")
+        "".join(texts).encode()  # fails for lone surrogates
+        fits = all(len(values) == n for values in (self.vectors, *names))
+        if not (fits and self.vectors.ndim == 3 and _are_tokens(self.positions, self.sentences)):
+            raise ValueError(f"the parts must fit each other and {n} positions")
         if not np.isfinite(self.vectors).all():
             raise ValueError("vectors must be finite")
-        if self.positions.dtype.kind != "i" or not _are_tokens(self.positions, self.sentences):
-            raise ValueError(f"positions must be those of tokens, ({n}, 2)")
-
-
-OCCURRENCES = Rule("`Occurrences`", lambda value: isinstance(value, Occurrences))
 
 
 def _are_tokens(positions: np.ndarray, sentences: Sequence[Sentence]) -> bool:
     """Whether all positions (n, 2) are those of tokens in the sentences."""
-    if positions.ndim != 2 or positions.shape[1] != 2:
+    if positions.shape != (len(positions), 2) or positions.dtype.kind != "i":
         return False
     number, position = positions.T
     lengths = np.array([*map(len, sentences), 0])

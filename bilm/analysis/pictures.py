@@ -53,7 +53,7 @@ _PURPOSE = "A picture of occurrences"
 
 
 class Kinds(NamedTuple):
-    """What colours distinguish.
+    """What colours show.
 
     Attributes:
         what: "label", "cluster" or "word".
@@ -83,19 +83,16 @@ def write_picture(
     the mouse select dots in all panels and list their sentences; a menu enlarges a layer.
 
     Args:
-        path: file to write.
-        occurrences: the occurrences to draw.
-        projection: their projection.
         title: title of the picture; None: the words, most frequent first.
-        colour: what colours distinguish: "label", "cluster" or "word"; None takes the first of
-            these that the occurrences have. Occurrences with an empty name are grey.
+        colour: what colours show: "label", "cluster" or "word"; None: the first of these that the
+            occurrences have. Occurrences with an empty name are grey.
 
     Returns:
         size of the file in bytes.
 
     Raises:
-        InputError: another ending; the projection is not of these occurrences; they lack what
-            `colour` names; no font has a character of a PNG or SVG.
+        InputError: the projection is not of these occurrences; they lack what `colour` names; no
+            font has a character of a PNG or SVG.
     """
     if picture_ending(path) != ".html":
         save_picture(draw(occurrences, projection, title=title, colour=colour), path)
@@ -236,8 +233,8 @@ def _kinds(occurrences: Occurrences, projection: Projection, colour: str | None)
 def _words(occurrences: Occurrences) -> str:
     """The words, most frequent first, as a title."""
     words = [word for word, _ in Counter(occurrences.words.tolist()).most_common()]
-    more = len(words) - _TITLE_WORDS
-    return ", ".join(words[:_TITLE_WORDS]) + (f" and {more} more words" if more > 0 else "")
+    more = f" and {len(words) - _TITLE_WORDS} more words" if len(words) > _TITLE_WORDS else ""
+    return ", ".join(words[:_TITLE_WORDS]) + more
 
 
 def _about(occurrences: Occurrences, projection: Projection) -> str:
@@ -276,17 +273,15 @@ def _page(occurrences: Occurrences, projection: Projection, kinds: Kinds, title:
     clusters = kinds.clusters
     data = {
         "about": _about(occurrences, projection),
-        "what": {"word": "words"}.get(kinds.what, f"{kinds.what}s"),
+        "what": f"{kinds.what}s",
         "kinds": [
             {
                 "name": name,
-                "style": style,
-                "n": size,
+                "style": kinds.styles[kind],
+                "n": clusters.sizes[kind],
                 "typical": typical_occurrences(occurrences, clusters, kind, _TYPICAL),
             }
-            for kind, (name, style, size) in enumerate(
-                zip(kinds.names, kinds.styles, clusters.sizes, strict=True)
-            )
+            for kind, name in enumerate(kinds.names)
         ],
         "rows": [[int(kind), *_around(occurrences, k)] for k, kind in enumerate(clusters.of)],
         "panels": [

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bilm.core.errors import InputError, differences, shown
+from bilm.core.errors import InputError, differences
 from bilm.files.reading import PathLike, read_json_object, require_file
 from bilm.files.writing import write_json
 
@@ -292,15 +292,11 @@ class ProbeFile:
                 f"{path}: must have been made with the same settings; {'; '.join(other)}. Name "
                 "another file, or overwrite it with --force."
             )
-        for cell in value.get("cells") or ():
-            try:
-                self.cells.update({(read := ProbeCell(**cell)).key: read})
-                scores = [read.accuracy, read.macro_f1, read.control_accuracy or 0, read.gamma or 0]
-                is_finite = np.isfinite(np.array([*scores, *(read.weights or ())], float)).all()
-            except (TypeError, ValueError, OverflowError):
-                is_finite = False
-            if not is_finite:
-                raise InputError(f"{path}: damaged cell {shown(cell)}.")
+        try:
+            cells = [ProbeCell(**cell) for cell in value["cells"]]
+            self.cells = {cell.key: cell for cell in cells}
+        except (TypeError, KeyError) as error:
+            raise InputError(f"{path}: damaged: {error}.") from error
 
     def add(self, cell: ProbeCell) -> None:
         """Keep one more cell."""

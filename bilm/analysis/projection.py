@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from bilm.analysis.clusters import principal_components
-from bilm.analysis.occurrences import OCCURRENCES, Occurrences
+from bilm.analysis.occurrences import Occurrences
 from bilm.core.errors import InputError, one_of, require, shown
 from bilm.extras import import_extra
 
@@ -75,7 +75,6 @@ def project(
     Raises:
         InputError: there are too few occurrences for a picture or for the perplexity.
     """
-    require(OCCURRENCES, occurrences=occurrences)
     numbers = layer_numbers(occurrences, layers)
     require(one_of(METHODS), method=method)
     n, is_pca = len(occurrences), method == "pca"

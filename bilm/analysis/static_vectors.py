@@ -1,4 +1,4 @@
-"""Static vectors, one per word whatever its context: the baseline for contextual vectors.
+"""Static vectors, one per word in all contexts: the baseline for contextual vectors.
 
 Files are text as word2vec and gensim's `KeyedVectors` write it: a line with the number of words and
 dimensions, then one word and its numbers per line. GloVe's files lack the first line.
@@ -161,8 +161,8 @@ def _read_binary(path: str, max_words: int | None) -> Iterator[tuple[str, np.nda
 
 
 def _read_text(path: str, max_words: int | None) -> Iterator[tuple[str, np.ndarray]]:
-    """The words of a text file. gensim's reader takes neither words with spaces, as GloVe's
-    largest file has them, nor a choice of words: all vectors would be in memory.
+    """The words of a text file. gensim's reader supports neither words with spaces, which
+    GloVe's largest file has, nor a choice of words, which saves memory.
     """
     dim, expected, n_read = 0, None, 0
     for number, line in enumerate(read_lines(path), start=1):

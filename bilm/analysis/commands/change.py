@@ -28,6 +28,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from bilm import analysis
 from bilm.analysis.commands import word_job
 from bilm.cli import flags
 from bilm.cli.terminal import note
@@ -38,7 +39,6 @@ from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
-    from bilm.analysis import Occurrences, Sample
     from bilm.analysis.change import Change
 
 _CORPORA = ("old", "new")
@@ -46,8 +46,8 @@ _SHOWN = 10
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, {"old OLD": "the one corpus", "new NEW": "the other corpus"})
-    words = "target words, one per line; what follows a tab is ignored"
+    flags.add(parser, {"old OLD": "first corpus", "new NEW": "second corpus"})
+    words = "target words, one per line; text after a tab is ignored"
     files = {"--targets FILE": words, "--out FILE": "tab-separated table to write"}
     flags.add(parser, files, required=True)
     word_job.add_model(parser)
@@ -155,7 +155,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _occurrences(
     args: argparse.Namespace, targets: Sequence[str], display: ProgressDisplay
-) -> Iterator[Occurrences]:
+) -> Iterator[analysis.Occurrences]:
     """The occurrences in both corpora, with the vectors of the chosen layer."""
     from bilm.analysis.change import embedded_occurrences
 
@@ -178,7 +178,7 @@ def _occurrences(
 
 def _sample(
     args: argparse.Namespace, pattern: str, targets: Sequence[str], display: ProgressDisplay
-) -> Sample:
+) -> analysis.Sample:
     from bilm.analysis.change import sample_targets
 
     sentences = word_job.read_sentences([pattern], display, f"reading {pattern}")

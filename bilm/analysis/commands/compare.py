@@ -27,6 +27,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from bilm import analysis
 from bilm.analysis.commands import word_job
 from bilm.cli import flags, text_job
 from bilm.cli.terminal import note, show, table
@@ -36,7 +37,6 @@ from bilm.progress import ProgressDisplay
 if TYPE_CHECKING:
     import numpy as np
 
-    from bilm.analysis import StaticVectors
     from bilm.analysis.compare import WordPair
     from bilm.use.elmo import ELMo
 
@@ -68,14 +68,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     _require_fitting_flags(args)
-    from bilm.analysis import StaticVectors
     from bilm.analysis.compare import pair_of_queries, read_word_pairs
 
     if args.pairs is None:
         pairs = [pair_of_queries(*two) for two in itertools.combinations(args.query, 2)]
     else:
         pairs = read_word_pairs(args.pairs)
-    static = None if args.static is None else StaticVectors.load(args.static)
+    static = None if args.static is None else analysis.StaticVectors.load(args.static)
     if args.gold is not None:
         return _run_gold(args, pairs, static)
     found = _cosines(text_job.load_elmo(args), pairs, static)
@@ -114,7 +113,7 @@ def _require_fitting_flags(args: argparse.Namespace) -> None:
 
 
 def _cosines(
-    elmo: ELMo, pairs: list[WordPair], static: StaticVectors | None
+    elmo: ELMo, pairs: list[WordPair], static: analysis.StaticVectors | None
 ) -> dict[str, np.ndarray]:
     from bilm.analysis.compare import cosines
 
@@ -124,7 +123,9 @@ def _cosines(
         )
 
 
-def _run_gold(args: argparse.Namespace, pairs: list[WordPair], static: StaticVectors | None) -> int:
+def _run_gold(
+    args: argparse.Namespace, pairs: list[WordPair], static: analysis.StaticVectors | None
+) -> int:
     from bilm.analysis.compare import (
         agreement_with_gold,
         best_threshold,

@@ -2,7 +2,7 @@
 
 Needs no download. Runs the other subcommands one after the other, and prints each as you would type
 it. The text is the English docstrings of the installed Python, NumPy, Keras and TensorFlow; `bilm
-train` learns from it for a few minutes and says how good the model is; `bilm senses` and `bilm
+train` trains on it for a few minutes and reports how good the model is; `bilm senses` and `bilm
 project` show words with two clear clusters of occurrences, next to static vectors that do not see
 the sentence. If the model wiki-en is part of the package, its page is there before the training.
 
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         {
             "--out FOLDER": "folder for text, model and pages; it must not exist yet (default: "
             "bilm-demo)",
-            "--minutes X": "time to train for; the rest takes about a minute (default: 3)",
+            "--minutes X": "training time; everything else needs about a minute (default: 3)",
             "--corpus FILE ...": "your own text (plain, .gz, .xz; UTF-8)",
             "--tokenized": "--corpus has one sentence per line, tokens separated by spaces",
             "--words WORD ...": "words to show (default: those with the clearest clusters)",

@@ -19,6 +19,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bilm import analysis
 from bilm.analysis.commands import word_job
 from bilm.analysis.layout import in_context, terminal_width
 from bilm.cli import flags
@@ -27,7 +28,6 @@ from bilm.core.errors import InputError
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
-    from bilm.analysis import LayerContexts, Occurrences, Sample, StaticVectors
     from bilm.use.elmo import ELMo
 
 _STATIC_COLUMNS = 24
@@ -59,19 +59,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from bilm.analysis import Occurrences, StaticVectors, parse_query
 
-    parsed = [parse_query(query) for query in args.query]
+    parsed = [analysis.parse_query(query) for query in args.query]
     asked = [tokens[position] for tokens, position in parsed]
     words = list(dict.fromkeys(word_job.compared(args, asked)))
     if args.text is None and args.occurrences is None:
         flags.usage_error(args, "--text is needed, or --occurrences with an existing file")
     word_job.check_files(args)
-    static = None if args.static is None else StaticVectors.load(args.static)
+    static = None if args.static is None else analysis.StaticVectors.load(args.static)
     elmo = word_job.load_elmo(args)
     occurrences = _occurrences(args, words, elmo)
     for number, text in enumerate(args.query):
-        query = Occurrences.of_query(elmo, text)
+        query = analysis.Occurrences.of_query(elmo, text)
         found = _found(args, text, query, elmo.n_layers, occurrences, static)
         if args.format == "json":
             print(json.dumps(_as_dict(found), ensure_ascii=False))
@@ -80,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _occurrences(args: argparse.Namespace, words: list[str], elmo: ELMo) -> Occurrences:
+def _occurrences(args: argparse.Namespace, words: list[str], elmo: ELMo) -> analysis.Occurrences:
     """The occurrences of the words, and with --any_word a sample of all words."""
     if args.text is None:
         found = word_job.load_occurrences(args, None if args.any_word else words)
@@ -94,7 +93,7 @@ def _occurrences(args: argparse.Namespace, words: list[str], elmo: ELMo) -> Occu
         return word_job.encode(elmo, _joined(own, others), display, file=args.occurrences)
 
 
-def _joined(own: Sample, others: Sample) -> Sample:
+def _joined(own: analysis.Sample, others: analysis.Sample) -> analysis.Sample:
     """Two samples as one, without the words of the first in the second."""
     import numpy as np
 
@@ -115,24 +114,23 @@ class _Found(NamedTuple):
     word: str
     n_occurrences: int
     static: list[tuple[float, str]] | None
-    layers: list[LayerContexts]
+    layers: list[analysis.LayerContexts]
 
 
 def _found(
     args: argparse.Namespace,
     text: str,
-    query: Occurrences,
+    query: analysis.Occurrences,
     n_layers: int,
-    occurrences: Occurrences,
-    static: StaticVectors | None,
+    occurrences: analysis.Occurrences,
+    static: analysis.StaticVectors | None,
 ) -> _Found:
-    from bilm.analysis import nearest_contexts
 
     word = query.word(0)
     own = occurrences.of(word, match_case=args.match_case)
     is_searched = occurrences.words != word.lower()
     is_searched[own] = True
-    layers = nearest_contexts(
+    layers = analysis.nearest_contexts(
         query,
         occurrences.select(is_searched),
         range(n_layers) if args.layer == "all" else [args.layer],

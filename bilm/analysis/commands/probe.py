@@ -31,6 +31,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from bilm import analysis
 from bilm.analysis.commands import word_job
 from bilm.cli import flags, text_job
 from bilm.cli.terminal import note, show, table
@@ -40,7 +41,6 @@ from bilm.files.writing import require_place, write_json
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
-    from bilm.analysis import Occurrences, ProbeCell, Sample, StaticVectors
     from bilm.analysis.probing import Key, ProbeFile
     from bilm.use.elmo import ELMo
 
@@ -151,11 +151,10 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _read(path: str, args: argparse.Namespace) -> Sample:
-    from bilm.analysis import limited, read_labelled
+def _read(path: str, args: argparse.Namespace) -> analysis.Sample:
 
-    text = read_labelled(path, args.column)
-    kept = limited(text, args.max_tokens)
+    text = analysis.read_labelled(path, args.column)
+    kept = analysis.limited(text, args.max_tokens)
     said = f"{path}: {len(kept.sentences):,} sentences, {len(kept):,} labelled tokens"
     if kept is not text:
         said += f" (drawn from {len(text):,}; see --max_tokens)"
@@ -163,7 +162,7 @@ def _read(path: str, args: argparse.Namespace) -> Sample:
     return kept
 
 
-def _note_overlap(args: argparse.Namespace, train: Sample, test: Sample) -> None:
+def _note_overlap(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sample) -> None:
     """Report how much of the test text is in the training text as well."""
     seen = {(train.sentences[number], position) for number, position in train.positions}
     n_seen = sum((test.sentences[number], position) in seen for number, position in test.positions)
@@ -174,14 +173,15 @@ def _note_overlap(args: argparse.Namespace, train: Sample, test: Sample) -> None
         )
 
 
-def _static(args: argparse.Namespace, texts: Sequence[Sample]) -> StaticVectors | None:
+def _static(
+    args: argparse.Namespace, texts: Sequence[analysis.Sample]
+) -> analysis.StaticVectors | None:
     """The static vectors of the words of the texts."""
     if args.static is None:
         return None
-    from bilm.analysis import StaticVectors
 
     words = {token for text in texts for sentence in text.sentences for token in sentence}
-    static = StaticVectors.load(args.static, keep=words)
+    static = analysis.StaticVectors.load(args.static, keep=words)
     test = texts[-1]
     known = sum(test.sentences[number][position] in static for number, position in test.positions)
     note(f"{args.static}: {known / len(test):.1%} of the labelled test tokens have a vector")
@@ -189,8 +189,8 @@ def _static(args: argparse.Namespace, texts: Sequence[Sample]) -> StaticVectors 
 
 
 def _encode(
-    args: argparse.Namespace, elmo: ELMo, texts: Sequence[Sample], context: bool = False
-) -> list[Occurrences]:
+    args: argparse.Namespace, elmo: ELMo, texts: Sequence[analysis.Sample], context: bool = False
+) -> list[analysis.Occurrences]:
     """The texts with the model's vectors."""
     files: list[str | None] = [None, None]
     if args.vectors is not None:
@@ -218,7 +218,7 @@ def _settings(args: argparse.Namespace, elmo: ELMo, task: str) -> dict[str, Any]
     }
 
 
-def _tags(args: argparse.Namespace, train: Sample, test: Sample) -> None:
+def _tags(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sample) -> None:
     """Fit softmaxes."""
     from bilm.analysis import probing
     from bilm.analysis.probe_charts import probe_chart, save_picture
@@ -244,7 +244,7 @@ def _tags(args: argparse.Namespace, train: Sample, test: Sample) -> None:
         note(args.picture)
 
 
-def _fill(file: ProbeFile, cells: Iterator[ProbeCell], wanted: Sequence[Key]) -> None:
+def _fill(file: ProbeFile, cells: Iterator[analysis.ProbeCell], wanted: Sequence[Key]) -> None:
     """Compute the missing cells, keeping each of them."""
     n_done = sum(key in file.cells for key in wanted)
     try:
@@ -262,12 +262,12 @@ def _fill(file: ProbeFile, cells: Iterator[ProbeCell], wanted: Sequence[Key]) ->
         ) from None
 
 
-def _print_tables(cells: Sequence[ProbeCell], n_sentences: int, n_seeds: int) -> None:
+def _print_tables(cells: Sequence[analysis.ProbeCell], n_sentences: int, n_seeds: int) -> None:
     """A table for each measure, and the weights of the mix."""
     from bilm.analysis.probing import MIX, mix_weights, summarised
 
     spread = f"mean and standard deviation of {n_seeds} seeds" if n_seeds > 1 else "one seed"
-    measures: dict[str, Callable[[ProbeCell], float | None]] = {
+    measures: dict[str, Callable[[analysis.ProbeCell], float | None]] = {
         "accuracy": lambda cell: cell.accuracy,
         "selectivity: accuracy minus that of the control task": lambda cell: cell.selectivity,
         "macro-F1": lambda cell: cell.macro_f1,
@@ -297,7 +297,7 @@ def _print_tables(cells: Sequence[ProbeCell], n_sentences: int, n_seeds: int) ->
         show(["weights of the layers in the mix", *table([head, *rows])])
 
 
-def _senses(args: argparse.Namespace, train: Sample, test: Sample) -> None:
+def _senses(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sample) -> None:
     """Find senses by comparison with training uses."""
     from bilm.analysis import word_sense
     from bilm.analysis.probe_charts import save_picture, sense_chart

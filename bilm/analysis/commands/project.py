@@ -23,17 +23,14 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import TYPE_CHECKING
 
+from bilm import analysis
 from bilm.analysis.commands import word_job
 from bilm.cli import flags
 from bilm.cli.terminal import note
 from bilm.extras import import_extra
 from bilm.files.writing import overwritten
 from bilm.progress import ProgressDisplay
-
-if TYPE_CHECKING:
-    from bilm.analysis import Occurrences
 
 _MOST_CLUSTERED = 3  # words; more are coloured by word
 
@@ -76,9 +73,7 @@ def run(args: argparse.Namespace) -> int:
     layers = None if args.layer is None else [args.layer]
     try:
         if is_folder:
-            from bilm.analysis import write_projector
-
-            write_projector(args.out, occurrences, layers=layers, replace=args.force)
+            analysis.write_projector(args.out, occurrences, layers=layers, replace=args.force)
         else:
             _draw(args, occurrences, layers)
     except KeyboardInterrupt:
@@ -93,20 +88,19 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_output(args: argparse.Namespace, is_folder: bool) -> None:
     """Find errors of --out and missing packages before work that takes long."""
-    from bilm.analysis import picture_ending
     from bilm.analysis.tensorboard_folder import CONFIG_FILE
 
     if is_folder:
         if os.path.exists(os.path.join(args.out, CONFIG_FILE)) and not args.force:
             raise overwritten(args.out, allowed_by="--force")
         return
-    is_page = picture_ending(args.out) == ".html"
+    is_page = analysis.picture_ending(args.out) == ".html"
     flags.require_free(args, args.out)
     for module in ("sklearn",) if is_page else ("sklearn", "matplotlib"):
         import_extra(module, "bilm project")
 
 
-def _occurrences(args: argparse.Namespace) -> Occurrences:
+def _occurrences(args: argparse.Namespace) -> analysis.Occurrences:
     if args.labels is not None:
         if args.text is not None or args.words:
             flags.usage_error(args, "--labels has the sentences and the words")
@@ -117,17 +111,16 @@ def _occurrences(args: argparse.Namespace) -> Occurrences:
 
 
 def _draw(
-    args: argparse.Namespace, occurrences: Occurrences, layers: list[int | str] | None
+    args: argparse.Namespace, occurrences: analysis.Occurrences, layers: list[int | str] | None
 ) -> None:
-    from bilm.analysis import LARGE_PAGE, project, with_clusters, write_picture
 
     is_clustered = args.colour == "cluster"
     if args.colour is None and occurrences.labels is None:
         is_clustered = len(set(occurrences.words)) <= _MOST_CLUSTERED
     if occurrences.clusters is None and is_clustered:
-        occurrences = with_clusters(occurrences, seed=args.seed)
+        occurrences = analysis.with_clusters(occurrences, seed=args.seed)
     with ProgressDisplay() as display:
-        projection = project(
+        projection = analysis.project(
             occurrences,
             args.method,
             layers=layers,
@@ -136,9 +129,15 @@ def _draw(
             n_threads=args.n_threads,
             progress=lambda done, total: display.update("projecting", done, total, "layers"),
         )
-    size = write_picture(args.out, occurrences, projection, title=args.title, colour=args.colour)
-    if size > LARGE_PAGE and args.out.lower().endswith(".html"):
-        note(
-            f"{args.out} has {size / 1e6:.0f} MB, which is slow in a browser: --max_occurrences "
-            "makes it smaller."
-        )
+    size = analysis.write_picture(
+        args.out, occurrences, projection, title=args.title, colour=args.colour
+    )
+    if (warning := slow_page(args.out, size)) is not None:
+        note(warning)
+
+
+def slow_page(path: str, size: int) -> str | None:
+    """A warning for a page that is too large for a browser."""
+    if not path.lower().endswith(".html") or size <= analysis.LARGE_PAGE:
+        return None
+    return f"{path} has {size / 1e6:.0f} MB, slow in a browser: --max_occurrences makes it smaller."

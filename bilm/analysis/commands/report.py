@@ -3,7 +3,7 @@
 Measures a model on a sample of a text that it was not trained on: its perplexity, if it has its
 softmax, next to that of word frequencies alone and of reference models; how much it was trained,
 and whether more training is likely to help; the cosines of each layer's vectors (Ethayarajh 2019);
-words in context and their neighbours; and what is suspicious. --model may also be a training
+words in context and their neighbours; and suspicious figures. --model may also be a training
 folder.
 
   bilm report heldout.txt --model elmo
@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bilm import analysis
 from bilm.analysis.commands import word_job
 from bilm.cli import flags, text_job
 from bilm.cli.info import human_text
@@ -32,7 +33,6 @@ from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
-    from bilm.analysis import Report
     from bilm.files.model_files import ModelSource
     from bilm.use.predictor import Predictor
 
@@ -59,12 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     source = flags.model_source(args)
     ending = ".txt" if args.out is None else os.path.splitext(args.out)[1]
-    if args.out is not None:
-        if ending not in _FORMATS:
-            raise InputError(
-                f"the name of a report must end in {', '.join(_FORMATS)}, got {args.out}."
-            )
-        flags.require_free(args, args.out)
+    if ending not in _FORMATS:
+        raise InputError(f"the name of a report must end in {', '.join(_FORMATS)}, got {args.out}.")
+    flags.require_free(args, args.out)
     find_all_files(args.text)
     import_tensorflow()
     with _with_weights(args, source) as usable:
@@ -72,18 +69,13 @@ def run(args: argparse.Namespace) -> int:
     if args.out is None:
         show(report.as_text().splitlines())
         return 0
+    content = report.as_html() if ending == ".html" else f"{report.as_text()}\n".encode()
+    if ending == ".json":
+        content = json.dumps(report.as_dict(), ensure_ascii=False, indent=1).encode() + b"\n"
     with atomic_write(args.out) as temporary:
-        Path(temporary).write_bytes(_content(report, ending))
+        Path(temporary).write_bytes(content)
     print(args.out)
     return 0
-
-
-def _content(report: Report, ending: str) -> bytes:
-    if ending == ".html":
-        return report.as_html()
-    as_json = ending == ".json"
-    text = json.dumps(report.as_dict(), ensure_ascii=False, indent=1) if as_json else None
-    return f"{text or report.as_text()}\n".encode()
 
 
 @contextlib.contextmanager
@@ -109,8 +101,7 @@ def _with_weights(args: argparse.Namespace, source: ModelSource) -> Iterator[Mod
         yield folder
 
 
-def _measure(args: argparse.Namespace, source: ModelSource, usable: ModelSource) -> Report:
-    from bilm.analysis import make_report, sample_sentences
+def _measure(args: argparse.Namespace, source: ModelSource, usable: ModelSource) -> analysis.Report:
     from bilm.files.model_files import open_model
     from bilm.training.log import read_log
     from bilm.use.description import describe_model, describe_training
@@ -132,8 +123,8 @@ def _measure(args: argparse.Namespace, source: ModelSource, usable: ModelSource)
 
     with ProgressDisplay() as display:
         read = counted(word_job.read_sentences(args.text, display))
-        sentences = sample_sentences(read, args.sentences, seed=args.seed)
-        return make_report(
+        sentences = analysis.sample_sentences(read, args.sentences, seed=args.seed)
+        return analysis.make_report(
             elmo,
             sentences,
             ", ".join(args.text),

@@ -1,4 +1,4 @@
-"""Cluster the occurrences of a word in a text, and show what is typical of each cluster.
+"""Cluster the occurrences of a word in a text, and show the typical words of each cluster.
 
 For each cluster: its size, its typical lines (the occurrences nearest to its centre), and its
 typical words. These are the words that the language model would put in its place more readily than
@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from bilm import analysis
 from bilm.analysis.commands import word_job
 from bilm.analysis.layout import in_context, terminal_width
 from bilm.cli import flags
@@ -35,7 +36,6 @@ from bilm.core.errors import InputError
 from bilm.extras import import_extra
 
 if TYPE_CHECKING:
-    from bilm.analysis import Clusters, Context, Fit, Occurrences
     from bilm.analysis.clusters import ScoredWords
     from bilm.use.predictor import Predictor
 
@@ -99,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _by_word(args: argparse.Namespace) -> Iterator[tuple[str, Occurrences]]:
+def _by_word(args: argparse.Namespace) -> Iterator[tuple[str, analysis.Occurrences]]:
     """The occurrences of each word that is named, or of every word of --labels."""
     from bilm.analysis.change import forms_of
 
@@ -118,24 +118,25 @@ class _WordClusters(NamedTuple):
     """The clusters of a word, with the typical occurrences and words of each."""
 
     word: str
-    occurrences: Occurrences
-    clusters: Clusters
-    typical: list[list[Context]]
+    occurrences: analysis.Occurrences
+    clusters: analysis.Clusters
+    typical: list[list[analysis.Context]]
     words: list[ScoredWords]
     kind: str
 
-    def fit(self) -> Fit | None:
+    def fit(self) -> analysis.Fit | None:
         """The agreement with the labels, if there are any."""
-        from bilm.analysis import fit_to_labels
 
         labels = self.occurrences.labels
-        return None if labels is None else fit_to_labels(self.clusters, labels)
+        return None if labels is None else analysis.fit_to_labels(self.clusters, labels)
 
 
 def _clustered(
-    args: argparse.Namespace, word: str, occurrences: Occurrences, predictor: Predictor | None
+    args: argparse.Namespace,
+    word: str,
+    occurrences: analysis.Occurrences,
+    predictor: Predictor | None,
 ) -> _WordClusters:
-    from bilm.analysis import Context, cluster_occurrences, typical_occurrences
     from bilm.analysis.clusters import typical_words
 
     if args.clusters is not None and args.clusters > len(occurrences):
@@ -143,7 +144,7 @@ def _clustered(
             f"--clusters must be at most {len(occurrences)}, the occurrences of {word!r}, got "
             f"{args.clusters}."
         )
-    found = cluster_occurrences(
+    found = analysis.cluster_occurrences(
         occurrences,
         layer=args.layer,
         n_clusters=args.clusters,
@@ -151,8 +152,8 @@ def _clustered(
         seed=args.seed,
     )
     typical = [
-        [Context.of(occurrences, use, float(found.closeness[use]))
-         for use in typical_occurrences(occurrences, found, cluster, args.lines)]
+        [analysis.Context.of(occurrences, use, float(found.closeness[use]))
+         for use in analysis.typical_occurrences(occurrences, found, cluster, args.lines)]
         for cluster in range(len(found))
     ]  # fmt: skip
     words = typical_words(occurrences, found, predictor, args.n_words)
@@ -213,7 +214,6 @@ def _lines(args: argparse.Namespace, own: _WordClusters, width: int) -> list[str
 
 def _write(path: str, words: list[_WordClusters], names: list[list[str]]) -> None:
     """Write each occurrence with its cluster, those nearest to the centre first."""
-    from bilm.analysis import parse_query
     from bilm.files.writing import atomic_write
 
     n_left_out = 0
@@ -224,7 +224,7 @@ def _write(path: str, words: list[_WordClusters], names: list[list[str]]) -> Non
                 position = int(own.occurrences.positions[number, 1])
                 tokens[position] = f"[{tokens[position]}]"
                 try:
-                    parse_query(line := " ".join(tokens))
+                    analysis.parse_query(line := " ".join(tokens))
                 except InputError:
                     n_left_out += 1
                     continue
@@ -236,9 +236,8 @@ def _write(path: str, words: list[_WordClusters], names: list[list[str]]) -> Non
 
 def _keep(path: str, words: list[_WordClusters], names: list[list[str]]) -> None:
     """Add the clusters to a file of occurrences."""
-    from bilm.analysis import Occurrences
 
-    kept = Occurrences.load(path)
+    kept = analysis.Occurrences.load(path)
     places = list(map(tuple, kept.positions.tolist()))
     clusters = dict(zip(places, kept.clusters or [""] * len(kept), strict=True))
     for own, own_names in zip(words, names, strict=True):

@@ -16,16 +16,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
+from bilm import analysis
 from bilm.analysis.commands import word_job
 from bilm.cli import flags
 from bilm.cli.terminal import printable
 from bilm.files.reading import find_all_files
 from bilm.progress import ProgressDisplay
-
-if TYPE_CHECKING:
-    from bilm.analysis import StaticVectors
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -94,19 +91,17 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _word2vec(args: argparse.Namespace, display: ProgressDisplay) -> StaticVectors:
-    from bilm.analysis import train_word2vec
-
+def _word2vec(args: argparse.Namespace, display: ProgressDisplay) -> analysis.StaticVectors:
     steps = iter(["counting", *(f"epoch {k} of {args.epochs}" for k in range(1, args.epochs + 1))])
 
     def read() -> Iterator[list[str]]:
         return word_job.read_sentences(args.text, display, next(steps))
 
     names = ("dim", "window", "min_count", "epochs", "seed", "threads")
-    return train_word2vec(read, **{name: getattr(args, name) for name in names})
+    return analysis.train_word2vec(read, **{name: getattr(args, name) for name in names})
 
 
-def _from_model(args: argparse.Namespace, display: ProgressDisplay) -> StaticVectors:
+def _from_model(args: argparse.Namespace, display: ProgressDisplay) -> analysis.StaticVectors:
     from bilm.analysis.static_vectors import frequent_words, mean_vectors, token_vectors
 
     elmo = word_job.load_elmo(args)
@@ -119,9 +114,9 @@ def _from_model(args: argparse.Namespace, display: ProgressDisplay) -> StaticVec
 
 
 def _search(args: argparse.Namespace) -> None:
-    from bilm.analysis.static_vectors import StaticVectors, answer_analogies
+    from bilm.analysis.static_vectors import answer_analogies
 
-    vectors = StaticVectors.load(args.vectors, max_words=args.max_words)
+    vectors = analysis.StaticVectors.load(args.vectors, max_words=args.max_words)
     for word in args.nearest or ():
         _show(word, vectors.nearest(word, args.n))
     if args.analogy:

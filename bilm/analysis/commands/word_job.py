@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from bilm import analysis
 from bilm.cli import flags, text_job
 from bilm.cli.terminal import import_tensorflow, note
 from bilm.core.errors import InputError
@@ -16,7 +17,6 @@ from bilm.files.writing import require_place
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
-    from bilm.analysis import Occurrences, Sample
     from bilm.use.elmo import ELMo
     from bilm.use.predictor import Predictor
 
@@ -124,11 +124,10 @@ def compared(args: argparse.Namespace, words: Iterable[str]) -> list[str]:
 
 def sample(
     args: argparse.Namespace, words: Sequence[str] | None, display: ProgressDisplay
-) -> Sample:
+) -> analysis.Sample:
     """Draw occurrences of words from the text of --text."""
-    from bilm.analysis import sample_uses
 
-    return sample_uses(
+    return analysis.sample_uses(
         read_sentences(args.text, display),
         words,
         max_occurrences=args.max_occurrences,
@@ -138,20 +137,23 @@ def sample(
 
 
 def encode(
-    elmo: ELMo, sampled: Sample, display: ProgressDisplay, doing: str = "encoding", **settings: Any
-) -> Occurrences:
+    elmo: ELMo,
+    sampled: analysis.Sample,
+    display: ProgressDisplay,
+    doing: str = "encoding",
+    **settings: Any,
+) -> analysis.Occurrences:
     """The vectors of a sample, with progress; `settings` are those of `Occurrences.encoded`."""
-    from bilm.analysis import Occurrences
 
     def progress(done: int, total: int) -> None:
         display.update(doing, done, total, "occurrences")
 
-    return Occurrences.encoded(elmo, sampled, progress=progress, **settings)
+    return analysis.Occurrences.encoded(elmo, sampled, progress=progress, **settings)
 
 
 def load_occurrences(
     args: argparse.Namespace, words: Sequence[str] | None, elmo: ELMo | None = None
-) -> Occurrences:
+) -> analysis.Occurrences:
     """The occurrences that the flags choose, encoded or read from their file.
 
     Args:
@@ -165,9 +167,8 @@ def load_occurrences(
             return encode(elmo, sample(args, words, display), display, file=args.occurrences)
     if args.occurrences is None:
         flags.usage_error(args, "--text is needed, or --occurrences with an existing file")
-    from bilm.analysis import Occurrences
 
-    found = Occurrences.load(args.occurrences)
+    found = analysis.Occurrences.load(args.occurrences)
     total = found.about.get("n", len(found))
     if len(found) < total:
         note(
@@ -177,11 +178,12 @@ def load_occurrences(
     return found if words is None else found.select(_of(args, words, args.occurrences, found))
 
 
-def labelled_occurrences(args: argparse.Namespace, words: Sequence[str] = ()) -> Occurrences:
+def labelled_occurrences(
+    args: argparse.Namespace, words: Sequence[str] = ()
+) -> analysis.Occurrences:
     """The occurrences of --labels, encoded; all of them, or those of some words."""
-    from bilm.analysis import read_labelled_uses
 
-    found = read_labelled_uses(args.labels)
+    found = analysis.read_labelled_uses(args.labels)
     if words:
         kept = _of(args, words, args.labels, found)
         labels = [(found.labels or [])[k] for k in kept]
@@ -192,7 +194,10 @@ def labelled_occurrences(args: argparse.Namespace, words: Sequence[str] = ()) ->
 
 
 def _of(
-    args: argparse.Namespace, words: Sequence[str], path: str, found: Sample | Occurrences
+    args: argparse.Namespace,
+    words: Sequence[str],
+    path: str,
+    found: analysis.Sample | analysis.Occurrences,
 ) -> Any:
     """The indices of the occurrences of some words, each of which must be there."""
     import numpy as np

@@ -1,1 +1,1 @@
-"""What `bilm demo` needs besides the other subcommands: its text, and words worth showing."""
+"""The text of `bilm demo`, and the choice of the words that it shows."""
