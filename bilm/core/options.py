@@ -15,7 +15,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from bilm.core.errors import FLAG, OBJECT, TEXT, InputError, Rule, one_of, optional, shown
+from bilm.core.errors import (
+    FLAG,
+    OBJECT,
+    TEXT,
+    InputError,
+    Rule,
+    one_of,
+    optional,
+    require,
+    require_record,
+    shown,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -83,12 +94,7 @@ class _Part:
             value, rule = getattr(self, field.name), field.metadata.get("rule")
             if rule is not None and not (value is None and field.default is None):
                 name = field.name.replace("embedding_dim", "embedding.dim")
-                _require(rule, value, self.prefix + name)
-
-
-def _require(rule: Rule, value: Any, key: str) -> None:
-    if not rule.holds(value):
-        raise InputError(f"{key} must be {rule.text}, got {shown(value)}.")
+                require(rule, **{self.prefix + name: value})
 
 
 @dataclass(frozen=True)
@@ -169,7 +175,7 @@ class CharCNNOptions(_Part):
             for pair in self.filters
         )
         text = f"{_PAIRS.text} with widths of at most max_characters_per_token = {longest}"
-        _require(Rule(text, lambda _: fit), self.filters, "char_cnn.filters")
+        require(Rule(text, lambda _: fit), **{"char_cnn.filters": self.filters})
         if len(self.filters) > _FILTERS_LISTED or self.n_filters > _SIZE:
             raise InputError(
                 f"char_cnn.filters must have at most {_FILTERS_LISTED:,} widths and {_SIZE:,} "
@@ -269,8 +275,11 @@ class Options(_Part):
         Raises:
             InputError: a key is missing or its value is invalid.
         """
-        if not isinstance(values, Mapping):
-            raise InputError(f"{source} must be a JSON object, got {shown(values)}.")
+        require_record(values, _LSTM_KEYS, source)
+        if values.get("char_cnn") is not None:
+            require_record(values, _CHAR_CNN_KEYS, source)
+            if values["char_cnn"].get("dictionary"):
+                require_record(values, _DICTIONARY_KEYS, source)
         try:
             return _read(values, training, source)
         except InputError as error:
@@ -391,7 +400,17 @@ def _names(part: type) -> tuple[str, ...]:
 # All keys but `lstm` and `char_cnn`.
 _RUN_KEYS = _names(Options)[2:]
 _OUR_KEYS = _RUN_KEYS[_RUN_KEYS.index("n_steps") :]
-_CHAR_CNN_KEYS = ({*_names(CharCNNOptions)} - {"embedding_dim"}) | {"embedding", "n_characters"}
+
+# The required keys.
+_LSTM_KEYS = {"lstm": OBJECT, "lstm.dim": _COUNT, "lstm.projection_dim": _COUNT}
+_CHAR_CNN_KEYS = {
+    "char_cnn": OBJECT,
+    "char_cnn.activation": _ACTIVATION,
+    "char_cnn.filters": _PAIRS,
+    "char_cnn.embedding": OBJECT,
+    "char_cnn.embedding.dim": _COUNT,
+}
+_DICTIONARY_KEYS = {"char_cnn.dictionary": OBJECT, "char_cnn.dictionary.n_characters": _ROWS}
 
 
 def _read(values: Mapping[str, Any], training: bool, source: str) -> Options:
@@ -399,49 +418,31 @@ def _read(values: Mapping[str, Any], training: bool, source: str) -> Options:
     run.setdefault("bidirectional", not training)
     if run.get("n_train_tokens", 0) is None:
         del run["n_train_tokens"]
-    lstm = _value(values, "lstm", OBJECT)
-    for key in ("dim", "projection_dim"):
-        _value(lstm, key, _COUNT, "lstm.")
+    lstm, char_cnn = values["lstm"], values.get("char_cnn")
     return Options(
         lstm=LSTMOptions(**_known(lstm, _names(LSTMOptions), f"{source}: lstm")),
-        char_cnn=None if values.get("char_cnn") is None else _read_char_cnn(values, source),
+        char_cnn=None if char_cnn is None else _read_char_cnn(char_cnn, f"{source}: char_cnn"),
         **run,
     )
 
 
-def _read_char_cnn(options: Mapping[str, Any], source: str) -> CharCNNOptions:
-    values = _value(options, "char_cnn", OBJECT)
-    _value(values, "activation", _ACTIVATION, "char_cnn.")
-    pairs = _value(values, "filters", _PAIRS, "char_cnn.")
-    embedding = _value(values, "embedding", OBJECT, "char_cnn.")
-    dim = _value(embedding, "dim", _COUNT, "char_cnn.embedding.")
-    given = _known(values, _CHAR_CNN_KEYS, f"{source}: char_cnn")
-    del given["embedding"]
-    given["filters"] = tuple(map(tuple, pairs))
-    given["dictionary"] = _read_dictionary(values, source) if given.get("dictionary") else None
+def _read_char_cnn(values: Mapping[str, Any], source: str) -> CharCNNOptions:
+    keys = {*_names(CharCNNOptions), "embedding", "n_characters"} - {"embedding_dim"}
+    given = _known(values, keys, source)
     n_characters = given.pop("n_characters", None)
-    options_read = CharCNNOptions(embedding_dim=dim, **given)
+    given["embedding_dim"] = given.pop("embedding")["dim"]
+    given["filters"] = tuple(map(tuple, given["filters"]))
+    dictionary = given.pop("dictionary", None)
+    if dictionary:
+        known = _known(dictionary, _names(DictionaryOptions), f"{source}.dictionary")
+        given["dictionary"] = DictionaryOptions(**known)
+    options_read = CharCNNOptions(**given)
     # Training files count the rows of the table, inference files id 0 for padding too.
     if "n_characters" in values:
         n_rows = (options_read.n_characters, options_read.n_characters + 1)
         rule = Rule("{} or {}".format(*n_rows), lambda value: value in n_rows)
-        _require(rule, n_characters, "char_cnn.n_characters")
+        require(rule, **{"char_cnn.n_characters": n_characters})
     return options_read
-
-
-def _read_dictionary(char_cnn: Mapping[str, Any], source: str) -> DictionaryOptions:
-    values = _value(char_cnn, "dictionary", OBJECT, "char_cnn.")
-    _value(values, "n_characters", _ROWS, "char_cnn.dictionary.")
-    keys = _names(DictionaryOptions)
-    return DictionaryOptions(**_known(values, keys, f"{source}: char_cnn.dictionary"))
-
-
-def _value(values: Mapping[str, Any], key: str, rule: Rule, prefix: str = "") -> Any:
-    """The value of a required key."""
-    if key not in values:
-        raise InputError(f"{prefix}{key} is missing, must be {rule.text}.")
-    _require(rule, values[key], prefix + key)
-    return values[key]
 
 
 def _known(
