@@ -138,7 +138,7 @@ def test_an_hdf5_file_has_its_options_beside_it(tmp_path):
     # These are of the other file.
     shutil.copy(tmp_path / "a.hdf5", tmp_path / "b.hdf5")
     message = message_of(tmp_path / "b.hdf5")
-    assert message == f"{tmp_path}: options.json is expected beside b.hdf5; there is none."
+    assert message == f"{tmp_path}: options.json must be next to b.hdf5; there is none."
     os.rename(tmp_path / "a.options.json", tmp_path / "options.json")
     os.rename(tmp_path / "b.hdf5", tmp_path / "weights-of-2018")
     assert_same(tmp_path / "weights-of-2018", expected)
@@ -222,7 +222,7 @@ def test_neither_folder_nor_pair(tmp_path):
     assert "a pair (options, weights), got ('one',)" in message_of(("one",))
     assert "a pair (options, weights), got 7" in message_of(7)
     (tmp_path / "model.zip").write_bytes(b"PK\x03\x04 cut off")
-    assert "no ZIP file, or one that is cut off" in message_of(tmp_path / "model.zip")
+    assert "not a ZIP file, or is cut off" in message_of(tmp_path / "model.zip")
 
 
 def test_folders_without_a_model(tmp_path):
@@ -238,7 +238,7 @@ def test_folders_without_a_model(tmp_path):
 
 def test_several_weights_and_no_options(tmp_path):
     (tmp_path / "model.hdf5").touch()
-    assert "options.json is expected beside model.hdf5; there is none" in message_of(tmp_path)
+    assert "options.json must be next to model.hdf5; there is none" in message_of(tmp_path)
     for name in ("a_options.json", "b_options.json"):
         (tmp_path / name).touch()
     assert "there is several: a_options.json, b_options.json" in message_of(tmp_path)

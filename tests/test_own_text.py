@@ -299,7 +299,7 @@ def test_a_state_for_a_subclass_that_cannot_resume(corpus, caplog):
     state = next(open_data(LMDataset, corpus.folder).iter_distinct(2, 3)).state
     own = open_data(ShortForward, corpus.folder)
     same_arrays(next(own.iter_distinct(2, 3, state=state)), next(own.iter_distinct(2, 3)))
-    assert "ShortForward.get_sentence cannot resume: its text begins anew" in caplog.text
+    assert "ShortForward.get_sentence cannot resume: its text starts again" in caplog.text
 
 
 @pytest.mark.parametrize("carry_state", [False, True])

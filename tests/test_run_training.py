@@ -331,7 +331,7 @@ def test_what_does_not_go_with_a_source(golden, tmp_path):
     with pytest.raises(FileNotFoundError, match=r"The model .* does not exist"):
         load_pretrained(tmp_path / "nothing", None, model, vocabulary)
     (tmp_path / "alone.hdf5").write_bytes(b"")
-    with pytest.raises(InputError, match=r"options.json is expected beside alone.hdf5; there is n"):
+    with pytest.raises(InputError, match=r"options.json must be next to alone.hdf5; there is n"):
         load_pretrained(tmp_path / "alone.hdf5", None, model, vocabulary)
 
 

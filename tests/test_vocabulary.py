@@ -214,7 +214,7 @@ def test_a_file_that_is_not_utf8(tmp_path):
     ("lines", "message"),
     [
         (["a", "b", "a"], r"vocab.txt, line 6: 'a' is on line 4 already\."),
-        (["a", " "], r"vocab.txt, line 5: blank; a vocabulary has one token a line\."),
+        (["a", " "], r"vocab.txt, line 5: blank; a vocabulary has one token per line\."),
         (["the 120"], r"vocab.txt, line 4: 'the 120' holds white space, so no text has"),
     ],
 )

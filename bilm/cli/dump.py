@@ -1,6 +1,6 @@
 """Write a trained model's weights for use.
 
-As a file in the published format, with the options for inference beside it:
+As a file in the published format, with the options for inference next to it:
 
   bilm dump --save_dir model --outfile weights.hdf5        (and weights.options.json)
 

@@ -334,7 +334,7 @@ _MONITORING = {
     "--heldout_every TIME": "how often it is measured: epoch, 2epochs, 500steps, 30min or the like "
     "(default: epoch)",
     "--patience N": "stop after N measurements in a row without a new best one (default: never)",
-    "--tensorboard": "write files for TensorBoard beside the log (needs the package tensorboard)",
+    "--tensorboard": "write files for TensorBoard next to the log (needs the package tensorboard)",
 }
 _SCHEDULE = {
     "--lr_schedule constant|linear|cosine": "after the warm-up the learning rate stays, or falls "
@@ -346,8 +346,8 @@ FINE_TUNING = {
     "of `bilm dump --model_dir`, a weights file with its options in the same folder, or a name "
     "(see `bilm models`). The new model has its network, and its options unless --preset or "
     "--options_file gives others",
-    "--init_vocab FILE": "vocabulary of that model (default: vocab.txt beside it); what it learned "
-    "of words that are in --vocab_file too is kept",
+    "--init_vocab FILE": "vocabulary of that model (default: vocab.txt next to it); what it "
+    "learned of words that are in --vocab_file too is kept",
 }
 
 
@@ -381,7 +381,7 @@ _PAIR = {
 }
 WORDS = {
     "--vocab_file FILE": "vocabulary of a model of words or of a token cache (default: vocab.txt "
-    "beside the weights)",
+    "next to the weights)",
     "--embedding_weight_file FILE": "token cache (dump_token_embeddings). A word that it lacks is "
     "encoded from its characters; without the weights for that it is an error",
 }

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _MEGABYTE = 1_000_000
 # With at least this many sentences, words that occur once or twice are left out of the vocabulary.
 _LARGE = 10_000
-# The presets for corpora of at most so many tokens; larger ones suit the size of the paper.
+# The largest corpus for a preset, in tokens; larger ones suit the paper's size.
 _PRESETS = (
     (500_000, "tiny"), (50_000_000, "base"), (200_000_000, "small"), (800_000_000, "medium"),
 )  # fmt: skip

@@ -24,7 +24,7 @@ from bilm.progress import ProgressDisplay
 if TYPE_CHECKING:
     from bilm.training import Perplexity, SentenceScores
 
-# Figures that differ by less than this factor are alike.
+# Figures that differ by less than this factor count as equal.
 _ALIKE = 1.03
 
 
@@ -125,7 +125,7 @@ def _explanation(alone: Perplexity, carried: Perplexity, reset_rate: float) -> s
         return f"{text}. It was trained with reset_rate = {reset_rate:g}; a higher one may help."
     return (
         f"{text}, which it saw only at the start of its training (reset_rate = 0). Training with "
-        "--reset_rate mends it, and so do weights that hold the states of training (`bilm dump "
+        "--reset_rate fixes it, and so do weights that hold the states of training (`bilm dump "
         "--with_states`); a text to warm the model up (--warm_up FILE) helps some models."
     )
 

@@ -60,7 +60,7 @@ class Batch(Mapping[str, "np.ndarray | None"]):
             padding; the distinct inputs in the order of their first occurrence. None without
             characters.
         mask: (B, T) bool, False where there is no text; the same for both streams.
-        state: where the corpus continues after this batch; None if the text is no corpus of ours,
+        state: where the corpus continues after this batch; None if the text is not a `Corpus`,
             and in batches of sentences.
         sentences: (B,) int64, each row's sentence by its number in reading order; None unless
             every row is one sentence.
@@ -286,7 +286,7 @@ def _get_batch(
         filled, after = fill_rows(held, reader.unread(), num_steps)
         segments = np.array(filled, np.int64).reshape(-1, len(Segment._fields))
         is_full = segments[:, -1].sum() == batch_size * num_steps
-        # A batch is of one table of words: with more sentences in memory it is filled anew.
+        # A batch has one table of words: with more sentences in memory it is filled again.
         if not is_full and (carried := reader.load_more(held)) is not None:
             held, n_read = carried, n_read + 1
             if n_files and n_read > _MOST_PASSES * n_files:

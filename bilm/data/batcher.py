@@ -52,7 +52,7 @@ class Batcher:
             is the padding within a token; 0 past a sentence's end.
 
         Raises:
-            InputError: text in place of a list of tokens, or a token that is not text.
+            InputError: a sentence is not a list of tokens, or a token is not text.
         """
         words, rows = index_words(sentences)
         table = np.zeros((1 + len(words), self._max_token_length), np.int32)

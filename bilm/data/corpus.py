@@ -385,7 +385,7 @@ class IteratorState(NamedTuple):
     def with_worker(self, worker: int, n_workers: int) -> IteratorState:
         """For one of another number of workers: at the beginning of the shard being read.
 
-        Their shares of a shard are others, so that it is read anew.
+        Their shares of a shard differ, so it is read again.
         """
         rows = (None,) * self.batch_size
         return self._replace(worker=worker, n_workers=n_workers, sentence=0, rows=rows)

@@ -101,13 +101,13 @@ def write_vocabulary(
 ) -> int:
     """Write a vocabulary file, whole or not at all.
 
-    The order is `<S>`, `</S>`, `<UNK>`, then by falling count, which the sampled softmax relies
+    The order is `<S>`, `</S>`, `<UNK>`, then by descending count, which the sampled softmax relies
     on, then by word, so that the same counts give the same file.
 
     Args:
         counts: occurrences of each word. Special tokens among the words are not repeated.
         min_count: leave rarer words out.
-        max_size: most lines of the file, the three special ones included; None is no bound.
+        max_size: most lines of the file, including the three special ones; None sets no limit.
 
     Returns:
         The number of lines, which is the size of the vocabulary.

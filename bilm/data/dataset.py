@@ -103,9 +103,8 @@ class _Dataset:
     def n_train_tokens(self) -> int:
         """Predictions of a direction in one pass over the whole corpus, all workers' shares.
 
-        Each word is predicted, and the end of each sentence: so many tokens of batches make an
-        epoch. They are counted in one scan of the files when first asked for; a subclass that gives
-        other sentences should override this.
+        Each word is predicted, and the end of each sentence. They are counted in one scan of the
+        files when first asked for; a subclass that gives other sentences should override this.
         """
         return self._corpus.n_predictions
 
@@ -140,7 +139,7 @@ class _Dataset:
         """The sentences one by one, of which `_get_batch` makes all batches.
 
         A subclass may override it, also with sentences of its own or without end; the batches then
-        have no state, so that training that is resumed begins the text anew.
+        have no state, so that resumed training starts the text again.
 
         Yields:
             ids: (words + 2,) int32, `<S>` and `</S>` included, in the order of reading.
@@ -184,7 +183,7 @@ class _Dataset:
             sentences.resume(state)
         elif state is not None:
             logger.warning(
-                "%s.get_sentence cannot resume: its text begins anew", type(self).__name__
+                "%s.get_sentence cannot resume: its text starts again", type(self).__name__
             )
         yield from self._batches(sentences, batch_size, num_steps, incomplete=True)
 
@@ -258,7 +257,7 @@ class LMDataset(_Dataset):
         reverse: read the sentences backwards, from `</S>` to `<S>`.
         test: one pass, shards sorted by name; otherwise without end.
         shuffle_on_load: shuffle the sentences within each shard and, without `test`, the shards
-            anew in each pass.
+            again in each pass.
         seed: of the shuffling, 0 or more.
         worker: (index, count): this data set is one of `count` that share the corpus, and takes
             of every `count` sentences of a shard the one with its index.

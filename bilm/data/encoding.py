@@ -1,8 +1,8 @@
-"""Words as rows of character ids: the numbers that stand for characters, said once.
+"""Words as rows of character ids.
 
 The bytes of a word's UTF-8 form are the character ids 0..255; five marks follow them. `<S>` and
-`</S>` are words too, each with a mark in place of its letters. ELMoForManyLangs has dictionaries
-in place of bytes: `DictionaryIds`.
+`</S>` are words too, each with a mark instead of its letters. ELMoForManyLangs has dictionaries
+instead of bytes: `DictionaryIds`.
 
 Source: Peters et al. (2018), section 3.4; the published models' files fix the numbers.
 """
@@ -88,7 +88,7 @@ def encode_words(words: Sequence[str], max_word_length: int) -> np.ndarray:
 
     A word's bytes are between the marks for begin and end of word; those beyond
     `max_word_length - 2` are cut off. `<S>` and `</S>` have the mark of the sentence's begin or
-    end in place of their bytes, also where a text holds them as words.
+    end instead of their bytes, also where a text holds them as words.
 
     Returns:
         (len(words), max_word_length) uint16: 0..255 bytes, 256..260 marks, 260 padding. There is

@@ -1,4 +1,4 @@
-"""Making the next ones while one is used: batches beside training, vectors beside their writing."""
+"""Computing the next items in a thread while one is used."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def prefetch(items: Iterable[T], n: int = 4) -> Generator[T, None, None]:
         n: items to hold ready, 1 or more.
 
     Raises:
-        InputError: `n` is no whole number from 1 to 65,536.
+        InputError: `n` is not an integer from 1 to 65,536.
     """
     require_count(2**16, n=n)
     return _prefetch(items, n)

@@ -26,7 +26,7 @@ from bilm.data.encoding import (
 )
 from bilm.files.reading import PathLike, read_lines
 
-# A line that some published vocabularies have. It is no token and has no id.
+# A line that some published vocabularies have. It is not a token and has no id.
 NOT_A_TOKEN = "!!!MAXTERMID"
 
 
@@ -38,8 +38,8 @@ class Vocabulary:
             part of it. A blank line is a token without letters that no text holds: it keeps its
             id. `<S>` and `</S>` must be there; where is free. `<UNK>` is needed for training, and
             for words outside the vocabulary.
-        validate_file: also refuse what a reader can live with but a good file does not have:
-            tokens that occur twice, blank lines, tokens with white space within.
+        validate_file: also require what a reader tolerates but a clean file avoids: no repeated
+            tokens, blank lines, or tokens with white space.
 
     Attributes:
         source: where the words are from, for messages.
@@ -58,7 +58,7 @@ class Vocabulary:
     def _set_words(self, words: list[str], source: PathLike) -> None:
         self._id_to_word = words
         self.source = source
-        # Of a token that occurs twice the last id holds, as it always did.
+        # If a token is repeated, its last id wins, as in the original.
         self._word_to_id = {word: number for number, word in enumerate(words)}
         if not words:
             raise InputError(f"{source}: the vocabulary is empty.")
@@ -115,7 +115,7 @@ class Vocabulary:
         """The ids of many words, that of `<UNK>` for words without: (len(words),) int32.
 
         Raises:
-            InputError: what is no list of words; a word has none, and there is no `<UNK>`.
+            InputError: not a list of words; or a word has no id, and `<UNK>` is missing.
         """
         ids = self.known_ids(words)
         outside = np.flatnonzero(ids < 0)
@@ -154,8 +154,8 @@ class Vocabulary:
 
         Args:
             sentence: text, to be split on white space; with `split=False` a list of tokens.
-            reverse: put `</S>` first and `<S>` last. The words stay as they are: whoever reads
-                backwards hands them over in that order.
+            reverse: put `</S>` first and `<S>` last. The words keep their order: a caller that
+                reads backwards passes them in that order.
 
         Returns:
             (number of words + 2,) int32.
@@ -306,13 +306,13 @@ def _marked(sentence: str | Sequence[str], reverse: bool, split: bool) -> list[s
 
 
 def _validate(filename: PathLike) -> None:
-    """Refuse a file with blank lines, white space within tokens, or tokens that occur twice."""
+    """Require a file without blank lines, white space within tokens, or repeated tokens."""
     seen: dict[str, int] = {}
     for number, line in enumerate(read_lines(filename), start=1):
         word = line.strip()
         where = f"{filename}, line {number}"
         if not word:
-            raise InputError(f"{where}: blank; a vocabulary has one token a line.")
+            raise InputError(f"{where}: blank; a vocabulary has one token per line.")
         if len(word.split()) > 1:
             raise InputError(
                 f"{where}: {shown(word)} holds white space, so no text has this token."

@@ -249,7 +249,7 @@ def save_checkpoint(
             )
         for suffix in SUFFIXES:
             flush_to_disk(temporary + suffix)
-        # An older index must not be there beside newer data, not even for a moment.
+        # An older index must not stand next to newer data, not even for a moment.
         Path(f"{prefix}.index").unlink(missing_ok=True)
         for suffix in SUFFIXES:
             os.replace(temporary + suffix, prefix + suffix)

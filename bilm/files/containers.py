@@ -92,7 +92,7 @@ def _options(bases: list[str], weights: str, where: str) -> str:
     if len(others) == 1:
         return others[0]
     found = f"several: {', '.join(others)}" if others else "none"
-    raise InputError(f"{where}: {OPTIONS_FILE} is expected beside {weights}; there is {found}.")
+    raise InputError(f"{where}: {OPTIONS_FILE} must be next to {weights}; there is {found}.")
 
 
 def _no_weights(source: str, folders: Mapping[str, list[str]]) -> str:

@@ -115,8 +115,8 @@ def open_model(
         yield _located(chosen, partial(os.path.join, folder), path)
     elif not zipfile.is_zipfile(path):
         raise InputError(
-            f"{path}: a folder, a ZIP file, an HDF5 file, a checkpoint, or a pair of options and "
-            "weights is expected; this is a file that is no ZIP file, or one that is cut off."
+            f"{path} must be a folder, a ZIP file, an HDF5 file, a checkpoint, or a pair of "
+            "options and weights; this file is not a ZIP file, or is cut off."
         )
     else:
         with extracted(path, "model", lambda names: choose_files(names, path)) as folder:

@@ -70,7 +70,7 @@ class TableEmbedder:
         batch_size: sentences that are computed together, at most; None takes as many as are fast.
         threads: of TensorFlow in each process that computes; None leaves them as they are. They
             can be set only before TensorFlow is used there.
-        fixed_size: False makes a vector a list of any size, as Spark wants it.
+        fixed_size: False makes a vector a list of any size, as Spark requires.
 
     The columns are `vectors`, or `layer_0`, `layer_1`, ...; see `bilm.jobs.arrow`.
 
@@ -319,9 +319,8 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def set_threads(n: int) -> None:
-    """Let TensorFlow compute in so many threads in this process: within an operation, and
-    operations beside each other. OMP_NUM_THREADS, which engines set, it does not heed.
-    """
+    """Let TensorFlow use `n` threads in this process, within an operation and across operations. It
+    ignores OMP_NUM_THREADS, which engines set."""
     import tensorflow as tf
 
     settings = tf.config.threading

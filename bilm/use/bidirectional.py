@@ -78,11 +78,11 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         name: str = "bilm",
         **kwargs: Any,
     ) -> None:
-        # Not the global policy: what is rounded is `precision`'s to say.
+        # Not the global policy: `precision` sets what is rounded.
         super().__init__(name=name, autocast=False, **({"dtype": "float32"} | kwargs))
         options_file, weight_file = local_source((options_file, weight_file))
         self.supports_masking = True  # the lengths are in the ids
-        self.supports_jit = False  # XLA wants shapes that do not depend on the ids
+        self.supports_jit = False  # XLA requires shapes that do not depend on the ids
         self.options = read_options(options_file)
         self.use_character_inputs = use_character_inputs
         self.max_batch_size = max_batch_size
@@ -305,7 +305,7 @@ class BidirectionalLanguageModel(keras.layers.Layer):
                 )
 
     def get_config(self) -> dict[str, Any]:
-        """What builds the network again; the weights are saved beside it, not from the files."""
+        """The arguments that build the network; its weights are saved separately."""
         return super().get_config() | {
             "options_file": self.options.inference_dict(),
             "weight_file": None,
@@ -328,9 +328,8 @@ class BidirectionalLanguageModel(keras.layers.Layer):
 
 
 def require_no_files(layer: str, config: Mapping[str, Any]) -> None:
-    """Check that the configuration of a saved layer has the options and no path: the files of
-    whoever loads it are not opened because a model file says so.
-    """
+    """Require a saved layer's configuration with options and without paths: a model file must not
+    make the program open other files."""
     options = config.get("options_file")
     if not isinstance(options, Mapping):
         raise InputError(

@@ -87,7 +87,7 @@ class ELMo:
             embedding_weight_file: a token cache, as `dump_token_embeddings` writes it. Words that
                 it does not have are encoded from their characters.
             precision: "float32", or "bfloat16" for products in bfloat16.
-            warm_up: a text file, or sentences, after which each sentence begins in place of zero
+            warm_up: a text file, or sentences, after which each sentence starts, instead of zero
                 states; for models that were trained without resets, see `bilm.data.warm_up`.
 
         Raises:

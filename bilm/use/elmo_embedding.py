@@ -283,7 +283,7 @@ class ELMoEmbedding(keras.layers.Layer):
         return (tf.reduce_any(ids > 0, axis=-1) if ids.shape.rank == 3 else ids > 0)[:, 2:]
 
     def get_config(self) -> dict[str, Any]:
-        """What builds the layer again; the weights are saved beside it, not from the files."""
+        """The arguments that build the layer; its weights are saved separately."""
         model, mix = self.language_model, self.mix
         return super().get_config() | {
             "options_file": model.options.inference_dict(),

@@ -3,7 +3,7 @@
 Known from that program's source (version 0.0.4 on PyPI) and checked against what it computes:
 
 - `config.json` is the training's arguments; its `config_path` names a second file with the sizes,
-  which is beside it, or one of two that come with the program, which are alike.
+  which is next to it, or one of two identical ones that come with the program.
 - `char.dic` and `word.dic`: a token, a tab and its id a line. A line without a token (white space
   that stripping took) is that of U+3000. Special tokens: <bos>, <eos>, <oov>, <pad>, and for
   characters <bow> and <eow>.
@@ -82,8 +82,8 @@ def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: Pa
 
     `ELMo.from_pretrained((options_file, weight_file))` computes what that program computes for
     the sentences of its first batch. The weights hold two dictionaries, of characters and of
-    words, in place of the 261 bytes, so other programs that read published weights cannot use
-    them, and say so: they find no `char_embed`.
+    words, instead of the 261 bytes. Other programs that read published weights report that
+    `char_embed` is missing.
 
     Args:
         source: a folder or a ZIP file with config.json, char.dic, word.dic, encoder.pkl,

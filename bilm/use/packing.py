@@ -32,7 +32,7 @@ from bilm.core.xla_lstm import ProductLookup, is_faster_for
 # compiled steps, and in a compiled loop, which needs fewer rows for fast products.
 _STEPWISE, _IN_LOOP = ((32, 64, 128), 256), ((1, 4, 8, 16, 24, 32, 48, 64), 320)
 _PLAIN_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-# What a step costs beside its rows, in rows; and what compiling a program costs, in rows times
+# Fixed cost of a step, in rows; and cost of compiling a program, in rows times
 # steps. Measured with a small model on two cores.
 _PLAIN_STEP, _COMPILED_STEP, _COMPILING = 20, 6, 12_000
 # Steps of a compiled loop: a third of a full window. It makes room for all of them, which few
@@ -167,7 +167,7 @@ class PackedRunner:
         self._plain = self._function(Mode.INFERENCE)
         self._programs: dict[int, Any] = {}  # by their rows
         self._compiling = compiling
-        # By a program's rows, what running without it has cost more, in rows times steps.
+        # Extra cost so far of not having compiled for a number of rows, in rows times steps.
         self._lost = dict.fromkeys(self._rows, 0)
         self._initial: tuple[States, ...] = ()
 
@@ -283,8 +283,7 @@ class PackedRunner:
 
 
 class _WordProducts:
-    """What words give to the pre-activations of the first layers. Where there is no room for new
-    ones, those that were used longest ago go."""
+    """A least-recently-used cache of first-layer pre-activations per word."""
 
     def __init__(self, network: BiLM, kept_words: int) -> None:
         self._stacks = network.stacks
@@ -293,7 +292,7 @@ class _WordProducts:
         self._make_room(kept_words)
 
     def _make_room(self, n_words: int) -> None:
-        """Tables for so many words, of which none is there."""
+        """Empty tables for `n_words` words."""
         self._tables: list[tf.Tensor] = []  # of each direction, float32 (rows, 4 * dim)
         self._number_in = np.full(n_words, -1)  # of a row's word; -1: there is none
         self._used_at = np.zeros(n_words, np.int64)  # a row, in which call

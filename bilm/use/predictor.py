@@ -14,7 +14,7 @@ divergence"). If the text before and the text after are independent given the wo
 
 so a product alone counts p(word) twice. `prior` is the power of p(word) that is divided by: 1 is
 this rule, 0 the product alone. p(word) is taken from the word's rank in the vocabulary, which is
-sorted by falling count: the log-uniform distribution, the one that the sampled softmax draws from.
+sorted by descending count: the log-uniform distribution, from which the sampled softmax draws.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class _Request(NamedTuple):
 
 
 class Predictor:
-    """A language model with its softmax, which tells how likely words are.
+    """A language model with its softmax, which gives the probabilities of words.
 
     Made by `Predictor.from_pretrained`. Each sentence is read alone, from the states in which texts
     begin: its results depend neither on the others nor on how they are batched. It can be pickled,

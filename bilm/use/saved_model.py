@@ -62,7 +62,7 @@ def export_saved_model(
         source: see `bilm.files.model_files.open_model`; or a `Pretrained`.
         folder: the folder to write; it gets its name when it is whole.
         mix: of the layers: a trained `ScalarMix`, a weight for each layer that is used as it is,
-            or None for layers that weigh alike. A mix that normalises does so within each
+            or None for equal weights. A mix that normalises does so within each
             sentence, so that its vectors do not depend on the batch.
         vocab_file, embedding_weight_file, precision, warm_up: as for `ELMoEmbedding`.
         overwrite: replace `folder` if it holds a SavedModel and nothing else.
@@ -102,7 +102,7 @@ class ServedELMo(tf.Module):
     Args:
         elmo: the model; its own choice of layers is not used.
         mix: makes the output `elmo`: a trained `ScalarMix`, a weight for each layer, or None for
-            layers that weigh alike. A mix that normalises does so within each sentence.
+            equal weights. A mix that normalises does so within each sentence.
     """
 
     def __init__(self, elmo: ELMoEmbedding, mix: Mix = None) -> None:

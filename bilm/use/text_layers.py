@@ -147,7 +147,7 @@ class _TextToIds(keras.layers.Layer):
         words, mask, _ = framed_words(tokens_of(text))
         ids = self.ids_of(words)
         if ids.shape.rank == 3:
-            mask = mask[..., tf.newaxis]  # (batch, time + 2, 1), beside the axis of characters
+            mask = mask[..., tf.newaxis]  # (batch, time + 2, 1), next to the axis of characters
         return ids * tf.cast(mask, ids.dtype)
 
     last_axes: tuple[int, ...] = ()
