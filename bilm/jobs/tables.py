@@ -59,23 +59,22 @@ class TableEmbedder:
     """Appends the vectors of a column of text to tables.
 
     Args:
-        model: what `ELMo.from_pretrained` takes; a `Pretrained`, which has its other arguments
-            too; or an `ELMo`, which is then part of the pickle. A relative path is one of the
-            folder in which this process works now.
-        text_column: sentences: text that is split on white space, or lists of tokens. A null
-            gives a null; a sentence without tokens an empty list, or zeros when pooled.
-        layers: as for `ELMo.encode`, but for a `ScalarMix`; with "all" each layer has a column.
+        model: what `ELMo.from_pretrained` takes; a `Pretrained`, which has its other arguments too;
+            or an `ELMo`, which is then part of the pickle. A relative path is resolved now.
+        text_column: sentences: text that is split at white space, or lists of tokens. A null gives
+            a null; a sentence without tokens an empty list, or zeros when pooled.
+        layers: as for `ELMo.encode`, except a `ScalarMix`; with "all" each layer has a column.
         pooling: None, "mean" or "max".
         dtype: "float32" or "float16".
-        batch_size: sentences that are computed together, at most; None takes as many as are fast.
-        threads: of TensorFlow in each process that computes; None leaves them as they are. They
-            can be set only before TensorFlow is used there.
+        batch_size: most sentences computed together; None: as many as are fast.
+        threads: TensorFlow threads in each process that computes; None: its default. They can be
+            set only before TensorFlow is used there.
         fixed_size: False makes a vector a list of any size, as Spark requires.
 
     The columns are `vectors`, or `layer_0`, `layer_1`, ...; see `bilm.jobs.arrow`.
 
     Raises:
-        InputError: an argument is not one of the above, or pyarrow is not installed.
+        InputError: an argument has a wrong value, or pyarrow is not installed.
     """
 
     def __init__(

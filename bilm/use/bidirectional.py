@@ -30,32 +30,32 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         weight_file: the HDF5 weights, or their address. None builds the network with zeros, for a
             loader that fills it, as Keras does with a saved model.
         use_character_inputs: True for character ids, False for word ids.
-        embedding_weight_file: for word ids, the file that holds the token cache; by default the
-            table is read from `weight_file`.
-        max_batch_size: rows for which a state is kept, when `stateful`.
-        stateful: keep the LSTM states from call to call: row i continues row i, rows that a batch
-            does not have keep their state. The original always did so. By default each sentence
-            is alone, and its vectors do not depend on what else is or was in a batch.
-        trainable: let gradients into the model.
-        n_tokens: rows of the word table, when there is no file to count them in.
-        precision: "float32", or "bfloat16" for products in bfloat16.
+        embedding_weight_file: for word ids, the token cache; by default the table is read from
+            `weight_file`.
+        max_batch_size: number of rows whose states are kept, if `stateful`.
+        stateful: keep the LSTM states from call to call, as the original always did: row i
+            continues row i; rows that a batch lacks keep their states. By default the vectors of a
+            sentence do not depend on other sentences.
+        trainable: train the language model.
+        n_tokens: rows of the word table, if there are no files.
+        precision: "float32", or "bfloat16" for matrix products in bfloat16.
 
     Call arguments:
-        ids: integers, 0 is padding. Characters (batch, time + 2, max_characters_per_token) as
-            `Batcher` gives them, or words (batch, time + 2) as `TokenBatcher` does; each sentence
-            is between its begin and end tokens. A tensor, a NumPy array or a `keras.Input`.
+        ids: integers, 0 is padding: characters (batch, time + 2, max_characters_per_token) as
+            `Batcher` gives them, or words (batch, time + 2) as `TokenBatcher` does, with BOS and
+            EOS around each sentence. A tensor, a NumPy array or a `keras.Input`.
 
-    Returns a dict of
+    Returns a dict:
         lm_embeddings: float32 (batch, n_layers + 1, time, 2 * projection_dim), the token layer
-            [token; token] first, zeros at padding, begin and end tokens cut off. With one
-            direction the last axis is projection_dim.
+            [token; token] first, without BOS and EOS, zeros at padding. With one direction the last
+            axis is projection_dim.
         lengths: int32 (batch,), tokens of each sentence.
-        token_embeddings: float32 (batch, time + 2, projection_dim), begin and end included.
+        token_embeddings: float32 (batch, time + 2, projection_dim), with BOS and EOS.
         mask: bool (batch, time).
 
     Raises:
         FileNotFoundError: a file does not exist.
-        InputError: a file is not what it should be, or ids are of the wrong type, shape or range.
+        InputError: a file is not valid, or ids have a wrong type, shape or range.
 
     Example:
 
@@ -150,7 +150,7 @@ class BidirectionalLanguageModel(keras.layers.Layer):
         )
 
     def reset_states(self) -> None:
-        """Forget the text before: set the kept states to those in which texts begin.
+        """Set the kept states to the initial states.
 
         Raises:
             InputError: the model is not `stateful`.
@@ -163,16 +163,16 @@ class BidirectionalLanguageModel(keras.layers.Layer):
             variable.assign(tf.broadcast_to(value, variable.shape))
 
     def warm_up(self, ids: Any) -> None:
-        """Let texts begin from the states in which the model is after reading some sentences.
+        """Start texts from the states that the model reaches after reading some sentences.
 
         For models that were trained without resets, see `bilm.data.warm_up`. The states are saved
-        with a Keras model that holds this one.
+        with a Keras model that contains this layer.
 
         Args:
             ids: sentences, as for a call; some thousand words of them.
 
         Raises:
-            InputError: ids of the wrong type, shape or range, or no sentence among them.
+            InputError: ids have a wrong type, shape or range, or no sentence has a token.
         """
         ids = ids if hasattr(ids, "dtype") else ids_as_array(ids)
         self.check(ids)

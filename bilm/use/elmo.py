@@ -43,16 +43,16 @@ NewArray = Callable[[tuple[int, ...]], Any]
 class ELMo:
     """A pretrained language model that turns sentences into vectors.
 
-    Made by `ELMo.from_pretrained`. Each sentence is read alone: its vectors do not depend on the
-    others, nor on how they are batched. It can be pickled, and needs none of its files then.
+    Made by `ELMo.from_pretrained`. The vectors of a sentence do not depend on other sentences or on
+    the batches. A pickle of it does not need its files.
 
     Attributes:
         options: the model's options.
-        n_layers: layers that can be had, the token layer (0) among them.
+        n_layers: number of layers, including the token layer.
         dim: size of a vector, n_directions * projection_dim.
         network: the layers.
-        word_ids: the ids of words that its token encoder takes, less one.
-        corpus: runs the network over sentences; how many tokens at a time can be set.
+        word_ids: gives the ids of words that the token encoder takes, minus one.
+        corpus: runs the network over sentences; its window size can be set.
     """
 
     def __init__(self, words: WordSource, network: BiLM) -> None:
@@ -77,22 +77,23 @@ class ELMo:
         """Load a model.
 
         Args:
-            source: a folder or a ZIP file that holds weights and options (NLPL's, or written by
-                `bilm dump --model_dir`), an HDF5 file with its options in the same folder, a pair
+            source: a folder or a ZIP file with weights and options (NLPL's, or written by `bilm
+                dump --model_dir`), an HDF5 file with its options in the same folder, a pair
                 (options, weights) such as AllenNLP's files, a name such as "wiki-en" or "original",
-                or an address, see `bilm.files.published`; or a `Pretrained`, which has the
-                other arguments.
-            vocab_file: the vocabulary of a model of words, or of a token cache; by default the
+                or an address, see `bilm.files.published`; or a `Pretrained`, which has the other
+                arguments.
+            vocab_file: the vocabulary of a word-level model, or of a token cache; by default the
                 container's vocab.txt.
             embedding_weight_file: a token cache, as `dump_token_embeddings` writes it. Words that
-                it does not have are encoded from their characters.
-            precision: "float32", or "bfloat16" for products in bfloat16.
-            warm_up: a text file, or sentences, after which each sentence starts, instead of zero
-                states; for models that were trained without resets, see `bilm.data.warm_up`.
+                it lacks are encoded from their characters.
+            precision: "float32", or "bfloat16" for matrix products in bfloat16.
+            warm_up: a text file or sentences. Each sentence then starts from the states after this
+                text instead of zeros; for models that were trained without resets, see
+                `bilm.data.warm_up`.
 
         Raises:
             FileNotFoundError: a file does not exist.
-            InputError: a file is not what it should be, or they do not fit each other.
+            InputError: a file is not valid, or files do not fit each other.
             ConnectionError: a model cannot be downloaded.
         """
         model = Pretrained.of(
@@ -158,25 +159,25 @@ class ELMo:
         """The vectors of sentences.
 
         Args:
-            sentences: lists of tokens, or text that is split on white space. An empty sentence
-                has no tokens.
-            layers: "average", "top", "all", the number of a layer, a trained `ScalarMix`, or a
-                weight for each layer. A mix that normalises does so within each sentence.
+            sentences: lists of tokens, or text that is split at white space. An empty sentence has
+                no tokens.
+            layers: "average", "sum", "top", "all", the number of a layer, a trained `ScalarMix`, or
+                a weight for each layer. A mix that normalises does so within each sentence.
             pooling: "mean" or "max" over a sentence's tokens; zeros for an empty sentence.
-            batch_size: sentences that are computed together, at most; None takes as many as are
-                fast. The vectors are the same.
-            show_progress: True shows it on standard error; a function is called with the number
-                of sentences and of tokens so far; None shows it if the logger `bilm` is at INFO.
+            batch_size: most sentences computed together; None: as many as are fast. It does not
+                change the vectors.
+            show_progress: True shows it on standard error; a function is called with the numbers of
+                sentences and tokens so far; None shows it if the logger `bilm` is at INFO.
             output: "list"; "padded" gives `PaddedVectors`; "ragged" gives a tf.RaggedTensor
                 (sentences, tokens, dim), with layers="all" (sentences, tokens, n_layers, dim).
 
         Returns:
-            for each sentence, in the order of the input, a float32 array (tokens, dim); with
+            For each sentence, in the order of the input, a float32 array (tokens, dim); with
             layers="all" (n_layers, tokens, dim); pooled, without the axis of tokens.
 
         Raises:
-            InputError: a sentence that is neither text nor a list of tokens, an argument that is
-                not one of the above, or a word that has no vector.
+            InputError: a sentence is neither text nor a list of tokens, an argument has a wrong
+                value, or a word has no vector.
         """
         require(one_of(("list", "padded", "ragged")), output=output)
         if pooling is not None and output != "list":
@@ -224,18 +225,19 @@ class ELMo:
     ) -> Iterator[Any]:
         """The vectors of a stream of sentences, in bounded memory.
 
-        Sentences are read some tens of thousands of tokens ahead. A sentence may be of any length:
-        a long one is computed a chunk at a time, and its result alone is in memory.
+        Some ten thousand tokens are read ahead. A long sentence is computed a chunk at a time, and
+        only its result is in memory.
 
         Args:
             sentences: as for `encode`; with `with_ids` pairs (id, sentence).
             layers, pooling, batch_size, show_progress: as for `encode`.
-            with_ids: yield pairs (id, vectors), the ids as they came.
-            new_array: makes the array of a long sentence's unpooled vectors, from its shape, in
-                place of NumPy: something on a disk that takes `array[..., start:stop, columns]`.
+            with_ids: yield pairs (id, vectors).
+            new_array: creates the array of a long sentence's unpooled vectors from its shape, such
+                as one on disk that supports `array[..., start:stop, columns] = values`; None: in
+                memory.
 
         Raises:
-            InputError: as for `encode`; the arguments are checked at once, sentences as they come.
+            InputError: as for `encode`; arguments are checked at once, sentences as they are read.
         """
         require_sentences(sentences)
         require_at_least(1, batch_size=batch_size)

@@ -46,8 +46,8 @@ MIX = "mix"
 
 @keras.saving.register_keras_serializable(package="bilm")
 class ELMoEmbedding(keras.layers.Layer):
-    """Text or ids to ELMo vectors, with the mix of layers that trains: Peters et al. (2018),
-    section 3.3.
+    """Text or ids to ELMo vectors, with a trainable mix of layers: Peters et al. (2018), section
+    3.3.
 
     Args:
         options_file: options.json, its address, or its contents.
@@ -55,31 +55,30 @@ class ELMoEmbedding(keras.layers.Layer):
             loader that fills it, as Keras does with a saved model.
         vocab_file: the vocabulary of a word-level model, or of a token cache. Without it, a
             word-level model takes ids only.
-        embedding_weight_file: a token cache; words that it does not have are encoded from their
-            characters, and without the weights for that they are an error when the layer runs.
-        layers: "mix" for weights that train with the model; or what stays as it is: "average",
-            "top", the number of a layer (0 for the tokens', without context), or a weight for
-            each layer.
-        l2_coef: adds l2_coef * sum(W ** 2) to the model's losses; of the mix.
-        do_layer_norm: normalise each layer before the sum, over the batch; of the mix.
-        train_language_model: let gradients into the language model too.
-        precision: "float32", or "bfloat16" for products in bfloat16.
+        embedding_weight_file: a token cache. Words that it lacks are encoded from their characters;
+            without the weights for that they are an error when the layer runs.
+        layers: "mix" for weights that train with the model; or a fixed choice: "average", "top",
+            the number of a layer (0 is the token layer), or a weight for each layer.
+        l2_coef: adds l2_coef * sum(W ** 2) of the mix to the model's losses.
+        do_layer_norm: normalise each layer over the batch before the mix.
+        train_language_model: train the language model too.
+        precision: "float32", or "bfloat16" for matrix products in bfloat16.
         warm_up: as for `ELMo.from_pretrained`; the states are saved with the layer.
-        words: for loaders: where words get their vectors, when there are no files.
+        words: for loaders: source of the word vectors, if there are no files.
         trainable: False also freezes the mix.
 
     Call arguments:
-        inputs: strings: sentences (batch,), which are split on white space, or tokens
-            (batch, time), filled up with "". Or ids with begin and end, as `Batcher` and
-            `TokenBatcher` give them. A tensor, a `keras.Input`, an array or lists.
+        inputs: strings: sentences (batch,), which are split at white space, or tokens (batch,
+            time), padded with "". Or ids with BOS and EOS, as `Batcher` and `TokenBatcher` give
+            them. A tensor, a `keras.Input`, an array or lists.
 
     Output: float32 (batch, time, n_directions * projection_dim), zeros past a sentence's end, with
-    a Keras mask bool (batch, time), which layers and losses after it see.
+    a Keras mask bool (batch, time).
 
     Raises:
         FileNotFoundError: a file does not exist.
-        InputError: a file is not what it should be, arguments that do not go together, or inputs
-            of the wrong type or shape.
+        InputError: a file is not valid, arguments do not go together, or inputs have a wrong type
+            or shape.
 
     As the first layer of a `keras.Sequential` without a `keras.Input`, the layer takes text; ids
     need the `keras.Input`.

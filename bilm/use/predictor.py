@@ -170,16 +170,15 @@ class _Request(NamedTuple):
 class Predictor:
     """A language model with its softmax, which gives the probabilities of words.
 
-    Made by `Predictor.from_pretrained`. Each sentence is read alone, from the states in which texts
-    begin: its results depend neither on the others nor on how they are batched. It can be pickled,
-    and needs none of its files then.
+    Made by `Predictor.from_pretrained`. The results of a sentence do not depend on other sentences
+    or on the batches. A pickle of it does not need its files.
 
     Attributes:
         options: the model's options.
         vocabulary: the words that it predicts.
-        batch_tokens: tokens of a batch, padding included; a longer sentence is computed in chunks.
+        batch_tokens: tokens of a batch, including padding; a longer sentence is computed in chunks.
             Can be set.
-        window_tokens: tokens of a stream that are read ahead; can be set.
+        window_tokens: tokens that are read ahead. Can be set.
     """
 
     def __init__(self, model: LanguageModel, vocabulary: Vocabulary) -> None:
@@ -204,21 +203,21 @@ class Predictor:
         """Load a model.
 
         Args:
-            source: a folder of checkpoints or a checkpoint, ours or the original's; or weights
-                with a softmax (as `bilm dump` writes them), or with `softmax_file`. See
+            source: a folder of checkpoints or a checkpoint, ours or the original's; or weights with
+                a softmax (as `bilm dump` writes them), or with `softmax_file`. See
                 `bilm.files.model_files.open_model`. Or a `Pretrained`, which has the other
                 arguments.
-            vocab_file: the words of the softmax, in its order, if the model has none. If it has
-                them, these must be the same.
+            vocab_file: the words of the softmax, in its order, if the model has none; otherwise it
+                must have the same words.
             precision, warm_up: as for `ELMo.from_pretrained`.
             softmax_file: an HDF5 file with `softmax/W` (words, projection_dim) and `softmax/b`
-                (words,), such as AllenNLP's. By default the one in the weights, in
+                (words,), such as AllenNLP's. By default the softmax in the weights, in
                 softmax_weights.hdf5 next to them, or the published one of a model with a name.
 
         Raises:
             FileNotFoundError: a file does not exist.
-            InputError: a file is not what it should be, they do not fit each other, there is no
-                softmax or no vocabulary, or the named vocabulary has other words than the model.
+            InputError: a file is not valid, files do not fit each other, or there is no softmax or
+                no vocabulary.
             ConnectionError: a model cannot be downloaded.
         """
         model = Pretrained.of(
@@ -255,13 +254,12 @@ class Predictor:
         """Log-probabilities of each token of sentences, in nats.
 
         Args:
-            sentences: lists of tokens, or text that is split on white space.
-            batch_size: sentences that are computed together, at most; None takes as many as are
-                fast. The scores are the same.
+            sentences: lists of tokens, or text that is split at white space.
+            batch_size: most sentences computed together; None: as many as are fast. It does not
+                change the scores.
 
         Raises:
-            InputError: a sentence that is neither text nor a list of tokens, or a `batch_size`
-                below 1.
+            InputError: a sentence is neither text nor a list of tokens, or `batch_size` is below 1.
         """
         return list(self.score_iter(sentences, batch_size=batch_size))
 
@@ -289,24 +287,24 @@ class Predictor:
         prior: float | None = None,
         batch_size: int | None = None,
     ) -> list[list[Substitutes]]:
-        """The likeliest words in places of sentences.
+        """The likeliest words at positions of sentences.
 
         Args:
-            sentences: lists of tokens, or text that is split on white space.
-            places: "gaps", the tokens that are `___`; "all" tokens; or positions of tokens from
-                0, the same for each sentence. The token in a place is not read for it.
-            n: how many words.
-            directions: "forward" or "backward" takes one direction alone; None takes all that the
-                model has, as a product (see `bilm.use.predictor`).
-            prior: 0 to 1: divide by p(word) to this power. None is 1 for two directions, which
-                both have counted it, and 0 for one.
+            sentences: lists of tokens, or text that is split at white space.
+            places: "gaps", the tokens that are `___`; "all" tokens; or 0-based positions, the same
+                for each sentence. The token at a position is not read for it.
+            n: number of words.
+            directions: "forward" or "backward" uses one direction; None uses all, as a product (see
+                `bilm.use.predictor`).
+            prior: 0 to 1: divide by p(word) to this power. None is 1 for two directions, which both
+                contain it, and 0 for one.
             batch_size: as for `score`.
 
         Returns:
-            for each sentence a list of `Substitutes`, one for each of its places.
+            For each sentence a list of `Substitutes`, one for each position.
 
         Raises:
-            InputError: an argument that is not one of the above; a sentence without the place.
+            InputError: an argument has a wrong value, or a sentence lacks the position.
         """
         found = self.substitutes_iter(
             sentences, places, n=n, directions=directions, prior=prior, batch_size=batch_size

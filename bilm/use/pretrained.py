@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 class Pretrained(NamedTuple):
     """A model and the settings that it is loaded with: the arguments of `ELMo.from_pretrained` and
-    `Predictor.from_pretrained`, which take a `Pretrained` instead of a source. It can be pickled.
+    `Predictor.from_pretrained`, which accept a `Pretrained` instead of a source. It can be pickled.
 
     Attributes:
         source: a folder, a ZIP file, a name, an address, or a pair; see
             `bilm.files.model_files.open_model`.
         vocab_file: the vocabulary of a word-level model, of a token cache, or of a softmax.
         embedding_weight_file: a token cache.
-        precision: "float32", or "bfloat16" for products in bfloat16.
+        precision: "float32", or "bfloat16" for matrix products in bfloat16.
         warm_up: a text that is read first; see `bilm.data.warm_up`.
         softmax_file: for a `Predictor`, the softmax, if it is not in the weights.
     """

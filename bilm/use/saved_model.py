@@ -45,25 +45,25 @@ def export_saved_model(
     warm_up: WarmUpText | None = None,
     overwrite: bool = False,
 ) -> str:
-    """Write a model that takes strings and needs no Python, as TF-Hub's ELMo is.
+    """Write a model that takes strings and needs no Python, like TF-Hub's ELMo.
 
     Signatures:
-        default: strings (batch,), sentences that are split on white space.
-        tokens: tokens (batch, time) string and sequence_len (batch,) int32; what comes after
-            sequence_len is not read.
+        default: strings (batch,), sentences that are split at white space.
+        tokens: tokens (batch, time) string and sequence_len (batch,) int32; tokens after
+            sequence_len are ignored.
 
     Outputs, float32, zeros past a sentence's end; dim is n_directions * projection_dim:
-        word_emb (batch, time, projection_dim): the token encoder's.
-        lstm_outputs1 .. lstm_outputsN (batch, time, dim): those of the N LSTM layers.
+        word_emb (batch, time, projection_dim): the token layer.
+        lstm_outputs1 .. lstm_outputsN (batch, time, dim): the N LSTM layers.
         elmo (batch, time, dim): the mix of all layers.
         default (batch, dim): the mean of `elmo` over a sentence's tokens; zeros without any.
 
     Args:
         source: see `bilm.files.model_files.open_model`; or a `Pretrained`.
-        folder: the folder to write; it gets its name when it is whole.
-        mix: of the layers: a trained `ScalarMix`, a weight for each layer that is used as it is,
-            or None for equal weights. A mix that normalises does so within each
-            sentence, so that its vectors do not depend on the batch.
+        folder: the folder to write; it appears when it is complete.
+        mix: a trained `ScalarMix`, one fixed weight per layer, or None for equal weights. A mix
+            that normalises does so within each sentence, so that its vectors do not depend on the
+            batch.
         vocab_file, embedding_weight_file, precision, warm_up: as for `ELMoEmbedding`.
         overwrite: replace `folder` if it holds a SavedModel and nothing else.
 
@@ -72,8 +72,8 @@ def export_saved_model(
 
     Raises:
         FileNotFoundError: a file does not exist.
-        InputError: a file is not what it should be, the mix does not fit, or `folder` is there.
-        OSError: the disk does not take it.
+        InputError: a file is not valid, the mix does not fit, or `folder` exists.
+        OSError: the disk is full or fails.
     """
     require_utf8(folder)
     model = Pretrained.of(
@@ -97,12 +97,10 @@ def export_saved_model(
 
 
 class ServedELMo(tf.Module):
-    """Strings to vectors, with everything that it needs and no state.
+    """Strings to vectors, without Python and without state.
 
-    Args:
-        elmo: the model; its own choice of layers is not used.
-        mix: makes the output `elmo`: a trained `ScalarMix`, a weight for each layer, or None for
-            equal weights. A mix that normalises does so within each sentence.
+    `mix` makes the output `elmo`, as for `export_saved_model`; the choice of layers of `elmo` is
+    ignored.
     """
 
     def __init__(self, elmo: ELMoEmbedding, mix: Mix = None) -> None:

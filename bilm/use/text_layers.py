@@ -182,16 +182,16 @@ class CharacterIds(_TextToIds):
         max_characters_per_token: of the model's options.
 
     Call arguments:
-        text: strings. Sentences (batch,), which are split on white space, or tokens (batch, time),
-            filled up with "". A tensor, a `keras.Input` with dtype="string", an array or lists.
+        text: strings. Sentences (batch,), which are split at white space, or tokens (batch, time),
+            padded with "". A tensor, a `keras.Input` with dtype="string", an array or lists.
 
     Output: int32 (batch, time + 2, max_characters_per_token), the characters of `<S>`, the tokens
     and `</S>`: a word's UTF-8 bytes, cut to max_characters_per_token - 2, between the marks of its
-    begin and end; ids + 1, 0 past a sentence's end. `<S>` and `</S>` as tokens are the marks of
-    the sentence, as they are for `Batcher`. The Keras mask is (batch, time + 2).
+    begin and end; ids + 1, 0 past a sentence's end. `<S>` and `</S>` as tokens are BOS and EOS, as
+    for `Batcher`. The Keras mask is (batch, time + 2).
 
     Raises:
-        InputError: `max_characters_per_token` is below 3; what is not text, or has other axes.
+        InputError: `max_characters_per_token` is below 3; the input is not text, or has other axes.
 
     Example:
 
@@ -220,19 +220,19 @@ class WordIds(_TextToIds):
     """Text to word ids: `TokenBatcher` as a Keras layer.
 
     Args:
-        vocabulary: the words in the order of their ids, `<S>` and `</S>` among them. Of a word
-            that occurs twice the last id holds. It is saved with the layer.
+        vocabulary: the words in the order of their ids, including `<S>` and `</S>`. If a word is
+            repeated, its last id wins. It is saved with the layer.
 
     Call arguments:
         text: as for `CharacterIds`.
 
     Output: int32 (batch, time + 2), the ids of `<S>`, the tokens and `</S>`, + 1; 0 past a
-    sentence's end. A word that is not in the vocabulary has the id of `<UNK>`. The Keras mask is
-    (batch, time + 2).
+    sentence's end. A word outside the vocabulary has the id of `<UNK>`. The Keras mask is (batch,
+    time + 2).
 
     Raises:
-        InputError: the vocabulary lacks `<S>` or `</S>`, or it lacks `<UNK>` and a word needs it
-            (within a graph this is tf.errors.InvalidArgumentError); what is not text, or has other
+        InputError: the vocabulary lacks `<S>` or `</S>`, or lacks `<UNK>` and a word needs it
+            (tf.errors.InvalidArgumentError within a graph); the input is not text, or has other
             axes.
 
     Example: `WordIds(["<S>", "</S>", "<UNK>", "word"])(["a word"])`.
