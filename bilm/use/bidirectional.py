@@ -20,9 +20,33 @@ from bilm.files.reading import PathLike
 from bilm.files.weights import WeightsFile
 from bilm.use.word_vectors import load_network, open_if_given
 
+_FILES = ("weight_file", "embedding_weight_file", "vocab_file", "warm_up")
+
+
+class LayerOfFiles(keras.layers.Layer):
+    """A layer that is made from the files of a model, or saved by Keras without their names."""
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Any:
+        """Rebuild a saved layer, which has options and no paths: a model file must not make the
+        program open other files.
+
+        Raises:
+            InputError: the configuration names a file, which `get_config` never does.
+        """
+        checks = [(key, "null", config.get(key) is None) for key in _FILES]
+        has_options = isinstance(config.get("options_file"), Mapping)
+        for key, rule, is_right in (("options_file", "options", has_options), *checks):
+            if not is_right:
+                found = shown(config.get(key))
+                raise InputError(
+                    f"{cls.__name__}: {key} must be {rule} in a saved layer, got {found}."
+                )
+        return cls(**config)
+
 
 @keras.saving.register_keras_serializable(package="bilm")
-class BidirectionalLanguageModel(keras.layers.Layer):
+class BidirectionalLanguageModel(LayerOfFiles):
     """ELMo's language model with its weights: Peters et al. (2018), section 3.
 
     Args:
@@ -315,31 +339,6 @@ class BidirectionalLanguageModel(keras.layers.Layer):
             "n_tokens": self.n_tokens,
             "precision": self.precision,
         }
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> BidirectionalLanguageModel:
-        """What Keras loads a saved layer with.
-
-        Raises:
-            InputError: the configuration names a file, which `get_config` never does.
-        """
-        require_no_files(cls.__name__, config)
-        return cls(**config)
-
-
-def require_no_files(layer: str, config: Mapping[str, Any]) -> None:
-    """Require a saved layer's configuration with options and without paths: a model file must not
-    make the program open other files."""
-    options = config.get("options_file")
-    if not isinstance(options, Mapping):
-        raise InputError(
-            f"{layer}: options_file must be options in a saved layer, got {shown(options)}."
-        )
-    for key in ("weight_file", "embedding_weight_file", "vocab_file", "warm_up"):
-        if config.get(key) is not None:
-            raise InputError(
-                f"{layer}: {key} must be null in a saved layer, got {shown(config[key])}."
-            )
 
 
 def ids_as_array(ids: Any) -> np.ndarray:

@@ -27,7 +27,7 @@ from bilm.files.model_files import ModelSource, open_model, read_options
 from bilm.files.published import local_source
 from bilm.files.reading import PathLike
 from bilm.files.weights import WeightsFile, open_weights
-from bilm.use.bidirectional import BidirectionalLanguageModel, ids_as_array, require_no_files
+from bilm.use.bidirectional import BidirectionalLanguageModel, LayerOfFiles, ids_as_array
 from bilm.use.layer_choice import LayerChoice
 from bilm.use.pretrained import Pretrained
 from bilm.use.text_layers import FramedWords, as_text, framed_words, tokens_of
@@ -45,7 +45,7 @@ MIX = "mix"
 
 
 @keras.saving.register_keras_serializable(package="bilm")
-class ELMoEmbedding(keras.layers.Layer):
+class ELMoEmbedding(LayerOfFiles):
     """Text or ids to ELMo vectors, with a trainable mix of layers: Peters et al. (2018), section
     3.3.
 
@@ -298,16 +298,6 @@ class ELMoEmbedding(keras.layers.Layer):
                 "n_rows": model.n_tokens,
             },
         }
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> ELMoEmbedding:
-        """What Keras loads a saved layer with.
-
-        Raises:
-            InputError: the configuration names a file, which `get_config` never does.
-        """
-        require_no_files(cls.__name__, config)
-        return cls(**config)
 
 
 _RULES = {"kind": one_of(KINDS), "vocabulary": optional(WORDS), "n_rows": optional(integer())}

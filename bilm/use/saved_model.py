@@ -17,7 +17,6 @@ import tensorflow as tf
 from bilm.core.errors import InputError, shown
 from bilm.core.options import Options
 from bilm.core.scalar_mix import ScalarMix
-from bilm.data.warm_up import WarmUpText
 from bilm.files.archives import extracted
 from bilm.files.hdf5 import dataset_shapes, open_hdf5, read_numbers
 from bilm.files.model_files import ModelSource
@@ -39,11 +38,8 @@ def export_saved_model(
     folder: PathLike,
     *,
     mix: Mix = None,
-    vocab_file: PathLike | None = None,
-    embedding_weight_file: PathLike | None = None,
-    precision: str = "float32",
-    warm_up: WarmUpText | None = None,
     overwrite: bool = False,
+    **settings: Any,
 ) -> str:
     """Write a model that takes strings and needs no Python, like TF-Hub's ELMo.
 
@@ -64,8 +60,8 @@ def export_saved_model(
         mix: a trained `ScalarMix`, one fixed weight per layer, or None for equal weights. A mix
             that normalises does so within each sentence, so that its vectors do not depend on the
             batch.
-        vocab_file, embedding_weight_file, precision, warm_up: as for `ELMoEmbedding`.
         overwrite: replace `folder` if it holds a SavedModel and nothing else.
+        settings: vocab_file, embedding_weight_file, precision, warm_up: see `Pretrained`.
 
     Returns:
         `folder`.
@@ -76,13 +72,7 @@ def export_saved_model(
         OSError: the disk is full or fails.
     """
     require_utf8(folder)
-    model = Pretrained.of(
-        source,
-        vocab_file=vocab_file,
-        embedding_weight_file=embedding_weight_file,
-        precision=precision,
-        warm_up=warm_up,
-    )
+    model = Pretrained.of(source, **settings)
     with folder_in_place(folder, _FILES if overwrite else ()) as temporary:
         elmo = ELMoEmbedding.from_pretrained(model, layers="average")
         elmo.word_vectors.require_words()
