@@ -413,11 +413,8 @@ def add_model_argument(parser: argparse.ArgumentParser) -> None:
 
 
 def model_source(args: argparse.Namespace) -> str | tuple[str, str]:
-    """The model that the flags name: a folder, a ZIP file, a name, an address, or a pair (options,
-    weights).
-
-    Wrong usage ends the program: neither, both, or half a pair.
-    """
+    """The model that the flags name: a path, a name, an address, or a pair (options, weights).
+    Naming neither, both, or half a pair is a usage error."""
     pair = (args.options_file, args.weight_file)
     if args.model is not None and pair == (None, None):
         return str(args.model)

@@ -50,11 +50,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def draw(runs: dict[str, list[dict[str, Any]]]) -> Figure:
-    """A figure of the curves of runs, for which no display is needed.
-
-    Args:
-        runs: name to the lines of the log.
-    """
+    """A figure of the curves of runs, given the lines of their logs by name. It needs no
+    display."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 5), layout="constrained")

@@ -121,11 +121,8 @@ def _named_options(args: argparse.Namespace) -> Options:
 def _find_same_run(
     args: argparse.Namespace, options: Options, settings: RunSettings
 ) -> tuple[Options, str]:
-    """The options and the checkpoint with which --save_dir's run is resumed.
-
-    Args:
-        options, settings: that are asked for.
-    """
+    """The options and the checkpoint with which --save_dir's run is resumed, given those that the
+    flags ask for."""
     from bilm.files.checkpoints import load_options_latest_checkpoint
     from bilm.training.state import read_run_state
 

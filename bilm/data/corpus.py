@@ -86,11 +86,9 @@ class Corpus:
         return sum(length + 1 for length in lengths if length)
 
     def word_counts(self, max_tokens: int | None = None) -> np.ndarray:
-        """How often each vocabulary id occurs: int64 (vocab.size,). `</S>` counts the sentences.
-
-        Counts the text of all workers; about `max_tokens` tokens, from the start of each file, or
-        everything.
-        """
+        """Occurrences of each vocabulary id in the text of all workers: int64 (vocab.size,). `</S>`
+        counts the sentences. `max_tokens` limits the count to about that number, from the start
+        of each file."""
         found: Counter[str] = Counter()
         most = math.inf if max_tokens is None else max_tokens / len(self.files)
         for path in self.files:

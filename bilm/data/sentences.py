@@ -90,11 +90,8 @@ def read_fasta(path: PathLike) -> Iterator[tuple[str, list[str]]]:
 
 
 def read_sentences(source: PathLike | IO[bytes], name: str) -> Iterator[Sentence]:
-    """The sentences of a file, which is FASTA if its name says so, or of a binary stream of text.
-
-    Args:
-        name: of the source, for messages.
-    """
+    """The sentences of a file, or of a binary stream of text, which `name` names in messages; FASTA
+    is recognised by the file's ending."""
     if not isinstance(source, str | os.PathLike):
         lines = lines_of(source, name)
     elif is_fasta(source):

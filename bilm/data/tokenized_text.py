@@ -137,11 +137,8 @@ def tokenize_files(
 def read_sentences(
     text: Iterable[str], tokenizer: Tokenizer, lines: str | None = None
 ) -> tuple[str, Iterator[list[str]]]:
-    """What a line of the text is (see `tokenize`), and the tokens of its sentences.
-
-    Args:
-        text: its lines, read as the sentences are asked for.
-    """
+    """What a line of the text is (see `tokenize`), and the tokens of its sentences; lines are read
+    as sentences are asked for."""
     _require_lines(lines)
     text = map(str.strip, text)
     if lines is None:
@@ -217,11 +214,8 @@ def write_record(path: PathLike, tokenizer: str) -> None:
 
 
 def read_record(files: Iterable[PathLike]) -> str | None:
-    """The name of the tokenizer that all of some texts were made with.
-
-    Returns:
-        None if a text has no record, or not all have the same one.
-    """
+    """The name of the tokenizer that all of some texts were made with; None if a text has no
+    record, or they differ."""
     names = set()
     for file in files:
         path = os.fspath(file)

@@ -122,11 +122,8 @@ def first_sentences(path: PathLike) -> Iterator[list[str]]:
 
 
 class UntokenizedCheck:
-    """Warns at most once about the first sentences that a model is given, over all calls.
-
-    Args:
-        tokenizer: the name of the tokenizer of the model's training text; None if not known.
-    """
+    """Warns at most once, over all calls, about the first sentences that a model is given;
+    `tokenizer` is the name of its training text's tokenizer, if known."""
 
     def __init__(self, tokenizer: str | None = None) -> None:
         self._tokenizer = tokenizer

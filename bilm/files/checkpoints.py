@@ -106,10 +106,8 @@ def load_options_latest_checkpoint(
 
 
 def is_whole(prefix: str, verify: bool = False) -> bool:
-    """Whether the index is intact and the data reaches to the end of its last tensor.
-
-    With `verify`, whether all tensors match their checksums.
-    """
+    """Whether the index is intact and the data reaches to the end of its last tensor; with
+    `verify`, whether all tensors match their checksums."""
     try:
         types = open_checkpoint(prefix).get_variable_to_dtype_map()
         # Tensors are stored in the order of their names.

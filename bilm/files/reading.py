@@ -192,11 +192,8 @@ def read_lines(path: PathLike) -> Iterator[str]:
 def read_files(
     files: Iterable[str], doing: str, progress: ShowStage
 ) -> Iterator[tuple[str, Iterator[str]]]:
-    """Each text file with its lines, which are to be read before the next file.
-
-    Args:
-        doing: names the stage whose progress is reported.
-    """
+    """Each text file with its lines, which are to be read before the next file; `doing` names the
+    stage whose progress is reported."""
     files = list(files)
     before, total = 0, size_of(files)
 

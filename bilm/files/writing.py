@@ -37,11 +37,8 @@ def require_plain_output(path: PathLike) -> None:
 
 
 def require_place(path: PathLike) -> str:
-    """Require that a file of this name can be written.
-
-    Returns:
-        The name; for a link to a file the name of that file, which is what gets replaced.
-    """
+    """Require that a file of this name can be written, and return the name; for a link to a file
+    that of the file, which gets replaced."""
     path = require_name(path)
     if os.path.islink(path) and os.path.isfile(path):
         path = os.path.realpath(path)

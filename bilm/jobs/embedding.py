@@ -308,11 +308,8 @@ def _encoded(
 
 
 class _Text:
-    """The sentences of a job, with their keys.
-
-    Attributes:
-        n_repeated, n_empty: lines that `sentences` has left out because the sentence is the key.
-    """
+    """The sentences of a job, with their keys; and how many repeated and empty lines `sentences`
+    has left out because the sentence is the key."""
 
     def __init__(self, job: EmbeddingJob, model: ELMo, shape: Sequence[int | None]) -> None:
         self._job, self._model, self._shape = job, model, shape

@@ -177,11 +177,8 @@ def _chunk_function(network: BiLM) -> Callable[..., tuple[list[tf.Tensor], tuple
 
 
 class EncodedWords:
-    """The words so far and their vectors. `<S>` and `</S>` are the words 0 and 1.
-
-    Attributes:
-        vectors: float32 (rows, dim); a word's row is its number.
-    """
+    """The words so far and their `vectors`, float32 (rows, dim); a word's row is its number. `<S>`
+    and `</S>` are the words 0 and 1."""
 
     def __init__(
         self,
@@ -201,10 +198,8 @@ class EncodedWords:
         self.vectors = np.empty((4096, network.stacks[0].options.projection_dim), np.float32)
 
     def numbers(self, sentences: Iterable[Tokens]) -> np.ndarray:
-        """The words of sentences as rows of `vectors`, one after the other: int32 (words,).
-
-        Rows that were handed out before may change.
-        """
+        """The words of sentences as rows of `vectors`, one after the other: int32 (words,). Rows
+        that were returned before may change."""
         if self.vectors[: self._n_encoded].nbytes > self._kept_bytes:
             self._numbers, self._n_encoded = DistinctWords(), 0
             self._forget()

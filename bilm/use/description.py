@@ -132,11 +132,8 @@ def describe_vocabulary(path: Any) -> dict[str, Any] | None:
 
 
 def describe_options(options: Options, n_tokens: int | None) -> dict[str, Any]:
-    """The sizes of a model: its input, token encoder, LSTMs and vectors.
-
-    Args:
-        n_tokens: words of the table of a model of words.
-    """
+    """The sizes of a model: its input, token encoder, LSTMs and vectors. `n_tokens` are the words
+    of a word-level model's table."""
     lstm, char_cnn = options.lstm, options.char_cnn
     if char_cnn is None:
         source: dict[str, Any] = {"kind": "words", "words": n_tokens}

@@ -104,11 +104,8 @@ class SentenceScore(NamedTuple):
 
     @property
     def joint(self) -> np.ndarray | None:
-        """Forward plus backward, float32 (n,): the objective of the paper, section 3.1.
-
-        It is the log of a product of two probabilities of the same token, and no log-probability
-        itself.
-        """
+        """Forward plus backward, float32 (n,): the objective of the paper, section 3.1. It is the
+        log of a product of two probabilities of the same token, not a log-probability."""
         return None if self.backward is None else self.forward + self.backward
 
     @property
