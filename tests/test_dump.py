@@ -126,7 +126,12 @@ def test_a_file_without_a_line_gives_a_file_without_a_dataset(words, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "mode, loop_steps", [(Mode.COMPILED_STEPS, 9), (Mode.COMPILED_LOOP, 9), (Mode.COMPILED_LOOP, 3)]
+    "mode, loop_steps",
+    [
+        (Mode.COMPILED_STEPS, 9),
+        (Mode.COMPILED_LOOP, 3),
+        pytest.param(Mode.COMPILED_LOOP, 9, marks=pytest.mark.slow),
+    ],
 )
 @pytest.mark.parametrize(
     "window_tokens", [12, *(pytest.param(n, marks=pytest.mark.slow) for n in (1, 40, 1000))]

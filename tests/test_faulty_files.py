@@ -9,7 +9,7 @@ from tests.faulty_files import run_faulty
 
 # What the module takes; the numbers say at which operations: each one, or each n-th.
 JOBS = {
-    "texts, some": ("tests.faulty_texts", 23),
+    "texts, some": ("tests.faulty_texts", 47),
     "texts": ("tests.faulty_texts", 1),
     "vectors": ("tests.faulty_models", "vectors", 1),
     "models": ("tests.faulty_models", "models", 1),
