@@ -103,7 +103,7 @@ def test_the_table():
     models = published_models()
     names = [model.name for model in models]
     assert len(set(names)) == len(names)
-    assert {"wiki-en", "small", "medium", "original", "original-5.5b", "pubmed",
+    assert {"wiki-en", "wiki-zh", "small", "medium", "original", "original-5.5b", "pubmed",
             "portuguese", "japanese", "german", "seqvec", "nlpl-209"} <= set(names)  # fmt: skip
     for model in models:
         assert model.language and model.tokens and model.licence
@@ -132,26 +132,36 @@ def test_any_number_of_nlpls_repository_is_a_name():
     assert find_published("nlpl-0144") is None and find_published("nlpl-x") is None
 
 
-def test_the_model_of_the_package():
-    """It needs no download, its layers tell senses apart, and it predicts words."""
-    folder = Path(bilm.__file__).parent / "models" / "wiki-en"
-    assert local_source("wiki-en") == str(folder) and (folder / "README.md").is_file()
+@pytest.mark.parametrize(
+    "name, word, sentences",
+    [
+        (
+            "wiki-en",
+            "play",
+            ["They play cards .", "The children play football .", "His play was staged ."],
+        ),
+        (
+            "wiki-zh",
+            "苹果",
+            ["他 吃 了 一个 苹果 和 一个 香蕉 。", "水果 店里 的 苹果 很 甜 。", "苹果 公司 发布 了 新 的 手机 。"],
+        ),
+    ],
+)
+def test_the_models_of_the_package(name, word, sentences):
+    """They need no download, their layers tell senses apart, and they predict words."""
+    folder = Path(bilm.__file__).parent / "models" / name
+    assert local_source(name) == str(folder) and (folder / "README.md").is_file()
     assert sum(path.stat().st_size for path in folder.iterdir()) < 25_000_000
-    elmo = ELMo.from_pretrained("wiki-en")
-    cards, football, theatre = (
-        sentence[index] / np.linalg.norm(sentence[index])
-        for sentence, index in zip(
-            elmo.encode(
-                ["They play cards", "The children play football", "His play was staged"],
-                layers="top",
-            ),
-            (1, 2, 1),
-            strict=True,
-        )
+    encoded = ELMo.from_pretrained(name).encode(sentences, layers="top")
+    same, like, other = (
+        vectors[sentence.split().index(word)]
+        for vectors, sentence in zip(encoded, sentences, strict=True)
     )
-    assert cards @ football > 0.7 > 0.5 > cards @ theatre
-    scores = Predictor.from_pretrained("wiki-en").score(SENTENCES)
-    assert all(np.isfinite(score.forward).all() for score in scores)
+    cosine = [same @ v / np.linalg.norm(same) / np.linalg.norm(v) for v in (like, other)]
+    assert cosine[0] > 0.55 > 0.4 > cosine[1]
+    (score,) = Predictor.from_pretrained(name).score(sentences[:1])
+    # Far likelier than words drawn at random.
+    assert score.forward.mean() > -np.log(63_000) / 1.3
 
 
 def test_a_pair_by_its_name(server, model):

@@ -2,7 +2,7 @@
 
 Everything that takes a model takes, besides files and folders,
 
-    wiki-en, original, nlpl-209 ...     a name of the table below
+    wiki-en, original, nlpl-209 ...     a name in the table below
     https://host/path/model.zip         the address of a ZIP file
     (https://..., https://...)          the addresses of options and weights
     hf://owner/name@revision            a repository on Hugging Face; @revision is optional
@@ -103,6 +103,8 @@ _WIKIPEDIA, _NLPL = "CC BY-SA 3.0", "CC BY 4.0"  # licences
 # fmt: off
 _TABLE = (
     Published("wiki-en", "English, Wikipedia", _NEWS, _WIKIPEDIA, 22, None),
+    Published("wiki-zh", "Chinese, Wikipedia", "words by jieba, simplified characters",
+              _WIKIPEDIA, 24, None),
     Published("small", "English, news", _NEWS, _UNKNOWN, 54,
               _of_allennlp("2x1024_128_2048cnn_1xhighway")),
     Published("medium", "English, news", _NEWS, _UNKNOWN, 112,
