@@ -7,6 +7,7 @@ file, the output of files that fail, and their names at the end. Exit code 1 if 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -32,7 +33,7 @@ def slow_files() -> list[str]:
     done = subprocess.run([*PYTEST, "--collect-only", "-qq"], capture_output=True, text=True)
     if done.returncode:
         sys.exit(done.stdout + done.stderr)
-    files = [line.rpartition(":")[0] for line in done.stdout.splitlines() if ".py: " in line]
+    files = re.findall(r"^(tests/\S+\.py): \d+$", done.stdout, re.MULTILINE)
     first = [f"tests/test_{name}.py" for name in FIRST]
     return sorted(files, key=lambda file: first.index(file) if file in first else len(first))
 
