@@ -1,20 +1,69 @@
-"""Pages of the site that are generated: the command line, from the parsers of its subcommands."""
+"""What the site's build makes: the command line's page from its parsers, tutorials as notebooks."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import re
+from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
 
 os.environ["COLUMNS"] = "96"
+# A comment such as `<!-- file: NAME -->`, and a fenced block.
+_PARTS = re.compile(r"^<!-- ([^\n]+) -->\n|^```(\w+)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the page of the command line."""
+    """Add the page of the command line and the notebooks."""
     files.append(File.generated(config, "cli.md", content=_command_line()))
+    for path in sorted(Path(config["docs_dir"]).glob("tutorial_*.md")):
+        content = json.dumps(notebook(path.read_text("utf-8")), ensure_ascii=False, indent=1)
+        files.append(File.generated(config, f"{path.stem}.ipynb", content=content))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> str:
+    """Link a tutorial to its notebook, below its title."""
+    name = Path(page.file.src_path)
+    if not name.stem.startswith("tutorial_"):
+        return markdown
+    title, _, rest = markdown.partition("\n")
+    return f"{title}\n\n[:material-download: Jupyter notebook]({name.stem}.ipynb)\n{rest}"
+
+
+def notebook(markdown: str) -> dict[str, Any]:
+    """A page as a Jupyter notebook: its Python and shell blocks are cells to run."""
+    cells: list[dict[str, Any]] = []
+    text, comment, end = "", "", 0
+    for part in _PARTS.finditer(markdown):
+        text += markdown[end : part.start()]
+        end = part.end()
+        if part[1]:
+            comment = part[1]
+            continue
+        if part[2] in ("python", "bash") and not comment.startswith("skip"):
+            cells += [_cell("markdown", text), _cell("code", _source(part[2], part[3]))]
+            text = ""
+        else:
+            text += part[0]
+        comment = ""
+    cells.append(_cell("markdown", text + markdown[end:]))
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    filled = [cell for cell in cells if cell["source"]]
+    return {"cells": filled, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 4}
+
+
+def _source(language: str, text: str) -> str:
+    return text if language == "python" else "%%bash\n" + text
+
+
+def _cell(kind: str, text: str) -> dict[str, Any]:
+    cell = {"cell_type": kind, "metadata": {}, "source": text.strip()}
+    return cell if kind == "markdown" else cell | {"outputs": [], "execution_count": None}
 
 
 def _command_line() -> str:
