@@ -1,8 +1,8 @@
 """One LSTM layer over the steps of time, in the order in which the paper explains it.
 
-This is the layer to read. It is differentiated automatically, to any order, and Keras models use
-it: it can be saved, exported and compiled with whatever surrounds it. `recurrence.py` computes the
-same values faster.
+TensorFlow differentiates this loop automatically, to any order. Keras models use it, because it can
+be saved, exported and compiled with the rest of a model. `recurrence.py` and `xla_lstm.py` compute
+the same values faster.
 
 Source: Peters et al. (2018), section 3.1.
 """
@@ -31,10 +31,10 @@ def plain_lstm(
     Args:
         inputs: float32 (time, batch, input_dim).
         weights: float32 tensors.
-        state: before the first step, (batch, ...) or (1, ...).
-        boundaries: padding, and where texts begin in the rows.
+        state: state before the first step, (batch, ...) or (1, ...).
+        boundaries: padding and resets.
         clips: bounds of the cell state and of the projection.
-        precision: "float32", or "bfloat16" for products of factors rounded to bfloat16.
+        precision: "float32", or "bfloat16" for matmuls of factors rounded to bfloat16.
 
     Returns:
         outputs: float32 (time, batch, hidden_dim), and the state after the last step.
@@ -42,7 +42,7 @@ def plain_lstm(
     n_steps, n_rows = tf.unstack(tf.shape(inputs)[:2])
 
     def step(t: tf.Tensor, c: tf.Tensor, h: tf.Tensor, outputs: tf.TensorArray) -> Any:
-        if boundaries.resets is not None:
+        if boundaries.resets is not None:  # a new text starts from the initial state
             begins = boundaries.resets[t][:, tf.newaxis]  # (batch, 1)
             c = tf.where(begins, tf.stop_gradient(boundaries.initial.c), c)
             h = tf.where(begins, tf.stop_gradient(boundaries.initial.h), h)
@@ -52,7 +52,7 @@ def plain_lstm(
         if weights.projection is not None:
             new_h = clipped(matmul(new_h, weights.projection, precision), clips.projection)
         output = new_h
-        if boundaries.mask is not None:
+        if boundaries.mask is not None:  # at padding the output is zeros and the state stays
             here = boundaries.mask[t][:, tf.newaxis]  # (batch, 1)
             output = tf.where(here, new_h, tf.zeros_like(new_h))
             new_c, new_h = tf.where(here, new_c, c), tf.where(here, new_h, h)
@@ -60,6 +60,7 @@ def plain_lstm(
 
     outputs = tf.TensorArray(tf.float32, n_steps)
     loop = (tf.constant(0), *over_rows(state, n_rows), outputs)
+    # XLA needs `maximum_iterations` for the gradient.
     _, c, h, outputs = tf.while_loop(
         lambda t, *_: t < n_steps, step, loop, maximum_iterations=n_steps
     )

@@ -41,8 +41,8 @@ def projected_lstm(
             cell state and clipping stay float32.
         trains: save activations for a backward pass, which gives gradients of `inputs`, weights and
             `state`, but no gradients of gradients.
-        compiled: compile the operations between the matmuls: once, quickly, for each batch size,
-            whatever the number of steps.
+        compiled: compile the operations between the matmuls, once for each batch size and any
+            number of steps.
     """
     given = tuple(weight for weight in weights if weight is not None)
     n_rows = tf.shape(inputs)[1] if inputs.shape[1] is None else inputs.shape[1]
