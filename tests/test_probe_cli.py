@@ -86,7 +86,7 @@ def test_a_table_a_file_and_a_picture(folder, tmp_path, capsys, monkeypatch):
     assert main(command(folder, *flags[:-2])) == 0
     assert capsys.readouterr().out == done.out
     other = input_error(command(folder, *flags[:-2], "--max_tokens", "16"), capsys)
-    assert "max_tokens 300000 (here 16)" in other
+    assert "max_tokens is 300000 there, 16 here" in other
 
 
 def test_senses(folder, tmp_path, capsys):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.occurrences import Sentence, is_word
+from bilm.analysis.occurrences import Sentence, is_word, unit
 from bilm.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -88,12 +88,12 @@ def measure_layers(
         finite = np.isfinite(vectors)  # (layers, tokens, dim)
         not_finite += (~finite.all(axis=2)).sum(axis=1)
         vectors = np.where(finite, vectors, 0).astype(np.float64)
-        units = _units(vectors)
+        units = unit(vectors)
         drawn += units[:, draw.randrange(len(sentence))]
         squares += np.square(vectors).sum(axis=1)
         norms += np.linalg.norm(vectors, axis=2).sum(axis=1)
         if len(sentence) > 1:
-            mean = _units(vectors.mean(axis=1, keepdims=True))
+            mean = unit(vectors.mean(axis=1, keepdims=True))
             intra += (units * mean).sum(axis=2).mean(axis=1)
         for position, token in enumerate(sentence):
             if token in numbers:
@@ -112,10 +112,6 @@ def measure_layers(
         LayerGeometry._make([*measures[:, layer].tolist(), int(not_finite[layer])])
         for layer in range(elmo.n_layers)
     ]
-
-
-def _units(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=2, keepdims=True), 1e-12)
 
 
 def _mean_cosine(sums: np.ndarray, n: np.ndarray) -> np.ndarray:

@@ -123,8 +123,8 @@ class Neighbours(NamedTuple):
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    """The rows (n, dim) scaled to length 1; zeros stay zeros."""
-    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    """Vectors (..., dim) scaled to length 1; zeros stay zeros."""
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 def indices_by_name(names: Iterable[str]) -> dict[str, np.ndarray]:

@@ -55,8 +55,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     what = "HDF5 or packed HDF5 with the vectors of"
     flags.add(group, {"--old_vectors FILE": f"{what} OLD", "--new_vectors FILE": f"{what} NEW"})
     group = parser.add_argument_group("occurrences")
-    layer = "a layer number, top or average (default: top)"
-    flags.add(group, {"--layer LAYER": layer}, type=word_job.layer_or("top", "average"))
+    word_job.add_layer(group, "layer number, top or average (default: top)", "top", "average")
     flags.add(
         group,
         {

@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Failed(Exception):
-    """A subcommand has ended with an exit code other than 0, and has said why."""
+    """A subcommand has reported an error and ended with another exit code than 0."""
 
     def __init__(self, code: int) -> None:
         self.code = code

@@ -38,12 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     word_job.add_model(parser)
     word_job.add_occurrences(parser)
     group = parser.add_argument_group("neighbours")
-    flags.add(
-        group,
-        {"--layer LAYER": "layer number, top, average, or all (default: all)"},
-        type=word_job.layer_or("top", "average", "all"),
-        default="all",
-    )
+    layer = "layer number, top, average, or all (default: all)"
+    word_job.add_layer(group, layer, "top", "average", "all", default="all")
     flags.add(
         group,
         {

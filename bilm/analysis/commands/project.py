@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         },
     )
     layer = "draw only this layer: a number, or top (default: all but layer 0)"
-    flags.add(group, {"--layer LAYER": layer}, type=word_job.layer_or("top"))
+    word_job.add_layer(group, layer, "top")
     parser.set_defaults(method="pca", n_threads=1)
 
 

@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     word_job.add_occurrences(parser)
     group = parser.add_argument_group("clusters")
     layer = "layer number, top or average (default: 1)"
-    flags.add(group, {"--layer LAYER": layer}, type=word_job.layer_or("top", "average"), default=1)
+    word_job.add_layer(group, layer, "top", "average", default=1)
     number = flags.whole_number(1)
     group.add_argument(
         "--clusters", "--groups", metavar="N", type=number, help="number of clusters"

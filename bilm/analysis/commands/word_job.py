@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -52,13 +52,14 @@ def add_occurrences(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(max_occurrences=1000, seed=0)
 
 
-def layer_or(*names: str) -> Callable[[str], int | str]:
-    """A type for flags: the number of a layer, or one of `names`."""
-    return flags.value(
+def add_layer(group: flags.Group, text: str, *names: str, default: int | str | None = None) -> None:
+    """Add --layer, with the help `text`: the number of a layer, or one of `names`."""
+    layer = flags.value(
         lambda text: int(text) if text.isdecimal() else text,
         f"must be {', '.join(['an integer >= 0', *names[:-1]])} or {names[-1]}",
         lambda layer: isinstance(layer, int) or layer in names,
     )
+    flags.add(group, {"--layer LAYER": text}, type=layer, default=default)
 
 
 def check_files(args: argparse.Namespace) -> None:
