@@ -294,8 +294,8 @@ RUN_VOCABULARY = {
 def corpus(flag: str, what: str) -> Flags:
     """The flag of a corpus."""
     return {
-        f"{flag} GLOB": f"{what}: file or glob of files (plain, .gz, .xz; UTF-8), one sentence a "
-        "line, tokens separated by white space; quote the glob"
+        f"{flag} GLOB": f"{what}: file or glob of files (plain, .gz, .xz; UTF-8), one sentence "
+        "per line, tokens separated by white space; quote the glob"
     }
 
 
@@ -386,7 +386,7 @@ WORDS = {
     "encoded from its characters; without the weights for that it is an error",
 }
 WARM_UP = {
-    "--warm_up FILE": "text, one sentence a line, that is read first: each sentence then begins "
+    "--warm_up FILE": "text, one sentence per line, that is read first: each sentence then begins "
     "from the LSTM states after it instead of zeros; for models trained without resets (published "
     "ones, for instance)"
 }

@@ -1,7 +1,7 @@
 """Train a model on tokenised text.
 
-The corpus is UTF-8 text, one sentence a line, tokens separated by white space. The vocabulary is
-one word a line: <S>, </S>, <UNK>, then the words by decreasing count (`bilm vocab` writes it).
+The corpus is UTF-8 text, one sentence per line, tokens separated by white space. The vocabulary is
+one word per line: <S>, </S>, <UNK>, then the words by decreasing count (`bilm vocab` writes it).
 
   bilm train --save_dir model --vocab_file vocab.txt --train_prefix 'corpus/train-*.txt'
 

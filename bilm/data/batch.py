@@ -47,23 +47,23 @@ class Stream(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Batch(Mapping[str, "np.ndarray | None"]):
-    """B rows of T inputs, with each distinct word's characters once.
+    """B rows of T inputs, with the characters of each distinct word once.
 
-    As a mapping it is a batch of the original program, whose arrays are made when asked for:
+    As a mapping it is a batch of the original program, whose arrays are created on access:
     `token_ids` and `next_token_id` (B, T) int32; `tokens_characters` (B, T, max_word_length) int32,
-    or None without characters; of the second stream the same names with `_reverse` after them.
+    or None without characters; for the second stream the same names with `_reverse` added.
 
     Attributes:
-        streams: one for `LMDataset`, (forward, reverse) for `BidirectionalLMDataset`. A row's
-            segments are of the same sentences in both.
+        streams: one for `LMDataset`, (forward, reverse) for `BidirectionalLMDataset`. The segments
+            of a row are from the same sentences in both.
         characters: (distinct, max_word_length) uint16, ids 0..260 without a mask id, 260 is
             padding; the distinct inputs in the order of their first occurrence. None without
             characters.
         mask: (B, T) bool, False where there is no text; the same for both streams.
-        state: where the corpus continues after this batch; None if the text is not a `Corpus`,
-            and in batches of sentences.
-        sentences: (B,) int64, each row's sentence by its number in reading order; None unless
-            every row is one sentence.
+        state: where the corpus continues after this batch; None if the text is not a `Corpus`, and
+            in batches of sentences.
+        sentences: (B,) int64, the number of each row's sentence in reading order; None unless every
+            row is one sentence.
     """
 
     streams: tuple[Stream, ...]
@@ -91,7 +91,7 @@ class Batch(Mapping[str, "np.ndarray | None"]):
 
 
 class Held(NamedTuple):
-    """A sentence that a row is within: `offset` of its inputs are given, `left` are not."""
+    """The sentence a row is in the middle of: `offset` inputs consumed, `left` remaining."""
 
     sentence: int
     offset: int
@@ -253,16 +253,16 @@ def _get_batch(
     bidirectional: bool = False,
     incomplete: bool = False,
 ) -> Iterator[Batch]:
-    """Batches of sentences; all batches whose rows continue from one to the next are made here.
+    """Batches of sentences whose rows continue from one batch to the next.
 
     Args:
         generator: the sentences, as `get_sentence` of a data set gives them: (ids, char_ids) of
-            each, `<S>` and `</S>` included, (n,) and (n, max_word_length) integers; `char_ids` may
-            be None if `max_word_length` is. A little more is taken from it than a batch needs.
-        batch_size: rows.
+            each, with `<S>` and `</S>`, (n,) and (n, max_word_length) integers; `char_ids` may be
+            None if `max_word_length` is. Slightly more is read than a batch needs.
+        batch_size: number of rows.
         num_steps: inputs of a row.
-        max_word_length: characters a word; None for word input.
-        bidirectional: give a second stream, which reads each sentence the other way.
+        max_word_length: characters per word; None for word input.
+        bidirectional: add a second stream, which reads each sentence the other way.
         incomplete: also give the last batches, which the sentences do not fill. The original left
             them out.
 

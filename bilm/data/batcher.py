@@ -28,8 +28,7 @@ class Batcher:
     """Sentences as character ids, for a model with character input.
 
     Args:
-        lm_vocab_file: the model's vocabulary file, which is checked. Characters need none: with
-            None the result is the same.
+        lm_vocab_file: the model's vocabulary file, which is checked; None gives the same result.
         max_token_length: `max_characters_per_token` of the model's options.
 
     Raises:

@@ -41,13 +41,13 @@ their characters, (n, max_word_length); None without characters."""
 
 @dataclass(eq=False)
 class Corpus:
-    """Text files with a sentence a line, its words separated by white space.
+    """Text files with one sentence per line, words separated by white space.
 
-    One shard is read after the other, and shard numbers count on from 0 over all epochs: of three
-    files, shard 4 is the second one of the second epoch. The order depends on the seed, the epoch
+    Shards are read one after the other, and shard numbers continue over all epochs: with three
+    files, shard 4 is the second shard of the second epoch. The order depends on the seed, the epoch
     and the shard alone, so that any shard can be read again by its number.
 
-    Arguments and errors are those of `LMDataset`, whose `test` is `one_pass` here.
+    Arguments are those of `LMDataset`, whose `test` is `one_pass` here.
     """
 
     filepattern: PathLike
@@ -74,7 +74,7 @@ class Corpus:
 
     @functools.cached_property
     def fingerprint(self) -> int:
-        """48 bits of the shards' names and sizes, by which a changed corpus is noticed."""
+        """48-bit hash of shard names and sizes, used to detect a changed corpus."""
         shards = [f"{os.path.basename(path)}\0{size}\n" for path, size in self._sizes.items()]
         digest = hashlib.blake2b("".join(shards).encode("utf-8", "surrogateescape"), digest_size=6)
         return int.from_bytes(digest.digest(), "big")

@@ -65,7 +65,7 @@ def count_words(
     Args:
         patterns: one glob or several; words are separated by white space; plain, .gz or .xz. Each
             file is counted once.
-        jobs: number of processes. They are spawned, so a program that asks for more than one has to
+        jobs: number of processes. They are spawned, so a program that asks for more than one must
             run its main code under `if __name__ == "__main__":`.
         progress: called now and then with a `Stage` of the bytes read.
         least_part: bytes of text that are worth a process of their own.
@@ -99,13 +99,13 @@ def write_vocabulary(
     min_count: int = 1,
     max_size: int | None = None,
 ) -> int:
-    """Write a vocabulary file, whole or not at all.
+    """Write a vocabulary file, which appears only when complete.
 
     The order is `<S>`, `</S>`, `<UNK>`, then by descending count, which the sampled softmax relies
     on, then by word, so that the same counts give the same file.
 
     Args:
-        counts: occurrences of each word. Special tokens among the words are not repeated.
+        counts: occurrences of each word; special tokens among them are not repeated.
         min_count: leave rarer words out.
         max_size: most lines of the file, including the three special ones; None sets no limit.
 
@@ -182,23 +182,23 @@ def build_vocabulary(
     progress: ShowStage = quiet,
     overwrite: bool = True,
 ) -> VocabularyReport:
-    """Write the vocabulary of text files, whole or not at all.
+    """Write the vocabulary of text files, which appears only when complete.
 
-    The order of the file is that of `write_vocabulary`. Counts are exact, and the result depends on
-    the text alone, not on `jobs` or the order of the files. Memory grows with the different words,
-    not with the text, as `count_words` says.
+    The order of the file is that of `write_vocabulary`. Counts are exact, and the result does not
+    depend on `jobs` or the order of the files. Memory grows with the different words, not with the
+    text; see `count_words`.
 
     Args:
         patterns, jobs, progress: as for `count_words`.
         min_count, max_size: as for `write_vocabulary`.
-        counts_file: also write every different word, a tab and its count, in the same order. It
-            gets its name before the vocabulary does.
-        overwrite: False refuses files that are there, but for the same counts without a vocabulary.
+        counts_file: also write every different word, a tab and its count, in the same order.
+        overwrite: False raises an error for files that exist, except a matching counts file left
+            without a vocabulary.
 
     Raises:
         FileNotFoundError: a pattern matches nothing, or a folder to write into does not exist.
         InputError: a file is not UTF-8 (file and line), damaged, or also to be written; no file
-            holds a word; no word is left; a number is out of its range; a process was killed.
+            holds a word; no word is left; a number is out of range; a process was killed.
     """
     _require_size(max_size)
     require_at_least(1, jobs=jobs)

@@ -31,15 +31,15 @@ _SORTED_AT_ONCE = 1 << 16
 
 
 def deciding_method(data: Any, *names: str) -> str:
-    """Which of several methods that give the same text decides what a data set gives.
+    """The method that decides what a data set gives, of several that give the same text.
 
-    It is the one that the object's class defines, or else the nearest of the classes that it
-    inherits from: a subclass that overrides `iter_batches` alone is read by it. Of several in the
-    same class the first named decides.
+    It is the one that the object's class defines, or else the nearest base class: a subclass that
+    overrides `iter_batches` alone is read by it. Of several in the same class the first named
+    decides.
 
     Args:
-        data: a data set, of `bilm.data` or one's own.
-        names: methods, the one that is best to have first.
+        data: a data set of `bilm.data` or the user's own.
+        names: methods, the preferred one first.
 
     Raises:
         InputError: it has none of them.
@@ -59,9 +59,9 @@ def deciding_method(data: Any, *names: str) -> str:
 
 
 class _Dataset:
-    """What data sets of one and of two directions share.
+    """The common part of data sets of one and of two directions.
 
-    Every iteration begins at the beginning of the corpus, whatever others have read.
+    Every iteration starts at the beginning of the corpus, independently of other iterations.
     """
 
     _bidirectional = False
@@ -101,18 +101,18 @@ class _Dataset:
 
     @property
     def n_train_tokens(self) -> int:
-        """Predictions of a direction in one pass over the whole corpus, all workers' shares.
+        """Predictions per direction in one pass over the whole corpus, the shares of all workers.
 
         Each word is predicted, and the end of each sentence. They are counted in one scan of the
-        files when first asked for; a subclass that gives other sentences should override this.
+        files when first needed; a subclass that gives other sentences should override this.
         """
         return self._corpus.n_predictions
 
     def word_counts(self, max_tokens: int | None = None) -> np.ndarray | None:
-        """How often each word of the vocabulary occurs in the text.
+        """Occurrences of each word of the vocabulary in the text.
 
         Args:
-            max_tokens: count a sample of about this size, from the start of each file; None counts
+            max_tokens: approximate size of a sample, from the start of each file; None counts
                 everything.
 
         Returns:
@@ -136,14 +136,14 @@ class _Dataset:
         return float(counts[self.vocab.unk] / max(n_tokens, 1))
 
     def get_sentence(self) -> Iterator[SentenceIds]:
-        """The sentences one by one, of which `_get_batch` makes all batches.
+        """The sentences one by one, from which `_get_batch` makes all batches.
 
-        A subclass may override it, also with sentences of its own or without end; the batches then
-        have no state, so that resumed training starts the text again.
+        A subclass may override it, also with its own or endless sentences; the batches then have no
+        state, so that resumed training starts the text again.
 
         Yields:
-            ids: (words + 2,) int32, `<S>` and `</S>` included, in the order of reading.
-            char_ids: (words + 2, max_word_length) int32; None without characters.
+            ids: (words + 2,) int32, with `<S>` and `</S>`, in reading order. char_ids: (words + 2,
+            max_word_length) int32; None without characters.
         """
         return SentenceReader(self._corpus, reverse=self._reverse)
 
@@ -152,7 +152,7 @@ class _Dataset:
     ) -> Iterator[dict[str, np.ndarray | None]]:
         """Batches in the form of the original program: the items of a `Batch`.
 
-        With `test=True` a last batch that the text does not fill is not given, as it never was;
+        With `test=True`, a last batch that the text does not fill is left out, as in the original;
         `iter_distinct` gives it.
         """
         for batch in self._batches(self.get_sentence(), batch_size, num_steps, incomplete=False):
@@ -161,20 +161,21 @@ class _Dataset:
     def iter_distinct(
         self, batch_size: int, num_steps: int, state: IteratorState | None = None
     ) -> Iterator[Batch]:
-        """Batches in a compact form, each distinct word's characters once.
+        """Batches in a compact form, with the characters of each distinct word once.
 
         Args:
-            batch_size: rows.
+            batch_size: number of rows.
             num_steps: inputs of a row.
-            state: the `state` of an earlier batch: exactly the batches that followed it follow.
+            state: the `state` of an earlier batch, to continue with exactly the batches that
+                followed it.
 
         Yields:
             `Batch`. With `test=True` until every prediction was given once; rows whose text has
             ended are masked. Otherwise without end.
 
         Raises:
-            InputError: a size is below 1; `state` is of another corpus, seed, size and so on; text
-                is not UTF-8 (file and line).
+            InputError: a size is below 1; `state` is from another corpus, seed, size and so on;
+                text is not UTF-8 (file and line).
         """
         sentences = self.get_sentence()
         if not (state is None or isinstance(state, IteratorState)):
@@ -200,31 +201,28 @@ class _Dataset:
         )
 
     def describe_state(self, state: IteratorState | None) -> str:
-        """Where the corpus continues, for people: file, sentence and pass.
-
-        Args:
-            state: of a batch of this data set; None is the beginning.
-        """
+        """Where the corpus continues, for people: file, sentence and pass. None is the
+        beginning."""
         shard, sentence = (0, 0) if state is None else (state.shard, state.sentence)
         return self._corpus.describe(shard, sentence)
 
     def iter_sentence_batches(self, max_tokens: int) -> Iterator[Batch]:
-        """Every sentence once, each a row of its own that begins at column 0.
+        """Every sentence once, each in a row of its own from column 0.
 
-        Sentences of similar length are put together: each shard is sorted by length and cut into
-        batches. One pass, whatever `test` and `shuffle_on_load` are.
+        Each shard is sorted by sentence length and cut into batches. It is one pass, independent of
+        `test` and `shuffle_on_load`.
 
         Args:
-            max_tokens: most positions of a batch, masked ones included. A sentence that is longer
-                makes a batch of its own.
+            max_tokens: most positions of a batch, including masked ones. A longer sentence is a
+                batch of its own.
 
         Yields:
-            `Batch` with `sentences`: numbers from 0 in reading order, shards sorted by name. With
+            `Batch` with `sentences`: 0-based numbers in reading order, shards sorted by name. With
             several workers, numbers within the worker's share.
 
         Raises:
             InputError: `max_tokens` is below 1; text is not UTF-8 (file and line); a subclass's
-                `get_sentence` has no end, since it is not of `test=True`.
+                `get_sentence` has no end, since it lacks `test=True`.
         """
         require_count(max_tokens=max_tokens)
         sentences = self.get_sentence()
@@ -250,17 +248,17 @@ class LMDataset(_Dataset):
     """A corpus in one direction.
 
     Args:
-        filepattern: a glob; the files that it matches are the shards, read one at a time.
-            Sentence a line, words separated by white space, UTF-8, plain or .gz or .xz; empty
+        filepattern: a glob; the files that it matches are the shards, read one at a time. One
+            sentence per line, words separated by white space, UTF-8, plain or .gz or .xz; empty
             lines are skipped.
         vocab: a `Vocabulary`, or a `UnicodeCharsVocabulary` for characters.
         reverse: read the sentences backwards, from `</S>` to `<S>`.
         test: one pass, shards sorted by name; otherwise without end.
         shuffle_on_load: shuffle the sentences within each shard and, without `test`, the shards
             again in each pass.
-        seed: of the shuffling, 0 or more.
+        seed: random seed, >= 0.
         worker: (index, count): this data set is one of `count` that share the corpus, and takes
-            of every `count` sentences of a shard the one with its index.
+            every `count`-th sentence of a shard.
 
     Raises:
         FileNotFoundError: nothing matches `filepattern`.

@@ -1,7 +1,7 @@
 """The vocabulary: the words that have an id, and the ids of any text.
 
-A vocabulary file has one token a line; a token's id is the number of its line, from 0. The ids
-are rows of a model's softmax and of its token caches, so nothing here may shift them.
+A vocabulary file has one token per line; a token's id is its 0-based line number. The ids are rows
+of a model's softmax and of its token caches, so nothing here may shift them.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ class Vocabulary:
     """The words of a vocabulary file and their ids.
 
     Args:
-        filename: one token a line, UTF-8, plain or .gz or .xz. White space around a token is not
-            part of it. A blank line is a token without letters that no text holds: it keeps its
-            id. `<S>` and `</S>` must be there; where is free. `<UNK>` is needed for training, and
-            for words outside the vocabulary.
+        filename: one token per line, UTF-8, plain or .gz or .xz. White space around a token is
+            ignored. A blank line is a token that no text holds: it keeps its id. `<S>` and `</S>`
+            are required, on any line. `<UNK>` is needed for training, and for words outside the
+            vocabulary.
         validate_file: also require what a reader tolerates but a clean file avoids: no repeated
             tokens, blank lines, or tokens with white space.
 
@@ -164,11 +164,11 @@ class Vocabulary:
 
 
 class UnicodeCharsVocabulary(Vocabulary):
-    """A vocabulary that also gives the characters of words, in the vocabulary or not.
+    """A vocabulary that also gives the characters of words inside or outside it.
 
     Args:
         filename, validate_file: as for `Vocabulary`.
-        max_word_length: characters a word, the two marks around it included; 3 or more. Longer
+        max_word_length: characters per word, including the two marks around it; 3 or more. Longer
             words are cut.
 
     Raises:

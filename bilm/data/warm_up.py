@@ -1,9 +1,9 @@
-"""States in which texts begin, for models that were not trained to begin from zeros.
+"""Initial states for models that were not trained to start from zeros.
 
-Training with `reset_rate` 0, as the original program did, shows a network LSTM states of zero once
-for each row of its batches and never again, and yet in use every text begins from them. Such a
-model can be given other states to begin from: the mean of those in which it is after reading some
-text. They are computed once, are the same for every sentence, and depend on the text alone.
+With `reset_rate` 0, as in the original program, a network sees LSTM states of zero once per row of
+its batches in training, yet in use every text starts from them. Such a model can start instead from
+the mean of the states that it has while reading some text. They are computed once, are the same for
+every sentence, and depend on that text alone.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bilm.core.errors import InputError
 from bilm.data.sentences import as_tokens, require_sentences
 from bilm.files.reading import PathLike, read_lines
 
-# A file with a sentence a line, or sentences: text that is split on white space, or tokens.
+# A file with one sentence per line, or sentences: text that is split on white space, or tokens.
 WarmUpText = PathLike | Iterable[str | Sequence[str]]
 
 N_WORDS = 2048

@@ -29,17 +29,16 @@ def dump_token_embeddings(
     embedding_weight_file=outfile)` reads it.
 
     Args:
-        vocab_file: a word a line, with <S>, </S> and <UNK>.
+        vocab_file: one word per line, with <S>, </S> and <UNK>.
         options_file: options.json of a model with character input.
         weight_file: its HDF5 weights.
-        outfile: the HDF5 file to write: dataset `embedding` float32 (words, projection_dim) in
-            the order of the vocabulary, and the words, `vocabulary/words`, which other programs
-            ignore.
+        outfile: the HDF5 file to write: dataset `embedding` float32 (words, projection_dim) in the
+            order of the vocabulary, and the words, `vocabulary/words`, which other programs ignore.
         words_at_once: words that are encoded, and whose vectors are in memory, at a time.
 
     Raises:
         FileNotFoundError: a file does not exist.
-        InputError: a file is not what it should be; the model takes words.
+        InputError: a file is not valid, or the model is word-level.
     """
     elmo = ELMo.from_pretrained((options_file, weight_file), vocab_file=vocab_file)
     if elmo.options.max_word_length is None:
@@ -66,23 +65,21 @@ def dump_bilm_embeddings(
     *,
     precision: str = "float32",
 ) -> None:
-    """Write all layers of each sentence of a text file.
-
-    Each sentence is computed alone: its vectors do not depend on its neighbours in the file.
+    """Write all layers of each sentence of a text file; each sentence is computed alone.
 
     Args:
-        vocab_file: a word a line, with <S>, </S> and <UNK>. With character input it changes
-            nothing: a word's vector comes from its characters.
-        dataset_file: a sentence a line, words separated by white space; plain, .gz or .xz.
+        vocab_file: one word per line, with <S>, </S> and <UNK>. With character input it has no
+            effect.
+        dataset_file: one sentence per line, words separated by white space; plain, .gz or .xz.
         options_file: options.json of the model.
         weight_file: its HDF5 weights.
-        outfile: the HDF5 file to write. Dataset str(line number from 0): float32
-            (n_layers + 1, words, 2 * projection_dim); an empty line has no words.
-        precision: "float32", or "bfloat16" for products in bfloat16.
+        outfile: the HDF5 file to write. Dataset str(0-based line number): float32 (n_layers + 1,
+            words, 2 * projection_dim); an empty line has no words.
+        precision: "float32", or "bfloat16" for matrix products in bfloat16.
 
     Raises:
         FileNotFoundError: a file does not exist.
-        InputError: a file is not what it should be.
+        InputError: a file is not valid.
     """
     Vocabulary(vocab_file)  # checked, though characters need none
     elmo = ELMo.from_pretrained(

@@ -74,7 +74,7 @@ class CorpusEncoder:
         self.chunk_tokens = _CHUNK_TOKENS
 
     def warm_up(self, sentences: Sequence[Tokens]) -> None:
-        """Let sentences begin from the states after a text, see `bilm.data.warm_up`."""
+        """Start sentences from the states after a text, see `bilm.data.warm_up`."""
         numbers = self._words.numbers(sentences)
         stops = np.cumsum([len(sentence) for sentence in sentences])
         # `<S>` and `</S>` are the words 0 and 1.

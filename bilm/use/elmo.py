@@ -133,7 +133,7 @@ class ELMo:
         self.corpus.window_tokens, self.corpus.chunk_tokens = state["corpus"]
 
     def _variables(self) -> list[Any]:
-        """All of the network, with the states in which texts begin."""
+        """All variables of the network, including the initial states."""
         encoder, stacks = self.network
         return [variable for layer in (encoder, *stacks) for variable in layer.weights]
 

@@ -264,7 +264,7 @@ class PackedRunner:
         return PackedSentences.pack(lengths, n_rows), run
 
     def warm_up(self, vectors: tf.Tensor, sentences: Sequence[np.ndarray]) -> None:
-        """Let sentences begin from the states after a text, see `BiLM.warm_up`."""
+        """Start sentences from the states after a text, see `BiLM.warm_up`."""
         self._network.warm_up(vectors, sentences)
         self._initial = ()
 
