@@ -15,6 +15,8 @@ from bilm import ELMo, Predictor, dump_token_embeddings
 from tests.scored_models import KINDS, Model
 from tests.small_models import write_small_model
 
+pytestmark = pytest.mark.eager
+
 TEXT = ["the cat sees a bird .", "", "a dog", "ünïcödé 猫 w5 ."]
 
 
