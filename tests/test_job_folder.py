@@ -100,9 +100,11 @@ def test_a_job_without_a_piece_leaves_nothing(out, partial):
 
 def test_what_was_left_at_the_very_end_is_removed(out, partial):
     out.touch()
-    partial.mkdir()
-    (partial / "lock").touch()
-    assert is_complete(out) and not partial.exists()
+    for names in (["lock"], []):
+        partial.mkdir()
+        for name in names:
+            (partial / name).touch()
+        assert is_complete(out) and not partial.exists()
 
 
 def test_another_job(out):

@@ -200,7 +200,7 @@ def is_complete(out: PathLike) -> bool:
     out, folder = _names(out)
     if not _is_taken(out) or os.path.lexists(os.path.join(folder, _RECORD)):
         return False
-    if os.path.isdir(folder) and os.listdir(folder) == [_LOCK]:
+    if os.path.isdir(folder) and set(os.listdir(folder)) <= {_LOCK}:
         with contextlib.suppress(InputError, OSError):
             _locked(folder).close()  # which removes the lock file
             os.rmdir(folder)
