@@ -53,7 +53,7 @@ def test_a_table_a_file_and_a_picture(folder, tmp_path, capsys, monkeypatch):
     update = ProgressDisplay.update
 
     def stop(display, doing, done, total=None, unit="", detail=""):
-        if (doing, done) == ("probing", 9):
+        if (doing, done) == ("probing cells", 9):
             raise KeyboardInterrupt
         update(display, doing, done, total, unit, detail)
 

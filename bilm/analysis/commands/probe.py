@@ -249,11 +249,11 @@ def _fill(file: ProbeFile, cells: Iterator[analysis.ProbeCell], wanted: Sequence
     n_done = sum(key in file.cells for key in wanted)
     try:
         with ProgressDisplay() as display:
-            display.update("probing", n_done, len(wanted), "cells")
+            display.update("probing cells", n_done, len(wanted))
             for cell in cells:
                 file.add(cell)
                 n_done += 1
-                display.update("probing", n_done, len(wanted), "cells")
+                display.update("probing cells", n_done, len(wanted))
     except KeyboardInterrupt:
         if file.path is None:
             raise
