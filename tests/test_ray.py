@@ -317,7 +317,7 @@ def test_in_python(cluster, place, ray):
             embed(files, "again", TableEmbedder("elmo", threads=2), workers=1)
 
         Path("bad.txt").write_text("a dog\n" * 70 + "a deadly dog\na cat\n", encoding="utf-8")
-        message = r"bad\.txt, lines 1 to 72: failed; a machine may have too little memory"
+        message = r"bad\.txt, lines 1 to 72: failed 3 times; a machine may have too little memory"
         with pytest.raises(InputError, match=message):
             embed("bad.txt", "bad", DeadlyEmbedder("elmo"), workers=1)
         assert not os.path.exists("bad") and not os.path.exists("bad.partial")

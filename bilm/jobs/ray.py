@@ -26,7 +26,7 @@ import os
 import re
 import socket
 import zlib
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,7 +54,8 @@ _FIRST = "part-000000.parquet"
 _ROW_GROUP_BYTES = 32 * 2**20
 # Of a local instance: what goes through it is small.
 _OBJECT_STORE_BYTES = 128 * 2**20
-_TRIES = 3  # by Ray, of a range whose worker dies
+# How often a range may fail by an error that need not come again, such as the end of its worker.
+_TRIES = 3
 _CONNECT_SECONDS = 10.0
 
 
@@ -241,6 +242,9 @@ class RangeWorker:
         self._writer = writer
         self._reader = RangeReader(folder)
 
+    def ready(self) -> None:
+        """Nothing; ends when the actor has started."""
+
     def write(self, text_range: TextRange) -> None:
         """As `RangeWriter.write`; names the machine of an error of the disk."""
         try:
@@ -258,39 +262,45 @@ def _compute(
 ) -> None:
     """Let workers compute ranges; `total` is the bytes of all text."""
     ray = _ray()
-    actor_class = ray.remote(RangeWorker).options(
-        num_cpus=cluster.cpus, max_restarts=-1, max_task_retries=_TRIES - 1
-    )
-    waiting = deque(ranges)
-    busy: dict[Any, tuple[Any, TextRange]] = {}  # results to come -> (actor, range)
+    actor_class = ray.remote(RangeWorker).options(num_cpus=cluster.cpus)
+    waiting, failures = deque(ranges), Counter[TextRange | None]()
+    busy: dict[Any, tuple[Any, TextRange | None]] = {}  # results to come -> (actor, range)
     done = total - sum(text_range.n_bytes for text_range in ranges)
 
-    def employ(actor: Any) -> None:
-        if waiting:
-            text_range = waiting.popleft()
-            busy[actor.write.remote(text_range)] = actor, text_range
-        else:
-            ray.kill(actor)  # its CPUs may be needed to restart another one
+    def start_worker() -> None:
+        actor = actor_class.remote(writer, os.getcwd())
+        busy[actor.ready.remote()] = actor, None
 
     try:
+        for _ in range(min(cluster.workers, len(ranges))):
+            start_worker()
         show(Stage("embedding", done, total))
-        for _ in ranges[: cluster.workers]:
-            employ(actor_class.remote(writer, os.getcwd()))
-        while busy:
+        while waiting or any(text_range for _, text_range in busy.values()):
             (result,), _ = ray.wait(list(busy), num_returns=1)
             actor, text_range = busy.pop(result)
             try:
                 ray.get(result)
+                done += text_range.n_bytes if text_range else 0
             except Exception as error:
                 if isinstance(getattr(error, "cause", None), InputError):
                     raise error.cause from None  # type: ignore[attr-defined]
-                raise InputError(
-                    f"{text_range}: failed; a machine may have too little memory. The last error: "
-                    f"{_shortened(error)}"
-                ) from error
-            done += text_range.n_bytes
+                if text_range is not None:
+                    waiting.appendleft(text_range)
+                failures[text_range] += 1
+                if failures[text_range] == _TRIES:
+                    what = f"{text_range}: failed" if text_range else "workers: failed to start"
+                    raise InputError(
+                        f"{what} {_TRIES} times; a machine may have too little memory. The last "
+                        f"error: {_shortened(error)}"
+                    ) from error
+                with contextlib.suppress(Exception):
+                    ray.kill(actor)
+                start_worker()
+                continue
             show(Stage("embedding", done, total))
-            employ(actor)
+            if waiting:
+                following = waiting.popleft()
+                busy[actor.write.remote(following)] = actor, following
     finally:
         for actor, _ in busy.values():
             with contextlib.suppress(Exception):
