@@ -162,7 +162,7 @@ def test_the_models_of_the_package(name, word, sentences):
         for vectors, sentence in zip(encoded, sentences, strict=True)
     )
     cosine = [same @ v / np.linalg.norm(same) / np.linalg.norm(v) for v in (like, other)]
-    assert cosine[0] > 0.55 > 0.4 > cosine[1]
+    assert cosine[0] > cosine[1] + 0.15
     (score,) = Predictor.from_pretrained(name).score(sentences[:1])
     # Far likelier than words drawn at random.
     assert score.forward.mean() > -np.log(63_000) / 1.3
