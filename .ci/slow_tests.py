@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 PROCESSES = 2
-MINUTES = 20  # for one file
+MINUTES = 30  # for one file
 # The files that take longest start first.
 FIRST = "faulty_files faulty_training docs usage_examples run_resume export devices".split()
 PYTEST = [sys.executable, "-m", "pytest", "-m", "slow", "-n", "0"]
