@@ -18,6 +18,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -402,6 +403,19 @@ def read_gold(path: PathLike) -> dict[str, float]:
     return gold
 
 
+def _correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Pearson's correlation of each row."""
+    a, b = (x - x.mean(axis=-1, keepdims=True) for x in (a, b))
+    return (a * b).sum(axis=-1) / np.sqrt((a**2).sum(axis=-1) * (b**2).sum(axis=-1))
+
+
+def _area_under_curve(ranks: np.ndarray, positive: np.ndarray) -> np.ndarray:
+    """Area under the ROC curve of each row of ranks: the Mann-Whitney U statistic, normalised."""
+    n = positive.sum(axis=-1)
+    above = (ranks * positive).sum(axis=-1) - n * (n + 1) / 2
+    return above / (n * (ranks.shape[-1] - n))
+
+
 def agreement(
     changes: Sequence[Change], gold: Mapping[str, float], *, seed: int = 0
 ) -> list[Agreement]:
@@ -416,7 +430,6 @@ def agreement(
         InputError: fewer than 3 measured words have a gold score.
     """
     stats = import_extra("scipy.stats", "Comparing with gold scores")
-    metrics = import_extra("sklearn.metrics", "Comparing with gold scores")
     found = [(change, gold.get(change.word, gold.get(forms_of(change.word)[0])))
              for change in changes if change.is_measured]  # fmt: skip
     known = [(change, score) for change, score in found if score is not None]
@@ -425,13 +438,15 @@ def agreement(
             f"gold: at least 3 of the measured words must have a gold score, got {len(known)}."
         )
     scores = np.array([score for _, score in known])
-    statistics: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
-        "Spearman": lambda values, gold: stats.spearmanr(values, gold).statistic
+    ranks = partial(stats.rankdata, axis=-1)
+    # Of each row of values, which are one sample of words, and of their gold scores.
+    statistics: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+        "Spearman": lambda values, gold: _correlation(ranks(values), ranks(gold))
     }
     if set(scores.tolist()) == {0.0, 1.0}:
         statistics = {
-            "accuracy": lambda values, gold: ((values > threshold) == (gold == 1)).mean(),
-            "AUC": lambda values, gold: metrics.roc_auc_score(gold, values),
+            "accuracy": lambda values, gold: ((values > threshold) == (gold == 1)).mean(axis=-1),
+            "AUC": lambda values, gold: _area_under_curve(ranks(values), gold == 1),
         }
     rng = np.random.default_rng(seed)
     drawn = rng.integers(len(known), size=(_RESAMPLES, len(known)))
@@ -446,8 +461,8 @@ def agreement(
             value, low, high = np.nan, np.nan, np.nan
             if np.ptp(values) > 0:
                 value = float(statistic(values, scores))
-                resampled = [statistic(values[rows], scores[rows]) for rows in drawn
-                             if np.ptp(values[rows]) > 0]  # fmt: skip
+                rows = drawn[np.ptp(values[drawn], axis=1) > 0]
+                resampled = statistic(values[rows], scores[rows])
                 low, high = map(float, np.percentile(resampled, [2.5, 97.5]))
             lines.append(Agreement(name, title, value, low, high, len(known)))
     return lines
