@@ -255,7 +255,7 @@ def test_fine_tuning_from_the_command_line(watched, tmp_path, capsys):
     assert options["lstm"]["dim"] == 8 and options["n_tokens_vocab"] == 8
     assert main(arguments) == 0  # the same command: all is done
     error = input_error([*arguments, "--preset", "tiny"], capsys)
-    assert "The network is not that of" in error and "lstm.dim is 256, and 8 there" in error
+    assert "must describe the network of" in error and "lstm.dim is 8 there, 256 here" in error
 
 
 @pytest.mark.slow
