@@ -224,7 +224,7 @@ def test_workers_with_other_commands_are_refused(whole, tmp_path):
     codes, said = ends(start_command(text, tmp_path / "run", changes=changes))
     assert codes == [1, 1]
     for each in said:
-        assert "learning_rate is 0.2 for worker 0 and 0.1 for worker 1" in each
+        assert "learning_rate is 0.2 for worker 0, 0.1 for worker 1" in each
     assert not (tmp_path / "run").exists()
 
 
