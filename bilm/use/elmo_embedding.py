@@ -126,7 +126,7 @@ class ELMoEmbedding(LayerOfFiles):
         self.built = True
         if warm_up is not None:
             self._warm_up(read_text(warm_up))
-        # Once the layers exist, whose variables it sets.
+        # Once the layers exist, whose variables it sets. Keras ignores True, which is the default.
         self.trainable = trainable
 
     def _build(
@@ -146,6 +146,7 @@ class ELMoEmbedding(LayerOfFiles):
             weights,
             use_character_inputs=words.kind in (CHARACTERS, CACHE_AND_CHARACTERS),
             embedding_weight_file=None if cache else table,
+            trainable=self.train_language_model,
             n_tokens=words.n_rows,
             precision=precision,
         )
