@@ -278,6 +278,7 @@ def test_a_killed_process_is_reported(tmp_path):
     def kill():
         while not (children := multiprocessing.active_children()):
             time.sleep(0.01)
+        time.sleep(0.1)  # all have started
         os.kill(children[0].pid, signal.SIGKILL)
 
     killer = threading.Thread(target=kill, daemon=True)

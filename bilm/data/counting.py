@@ -250,7 +250,10 @@ def _count_in_processes(
     counts: Counter[str] = Counter()
     try:
         with _interrupts_held_back():
-            running = {pool.submit(_count_part, k, part) for k, part in enumerate(parts)}
+            try:
+                running = {pool.submit(_count_part, k, part) for k, part in enumerate(parts)}
+            except OSError as error:  # a pipe to a process that was killed as it started
+                raise BrokenProcessPool(str(error)) from error
         while running:
             done, running = wait(running, _SHOWN_EVERY, FIRST_COMPLETED)
             for future in done:
