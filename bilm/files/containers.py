@@ -112,5 +112,6 @@ def _no_weights(source: str, folders: Mapping[str, list[str]]) -> str:
 
 
 def not_dumped(what: str, folder: str) -> str:
+    """The message that a training folder is not a model for use; `what` says which files it has."""
     command = f"bilm dump --save_dir {shlex.quote(folder)} --model_dir FOLDER"
     return f"{what}: `{command}` writes a model for use."
