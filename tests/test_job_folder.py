@@ -174,6 +174,10 @@ def test_two_jobs_do_not_write_the_same(out):
 FOREIGN = {
     "the user's folder": lambda partial: (partial.mkdir(), (partial / "my.txt").write_text("mine")),
     "another record": lambda partial: (partial.mkdir(), (partial / "job.json").write_text("{}")),
+    "settings that are a list": lambda partial: (
+        partial.mkdir(),
+        (partial / "job.json").write_text('{"program": "bilm embed", "format": 1, "settings": []}'),
+    ),
     "a record that is a list": lambda partial: (
         partial.mkdir(), (partial / "job.json").write_text("[]"),
     ),
