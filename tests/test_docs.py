@@ -45,7 +45,7 @@ ROOT = Path(__file__).parent.parent
 GOLDEN = ROOT / "tests" / "fixtures" / "golden"
 PAGES = [ROOT / name for name in ("README.md", "README.zh.md", "CHANGELOG.md", "SECURITY.md")]
 PAGES += sorted((ROOT / "docs").rglob("*.md"))
-LANGUAGES = {"bash", "python", "json", "mermaid", "text", "yaml"}
+LANGUAGES = {"bash", "python", "json", "text", "yaml"}
 # A path of the machine that a page was written on.
 MACHINE_PATH = re.compile(r"(?<![\w.~>])/(?:home|mnt|opt|root|tmp|usr|var|work|Users)/\w")
 OUTPUT_FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
