@@ -124,5 +124,5 @@ def test_results_that_are_not_a_language_models(ops):
 
 
 def test_a_mix_for_another_number_of_layers(ops):
-    with pytest.raises(InputError, match="ScalarMix 'm' mixes 3 layers; lm_embeddings has 2"):
+    with pytest.raises(InputError, match="must have 3 layers for the ScalarMix 'm', got 2"):
         weight_layers("elmo", ops, mix=ScalarMix(3, name="m"))

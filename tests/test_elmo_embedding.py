@@ -153,7 +153,9 @@ def test_a_model_of_words_without_its_vocabulary_takes_ids(words):
     ids = TokenBatcher(words.vocab_file).batch_sentences(TOKENS)
     close(layer(ids), ELMoEmbedding.from_pretrained(words.folder, layers="top")(TEXT))
     for text in (TEXT, keras.Input((), dtype="string")):
-        with pytest.raises(InputError, match="a model of words takes text with the vocabulary"):
+        with pytest.raises(
+            InputError, match="a word-level model needs the vocabulary of its training"
+        ):
             layer(text)
     copy = ELMoEmbedding.from_config(layer.get_config())
     assert copy(ids).shape == layer(ids).shape
@@ -443,8 +445,8 @@ def test_inputs_that_are_refused(elmo, inputs, message):
     [
         ({"layers": "all"}, "layers: 'mix', 'average', 'top', a number, or a weight for each"),
         ({"layers": "best"}, "layers must be one of average, sum, top, all, got 'best'"),
-        ({"layers": 3}, r"the model's layers are 0 \(tokens\) to 2 \(top\), not 3"),
-        ({"layers": [1, 2]}, "or 3 finite weights are expected"),
+        ({"layers": 3}, r"layers must be a layer from 0 \(tokens\) to 2 \(top\), got 3"),
+        ({"layers": [1, 2]}, "or 3 finite weights, got"),
         ({"layers": "top", "l2_coef": 0.1}, "l2_coef, do_layer_norm: they belong to layers='mix'"),
     ],
 )

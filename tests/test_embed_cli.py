@@ -259,7 +259,7 @@ def test_a_text_is_looked_through_before_anything_is_computed(place, capsys):
 
 def test_layer_that_there_is_not(place, capsys):
     error = input_error(["embed", "text.txt", "o", "--model=elmo", "--layer=3"], capsys)
-    assert "layers: the model's layers are 0 (tokens) to 2 (top), not 3" in error
+    assert "layers must be a layer from 0 (tokens) to 2 (top), got 3" in error
 
 
 @pytest.mark.parametrize(

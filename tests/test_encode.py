@@ -103,10 +103,10 @@ def test_a_mix_gives_what_the_layer_gives(model, options):
         ("best", "layers must be one of average, sum, top, all, got 'best'"),
         (3, r"layers are 0 \(tokens\) to 2 \(top\), not 3"),
         (-4, "not -4"),
-        ([1.0, 2.0], r"3 finite weights are expected, not \[1.0, 2.0\]"),
-        ([1.0, 2.0, float("nan")], "3 finite weights are expected"),
-        (None, "3 finite weights are expected, not None"),
-        (True, "3 finite weights are expected, not True"),
+        ([1.0, 2.0], r"3 finite weights, got \[1.0, 2.0\]"),
+        ([1.0, 2.0, float("nan")], "3 finite weights, got"),
+        (None, "3 finite weights, got None"),
+        (True, "3 finite weights, got True"),
     ],
 )
 def test_layers_that_there_are_not(model, layers, message):
@@ -115,7 +115,7 @@ def test_layers_that_there_are_not(model, layers, message):
 
 
 def test_a_mix_for_another_model(model):
-    with pytest.raises(InputError, match="the mix 'mine' is for 4 layers, the model has 3"):
+    with pytest.raises(InputError, match="the mix 'mine' must have 3 layers like the model, got 4"):
         model[0].encode(TEXT, ScalarMix(4, name="mine"))
 
 

@@ -296,7 +296,7 @@ def test_a_mix_is_read_from_a_keras_file(trained, tmp_path):
 @pytest.mark.parametrize(
     "mix, message",
     [
-        (ScalarMix(3, name="m"), "the mix 'm' is for 3 layers, the model has 2"),
+        (ScalarMix(3, name="m"), "the mix 'm' must have 2 layers like the model, got 3"),
         ([1, 2, 3], "or 2 finite weights are expected"),
         ("top", "mix: a ScalarMix or a weight for each layer is expected: 'top'"),
         (1, "mix: a ScalarMix or a weight for each layer is expected: 1"),
@@ -398,7 +398,7 @@ def test_a_model_of_words_needs_its_vocabulary(small, tmp_path, capsys):
     pair = ["--options_file", str(small / "options.json"),
             "--weight_file", str(small / "weights.hdf5")]  # fmt: skip
     message = input_error(["export", str(tmp_path / "served"), *pair], capsys)
-    assert "a model of words takes text with the vocabulary" in message
+    assert "a word-level model needs the vocabulary of its training" in message
     assert os.listdir(tmp_path) == []
 
 

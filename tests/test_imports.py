@@ -172,7 +172,7 @@ def test_a_backend_of_kerass_settings_that_is_not_installed(tmp_path):
     assert (done.returncode, done.stdout) == (1, "")
     message = "bilm: error: bilm needs the TensorFlow backend of Keras, which cannot be imported: "
     assert done.stderr.splitlines()[-1].startswith(message) and "Traceback" not in done.stderr
-    assert "KERAS_BACKEND=tensorflow in the environment goes first." in done.stderr
+    assert "KERAS_BACKEND=tensorflow in the environment overrides it." in done.stderr
 
 
 def test_no_asserts_or_global_seeds():

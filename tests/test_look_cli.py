@@ -398,7 +398,7 @@ def test_flags_that_do_not_go_together(labels, capsys):
     )
     assert "got 7" in input_error([*SENSES, "--layer", "7"], capsys)
     bare = [*SENSES, "--substitutes_from", "bare"]
-    assert "holds no softmax" in input_error(bare, capsys)
+    assert "the softmax (softmax/b), which predicts words, is missing" in input_error(bare, capsys)
 
 
 def test_control_characters_of_a_text_do_not_reach_the_terminal(place, capsys):

@@ -291,7 +291,7 @@ def test_the_vocabulary_that_counts(small, tmp_path):
         del file["vocabulary"]
     assert Predictor.from_pretrained(tmp_path).vocabulary.id_to_word(3) == VOCABULARY[-1]
     os.remove(tmp_path / "vocab.txt")
-    with pytest.raises(InputError, match="has no vocabulary: name the words of its softmax by"):
+    with pytest.raises(InputError, match="the vocabulary of the softmax is missing"):
         Predictor.from_pretrained(tmp_path)
 
 
@@ -334,7 +334,9 @@ def test_a_softmax_that_does_not_fit(published, tmp_path, caplog):
     folder, made = published
     pair = (folder / "elmo_options.json", folder / "elmo_weights.hdf5")
     softmax, words = folder / "softmax.hdf5", made.folder / "vocab.txt"
-    with pytest.raises(InputError, match=r"elmo_weights.hdf5 has no vocabulary: name the words of"):
+    with pytest.raises(
+        InputError, match=r"elmo_weights.hdf5: the vocabulary of the softmax is missing"
+    ):
         Predictor.from_pretrained(pair, softmax_file=softmax)
     short = tmp_path / "short.txt"
     short.write_text("<S>\n</S>\n<UNK>\n", encoding="utf-8")
@@ -345,7 +347,7 @@ def test_a_softmax_that_does_not_fit(published, tmp_path, caplog):
     oracle.write_hdf5(tmp_path / "narrow.hdf5", narrow)
     with pytest.raises(InputError, match=r"softmax/W: must have shape \(18, 8\), got \(18, 3\)"):
         Predictor.from_pretrained(pair, softmax_file=tmp_path / "narrow.hdf5", vocab_file=words)
-    with pytest.raises(InputError, match=r"elmo_weights.hdf5 holds no softmax \(softmax/b\)"):
+    with pytest.raises(InputError, match=r"elmo_weights.hdf5: the softmax \(softmax/b\), which"):
         Predictor.from_pretrained(pair, softmax_file=pair[1], vocab_file=words)
     with pytest.raises(InputError, match=r"softmax_file is for weights; .* is a checkpoint"):
         Predictor.from_pretrained(made.folder, softmax_file=softmax)
@@ -360,7 +362,7 @@ def test_a_softmax_that_does_not_fit(published, tmp_path, caplog):
 
 def test_checkpoints_of_the_original(golden, tmp_path):
     folder = golden / "training" / "words" / "end"
-    with pytest.raises(InputError, match="end has no vocabulary: name the words of its softmax"):
+    with pytest.raises(InputError, match="end: the vocabulary of the softmax is missing"):
         Predictor.from_pretrained(folder)
     found = Predictor.from_pretrained(folder, vocab_file=golden / "vocab.txt")
     options, weights = found.options, oracle.read_checkpoint(folder / "model.ckpt-10").weights
@@ -413,8 +415,8 @@ def test_arguments_that_are_wrong(small):
         ("prior must be a finite number from 0 to 1, got '1'", {"prior": "1"}),
         ("places must be 'gaps', 'all' or numbers of tokens, got 'some'", {"places": "some"}),
         ("directions must be 'forward' or 'backward', got 'up'", {"directions": "up"}),
-        ("sentence 0: there is no token 2; it has 2, counted from 0", {"places": [2]}),
-        ("sentence 0: no token is ___, which stands for a place to fill", {}),
+        ("sentence 0: a place must be >= 0 and below its 2 tokens, got 2", {"places": [2]}),
+        ("sentence 0 must have a token ___, the place to fill", {}),
     ):
         with pytest.raises(InputError, match=message):
             predictor.substitutes(["a b"], **arguments)

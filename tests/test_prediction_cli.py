@@ -188,14 +188,14 @@ def test_a_model_of_one_direction(tmp_path, capsys):
     arguments = ["substitutes", text, "--model", folder, "--place", "0"]
     assert json.loads(run(capsys, *arguments).out)["token"] == "the"
     error = input_error([*arguments, "--direction", "backward"], capsys)
-    assert "directions: the model has the forward direction only." in error
+    assert "directions: must be 'forward' for this model, got 'backward'." in error
 
 
 def test_errors_name_the_line(place, capsys):
     arguments = ["substitutes", "text.txt", "--model", "model"]
-    assert "text.txt, line 1: no token is ___" in input_error(arguments, capsys)
+    assert "text.txt, line 1 must have a token ___" in input_error(arguments, capsys)
     error = input_error([*arguments, "--place", "1", "--out", "x"], capsys)
-    assert "text.txt, line 4: there is no token 1; it has 1, counted from 0." in error
+    assert "text.txt, line 4: a place must be >= 0 and below its 1 tokens, got 1." in error
     assert not Path("x").exists()
     error = input_error(["substitutes", "--text", "a", "--model", "model"], capsys)
     assert "--text, line 1: no token is ___" in error
@@ -234,8 +234,8 @@ def test_a_dump_is_enough_with_its_softmax(place, capsys):
     run(capsys, "dump", "--save_dir", "model", "--outfile", "plain.hdf5", "--without_softmax")
     pair = ["--options_file", "plain.options.json", "--weight_file", "plain.hdf5"]
     error = input_error(["score", "text.txt", *pair], capsys)
-    assert "plain.hdf5 holds no softmax" in error
-    with pytest.raises(InputError, match="holds no softmax"):
+    assert "plain.hdf5: the softmax (softmax/b), which predicts words, is missing" in error
+    with pytest.raises(InputError, match=r"the softmax .* is missing"):
         Predictor.from_pretrained(("plain.options.json", "plain.hdf5"))
 
 

@@ -23,31 +23,39 @@ SWITCHES = {
     "masked_clipped": {"masked": True, "cell_clip": 0.4, "proj_clip": 0.3},
     "unprojected": {"projected": False},
     "texts_in_a_row": {"several": True, "cell_clip": 0.4, "proj_clip": 0.3},
+    "unprojected_texts_in_a_row": {"projected": False, "several": True},
     "unprojected_texts_in_a_row_masked": {"projected": False, "several": True, "masked": True},
     "unprojected_masked_clipped": {"projected": False, "masked": True, "cell_clip": 0.4},
 }
 
-# A graph is made and compiled for each case, which takes a second; these two have every part.
-QUICK_IN_A_GRAPH = ("texts_in_a_row", "unprojected_texts_in_a_row_masked")
-in_a_graph = pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(switches, id=name, marks=() if name in QUICK_IN_A_GRAPH else pytest.mark.slow)
-        for name, switches in SWITCHES.items()
-    ],
-    indirect=True,
-)
-
-
+STEPWISE = [Mode.PLAIN, Mode.TRAINING, Mode.INFERENCE, Mode.COMPILED_STEPS]
+WITH_GRADIENT = [Mode.PLAIN, Mode.TRAINING]
 ALIKE = ("cell_clipped", "masked_clipped")  # compiled like others, for other clips
+# A graph is made and compiled for each case, which takes a second; these have every part.
+QUICK_IN_A_GRAPH = (
+    "texts_in_a_row", "unprojected_texts_in_a_row", "unprojected_texts_in_a_row_masked",
+)  # fmt: skip
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(switches, id=name, marks=pytest.mark.slow if name in ALIKE else ())
+def cases(modes, in_a_graph=False):
+    """All switches in all modes; only the plain loop takes a mask."""
+    pairs = [
+        pytest.param(
+            switches,
+            mode,
+            id=f"{name}-{mode.name.lower()}",
+            marks=pytest.mark.slow
+            if (name not in QUICK_IN_A_GRAPH if in_a_graph else name in ALIKE)
+            else (),
+        )
         for name, switches in SWITCHES.items()
+        for mode in modes
+        if mode is Mode.PLAIN or not switches.get("masked")
     ]
-)
+    return pytest.mark.parametrize("case, mode", pairs, indirect=["case"])
+
+
+@pytest.fixture
 def case(request):
     """Arguments of an executor as NumPy arrays, and its keywords."""
     switches = dict(request.param)
@@ -170,18 +178,14 @@ def assert_close(received, expected, tolerance):
         np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance)
 
 
-STEPWISE = [Mode.PLAIN, Mode.TRAINING, Mode.INFERENCE, Mode.COMPILED_STEPS]
-WITH_GRADIENT = [Mode.PLAIN, Mode.TRAINING]
-
-
-@pytest.mark.parametrize("mode", STEPWISE)
+@cases(STEPWISE)
 def test_values(case, mode):
     arrays, keywords = case
     results = run(tensors(arrays), mode=mode, **keywords)
     assert_close(results, OracleRun(*arrays, **keywords).results, 2e-6)
 
 
-@pytest.mark.parametrize("mode", WITH_GRADIENT)
+@cases(WITH_GRADIENT)
 def test_gradients(case, mode):
     arrays, keywords = case
     received = gradients(run, arrays, mode=mode, **keywords)
@@ -215,16 +219,14 @@ def test_gradients_of_gradients_of_the_plain_loop(graph):
     assert_close(received, [(above - below) / 2e-4 for above, below in pairs], 2e-4)
 
 
-@in_a_graph
-@pytest.mark.parametrize("mode", STEPWISE)
+@cases(STEPWISE, in_a_graph=True)
 def test_values_in_a_graph(case, mode):
     arrays, keywords = case
     results = tf.function(run, autograph=False)(tensors(arrays), mode=mode, **keywords)
     assert_close(results, OracleRun(*arrays, **keywords).results, 2e-6)
 
 
-@in_a_graph
-@pytest.mark.parametrize("mode", WITH_GRADIENT)
+@cases(WITH_GRADIENT, in_a_graph=True)
 def test_gradients_in_a_graph(case, mode):
     arrays, keywords = case
     function = tf.function(run, autograph=False)
@@ -232,7 +234,7 @@ def test_gradients_in_a_graph(case, mode):
     assert_close(received, oracle_gradients(*arrays, **keywords), 1e-5)
 
 
-@pytest.mark.parametrize("mode", WITH_GRADIENT)
+@cases(WITH_GRADIENT)
 def test_a_state_for_all_rows(case, mode):
     arrays, keywords = case
     one = [*arrays[:4], arrays[4][:1], arrays[5][:1]]
@@ -287,8 +289,7 @@ def test_gradient_of_projection_clip_passes_at_the_border(mode):
     np.testing.assert_allclose(gradient, [0.0, scale, scale, scale, 0.0], rtol=1e-6)
 
 
-@in_a_graph
-@pytest.mark.parametrize("mode", WITH_GRADIENT)
+@cases(WITH_GRADIENT, in_a_graph=True)
 def test_unknown_numbers_of_steps_and_rows(case, mode):
     arrays, switches = case
     mask, resets = switches.pop("mask"), switches.pop("resets")

@@ -98,7 +98,7 @@ def test_gradients_of_a_mix():
 
 def test_a_mix_for_another_number_of_layers():
     layers, mask, _ = mix_case()
-    message = r"ScalarMix 'm' mixes 4 layers; lm_embeddings has 3, its shape is \(4, 3, 6, 5\)"
+    message = r"must have 4 layers for the ScalarMix 'm', got 3 in the shape \(4, 3, 6, 5\)"
     with pytest.raises(InputError, match=message):
         ScalarMix(4, name="m")(layers, mask)
     for n_layers in (0, None, 2.0):
@@ -116,7 +116,7 @@ def test_a_mix_of_extreme_numbers_is_finite_or_refused():
         value = variable.numpy()
         for special in (np.nan, np.inf):
             variable.assign(np.full(variable.shape, special))
-            with pytest.raises(InputError, match="the mix 'm' holds numbers that are not finite"):
+            with pytest.raises(InputError, match="the weights of the mix 'm' must be finite"):
                 LayerChoice(mix, 3)
         variable.assign(value)
 

@@ -203,7 +203,7 @@ def test_text_that_is_not_utf_8(embedder):
         ({"layers": ScalarMix(3)}, "layers must be 'average', 'top', 'all', 'sum', a number or"),
         ({"layers": ["a"]}, "layers must be 'average', 'top', 'all', 'sum', a number or a list"),
         ({"layers": "last"}, "layers must be one of average, sum, top, all, got 'last'"),
-        ({"layers": 3}, r"layers: the model's layers are 0 \(tokens\) to 2 \(top\), not 3"),
+        ({"layers": 3}, r"layers must be a layer from 0 \(tokens\) to 2 \(top\), got 3"),
     ],
 )
 def test_settings_that_are_refused(published, settings, message):

@@ -1,4 +1,4 @@
-"""One step of the projected, clipped LSTM, and the values that go in and out of a layer.
+"""One step of the projected, clipped LSTM, and the inputs and outputs of a layer.
 
 Source: Sak et al. (2014), "Long short-term memory recurrent neural network architectures for large
 scale acoustic modeling", and Peters et al. (2018), section 3.4, for the clipping. There are no
@@ -18,7 +18,7 @@ import tensorflow as tf
 
 
 class LSTMState(NamedTuple):
-    """What a layer hands from one step to the next. A batch size of 1 is broadcast to all rows."""
+    """A layer's state between two steps. A batch size of 1 is broadcast to all rows."""
 
     c: tf.Tensor  # float32 (batch, dim), the cell state
     h: tf.Tensor  # float32 (batch, hidden_dim), the output
@@ -44,11 +44,11 @@ class Clips(NamedTuple):
 
 
 class Boundaries(NamedTuple):
-    """Padding, and where texts begin in the rows of a batch."""
+    """Padding, and the sentence starts within the rows of a batch."""
 
     # Bool (time, batch); where False the output is zeros and the state stays. None: no padding.
     mask: Any = None
-    # Bool (time, batch); where True the state before the step is `initial`. None: no resets.
+    # Bool (time, batch); where True the step starts from `initial`. None: no resets.
     resets: Any = None
     # The initial state, (batch, ...) or (1, ...), or one per layer; needed with `resets`. No
     # gradient reaches it.
@@ -58,14 +58,14 @@ class Boundaries(NamedTuple):
 def cell(
     pre_activations: Sequence[tf.Tensor], c: tf.Tensor, clip: float | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The new cell state, and what is projected, from the pre-activations of i, j, f and o."""
+    """The new cell state and the cell's output, from the pre-activations of i, j, f and o."""
     i, j, f, o = pre_activations
     new_c = clipped(tf.sigmoid(f + 1.0) * c + tf.sigmoid(i) * tf.tanh(j), clip)
     return new_c, tf.sigmoid(o) * tf.tanh(new_c)
 
 
 def clipped(x: tf.Tensor, clip: float | None) -> tf.Tensor:
-    """`x` within [-clip, clip]; None: no bound."""
+    """`x` clipped to [-clip, clip]; None: no bound."""
     return x if clip is None else tf.clip_by_value(x, -clip, clip)
 
 

@@ -8,7 +8,7 @@ import reprlib
 from collections.abc import Callable, Collection, KeysView, Mapping, Set
 from typing import Any, NamedTuple
 
-# Longest message in characters: a name or a value from a file may have millions.
+# Longest message in characters: names and values from files may have millions.
 _LONGEST = 20_000
 # Random numbers are drawn by TensorFlow as well, whose seeds are signed 64-bit integers.
 MOST_SEED = 2**63 - 1
@@ -53,7 +53,7 @@ def shown(value: object) -> str:
         return "a number of more than 100 digits"  # Python refuses to write thousands of them
     try:
         return _VALUES.repr(value)
-    except Exception:  # a class of somebody else may raise anything
+    except Exception:  # the __repr__ of any class may fail
         return f"an object of type {type(value).__name__}"
 
 
@@ -61,11 +61,11 @@ def shown(value: object) -> str:
 
 
 class Rule(NamedTuple):
-    """What a value must be.
+    """A requirement for a value.
 
     Attributes:
-        text: Completes "must be ...".
-        holds: Whether a value is right.
+        text: completes "must be ...".
+        holds: returns whether a value meets it.
     """
 
     text: str
@@ -92,7 +92,7 @@ def _bounds(least: float, most: float) -> str:
 
 
 def integer(least: int = 1, most: float = 2**63 - 1) -> Rule:
-    """An integer of Python or NumPy, but not a bool."""
+    """A Python or NumPy integer, but not a bool."""
     text = f"an integer{_bounds(least, math.inf if most == 2**63 - 1 else most)}"
     return Rule(text, lambda value: _is_integer(value) and least <= value <= most)
 
@@ -122,10 +122,10 @@ OBJECT = Rule("a JSON object", lambda value: isinstance(value, Mapping))
 
 
 def require(rule: Rule, /, **values: Any) -> None:
-    """Require a rule for values.
+    """Require that values meet a rule.
 
     Raises:
-        InputError: Names the first value that is wrong.
+        InputError: Names the first value that does not.
     """
     for name, value in values.items():
         if not rule.holds(value):
@@ -133,13 +133,13 @@ def require(rule: Rule, /, **values: Any) -> None:
 
 
 def require_record(values: Any, rules: Mapping[str, Rule], source: str) -> None:
-    """Require rules for a record that was read from a file.
+    """Require that a record read from a file meets a rule for each key.
 
     Args:
-        values: The record, which must be an object.
-        rules: The rule of each key. "run.seed" is the key "seed" of the object "run", whose own
-            rule must come before. All keys are required.
-        source: The name of the record, for messages.
+        values: the record, which must be an object.
+        rules: the rule of each key; all keys are required. "run.seed" is the key "seed" of the
+            object "run", whose own rule must come before.
+        source: name of the record, for messages.
 
     Raises:
         InputError: Names the first key that is missing or wrong.
@@ -159,7 +159,7 @@ def require_record(values: Any, rules: Mapping[str, Rule], source: str) -> None:
 def differences(
     theirs: Mapping[str, Any], ours: Mapping[str, Any], there: str = "there", here: str = "here"
 ) -> list[str]:
-    """The settings that differ, as "seed is 0 there, 1 here"; a missing setting counts as None."""
+    """The settings that differ, as "seed is 0 there, 1 here"; a missing setting is None."""
     return [
         f"{name} is {shown(theirs.get(name))} {there}, {shown(ours.get(name))} {here}"
         for name in sorted({*theirs, *ours})
@@ -182,14 +182,14 @@ def require_at_least(least: int, most: float = math.inf, /, **values: int | None
 
 
 def require_iterable(what: str, **values: Any) -> None:
-    """Require iterables of `what` that are not a single text; errors as for `require`."""
+    """Require iterables of `what`, not a single string; errors as for `require`."""
     require(Rule(f"an iterable of {what}", _is_iterable), **values)
 
 
 def _is_iterable(value: Any) -> bool:
     try:
         return not isinstance(value, str | bytes) and iter(value) is not None
-    except TypeError:  # a 0-d array has the method and yet cannot be iterated
+    except TypeError:  # a 0-d array has __iter__, but cannot be iterated
         return False
 
 

@@ -25,8 +25,8 @@ def glorot(seed: int | None, name: str) -> keras.initializers.Initializer:
 
 
 def _seeded(make: Callable[[int], Any], seed: int | None, name: str) -> Any:
-    """An initializer with a seed per variable, so that values do not depend on the order in which
-    variables are created. Without a seed zeros: the variable is about to be loaded."""
+    """An initializer with its own seed for each variable, so that values do not depend on the order
+    of creation. Without a seed, zeros: the variable is about to be loaded."""
     if seed is None:
         return keras.initializers.Zeros()
     return make(zlib.crc32(f"{seed} {name}".encode()))

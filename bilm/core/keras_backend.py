@@ -1,7 +1,7 @@
 """Keras, after checking that its backend is TensorFlow. The package imports it from here.
 
 Raises:
-    InputError: another backend of Keras was chosen.
+    InputError: Keras uses another backend.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ __all__ = ["keras", "require_eager"]
 
 _NEEDED = "tensorflow"
 _ERROR = "bilm needs the TensorFlow backend of Keras; {} is {!r}."
-# By its name alone: another backend may not even be installed, and Keras then fails to import.
+# Checked before Keras is imported, which fails if the chosen backend is not installed.
 _chosen = os.environ.get("KERAS_BACKEND") or _NEEDED
 if _chosen != _NEEDED:
     raise InputError(_ERROR.format("KERAS_BACKEND", _chosen))
 
 try:
     import keras
-except (ImportError, ValueError) as error:  # a backend of keras.json that is not installed
+except (ImportError, ValueError) as error:  # the backend in keras.json is not installed
     raise InputError(
-        f"bilm needs the TensorFlow backend of Keras, which cannot be imported: {error}. Another "
-        "one may be chosen in keras.json; KERAS_BACKEND=tensorflow in the environment goes first."
+        f"bilm needs the TensorFlow backend of Keras, which cannot be imported: {error}. If "
+        "keras.json sets another backend, KERAS_BACKEND=tensorflow in the environment overrides it."
     ) from error
 
-if keras.backend.backend() != _NEEDED:  # as keras.json says, or a program that imported it first
-    raise InputError(_ERROR.format("the one chosen", keras.backend.backend()))
+if keras.backend.backend() != _NEEDED:  # set in keras.json, or by a program that imported it first
+    raise InputError(_ERROR.format("the chosen backend", keras.backend.backend()))
 
 
 def require_eager() -> None:
-    """Check that variables can be made: in TensorFlow 2, and not in a graph of TensorFlow 1.
+    """Require TensorFlow 2: no variables can be created in a graph of TensorFlow 1.
 
     Raises:
-        InputError: eager execution was disabled.
+        InputError: eager execution is disabled.
     """
-    import tensorflow as tf  # not before the backend of Keras is known
+    import tensorflow as tf  # after the backend of Keras was checked
 
     if not (tf.executing_eagerly() or tf.inside_function()):
         raise InputError(

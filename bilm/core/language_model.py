@@ -1,7 +1,7 @@
-"""The language model in training: Peters et al. (2018), section 3.1.
+"""The language model for training: Peters et al. (2018), section 3.1.
 
-Both directions share the token encoder and the softmax; each has LSTMs of its own. The loss is
-the mean of the two negative log-likelihoods, in nats.
+Both directions share the token encoder and the softmax; each has its own LSTMs. The loss is the
+mean of the two negative log-likelihoods, in nats.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Feed(NamedTuple):
     """A batch with time first, as NumPy arrays or tensors. D is the number of directions."""
 
     # Int32, the distinct words: characters (distinct, max_word_length) or word ids (distinct,),
-    # both + 1, because 0 is padding.
+    # both 1-based: 0 is padding.
     inputs: Any
     words: Any  # int32 (D, time, batch), rows of `inputs`
     targets: Any  # int32 (D, time, batch), vocabulary ids
@@ -36,15 +36,14 @@ class LanguageModel(keras.Model):
 
     Args:
         options: training options, as a dict or `Options`. `n_tokens_vocab` is required.
-        is_training: True: with dropout and the sampled softmax, if the options have them. False:
-            without dropout, and with the full softmax.
-        seed: seed of the initial values; None leaves zeros, for weights that are about to be
-            loaded.
+        is_training: True: dropout and the sampled softmax as in the options. False: no dropout,
+            full softmax.
+        seed: seed of the initial values; None: zeros, for weights that are about to be loaded.
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
         mode: how the LSTMs are run; None: `Mode.PLAIN` for training, else `Mode.INFERENCE`.
 
     Attributes:
-        samples: whether the loss is the sampled softmax's.
+        samples: whether the loss uses the sampled softmax.
 
     Raises:
         InputError: `n_tokens_vocab` is missing, or is too small for the sampled softmax.
@@ -115,15 +114,15 @@ class LanguageModel(keras.Model):
         Args:
             feed: the batch.
             states: the states of each direction before the batch.
-            negatives: per direction the samples of the sampled softmax; empty for the full one.
+            negatives: per direction the samples of the sampled softmax; empty: full softmax.
             dropout: None: no dropout.
-            resets: per direction bool (time, batch), True where the state before the input is
-                zero; empty for none.
+            resets: per direction bool (time, batch), True where the input is read from zero
+                states; empty: no resets.
             mode: None uses the mode given at construction.
 
         Returns:
-            per direction float32 (time * batch,) in nats, and the states after the batch, through
-            which no gradient passes.
+            per direction float32 (time * batch,) in nats, and the states after the batch, which
+            pass no gradient.
         """
         hidden, after = self.hidden(feed, states, dropout, resets=resets, mode=mode)
         # (time, batch, projection_dim) -> (time * batch, projection_dim)
@@ -143,7 +142,7 @@ class LanguageModel(keras.Model):
         resets: Sequence[tf.Tensor] = (),
         mode: Mode | None = None,
     ) -> tuple[list[tf.Tensor], tuple[States, ...]]:
-        """The top layer, from which the softmax predicts. Arguments as for `losses`.
+        """The top layer, the input of the softmax. Arguments as for `losses`.
 
         Returns:
             per direction float32 (time, batch, projection_dim), and the states.
@@ -163,14 +162,15 @@ def _checked_vocabulary_size(options: Options, samples: bool) -> int:
     n_tokens = options.n_tokens_vocab
     if options.char_cnn is not None and options.char_cnn.dictionary is not None:
         raise InputError(
-            "char_cnn.dictionary: models with dictionaries of characters do not train."
+            "options: char_cnn.dictionary must be missing: models with a dictionary of characters "
+            "cannot be trained."
         )
     if n_tokens is None:
         raise InputError("options: n_tokens_vocab, the size of the vocabulary, is missing.")
     n_samples = options.n_negative_samples_batch
     if samples and n_samples >= n_tokens:
         raise InputError(
-            f"options: n_negative_samples_batch = {n_samples} distinct words cannot be drawn from "
-            f"n_tokens_vocab = {n_tokens}; take fewer, or sample_softmax = false."
+            f"options: n_negative_samples_batch must be below n_tokens_vocab = {n_tokens}, got "
+            f"{n_samples}; or set sample_softmax to false."
         )
     return n_tokens

@@ -1,7 +1,7 @@
 """One direction of the language model: a stack of projected, clipped LSTM layers.
 
-Peters et al. (2018), section 3.4. A state goes in and a state comes out; the caller decides whether
-to keep it. A `Mode` chooses how the layers are run.
+Peters et al. (2018), section 3.4. A call takes states and returns new states; the caller decides
+whether to keep them. A `Mode` chooses the executor of the layers.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ States = tuple[LSTMState, ...]
 
 
 class Mode(enum.Enum):
-    """How LSTM layers are run. The values are the same, up to rounding.
+    """How LSTM layers are run. All modes compute the same values, up to rounding.
 
-    PLAIN: the readable loop, with automatic differentiation: for Keras models.
-    TRAINING: steps are compiled with XLA, and activations are saved for a custom backward pass.
-    INFERENCE: nothing is saved or compiled: for shapes that vary.
-    COMPILED_STEPS: nothing is saved, and steps are compiled: for many batches of few shapes.
-    COMPILED_LOOP: nothing is saved, and all layers of a direction are one program: for packed
-        sentences, and layers that are small (see `is_faster_for`).
+    PLAIN: the readable loop, with automatic differentiation; the only mode with a padding mask. For
+        Keras models.
+    TRAINING: custom backward pass; the operations of a step are compiled with XLA.
+    INFERENCE: no gradient, no compilation. For shapes that vary.
+    COMPILED_STEPS: no gradient, compiled steps. For many batches of few shapes.
+    COMPILED_LOOP: no gradient, all layers of a direction in one compiled program. For packed
+        sentences and small layers (see `is_faster_for`).
     """
 
     PLAIN = "plain"
@@ -54,7 +55,7 @@ EXECUTORS: dict[Mode, Callable[..., tuple[tf.Tensor, LSTMState]]] = {
 
 
 class BatchSlice(NamedTuple):
-    """Some of the rows of a batch that is divided among devices."""
+    """The rows of one device, if a batch is divided among devices."""
 
     first: int  # the first row
     total: int  # rows of the complete batch
@@ -64,7 +65,7 @@ class BatchSlice(NamedTuple):
 class Dropout:
     """The random numbers of dropout."""
 
-    seed: Any  # int64 (2,); with the layer it determines what is dropped
+    seed: Any  # int64 (2,); every layer derives its own seed from it
     # Position of these rows in the global batch, so that dropout does not depend on how rows are
     # split over devices; None: the complete batch.
     rows: BatchSlice | None = None
@@ -93,14 +94,14 @@ class LSTMStack(keras.layers.Layer):
 
     Call arguments:
         inputs: float32 (time, batch, projection_dim); for `Mode.COMPILED_LOOP` a `ProductLookup`
-            of a table that `word_products` computes.
+            of a table from `word_products`.
         states: one state per layer before the first step: c (batch, dim) and h (batch,
             projection_dim); a batch size of 1 is broadcast to all rows.
-        boundaries: padding and resets; `initial` has one state per layer.
+        boundaries: resets and, in `Mode.PLAIN`, padding; `initial` has one state per layer.
         dropout: None: no dropout. It applies to the input of each layer and to the last layer's
             output, not to the recurrence (Zaremba et al. 2014).
-        mode: used instead of the stack's own. `Mode.COMPILED_LOOP` requires float32 and resets,
-            and allows neither a mask nor dropout.
+        mode: overrides the stack's mode. `Mode.COMPILED_LOOP` requires float32 and resets, and
+            allows no dropout.
 
     Returns:
         the layers' outputs, each float32 (time, batch, projection_dim), and the new states.
@@ -148,7 +149,7 @@ class LSTMStack(keras.layers.Layer):
         return LSTMState(add("c", self.options.dim), add("h", self.options.projection_dim))
 
     def initial_states(self) -> States:
-        """The states in which texts begin, (1, ...): zeros, unless a warm-up set others."""
+        """The states at the start of a text, (1, ...): zeros unless a warm-up set them."""
         return tuple(LSTMState(*map(tf.convert_to_tensor, state)) for state in self.initial)
 
     def zero_states(self, batch_size: Any) -> States:
@@ -167,7 +168,7 @@ class LSTMStack(keras.layers.Layer):
         self,
         inputs: tf.Tensor | ProductLookup,
         states: Sequence[LSTMState],
-        boundaries: Boundaries = Boundaries(),  # noqa: B008 - a value that cannot change
+        boundaries: Boundaries = Boundaries(),  # noqa: B008 - it is immutable
         dropout: Dropout | None = None,
         mode: Mode | None = None,
     ) -> tuple[list[tf.Tensor], States]:
@@ -195,7 +196,7 @@ def run_layers(
     options: LSTMOptions,
     drop: Callable[..., tf.Tensor] | None = None,
 ) -> tuple[list[tf.Tensor], States]:
-    """All layers of a direction, each by `run_layer`.
+    """Run all layers of a direction with `run_layer`.
 
     From the second layer on, a skip connection adds a layer's input to its output.
     """
@@ -216,7 +217,7 @@ def run_layers(
 
 @functools.cache
 def _xla_layers(options: LSTMOptions) -> Callable[..., tuple[list[tf.Tensor], States]]:
-    """All layers of a direction as one program, compiled once for each shape in a process."""
+    """All layers of a direction as one program, compiled once per shape and process."""
 
     def run(
         inputs: ProductLookup,
@@ -236,9 +237,9 @@ def _xla_layers(options: LSTMOptions) -> Callable[..., tuple[list[tf.Tensor], St
 
 @functools.cache
 def _traced_layer(clips: Clips, precision: str) -> Callable[..., tuple[tf.Tensor, LSTMState]]:
-    """The executor of `Mode.INFERENCE` as a function within a function, traced once for all layers
-    and directions."""
+    """The executor of `Mode.INFERENCE` as a nested function, traced once for all layers and
+    directions."""
     run_layer = functools.partial(EXECUTORS[Mode.INFERENCE], clips=clips, precision=precision)
-    # Inlined, it would be made ready to run once for each call.
+    # If it were inlined, TensorFlow would prepare it once per call.
     attributes = {"_noinline": True}
     return tf.function(run_layer, autograph=False, experimental_attributes=attributes)

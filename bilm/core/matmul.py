@@ -1,4 +1,4 @@
-"""Matmuls in the chosen precision; everything around them stays float32."""
+"""Matmuls in float32 or bfloat16; their results are float32."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The biLM: a token encoder, and LSTM layers for each direction. Peters et al. (2018), section 3.
 
-Training, embedding and exported models all run this network. They differ in where inputs come from,
-how the LSTM layers are run (`Mode`), and what is done with the outputs.
+Training, embedding and exported models all run this network, with different sources of inputs,
+modes of the LSTM layers (`Mode`) and uses of the outputs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ WARM_UP_ROWS = 16
 
 
 class BiLM(NamedTuple):
-    """The layers: a token encoder, and a stack of LSTM layers for each direction."""
+    """A token encoder, and a stack of LSTM layers for each direction."""
 
     encoder: Encoder
     stacks: tuple[LSTMStack, ...]
@@ -41,7 +41,7 @@ class BiLM(NamedTuple):
         return tuple(stack.zero_states(batch_size) for stack in self.stacks)
 
     def initial_states(self) -> tuple[States, ...]:
-        """The states of each direction in which texts begin, (1, ...)."""
+        """The states of each direction at the start of a text, (1, ...)."""
         return tuple(stack.initial_states() for stack in self.stacks)
 
     def run(
@@ -56,15 +56,15 @@ class BiLM(NamedTuple):
         """Run both directions; see `LSTMStack`.
 
         Args:
-            inputs: what each direction reads, in its own order.
+            inputs: the inputs of each direction, in its own reading order.
             states: the states of each direction before the first step.
-            boundaries: padding and resets of each direction; empty for none.
+            boundaries: padding and resets per direction; empty: none.
             dropout: None: no dropout.
             mode: None uses the mode given at construction.
 
         Returns:
-            per direction: the outputs of its layers, float32 (time, batch, projection_dim), in the
-            order in which it reads; and its states after the last step.
+            per direction: the outputs of its layers, float32 (time, batch, projection_dim), in its
+            reading order; and its states after the last step.
         """
         outputs, after = [], []
         for d, stack in enumerate(self.stacks):
@@ -80,7 +80,7 @@ class BiLM(NamedTuple):
         return outputs, tuple(after)
 
     def _dropout_of(self, dropout: Dropout, d: int) -> Dropout:
-        # Every layer has a seed of its own: n_layers + 1 in a direction.
+        # A direction uses n_layers + 1 seeds.
         n_places = self.stacks[0].options.n_layers + 1
         seed = tf.stack([dropout.seed[0], (dropout.seed[1] * 2 + d) * n_places])
         return Dropout(seed, dropout.rows)
@@ -88,10 +88,10 @@ class BiLM(NamedTuple):
     def sentence_layers(
         self, tokens: tf.Tensor, lengths: tf.Tensor, states: Sequence[States]
     ) -> tuple[list[tf.Tensor], tuple[States, ...]]:
-        """All layers [forward; backward] of sentences, the token layer first (equation of R_k).
+        """All layers [forward; backward] of sentences, the token layer first: R_k in the paper.
 
-        The backward direction reads a sentence reversed by its own length; its outputs are reversed
-        again, so that position t is the same token in both halves.
+        The backward direction reads each sentence reversed; its outputs are reversed back, so that
+        position t is the same token in both halves.
 
         Args:
             tokens: float32 (time, batch, projection_dim), zeros past the end of a sentence.
@@ -111,17 +111,17 @@ class BiLM(NamedTuple):
         return [tf.concat(layer, axis=-1) for layer in zip(*halves, strict=True)], after
 
     def warm_up(self, vectors: tf.Tensor, sentences: Sequence[np.ndarray]) -> None:
-        """Start every text from the mean LSTM state reached after reading a warm-up text.
+        """Start every text from the mean LSTM state after reading a warm-up text.
 
         Args:
             vectors: float32 (n, projection_dim), the token encoder's output for distinct words.
-            sentences: per sentence the rows of `vectors`: `<S>`, its words and `</S>`.
+            sentences: rows of `vectors` for each sentence: `<S>`, its words and `</S>`.
         """
         index, mask = _rows_of(sentences, len(self.stacks))
         read = [tf.gather(vectors, of_direction) for of_direction in index]
         boundaries = [Boundaries(tf.constant(mask))] * len(read)
         states = self.zero_states(mask.shape[1])
-        _, after = self.run(read, states, boundaries, mode=Mode.INFERENCE)
+        _, after = self.run(read, states, boundaries, mode=Mode.PLAIN)
         variables = tf.nest.flatten([stack.initial for stack in self.stacks])
         for variable, value in zip(variables, tf.nest.flatten(after), strict=True):
             variable.assign(tf.reduce_mean(value, axis=0, keepdims=True))
@@ -143,10 +143,9 @@ def build_network(
         options: sizes, clips, directions.
         n_tokens: rows of a word table; None encodes characters.
         dropout: LSTM dropout rate (only used when `run` is given a `Dropout`).
-        seed: seed of the initial values; None leaves zeros, for weights that are about to be
-            loaded.
+        seed: seed of the initial values; None: zeros, for weights that are about to be loaded.
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
-        mode: how the LSTMs are run when a call does not give a mode.
+        mode: how the LSTMs are run if a call gives no mode.
         n_buckets: number of length buckets in the token encoder; 1 if the caller already buckets
             the words.
     """
@@ -157,7 +156,7 @@ def build_network(
     if n_tokens is not None:
         encoder = WordEmbedding(n_tokens, size, seed=seed, name="encoder")
     elif options.char_cnn is None:
-        raise InputError("The options have no char_cnn: the model takes words, not characters.")
+        raise InputError("options: char_cnn is missing: the model takes words, not characters.")
     else:
         kind = CharacterEncoder if options.char_cnn.dictionary is None else DictionaryEncoder
         encoder = kind(
@@ -178,18 +177,18 @@ def build_network(
 
 
 def _as_read(x: tf.Tensor, lengths: tf.Tensor, direction: int) -> tf.Tensor:
-    """`x` (time, batch, ...) in the order of a direction: backward (1) reverses each row."""
+    """`x` (time, batch, ...) in reading order: direction 1, backward, reverses each row."""
     if direction == 0:
         return x
     return tf.reverse_sequence(x, lengths, seq_axis=0, batch_axis=1)
 
 
 def _rows_of(sentences: Sequence[np.ndarray], n_directions: int) -> tuple[np.ndarray, np.ndarray]:
-    """Lay sentences into `WARM_UP_ROWS` rows, the first ones in the first row.
+    """Distribute sentences over `WARM_UP_ROWS` rows, in order.
 
     Returns:
-        index: int32 (n_directions, time, rows), what each direction reads: all of a sentence but
-            the last token, which it would predict.
+        index: int32 (n_directions, time, rows), the inputs of each direction: all tokens of a
+            sentence except the last one, which it would predict.
         mask: bool (time, rows), False past a row's end; the same for both directions.
     """
     steps = np.array([len(sentence) - 1 for sentence in sentences])

@@ -1,8 +1,8 @@
-"""The options of a model, `options.json`: the only place that reads its keys.
+"""The options of a model, `options.json`: the only module that reads its keys.
 
 A training file describes a run; an inference file describes the network and accompanies the
-weights. They have one format, except for `n_characters` and for a missing `bidirectional`, which
-means one direction in a training file and two in an inference file.
+weights. They have the same format, except that `n_characters` differs by one, and that a missing
+`bidirectional` means one direction in a training file and two in an inference file.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import dataclasses
 import json
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,10 +21,11 @@ from bilm.core.errors import (
     TEXT,
     InputError,
     Rule,
+    integer,
     one_of,
     optional,
+    real,
     require,
-    require_record,
     shown,
 )
 
@@ -46,46 +47,24 @@ _LAYERS = 100
 _FILTERS_LISTED = 1000
 MOST_CHARACTERS = 2**16  # characters per token
 _WORDS = 10**8  # a table of 100 million words has 26 GB at 64 numbers per word
-_HIGHEST = 3e38  # float32 ends above it
 
-
-def _is_number(value: object) -> bool:
-    """Whether a value is a finite number in the range of float32, but not a bool."""
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return is_number and -_HIGHEST <= value <= _HIGHEST  # type: ignore[operator]
-
-
-def _is_count(value: Any, low: int = 1, high: int = _SIZE) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and low <= value <= high
-
-
-def _are_lists(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(x, list | tuple) for x in value)
-
-
-def _count(low: int = 1, high: int = _SIZE) -> Rule:
-    return Rule(f"an integer from {low:,} to {high:,}", lambda value: _is_count(value, low, high))
-
-
-_COUNT = _count()
-_ROWS = _count(1, _WORDS)
-_POSITIVE = Rule("a number above 0 and up to 3e38", lambda value: _is_number(value) and value > 0)
-_CLIP = Rule(_POSITIVE.text, lambda value: value is None or _POSITIVE.holds(value))
-_FRACTION = Rule("a number from 0 to 1", lambda value: _is_number(value) and 0 <= value <= 1)
-_DROPOUT = Rule(
-    "a number >= 0 and below 1, or null", lambda x: x is None or (_is_number(x) and 0 <= x < 1)
+_FRACTION, _FLOAT32 = real(0, 1), real(0, 3e38)
+_COUNT, _ROWS = integer(1, _SIZE), integer(1, _WORDS)
+_POSITIVE = Rule("a number above 0 and up to 3e38", lambda x: _FLOAT32.holds(x) and x > 0)
+_DROPOUT = Rule("a number >= 0 and below 1", lambda x: _FRACTION.holds(x) and x < 1)
+_PAIRS = Rule(
+    "a list of [width, number]",
+    lambda x: isinstance(x, list | tuple) and all(isinstance(pair, list | tuple) for pair in x),
 )
-_ACTIVATION = one_of(ACTIVATIONS)
-_PAIRS = Rule("a list of [width, number]", _are_lists)
 
 
 def _option(rule: Rule, default: Any = dataclasses.MISSING) -> Any:
-    """A field with its rule; a default of None is allowed too."""
+    """A field with its rule; if the default is None, None is allowed as well."""
     return dataclasses.field(default=default, metadata={"rule": rule})
 
 
-class _Part:
-    """Checks the rules of its fields. `prefix` precedes its keys in messages."""
+class _CheckedFields:
+    """Checks the rules of its fields; `prefix` precedes their keys in messages."""
 
     prefix = ""
 
@@ -93,19 +72,39 @@ class _Part:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
             value, rule = getattr(self, field.name), field.metadata.get("rule")
             if rule is not None and not (value is None and field.default is None):
-                name = field.name.replace("embedding_dim", "embedding.dim")
-                require(rule, **{self.prefix + name: value})
+                require(rule, **{self.key(field.name): value})
+
+    @classmethod
+    def key(cls, field: str) -> str:
+        """The key of a field in the file, such as lstm.dim."""
+        return cls.prefix + field.replace("embedding_dim", "embedding.dim")
+
+    @classmethod
+    def read(cls, values: Any, source: str) -> dict[str, Any]:
+        """The values of the fields in a JSON object; keys that are not fields cause a warning.
+
+        Raises:
+            InputError: a key without a default is missing.
+        """
+        fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
+        for name, field in fields.items():
+            if name not in values and field.default is dataclasses.MISSING:
+                rule = field.metadata.get("rule", OBJECT)
+                raise InputError(f"{cls.key(name)} is missing, must be {rule.text}.")
+        if unknown := sorted(map(str, set(values) - set(fields))):
+            where = f"{source}: {cls.prefix[:-1]}".removesuffix(": ")
+            logger.warning("%s: ignored unknown keys: %s", where, ", ".join(unknown))
+        return {name: values[name] for name in fields if name in values}
 
 
 @dataclass(frozen=True)
-class LSTMOptions(_Part):
+class LSTMOptions(_CheckedFields):
     """The object `lstm`: the recurrent layers of each direction.
 
     Attributes:
-        dim: units of the cell.
-        projection_dim: size of a layer's input and output; if it equals `dim`, there is no
-            projection.
-        n_layers: layers of each direction.
+        dim: number of cell units.
+        projection_dim: size of a layer's input and output; without a projection it equals `dim`.
+        n_layers: layers per direction.
         cell_clip: bound of the cell state's absolute value; None: no bound.
         proj_clip: bound of the output's absolute value; None: no bound.
         use_skip_connections: from the second layer on, a layer's input is added to its output.
@@ -115,9 +114,9 @@ class LSTMOptions(_Part):
 
     dim: int = _option(_COUNT)
     projection_dim: int = _option(_COUNT)
-    n_layers: int = _option(_count(1, _LAYERS), 1)
-    cell_clip: float | None = _option(_CLIP, None)
-    proj_clip: float | None = _option(_CLIP, None)
+    n_layers: int = _option(integer(1, _LAYERS), 1)
+    cell_clip: float | None = _option(_POSITIVE, None)
+    proj_clip: float | None = _option(_POSITIVE, None)
     use_skip_connections: bool = _option(FLAG, False)
 
     @property
@@ -127,51 +126,52 @@ class LSTMOptions(_Part):
 
 
 @dataclass(frozen=True)
-class DictionaryOptions(_Part):
-    """The object `char_cnn.dictionary`: ids of characters and words instead of bytes.
+class DictionaryOptions(_CheckedFields):
+    """The object `char_cnn.dictionary`: dictionary ids of characters and words instead of bytes.
 
-    Models of ELMoForManyLangs have one (`bilm convert`).
+    ELMoForManyLangs models have it (`bilm convert`).
 
     Attributes:
-        n_characters: rows of the dictionary of characters; the last one is padding.
-        n_words: rows of the dictionary of words; 0: no dictionary.
-        word_dim: size of a word's own vector, which is projected like its characters' vector.
+        n_characters: rows of the character dictionary; the last row is padding.
+        n_words: rows of the word dictionary; 0: no word dictionary.
+        word_dim: size of a word's own vector, which is projected like the character vector.
     """
 
     prefix = "char_cnn.dictionary."
 
     n_characters: int = _option(_ROWS)
-    n_words: int = _option(_count(0, _WORDS), 0)
-    word_dim: int = _option(_count(0), 0)
+    n_words: int = _option(integer(0, _WORDS), 0)
+    word_dim: int = _option(integer(0, _SIZE), 0)
 
 
 @dataclass(frozen=True)
-class CharCNNOptions(_Part):
-    """The object `char_cnn`: a word's vector from its characters.
+class CharCNNOptions(_CheckedFields):
+    """The object `char_cnn`: the encoder of a word's characters.
 
     Attributes:
         filters: pairs (width in characters, number of filters).
-        activation: one of `ACTIVATIONS`, after the maximum over positions.
+        activation: one of `ACTIVATIONS`, applied after max-pooling over positions.
         embedding_dim: size of a character's vector.
         n_highway: number of highway layers.
-        max_characters_per_token: characters of a word, including its begin and end marks.
-        dictionary: ids of characters and words; None: characters are bytes.
+        max_characters_per_token: characters per word, including the begin and end marks.
+        dictionary: sizes of the dictionaries; None: characters are UTF-8 bytes.
     """
 
     prefix = "char_cnn."
 
     filters: tuple[tuple[int, int], ...] = _option(_PAIRS)
-    activation: str = _option(_ACTIVATION)
+    activation: str = _option(one_of(ACTIVATIONS))
     embedding_dim: int = _option(_COUNT)
-    n_highway: int = _option(_count(0, _LAYERS), 0)
-    max_characters_per_token: int = _option(_count(3, MOST_CHARACTERS), 50)
+    n_highway: int = _option(integer(0, _LAYERS), 0)
+    max_characters_per_token: int = _option(integer(3, MOST_CHARACTERS), 50)
     dictionary: DictionaryOptions | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        object.__setattr__(self, "filters", tuple(map(tuple, self.filters)))  # it is frozen
         longest = self.max_characters_per_token
         fit = bool(self.filters) and all(
-            len(pair) == 2 and all(map(_is_count, pair)) and pair[0] <= longest
+            len(pair) == 2 and all(map(_COUNT.holds, pair)) and pair[0] <= longest
             for pair in self.filters
         )
         text = f"{_PAIRS.text} with widths of at most max_characters_per_token = {longest}"
@@ -184,7 +184,7 @@ class CharCNNOptions(_Part):
 
     @property
     def n_characters(self) -> int:
-        """Rows of the character table; the last one is padding."""
+        """Rows of the character table; the last row is padding."""
         return N_CHARACTERS if self.dictionary is None else self.dictionary.n_characters
 
     @property
@@ -194,27 +194,26 @@ class CharCNNOptions(_Part):
 
 
 @dataclass(frozen=True)
-class Options(_Part):
+class Options(_CheckedFields):
     """All keys of an options file.
 
     Attributes:
         char_cnn: None: a word-level model.
         dropout, n_epochs: None: chosen by the size of the text (`bilm.training.planning`).
         all_clip_norm_val: bound of the gradient's global norm; None: no bound.
-        n_train_tokens: predictions of one direction in an epoch: words and sentence ends.
+        n_train_tokens: predictions per direction and epoch: words and sentence ends.
         batch_size: rows per device.
         unroll_steps: tokens per row and step.
-        learning_rate: Adagrad's.
-        reset_rate: probability that a sentence starts, in training, from zero states instead of the
+        learning_rate: learning rate of Adagrad.
+        reset_rate: probability that a training sentence starts from zero states instead of the
             states after the previous sentence of its row.
 
-    The keys from `n_steps` on are not in the original's files; their defaults do what the original
-    did:
+    The original's files lack the keys from `n_steps` on; the defaults reproduce the original:
         n_steps: number of training steps; overrides `n_epochs`.
         optimizer: "adam" trains the dense weights with Adam at `adam_learning_rate`, and the rows
             of words (softmax, word embeddings) with Adagrad at `learning_rate`.
         initial_accumulator: initial value of Adagrad's sums of squares.
-        softmax_bias: "unigram" starts the bias of a word at the logarithm of its frequency.
+        softmax_bias: "unigram" initialises a word's bias with the logarithm of its frequency.
         schedule, warmup_steps: schedule of the learning rates.
         tokenizer: tokenizer of the training text (`bilm.data.Tokenizer`); None: unknown.
     """
@@ -223,10 +222,10 @@ class Options(_Part):
     char_cnn: CharCNNOptions | None = None
     bidirectional: bool = _option(FLAG, True)
     n_tokens_vocab: int | None = _option(_ROWS, None)
-    dropout: float | None = _option(_DROPOUT, 0.1)
-    all_clip_norm_val: float | None = _option(_CLIP, 10.0)
+    dropout: float | None = _option(optional(_DROPOUT), 0.1)
+    all_clip_norm_val: float | None = _option(optional(_POSITIVE), 10.0)
     n_epochs: int | None = _option(optional(_COUNT), 10)
-    n_train_tokens: int | None = _option(_count(1, 10**15), None)
+    n_train_tokens: int | None = _option(integer(1, 10**15), None)
     batch_size: int = _option(_COUNT, 128)
     unroll_steps: int = _option(_COUNT, 20)
     n_negative_samples_batch: int = _option(_COUNT, 8192)
@@ -234,21 +233,21 @@ class Options(_Part):
     sample_softmax: bool = _option(FLAG, True)
     share_embedding_softmax: bool = _option(FLAG, False)
     reset_rate: float = _option(_FRACTION, 0.0)
-    n_steps: int | None = _option(_count(1, 10**12), None)
+    n_steps: int | None = _option(integer(1, 10**12), None)
     optimizer: str = _option(one_of(OPTIMIZERS), "adagrad")
     adam_learning_rate: float = _option(_POSITIVE, 0.001)
     initial_accumulator: float = _option(_POSITIVE, 1.0)
     softmax_bias: str = _option(one_of(SOFTMAX_BIASES), "zeros")
     schedule: str = _option(one_of(SCHEDULES), "constant")
-    warmup_steps: int = _option(_count(0, 10**9), 0)
+    warmup_steps: int = _option(integer(0, 10**9), 0)
     tokenizer: str | None = _option(TEXT, None)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.share_embedding_softmax and self.char_cnn is not None:
             raise InputError(
-                "share_embedding_softmax: true is for word input; a model with char_cnn has no "
-                "table of words to share."
+                "share_embedding_softmax must be false with char_cnn: there is no table of words "
+                "to share, got true."
             )
 
     @property
@@ -258,7 +257,7 @@ class Options(_Part):
 
     @property
     def n_directions(self) -> int:
-        """Two when `bidirectional`, else one."""
+        """2 if `bidirectional`, else 1."""
         return 2 if self.bidirectional else 1
 
     @classmethod
@@ -275,13 +274,14 @@ class Options(_Part):
         Raises:
             InputError: a key is missing or its value is invalid.
         """
-        require_record(values, _LSTM_KEYS, source)
-        if values.get("char_cnn") is not None:
-            require_record(values, _CHAR_CNN_KEYS, source)
-            if values["char_cnn"].get("dictionary"):
-                require_record(values, _DICTIONARY_KEYS, source)
+        require(OBJECT, **{source: values})
         try:
-            return _read(values, training, source)
+            options = cls.read({"bidirectional": not training, **values}, source)
+            require(OBJECT, lstm=options["lstm"])
+            options["lstm"] = LSTMOptions(**LSTMOptions.read(options["lstm"], source))
+            if options.get("char_cnn") is not None:
+                options["char_cnn"] = _read_char_cnn(options["char_cnn"], source)
+            return cls(**options)
         except InputError as error:
             raise InputError(f"{source}: {error}") from None
 
@@ -297,18 +297,20 @@ class Options(_Part):
 
     def training_dict(self) -> dict[str, Any]:
         """The contents of a training file, in the original's keys."""
-        run = {name: getattr(self, name) for name in _RUN_KEYS}
-        for name in ("n_tokens_vocab", "n_train_tokens"):
-            if run[name] is None:
-                del run[name]
-        for field in dataclasses.fields(self):
-            if field.name in _OUR_KEYS and run[field.name] == field.default:
-                del run[field.name]  # as in the original's files
-        return _network_dict(self, n_masks=0) | run
+        run = dataclasses.fields(self)[2:]  # without lstm and char_cnn
+        names = [field.name for field in run]
+        # As in the original's files, these are left out if they have their defaults.
+        left_out = {"n_tokens_vocab", "n_train_tokens", *names[names.index("n_steps") :]}
+        values = {
+            field.name: value
+            for field in run
+            if (value := getattr(self, field.name)) != field.default or field.name not in left_out
+        }
+        return _network_dict(self, n_masks=0) | values
 
     def inference_dict(self) -> dict[str, Any]:
         """The contents of an inference file, which has `bidirectional` only if it is false."""
-        # Id 0 for padding is counted: 262 for 261 rows of weights.
+        # Padding, id 0, counts as a character: 262 for 261 rows of weights.
         network = _network_dict(self, n_masks=1)
         if not self.bidirectional:
             network["bidirectional"] = False
@@ -393,67 +395,23 @@ def preset(name: str, recipe: str = "default") -> dict[str, Any]:
     return options.training_dict()
 
 
-def _names(part: type) -> tuple[str, ...]:
-    return tuple(field.name for field in dataclasses.fields(part))
-
-
-# All keys but `lstm` and `char_cnn`.
-_RUN_KEYS = _names(Options)[2:]
-_OUR_KEYS = _RUN_KEYS[_RUN_KEYS.index("n_steps") :]
-
-# The required keys.
-_LSTM_KEYS = {"lstm": OBJECT, "lstm.dim": _COUNT, "lstm.projection_dim": _COUNT}
-_CHAR_CNN_KEYS = {
-    "char_cnn": OBJECT,
-    "char_cnn.activation": _ACTIVATION,
-    "char_cnn.filters": _PAIRS,
-    "char_cnn.embedding": OBJECT,
-    "char_cnn.embedding.dim": _COUNT,
-}
-_DICTIONARY_KEYS = {"char_cnn.dictionary": OBJECT, "char_cnn.dictionary.n_characters": _ROWS}
-
-
-def _read(values: Mapping[str, Any], training: bool, source: str) -> Options:
-    run = _known(values, _RUN_KEYS, source, also=("lstm", "char_cnn"))
-    run.setdefault("bidirectional", not training)
-    if run.get("n_train_tokens", 0) is None:
-        del run["n_train_tokens"]
-    lstm, char_cnn = values["lstm"], values.get("char_cnn")
-    return Options(
-        lstm=LSTMOptions(**_known(lstm, _names(LSTMOptions), f"{source}: lstm")),
-        char_cnn=None if char_cnn is None else _read_char_cnn(char_cnn, f"{source}: char_cnn"),
-        **run,
-    )
-
-
-def _read_char_cnn(values: Mapping[str, Any], source: str) -> CharCNNOptions:
-    keys = {*_names(CharCNNOptions), "embedding", "n_characters"} - {"embedding_dim"}
-    given = _known(values, keys, source)
-    n_characters = given.pop("n_characters", None)
-    given["embedding_dim"] = given.pop("embedding")["dim"]
-    given["filters"] = tuple(map(tuple, given["filters"]))
-    dictionary = given.pop("dictionary", None)
-    if dictionary:
-        known = _known(dictionary, _names(DictionaryOptions), f"{source}.dictionary")
-        given["dictionary"] = DictionaryOptions(**known)
-    options_read = CharCNNOptions(**given)
-    # Training files count the rows of the table, inference files id 0 for padding too.
-    if "n_characters" in values:
-        n_rows = (options_read.n_characters, options_read.n_characters + 1)
-        rule = Rule("{} or {}".format(*n_rows), lambda value: value in n_rows)
-        require(rule, **{"char_cnn.n_characters": n_characters})
-    return options_read
-
-
-def _known(
-    values: Mapping[str, Any], keys: Iterable[str], source: str, also: tuple[str, ...] = ()
-) -> dict[str, Any]:
-    """The given values of `keys`; a warning names keys that are neither in `keys` nor in `also`."""
-    found = {key: values[key] for key in keys if key in values}
-    unknown = sorted(map(str, set(values) - set(found) - set(also)))
-    if unknown:
-        logger.warning("%s: keys without a meaning here: %s", source, ", ".join(unknown))
-    return found
+def _read_char_cnn(values: Any, source: str) -> CharCNNOptions:
+    require(OBJECT, char_cnn=values)
+    keys = dict(values)
+    embedding, n_characters = keys.pop("embedding", None), keys.pop("n_characters", None)
+    require(OBJECT, **{"char_cnn.embedding": embedding})
+    if "dim" in embedding:
+        keys["embedding_dim"] = embedding["dim"]
+    given = CharCNNOptions.read(keys, source)
+    if (sizes := given.get("dictionary")) is not None:
+        require(OBJECT, **{"char_cnn.dictionary": sizes})
+        given["dictionary"] = DictionaryOptions(**DictionaryOptions.read(sizes, source))
+    options = CharCNNOptions(**given)
+    if n_characters is not None:
+        # Training files count the rows of the table, inference files padding (id 0) as well.
+        n_rows = options.n_characters, options.n_characters + 1
+        require(one_of(n_rows), **{"char_cnn.n_characters": n_characters})
+    return options
 
 
 def _network_dict(options: Options, n_masks: int) -> dict[str, Any]:

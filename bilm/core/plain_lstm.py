@@ -1,8 +1,8 @@
-"""One LSTM layer over the steps of time, in the order in which the paper explains it.
+"""One LSTM layer over the steps of time: the readable version.
 
-TensorFlow differentiates this loop automatically, to any order. Keras models use it, because it can
-be saved, exported and compiled with the rest of a model. `recurrence.py` and `xla_lstm.py` compute
-the same values faster.
+TensorFlow differentiates this loop automatically, to any order. Keras models use it because it can
+be saved, exported and compiled with the rest of the model. `recurrence.py` and `xla_lstm.py`
+compute the same values faster.
 
 Source: Peters et al. (2018), section 3.1.
 """
@@ -21,7 +21,7 @@ def plain_lstm(
     inputs: tf.Tensor,
     weights: LSTMWeights,
     state: LSTMState,
-    boundaries: Boundaries = Boundaries(),  # noqa: B008 - a value that cannot change
+    boundaries: Boundaries = Boundaries(),  # noqa: B008 - it is immutable
     *,
     clips: Clips = Clips(),  # noqa: B008
     precision: str = "float32",
@@ -42,7 +42,7 @@ def plain_lstm(
     n_steps, n_rows = tf.unstack(tf.shape(inputs)[:2])
 
     def step(t: tf.Tensor, c: tf.Tensor, h: tf.Tensor, outputs: tf.TensorArray) -> Any:
-        if boundaries.resets is not None:  # a new text starts from the initial state
+        if boundaries.resets is not None:  # a new sentence starts from the initial state
             begins = boundaries.resets[t][:, tf.newaxis]  # (batch, 1)
             c = tf.where(begins, tf.stop_gradient(boundaries.initial.c), c)
             h = tf.where(begins, tf.stop_gradient(boundaries.initial.h), h)

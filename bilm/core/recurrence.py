@@ -1,13 +1,14 @@
 """One LSTM layer over the steps of time, with a backward pass of its own.
 
-`plain_lstm` computes the same values and is the one to read; the cell itself is in `cell.py`.
+`plain_lstm` computes the same values and is the version to read; the cell itself is in `cell.py`.
+There is no padding mask here: training fills its batches, and packed sentences need resets only.
 
-Inside the loop everything has the shape (features,
-batch): the weights are then the large left factor of every matmul, which is where matmuls of few
-rows are fastest, and the gates are contiguous blocks. A step is one matmul with [x; h], the cell,
-one matmul with the projection. The backward loop has the same two matmuls, transposed; each
-weight's gradient is one large matmul over all steps after it. The forward pass saves the
-pre-activations z, not the gates: recomputing the gates is cheaper than storing and reloading them.
+Inside the loop everything has the shape (features, batch): the weights are then the large left
+factor of every matmul, which is fastest for few rows, and the gates are contiguous blocks. A step
+is one matmul with [x; h], the cell, and one matmul with the projection. The backward loop has the
+same two matmuls, transposed; then the gradient of each weight is one large matmul over all steps.
+The forward pass saves the pre-activations z, not the gates: recomputing the gates is cheaper than
+storing and reloading them.
 
 Source: Peters et al. (2018), section 3.4.
 """
@@ -36,7 +37,8 @@ def projected_lstm(
     """Run the cell over all steps of `inputs`, at least one; see `plain_lstm`.
 
     Args:
-        inputs, weights, state, boundaries, clips: as for `plain_lstm`.
+        inputs, weights, state, clips: as for `plain_lstm`.
+        boundaries: resets; a mask is ignored.
         precision: with "bfloat16" the matmuls accumulate in float32 and round their result; gates,
             cell state and clipping stay float32.
         trains: save activations for a backward pass, which gives gradients of `inputs`, weights and
@@ -69,48 +71,42 @@ def projected_lstm(
 
 
 def _in_loop(state: LSTMState, boundaries: Boundaries) -> tuple[LSTMState, Boundaries]:
-    """The state before the loop, and the boundaries as the loop uses them.
+    """The state before the loop, and the resets as the loop uses them.
 
-    A state is reset at the end of the step before, which the compiled cell does at no cost; so the
-    first step's resets come before the loop. A mask is (time, 1, batch), a state (features, batch).
+    A state is reset at the end of the previous step, which the compiled cell does at no cost; so
+    the first step's resets come before the loop. Initial states become (features, batch).
     """
-    mask, resets, initial = boundaries
-    if mask is not None:
-        mask = mask[:, tf.newaxis, :]
+    _, resets, initial = boundaries
     if resets is None:
-        return state, Boundaries(mask)
+        return state, Boundaries()
     initial = LSTMState(*map(tf.stop_gradient, initial))
     at_first = resets[0, :, tf.newaxis]  # (batch, 1)
     state = LSTMState(*(tf.where(at_first, *x) for x in zip(initial, state, strict=True)))
     resets_after = tf.concat([resets[1:], tf.zeros_like(resets[:1])], axis=0)[:, tf.newaxis, :]
-    return state, Boundaries(mask, resets_after, LSTMState(*map(tf.transpose, initial)))
+    return state, Boundaries(None, resets_after, LSTMState(*map(tf.transpose, initial)))
 
 
-def _state_after(part: str, old: tf.Tensor, new: tf.Tensor, boundaries: Boundaries) -> tf.Tensor:
-    """ "c" or "h" after a step: unchanged at padding, initial where a text begins next."""
-    if boundaries.mask is not None:
-        new = tf.where(boundaries.mask, new, old)
-    if boundaries.resets is not None:
-        new = tf.where(boundaries.resets, getattr(boundaries.initial, part), new)
-    return new
+def _state_after(part: str, new: tf.Tensor, boundaries: Boundaries) -> tf.Tensor:
+    """ "c" or "h" after a step: the initial state where a sentence starts at the next step."""
+    if boundaries.resets is None:
+        return new
+    return tf.where(boundaries.resets, getattr(boundaries.initial, part), new)
 
 
 def _cell(
     z: tf.Tensor, bias: tf.Tensor, c: tf.Tensor, boundaries: Boundaries, clip: float | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """The new cell state, and what is projected; z (4 * dim, batch), bias (4 * dim, 1)."""
+    """The new cell state and the projection's input m; z (4 * dim, batch), bias (4 * dim, 1)."""
     new_c, m = cell(tf.split(tf.cast(z, tf.float32) + bias, 4, axis=0), c, clip)
-    return _state_after("c", c, new_c, boundaries), tf.cast(m, z.dtype)
+    return _state_after("c", new_c, boundaries), tf.cast(m, z.dtype)
 
 
 def _output(
-    p: tf.Tensor, h: tf.Tensor, boundaries: Boundaries, clip: float | None
+    p: tf.Tensor, boundaries: Boundaries, clip: float | None
 ) -> tuple[tf.Tensor, tf.Tensor]:
     """The output and the new recurrent state from the projection; both (hidden_dim, batch)."""
-    output = new_h = clipped(tf.cast(p, tf.float32), clip)
-    if boundaries.mask is not None:
-        output = tf.where(boundaries.mask, new_h, tf.zeros_like(new_h))
-    return output, _state_after("h", h, new_h, boundaries)
+    output = clipped(tf.cast(p, tf.float32), clip)
+    return output, _state_after("h", output, boundaries)
 
 
 def _cell_gradient(
@@ -122,7 +118,7 @@ def _cell_gradient(
     d_m: tf.Tensor,
     clip: float | None,
 ) -> tuple[tf.Tensor, ...]:
-    """Gradients of z, bias and c; and the cell's m again, which the projection's gradient needs."""
+    """Gradients of z, bias and c; and m again, which the projection's gradient needs."""
     with tf.GradientTape() as tape:
         tape.watch((z, bias, c))
         new_c, m = _cell(z, bias, c, boundaries, clip)
@@ -130,22 +126,17 @@ def _cell_gradient(
 
 
 def _output_gradient(
-    p: tf.Tensor,
-    h: tf.Tensor,
-    boundaries: Boundaries,
-    d_output: tf.Tensor,
-    d_h: tf.Tensor,
-    clip: float | None,
-) -> tuple[tf.Tensor, ...]:
-    """Gradients of p, and of the recurrent state before the step (where the mask passes it on)."""
+    p: tf.Tensor, boundaries: Boundaries, d_output: tf.Tensor, d_h: tf.Tensor, clip: float | None
+) -> tf.Tensor:
+    """The gradient of p."""
     with tf.GradientTape() as tape:
-        tape.watch((p, h))
-        results = _output(p, h, boundaries, clip)
-    return tape.gradient(results, (p, h), (d_output, d_h), unconnected_gradients="zero")
+        tape.watch(p)
+        results = _output(p, boundaries, clip)
+    return tape.gradient(results, p, (d_output, d_h))
 
 
 class _Steps(NamedTuple):
-    """The functions of a step, all but its matmuls."""
+    """The functions of a step, without its matmuls."""
 
     cell: Any
     output: Any
@@ -155,7 +146,7 @@ class _Steps(NamedTuple):
 
 @functools.cache
 def _step_functions(cell_clip: float | None, proj_clip: float | None, compiled: bool) -> _Steps:
-    """The functions of a step; cached, so that nothing is compiled twice in a process."""
+    """The functions of a step; cached, so that each is compiled once per process."""
     steps = _Steps(
         functools.partial(_cell, clip=cell_clip),
         functools.partial(_output, clip=proj_clip),
@@ -168,12 +159,12 @@ def _step_functions(cell_clip: float | None, proj_clip: float | None, compiled: 
 
 
 class _Saved(NamedTuple):
-    """What the backward loop needs of all steps."""
+    """Values of all steps for the backward loop."""
 
     xh: Any  # [x; h], the right factor of the first matmul, (time, features, batch)
     z: tf.TensorArray  # its result
     c: tf.TensorArray  # the cell state before the step
-    p: tf.TensorArray  # the projection before it is clipped
+    p: tf.TensorArray  # the projection before clipping
 
 
 class _Layer(NamedTuple):
@@ -189,9 +180,9 @@ class _Layer(NamedTuple):
         weights: tuple[tf.Tensor, ...],
         saves: bool,
     ) -> tuple[tuple[tf.Tensor, ...], Any]:
-        """Outputs and state as `projected_lstm` returns them, and what `backward` needs."""
+        """Outputs and state as `projected_lstm` returns them, and `_Saved` if `saves`."""
         # (input_dim + hidden_dim, 4 * dim) -> (4 * dim, input_dim + hidden_dim), and
-        # (dim, hidden_dim) -> (hidden_dim, dim): without, the matmuls take a third longer.
+        # (dim, hidden_dim) -> (hidden_dim, dim): otherwise the matmuls take a third longer.
         kernel, *projection = [tf.transpose(tf.cast(w, self.dtype)) for w in _matrices(weights)]
         bias = weights[1][:, tf.newaxis]  # (4 * dim, 1)
         n_steps = _n_steps(inputs)
@@ -204,7 +195,7 @@ class _Layer(NamedTuple):
             z = kernel @ xh
             new_c, m = self.steps.cell(z, bias, c, boundaries)
             p = projection[0] @ m if projection else m  # (hidden_dim, batch)
-            output, new_h = self.steps.output(p, h, boundaries)
+            output, new_h = self.steps.output(p, boundaries)
             if saves:
                 saved = _Saved(*(a.write(t, v) for a, v in zip(saved, (xh, z, c, p), strict=True)))
             return t + 1, new_c, new_h, outputs.write(t, output), saved
@@ -231,9 +222,7 @@ class _Layer(NamedTuple):
 
         def step(t: tf.Tensor, d_c: tf.Tensor, d_h: tf.Tensor, d_bias: tf.Tensor, made: Any) -> Any:
             boundaries = self._boundaries_at(t)
-            d_p, d_h = self.steps.output_gradient(
-                saved.p.read(t), d_h, boundaries, d_outputs[t], d_h
-            )
+            d_p = self.steps.output_gradient(saved.p.read(t), boundaries, d_outputs[t], d_h)
             d_m = projection[0] @ d_p if projection else d_p
             d_z, d_bias_t, d_c, m = self.steps.cell_gradient(
                 saved.z.read(t), bias, saved.c.read(t), boundaries, d_c, d_m
@@ -241,7 +230,7 @@ class _Layer(NamedTuple):
             d_xh = tf.cast(kernel @ d_z, tf.float32)  # (input_dim + hidden_dim, batch)
             values = (d_xh[:input_dim], d_z, m, d_p)
             made = tuple(a.write(t, v) for a, v in zip(made, values, strict=True))
-            return t - 1, d_c, d_h + d_xh[input_dim:], d_bias + d_bias_t, made
+            return t - 1, d_c, d_xh[input_dim:], d_bias + d_bias_t, made
 
         made = (_array(n_steps, tf.float32), *(_array(n_steps, self.dtype) for _ in range(3)))
         loop = (n_steps - 1, tf.transpose(d_c), tf.transpose(d_h), tf.zeros_like(bias), made)
@@ -252,13 +241,13 @@ class _Layer(NamedTuple):
         return [*gradients, _over_all_steps(m, d_p)] if projection else gradients
 
     def _boundaries_at(self, t: tf.Tensor) -> Boundaries:
-        """The boundaries of one step: mask and resets (1, batch)."""
-        mask, resets = (None if x is None else x[t] for x in self.boundaries[:2])
-        return Boundaries(mask, resets, self.boundaries.initial)
+        """The boundaries of one step: resets (1, batch)."""
+        resets = self.boundaries.resets
+        return self.boundaries if resets is None else self.boundaries._replace(resets=resets[t])
 
 
 def _matrices(weights: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
-    """Kernel, and projection if there is one."""
+    """The kernel and, if the layer has one, the projection."""
     return (weights[0], *weights[2:])
 
 

@@ -1,4 +1,4 @@
-"""The mix of a token's layers that trains: Peters et al. (2018), section 3.2, equation (1).
+"""The trainable mix of a token's layers: Peters et al. (2018), section 3.2, equation (1).
 
     ELMo_k = gamma * sum over layers j of s_j h_k,j        with s = softmax(W)
 
@@ -29,26 +29,26 @@ def weight_layers(
     *,
     mix: ScalarMix | None = None,
 ) -> dict[str, Any]:
-    """Weigh the layers of a language model with trained weights.
+    """Mix the layers of a language model with trainable weights.
 
     Args:
         name: prefix of the variables `{name}_ELMo_W` (n_layers,) and `{name}_ELMo_gamma` (1,).
         bilm_ops: the result of `BidirectionalLanguageModel`: tensors, or Keras tensors.
         l2_coef: regularisation l2_coef * sum(W ** 2).
         use_top_only: gamma times the top layer, without W.
-        do_layer_norm: normalise each layer before the sum, over the batch's unmasked values.
+        do_layer_norm: normalise each layer before the sum, over the unmasked values of the batch.
         mix: the 'mix' of an earlier call, to share its variables; `name` and the options are then
             ignored. Required inside `tf.function`, where no variable can be created.
 
     Returns a dict of
-        weighted_op: float32 (batch, time, dim), softmax(W) over the layers, times gamma.
-        regularization_op: float32 scalar, l2_coef * sum(W ** 2): add it to your loss. On Keras
-            inputs it is among the losses of the model already.
+        weighted_op: float32 (batch, time, dim), gamma times the sum weighted by softmax(W).
+        regularization_op: float32 scalar, l2_coef * sum(W ** 2): add it to your loss. For Keras
+            inputs, the model's losses already include it.
         mix: the `ScalarMix` layer that holds the variables.
 
     Raises:
-        InputError: `bilm_ops` has no 'lm_embeddings' or 'mask', `mix` is for another number of
-            layers, or is missing inside `tf.function`.
+        InputError: `bilm_ops` lacks 'lm_embeddings' or 'mask', or `mix` has another number of
+            layers or is missing inside `tf.function`.
     """
     if not isinstance(bilm_ops, Mapping) or not {"lm_embeddings", "mask"} <= set(bilm_ops):
         raise InputError(
@@ -59,8 +59,8 @@ def weight_layers(
     if mix is None:
         if tf.inside_function():
             raise InputError(
-                "weight_layers: inside tf.function, or in the call of a Keras layer, mix= must be "
-                "given: the 'mix' of a call outside, or a ScalarMix that was made there."
+                "weight_layers: mix must be given inside tf.function or a Keras layer's call: the "
+                "'mix' of a call outside, or a ScalarMix created there."
             )
         mix = ScalarMix(
             lm_embeddings.shape[1],
@@ -86,13 +86,12 @@ class ScalarMix(keras.layers.Layer):
         mask: bool (batch, time), False at padding.
 
     Output: float32 (batch, time, dim), with the mask as its Keras mask, which later Keras layers
-    and losses use. Padding is mixed like the rest: multiply by the mask where that matters.
+    and losses use. Padding is mixed as well: multiply by the mask where that matters.
 
     Args:
         n_layers: layers to mix, including the token layer.
-        l2_coef: adds l2_coef * sum(W ** 2) to the losses of the model that holds the layer, once
-            however often it is called.
-        use_top_only: gamma * top layer; there is no W and nothing is normalised.
+        l2_coef: adds l2_coef * sum(W ** 2) once to the losses of the model that holds the layer.
+        use_top_only: gamma * top layer, without W and normalisation.
         do_layer_norm: normalise each layer first, with one mean and one variance over all
             unmasked values of the batch.
         return_regularization: return (mix, l2_coef * sum(W ** 2)) instead of the mix alone.
@@ -113,7 +112,7 @@ class ScalarMix(keras.layers.Layer):
         name: str = "mix",
         **kwargs: Any,
     ) -> None:
-        # Not the global policy: W and gamma are multiplied with float32 layers.
+        # Independent of the global policy: W and gamma are multiplied with float32 layers.
         super().__init__(name=name, autocast=False, **({"dtype": "float32"} | kwargs))
         require_eager()
         require_count(_MOST_LAYERS, n_layers=n_layers)
@@ -138,7 +137,7 @@ class ScalarMix(keras.layers.Layer):
         self.built = True
 
     def __call__(self, lm_embeddings: Any, mask: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Check the arguments, then call as any Keras layer is called."""
+        """Check the arguments, then call the Keras layer."""
         if not hasattr(lm_embeddings, "dtype"):
             lm_embeddings = np.asarray(lm_embeddings)
         mask = np.asarray(mask) if isinstance(mask, list | tuple | bool) else mask
@@ -182,8 +181,8 @@ class ScalarMix(keras.layers.Layer):
             )
         if shape[1] != self.n_layers:
             raise InputError(
-                f"ScalarMix {self.name!r} mixes {self.n_layers} layers; lm_embeddings has "
-                f"{shape[1]}, its shape is {tuple(shape)}."
+                f"lm_embeddings must have {self.n_layers} layers for the ScalarMix {self.name!r}, "
+                f"got {shape[1]} in the shape {tuple(shape)}."
             )
         of_mask = getattr(mask, "shape", None)
         expected = tf.TensorShape([shape[0], shape[2]])

@@ -4,9 +4,9 @@ p(word | hidden) = softmax(hidden . W^T + b), with one W and b for both directio
 nats, one per prediction.
 
 The sampled cross-entropy is over the target and a sample of the vocabulary: Jean et al. (2015),
-"On using very large target vocabulary for neural machine translation", section 3, in the form of
+"On using very large target vocabulary for neural machine translation", section 3, computed like
 tf.nn.sampled_softmax_loss: log-uniform samples, logits corrected by the logarithm of their
-expected count, accidental hits left out.
+expected count, accidental hits removed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bilm.core.initial_values import normal
 from bilm.core.keras_backend import keras
 from bilm.core.matmul import matmul
 
-# Rows of logits computed at a time: few enough to stay in the CPU's cache.
+# Rows of logits computed at a time, so that they stay in the CPU cache.
 _ROWS_AT_ONCE = 320
 
 
@@ -30,7 +30,7 @@ class Negatives(NamedTuple):
 
     ids: tf.Tensor  # int32 (n_samples,), distinct, ascending
     log_expected: tf.Tensor  # float32 (n_samples,), log of the expected count in the sample
-    n_tries: tf.Tensor  # float32 (), draws until n_samples distinct classes were found
+    n_tries: tf.Tensor  # float32 (), number of draws for n_samples distinct classes
 
 
 class Softmax(keras.layers.Layer):
@@ -82,8 +82,8 @@ class Softmax(keras.layers.Layer):
     ) -> tuple[tf.Tensor, ...]:
         """Sampled cross-entropy of each direction, as tf.nn.sampled_softmax_loss defines it.
 
-        The rows of W that any direction needs are gathered once, so that the gradient of W is
-        one sparse tensor without repeated rows.
+        The rows of W for both directions are gathered once, so that the gradient of W is one sparse
+        tensor without repeated rows.
 
         Args:
             hidden: per direction float32 (n, projection_dim).
@@ -120,9 +120,8 @@ class Softmax(keras.layers.Layer):
     ) -> tf.Tensor:
         """log sum of exp(logit) over the target and the samples, minus the target's logit: (n,).
 
-        An accidental hit is a target that is itself among the samples. It counts once. Its two
-        logits are the same number, so the target is left out of the sum of a row with a hit: that
-        needs no mask over all logits.
+        An accidental hit is a target that is also among the samples; it counts once. Both of its
+        logits are equal, so the target is left out of the sum, which needs no mask over all logits.
         """
         counted = tf.where(hit, tf.constant(-math.inf), true_logit)
         sizes = self._part_sizes(hidden.shape[0])
@@ -131,7 +130,7 @@ class Softmax(keras.layers.Layer):
         return tf.concat(log_sums, axis=0) - true_logit
 
     def _part_sizes(self, n_rows: int | None) -> list[int] | int:
-        """Sizes of the parts of the rows, the last one with the remainder; 1 is a single part."""
+        """The sizes into which the rows are split, the remainder in the last one; 1: no split."""
         n_parts = (n_rows or 0) // self._rows_at_once
         if n_rows is None or n_parts < 2:
             return 1

@@ -20,18 +20,17 @@ from bilm.core.keras_backend import keras
 from bilm.core.matmul import matmul
 from bilm.core.options import N_CHARACTERS, CharCNNOptions, DictionaryOptions
 
-# Length buckets of the words of a batch: enough to leave little padding and to stay in the cache;
-# each one takes time to trace.
+# Length buckets of a batch's words: more buckets mean less padding, but more time to trace.
 N_BUCKETS = 8
 
-# The functions of `bilm.core.options.ACTIVATIONS`. They must be non-decreasing: max-pooling is done
+# The functions of `bilm.core.options.ACTIVATIONS`. They must be non-decreasing: max-pooling comes
 # before the activation.
 ACTIVATIONS = {"relu": tf.nn.relu, "tanh": tf.tanh}
 
 
 def lookup(table: tf.Tensor | tf.Variable, ids: tf.Tensor) -> tf.Tensor:
-    """Rows of `table` (n, dim) for 1-based ids of any shape: shape of `ids` + (dim,); 0 gives
-    zeros."""
+    """Rows of `table` (n, dim) for 1-based ids of any shape, zeros for id 0: shape of `ids` +
+    (dim,)."""
     mask = tf.cast(ids > 0, table.dtype)[..., tf.newaxis]
     return tf.gather(table, tf.maximum(ids - 1, 0)) * mask
 
@@ -69,9 +68,9 @@ class CharacterEncoder(keras.layers.Layer):
     Args:
         options: sizes, activation.
         projection_dim: size of a word's vector.
-        n_buckets: length buckets in which the convolutions work; 1 if the caller already buckets
+        n_buckets: number of length buckets for the convolutions; 1 if the caller already buckets
             the words.
-        seed: seed of the initial values; None leaves zeros.
+        seed: seed of the initial values; None: zeros.
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
 
     Call arguments:
@@ -115,7 +114,7 @@ class CharacterEncoder(keras.layers.Layer):
         self.built = True
 
     def _add_pair(self, name: str, shape: tuple[int, ...], bias: float = 0.0) -> tuple[Any, Any]:
-        """A kernel, whose last axis is the output's, and a bias."""
+        """A kernel (..., outputs) and a bias (outputs,)."""
         if name.startswith("conv") and self.options.activation == "relu":
             initial = uniform(0.05, self._seed, name)
         else:
@@ -142,7 +141,7 @@ class CharacterEncoder(keras.layers.Layer):
         return x
 
     def _convolve(self, characters: tf.Tensor) -> tf.Tensor:
-        """The concatenated convolutions (n, n_filters), by buckets of words of similar length."""
+        """The concatenated convolutions (n, n_filters), in buckets of words of similar length."""
         lengths = word_lengths(characters, self.options.n_characters)
         if self.n_buckets == 1:
             return self._convolve_bucket(characters, _longest(lengths))
@@ -154,14 +153,14 @@ class CharacterEncoder(keras.layers.Layer):
             part = order[start:stop]
             longest = _longest(tf.gather(lengths, part))
             parts.append(self._convolve_bucket(tf.gather(characters, part), longest))
-        # (n, n_filters), back in the order of the words
+        # (n, n_filters), in the order of the words
         return tf.gather(tf.concat(parts, axis=0), tf.math.invert_permutation(order))
 
     def _convolve_bucket(self, characters: tf.Tensor, longest: tf.Tensor) -> tf.Tensor:
         """The convolutions of words of at most `longest` characters.
 
-        All windows of nothing but padding are equal: one of them is enough for the same maximum,
-        so each filter needs no column beyond `longest` and its own width.
+        Windows that hold only padding are equal, so one of them is enough for the maximum: a filter
+        reads `longest` characters plus its own width.
         """
         filters = self.options.filters
         widest = max(width for width, _ in filters)
@@ -176,8 +175,8 @@ class CharacterEncoder(keras.layers.Layer):
         return ACTIVATIONS[self.options.activation](tf.concat(parts, axis=-1))  # (n, n_filters)
 
     def _highway(self, x: tf.Tensor, weights: dict[str, Any]) -> tf.Tensor:
-        """Srivastava et al. (2015). The names in files are the wrong way round: the gate called
-        carry multiplies the transformed part."""
+        """Srivastava et al. (2015). The names in files are swapped: the gate called carry
+        multiplies the transformed part."""
         gate = tf.sigmoid(matmul(x, weights["W_carry"], self.precision) + weights["b_carry"])
         new = tf.nn.relu(matmul(x, weights["W_transform"], self.precision) + weights["b_transform"])
         return gate * new + (1 - gate) * x
@@ -186,7 +185,7 @@ class CharacterEncoder(keras.layers.Layer):
 def word_lengths(characters: tf.Tensor, n_characters: int = N_CHARACTERS) -> tf.Tensor:
     """Characters of each word, including its begin and end marks: int32 (n,).
 
-    Ids 0 and `n_characters` are padding; only trailing padding does not count.
+    Ids 0 and `n_characters` are padding; only trailing padding is left out.
     """
     mask = (characters != 0) & (characters != n_characters)  # (n, max_characters_per_token)
     columns = tf.range(1, tf.shape(characters)[1] + 1)
@@ -201,7 +200,7 @@ def _longest(lengths: tf.Tensor) -> tf.Tensor:
 def _max_matmul(embedded: tf.Tensor, kernel: tf.Tensor, precision: str) -> tf.Tensor:
     """max over positions of (window . kernel), as one matmul over all windows.
 
-    The gradient of a maximum goes to its window, in equal parts if several windows have it.
+    The gradient goes to the window with the maximum, in equal parts if several windows have it.
     """
     width, dim, n_filters = kernel.shape
     positions = tf.shape(embedded)[1] - width + 1
@@ -219,7 +218,7 @@ def _max_matmul(embedded: tf.Tensor, kernel: tf.Tensor, precision: str) -> tf.Te
         highest = tf.reduce_max(values, axis=1)  # (n, n_filters)
 
         def gradient(upstream: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-            # (n, positions, n_filters): each position's share of the gradient
+            # (n, positions, n_filters): the proportion of the gradient for each position
             share = tf.cast(values == highest[:, tf.newaxis], tf.float32)
             share *= (upstream / tf.reduce_sum(share, axis=1))[:, tf.newaxis]
             share = tf.reshape(share, (-1, n_filters))

@@ -22,7 +22,7 @@ class Weight:
     variable: Any
     dataset: str | None  # in HDF5; None for the softmax, see `with_softmax_datasets`
     checkpoint: str  # in TensorFlow 1's checkpoints
-    # In HDF5 files that the original dumped under a name it could not load again.
+    # The original dumped some models under a name that it could not load again.
     odd_dataset: str | None = None
 
 
@@ -41,7 +41,7 @@ def weight_table(
 
 
 def with_softmax_datasets(table: Sequence[Weight]) -> list[Weight]:
-    """`table` with datasets for the softmax too, for files of a complete language model."""
+    """`table` with datasets for the softmax as well, for files of a complete language model."""
     return [
         weight if weight.dataset else replace(weight, dataset=weight.checkpoint.removeprefix("lm/"))
         for weight in table
@@ -56,7 +56,7 @@ def _encoder_weights(encoder: Encoder) -> Iterator[Weight]:
         yield named(encoder.embedding, "embedding")
         return
     if isinstance(encoder, DictionaryEncoder):
-        # Under another name: read as bytes, the rows would give wrong vectors.
+        # Under another name, because readers that expect bytes would give wrong vectors.
         yield named(encoder.char_embed, "dictionary/char_embed")
         if encoder.word_embed is not None:
             yield named(encoder.word_embed, "dictionary/word_embed")
@@ -90,7 +90,7 @@ def _lstm_weights(stack: LSTMStack, direction: int, n_directions: int) -> Iterat
             if variable is None:
                 continue
             odd = None
-            if n_directions == 1:  # the original did not rename these at all
+            if n_directions == 1:  # the original did not rename these
                 odd = f"rnn/{odd_cell}/{tf1_name}"
             elif has_one:
                 odd = f"RNN_{direction}/RNN/{odd_cell}/{name}"

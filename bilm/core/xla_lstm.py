@@ -1,8 +1,8 @@
-"""One LSTM layer over the steps of time, inside a program that XLA compiles; for inference.
+"""One LSTM layer over the steps of time, inside a program compiled by XLA; for inference.
 
-It is faster than `recurrence` while a layer's weights stay in the cache: the loop over the steps is
-compiled too, and the first layer reads products of words with its kernel, computed once per word,
-not per position. `plain_lstm` computes the same values.
+It is faster than `recurrence` while a layer's weights fit the CPU cache: the loop over the steps is
+compiled too, and the first layer looks up its matmul with a word's vector, which is computed once
+per word instead of once per position. `plain_lstm` computes the same values.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ import tensorflow as tf
 from bilm.core.cell import Boundaries, Clips, LSTMState, LSTMWeights, cell, clipped, over_rows
 from bilm.core.options import LSTMOptions
 
-# Bytes of a kernel that stays in the cache; with a larger one the first layer's matmuls, as
-# (batch, features), are slower than those of `recurrence`.
+# Largest kernel in bytes that stays in the cache; beyond it, `recurrence` is faster.
 _KERNEL_BYTES = 4 * 2**20
-# With this many rows or more, matmuls with the weights as the left factor are not slower.
+# From this number of rows on, the weights are the left factor of the matmuls.
 _MANY_ROWS = 32
-# With fewer rows, steps whose inputs are multiplied together.
+# With fewer rows, the inputs of this number of steps are multiplied together.
 _BLOCK_STEPS = 8
 
 
@@ -33,10 +32,8 @@ class ProductLookup(NamedTuple):
 
 
 def is_faster_for(options: LSTMOptions, precision: str) -> bool:
-    """Whether layers are faster in one program than step by step.
-
-    Their kernel must fit the cache, and XLA has no fast bfloat16 matmuls on a CPU.
-    """
+    """Whether `Mode.COMPILED_LOOP` is the fastest mode: the kernel fits the cache, and the matmuls
+    are float32 (XLA has no fast bfloat16 matmuls for CPUs)."""
     kernel = 2 * options.projection_dim * 4 * options.dim
     return precision == "float32" and tf.float32.size * kernel <= _KERNEL_BYTES
 
@@ -50,12 +47,12 @@ def xla_lstm(
     clips: Clips,
     n_steps: tf.Tensor,
 ) -> tuple[tf.Tensor, LSTMState]:
-    """Run the cell over the first `n_steps` steps of `inputs`; within a compiled function.
+    """Run the cell over the first `n_steps` steps of `inputs`; only inside a compiled function.
 
     Args:
         inputs: words of a table of products, or float32 (time, batch, input_dim).
         weights, state, clips: as for `plain_lstm`.
-        boundaries: resets and the initial state; there is no mask.
+        boundaries: resets and the initial state; a mask is ignored.
         n_steps: int32 ().
 
     Returns:
@@ -64,13 +61,13 @@ def xla_lstm(
     """
     matmuls = (_of_words if isinstance(inputs, ProductLookup) else _of_vectors)(inputs, weights)
     read = inputs.ids if isinstance(inputs, ProductLookup) else inputs
-    # Constants to XLA, which compiles for each shape.
+    # XLA compiles for each shape, so these are constants.
     max_steps, n_rows = tf.unstack(tf.shape(read)[:2])
     initial = LSTMState(*map(matmuls.in_loop, boundaries.initial))
     before = over_rows(state, n_rows)
 
     def block(first: tf.Tensor, *carried: Any) -> Any:
-        """Some steps from `first` on."""
+        """A block of steps that starts with step `first`."""
         of_inputs = matmuls.of_inputs(first)
 
         def step(t: tf.Tensor, c: tf.Tensor, h: tf.Tensor, outputs: tf.TensorArray) -> Any:
@@ -95,16 +92,16 @@ def xla_lstm(
     return outputs.stack(), LSTMState(matmuls.in_loop(c), matmuls.in_loop(h))
 
 
-# Pre-activations of all gates, from the number of a step and h.
+# From the number of a step and h to the pre-activations of all gates.
 _PreActivations = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 class _Matmuls(NamedTuple):
     """The matmuls of a layer."""
 
-    of_inputs: Callable[[tf.Tensor], _PreActivations]  # of a block, from its first step
-    project: Callable[[tf.Tensor], tf.Tensor] | None  # of the cell's output; None: no projection
-    features: int  # the axis of the features in the loop; the other one is the batch
+    of_inputs: Callable[[tf.Tensor], _PreActivations]  # for the block that starts with this step
+    project: Callable[[tf.Tensor], tf.Tensor] | None  # projects the cell's output
+    features: int  # the axis of the features in the loop; the other axis is the batch
     block: int | None = None  # steps; None: all of them
 
     def in_loop(self, x: tf.Tensor) -> tf.Tensor:
@@ -113,7 +110,7 @@ class _Matmuls(NamedTuple):
 
 
 def _of_words(words: ProductLookup, weights: LSTMWeights) -> _Matmuls:
-    """As (batch, features), the layout of the table."""
+    """Matmuls in the layout of the table, (batch, features)."""
     recurrent, projection = _recurrent(weights), weights.projection
 
     def pre_activations(t: tf.Tensor, h: tf.Tensor) -> tf.Tensor:
@@ -127,13 +124,13 @@ def _of_words(words: ProductLookup, weights: LSTMWeights) -> _Matmuls:
 
 
 def _recurrent(weights: LSTMWeights) -> tf.Tensor:
-    """The part of the kernel that is for h: (hidden_dim, 4 * dim)."""
+    """The rows of the kernel that multiply h: (hidden_dim, 4 * dim)."""
     kernel, _, projection = weights
     return kernel[-(kernel.shape[1] // 4 if projection is None else projection.shape[1]) :]
 
 
 def _of_vectors(x: tf.Tensor, weights: LSTMWeights) -> _Matmuls:
-    """As (batch, features) for few rows, as (features, batch) for many or an unknown number."""
+    """Matmuls as (batch, features) for few rows, otherwise as (features, batch)."""
     if (x.shape[1] or _MANY_ROWS) < _MANY_ROWS:
         return _in_blocks(x, weights)
     kernel = tf.transpose(weights.kernel)  # (4 * dim, input_dim + hidden_dim)
@@ -153,10 +150,10 @@ def _of_vectors(x: tf.Tensor, weights: LSTMWeights) -> _Matmuls:
 
 def _in_blocks(x: tf.Tensor, weights: LSTMWeights) -> _Matmuls:
     """One matmul for the inputs of several steps: with few rows, reading the weights costs as much
-    as multiplying with them."""
+    as the multiplication."""
     recurrent, projection = _recurrent(weights), weights.projection
     n_rows, size = x.shape[1:]
-    x = tf.pad(x, [(0, -tf.shape(x)[0] % _BLOCK_STEPS), (0, 0), (0, 0)])  # whole blocks
+    x = tf.pad(x, [(0, -tf.shape(x)[0] % _BLOCK_STEPS), (0, 0), (0, 0)])  # complete blocks
 
     def of_inputs(first: tf.Tensor) -> _PreActivations:
         # (steps, batch, input_dim) -> (steps * batch, input_dim), for the matmul

@@ -1,12 +1,10 @@
-"""All layers of streams of sentences: every distinct word encoded once, nothing kept that is done.
+"""All layers of streams of sentences; each distinct word is encoded once.
 
-The token encoder knows no context, so a word's vector is kept from its first use on. Sentences
-are taken from the stream a window at a time and packed into the rows of a batch. While a window is
-computed, the vectors of the one before it are yielded, in the order in which the sentences came.
-Memory is that of two windows and of the kept words, however long the stream is. A sentence that is
-longer than a window is computed in chunks, whose layers are yielded one by one.
-
-How sentences share a batch, and how the LSTMs are run over it, is in `packed`.
+The token encoder's vectors do not depend on context, so they are kept. Sentences are read a window
+at a time and packed into the rows of a batch (see `packing`). While a window is computed, the
+vectors of the previous one are yielded, in the order of the input. Memory holds two windows and the
+vectors of the kept words, however long the stream is. A sentence that is longer than a window is
+computed and yielded in chunks.
 """
 
 from __future__ import annotations
@@ -26,21 +24,21 @@ from bilm.data.prefetch import compute_ahead, windows
 from bilm.data.sentences import Tokens
 from bilm.use.packing import PackedRunner, Words, tensor_specs
 
-# Words to the ids that the encoder takes, without the mask's + 1: (n, characters) or (n,).
-WordIds = Callable[[Sequence[str]], np.ndarray]
+# From words to the encoder's ids, 0-based: (n, characters) or (n,).
+IdsOfWords = Callable[[Sequence[str]], np.ndarray]
 
-# Words at a time: what lies between two products of the encoder stays in the cache.
+# Words encoded at a time, so that intermediate results stay in the CPU cache.
 _ENCODED_AT_ONCE = 512
 _KEPT_BYTES = 128 * 2**20
 _CHUNK_TOKENS = 1024
 
 
 class Block(NamedTuple):
-    """All layers of some positions, in one direction's half of the vectors."""
+    """All layers at positions of a sentence, in one direction's half of the vectors."""
 
-    start: int  # the positions, words counted from 0
+    start: int  # 0-based positions
     stop: int
-    columns: slice  # the direction's part of the last axis
+    columns: slice  # the direction's half of the last axis
     layers: np.ndarray  # float32 (n_layers + 1, stop - start, projection_dim)
 
 
@@ -48,18 +46,18 @@ class CorpusEncoder:
     """Runs a network over a stream of sentences.
 
     Args:
-        word_ids: gives the encoder's ids of words.
-        window_tokens: tokens that are computed, and whose vectors are in memory, at a time; a
-            longer sentence is a window of its own. None: as many as are fast. Can be set, like
-            `chunk_tokens`, the tokens of a long sentence that are computed at a time.
-        runner: runs the LSTMs; None makes one.
-        kept_bytes: most bytes of word vectors that are kept; with more, all are forgotten.
+        word_ids: returns the encoder's ids of words.
+        window_tokens: tokens to compute at a time; a longer sentence is a window of its own. None:
+            chosen for speed. Can be set, like `chunk_tokens`, the tokens of a long sentence to
+            compute at a time.
+        runner: runs the LSTMs; None creates one.
+        kept_bytes: limit of the kept word vectors; beyond it, all are forgotten.
     """
 
     def __init__(
         self,
         network: BiLM,
-        word_ids: WordIds,
+        word_ids: IdsOfWords,
         *,
         window_tokens: int | None = None,
         runner: PackedRunner | None = None,
@@ -69,12 +67,12 @@ class CorpusEncoder:
         self._runner = runner or PackedRunner(network)
         self._words = EncodedWords(network, word_ids, kept_bytes, self._runner.forget_words)
         self._run_chunk = _chunk_function(network)
-        self._lock = threading.Lock()  # streams that are read in turn are computed in threads
+        self._lock = threading.Lock()  # several streams may be computed in threads
         self.window_tokens = window_tokens or self._runner.window_tokens
         self.chunk_tokens = _CHUNK_TOKENS
 
     def warm_up(self, sentences: Sequence[Tokens]) -> None:
-        """Start sentences from the states after a text, see `bilm.data.warm_up`."""
+        """Start sentences from the states after a warm-up text; see `bilm.data.warm_up`."""
         numbers = self._words.numbers(sentences)
         stops = np.cumsum([len(sentence) for sentence in sentences])
         # `<S>` and `</S>` are the words 0 and 1.
@@ -91,10 +89,10 @@ class CorpusEncoder:
             yield from window
 
     def _compute(self, window: tuple[list[Tokens], bool]) -> Iterator[np.ndarray]:
-        """Run the network; the iterator copies each sentence's vectors out when it comes to it."""
+        """Run the network; the iterator copies the vectors of a sentence when it is reached."""
         sentences, is_full = window
         lengths = np.array([len(sentence) for sentence in sentences], np.int64)
-        # Sentences without words, those that share a batch, and those that are too long to.
+        # 0: sentences without words; 1: short sentences, which share a batch; 2: long sentences.
         parts = np.where(lengths > self._runner.longest, 2, np.minimum(lengths, 1))
         results = []
         with self._lock:
@@ -107,7 +105,7 @@ class CorpusEncoder:
     def _part(
         self, numbers: np.ndarray, lengths: np.ndarray, is_full: bool
     ) -> Iterator[np.ndarray]:
-        """Sentences that share a batch; `numbers` are their words', one after the other."""
+        """Sentences that share a batch; `numbers` are the numbers of their words in order."""
         if not lengths.any():
             lstm, n_directions = self._network.stacks[0].options, len(self._network.stacks)
             shape = (lstm.n_layers + 1, 0, n_directions * lstm.projection_dim)
@@ -126,9 +124,9 @@ class CorpusEncoder:
     def blocks(self, sentence: Tokens) -> Iterator[Block]:
         """All layers of a sentence of at least one word, in bounded memory.
 
-        The states at the end of a chunk are those before the next one, so the layers are those of
-        the whole sentence. Every position comes once in each direction: the forward direction
-        goes from the first word on, the backward direction from the last word back.
+        States are passed from chunk to chunk, so the layers equal those of the complete sentence.
+        Every position is yielded once per direction: the forward direction starts with the first
+        word, the backward direction with the last.
         """
         n, dim = len(sentence), self._network.stacks[0].options.projection_dim
         marks = self._tokens(["<S>", "</S>"])[:, np.newaxis]  # (2, 1, dim)
@@ -155,9 +153,9 @@ class CorpusEncoder:
 
 
 def _chunk_function(network: BiLM) -> Callable[..., tuple[list[tf.Tensor], tuple[States, ...]]]:
-    """Both directions over a chunk of one sentence: from the tokens (time, projection_dim) that
-    each reads, and its states, to its layers (n_layers + 1, time, projection_dim) in the order of
-    its reading, the token layer first, and the new states."""
+    """A function that runs both directions over a chunk of one sentence: from the tokens (time,
+    projection_dim) in reading order and the states of each direction, to its layers (n_layers + 1,
+    time, projection_dim) in reading order, the token layer first, and its new states."""
     dim = network.stacks[0].options.projection_dim
     signature = [
         [tf.TensorSpec((None, dim), tf.float32)] * len(network.stacks),
@@ -177,13 +175,13 @@ def _chunk_function(network: BiLM) -> Callable[..., tuple[list[tf.Tensor], tuple
 
 
 class EncodedWords:
-    """The words so far and their `vectors`, float32 (rows, dim); a word's row is its number. `<S>`
-    and `</S>` are the words 0 and 1."""
+    """The kept words and their `vectors`, float32 (rows, dim); a word's number is its row. `<S>`
+    and `</S>` are words 0 and 1."""
 
     def __init__(
         self,
         network: BiLM,
-        word_ids: WordIds,
+        word_ids: IdsOfWords,
         kept_bytes: int = _KEPT_BYTES,
         forget: Callable[[], None] = lambda: None,
     ) -> None:
@@ -194,12 +192,12 @@ class EncodedWords:
         self._kept_bytes = kept_bytes
         self._numbers = DistinctWords()
         self._n_encoded = 0
-        self._forget = forget  # called before numbers stand for other words
+        self._forget = forget  # called before numbers are given to other words
         self.vectors = np.empty((4096, network.stacks[0].options.projection_dim), np.float32)
 
     def numbers(self, sentences: Iterable[Tokens]) -> np.ndarray:
-        """The words of sentences as rows of `vectors`, one after the other: int32 (words,). Rows
-        that were returned before may change."""
+        """The rows of `vectors` for the words of sentences, in order: int32 (words,). Rows from
+        earlier calls may have changed."""
         if self.vectors[: self._n_encoded].nbytes > self._kept_bytes:
             self._numbers, self._n_encoded = DistinctWords(), 0
             self._forget()
@@ -216,7 +214,7 @@ class EncodedWords:
 
     def encode(self, words: Tokens, vectors: np.ndarray) -> None:
         """Write the vectors of words, which need not be distinct, into (words or more, dim)."""
-        # Words of like length together: the encoder works on the longest of a batch.
+        # Words of similar length together, because a batch is padded to its longest word.
         order = np.argsort([len(word) for word in words], kind="stable")
         for start in range(0, len(words), _ENCODED_AT_ONCE):
             part = order[start : start + _ENCODED_AT_ONCE]

@@ -51,7 +51,7 @@ class ELMo:
         n_layers: number of layers, including the token layer.
         dim: size of a vector, n_directions * projection_dim.
         network: the layers.
-        word_ids: gives the ids of words that the token encoder takes, minus one.
+        word_ids: returns the token encoder's ids of words, 0-based.
         corpus: runs the network over sentences; its window size can be set.
     """
 
@@ -77,16 +77,16 @@ class ELMo:
         """Load a model.
 
         Args:
-            source: a folder or a ZIP file with weights and options (NLPL's, or written by `bilm
-                dump --model_dir`), an HDF5 file with its options in the same folder, a pair
-                (options, weights) such as AllenNLP's files, a name such as "wiki-en" or "original",
-                or an address, see `bilm.files.published`; or a `Pretrained`, which has the other
+            source: a folder or ZIP file with weights and options (from NLPL or `bilm dump
+                --model_dir`), an HDF5 file with its options in the same folder, a pair (options,
+                weights) such as AllenNLP's files, a name such as "wiki-en" or "original", or an
+                address, see `bilm.files.published`; or a `Pretrained`, which includes the other
                 arguments.
             vocab_file: the vocabulary of a word-level model, or of a token cache; by default the
-                container's vocab.txt.
-            embedding_weight_file: a token cache, as `dump_token_embeddings` writes it. Words that
-                it lacks are encoded from their characters.
-            precision: "float32", or "bfloat16" for matrix products in bfloat16.
+                model's vocab.txt.
+            embedding_weight_file: a token cache, as `dump_token_embeddings` writes it. Words
+                missing from it are encoded from their characters.
+            precision: "float32", or "bfloat16" for matmuls in bfloat16.
             warm_up: a text file or sentences. Each sentence then starts from the states after this
                 text instead of zeros; for models that were trained without resets, see
                 `bilm.data.warm_up`.
@@ -139,11 +139,11 @@ class ELMo:
 
     @property
     def vocabulary(self) -> Vocabulary | None:
-        """The words of the table or the cache; None for a model of characters alone."""
+        """The words of the table or the cache; None if words come from their characters only."""
         return self._words.vocabulary
 
     def refuse_unknown(self, sentence: Tokens, where: str) -> None:
-        """Check that each word of a sentence has a vector; see `WordSource.refuse_unknown`."""
+        """Raise an error for a word without a vector; see `WordSource.refuse_unknown`."""
         self._words.refuse_unknown(sentence, where)
 
     def encode(
@@ -182,8 +182,8 @@ class ELMo:
         require(one_of(("list", "padded", "ragged")), output=output)
         if pooling is not None and output != "list":
             raise InputError(
-                f"output: {shown(output)} is for the vectors of tokens; pooled ones are all of one "
-                "shape, np.stack makes them an array."
+                f"output must be 'list' with pooling, got {shown(output)}: pooled vectors all have "
+                "the same shape, np.stack makes them one array."
             )
         results = self.encode_iter(
             sentences, layers, pooling, batch_size=batch_size, show_progress=show_progress
@@ -225,19 +225,18 @@ class ELMo:
     ) -> Iterator[Any]:
         """The vectors of a stream of sentences, in bounded memory.
 
-        Some ten thousand tokens are read ahead. A long sentence is computed a chunk at a time, and
-        only its result is in memory.
+        About ten thousand tokens are read ahead. Long sentences are computed in chunks.
 
         Args:
             sentences: as for `encode`; with `with_ids` pairs (id, sentence).
             layers, pooling, batch_size, show_progress: as for `encode`.
             with_ids: yield pairs (id, vectors).
-            new_array: creates the array of a long sentence's unpooled vectors from its shape, such
-                as one on disk that supports `array[..., start:stop, columns] = values`; None: in
-                memory.
+            new_array: from a shape, creates the array of a long sentence's unpooled vectors, for
+                example on disk; it must support `array[..., start:stop, columns] = values`. None:
+                in memory.
 
         Raises:
-            InputError: as for `encode`; arguments are checked at once, sentences as they are read.
+            InputError: as for `encode`; arguments are checked immediately, sentences when read.
         """
         require_sentences(sentences)
         require_at_least(1, batch_size=batch_size)
@@ -250,7 +249,7 @@ class ELMo:
     def _encode_iter(
         self, items: Iterable[Any], job: _Job, with_ids: bool, show_progress: ShowProgress
     ) -> Iterator[Any]:
-        waiting: deque[tuple[Any, int]] = deque()  # id and tokens of what was read ahead
+        waiting: deque[tuple[Any, int]] = deque()  # id and length of the sentences read ahead
 
         def sentences() -> Iterator[Tokens]:
             for number, (name, tokens) in enumerate(read_stream(items, with_ids)):
@@ -269,7 +268,7 @@ class ELMo:
                 yield (name, vectors) if with_ids else vectors
 
     def _vectors(self, sentences: Iterator[Tokens], job: _Job) -> Iterator[Any]:
-        """The results, with long sentences apart from the others."""
+        """The results; long sentences are computed one by one."""
         long = self.corpus.window_tokens
         for is_long, group in itertools.groupby(sentences, lambda s: len(s) > long):
             if is_long:
@@ -297,8 +296,8 @@ class ELMo:
         return result
 
     def fingerprint(self) -> str:
-        """A short text that differs for models whose vectors differ: by the options, the weights,
-        the initial states, the words of a table, cache or dictionary, or the precision."""
+        """A hash of everything that determines the vectors: options, weights, initial states,
+        precision, and the words of a table, cache or dictionary."""
         facts = [self.options.inference_dict(), self.precision, self._words.tokens]
         value = zlib.crc32(json.dumps(facts, sort_keys=True).encode())
         for variable in self._variables():
@@ -318,7 +317,7 @@ class ELMo:
 
 
 class _Job(NamedTuple):
-    """What is wanted of the sentences."""
+    """The settings of a call."""
 
     choice: LayerChoice
     pooling: str | None
@@ -326,7 +325,7 @@ class _Job(NamedTuple):
     new_array: NewArray
 
     def finish(self, vectors: np.ndarray) -> np.ndarray:
-        """Pool the vectors of a sentence, if that is wanted."""
+        """Pool the vectors of a sentence if `pooling` is set."""
         if self.pooling is None:
             return vectors
         *middle, n_tokens, dim = vectors.shape
@@ -335,11 +334,11 @@ class _Job(NamedTuple):
     def pool(
         self, parts: Iterable[tuple[slice, np.ndarray]], n_tokens: int, shape: tuple[int, ...]
     ) -> np.ndarray:
-        """One vector (..., dim) of many, which come in parts: columns, (..., tokens, columns)."""
+        """One vector (..., dim) from pairs of columns and vectors (..., tokens, columns)."""
         if not n_tokens:
             return np.zeros(shape, np.float32)
         is_mean = self.pooling == "mean"
-        # In float64, so that a million tokens add up.
+        # In float64, for the precision of sums over a million tokens.
         value = np.full(shape, 0.0 if is_mean else -np.inf)
         for columns, vectors in parts:
             if is_mean:
@@ -355,7 +354,7 @@ class PaddedVectors(NamedTuple):
     Attributes:
         vectors: float32 (sentences, longest, dim), or (sentences, n_layers, longest, dim) for
             layers="all"; zeros past a sentence's end.
-        mask: bool (sentences, longest), True where there is a token.
+        mask: bool (sentences, longest), False past a sentence's end.
     """
 
     vectors: np.ndarray
@@ -377,7 +376,7 @@ def _ragged(results: list[np.ndarray], dim: int, n_layers: int | None) -> tf.Rag
     """Sentences in a ragged tensor (sentences, tokens, ..., dim)."""
     lengths = [vectors.shape[-2] for vectors in results]
     middle = () if n_layers is None else (n_layers,)
-    # The ragged axis comes first, so that a sentence's tokens lie together:
+    # The ragged axis must come first:
     # (n_layers, tokens, dim) -> (tokens, n_layers, dim)
     rows = [np.moveaxis(vectors, -2, 0) for vectors in results]
     values = np.concatenate([np.zeros((0, *middle, dim), np.float32), *rows])

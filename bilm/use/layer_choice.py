@@ -18,14 +18,13 @@ class LayerChoice:
     """Selects or sums the layers of a token.
 
     Args:
-        layers: "average" or "sum" of all layers, including the token layer; "top"; "all"; the
-            number of one layer, 0 for the token layer, -1 for the top; a `ScalarMix`; or one weight
-            per layer, used as given.
+        layers: "average" or "sum" of all layers, including the token layer; "top"; "all"; a layer
+            number, 0 for the token layer, -1 for the top; a `ScalarMix`; or one weight per layer.
         n_layers: number of layers, including the token layer.
 
     Attributes:
-        weights: float32 (n_layers,), the factors of the sum; None if there are no fixed factors.
-        keeps_layers: whether the vectors keep the axis of layers.
+        weights: float32 (n_layers,), the factors of the sum; None if they are not fixed.
+        keeps_layers: whether the vectors keep the layer axis.
         normalises: whether a token's vector depends on the other tokens, through layer
             normalisation.
 
@@ -54,8 +53,8 @@ class LayerChoice:
         elif isinstance(layers, int | np.integer) and not isinstance(layers, bool):
             if not -n_layers <= layers < n_layers:
                 raise InputError(
-                    f"layers: the model's layers are 0 (tokens) to {n_layers - 1} (top), "
-                    f"not {shown(layers)}."
+                    f"layers must be a layer from 0 (tokens) to {n_layers - 1} (top), got "
+                    f"{shown(layers)}."
                 )
             self._number = int(layers) % n_layers
         else:
@@ -67,11 +66,11 @@ class LayerChoice:
     def _choose_mix(self, mix: ScalarMix, n_layers: int) -> None:
         if mix.n_layers != n_layers:
             raise InputError(
-                f"layers: the mix {mix.name!r} is for {mix.n_layers} layers, the model has "
-                f"{n_layers}."
+                f"layers: the mix {mix.name!r} must have {n_layers} layers like the model, got "
+                f"{mix.n_layers}."
             )
         if not all(np.isfinite(variable.numpy()).all() for variable in mix.weights):
-            raise InputError(f"layers: the mix {mix.name!r} holds numbers that are not finite.")
+            raise InputError(f"layers: the weights of the mix {mix.name!r} must be finite.")
         gamma = float(mix.gamma.numpy()[0])
         if mix.W is None:
             self.weights = np.zeros(n_layers, np.float32)
@@ -99,7 +98,7 @@ class LayerChoice:
             return self._mix.mixed(tf.constant(layers[np.newaxis]), tf.constant(mask))[0].numpy()
         if self.weights is None:
             return layers
-        # One layer after the other: each value depends on its own token only, to the last bit.
+        # Layer by layer, so that a token's vector is bit-identical in every batch.
         result = layers[0] * self.weights[0]
         for layer, weight in zip(layers[1:], self.weights[1:], strict=True):
             result += weight * layer
@@ -114,7 +113,7 @@ def _as_weights(weights: Any, n_layers: int) -> np.ndarray:
         values = np.empty(0, np.float32)
     if values.shape != (n_layers,) or not np.isfinite(values).all():
         raise InputError(
-            f"layers: 'average', 'top', 'all', a number, a ScalarMix, or {n_layers} finite weights "
-            f"are expected, not {shown(weights)}."
+            f"layers must be 'average', 'top', 'all', a number, a ScalarMix, or {n_layers} finite "
+            f"weights, got {shown(weights)}."
         )
     return values

@@ -1,16 +1,16 @@
-"""The LSTMs over a batch of packed sentences: where these lie, and how the layers are run.
+"""Packed sentences: their layout in a batch, and the execution of the LSTMs.
 
 Sentences are laid end to end in the rows of a batch (sequence packing), so that nothing is computed
-for padding: a sentence takes one position for each of its words, and the LSTM states are reset
-where it begins. Both directions have the same positions; the backward one has a sentence's words in
-reverse. What a direction reads first, `<S>` or `</S>`, is the same for all sentences: it is
-computed once, and where a sentence begins, the states are those after it.
+for padding. A sentence takes one position per word, and the LSTM states are reset at its start.
+Both directions use the same positions; the backward direction has a sentence's words in reverse.
+The first input of a direction, `<S>` or `</S>`, is the same for all sentences, so it is computed
+once: the initial states are the states after it.
 
-A step costs as much as its rows, and what it costs with none: to read the weights, and to start
-operations. So few sentences get as many rows as let them end with the longest one. With a compiled
-program a step starts faster. There is one for each of a few numbers of rows, and it is compiled
-when running without it has cost as much more as compiling takes, or when more text follows. A
-compiled loop has a fixed number of steps; longer rows are run in parts, whose states are handed on.
+The cost of a step is its number of rows plus a fixed cost (reading the weights, starting the
+operations). A compiled program has a smaller fixed cost, but takes time to compile. There is one
+program for each of a few numbers of rows; it is compiled once the accumulated extra cost of running
+without it exceeds the cost of compilation, or when more text follows. A compiled loop has a fixed
+number of steps; longer rows are run in several calls.
 """
 
 from __future__ import annotations
@@ -28,38 +28,38 @@ from bilm.core.lstm import Mode, States
 from bilm.core.network import BiLM
 from bilm.core.xla_lstm import ProductLookup, is_faster_for
 
-# Numbers of rows that there are programs for, and positions of a row in a full window: with
-# compiled steps, and in a compiled loop, which needs fewer rows for fast products.
+# The numbers of rows with a program, and the positions of a row in a full window: with compiled
+# steps, and in a compiled loop, whose matmuls are fast with fewer rows.
 _STEPWISE, _IN_LOOP = ((32, 64, 128), 256), ((1, 4, 8, 16, 24, 32, 48, 64), 320)
 _PLAIN_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-# Fixed cost of a step, in rows; and cost of compiling a program, in rows times
-# steps. Measured with a small model on two cores.
+# Fixed cost of a step, in rows, and cost of a compilation, in rows times steps. Measured with a
+# small model on two cores.
 _PLAIN_STEP, _COMPILED_STEP, _COMPILING = 20, 6, 12_000
-# Steps of a compiled loop: a third of a full window. It makes room for all of them, which few
-# sentences do not need; with fewer, a window would begin more often.
+# Steps of a compiled loop, a third of a full window: with more, few sentences waste memory; with
+# fewer, a window takes more calls.
 _LOOP_STEPS = 112
-# Words whose products with the first layers are kept, if a window has no more.
+# Words whose first-layer pre-activations are kept, unless a window has more words.
 _KEPT_WORDS = 4096
 
 
-# Of each direction, its layers: float32 (steps, rows, projection_dim).
+# Per direction and layer: float32 (steps, rows, projection_dim).
 Outputs = Sequence[Sequence[np.ndarray]]
 
 
 class PackedSentences(NamedTuple):
-    """Where sentences lie."""
+    """The layout of sentences in a batch."""
 
-    lengths: np.ndarray  # int64 (sentences,), words of each, 1 or more
-    shape: tuple[int, int]  # (steps, rows) of the batch; the last positions of some rows are empty
+    lengths: np.ndarray  # int64 (sentences,), words of each sentence, >= 1
+    shape: tuple[int, int]  # (steps, rows) of the batch; rows may have empty positions at the end
     rows: np.ndarray  # int64 (sentences,), the row of each sentence
-    starts: np.ndarray  # int64 (sentences,), its first position in that row
+    starts: np.ndarray  # int64 (sentences,), its first position in the row
 
     @classmethod
     def pack(cls, lengths: np.ndarray, n_rows: int) -> PackedSentences:
-        """Lay sentences into rows: the longest first, each into the row that is shortest so far.
+        """Assign sentences to rows: the longest first, each to the shortest row so far.
 
         Source: Graham (1969), "Bounds on multiprocessing timing anomalies": the longest row is at
-        most a third longer than need be, and with many short sequences hardly longer at all.
+        most a third longer than optimal, and close to optimal with many short sequences.
         """
         rows, starts = np.zeros(len(lengths), np.int64), np.zeros(len(lengths), np.int64)
         filled = [(0, row) for row in range(n_rows)]  # a heap: positions so far, row
@@ -70,13 +70,13 @@ class PackedSentences(NamedTuple):
         return cls(lengths, (max(filled)[0], n_rows), rows, starts)
 
     def ids(self, words: np.ndarray, n_directions: int) -> np.ndarray:
-        """What each direction reads: int32 (n_directions, steps, rows), 0 past a row's end; `words`
-        are those of all sentences, one after the other."""
+        """The inputs of each direction, from the words of all sentences, one after the other: int32
+        (n_directions, steps, rows), 0 past a row's end."""
         lengths, n_rows = self.lengths, self.shape[1]
         before, length = (np.repeat(x, lengths) for x in (np.cumsum(lengths) - lengths, lengths))
-        number = np.arange(len(words)) - before  # of the word in its sentence
+        number = np.arange(len(words)) - before  # the word's position in its sentence
         first = np.repeat(self.starts * n_rows + self.rows, lengths)
-        # (2, words), positions in the (steps, rows) array laid flat
+        # (2, words), positions in the flattened (steps, rows) array
         positions = first + n_rows * np.stack([number, length - 1 - number])
         ids = np.zeros((n_directions, self.shape[0] * n_rows), np.int32)
         for d in range(n_directions):
@@ -84,7 +84,7 @@ class PackedSentences(NamedTuple):
         return ids.reshape(n_directions, *self.shape)
 
     def resets(self) -> np.ndarray:
-        """Where the first word of a sentence is: bool (steps, rows)."""
+        """True at the first word of each sentence: bool (steps, rows)."""
         resets = np.zeros(self.shape, bool)
         resets[self.starts, self.rows] = True
         return resets
@@ -94,8 +94,7 @@ class PackedSentences(NamedTuple):
 
         Args:
             tokens: (words, projection_dim), the vectors of its words.
-            outputs: outputs of the steps, in parts of the same number of steps, the last perhaps
-                shorter.
+            outputs: outputs of consecutive runs of steps; only the last run may be shorter.
         """
         n_words, dim = tokens.shape
         n_directions, n_layers, n_steps = len(outputs[0]), len(outputs[0][0]), len(outputs[0][0][0])
@@ -120,24 +119,24 @@ class Words(NamedTuple):
 
     vectors: np.ndarray  # float32 (distinct words, projection_dim)
     ids: np.ndarray  # int32 (words,), the row in `vectors` of each word
-    numbers: np.ndarray  # int64 (distinct words,), by which products are kept
+    numbers: np.ndarray  # int64 (distinct words,), the keys of the cache of pre-activations
 
 
 class PackedRunner:
     """Runs the LSTMs of a network over packed sentences.
 
     Args:
-        mode: how compiled layers are executed; None: as is fastest.
-        rows: numbers of rows that programs are compiled for; None: those that are fast.
-        compiling: cost of compiling a program, in rows times steps.
-        longest: words of the longest sentence that should share a batch: a longer one would leave
-            too few rows.
-        kept_words: words whose products with the first layers a compiled loop keeps; more, if a
-            window has more.
-        loop_steps: steps of a compiled loop; longer rows are run in several.
+        mode: how compiled layers are executed; None: the fastest mode.
+        rows: numbers of rows to compile programs for; None: fast ones.
+        compiling: cost of a compilation, in rows times steps.
+        longest: words of the longest sentence that should share a batch; longer sentences would
+            leave too few rows.
+        kept_words: words whose first-layer pre-activations a compiled loop keeps, unless a window
+            has more words.
+        loop_steps: steps of a compiled loop; longer rows take several calls.
 
     Attributes:
-        window_tokens: words that fill the rows, if no sentence is longer than that.
+        window_tokens: number of words that fill the rows.
     """
 
     def __init__(
@@ -197,8 +196,8 @@ class PackedRunner:
         states: tuple[States, ...],
         mode: Mode,
     ) -> tuple[list[list[tf.Tensor]], tuple[States, ...]]:
-        """Both directions, and their states; `words` are the vectors, or for the loop the
-        products."""
+        """Outputs and states of both directions; `words` are their vectors, or for the compiled
+        loop their first-layer pre-activations."""
         inputs: list[Any] = [
             ProductLookup(table, ids[d], n_steps)
             if mode is Mode.COMPILED_LOOP
@@ -211,16 +210,16 @@ class PackedRunner:
     def __call__(
         self, words: Words, lengths: np.ndarray, marks: np.ndarray, is_full: bool
     ) -> tuple[PackedSentences, list[Outputs]]:
-        """Lay sentences into rows and run the layers.
+        """Pack sentences and run the layers.
 
         Args:
             words: words of all sentences, one after the other.
-            lengths: int64 (sentences,), words of each, 1 or more.
+            lengths: int64 (sentences,), words of each sentence, >= 1.
             marks: float32 (2, projection_dim), the vectors of `<S>` and `</S>`.
-            is_full: more text follows, so that a compilation pays.
+            is_full: more text follows, so that a compilation is worthwhile.
 
         Returns:
-            The packed sentences, and outputs as `PackedSentences.layers` takes them.
+            The layout, and the outputs for `PackedSentences.layers`.
         """
         if not self._initial:
             self._initial = self._states_after(marks)
@@ -229,12 +228,12 @@ class PackedRunner:
         tables, ids, at_once = [tf.constant(words.vectors)] * n_directions, words.ids, n_steps
         if run is not self._plain and self._products is not None:
             tables, ids = self._products.looked_up(words)
-            at_once = self._loop_steps  # there is one number of steps in a program
+            at_once = self._loop_steps  # a program has a fixed number of steps
         more = -n_steps % at_once
         ids = np.pad(sentences.ids(ids, n_directions), [(0, 0), (0, more), (0, 0)])
         resets = np.pad(sentences.resets(), [(0, more), (0, 0)])
         outputs: list[Outputs] = []
-        states = self._network.zero_states(sentences.shape[1])  # reset where rows begin
+        states = self._network.zero_states(sentences.shape[1])  # reset at the start of rows
         for start in range(0, n_steps, at_once):
             part = slice(start, start + at_once)
             n = min(at_once, n_steps - start)
@@ -243,7 +242,7 @@ class PackedRunner:
         return sentences, outputs
 
     def _choose(self, lengths: np.ndarray, is_full: bool) -> tuple[PackedSentences, Any]:
-        """Where sentences lie so that the steps cost least, and the function that runs them."""
+        """The layout whose steps cost least, and the function that runs them."""
         total, longest = int(lengths.sum()), int(lengths.max())
 
         def cost(n_rows: int, of_step: int) -> int:
@@ -255,7 +254,7 @@ class PackedRunner:
             if cost(n, _COMPILED_STEP) < cost_now:
                 cost_now, n_rows, run = cost(n, _COMPILED_STEP), n, program
         best_cost, best = min((cost(n, _COMPILED_STEP), n) for n in self._rows)
-        if best_cost < cost_now:  # then there is no program for it
+        if best_cost < cost_now:  # it has no program yet
             self._lost[best] += cost_now - best_cost
             fills_rows = is_full and best == max(self._rows)
             if fills_rows or self._lost[best] >= self._compiling:
@@ -264,17 +263,17 @@ class PackedRunner:
         return PackedSentences.pack(lengths, n_rows), run
 
     def warm_up(self, vectors: tf.Tensor, sentences: Sequence[np.ndarray]) -> None:
-        """Start sentences from the states after a text, see `BiLM.warm_up`."""
+        """Start sentences from the states after a warm-up text; see `BiLM.warm_up`."""
         self._network.warm_up(vectors, sentences)
         self._initial = ()
 
     def forget_words(self) -> None:
-        """Forget what is kept by the numbers of words, which will stand for others."""
+        """Empty the cache of pre-activations: numbers will be given to other words."""
         if self._products is not None:
             self._products.forget()
 
     def _states_after(self, marks: np.ndarray) -> tuple[States, ...]:
-        """The states of each direction after what it reads first, for one row."""
+        """The states of each direction after its first input, for one row."""
         n_directions = len(self._network.stacks)
         read = [tf.constant(mark[np.newaxis]) for mark in marks[:n_directions]]
         ids, resets = np.zeros((n_directions, 1, 1), np.int32), np.zeros((1, 1), bool)
@@ -288,26 +287,26 @@ class _WordProducts:
     def __init__(self, network: BiLM, kept_words: int) -> None:
         self._stacks = network.stacks
         self._n_calls = 0
-        self._row_of = np.empty(0, np.int32)  # by a word's number; -1: there is none
-        self._make_room(kept_words)
+        self._row_of = np.empty(0, np.int32)  # row of each word number; -1: not in the tables
+        self._resize(kept_words)
 
-    def _make_room(self, n_words: int) -> None:
-        """Empty tables for `n_words` words."""
-        self._tables: list[tf.Tensor] = []  # of each direction, float32 (rows, 4 * dim)
-        self._number_in = np.full(n_words, -1)  # of a row's word; -1: there is none
-        self._used_at = np.zeros(n_words, np.int64)  # a row, in which call
+    def _resize(self, n_words: int) -> None:
+        """Create empty tables for `n_words` words."""
+        self._tables: list[tf.Tensor] = []  # per direction, float32 (rows, 4 * dim)
+        self._number_in = np.full(n_words, -1)  # word number of each row; -1: empty
+        self._used_at = np.zeros(n_words, np.int64)  # number of the last call that used each row
         self._row_of[:] = -1
 
     def forget(self) -> None:
-        """Forget all words, whose numbers will stand for others."""
+        """Forget all words."""
         self._number_in[:] = self._row_of[:] = -1
 
     def looked_up(self, words: Words) -> tuple[list[tf.Tensor], np.ndarray]:
-        """The tables, and the row of each word: int32 (words,); missing ones are computed."""
+        """The tables, and the row of each word, int32 (words,); missing words are computed."""
         numbers = words.numbers
         n_rows = len(self._number_in)
-        if len(numbers) > n_rows:  # seldom, as another size is compiled again
-            self._make_room(len(numbers) + len(numbers) // 4)
+        if len(numbers) > n_rows:  # with a margin, because every size is compiled again
+            self._resize(len(numbers) + len(numbers) // 4)
         missing = int(numbers.max()) + 1 - len(self._row_of)
         if missing > 0:
             more = np.full(max(missing, len(self._row_of)), -1, np.int32)
@@ -321,7 +320,7 @@ class _WordProducts:
         return self._tables, rows[words.ids]
 
     def _replace_oldest(self, numbers: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-        """Compute the products of words; their rows, int32."""
+        """Compute the pre-activations of words; their rows, int32."""
         n = len(numbers)
         rows = np.argpartition(self._used_at, n - 1)[:n].astype(np.int32)
         former = self._number_in[rows]
@@ -332,7 +331,7 @@ class _WordProducts:
             shape = (len(self._number_in), 4 * self._stacks[0].options.dim)
             self._tables = [tf.zeros(shape) for _ in self._stacks]
         self._tables = [
-            # Without a copy of the table.
+            # In place: assignment would copy the table.
             tf.raw_ops.InplaceUpdate(x=table, i=rows, v=stack.word_products(tf.constant(vectors)))
             for table, stack in zip(self._tables, self._stacks, strict=True)
         ]

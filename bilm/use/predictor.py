@@ -1,20 +1,20 @@
-"""The language model as such: how likely it finds text, and words for places in a text.
+"""The language model itself: probabilities of text, and likely words for places in a text.
 
     predictor = Predictor.from_pretrained("model")
     scores = predictor.score(["They saw it ."])
     words = predictor.substitutes(["They ___ it ."])
 
-Words for a place take the text on both sides of it. Each direction gives a distribution over the
-vocabulary: the forward direction from its state before the place, the backward direction from its
-state after it; neither has seen the place. The two are multiplied and the product is normalised,
-which is a product of experts (Hinton 2002, "Training products of experts by minimizing contrastive
-divergence"). If the text before and the text after are independent given the word, Bayes' rule has
+Words for a place are predicted from the text on both sides. Each direction computes a distribution
+over the vocabulary without reading the place: the forward direction from its state before it, the
+backward direction from its state after it. Their product is normalised: a product of experts
+(Hinton 2002, "Training products of experts by minimizing contrastive divergence"). If the text
+before and the text after are independent given the word, Bayes' rule is
 
     p(word | before, after) = p(word | before) p(word | after) / p(word) / normaliser,
 
-so a product alone counts p(word) twice. `prior` is the power of p(word) that is divided by: 1 is
-this rule, 0 the product alone. p(word) is taken from the word's rank in the vocabulary, which is
-sorted by descending count: the log-uniform distribution, from which the sampled softmax draws.
+so the product alone counts p(word) twice. It is divided by p(word) to the power of `prior`: 1 is
+Bayes' rule, 0 the product alone. p(word) is the log-uniform distribution over the word's rank in
+the vocabulary, which is sorted by descending count; the sampled softmax draws from it as well.
 """
 
 from __future__ import annotations
@@ -74,25 +74,24 @@ GAP = "___"
 _DIRECTIONS = {"forward": (0,), "backward": (1,)}
 _POSITIONS_AT_ONCE = 256
 
-# Positions of tokens from 0, "gaps" (tokens that are `GAP`) or "all".
+# 0-based positions of tokens, "gaps" (tokens that are `GAP`) or "all".
 Places = str | Sequence[int]
 
 
 class SentenceScore(NamedTuple):
-    """Log-probabilities of a sentence in nats (natural logarithms), each direction alone.
+    """Log-probabilities of a sentence in nats (natural logarithms), per direction.
 
-    The forward direction predicts the tokens from left to right and then the end `</S>`; the
+    The forward direction predicts the tokens from left to right and then the end `</S>`, the
     backward direction from right to left and then the begin `<S>`. A token outside the vocabulary
     is predicted as `<UNK>`. Peters et al. (2018), section 3.1.
 
     Attributes:
-        tokens: of the sentence, n of them.
+        tokens: the n tokens of the sentence.
         known: bool (n,), whether a token is in the vocabulary.
         forward: float32 (n,), log p(token | the tokens before it).
         end: log p(`</S>` | the tokens).
-        backward: float32 (n,), log p(token | the tokens after it); None for a model of one
-            direction, as are the other two.
-        begin: log p(`<S>` | the tokens).
+        backward: float32 (n,), log p(token | the tokens after it); None for a forward-only model.
+        begin: log p(`<S>` | the tokens); None for a forward-only model.
     """
 
     tokens: list[str]
@@ -104,8 +103,8 @@ class SentenceScore(NamedTuple):
 
     @property
     def joint(self) -> np.ndarray | None:
-        """Forward plus backward, float32 (n,): the objective of the paper, section 3.1. It is the
-        log of a product of two probabilities of the same token, not a log-probability."""
+        """Forward plus backward, float32 (n,): the objective of section 3.1. It is the log of a
+        product of two probabilities of the same token, not a log-probability."""
         return None if self.backward is None else self.forward + self.backward
 
     @property
@@ -118,12 +117,12 @@ class SentenceScore(NamedTuple):
 
     @property
     def forward_total(self) -> float:
-        """log p(sentence) from left to right, the end included."""
+        """log p(sentence) from left to right, including the end."""
         return float(self.forward.sum(dtype=np.float64)) + self.end
 
     @property
     def backward_total(self) -> float | None:
-        """log p(sentence) from right to left, the begin included."""
+        """log p(sentence) from right to left, including the begin."""
         if self.backward is None or self.begin is None:
             return None
         return float(self.backward.sum(dtype=np.float64)) + self.begin
@@ -139,13 +138,13 @@ class Substitutes(NamedTuple):
     """The likeliest words of one place.
 
     Attributes:
-        place: the position of the token in its sentence, from 0.
-        token: the token there.
-        words: the likeliest first.
+        place: 0-based position in the sentence.
+        token: the token at this position.
+        words: the words, the likeliest first.
         log_probabilities: float32 (words,), nats, normalised over the vocabulary without `<S>`,
             `</S>` and `<UNK>`.
-        of_token: the token's own log-probability; None if it is not in the vocabulary.
-        rank: its rank, 1 for the likeliest word; None as well.
+        of_token: log-probability of `token`; None if it is not in the vocabulary.
+        rank: rank of `token`, 1 for the likeliest word; None if it is not in the vocabulary.
     """
 
     place: int
@@ -157,7 +156,7 @@ class Substitutes(NamedTuple):
 
 
 class _Request(NamedTuple):
-    """A sentence, its id, and the positions of the tokens that substitutes are wanted for."""
+    """A sentence, its id, and the positions to find substitutes for."""
 
     name: Any
     tokens: Tokens
@@ -165,17 +164,17 @@ class _Request(NamedTuple):
 
 
 class Predictor:
-    """A language model with its softmax, which gives the probabilities of words.
+    """A language model with its softmax, which computes probabilities of words.
 
-    Made by `Predictor.from_pretrained`. The results of a sentence do not depend on other sentences
-    or on the batches. A pickle of it does not need its files.
+    Created by `Predictor.from_pretrained`. The results of a sentence do not depend on other
+    sentences or on the batches. A pickled predictor does not need its files.
 
     Attributes:
         options: the model's options.
         vocabulary: the words that it predicts.
-        batch_tokens: tokens of a batch, including padding; a longer sentence is computed in chunks.
+        batch_tokens: tokens per batch, including padding; longer sentences are computed in chunks.
             Can be set.
-        window_tokens: tokens that are read ahead. Can be set.
+        window_tokens: tokens to read ahead. Can be set.
     """
 
     def __init__(self, model: LanguageModel, vocabulary: Vocabulary) -> None:
@@ -184,7 +183,7 @@ class Predictor:
         self.batch_tokens, self.window_tokens = 4096, 32768
         self._model, self._softmax = model, model.softmax
         self._scorer = Scorer(model)
-        self._lock = threading.Lock()  # the scorer keeps states from chunk to chunk
+        self._lock = threading.Lock()  # the scorer keeps states between chunks
         self._likeliest: dict[tuple[Any, ...], _LikeliestWords] = {}
 
     @classmethod
@@ -200,21 +199,21 @@ class Predictor:
         """Load a model.
 
         Args:
-            source: a folder of checkpoints or a checkpoint, ours or the original's; or weights with
-                a softmax (as `bilm dump` writes them), or with `softmax_file`. See
-                `bilm.files.model_files.open_model`. Or a `Pretrained`, which has the other
+            source: a training folder or a checkpoint, ours or the original's; or weights with a
+                softmax (as `bilm dump` writes them), or with `softmax_file`; see
+                `bilm.files.model_files.open_model`. Or a `Pretrained`, which includes the other
                 arguments.
-            vocab_file: the words of the softmax, in its order, if the model has none; otherwise it
-                must have the same words.
+            vocab_file: the words of the softmax, in its order. If the model has a vocabulary, both
+                must hold the same words.
             precision, warm_up: as for `ELMo.from_pretrained`.
             softmax_file: an HDF5 file with `softmax/W` (words, projection_dim) and `softmax/b`
                 (words,), such as AllenNLP's. By default the softmax in the weights, in
-                softmax_weights.hdf5 next to them, or the published one of a model with a name.
+                softmax_weights.hdf5 next to them, or the published one of a named model.
 
         Raises:
             FileNotFoundError: a file does not exist.
-            InputError: a file is not valid, files do not fit each other, or there is no softmax or
-                no vocabulary.
+            InputError: a file is not valid, files do not fit each other, or the softmax or the
+                vocabulary is missing.
             ConnectionError: a model cannot be downloaded.
         """
         model = Pretrained.of(
@@ -252,7 +251,7 @@ class Predictor:
 
         Args:
             sentences: lists of tokens, or text that is split at white space.
-            batch_size: most sentences computed together; None: as many as are fast. It does not
+            batch_size: most sentences computed together; None: chosen for speed. It does not
                 change the scores.
 
         Raises:
@@ -289,19 +288,18 @@ class Predictor:
         Args:
             sentences: lists of tokens, or text that is split at white space.
             places: "gaps", the tokens that are `___`; "all" tokens; or 0-based positions, the same
-                for each sentence. The token at a position is not read for it.
+                for each sentence. The token at a place does not influence its substitutes.
             n: number of words.
-            directions: "forward" or "backward" uses one direction; None uses all, as a product (see
+            directions: "forward" or "backward" uses one direction; None: the product of all (see
                 `bilm.use.predictor`).
-            prior: 0 to 1: divide by p(word) to this power. None is 1 for two directions, which both
-                contain it, and 0 for one.
+            prior: divide by p(word) to this power, 0 to 1. None: 1 for two directions, 0 for one.
             batch_size: as for `score`.
 
         Returns:
-            For each sentence a list of `Substitutes`, one for each position.
+            For each sentence a list of `Substitutes`, one per place.
 
         Raises:
-            InputError: an argument has a wrong value, or a sentence lacks the position.
+            InputError: an argument has a wrong value, or a sentence lacks a place.
         """
         found = self.substitutes_iter(
             sentences, places, n=n, directions=directions, prior=prior, batch_size=batch_size
@@ -347,7 +345,7 @@ class Predictor:
         )
 
     def _likeliest_words(self, n: int, directions: Sequence[int], prior: float) -> _LikeliestWords:
-        """What ran before with the same arguments, if it did: it is traced once."""
+        """The function for these arguments; the latest one is kept, so that it is traced once."""
         key = (n, tuple(directions), prior)
         found = self._likeliest.get(key)
         if found is None:
@@ -360,7 +358,7 @@ class Predictor:
             return range(self.options.n_directions)
         require(one_of(tuple(_DIRECTIONS)), directions=wanted)
         if max(_DIRECTIONS[wanted]) >= self.options.n_directions:
-            raise InputError("directions: the model has the forward direction only.")
+            raise InputError(f"directions: must be 'forward' for this model, got {wanted!r}.")
         return _DIRECTIONS[wanted]
 
     def _by_window(
@@ -375,7 +373,7 @@ class Predictor:
                 yield (request.name, result) if with_ids else result
 
     def _chunks(self, requests: Sequence[_Request], batch_size: int | None) -> Iterator[Chunk]:
-        """Batches of sentences of like length, and the chunks of long ones in their order."""
+        """Batches of sentences of similar length, and consecutive chunks of long sentences."""
         sentences = [request.tokens for request in requests]
         text = IndexedText.from_sentences(sentences, self.vocabulary)
         reverses = (False, True)[: self.options.n_directions]
@@ -386,7 +384,7 @@ class Predictor:
         self, requests: Sequence[_Request], batch_size: int | None
     ) -> Iterator[SentenceScore]:
         n_directions = self.options.n_directions
-        # In the order of each direction's reading: the tokens and an end.
+        # In the reading order of each direction: the tokens, then the sentence end.
         read = [np.empty((n_directions, len(r.tokens) + 1), np.float32) for r in requests]
         with self._lock:
             for chunk in self._chunks(requests, batch_size):
@@ -418,9 +416,8 @@ class Predictor:
     def _hidden(
         self, requests: Sequence[_Request], directions: Sequence[int], batch_size: int | None
     ) -> np.ndarray:
-        """What the softmax reads at each position, summed over directions: float32 (positions of
-        all requests, projection_dim). The logits of a product of softmaxes are the sum of their
-        logits."""
+        """The inputs of the softmax at each position, summed over directions: float32 (positions
+        of all requests, projection_dim). A product of softmaxes has the sum of their logits."""
         first = np.cumsum([0, *(len(request.positions) for request in requests)])
         summed = np.zeros((int(first[-1]), self.options.lstm.projection_dim), np.float32)
         with self._lock:
@@ -431,8 +428,8 @@ class Predictor:
                     tokens = requests[number].tokens
                     positions = np.asarray(requests[number].positions)
                     for d in directions:
-                        # The input that position k is predicted from is the k-th, <S> being that of
-                        # 0; the backward direction counts from the end.
+                        # Position k is predicted from input k (<S> is input 0); the backward
+                        # direction counts from the end.
                         step = (positions if d == 0 else len(tokens) - 1 - positions) - chunk.start
                         inside = np.flatnonzero((step >= 0) & (step < count))
                         summed[first[number] + inside] += hidden[d, step[inside], row]
@@ -469,8 +466,8 @@ class _LikeliestWords:
     def at(
         self, hidden: np.ndarray, positions: Sequence[int], tokens: Tokens
     ) -> Iterator[Substitutes]:
-        """The substitutes at positions, from what the softmax reads there (see `_hidden`), and the
-        tokens that are there."""
+        """The substitutes at positions, given the inputs of the softmax (see `_hidden`) and the
+        tokens there."""
         vocabulary = self._vocabulary
         targets = vocabulary.word_ids(tokens)
         for start in range(0, len(positions), _POSITIONS_AT_ONCE):
@@ -511,19 +508,19 @@ def find_places(tokens: Tokens, places: Places, where: str) -> Sequence[int]:
     if isinstance(places, str):
         gaps = [position for position, token in enumerate(tokens) if token == GAP]
         if not gaps:
-            raise InputError(f"{where}: no token is {GAP}, which stands for a place to fill.")
+            raise InputError(f"{where} must have a token {GAP}, the place to fill.")
         return gaps
     for position in places:
         if not isinstance(position, numbers.Integral) or not 0 <= int(position) < len(tokens):
             raise InputError(
-                f"{where}: there is no token {shown(position)}; it has {len(tokens)}, counted from "
-                "0."
+                f"{where}: a place must be >= 0 and below its {len(tokens)} tokens, got "
+                f"{shown(position)}."
             )
     return [int(position) for position in places]
 
 
 def has_softmax(files: ModelFiles) -> bool:
-    """Whether a model predicts words: a checkpoint does, and weights with a softmax."""
+    """Whether a model can predict words: a checkpoint, or weights with a softmax."""
     if files.is_checkpoint or files.softmax is not None:
         return True
     with open_weights(files.weights) as weights:
@@ -539,9 +536,8 @@ def _load(files: ModelFiles, model: Pretrained) -> tuple[LanguageModel, Vocabula
         shapes = softmax.shapes
         if SOFTMAX_B not in shapes or len(shapes[SOFTMAX_B]) != 1:
             raise InputError(
-                f"{softmax.path} holds no softmax ({SOFTMAX_B}), so the model predicts no words. "
-                "Name the folder of the training, weights that `bilm dump` wrote, or the softmax "
-                "by softmax_file."
+                f"{softmax.path}: the softmax ({SOFTMAX_B}), which predicts words, is missing. Use "
+                "the training folder, weights dumped with the softmax, or softmax_file."
             )
         language_model, vocabulary = _build(
             dataclasses.replace(
@@ -577,16 +573,16 @@ def _build(
     words: list[str] | None,
     where: str,
 ) -> tuple[LanguageModel, Vocabulary]:
-    """The model without values, and its vocabulary, given the words in the file with the softmax,
-    and its name, `where`."""
+    """The model without values, and its vocabulary. `words` are stored with the softmax in the file
+    `where`."""
     beside = files.vocabulary
     if model.softmax_file is not None and model.vocab_file is not None:
-        beside = None  # the words of a token cache, perhaps
+        beside = None  # it may be the vocabulary of a token cache
     length = options.max_word_length
     vocabulary = vocabulary_of(model.vocab_file, words, where, beside, length)
     if vocabulary is None:
         raise InputError(
-            f"{files.source} has no vocabulary: name the words of its softmax by vocab_file."
+            f"{files.source}: the vocabulary of the softmax is missing: give vocab_file."
         )
     language_model = _empty_model(options, model.precision)
     n_words = language_model.softmax.n_tokens
@@ -605,5 +601,5 @@ def _build(
 
 
 def _empty_model(options: Options, precision: str) -> LanguageModel:
-    """A model that predicts, before it has values."""
+    """A model for prediction, without values."""
     return LanguageModel(options, is_training=False, seed=None, precision=precision)

@@ -1,4 +1,4 @@
-"""Which model, and how it is loaded: one value for everything that loads a model."""
+"""A model and its loading settings as one value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from bilm.core.errors import InputError
+from bilm.core.errors import InputError, shown
 from bilm.data.warm_up import WarmUpText
 from bilm.files.model_files import ModelSource
 from bilm.files.published import is_remote
@@ -26,8 +26,8 @@ class Pretrained(NamedTuple):
         vocab_file: the vocabulary of a word-level model, of a token cache, or of a softmax.
         embedding_weight_file: a token cache.
         precision: "float32", or "bfloat16" for matrix products in bfloat16.
-        warm_up: a text that is read first; see `bilm.data.warm_up`.
-        softmax_file: for a `Predictor`, the softmax, if it is not in the weights.
+        warm_up: a text to read first; see `bilm.data.warm_up`.
+        softmax_file: the softmax of a `Predictor`, if the weights lack it.
     """
 
     source: ModelSource
@@ -39,21 +39,21 @@ class Pretrained(NamedTuple):
 
     @classmethod
     def of(cls, source: ModelSource | Pretrained, **settings: Any) -> Pretrained:
-        """`source` with settings; a `Pretrained` has its own.
+        """`source` with settings; a `Pretrained` already includes them.
 
         Raises:
-            InputError: `source` is a `Pretrained`, and there are settings besides.
+            InputError: `source` is a `Pretrained`, and settings are given as well.
         """
         if not isinstance(source, Pretrained):
             return cls(source, **settings)
         defaults = cls(source.source)
         for name, value in settings.items():
             if value != getattr(defaults, name):
-                raise InputError(f"{name} must be part of the Pretrained that is given.")
+                raise InputError(f"{name} must be set in the Pretrained, got {shown(value)}.")
         return source
 
     def absolute(self) -> Pretrained:
-        """The same for processes that work in other folders."""
+        """The same model with absolute paths, for processes with other working directories."""
         source: Any = self.source
         if isinstance(source, str | os.PathLike):
             source = _absolute(source)

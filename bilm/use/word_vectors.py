@@ -1,7 +1,7 @@
-"""Where the vectors of words come from: their characters, a table of words, or a token cache.
+"""Sources of word vectors: characters, a word table, or a token cache.
 
-The files of a model decide it, once (`find_words`). It is built twice: for corpora, which are lists
-of words (`WordSource.load`), and for Keras, which has tensors of strings (`WordVectors`).
+`find_words` chooses the source from a model's files. It is built for corpora, which are lists of
+words (`WordSource.load`), and for Keras, with tensors of strings (`WordVectors`).
 """
 
 from __future__ import annotations
@@ -34,24 +34,23 @@ from bilm.files.weights import (
     WeightsFile,
     open_weights,
 )
-from bilm.use.corpus_encoder import WordIds
-from bilm.use.text_layers import CharacterIds
-from bilm.use.text_layers import WordIds as WordIdsLayer
+from bilm.use.corpus_encoder import IdsOfWords
+from bilm.use.text_layers import CharacterIds, WordIds
 
-# A table was trained with a vector for <UNK>, a cache was not.
+# A table has a trained vector for <UNK>, a cache has none.
 KINDS = CHARACTERS, TABLE, CACHE, CACHE_AND_CHARACTERS = (
     "characters", "table", "cache", "cache and characters",
 )  # fmt: skip
 
 
 class WordSource(NamedTuple):
-    """Where the vectors of a model's words come from. It can be pickled."""
+    """The source of a model's word vectors. It can be pickled."""
 
     kind: str  # CHARACTERS, TABLE, CACHE or CACHE_AND_CHARACTERS
     options: Options
-    weight_file: str  # for messages, as the next one
-    table_file: str | None = None  # the table or the cache; None for CHARACTERS
-    # The words in the order of its rows; None for CHARACTERS, and for a TABLE without a vocabulary.
+    weight_file: str  # for messages
+    table_file: str | None = None  # for messages: the table or the cache; None for CHARACTERS
+    # The words in the order of the rows; None for CHARACTERS, or a TABLE without a vocabulary.
     vocabulary: Vocabulary | None = None
     dictionary: DictionaryIds | None = None  # None for characters that are bytes
 
@@ -62,18 +61,18 @@ class WordSource(NamedTuple):
 
     @property
     def tokens(self) -> list[list[str]]:
-        """All words and characters whose ids are numbers of rows: what the ids depend on."""
+        """All words and characters of vocabularies and dictionaries, on which the ids depend."""
         of_dictionary = [] if self.dictionary is None else self.dictionary.tokens
         return [self.words or [], *of_dictionary]
 
     @property
-    def word_ids(self) -> WordIds:
-        """A function from words to the ids that the network's encoder takes, without the + 1 for
-        the mask; see `encode_words` and `CachedWords`. It can be pickled.
+    def word_ids(self) -> IdsOfWords:
+        """A function from words to the encoder's ids, 0-based; see `encode_words` and
+        `CachedWords`. It can be pickled.
         """
         if self.kind in (TABLE, CACHE):
             return self.require_vocabulary().word_ids
-        characters: WordIds = self.dictionary or functools.partial(
+        characters: IdsOfWords = self.dictionary or functools.partial(
             encode_words, max_word_length=self.options.max_word_length or 0
         )
         if self.kind == CHARACTERS:
@@ -85,20 +84,20 @@ class WordSource(NamedTuple):
         if self.vocabulary is None:
             what = "a word-level model" if self.kind == TABLE else "a token cache"
             raise InputError(
-                f"{self.table_file}: {what} needs its vocabulary: name it by vocab_file, or put "
+                f"{self.table_file}: {what} needs its vocabulary: give vocab_file, or put "
                 "vocab.txt next to the weights."
             )
         return self.vocabulary
 
     def refuse_unknown(self, sentence: Tokens, where: str) -> None:
-        """Check that each word of a sentence has a vector; `where` names the sentence."""
+        """Raise an error for a word without a vector; `where` names the sentence."""
         if self.kind != CACHE or self.vocabulary is None:
             return
         for number in np.flatnonzero(self.vocabulary.known_ids(sentence) < 0).tolist():
             raise InputError(
-                f"{where}, word {number + 1}: {sentence[number]!r} is not in "
-                f"{self.vocabulary.source}, and {self.weight_file} has no weights of a character "
-                "encoder (char_embed), so the word has no vector."
+                f"{where}, word {number + 1}: {sentence[number]!r} has no vector: it is not in "
+                f"{self.vocabulary.source}, and {self.weight_file} lacks a character encoder "
+                "(char_embed)."
             )
 
     def build(self, precision: str = "float32") -> BiLM:
@@ -126,8 +125,8 @@ class WordSource(NamedTuple):
         return network
 
 
-def _cached_ids(vocabulary: Vocabulary, characters: WordIds, words: Sequence[str]) -> np.ndarray:
-    """What `CachedWords` takes, without the + 1."""
+def _cached_ids(vocabulary: Vocabulary, characters: IdsOfWords, words: Sequence[str]) -> np.ndarray:
+    """The ids for `CachedWords`, 0-based."""
     return np.column_stack([vocabulary.known_ids(words), characters(words).astype(np.int32)])
 
 
@@ -138,12 +137,12 @@ def find_words(
     vocab_file: PathLike | None = None,
     beside: PathLike | None = None,
 ) -> WordSource:
-    """Where the vectors of words come from, according to the files.
+    """Choose the source of word vectors.
 
     Args:
-        table: a token cache, instead of the character encoder or before it; or the table of a
+        table: a token cache, used before or instead of the character encoder; or the table of a
             word-level model, if it is not in `weights`.
-        vocab_file: the vocabulary that the user named, of the table or the cache.
+        vocab_file: the user's vocabulary of the table or the cache.
         beside: the vocabulary file next to the weights.
     """
     char_cnn = options.char_cnn
@@ -152,7 +151,7 @@ def find_words(
         return WordSource(CHARACTERS, options, weights.path, dictionary=dictionary)
     rows = table or weights
     if char_cnn is not None and vocab_file is not None:
-        beside = None  # the words of the softmax, perhaps, and not those of the cache
+        beside = None  # it may be the vocabulary of the softmax
     vocabulary = vocabulary_of(vocab_file, rows.words(), rows.path, beside)
     n_rows = rows.n_embedded()
     if vocabulary is not None and vocabulary.size != n_rows:
@@ -200,8 +199,8 @@ def open_if_given(
 class CachedWords:
     """A token encoder that looks words up and encodes the others from their characters.
 
-    It takes int32 (n, 1 + max_characters_per_token): the cache's row + 1, 0 for a word that it
-    does not have; then the character ids + 1.
+    Its input is int32 (n, 1 + max_characters_per_token): the cache's row + 1, 0 for other words;
+    then the character ids + 1.
     """
 
     def __init__(self, cache: WordEmbedding, characters: Encoder) -> None:
@@ -217,11 +216,11 @@ class CachedWords:
 
 
 class WordVectors(keras.layers.Layer):
-    """The vectors of words that are given as strings.
+    """The vectors of words given as strings.
 
     Args:
-        kind: where they come from, see `WordSource`.
-        vocabulary: the words of the table or of the cache, in the order of its rows; None if not
+        kind: the source of the vectors, see `WordSource`.
+        vocabulary: the words of the table or the cache, in the order of the rows; None if not
             needed or unknown.
         cache: the token cache of CACHE_AND_CHARACTERS; None for zeros.
     """
@@ -237,12 +236,12 @@ class WordVectors(keras.layers.Layer):
         super().__init__(autocast=False, dtype="float32", **kwargs)
         self.kind = kind
         self.characters: CharacterIds | None = None
-        self.words: WordIdsLayer | None = None
+        self.words: WordIds | None = None
         self.cache: WordEmbedding | None = None
         if kind in (CHARACTERS, CACHE_AND_CHARACTERS):
             self.characters = CharacterIds(options.max_word_length or 0)
         if vocabulary is not None:
-            self.words = WordIdsLayer(vocabulary)
+            self.words = WordIds(vocabulary)
         if kind == CACHE_AND_CHARACTERS and vocabulary is not None:
             shape = (len(vocabulary), options.lstm.projection_dim)
             self.cache = WordEmbedding(*shape, name="cache")
@@ -260,16 +259,16 @@ class WordVectors(keras.layers.Layer):
         """Check that words as strings have vectors."""
         if self.words is None and self.characters is None:
             raise InputError(
-                "text: a model of words takes text with the vocabulary that it was trained with: "
-                "name it with vocab_file. Without it, give word ids, as TokenBatcher does."
+                "text: a word-level model needs the vocabulary of its training: give vocab_file, "
+                "or word ids from TokenBatcher instead of text."
             )
 
     def call(self, words: tf.Tensor, encoder: Encoder) -> tf.Tensor:
-        """The vectors of words of any shape by the language model's encoder, which encodes each
-        distinct word once: float32, the shape of `words` + (projection_dim,)."""
+        """The vectors of words of any shape, each distinct word encoded once by the language
+        model's encoder: float32, the shape of `words` + (projection_dim,)."""
         distinct, index = tf.unique(tf.reshape(words, [-1]))
         vectors = self._encode(distinct, encoder)  # (distinct words, projection_dim)
-        # (words,) -> the shape of `words` again
+        # (words,) -> the shape of `words`
         return tf.gather(vectors, tf.reshape(index, tf.shape(words)))
 
     def _encode(self, words: tf.Tensor, encoder: Encoder) -> tf.Tensor:
@@ -287,8 +286,8 @@ class WordVectors(keras.layers.Layer):
     def _all_known(self, rows: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
         unknown = tf.boolean_mask(words, rows == 0)
         message = (
-            "text: not in the vocabulary of the token cache, and the weights have no character "
-            "encoder (char_embed), so that there is no vector for"
+            "text: words without a vector, which are not in the vocabulary of the token cache (the "
+            "weights lack a character encoder, char_embed):"
         )
         known = tf.debugging.Assert(tf.size(unknown) == 0, [message, unknown], summarize=5)
         with tf.control_dependencies([known]):
@@ -297,12 +296,12 @@ class WordVectors(keras.layers.Layer):
 
 def load_network(network: BiLM, weights: WeightsFile, table: WeightsFile | None = None) -> None:
     """Load the layers, and the initial states if the file holds any; `table` is the file of the
-    word table, if it is another one."""
+    word table, if it is not `weights`."""
     weights.load_initial_states(network.stacks)
     if table is None:
         weights.load(network.weight_table())
         return
-    # The encoder that made the cache may be in the same file as the LSTMs.
+    # The file may also hold the encoder that created the cache.
     weights.load(weight_table(None, network.stacks), also=ENCODER_GROUPS)
     load_table(network.encoder, table)
 
