@@ -159,7 +159,7 @@ def test_files_that_are_missing(copy, tmp_path):
     shutil.copy(copy / "encoder.pkl", copy / "token_embedder.pkl")
     assert "token_embedder.pkl: char_emb_layer.embedding.weight is missing" in message_of(copy)
     (copy / "encoder.pkl").unlink()
-    assert "must be a model of ELMoForManyLangs, with encoder.pkl in it" in message_of(copy)
+    assert "must be an ELMoForManyLangs model with one encoder.pkl, got" in message_of(copy)
     with pytest.raises(FileNotFoundError, match=r"The model '.*nowhere' does not exist"):
         convert(tmp_path / "nowhere")
 
@@ -229,7 +229,7 @@ def test_configurations_that_are_not_whole(copy):
     (copy / "sizes.json").write_text(json.dumps(whole), encoding="utf-8")
     assert message_of(copy).endswith("sizes.json: cell_clip is missing.")
     change_json(copy / "config.json", "config_path", "/far/away/other.json")
-    assert "config_path names '/far/away/other.json'; other.json is not in" in message_of(copy)
+    assert "config_path must name a file in" in message_of(copy)
     change_json(copy / "config.json", "config_path", None)
     assert "config.json: config_path is missing" in message_of(copy)
 

@@ -429,7 +429,7 @@ def test_a_model_of_keras_exports_with_its_words(tmp_path, words):
         (keras.Input((None,)), "text must be strings, got float32; a keras.Input needs"),
         (keras.Input((2, 3), dtype="string"), r"got shape \(None, 2, 3\)"),
         (np.ones((2, 3), int), r"ids must have the shape \(batch, time, 50\), got \(2, 3\)"),
-        ([[[1] * 50, [2]]], "ids: the sentences are not of one length"),
+        ([[[1] * 50, [2]]], "ids: all sentences must have the same length"),
         (np.full((1, 2, 50), 262), "character ids must be from 0 to 261"),
         (keras.Input((None,), dtype="int32"), r"ids must have the shape \(batch, time, 50\)"),
         (tf.ragged.constant([[1], []]), "text must be strings, got int32"),
@@ -447,7 +447,7 @@ def test_inputs_that_are_refused(elmo, inputs, message):
         ({"layers": "best"}, "layers must be one of average, sum, top, all, got 'best'"),
         ({"layers": 3}, r"layers must be a layer from 0 \(tokens\) to 2 \(top\), got 3"),
         ({"layers": [1, 2]}, "or 3 finite weights, got"),
-        ({"layers": "top", "l2_coef": 0.1}, "l2_coef, do_layer_norm: they belong to layers='mix'"),
+        ({"layers": "top", "l2_coef": 0.1}, "l2_coef and do_layer_norm require layers='mix'"),
     ],
 )
 def test_arguments_that_are_refused(characters, settings, message):
@@ -457,7 +457,7 @@ def test_arguments_that_are_refused(characters, settings, message):
 
 def test_files_that_are_refused(characters, words, cached):
     options = characters.folder / "options.json"
-    with pytest.raises(InputError, match="weight_file must be given, or words, as in a saved la"):
+    with pytest.raises(InputError, match="weight_file must be given, or words, got neither"):
         ELMoEmbedding(options, None)
     cache = cached[1]
     with pytest.raises(InputError, match="train_language_model must be False for a token cache"):

@@ -277,10 +277,10 @@ def test_a_mix_that_normalises_does_so_within_each_sentence(small, trained, tmp_
 
 def test_a_mix_is_read_from_a_keras_file(trained, tmp_path):
     np.testing.assert_array_equal(read_mix(trained, "parts").W, [0.25, 1])
-    with pytest.raises(InputError, match=r"one mix of layers is expected, or the name of one; .*"
-                       r"model.keras has 'elmo', 'parts'"):  # fmt: skip
+    with pytest.raises(InputError, match=r"model.keras must hold one mix, or its name must be "
+                       r"given, got 'elmo', 'parts'"):  # fmt: skip
         read_mix(trained)
-    with pytest.raises(InputError, match=r"layers called 'other' is expected; .* has 'e"):
+    with pytest.raises(InputError, match=r"must hold one mix named 'other', got 'e"):
         read_mix(trained, "other")
     with pytest.raises(FileNotFoundError, match=r"The Keras model 'no.keras' does not exist"):
         read_mix("no.keras")
@@ -298,8 +298,8 @@ def test_a_mix_is_read_from_a_keras_file(trained, tmp_path):
     [
         (ScalarMix(3, name="m"), "the mix 'm' must have 2 layers like the model, got 3"),
         ([1, 2, 3], "or 2 finite weights are expected"),
-        ("top", "mix: a ScalarMix or a weight for each layer is expected: 'top'"),
-        (1, "mix: a ScalarMix or a weight for each layer is expected: 1"),
+        ("top", "mix must be a ScalarMix or one weight per layer, got 'top'"),
+        (1, "mix must be a ScalarMix or one weight per layer, got 1"),
     ],
 )
 def test_mixes_that_do_not_fit(small, tmp_path, mix, message):

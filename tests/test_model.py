@@ -46,11 +46,14 @@ WIDTH = 7
         (tf.ones((2, 3, WIDTH)), "must be integers, got float32"),
         ([["two", "words"]], "must be integers, got str"),
         (None, "must be integers, got object"),
-        ([[[1, 2], [3]]], "the sentences are not of one length; fill them up with 0, as Batcher"),
+        ([[[1, 2], [3]]], "all sentences must have the same length: pad them with 0, as Batcher"),
         (np.ones((2, 3), int), r"shape \(batch, time, 7\), got \(2, 3\)"),
         (np.ones((2, 3, 6), int), r"shape \(batch, time, 7\), got \(2, 3, 6\)"),
         (np.ones((1, 2, 3, WIDTH), int), r"got \(1, 2, 3, 7\)"),
-        (np.ones((2, 1, WIDTH), int), "the time axis is at least 2, not 1"),
+        (
+            np.ones((2, 1, WIDTH), int),
+            "a time axis of at least 2, for the begin and end tokens, got 1",
+        ),
         (np.full((1, 2, WIDTH), 262), "character ids must be from 0 to 261, got 262 to 262"),
         (tf.constant([[[-1] * WIDTH] * 2]), "character ids must be from 0 to 261, got -1 to"),
     ],
@@ -68,8 +71,8 @@ def test_characters_that_are_refused(of_characters, ids, message):
         ([[1, 38, 2]], "word ids must be from 0 to 37, got 1 to 38"),
         ([[1, -2]], "word ids must be from 0 to 37, got -2 to 1"),
         ([[1.0, 2.0]], "must be integers, got float64"),
-        ([[1, 2], [1, 2, 3]], "the sentences are not of one length"),
-        ([[1]], "the time axis is at least 2, not 1"),
+        ([[1, 2], [1, 2, 3]], "all sentences must have the same length"),
+        ([[1]], "a time axis of at least 2, for the begin and end tokens, got 1"),
     ],
 )
 def test_words_that_are_refused(of_words, ids, message):
@@ -158,13 +161,13 @@ def test_files_that_are_not_what_they_should_be(tmp_path, characters, words):
 
 def test_arguments_that_do_not_go_together(characters, words):
     model = BidirectionalLanguageModel
-    with pytest.raises(InputError, match="embedding_weight_file is for word ids: use_character"):
+    with pytest.raises(InputError, match="embedding_weight_file requires use_character"):
         model(*characters.files, embedding_weight_file=words.files[1])
     with pytest.raises(InputError, match="max_batch_size must be an integer from 1 to 1,048,576"):
         model(*characters.files, max_batch_size=0, stateful=True)
     with pytest.raises(InputError, match="max_batch_size must be an integer from 1 to 1,048,576"):
         model(*characters.files, max_batch_size="3", stateful=True)
-    with pytest.raises(InputError, match="n_tokens must be given if there are no files"):
+    with pytest.raises(InputError, match="n_tokens must be given without weight files"):
         model(words.files[0], None, use_character_inputs=False)
     with pytest.raises(InputError, match="precision must be 'float32' or 'bfloat16', got"):
         model(*words.files, use_character_inputs=False, precision="float64")
@@ -231,7 +234,7 @@ def test_reset_states(stateful, words):
 
 def test_a_batch_over_max_batch_size(stateful, words):
     ids = oracle.random_characters(words.options, [2, 5, 1, 1], seed=1)
-    message = "ids: 4 sentences in a batch; states are kept for max_batch_size = 3"
+    message = "ids must have at most max_batch_size = 3 sentences, got 4"
     with pytest.raises(InputError, match=message):
         stateful(ids)
 
@@ -241,7 +244,7 @@ def test_a_batch_over_max_batch_size_within_a_graph(stateful, words):
     ids = oracle.random_characters(words.options, [2, 5, 1, 1], seed=1)
     traced(tf.constant(ids[:2]))
     before = [variable.numpy() for variable in stateful.weights]
-    message = "too many sentences in a batch; states are kept for max_batch_size = 3"
+    message = "ids must have at most max_batch_size = 3 sentences"
     with pytest.raises(tf.errors.InvalidArgumentError, match=message):
         traced(tf.constant(ids))
     for variable, value in zip(stateful.weights, before, strict=True):

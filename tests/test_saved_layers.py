@@ -86,7 +86,7 @@ def test_a_path_in_the_place_of_words_or_numbers(saved, name, key, message, tmp_
 @pytest.mark.parametrize(
     "words, message",
     [
-        (None, "weight_file must be given, or words, as in a saved layer"),
+        (None, "weight_file must be given, or words, got neither"),
         ({}, "words: kind is missing, must be one of"),
         ("characters", "words must be a JSON object, got 'characters'"),
         ({"kind": "characters", "vocabulary": None}, "words: n_rows is missing"),
@@ -140,7 +140,7 @@ def test_a_mix_is_read_without_building_the_model(saved, tmp_path):
     ("member", "content", "message"),
     [
         ("config.json", b"[", "config.json, line 1: not JSON"),
-        ("config.json", b"[[]]", "mix: one mix of layers is expected"),
+        ("config.json", b"[[]]", "a.keras must hold one mix, or its name must be given, got none"),
         ("config.json", None, "There is no item named 'config.json' in the archive"),
         ("model.weights.h5", None, "There is no item named 'model.weights.h5' in the archive"),
         ("model.weights.h5", b"x", "model.weights.h5: not an HDF5 file"),

@@ -377,7 +377,7 @@ def test_files_that_warm_nothing_up(warm, tmp_path, capsys):
     model = bilm.BidirectionalLanguageModel(
         folder / "elmo" / "options.json", folder / "elmo" / "weights.hdf5"
     )
-    with pytest.raises(InputError, match="warm_up: ids: no sentence with a token"):
+    with pytest.raises(InputError, match="warm_up: ids must have a sentence with a token"):
         model.warm_up(bilm.Batcher(None, 50).batch_sentences([[], []]))
 
 

@@ -156,7 +156,7 @@ def test_what_is_no_text(text, message):
 def test_arguments_that_are_refused():
     with pytest.raises(InputError, match="max_word_length must be 3 or more"):
         CharacterIds(2)
-    with pytest.raises(InputError, match="vocabulary: it lacks </S>"):
+    with pytest.raises(InputError, match="vocabulary must hold <S> and </S>, lacks </S>"):
         WordIds(["<S>", "word"])
 
 
@@ -165,7 +165,7 @@ def test_a_vocabulary_without_unk_is_enough_for_its_own_words(tmp_path):
     (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
     layer, batcher = WordIds(words), TokenBatcher(tmp_path / "vocab.txt")
     known, unknown = [["The", "cat"], [], ["苹果"]], [["cat"], ["The", "Größe", "dog"]]
-    message = "not in the vocabulary, which has no <UNK> for such words: '?Größe"
+    message = "not in the vocabulary, which lacks <UNK> for such words: '?Größe"
     in_graph = tf.function(layer, input_signature=[tf.TensorSpec((None, None), tf.string)])
     padded = [tf.ragged.constant(sentences).to_tensor("") for sentences in (known, unknown)]
     for ids in (

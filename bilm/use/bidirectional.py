@@ -24,15 +24,15 @@ _FILES = ("weight_file", "embedding_weight_file", "vocab_file", "warm_up")
 
 
 class LayerOfFiles(keras.layers.Layer):
-    """A layer that is made from the files of a model, or saved by Keras without their names."""
+    """A layer that is built from model files, and saved by Keras without their names."""
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Any:
-        """Rebuild a saved layer, which has options and no paths: a model file must not make the
-        program open other files.
+        """Rebuild a saved layer. Its configuration must not contain paths, because a model file
+        must not make the program open other files.
 
         Raises:
-            InputError: the configuration names a file, which `get_config` never does.
+            InputError: the configuration names a file.
         """
         checks = [(key, "null", config.get(key) is None) for key in _FILES]
         has_options = isinstance(config.get("options_file"), Mapping)
@@ -47,27 +47,27 @@ class LayerOfFiles(keras.layers.Layer):
 
 @keras.saving.register_keras_serializable(package="bilm")
 class BidirectionalLanguageModel(LayerOfFiles):
-    """ELMo's language model with its weights: Peters et al. (2018), section 3.
+    """The pretrained language model of ELMo: Peters et al. (2018), section 3.
 
     Args:
         options_file: options.json, its address, or its contents.
-        weight_file: the HDF5 weights, or their address. None builds the network with zeros, for a
-            loader that fills it, as Keras does with a saved model.
+        weight_file: the HDF5 weights, or their address. None: zeros, to be filled by a loader such
+            as Keras'.
         use_character_inputs: True for character ids, False for word ids.
         embedding_weight_file: for word ids, the token cache; by default the table is read from
             `weight_file`.
         max_batch_size: number of rows whose states are kept, if `stateful`.
-        stateful: keep the LSTM states from call to call, as the original always did: row i
-            continues row i; rows that a batch lacks keep their states. By default the vectors of a
+        stateful: keep the LSTM states between calls, as the original always did: row i continues
+            row i, and rows missing from a batch keep their states. By default the vectors of a
             sentence do not depend on other sentences.
         trainable: train the language model.
-        n_tokens: rows of the word table, if there are no files.
-        precision: "float32", or "bfloat16" for matrix products in bfloat16.
+        n_tokens: rows of the word table, if no files are given.
+        precision: "float32", or "bfloat16" for matmuls in bfloat16.
 
     Call arguments:
-        ids: integers, 0 is padding: characters (batch, time + 2, max_characters_per_token) as
-            `Batcher` gives them, or words (batch, time + 2) as `TokenBatcher` does, with BOS and
-            EOS around each sentence. A tensor, a NumPy array or a `keras.Input`.
+        ids: integers, 0 is padding: characters (batch, time + 2, max_characters_per_token) from
+            `Batcher`, or words (batch, time + 2) from `TokenBatcher`, with BOS and EOS around each
+            sentence. A tensor, a NumPy array or a `keras.Input`.
 
     Returns a dict:
         lm_embeddings: float32 (batch, n_layers + 1, time, 2 * projection_dim), the token layer
@@ -102,10 +102,10 @@ class BidirectionalLanguageModel(LayerOfFiles):
         name: str = "bilm",
         **kwargs: Any,
     ) -> None:
-        # Not the global policy: `precision` sets what is rounded.
+        # Independent of Keras' global policy: `precision` controls rounding.
         super().__init__(name=name, autocast=False, **({"dtype": "float32"} | kwargs))
         options_file, weight_file = local_source((options_file, weight_file))
-        self.supports_masking = True  # the lengths are in the ids
+        self.supports_masking = True  # the lengths follow from the ids
         self.supports_jit = False  # XLA requires shapes that do not depend on the ids
         self.options = read_options(options_file)
         self.use_character_inputs = use_character_inputs
@@ -116,17 +116,17 @@ class BidirectionalLanguageModel(LayerOfFiles):
         char_cnn = self.options.char_cnn
         if use_character_inputs and char_cnn is not None and char_cnn.dictionary is not None:
             raise InputError(
-                "The model reads characters of a dictionary, which Batcher does not give: `ELMo` "
-                "takes text; or make a token cache, for use_character_inputs=False."
+                "use_character_inputs must be False for a model with a dictionary of characters: "
+                "use `ELMo`, or word ids with a token cache."
             )
         if use_character_inputs and embedding_weight_file is not None:
-            raise InputError("embedding_weight_file is for word ids: use_character_inputs=False.")
+            raise InputError("embedding_weight_file requires use_character_inputs=False.")
         self.n_tokens = None if use_character_inputs else n_tokens
         with open_if_given(weight_file) as weights, open_if_given(embedding_weight_file) as table:
             rows = table or weights
             if not use_character_inputs and n_tokens is None:
                 if rows is None:
-                    raise InputError("n_tokens must be given if there are no files.")
+                    raise InputError("n_tokens must be given without weight files.")
                 self.n_tokens = rows.n_embedded()
             self.network = build_network(self.options, self.n_tokens, precision=precision)
             if weights is not None:
@@ -136,8 +136,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
         if stateful:
             self._kept_states = self._add_states()
             self.reset_states()
-        # Once the layers exist: Keras sets it on every variable, where a model that holds this
-        # one, and its optimizer, look for it.
+        # After the layers exist: Keras sets it on every variable.
         self.trainable = trainable
         self.built = True
 
@@ -147,8 +146,8 @@ class BidirectionalLanguageModel(LayerOfFiles):
 
         Args:
             source: see `bilm.files.model_files.open_model`.
-            settings: arguments of the constructor by name. `use_character_inputs` is by default
-                what the model was made for.
+            settings: arguments of the constructor by name. `use_character_inputs` defaults to the
+                model's input.
 
         Raises:
             FileNotFoundError, InputError, ConnectionError: as for `ELMo.from_pretrained`.
@@ -187,13 +186,13 @@ class BidirectionalLanguageModel(LayerOfFiles):
             variable.assign(tf.broadcast_to(value, variable.shape))
 
     def warm_up(self, ids: Any) -> None:
-        """Start texts from the states that the model reaches after reading some sentences.
+        """Start texts from the states after reading some sentences.
 
         For models that were trained without resets, see `bilm.data.warm_up`. The states are saved
         with a Keras model that contains this layer.
 
         Args:
-            ids: sentences, as for a call; some thousand words of them.
+            ids: sentences, as for a call, with a few thousand words.
 
         Raises:
             InputError: ids have a wrong type, shape or range, or no sentence has a token.
@@ -204,7 +203,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
         mask = (array > 0).any(axis=-1) if self.use_character_inputs else array > 0
         lengths = mask.sum(axis=1)
         if not (lengths > 2).any():
-            raise InputError("warm_up: ids: no sentence with a token.")
+            raise InputError("warm_up: ids must have a sentence with a token, got none.")
         distinct, index = np.unique(array[mask], axis=0, return_inverse=True)
         vectors = self.encoder(tf.constant(distinct, tf.int32))
         sentences = np.split(index.reshape(-1), np.cumsum(lengths)[:-1])
@@ -213,14 +212,14 @@ class BidirectionalLanguageModel(LayerOfFiles):
             self.reset_states()
 
     def __call__(self, ids: Any, *args: Any, **kwargs: Any) -> Any:
-        """Check the ids, then call as any Keras layer is called."""
+        """Check the ids, then call the Keras layer."""
         if not hasattr(ids, "dtype"):
             ids = ids_as_array(ids)
         self.check(ids)
         if self.stateful and ids.shape[0] is not None and ids.shape[0] > self.max_batch_size:
             raise InputError(
-                f"ids: {ids.shape[0]} sentences in a batch; states are kept for max_batch_size = "
-                f"{self.max_batch_size}."
+                f"ids must have at most max_batch_size = {self.max_batch_size} sentences, got "
+                f"{ids.shape[0]}."
             )
         return super().__call__(ids, *args, **kwargs)
 
@@ -231,11 +230,11 @@ class BidirectionalLanguageModel(LayerOfFiles):
         return self.read(self._encode(ids), mask)
 
     def read(self, tokens: tf.Tensor, token_mask: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Compute all layers of sentences whose words are encoded already.
+        """Compute all layers of sentences from the token encoder's vectors.
 
         Args:
             tokens: float32 (batch, time + 2, projection_dim), the token encoder's output.
-            token_mask: bool (batch, time + 2), True from a sentence's begin to its end.
+            token_mask: bool (batch, time + 2), True from BOS to EOS.
 
         Returns the dict of a call.
         """
@@ -273,11 +272,9 @@ class BidirectionalLanguageModel(LayerOfFiles):
     def _states_before(self, batch_size: tf.Tensor) -> tuple[States, ...]:
         if self._kept_states is None:
             return self.network.initial_states()
-        # A batch of unknown size is known only now.
-        message = "ids: too many sentences in a batch; states are kept for max_batch_size = "
-        fits = tf.debugging.assert_less_equal(
-            batch_size, self.max_batch_size, f"{message}{self.max_batch_size}."
-        )
+        # In a graph the batch size may be known only when it runs.
+        message = f"ids must have at most max_batch_size = {self.max_batch_size} sentences"
+        fits = tf.debugging.assert_less_equal(batch_size, self.max_batch_size, message)
         with tf.control_dependencies([fits]):
             batch_size = tf.identity(batch_size)
         return tf.nest.map_structure(
@@ -294,19 +291,19 @@ class BidirectionalLanguageModel(LayerOfFiles):
             variable.assign(tf.concat([value, rest], axis=0))
 
     def compute_mask(self, ids: Any, previous_mask: Any = None) -> None:
-        """None: the mask is among the results, because no axis of time is their second."""
+        """None: the results include the mask; their time axes differ, so Keras cannot carry it."""
 
     def check(self, ids: Any) -> None:
-        """Check what is to be called with, as far as it is known.
+        """Check ids; symbolic ones by type and shape only.
 
         Raises:
-            InputError: ids of the wrong type, shape or range.
+            InputError: wrong type, shape or range.
         """
         dtype = getattr(ids.dtype, "name", ids.dtype)
         if "int" not in dtype:
             raise InputError(
-                f"ids must be integers, got {dtype}. Batcher and TokenBatcher make them of "
-                f"sentences; a keras.Input needs dtype='int32'."
+                f"ids must be integers, as from Batcher or TokenBatcher, got {dtype}; a keras.Input "
+                "needs dtype='int32'."
             )
         shape = tuple(ids.shape)
         last = (self.options.max_word_length,) if self.use_character_inputs else ()
@@ -315,8 +312,8 @@ class BidirectionalLanguageModel(LayerOfFiles):
             raise InputError(f"ids must have the shape ({axes}), got {shape}.")
         if shape[1] is not None and shape[1] < 2:
             raise InputError(
-                f"ids: each sentence is between its begin and end tokens, so the time axis "
-                f"is at least 2, not {shape[1]}."
+                f"ids must have a time axis of at least 2, for the begin and end tokens, got "
+                f"{shape[1]}."
             )
         if isinstance(ids, np.ndarray) or (tf.is_tensor(ids) and hasattr(ids, "numpy")):
             array = np.asarray(ids)
@@ -347,6 +344,6 @@ def ids_as_array(ids: Any) -> np.ndarray:
         return np.asarray(ids)
     except ValueError:
         raise InputError(
-            "ids: the sentences are not of one length; fill them up with 0, as Batcher and "
+            "ids: all sentences must have the same length: pad them with 0, as Batcher and "
             "TokenBatcher do."
         ) from None

@@ -1,4 +1,4 @@
-"""What a model is, in facts that can be printed or read by programs."""
+"""Descriptions of models as JSON-able dicts."""
 
 from __future__ import annotations
 
@@ -37,14 +37,13 @@ _TEXTS = {VOCABULARY, DICTIONARY_CHARACTERS, DICTIONARY_WORDS}
 
 
 def describe_model(files: ModelFiles) -> dict[str, Any]:
-    """The facts of a pretrained model. Its weights are loaded, so they fit the options.
+    """Describe a pretrained model. Its weights are loaded to check that they fit the options.
 
-    Returns a JSON-able dict: "model", "kind" ("weights"), what `describe_options` gives,
-    "parameters" (the numbers of the token encoder, of the LSTMs and in total, and of a softmax),
-    "predicts" (the words of the softmax, or None), "weights" (file, bytes, and the names of
-    datasets that are not used), "trained" (see `WeightsFile.training`; None if the file does not
-    say), "initial_states" ("zeros", or "own" if the file holds some), and "vocabulary"
-    (file and words), or None.
+    Returns a JSON-able dict: "model", "kind" ("weights"), the keys of `describe_options`,
+    "parameters" (of the token encoder, the LSTMs, both together, and a softmax), "predicts" (number
+    of words of the softmax, or None), "weights" (file, bytes, and unused datasets), "trained" (see
+    `WeightsFile.training`), "initial_states" ("zeros", or "own" if the file holds some), and
+    "vocabulary" (file and words, or None).
     """
     options = files.read_options()
     with open_weights(files.weights) as weights:
@@ -65,7 +64,7 @@ def describe_model(files: ModelFiles) -> dict[str, Any]:
         "parameters": count_parameters(
             {weight.dataset or "": tuple(weight.variable.shape) for weight in table} | softmax
         ),
-        # With the softmax and its words the file scores text as well.
+        # With the softmax and its words, the file can also score text.
         "predicts": softmax[SOFTMAX_B][0] if {SOFTMAX_B, VOCABULARY} <= set(shapes) else None,
         "weights": {
             "file": os.path.basename(files.weights),
@@ -79,9 +78,9 @@ def describe_model(files: ModelFiles) -> dict[str, Any]:
 
 
 def describe_training(files: ModelFiles) -> dict[str, Any]:
-    """The facts of a training run: those of its options, its newest checkpoint and its log.
+    """Describe a training run by its options, newest checkpoint and log.
 
-    Returns a JSON-able dict: "model", "kind" ("training"), what `describe_options` gives,
+    Returns a JSON-able dict: "model", "kind" ("training"), the keys of `describe_options`,
     "parameters" and "vocabulary" as for a pretrained model, and "training" (the checkpoint and its
     step, the options of the run, the perplexity of the last batch, the seed, the log's last line).
     """
@@ -117,7 +116,7 @@ def describe_training(files: ModelFiles) -> dict[str, Any]:
 
 
 def _last_line(folder: str) -> dict[str, Any] | None:
-    """The last whole line of a run's log; None if there is none."""
+    """The last complete line of a run's log; None without a readable log."""
     try:
         return read_log(folder)[-1]
     except (FileNotFoundError, InputError):
@@ -125,15 +124,15 @@ def _last_line(folder: str) -> dict[str, Any] | None:
 
 
 def describe_vocabulary(path: Any) -> dict[str, Any] | None:
-    """The file's name and its number of words; None if there is no file."""
+    """The file's name and its number of words; None without a file."""
     if path is None:
         return None
     return {"file": os.path.basename(path), "words": Vocabulary(path).size}
 
 
 def describe_options(options: Options, n_tokens: int | None) -> dict[str, Any]:
-    """The sizes of a model: its input, token encoder, LSTMs and vectors. `n_tokens` are the words
-    of a word-level model's table."""
+    """The sizes of a model: input, token encoder, LSTMs and vectors. `n_tokens` is the number of
+    words in a word-level model's table."""
     lstm, char_cnn = options.lstm, options.char_cnn
     if char_cnn is None:
         source: dict[str, Any] = {"kind": "words", "words": n_tokens}
@@ -168,9 +167,9 @@ def describe_options(options: Options, n_tokens: int | None) -> dict[str, Any]:
 
 
 def count_parameters(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
-    """Numbers in a network by its parts, from the HDF5 or checkpoint names of its weights.
+    """Parameters of the parts of a network, from the HDF5 or checkpoint names of its weights.
 
-    The total is that of the token encoder and the LSTMs: published files hold no softmax.
+    The total is without the softmax, which published files lack.
     """
     counts = {"token_encoder": 0, "lstms": 0}
     for name, shape in shapes.items():

@@ -51,34 +51,33 @@ class ELMoEmbedding(LayerOfFiles):
 
     Args:
         options_file: options.json, its address, or its contents.
-        weight_file: the HDF5 weights, or their address. None builds the layer with zeros, for a
-            loader that fills it, as Keras does with a saved model.
+        weight_file: the HDF5 weights, or their address. None: zeros, to be filled by a loader such
+            as Keras'.
         vocab_file: the vocabulary of a word-level model, or of a token cache. Without it, a
             word-level model takes ids only.
-        embedding_weight_file: a token cache. Words that it lacks are encoded from their characters;
-            without the weights for that they are an error when the layer runs.
-        layers: "mix" for weights that train with the model; or a fixed choice: "average", "top",
-            the number of a layer (0 is the token layer), or a weight for each layer.
+        embedding_weight_file: a token cache. Words missing from it are encoded from characters; if
+            the weights lack a character encoder, they raise an error when the layer runs.
+        layers: "mix" for trainable weights; or a fixed choice: "average", "top", a layer number (0
+            is the token layer), or one weight per layer.
         l2_coef: adds l2_coef * sum(W ** 2) of the mix to the model's losses.
         do_layer_norm: normalise each layer over the batch before the mix.
         train_language_model: train the language model too.
-        precision: "float32", or "bfloat16" for matrix products in bfloat16.
+        precision: "float32", or "bfloat16" for matmuls in bfloat16.
         warm_up: as for `ELMo.from_pretrained`; the states are saved with the layer.
-        words: for loaders: source of the word vectors, if there are no files.
+        words: for loaders: source of the word vectors, if no files are given.
         trainable: False also freezes the mix.
 
     Call arguments:
         inputs: strings: sentences (batch,), which are split at white space, or tokens (batch,
-            time), padded with "". Or ids with BOS and EOS, as `Batcher` and `TokenBatcher` give
-            them. A tensor, a `keras.Input`, an array or lists.
+            time), padded with "". Or ids with BOS and EOS from `Batcher` or `TokenBatcher`. A
+            tensor, a `keras.Input`, an array or lists.
 
     Output: float32 (batch, time, n_directions * projection_dim), zeros past a sentence's end, with
     a Keras mask bool (batch, time).
 
     Raises:
         FileNotFoundError: a file does not exist.
-        InputError: a file is not valid, arguments do not go together, or inputs have a wrong type
-            or shape.
+        InputError: a file is not valid, arguments conflict, or inputs have a wrong type or shape.
 
     As the first layer of a `keras.Sequential` without a `keras.Input`, the layer takes text; ids
     need the `keras.Input`.
@@ -112,7 +111,7 @@ class ELMoEmbedding(LayerOfFiles):
         super().__init__(name=name, autocast=False, **({"dtype": "float32"} | kwargs))
         options_file, weight_file = local_source((options_file, weight_file))
         self.supports_masking = True
-        self.supports_jit = False  # there are no strings in XLA
+        self.supports_jit = False  # XLA has no strings
         options = read_options(options_file)
         self.train_language_model = train_language_model
         with open_if_given(weight_file) as weights, open_if_given(embedding_weight_file) as table:
@@ -121,12 +120,12 @@ class ELMoEmbedding(LayerOfFiles):
             self._build(options, weights, table, _SavedWords.checked(words), precision)
         self.n_layers = options.lstm.n_layers + 1
         self.dim = options.n_directions * options.lstm.projection_dim
-        self._factors: np.ndarray | None = None  # of the layers, when they do not train
+        self._factors: np.ndarray | None = None  # fixed weights of the layers
         self.mix = self._make_mix(layers, l2_coef, do_layer_norm)
         self.built = True
         if warm_up is not None:
             self._warm_up(read_text(warm_up))
-        # Once the layers exist, whose variables it sets. Keras ignores True, which is the default.
+        # After the layers exist, because it is set on their variables.
         self.trainable = trainable
 
     def _build(
@@ -137,7 +136,7 @@ class ELMoEmbedding(LayerOfFiles):
         words: _SavedWords,
         precision: str,
     ) -> None:
-        """Make the language model and the encoder of words, and load them if there are files."""
+        """Create the language model and the word encoder, and load them from files if given."""
         if self.train_language_model and words.kind in (CACHE, CACHE_AND_CHARACTERS):
             raise InputError("train_language_model must be False for a token cache.")
         cache = table if words.kind == CACHE_AND_CHARACTERS else None
@@ -161,7 +160,7 @@ class ELMoEmbedding(LayerOfFiles):
 
     @trainable.setter
     def trainable(self, value: bool) -> None:
-        keras.layers.Layer.trainable.fset(self, value)  # which sets it for all layers within
+        keras.layers.Layer.trainable.fset(self, value)  # sets it for all inner layers
         self.language_model.trainable = value and self.train_language_model
         self.word_vectors.trainable = False
 
@@ -178,8 +177,8 @@ class ELMoEmbedding(LayerOfFiles):
 
         Args:
             source: see `bilm.files.model_files.open_model`; or a `Pretrained`.
-            settings: arguments of the constructor by name. `vocab_file` is by default the
-                container's vocab.txt.
+            settings: arguments of the constructor by name. `vocab_file` defaults to the model's
+                vocab.txt.
 
         Raises:
             FileNotFoundError, InputError, ConnectionError: as for `ELMo.from_pretrained`.
@@ -187,7 +186,7 @@ class ELMoEmbedding(LayerOfFiles):
         if isinstance(source, Pretrained):
             settings = source._asdict() | settings
             source = settings.pop("source")
-            settings.pop("softmax_file")  # which only a `Predictor` needs
+            settings.pop("softmax_file")  # for a `Predictor` only
         vocab_file = settings.pop("vocab_file", None)
         table_file = settings.pop("embedding_weight_file", None)
         with (
@@ -216,19 +215,19 @@ class ELMoEmbedding(LayerOfFiles):
             )
         if l2_coef is not None or do_layer_norm:
             raise InputError(
-                f"l2_coef, do_layer_norm: they belong to layers='mix', not to {shown(layers)}."
+                f"l2_coef and do_layer_norm require layers='mix', got {shown(layers)}."
             )
         if isinstance(layers, ScalarMix) or (isinstance(layers, str) and layers == "all"):
             raise InputError(
-                "layers: 'mix', 'average', 'top', a number, or a weight for each layer is "
-                f"expected, not {shown(layers)}; BidirectionalLanguageModel gives all layers, and "
-                "weight_layers shares a mix."
+                "layers must be 'mix', 'average', 'top', a number, or one weight per layer, got "
+                f"{shown(layers)}; BidirectionalLanguageModel returns all layers, and weight_layers "
+                "can share a mix."
             )
         self._factors = LayerChoice(layers, self.n_layers).weights
         return None
 
     def __call__(self, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        """Check the inputs, then call as any Keras layer is called."""
+        """Check the inputs, then call the Keras layer."""
         return super().__call__(self._checked(inputs), *args, **kwargs)
 
     def _checked(self, inputs: Any) -> Any:
@@ -259,12 +258,12 @@ class ELMoEmbedding(LayerOfFiles):
         return vectors
 
     def all_layers(self, sentences: FramedWords) -> dict[str, tf.Tensor]:
-        """What `BidirectionalLanguageModel` returns, for sentences of words (batch, time + 2)."""
+        """The result of `BidirectionalLanguageModel` for sentences of words (batch, time + 2)."""
         tokens = self.word_vectors(sentences.words, encoder=self.language_model.encoder)
         return self.language_model.read(tokens, sentences.mask)
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
-        """float32 (batch, time, dim); the time of sentences is not known before they are."""
+        """float32 (batch, time, dim); the time axis of sentences is unknown before they run."""
         is_text = inputs.dtype == "string"
         time = inputs.shape[1] if len(inputs.shape) > 1 else None
         if not is_text and time is not None:
@@ -274,7 +273,7 @@ class ELMoEmbedding(LayerOfFiles):
     def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
         """bool (batch, time), False past the end of a sentence."""
         if isinstance(inputs, keras.KerasTensor):
-            return None  # there is one when there is text
+            return None  # the mask depends on the text
         inputs = self._checked(inputs)
         if inputs.dtype == tf.string:
             tokens = tokens_of(inputs)
@@ -305,7 +304,7 @@ _RULES = {"kind": one_of(KINDS), "vocabulary": optional(WORDS), "n_rows": option
 
 
 class _SavedWords(NamedTuple):
-    """Where words get their vectors, in the form of the argument `words`."""
+    """The source of word vectors, in the form of the argument `words`."""
 
     kind: str  # see `WordSource`
     vocabulary: list[str] | None
@@ -313,9 +312,9 @@ class _SavedWords(NamedTuple):
 
     @classmethod
     def checked(cls, words: Any) -> _SavedWords:
-        """What a saved layer has."""
+        """The source in a saved layer's configuration."""
         if words is None:
-            raise InputError("weight_file must be given, or words, as in a saved layer.")
+            raise InputError("weight_file must be given, or words, got neither.")
         require_record(words, _RULES, "words")
         found = cls(**{name: words[name] for name in cls._fields})
         if found.vocabulary is None and found.kind in (CACHE, CACHE_AND_CHARACTERS):
@@ -334,7 +333,7 @@ def _found_words(
     source = find_words(options, weights, table, vocab_file, beside)
     kind = source.kind
     if kind == CACHE_AND_CHARACTERS and source.dictionary is not None:
-        kind = CACHE  # characters of a dictionary have no ids in a graph
+        kind = CACHE  # a graph cannot look up characters in a dictionary
     return _SavedWords(kind, source.words)._asdict()
 
 

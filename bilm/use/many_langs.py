@@ -1,23 +1,23 @@
-"""Models of ELMoForManyLangs (Che et al. 2018, "Towards better UD parsing") as models of bilm.
+"""Conversion of ELMoForManyLangs models (Che et al. 2018, "Towards better UD parsing").
 
-Known from that program's source (version 0.0.4 on PyPI) and checked against what it computes:
+Their format, according to that program's source (version 0.0.4 on PyPI) and its results:
 
-- `config.json` is the training's arguments; its `config_path` names a second file with the sizes,
-  which is next to it, or one of two identical ones that come with the program.
-- `char.dic` and `word.dic`: a token, a tab and its id a line. A line without a token (white space
-  that stripping took) is that of U+3000. Special tokens: <bos>, <eos>, <oov>, <pad>, and for
-  characters <bow> and <eow>.
-- A word is cut to max_characters_per_token - 2 characters (not bytes). Its characters come
-  between the marks, and the program takes <eow> for the first mark and <bow> for the last one.
-- `token_embedder.pkl`: the vectors of characters and words; convolutions, maximum, activation,
-  highway layers over the characters; and a projection of [word; characters]. The highway gate
-  lets the input through, ours what is new, so the sign of its weights is changed. The projection
-  is a sum of two, of the word's vector and of the characters'.
-- `encoder.pkl`: for each direction and layer input_linearity, state_linearity and
-  state_projection. The gates' order is i, f, j, o, ours i, j, f, o; the forget gate's 1.0 is in
-  its bias, ours is added when the network runs. Skip connections from the second layer on.
+- `config.json` holds the training arguments; its `config_path` names a second file with the sizes,
+  either next to it or one of two identical files that come with the program.
+- `char.dic` and `word.dic`: per line a token, a tab and its id. A line with an empty token stands
+  for U+3000, which the program stripped as white space. Special tokens: <bos>, <eos>, <oov>, <pad>,
+  and for characters <bow> and <eow>.
+- A word is cut to max_characters_per_token - 2 characters (not bytes). The characters are between
+  two marks: the program uses <eow> as the first mark and <bow> as the last.
+- `token_embedder.pkl`: vectors of characters and words; convolutions, maximum, activation and
+  highway layers over the characters; and a projection of [word; characters]. Its highway gate
+  multiplies the input, ours the transformed part, so the sign of the gate's weights is changed. We
+  split the projection into a sum of two, one for the word and one for the characters.
+- `encoder.pkl`: input_linearity, state_linearity and state_projection for each direction and layer.
+  Its gates are in the order i, f, j, o, ours i, j, f, o. Its forget gate's bias includes the 1.0
+  that our network adds. Skip connections from the second layer on.
 
-The program carries the LSTM states from batch to batch; bilm computes each sentence alone.
+The program carries LSTM states from batch to batch; bilm computes each sentence separately.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ENCODER, _TOKEN_EMBEDDER = "encoder.pkl", "token_embedder.pkl"
 _CHARACTERS, _WORDS = "char.dic", "word.dic"
 _FILES = (_CONFIG, _ENCODER, _TOKEN_EMBEDDER, _CHARACTERS, _WORDS)
 
-# What both files that come with the program hold.
+# The content of both files that come with the program.
 _STANDARD = {
     "encoder": {
         "name": "elmo",
@@ -78,17 +78,16 @@ _SPECIAL = (BEGIN, END, UNKNOWN, PADDING, WORD_BEGIN, WORD_END)
 
 
 def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: PathLike) -> None:
-    """Write a model of ELMoForManyLangs as weights and options of bilm.
+    """Convert an ELMoForManyLangs model to weights and options of bilm.
 
-    `ELMo.from_pretrained((options_file, weight_file))` computes what that program computes for
-    the sentences of its first batch. The weights hold two dictionaries, of characters and of
-    words, instead of the 261 bytes. Other programs that read published weights report that
-    `char_embed` is missing.
+    `ELMo.from_pretrained((options_file, weight_file))` computes the same vectors as that program
+    does for its first batch. The weights hold dictionaries of characters and words instead of 261
+    byte vectors; other readers of published weights report that `char_embed` is missing.
 
     Args:
-        source: a folder or a ZIP file with config.json, char.dic, word.dic, encoder.pkl,
-            token_embedder.pkl, and the file that config.json names, if it is not one of the
-            program's own. Or a name or an address, see `bilm.files.published`.
+        source: a folder or ZIP file with config.json, char.dic, word.dic, encoder.pkl,
+            token_embedder.pkl and, unless it comes with the program, the file that config.json
+            names. Or a name or an address, see `bilm.files.published`.
         weight_file: the HDF5 file to write.
         options_file: the JSON file to write.
     """
@@ -104,7 +103,7 @@ def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: Pa
             words = _read_dictionary(os.path.join(folder, _WORDS), n_words, _SPECIAL[:3])
         options = _options(path, config, len(characters), len(words))
         network = build_network(options)
-        # Our encoder has the row of padding at the end.
+        # Our encoder expects the padding row at the end.
         pad = characters.index(PADDING)
         order = [row for row in range(len(characters)) if row != pad] + [pad]
         _fill_encoder(cast(DictionaryEncoder, network.encoder), embedder, order)
@@ -122,7 +121,7 @@ def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: Pa
 
 @contextlib.contextmanager
 def _opened_folder(source: PathLike) -> Iterator[str]:
-    """The folder of a model; that of a ZIP file exists while the block runs."""
+    """The folder of a model; the members of a ZIP file are extracted for the block."""
     path = os.fspath(source)
     if os.path.isdir(path):
         _folder_of_model(path, os.listdir(path))
@@ -143,24 +142,24 @@ def _members(path: str, names: Sequence[str]) -> Iterator[str]:
 
 
 def _folder_of_model(path: str, names: Sequence[str]) -> str:
-    """The folder of the one encoder among the names of files."""
+    """The folder that holds the encoder."""
     found = [name for name in names if posixpath.basename(name) == _ENCODER]
     if len(found) != 1:
         raise InputError(
-            f"{path} must be a model of ELMoForManyLangs, with {_ENCODER} in it; models of "
-            "weights in HDF5 are used as they are."
+            f"{path} must be an ELMoForManyLangs model with one {_ENCODER}, got {len(found)}; HDF5 "
+            "models need no conversion."
         )
     return posixpath.dirname(found[0])
 
 
 def _read_config(folder: str) -> tuple[str, Mapping[str, Any]]:
-    """The model's sizes, of config.json or of the file that it names, and which file that is."""
+    """The file with the model's sizes, config.json or the one that it names, and its content."""
     path = os.path.join(folder, _CONFIG)
     values: Mapping[str, Any] = read_json_object(path, "configuration")
     if "encoder" not in values or "token_embedder" not in values:
         named = values.get("config_path")
         if not isinstance(named, str):
-            raise InputError(f"{path}: config_path is missing, which names the model's sizes.")
+            raise InputError(f"{path}: config_path, the file with the model's sizes, is missing.")
         base = named.replace("\\", "/").rpartition("/")[2]
         beside = os.path.join(folder, base)
         if os.path.isfile(beside) and base != _CONFIG:
@@ -169,8 +168,8 @@ def _read_config(folder: str) -> tuple[str, Mapping[str, Any]]:
             path, values = base, _STANDARD
         else:
             raise InputError(
-                f"{path}: config_path names {named!r}; {base} is not in {folder}, and is none of "
-                f"the program's own ({', '.join(_STANDARD_NAMES)})."
+                f"{path}: config_path must name a file in {folder} or one of "
+                f"{', '.join(_STANDARD_NAMES)}, got {named!r}."
             )
     for part in ("encoder", "token_embedder"):
         if not isinstance(values.get(part), Mapping):
@@ -179,7 +178,7 @@ def _read_config(folder: str) -> tuple[str, Mapping[str, Any]]:
 
 
 def _options(path: str, config: Mapping[str, Any], n_characters: int, n_words: int) -> Options:
-    """The sizes as our options; `n_words` is 0 if the model has no words."""
+    """The sizes as our options; `n_words` is 0 without a word dictionary."""
     encoder, embedder = config["encoder"], config["token_embedder"]
     for part, kind in (("encoder", "elmo"), ("token_embedder", "cnn")):
         name = config[part].get("name")
@@ -196,7 +195,7 @@ def _options(path: str, config: Mapping[str, Any], n_characters: int, n_words: i
             dim=encoder["dim"],
             projection_dim=encoder["projection_dim"],
             n_layers=encoder["n_layers"],
-            # The program takes 0 for no bound.
+            # In that program 0 means no bound.
             cell_clip=encoder["cell_clip"] or None,
             proj_clip=encoder["proj_clip"] or None,
             use_skip_connections=True,
@@ -219,7 +218,7 @@ def _options(path: str, config: Mapping[str, Any], n_characters: int, n_words: i
 
 
 class _Tensors:
-    """The tensors of a file, all of which are to be taken, in the shapes that are expected."""
+    """The tensors of a file; all must be taken, in the expected shapes."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -239,15 +238,15 @@ class _Tensors:
         return value
 
     def require_all_taken(self) -> None:
-        """Refuse a file that holds more: it is of another kind of model."""
+        """Raise an error for remaining tensors: the file holds another kind of model."""
         if self._left:
             raise InputError(f"{self._path}: unexpected: {', '.join(sorted(self._left))}.")
 
 
 def _read_dictionary(path: str, n_rows: int, special: Sequence[str]) -> list[str]:
-    """The tokens by their rows, as the program reads them; "" for a row without one."""
+    """The token of each row; "" for a row without one."""
     try:
-        # Not as text files are read: a byte order mark may be a character of the dictionary.
+        # `read_lines` would drop a byte order mark, which may be in the dictionary.
         text = Path(require_file(path, "dictionary")).read_bytes().decode("utf-8")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: not UTF-8: {error}") from None
@@ -274,7 +273,7 @@ def _read_dictionary(path: str, n_rows: int, special: Sequence[str]) -> list[str
 
 
 def _fill_encoder(encoder: DictionaryEncoder, tensors: _Tensors, order: list[int]) -> None:
-    """Set the encoder's variables; `order` is that of the characters' rows."""
+    """Set the encoder's variables; `order` gives the rows of the characters."""
     table = tensors.take(_CHARACTER_TABLE, *encoder.char_embed.shape)
     encoder.char_embed.assign(table[order])
     for i, (kernel, bias) in enumerate(encoder.convolutions):

@@ -1,4 +1,4 @@
-"""Minimal pairs: does a language model prefer the acceptable sentence of two?
+"""Minimal pairs: whether a language model prefers the acceptable sentence of two.
 
 Warstadt et al. (2020), "BLiMP: The Benchmark of Linguistic Minimal Pairs for English".
 """
@@ -9,19 +9,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bilm.core.errors import InputError
+from bilm.core.errors import InputError, shown
 from bilm.files.reading import PathLike, parse_json, read_lines
 from bilm.use.predictor import Predictor, SentenceScore
 
 PHENOMENON_FIELDS = ("linguistics_term", "phenomenon", "UID")
-"""Fields that may name the phenomenon of a pair; the first one that a pair has is taken."""
+"""Fields that may name the phenomenon of a pair; the first existing field is used."""
 
 DIRECTIONS = ("forward", "backward", "both")
 
 
 class MinimalPair(NamedTuple):
-    """An acceptable sentence, one that differs in one respect, and the phenomenon that the pair
-    tests, "" if unknown."""
+    """An acceptable sentence, a minimally different unacceptable one, and the tested phenomenon ("" if
+    unknown)."""
 
     good: str
     bad: str
@@ -36,9 +36,8 @@ class ScoredPair(NamedTuple):
     bad: SentenceScore
 
     def is_right(self, direction: str) -> bool | None:
-        """Whether the good sentence has the higher log-probability, including its end; None if the
-        model lacks the direction: "forward", "backward" or "both", the sum of their
-        log-probabilities."""
+        """Whether the good sentence has the higher log-probability, including its end. `direction`
+        is "forward", "backward" or "both" (their sum); None if the model lacks it."""
         name = "joint_total" if direction == "both" else f"{direction}_total"
         good, bad = getattr(self.good, name), getattr(self.bad, name)
         return None if good is None else good > bad
@@ -51,8 +50,8 @@ class ScoredPair(NamedTuple):
 
 @dataclass
 class PairCounts:
-    """How many pairs of a phenomenon there are, have a token outside the vocabulary, and are right
-    by each direction that the model has."""
+    """Counts of a phenomenon: pairs, pairs with a token outside the vocabulary, and right pairs per
+    direction of the model."""
 
     n_pairs: int = 0
     n_unknown: int = 0
@@ -77,8 +76,7 @@ def read_pairs(
 ) -> Iterator[MinimalPair]:
     """Read pairs from JSON lines with `sentence_good` and `sentence_bad`, as BLiMP has them.
 
-    `phenomenon_field` names the phenomenon; None takes the first of `PHENOMENON_FIELDS` that a line
-    has.
+    `phenomenon_field` names the phenomenon; None: the first of `PHENOMENON_FIELDS` in a line.
     """
     for path in files:
         for number, line in enumerate(read_lines(path), start=1):
@@ -97,7 +95,7 @@ def _parse_pair(line: str, where: str, phenomenon_field: str | None) -> MinimalP
         wanted += [name for name in PHENOMENON_FIELDS if name in values][:1]
     for name in wanted:
         if not isinstance(values.get(name), str):
-            raise InputError(f"{where}: the field {name!r} must be there, and be text.")
+            raise InputError(f"{where}: {name} must be text, got {shown(values.get(name))}.")
     return MinimalPair(*(values[name] for name in wanted))
 
 
@@ -108,8 +106,8 @@ def score_pairs(
     *,
     batch_size: int | None = None,
 ) -> Iterator[ScoredPair]:
-    """Score the sentences of pairs, in bounded memory and in their order; `split` gives the tokens
-    of a sentence, such as `Tokenizer("en").tokens`."""
+    """Score the sentences of pairs, in order and in bounded memory; `split` returns the tokens of a
+    sentence, such as `Tokenizer("en").tokens`."""
     sentences = ((pair, split(text)) for pair in pairs for text in (pair.good, pair.bad))
     scores = predictor.score_iter(sentences, batch_size=batch_size, with_ids=True)
     for (pair, good), (_, bad) in zip(scores, scores, strict=True):

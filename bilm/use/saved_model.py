@@ -1,4 +1,4 @@
-"""Models for programs that have TensorFlow and nothing of ours: SavedModels.
+"""Export of SavedModels, which run with TensorFlow alone.
 
 `export_saved_model` writes a pretrained model with the signatures and names of TF-Hub's ELMo.
 """
@@ -27,7 +27,7 @@ from bilm.use.layer_choice import LayerChoice
 from bilm.use.pretrained import Pretrained
 from bilm.use.text_layers import FramedWords, framed_words, tokens_of
 
-# The files of a SavedModel that is written here; the first one tells it from other folders.
+# The files of our SavedModels; the first one identifies such a folder.
 _FILES = ("saved_model.pb", "fingerprint.pb", "variables/variables.*")
 
 Mix = ScalarMix | Sequence[float] | np.ndarray | None
@@ -41,7 +41,7 @@ def export_saved_model(
     overwrite: bool = False,
     **settings: Any,
 ) -> str:
-    """Write a model that takes strings and needs no Python, like TF-Hub's ELMo.
+    """Write a model with string inputs that runs without Python, like TF-Hub's ELMo.
 
     Signatures:
         default: strings (batch,), sentences that are split at white space.
@@ -56,10 +56,9 @@ def export_saved_model(
 
     Args:
         source: see `bilm.files.model_files.open_model`; or a `Pretrained`.
-        folder: the folder to write; it appears when it is complete.
-        mix: a trained `ScalarMix`, one fixed weight per layer, or None for equal weights. A mix
-            that normalises does so within each sentence, so that its vectors do not depend on the
-            batch.
+        folder: the folder to write; it appears when complete.
+        mix: a trained `ScalarMix`, one fixed weight per layer, or None for equal weights. Layer
+            normalisation is done within each sentence, so vectors do not depend on the batch.
         overwrite: replace `folder` if it holds a SavedModel and nothing else.
         settings: vocab_file, embedding_weight_file, precision, warm_up: see `Pretrained`.
 
@@ -96,15 +95,13 @@ class ServedELMo(tf.Module):
     def __init__(self, elmo: ELMoEmbedding, mix: Mix = None) -> None:
         super().__init__()
         if isinstance(mix, str | int):
-            raise InputError(
-                f"mix: a ScalarMix or a weight for each layer is expected: {shown(mix)}."
-            )
+            raise InputError(f"mix must be a ScalarMix or one weight per layer, got {shown(mix)}.")
         choice = LayerChoice("average" if mix is None else mix, elmo.n_layers)
         self._factors = choice.weights
-        # In functions, so that they are not saved with the module.
+        # As functions, so that they are not saved with the module.
         self._elmo = lambda: elmo
         self._mix: Callable[[], Any] = lambda: mix
-        # What the functions hold on to, and nothing of Keras, whose layers would be saved as such.
+        # Variables only: Keras layers would be saved as layers.
         layers: list[Any] = [elmo.language_model, elmo.word_vectors]
         layers += [mix] if self._factors is None else []
         self._variables = [weight.value for layer in layers for weight in layer.weights]
@@ -165,8 +162,8 @@ class ServedELMo(tf.Module):
 
 
 def read_mix(keras_file: PathLike, name: str | None = None) -> ScalarMix:
-    """The trained mix of a `.keras` file; with several, that of the `ELMoEmbedding` or
-    `weight_layers` of this name."""
+    """The trained mix in a `.keras` file; `name` selects an `ELMoEmbedding` or `weight_layers` if
+    the file has several."""
     path = require_path(keras_file, "a Keras model")
     files = "config.json", "model.weights.h5"
     with extracted(path, "Keras model", lambda names: files) as folder:
@@ -175,23 +172,21 @@ def read_mix(keras_file: PathLike, name: str | None = None) -> ScalarMix:
         mixes = list(_mixes_of(config, path))
         found = [mix for mix in mixes if name in (None, mix.name)]
         if len(found) != 1:
-            wanted = f"called {name!r} is expected"
-            if name is None:
-                wanted = "is expected, or the name of one"
+            which = ", or its name must be given" if name is None else f" named {name!r}"
             names = ", ".join(repr(mix.name) for mix in mixes) or "none"
-            raise InputError(f"mix: one mix of layers {wanted}; {path} has {names}.")
+            raise InputError(f"mix: {path} must hold one mix{which}, got {names}.")
         _load_mix(found[0], os.path.join(folder, files[1]))
         return found[0]
 
 
 def _mixes_of(config: Any, path: str) -> Iterator[ScalarMix]:
-    """The mixes of a model by its configuration, of which nothing else is built: a configuration
-    can ask for layers of any size."""
+    """The mixes in a model's configuration. No other layer is built: a configuration can ask for
+    layers of any size."""
     waiting: list[Any] = [config]
     while waiting:
         item = waiting.pop()
         if isinstance(item, Mapping):
-            # The first ones come first.
+            # Reversed: it is popped from the end.
             waiting += list(item.values())[::-1]
             kind, of_layer = item.get("registered_name"), item.get("config") or {}
             try:
@@ -212,8 +207,7 @@ def _mix(config: Mapping[str, Any], n_layers: Any, use_top_only: bool = False) -
 
 
 def _load_mix(mix: ScalarMix, weights: str) -> None:
-    """Set the values of a mix from the weights of a Keras model, where they are in a group `vars`
-    with its name."""
+    """Set the values of a mix from a Keras weights file, where a group `vars` has its name."""
     shapes = dataset_shapes(weights)
     expected = [tuple(variable.shape) for variable in mix.weights]
     with open_hdf5(weights) as file:

@@ -1,8 +1,7 @@
-"""Text in TensorFlow: from strings to framed sentences and to ids, without leaving the graph.
+"""Text in TensorFlow: from string tensors to framed sentences and to ids, within a graph.
 
-What `ELMo.encode` and the batchers do with Python's strings is done here with tensors of strings,
-to the same result: no Python is needed to run a graph of it. `CharacterIds` and `WordIds` do it as
-Keras layers.
+The results are those of `ELMo.encode` and the batchers, but a graph of it runs without Python.
+`CharacterIds` and `WordIds` are Keras layers.
 """
 
 from __future__ import annotations
@@ -29,22 +28,21 @@ from bilm.data.encoding import (
 )
 from bilm.data.sentences import as_tokens, require_sentences
 
-# What str.split splits on. TensorFlow's own split knows ASCII only.
+# The white space of str.split; TensorFlow's split knows ASCII only.
 _WHITE_SPACE = r"[\t-\r\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"  # noqa: E501
 
 
 class FramedWords(NamedTuple):
     """Sentences between their begin and end."""
 
-    words: tf.Tensor  # string (batch, time + 2): `<S>`, the tokens, `</S>`, then `<S>` for no word
+    words: tf.Tensor  # string (batch, time + 2): `<S>`, the tokens, `</S>`, then `<S>` as padding
     mask: tf.Tensor  # bool (batch, time + 2), True from `<S>` to `</S>`
     lengths: tf.Tensor  # int32 (batch,), tokens of each sentence
 
 
 def as_text(text: Any) -> Any:
-    """Text as a tensor of strings, tokens filled up with "": sentences (batch,) or tokens (batch,
-    time), as a tensor, a `keras.Input`, a ragged tensor, an array, or lists of different lengths.
-    """
+    """Text as a tensor of strings, tokens padded with "". It may be sentences (batch,) or tokens
+    (batch, time): a tensor, a `keras.Input`, a ragged tensor, an array, or lists of any lengths."""
     if isinstance(text, np.ndarray) or not hasattr(text, "dtype"):
         return tf.constant(_padded(text), tf.string)
     dtype, shape = getattr(text.dtype, "name", text.dtype), tuple(text.shape)
@@ -58,7 +56,7 @@ def as_text(text: Any) -> Any:
 
 
 def _padded(text: Any) -> np.ndarray:
-    """Lists or an array as an array of bytes, tokens filled up with b""."""
+    """Lists or an array as an array of bytes, tokens padded with b""."""
     if isinstance(text, np.ndarray):
         if text.dtype.kind not in "USO":
             raise InputError(f"text must be strings, got {text.dtype.name}.")
@@ -75,7 +73,7 @@ def _padded(text: Any) -> np.ndarray:
 
 
 def _utf8(token: str | bytes) -> bytes:
-    # Lone surrogates have no UTF-8 form.
+    # Lone surrogates are dropped: they cannot be encoded.
     return token if isinstance(token, bytes) else token.encode("utf-8", "ignore")
 
 
@@ -89,13 +87,15 @@ def tokens_of(text: tf.Tensor) -> tf.Tensor:
 def framed_words(tokens: tf.Tensor, lengths: tf.Tensor | None = None) -> FramedWords:
     """Put sentences, string (batch, time), between `<S>` and `</S>`.
 
-    Without `lengths`, int32 (batch,), a sentence ends at its last token that is not ""; a "" before
-    is a token without letters.
+    Without `lengths`, int32 (batch,), a sentence ends at its last token that is not ""; an earlier
+    "" is an empty token.
     """
     n_rows, n_tokens = tf.unstack(tf.shape(tokens))
     if lengths is None:
         last = tf.where(tf.not_equal(tokens, ""), tf.range(1, n_tokens + 1), 0)
-        lengths = tf.maximum(tf.reduce_max(last, axis=1), 0)  # of no tokens: the lowest integer
+        lengths = tf.maximum(
+            tf.reduce_max(last, axis=1), 0
+        )  # the maximum of an empty row is negative
     end = lengths[:, tf.newaxis] + 1  # (batch, 1), the position of `</S>`
     positions = tf.range(n_tokens + 2)
     mark = tf.fill((n_rows, 1), BOS)
@@ -105,8 +105,8 @@ def framed_words(tokens: tf.Tensor, lengths: tf.Tensor | None = None) -> FramedW
 
 
 def characters_of(words: tf.Tensor, max_characters_per_token: int) -> tf.Tensor:
-    """Character ids + 1 of words (string, of any shape), as `Batcher` gives them: int32, 1..261,
-    the shape of `words` + (max_characters_per_token,). Their bytes are taken as they are."""
+    """Character ids + 1 of string words of any shape, like `Batcher`: int32, 1..261, the shape of
+    `words` + (max_characters_per_token,)."""
     room = max_characters_per_token - 2
     content = tf.cast(tf.io.decode_raw(words, tf.uint8, fixed_length=room), tf.int32)
     lengths = tf.minimum(tf.strings.length(words), room)
@@ -123,12 +123,12 @@ def characters_of(words: tf.Tensor, max_characters_per_token: int) -> tf.Tensor:
 
 
 class _TextToIds(keras.layers.Layer):
-    """What both layers share: the forms of text, the frame of a sentence, the mask."""
+    """The base of both layers: forms of text, BOS and EOS, the mask."""
 
     def __init__(self, name: str, **kwargs: Any) -> None:
         super().__init__(name=name, autocast=False, **({"dtype": "int32"} | kwargs))
         self.supports_masking = True
-        self.supports_jit = False  # there are no strings in XLA
+        self.supports_jit = False  # XLA has no strings
         self.built = True
 
     @property
@@ -139,11 +139,11 @@ class _TextToIds(keras.layers.Layer):
     variable_dtype = compute_dtype  # if they differ, Keras casts variables to the former
 
     def __call__(self, text: Any, *args: Any, **kwargs: Any) -> Any:
-        """Check the text, then call as any Keras layer is called."""
+        """Check the text, then call the Keras layer."""
         return super().__call__(as_text(text), *args, **kwargs)
 
     def call(self, text: tf.Tensor) -> tf.Tensor:
-        """Give the ids of a batch of sentences."""
+        """The ids of a batch of sentences."""
         words, mask, _ = framed_words(tokens_of(text))
         ids = self.ids_of(words)
         if ids.shape.rank == 3:
@@ -154,15 +154,15 @@ class _TextToIds(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> _TextToIds:
-        """What Keras loads a saved layer with; its own would hide what is wrong."""
+        """Rebuild a saved layer; Keras' own method would hide the error's message."""
         return cls(**config)
 
     def ids_of(self, words: tf.Tensor) -> tf.Tensor:
-        """The ids of words, of which all are there."""
+        """The ids of words, without padding."""
         raise NotImplementedError
 
     def compute_output_spec(self, text: Any) -> keras.KerasTensor:
-        """int32 (batch, time + 2, ...); the time of sentences is not known before they are."""
+        """int32 (batch, time + 2, ...); the time axis of sentences is unknown before they run."""
         time = text.shape[1] if len(text.shape) == 2 else None
         axes = (text.shape[0], None if time is None else time + 2, *self.last_axes)
         return keras.KerasTensor(axes, "int32")
@@ -170,7 +170,7 @@ class _TextToIds(keras.layers.Layer):
     def compute_mask(self, text: Any, previous_mask: Any = None) -> Any:
         """bool (batch, time + 2), False past the end of a sentence."""
         if isinstance(text, keras.KerasTensor):
-            return None  # there is one when there is text
+            return None  # the mask depends on the text
         return framed_words(tokens_of(as_text(text))).mask
 
 
@@ -179,19 +179,20 @@ class CharacterIds(_TextToIds):
     """Text to character ids: `Batcher` as a Keras layer.
 
     Args:
-        max_characters_per_token: of the model's options.
+        max_characters_per_token: as in the model's options.
 
     Call arguments:
         text: strings. Sentences (batch,), which are split at white space, or tokens (batch, time),
             padded with "". A tensor, a `keras.Input` with dtype="string", an array or lists.
 
     Output: int32 (batch, time + 2, max_characters_per_token), the characters of `<S>`, the tokens
-    and `</S>`: a word's UTF-8 bytes, cut to max_characters_per_token - 2, between the marks of its
-    begin and end; ids + 1, 0 past a sentence's end. `<S>` and `</S>` as tokens are BOS and EOS, as
-    for `Batcher`. The Keras mask is (batch, time + 2).
+    and `</S>`: a word's UTF-8 bytes, cut to max_characters_per_token - 2, between the begin and end
+    marks; ids + 1, 0 past a sentence's end. `<S>` and `</S>` as tokens are BOS and EOS, as for
+    `Batcher`. The Keras mask is (batch, time + 2).
 
     Raises:
-        InputError: `max_characters_per_token` is below 3; the input is not text, or has other axes.
+        InputError: `max_characters_per_token` is below 3; the input is not text, or has a wrong
+            shape.
 
     Example:
 
@@ -226,14 +227,14 @@ class WordIds(_TextToIds):
     Call arguments:
         text: as for `CharacterIds`.
 
-    Output: int32 (batch, time + 2), the ids of `<S>`, the tokens and `</S>`, + 1; 0 past a
-    sentence's end. A word outside the vocabulary has the id of `<UNK>`. The Keras mask is (batch,
+    Output: int32 (batch, time + 2), the ids + 1 of `<S>`, the tokens and `</S>`; 0 past a
+    sentence's end. Words outside the vocabulary have the id of `<UNK>`. The Keras mask is (batch,
     time + 2).
 
     Raises:
         InputError: the vocabulary lacks `<S>` or `</S>`, or lacks `<UNK>` and a word needs it
-            (tf.errors.InvalidArgumentError within a graph); the input is not text, or has other
-            axes.
+            (tf.errors.InvalidArgumentError within a graph); the input is not text, or has a wrong
+            shape.
 
     Example: `WordIds(["<S>", "</S>", "<UNK>", "word"])(["a word"])`.
     """
@@ -245,7 +246,7 @@ class WordIds(_TextToIds):
         ids = {word: number for number, word in enumerate(self.vocabulary, start=1)}
         missing = [word for word in (BOS, EOS) if word not in ids]
         if missing:
-            raise InputError(f"vocabulary: it lacks {', '.join(missing)}.")
+            raise InputError(f"vocabulary must hold {BOS} and {EOS}, lacks {', '.join(missing)}.")
         self.unk = ids.get(UNK)
         words = [word.encode("utf-8", "ignore") for word in ids]
         with tf.init_scope():
@@ -255,7 +256,7 @@ class WordIds(_TextToIds):
             self.table = tf.lookup.StaticHashTable(contents, default_value=0)
 
     def known_ids_of(self, words: tf.Tensor) -> tf.Tensor:
-        """The ids + 1 of words of any shape, 0 for one that is not in the vocabulary: int32."""
+        """The ids + 1 of words of any shape, 0 outside the vocabulary: int32."""
         return self.table.lookup(words)
 
     def ids_of(self, words: tf.Tensor) -> tf.Tensor:
@@ -264,7 +265,7 @@ class WordIds(_TextToIds):
         if self.unk is not None:
             return tf.where(ids == 0, self.unk, ids)
         outside = tf.boolean_mask(words, ids == 0)
-        message = f"text: a word is not in the vocabulary, which has no {UNK} for such words:"
+        message = f"text: a word is not in the vocabulary, which lacks {UNK} for such words:"
         if tf.executing_eagerly() and len(outside):
             raise InputError(f"{message} {outside[0].numpy().decode('utf-8', 'replace')!r}.")
         known = tf.debugging.Assert(tf.size(outside) == 0, [message, outside], summarize=5)
