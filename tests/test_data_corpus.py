@@ -74,7 +74,7 @@ def test_a_shard_that_goes_away(vocab, write_shards, tmp_path):
     ("arguments", "message"),
     [
         ({"seed": -1}, r"seed must be an integer >= 0, got -1\."),
-        ({"worker": (2, 2)}, r"worker must be \(index, count\) with 0 <= index < count, not \(2,"),
+        ({"worker": (2, 2)}, r"worker must be \(index, count\) with 0 <= index < count, got \(2,"),
     ],
 )
 def test_arguments_out_of_range(vocab, write_shards, arguments, message):

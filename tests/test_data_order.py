@@ -147,7 +147,7 @@ def test_a_state_that_the_corpus_does_not_have(vocab, write_shards):
         state._replace(rows=(row._replace(offset=10), None)),
         state._replace(rows=(row._replace(sentence=3), None)),
     ):
-        with pytest.raises(InputError, match="it has fewer sentences or words there"):
+        with pytest.raises(InputError, match="it lacks a saved position"):
             next(data.iter_distinct(2, 3, state=wrong))
 
 

@@ -148,7 +148,7 @@ def test_a_shard_that_dies_ends_the_run_and_loses_nothing(harm, whole, text, tmp
         for path, content in contents.items():
             path.unlink(missing_ok=True) if harm == "removed" else path.write_bytes(content[:-20])
 
-    message = "does not exist" if harm == "removed" else "bytes, and had"
+    message = "does not exist" if harm == "removed" else "must not change while it is read"
     with pytest.raises((InputError, FileNotFoundError), match=message) as error:
         train_here(text, dead, save_minutes=10, progress=harm_all)
     checkpoint = newest(dead)

@@ -1,8 +1,8 @@
-"""Sentences become batches: how they are read and fill rows, and what a batch is.
+"""Batches: how sentences are read and fill rows, as in the original program.
 
-Each row takes whole sentences, one after the other, as they come from their source, and is cut
-after `num_steps` inputs; what is left of its last sentence opens the same row of the next batch.
-The rows draw in turn: the first fills up before the second draws.
+A row takes complete sentences from the source and is cut after `num_steps` inputs; the rest of its
+last sentence starts the same row of the next batch. The first row is filled before the second row
+takes a sentence, and so on.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from bilm.data.corpus import (
     SentenceIds,
 )
 
-# How often a batch may have the whole text in it.
+# A batch may hold at most this many copies of the text.
 _MOST_PASSES = 16
 _KEYS = ("token_ids", "tokens_characters", "next_token_id")
 
@@ -34,9 +34,9 @@ class Stream(NamedTuple):
     """One direction of a batch. Where the batch's mask is False, all three are 0.
 
     Attributes:
-        token_ids: (B, T) int32, the vocabulary id of each input; `<UNK>`'s outside the vocabulary.
-        words: (B, T) int32, the row of `Batch.characters` of each input; without characters the
-            same as `token_ids`.
+        token_ids: (B, T) int32, the vocabulary id of each input; `<UNK>` outside the vocabulary.
+        words: (B, T) int32, the row of `Batch.characters` for each input; `token_ids` if there are
+            no characters.
         next_token_id: (B, T) int32, the target: the vocabulary id of the sentence's next token.
     """
 
@@ -51,18 +51,17 @@ class Batch(Mapping[str, "np.ndarray | None"]):
 
     As a mapping it is a batch of the original program, whose arrays are created on access:
     `token_ids` and `next_token_id` (B, T) int32; `tokens_characters` (B, T, max_word_length) int32,
-    or None without characters; for the second stream the same names with `_reverse` added.
+    or None without characters; for the second stream the same names with the suffix `_reverse`.
 
     Attributes:
-        streams: one for `LMDataset`, (forward, reverse) for `BidirectionalLMDataset`. The segments
-            of a row are from the same sentences in both.
-        characters: (distinct, max_word_length) uint16, ids 0..260 without a mask id, 260 is
-            padding; the distinct inputs in the order of their first occurrence. None without
-            characters.
-        mask: (B, T) bool, False where there is no text; the same for both streams.
-        state: where the corpus continues after this batch; None if the text is not a `Corpus`, and
-            in batches of sentences.
-        sentences: (B,) int64, the number of each row's sentence in reading order; None unless every
+        streams: one for `LMDataset`, (forward, reverse) for `BidirectionalLMDataset`. Both streams
+            of a row read the same sentences.
+        characters: (distinct, max_word_length) uint16, ids 0..260 (260 is padding); the distinct
+            inputs in the order of their first occurrence. None without characters.
+        mask: (B, T) bool, False at padding; the same for both streams.
+        state: position in the corpus after this batch; None if the sentences do not come from a
+            `Corpus`, or each row is one sentence.
+        sentences: (B,) int64, the number of each row's sentence in reading order; None unless each
             row is one sentence.
     """
 
@@ -99,7 +98,7 @@ class Held(NamedTuple):
 
 
 class _Carried(NamedTuple):
-    """A sentence of an earlier shard that is not read to its end."""
+    """A sentence of an earlier shard that has not been read completely."""
 
     shard: int
     sentence: int
@@ -107,11 +106,10 @@ class _Carried(NamedTuple):
 
 
 class SentenceReader(Iterator[SentenceIds]):
-    """Sentences one by one as ids, or for `_get_batch` by their numbers in `text`.
+    """Iterates over sentences as ids; `_get_batch` refers to them by their numbers in `text`.
 
-    `text` holds the sentences in memory: those of one shard, preceded by those of earlier shards
-    that rows are still within, or that no row has taken. With `reverse`, sentences go from `</S>`
-    to `<S>`.
+    `text` holds the sentences in memory: unfinished and unread sentences of earlier shards, then
+    all sentences of one shard. With `reverse`, sentences run from `</S>` to `<S>`.
     """
 
     def __init__(self, source: Corpus | SentenceChunks, *, reverse: bool = False) -> None:
@@ -119,8 +117,8 @@ class SentenceReader(Iterator[SentenceIds]):
         self.reverse = reverse
         self.text = IndexedText.from_ids([], source.max_word_length)
         self._shard = -1  # number of the shard in `text`
-        self._carried: Sequence[_Carried] = ()  # the first sentences of `text`, of earlier shards
-        self._next = 0  # the sentence of `text` that is drawn next
+        self._carried: Sequence[_Carried] = ()  # the first sentences of `text`
+        self._next = 0  # number of the next sentence to draw
         self._beginning: IteratorState | None = None
         self._start: IteratorState | None = None
 
@@ -135,11 +133,11 @@ class SentenceReader(Iterator[SentenceIds]):
         return ids[::step], None if characters is None else characters[::step].astype(np.int32)
 
     def resume(self, state: IteratorState) -> None:
-        """Begin batches with those that followed the batch of this state."""
+        """Start with the batch after the one that had this state."""
         self._start = state
 
     def begin(self, batch_size: int, num_steps: int) -> list[Held | None]:
-        """Prepare for batches of this shape; gives what their rows hold at first."""
+        """Prepare for batches of this shape; returns the sentences that rows start within."""
         if isinstance(corpus := self.source, Corpus):
             self._beginning = IteratorState(
                 corpus=corpus.fingerprint,
@@ -160,28 +158,27 @@ class SentenceReader(Iterator[SentenceIds]):
                     return self._go_to(self._start)
                 except IndexError:
                     raise InputError(
-                        "cannot resume reading the corpus: it has fewer sentences or words there."
+                        "The corpus must not change before a resume: it lacks a saved position."
                     ) from None
         return [None] * batch_size
 
     def unread(self) -> Iterator[tuple[int, int]]:
-        """(number, inputs) of each sentence of `text` that was not drawn yet."""
+        """(number, inputs) of each unread sentence of `text`."""
         return enumerate(self.text.inputs[self._next :].data, self._next)
 
     def draw(self, last: int) -> None:
-        """The sentences up to this number are in a batch."""
+        """Mark the sentences up to this number as read."""
         self._next = max(self._next, last + 1)
 
     def load_more(self, held: Sequence[Held | None]) -> list[Held | None] | None:
-        """Load the next shard into `text`, after the sentences that rows are within and the unread
-        ones.
+        """Load the next shard into `text`, after the unfinished and the unread sentences.
 
-        Returns what the rows hold, by the new numbers; None if there are no more sentences.
+        Returns `held` with the new sentence numbers; None at the end of the corpus.
         """
         return self._load(self._shard + 1, held, range(self._next, len(self.text)))
 
     def state(self, held: Sequence[Held | None]) -> IteratorState | None:
-        """How far the corpus is read, given what the rows hold; None if it cannot be saved."""
+        """The position in the corpus; None if the source is not a `Corpus`."""
         if self._beginning is None:
             return None
         shard, sentence = self._origin(self._next)
@@ -189,7 +186,7 @@ class SentenceReader(Iterator[SentenceIds]):
         return self._beginning._replace(shard=shard, sentence=sentence, rows=rows)
 
     def _origin(self, number: int) -> tuple[int, int]:
-        """Shard and number within it of a sentence of `text`."""
+        """The shard of a sentence of `text`, and its number in the shard."""
         if number < len(self._carried):
             return self._carried[number][:2]
         return self._shard, number - len(self._carried)
@@ -197,7 +194,7 @@ class SentenceReader(Iterator[SentenceIds]):
     def _load(
         self, shard: int, held: Sequence[Held | None], unread: Iterable[int] = ()
     ) -> list[Held | None] | None:
-        """Bring a shard into `text`, behind what is carried; the rows by the new numbers."""
+        """Load a shard into `text`, after the sentences of `held` and `unread`."""
         if not self.source.has(shard):
             return None
         within = [row.sentence for row in held if row is not None]
@@ -205,14 +202,14 @@ class SentenceReader(Iterator[SentenceIds]):
             _Carried(*self._origin(number), self.text.content(number))
             for number in (*within, *unread)
         ]
-        del self.text  # before the next one comes, so that one at a time is in memory
+        del self.text  # so that only one text is in memory
         self.text = self.source.read(shard, [sentence.content for sentence in carried])
         self._shard, self._carried, self._next = shard, carried, len(within)
         numbers = itertools.count()
         return [row and row._replace(sentence=next(numbers)) for row in held]
 
     def _go_to(self, state: IteratorState) -> list[Held | None]:
-        """Read what a state needs: the earlier shards that rows are within, then its own."""
+        """Load the shards of a state: earlier shards with unfinished sentences, then its own."""
         held: list[Held | None] = [None] * len(state.rows)
         earlier = {row.shard for row in state.rows if row} - {state.shard}
         for shard in (*sorted(earlier), state.shard):
@@ -234,8 +231,8 @@ class SentenceReader(Iterator[SentenceIds]):
 
 
 class Segment(NamedTuple):
-    """A run of one sentence's inputs in a batch: where it begins there, the sentence's number in
-    the reader's text, the 0-based number of its first input, and the number of inputs."""
+    """Consecutive inputs of one sentence in a batch: their row and first column, the sentence's
+    number in the reader's text, the 0-based number of the first input, and the number of inputs."""
 
     row: int
     column: int
@@ -256,22 +253,21 @@ def _get_batch(
     """Batches of sentences whose rows continue from one batch to the next.
 
     Args:
-        generator: the sentences, as `get_sentence` of a data set gives them: (ids, char_ids) of
-            each, with `<S>` and `</S>`, (n,) and (n, max_word_length) integers; `char_ids` may be
-            None if `max_word_length` is. Slightly more is read than a batch needs.
+        generator: sentences from `get_sentence` of a data set: (ids, char_ids) with `<S>` and
+            `</S>`, integers (n,) and (n, max_word_length); `char_ids` may be None for word input.
+            Slightly more is read than a batch needs.
         batch_size: number of rows.
         num_steps: inputs of a row.
         max_word_length: characters per word; None for word input.
-        bidirectional: add a second stream, which reads each sentence the other way.
-        incomplete: also give the last batches, which the sentences do not fill. The original left
-            them out.
+        bidirectional: add a second stream, which reads each sentence in reverse.
+        incomplete: also yield the last, partly filled batches, which the original left out.
 
     Yields:
-        `Batch`: the original's dict, and the same in a compact form.
+        `Batch`, which includes the original's dict.
 
     Raises:
-        InputError: a size is below 1, or far too large for the text or the memory; a sentence's
-            arrays have other shapes, or are not integers.
+        InputError: a size is below 1, or far too large for the text; a sentence's arrays have wrong
+            shapes, or are not integers.
     """
     require_count(MOST_ROWS, batch_size=batch_size, num_steps=num_steps)
     reader = generator
@@ -286,14 +282,13 @@ def _get_batch(
         filled, after = fill_rows(held, reader.unread(), num_steps)
         segments = np.array(filled, np.int64).reshape(-1, len(Segment._fields))
         is_full = segments[:, -1].sum() == batch_size * num_steps
-        # A batch has one table of words: with more sentences in memory it is filled again.
+        # A batch needs all its sentences in one text: after loading more it is filled again.
         if not is_full and (carried := reader.load_more(held)) is not None:
             held, n_read = carried, n_read + 1
             if n_files and n_read > _MOST_PASSES * n_files:
                 raise InputError(
-                    f"a batch of {batch_size} rows by {num_steps} tokens would have the text in it "
-                    f"more than {_MOST_PASSES} times: "
-                    "fewer rows, or more text, is needed."
+                    f"A batch must hold the text at most {_MOST_PASSES} times, got {batch_size} "
+                    f"rows of {num_steps} tokens: use fewer rows or more text."
                 )
             continue
         if not filled or not (is_full or incomplete):
@@ -309,12 +304,12 @@ def fill_rows(
     """Fill one batch.
 
     Args:
-        held: for each row the sentence that it continues; None if it takes a new one.
-        sentences: (number, inputs) of the next ones. If they end, rows stay unfilled.
+        held: for each row the sentence that it continues; None: a new sentence.
+        sentences: (number, inputs) of the next sentences. If they end, rows stay unfilled.
         num_steps: inputs of a row.
 
     Returns:
-        The batch's segments, row by row from left to right, and what its rows hold after it.
+        The segments, row by row from left to right, and `held` for the next batch.
     """
     segments: list[Segment] = []
     after: list[Held | None] = []
@@ -338,16 +333,16 @@ def fill_rows(
 def make_batch(
     text: IndexedText, segments: np.ndarray, shape: tuple[int, int], reverses: Sequence[bool]
 ) -> Batch:
-    """Look up the text of segments.
+    """Create the batch of segments.
 
     Args:
         segments: (segments, 5) integers, the fields of `Segment`.
         shape: (B, T).
-        reverses: for each stream whether it reads backwards.
+        reverses: whether each stream reads backwards.
     """
     row, column, sentence, offset, length = segments.T
-    # Every input of the batch, segment after segment, N in all: its number within the segment, and
-    # its index in the (B, T) arrays laid flat; both (N,).
+    # For all N inputs, segment after segment: the number within the segment, and the index in the
+    # flattened (B, T) arrays; both (N,).
     within = np.arange(length.sum()) - np.repeat(np.cumsum(length) - length, length)
     where = np.repeat(row * shape[1] + column, length) + within
 
@@ -388,11 +383,11 @@ def sentence_batches(
     """Batches with one sentence per row, from column 0, sentences of similar length together.
 
     Args:
-        reverses: for each stream whether it reads backwards.
-        max_tokens: most positions of a batch, including masked ones; a longer sentence is a batch
-            of its own.
-        first: the number of the text's first sentence.
-        max_rows: most rows of a batch; None sets no bound.
+        reverses: whether each stream reads backwards.
+        max_tokens: most positions of a batch, including padding; a longer sentence is a batch of
+            its own.
+        first: number of the text's first sentence.
+        max_rows: most rows of a batch; None: no limit.
     """
     order = np.argsort(text.inputs, kind="stable")
     for numbers in _cut(order, text.inputs[order], max_tokens, max_rows or len(order)):
@@ -406,8 +401,8 @@ def sentence_batches(
 def _cut(
     order: np.ndarray, lengths: np.ndarray, max_tokens: int, max_rows: int
 ) -> Iterator[np.ndarray]:
-    """Cut sentences sorted by length into runs of at most `max_tokens` positions, padding included,
-    and `max_rows` sentences."""
+    """Cut sentences sorted by length into runs of at most `max_rows` sentences and `max_tokens`
+    positions, including padding."""
     first = 0
     for last, length in enumerate(lengths.tolist()):
         n_rows = last + 1 - first
@@ -420,14 +415,14 @@ def _cut(
 
 def _number_distinct(rows: np.ndarray, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Number rows of a table by their first occurrence: the distinct rows, (distinct,), and the
-    number of each entry of `rows` among them, (n,) int32.
+    index in them of each entry of `rows`, (n,) int32.
 
-    The order depends on the text alone, not on the table, so that a run that was resumed with
-    another table makes the same batches bit for bit.
+    The order depends on the text only, not on the table, so that a resumed run, whose table may
+    differ, makes bit-identical batches.
     """
     positions = np.arange(len(rows))
     first = np.empty(n_rows, np.int64)
-    first[rows[::-1]] = positions[::-1]  # of several assignments the last one stays
+    first[rows[::-1]] = positions[::-1]  # NumPy keeps the last of repeated assignments
     is_first = first[rows] == positions
     numbers = np.cumsum(is_first, dtype=np.int32) - 1
     return rows[is_first], numbers[first[rows]]

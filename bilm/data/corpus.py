@@ -1,5 +1,4 @@
-"""A corpus on disk, the order in which its shards are read, how far they are read, and sentences in
-memory."""
+"""A corpus on disk, the order of its shards, the position in it, and sentences in memory."""
 
 from __future__ import annotations
 
@@ -35,8 +34,8 @@ from bilm.files.reading import PathLike, find_files, read_lines, require_file
 logger = logging.getLogger(__name__)
 
 SentenceIds = tuple[np.ndarray, "np.ndarray | None"]
-"""A sentence in the order of reading, `<S>` and `</S>` included: the ids of its words, (n,), and of
-their characters, (n, max_word_length); None without characters."""
+"""A sentence in reading order, with `<S>` and `</S>`: the ids of its words, (n,), and of their
+characters, (n, max_word_length); None without characters."""
 
 
 @dataclass(eq=False)
@@ -44,10 +43,10 @@ class Corpus:
     """Text files with one sentence per line, words separated by white space.
 
     Shards are read one after the other, and shard numbers continue over all epochs: with three
-    files, shard 4 is the second shard of the second epoch. The order depends on the seed, the epoch
-    and the shard alone, so that any shard can be read again by its number.
+    files, shard 4 is the second shard of the second epoch. The order depends on seed, epoch and
+    shard only, so that any shard can be read again by its number.
 
-    Arguments are those of `LMDataset`, whose `test` is `one_pass` here.
+    Arguments as for `LMDataset`, whose `test` is called `one_pass` here.
     """
 
     filepattern: PathLike
@@ -64,7 +63,7 @@ class Corpus:
         index, count = self.worker if is_pair else (-1, 0)
         if not 0 <= index < count:
             raise InputError(
-                f"worker must be (index, count) with 0 <= index < count, not {shown(self.worker)}."
+                f"worker must be (index, count) with 0 <= index < count, got {shown(self.worker)}."
             )
         self.files = find_files(self.filepattern)
         self._sizes = {path: os.path.getsize(path) for path in self.files}
@@ -81,14 +80,14 @@ class Corpus:
 
     @functools.cached_property
     def n_predictions(self) -> int:
-        """Words and sentence ends of all shards and all workers: one scan, then kept."""
+        """Words and sentence ends of all shards and all workers, counted in one scan."""
         lengths = (len(line.split()) for path in self.files for line in read_lines(path))
         return sum(length + 1 for length in lengths if length)
 
     def word_counts(self, max_tokens: int | None = None) -> np.ndarray:
         """Occurrences of each vocabulary id in the text of all workers: int64 (vocab.size,). `</S>`
-        counts the sentences. `max_tokens` limits the count to about that number, from the start
-        of each file."""
+        counts the sentences. `max_tokens` limits the count to about that number of tokens, from
+        the start of each file."""
         found: Counter[str] = Counter()
         most = math.inf if max_tokens is None else max_tokens / len(self.files)
         for path in self.files:
@@ -111,15 +110,15 @@ class Corpus:
 
     @property
     def max_word_length(self) -> int | None:
-        """Characters a word; None if the vocabulary has no characters."""
+        """Characters per word; None if the vocabulary has no characters."""
         return getattr(self.vocab, "max_word_length", None)
 
     def has(self, shard: int) -> bool:
-        """Whether there is a shard of this number."""
+        """Whether a shard of this number exists."""
         return not self.one_pass or shard < len(self.files)
 
     def read(self, shard: int, before: Sequence[Any] = ()) -> IndexedText:
-        """The sentences `before`, then those of a shard in the order of reading."""
+        """The sentences `before`, then the sentences of a shard in reading order."""
         epoch, ordinal = divmod(shard, len(self.files))
         text = self._load(self._file(shard), before)
         if not self.shuffle:
@@ -127,7 +126,7 @@ class Corpus:
         return text.shuffled(self._generator(epoch, 1 + ordinal), first=len(before))
 
     def describe(self, shard: int, sentence: int) -> str:
-        """Where a sentence of a shard is, for people; its number is that in reading order."""
+        """A readable position of a sentence, given its shard and number in reading order."""
         epoch, ordinal = divmod(shard, len(self.files))
         path = self._file(shard)
         order = np.arange(sum(1 for _ in self.sentences(path)))
@@ -153,8 +152,8 @@ class Corpus:
         size = os.path.getsize(require_file(path, "text file"))
         if size != self._sizes[path]:
             raise InputError(
-                f"{path}: the file has {size:,} bytes, and had {self._sizes[path]:,} when the "
-                "corpus was opened; it must not change while it is read."
+                f"{path} must not change while it is read: it had {self._sizes[path]:,} bytes when "
+                f"the corpus was opened, and has {size:,}."
             )
         if len(text) == len(before):
             logger.warning("%s: no sentence in this file", path)
@@ -166,20 +165,20 @@ class Corpus:
 
 @dataclass(frozen=True)
 class IndexedText:
-    """Sentences as numbers of a table of their distinct words.
+    """Sentences as rows of a table of their distinct words.
 
     A sentence of n words is stored as `<S>` w1 .. wn `</S>`. Read forwards, its n + 1 inputs are
-    the positions from its start on, and the target of an input is the position after it; read
-    backwards, the inputs are the positions from its end back, and the target is the one before.
+    all positions but the last, and the target of an input is the position after it; read backwards,
+    the inputs are all positions but the first, and the target is the position before it.
 
     Attributes:
-        words: (positions,) int32, the sentences one after the other; entries are rows of the table.
-        starts: (sentences,) int64, where each sentence's `<S>` is in `words`.
-        inputs: (sentences,) int32, words of each sentence + 1: its inputs in either direction.
+        words: (positions,) int32, rows of the table, the sentences one after the other.
+        starts: (sentences,) int64, the index in `words` of each sentence's `<S>`.
+        inputs: (sentences,) int32, inputs of each sentence in either direction: words + 1.
         distinct: the table's words; row 0 is `<S>`, row 1 `</S>`. None if only ids are known.
-        vocabulary_ids: (distinct,) int32, the table's ids; that of `<UNK>` outside the vocabulary.
-        characters: (distinct, max_word_length) uint16, character ids as `encode_words` gives them;
-            None if the vocabulary has no characters.
+        vocabulary_ids: (distinct,) int32, the table's ids; `<UNK>` outside the vocabulary.
+        characters: (distinct, max_word_length) uint16, character ids from `encode_words`; None if
+            the vocabulary has no characters.
     """
 
     words: np.ndarray
@@ -191,7 +190,7 @@ class IndexedText:
 
     @classmethod
     def from_sentences(cls, sentences: Iterable[Sequence[str]], vocab: Vocabulary) -> IndexedText:
-        """Read sentences (lists of words, none of them empty) in one go."""
+        """Read sentences, which are non-empty lists of words."""
         table = DistinctWords()
         number, bos, eos = table.__getitem__, table[BOS], table[EOS]
         words, inputs = array("i"), array("i")
@@ -211,9 +210,9 @@ class IndexedText:
 
     @classmethod
     def from_ids(cls, sentences: Sequence[SentenceIds], max_word_length: int | None) -> IndexedText:
-        """Sentences of which only the ids are known: of their words and, with
-        `max_word_length`, of their characters."""
-        table: dict[tuple[int, bytes], int] = {}  # a word's id and those of its characters
+        """Sentences given as ids of their words and, with `max_word_length`, of their
+        characters."""
+        table: dict[tuple[int, bytes], int] = {}  # by a word's id and its character ids
         words = array("i")
         for ids, characters in sentences:
             rows = [b""] * len(ids)
@@ -238,7 +237,7 @@ class IndexedText:
         return len(self.starts)
 
     def shuffled(self, generator: np.random.Generator, first: int = 0) -> IndexedText:
-        """The same sentences, those from number `first` on in an order drawn from `generator`."""
+        """The same sentences, shuffled by `generator` from number `first` on."""
         order = np.arange(len(self))
         generator.shuffle(order[first:])
         return replace(self, starts=self.starts[order], inputs=self.inputs[order])
@@ -249,7 +248,7 @@ class IndexedText:
         return self.vocabulary_ids[rows], None if self.characters is None else self.characters[rows]
 
     def content(self, number: int) -> list[str] | SentenceIds:
-        """A sentence as it was given: its words or, if they are not known, its ids."""
+        """A sentence in its original form: words if they are known, otherwise ids."""
         if self.distinct is None:
             return self.sentence_ids(number)
         return [self.distinct[row] for row in self.sentence(number)[1:-1]]
@@ -316,7 +315,7 @@ class SentenceChunks:
 
 
 class RowPosition(NamedTuple):
-    """The sentence that a row is within: `offset` of its inputs have been given."""
+    """The sentence that a row is in the middle of: `offset` inputs have been read."""
 
     shard: int
     sentence: int
@@ -324,17 +323,17 @@ class RowPosition(NamedTuple):
 
 
 class IteratorState(NamedTuple):
-    """How far a corpus has been read after a batch, as a value that can be saved.
+    """The position in a corpus after a batch, which can be saved.
 
     Attributes:
         corpus: fingerprint of the shards' names and sizes.
         seed, shuffle_on_load, test: the data set's arguments.
-        worker, n_workers: this worker's index, and how many share the corpus.
+        worker, n_workers: this worker's index, and the number of workers that share the corpus.
         batch_size, num_steps: rows of a batch, and inputs of a row.
-        shard: number of the shard being read, counted over all epochs.
-        sentence: number, in that shard's order, of the sentence that is drawn next.
-        rows: for each row of the batch the sentence that it continues, which may be of an earlier
-            shard; None if it takes a new one.
+        shard: number of the current shard, counted over all epochs.
+        sentence: number of the next sentence in that shard's order.
+        rows: for each row the sentence that it continues, maybe of an earlier shard; None: a new
+            sentence.
     """
 
     corpus: int
@@ -350,15 +349,15 @@ class IteratorState(NamedTuple):
     rows: tuple[RowPosition | None, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """The state in lists and numbers, fit for JSON."""
+        """The state as JSON-able lists and numbers."""
         return {**self._asdict(), "rows": [row and list(row) for row in self.rows]}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> IteratorState:
-        """A state from what `to_dict` gave, now or in an earlier version.
+        """A state from the result of `to_dict`, of this or an earlier version.
 
         Raises:
-            InputError: it is not such a dict.
+            InputError: the dict is not valid.
         """
         if isinstance(values, Mapping) and "load" in values:  # its name in earlier versions
             values = {"shard": values["load"]} | {**values}
@@ -374,25 +373,23 @@ class IteratorState(NamedTuple):
         )
 
     def with_batches(self, batch_size: int, num_steps: int) -> IteratorState:
-        """For batches of another shape: they begin with the sentence that is drawn next.
+        """The state for another batch shape, which starts with the next sentence.
 
-        What is left of the rows' unfinished sentences is skipped.
+        The unread remainder of each row's current sentence is skipped.
         """
         return self._replace(batch_size=batch_size, num_steps=num_steps, rows=(None,) * batch_size)
 
     def with_worker(self, worker: int, n_workers: int) -> IteratorState:
-        """For one of another number of workers: at the beginning of the shard being read.
-
-        Their shares of a shard differ, so it is read again.
-        """
+        """The state for another number of workers, at the start of the current shard: it is read
+        again, because the workers' shares of it differ."""
         rows = (None,) * self.batch_size
         return self._replace(worker=worker, n_workers=n_workers, sentence=0, rows=rows)
 
     def require_like(self, beginning: IteratorState) -> None:
-        """Refuse to resume under other settings, with which other batches would follow.
+        """Require the same settings, so that the same batches follow.
 
         Args:
-            beginning: the state in which the data set begins.
+            beginning: the initial state of the data set.
 
         Raises:
             InputError: names each setting that differs, with both values.

@@ -220,8 +220,8 @@ class ELMoEmbedding(LayerOfFiles):
         if isinstance(layers, ScalarMix) or (isinstance(layers, str) and layers == "all"):
             raise InputError(
                 "layers must be 'mix', 'average', 'top', a number, or one weight per layer, got "
-                f"{shown(layers)}; BidirectionalLanguageModel returns all layers, and weight_layers "
-                "can share a mix."
+                f"{shown(layers)}; BidirectionalLanguageModel returns all layers, and "
+                "weight_layers can share a mix."
             )
         self._factors = LayerChoice(layers, self.n_layers).weights
         return None

@@ -20,8 +20,8 @@ DIRECTIONS = ("forward", "backward", "both")
 
 
 class MinimalPair(NamedTuple):
-    """An acceptable sentence, a minimally different unacceptable one, and the tested phenomenon ("" if
-    unknown)."""
+    """An acceptable sentence, a minimally different unacceptable one, and the tested phenomenon (""
+    if unknown)."""
 
     good: str
     bad: str
