@@ -109,5 +109,5 @@ def test_a_vocabulary_that_is_given_is_checked(tmp_path):
 
 
 def test_max_token_length_must_hold_a_character():
-    with pytest.raises(InputError, match=r"must be 3 or more .* not 1\."):
+    with pytest.raises(InputError, match=r"must be an integer from 3 .* got 1\."):
         Batcher(None, 1)

@@ -229,8 +229,14 @@ def test_no_file_is_named():
         ({"min_count": 10**6}, r"vocab.txt: no word occurs 1000000 times or more\."),
         ({"max_size": 2}, r"max_size must be >= 3 \(the special tokens\), got 2\."),
         ({"jobs": 0}, r"jobs must be an integer >= 1, got 0\."),
-        ({"counts_file": "{}/text/a.txt"}, r"a.txt is a file of the text, or is to be written tw"),
-        ({"counts_file": "{}/vocab.txt"}, r"vocab.txt is a file of the text, or is to be written"),
+        (
+            {"counts_file": "{}/text/a.txt"},
+            r"a.txt must be neither a file of the text nor named tw",
+        ),
+        (
+            {"counts_file": "{}/vocab.txt"},
+            r"vocab.txt must be neither a file of the text nor named",
+        ),
     ],
 )
 def test_refusals_to_build_leave_what_is_there(corpus, arguments, message, tmp_path):

@@ -409,7 +409,7 @@ def test_a_cache_needs_its_vocabulary(cache, tmp_path):
     assert ELMo.from_pretrained(files, embedding_weight_file=file).vocabulary.words == WORDS
     turned = tmp_path / "turned.txt"
     turned.write_text("\n".join([*WORDS[:3], *WORDS[:2:-1]]), encoding="utf-8")
-    message = r"turned.txt: other words than those of the model, .*: word 3 is '.', and 'the' there"
+    message = r"turned.txt must have the words of .*, but word 3 is '.' instead of 'the'"
     with pytest.raises(InputError, match=message):
         ELMo.from_pretrained(files, vocab_file=turned, embedding_weight_file=file)
     # Caches of other programs do not hold their words.

@@ -41,7 +41,7 @@ WIDTH = 7
 @pytest.mark.parametrize(
     "ids, message",
     [
-        (np.ones((2, 3, WIDTH)), "must be integers, got float64. Batcher and TokenBatcher"),
+        (np.ones((2, 3, WIDTH)), "must be integers, as from Batcher or TokenBatcher, got float64"),
         (np.ones((2, 3, WIDTH), bool), "must be integers, got bool"),
         (tf.ones((2, 3, WIDTH)), "must be integers, got float32"),
         ([["two", "words"]], "must be integers, got str"),

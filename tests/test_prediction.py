@@ -277,8 +277,8 @@ def test_the_vocabulary_that_counts(small, tmp_path):
     turned = tmp_path / "turned.txt"
     turned.write_text("\n".join([*VOCABULARY[:3], *VOCABULARY[:2:-1]]), encoding="utf-8")
     for source, own in ((tmp_path, "the vocabulary in .*"), (made.folder, ".*vocab.txt")):
-        words = rf"word 3 is '{VOCABULARY[-1]}', and '{VOCABULARY[3]}' there"
-        message = rf"turned.txt: other words than those of the model, which are in {own}: {words}"
+        words = rf"but word 3 is '{VOCABULARY[-1]}' instead of '{VOCABULARY[3]}'"
+        message = rf"turned.txt must have the words of {own}, {words}"
         with pytest.raises(InputError, match=message):
             Predictor.from_pretrained(source, vocab_file=turned)
     with pytest.raises(InputError, match=message):

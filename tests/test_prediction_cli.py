@@ -299,7 +299,7 @@ def test_raw_text_is_tokenised_first(place, capsys):
     error = input_error([*arguments, "--tokenizer", "model"], capsys)
     assert "--tokenizer model: the tokenizer of the model is not known: name a language" in error
     error = input_error([*arguments, "--tokenizer", "english"], capsys)
-    assert "language must be a code of two or three small letters" in error
+    assert "language must be a code of two or three lower-case letters" in error
 
 
 PAIRS = [

@@ -73,7 +73,11 @@ def test_a_path_in_the_configuration(saved, name, key, tmp_path):
     "name, key, message",
     [
         ("word_ids", "vocabulary", "vocabulary must be a list of words, got '/etc/passwd'"),
-        ("character_ids", "max_characters_per_token", "must be 3 or more .*, not '/etc/passwd'"),
+        (
+            "character_ids",
+            "max_characters_per_token",
+            "must be an integer from 3 .*, got '/etc/passwd'",
+        ),
     ],
 )
 def test_a_path_in_the_place_of_words_or_numbers(saved, name, key, message, tmp_path):

@@ -141,7 +141,8 @@ def test_a_file_that_changes_is_refused(tmp_path, name):
     with RangeReader() as reader:
         assert reader.lines(first) == ["one"]
         with pytest.raises(
-            InputError, match=rf"{name} has changed since the job began, in the bytes"
+            InputError,
+            match=rf"{name} must not change during the job, but its text has changed in the bytes",
         ):
             reader.lines(second)
         assert reader.lines(third) == ["three"]

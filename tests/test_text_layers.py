@@ -154,7 +154,7 @@ def test_what_is_no_text(text, message):
 
 
 def test_arguments_that_are_refused():
-    with pytest.raises(InputError, match="max_word_length must be 3 or more"):
+    with pytest.raises(InputError, match="max_word_length must be an integer from 3"):
         CharacterIds(2)
     with pytest.raises(InputError, match="vocabulary must hold <S> and </S>, lacks </S>"):
         WordIds(["<S>", "word"])
@@ -178,5 +178,5 @@ def test_a_vocabulary_without_unk_is_enough_for_its_own_words(tmp_path):
         layer(unknown)
     with pytest.raises(InputError, match="'Größe' is not in the vocabulary"):
         batcher.batch_sentences(unknown)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="has no <UNK> for such words"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="lacks <UNK> for such words"):
         in_graph(padded[1])

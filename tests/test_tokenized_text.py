@@ -100,7 +100,7 @@ def test_nothing_is_written_when_it_fails(folder, capsys):
     error = input_error([*command[:2], "wrapped.txt", *command[3:], "--force"], capsys)
     assert "'wrapped.txt' is an input of this command (files): name another output." in error
     error = input_error([*command, "--method", "jieba"], capsys)
-    assert "method 'jieba' is for language 'zh', got 'en'" in error
+    assert "language must be 'zh' for method 'jieba', got 'en'" in error
     assert "required: --language" in usage_error(command[:3], capsys)
     assert "required: OUT" in usage_error(["tokenize", "wrapped.txt", "--language", "en"], capsys)
     assert sorted(os.listdir()) == before
@@ -155,7 +155,7 @@ def test_shards_have_the_record_of_their_text(folder):
     shard_corpus("a.txt", "shards", n_shards=1)  # with the same record
     os.remove("shards/train-00.txt")
     Path("shards/tokenizer.json").write_text('{"tokenizer": "moses"}', "utf-8")
-    message = "names the tokenizer 'moses', but the text has 'en rules 1': name another folder"
+    message = "must name the text's tokenizer 'en rules 1', got 'moses': choose another folder"
     with pytest.raises(InputError, match=message):
         shard_corpus("a.txt", "shards", n_shards=1)
     Path("plain.txt").write_text("no record of it\n", "utf-8")

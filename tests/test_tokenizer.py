@@ -211,9 +211,9 @@ def test_sentences_without_space_between_them():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("EN",), "language must be a code of two or three small letters .* got 'EN'"),
+        (("EN",), "language must be a code of two or three lower-case letters .* got 'EN'"),
         (("en", "moses"), "method must be one of rules, characters, jieba, spacy, got 'moses'"),
-        (("de", "jieba"), "method 'jieba' is for language 'zh', got 'de'"),
+        (("de", "jieba"), "language must be 'zh' for method 'jieba', got 'de'"),
         (("th",), "language 'th' has no spaces between words: method must be"),
         (("zh", "rules"), "language 'zh' has no spaces between words: method must be"),
     ],

@@ -38,14 +38,13 @@ logger = logging.getLogger(__name__)
 _SPECIAL = (BOS, EOS, UNK)
 _NO_WORDS = frozenset((*_SPECIAL, NOT_A_TOKEN))
 
-# Bytes of text that a process counts at a time; seconds between two reports of the progress of
-# several processes.
+# Bytes of text per task of a process; seconds between two progress reports of several processes.
 _LEAST_PART, _MOST_PART = 4 << 20, 64 << 20
 _SHOWN_EVERY = 0.1
 
 
 def n_processors() -> int:
-    """Processors that this process may use."""
+    """The CPUs that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -65,18 +64,18 @@ def count_words(
     Args:
         patterns: one glob or several; words are separated by white space; plain, .gz or .xz. Each
             file is counted once.
-        jobs: number of processes. They are spawned, so a program that asks for more than one must
-            run its main code under `if __name__ == "__main__":`.
-        progress: called now and then with a `Stage` of the bytes read.
-        least_part: bytes of text that are worth a process of their own.
+        jobs: number of processes. They are spawned, so with more than one, a program must run its
+            main code under `if __name__ == "__main__":`.
+        progress: called regularly with a `Stage` of the bytes read.
+        least_part: least bytes of text per process.
 
     Raises:
         FileNotFoundError: a pattern matches nothing.
-        InputError: a file is not UTF-8 (file and line) or damaged, no file holds a word, or a
+        InputError: a file is not UTF-8 (file and line) or damaged, the files hold no word, or a
             process was killed.
     """
     files = find_all_files(patterns)
-    jobs = min(jobs, 2 * (os.cpu_count() or 1))  # more would only take memory
+    jobs = min(jobs, 2 * (os.cpu_count() or 1))  # more processes only need more memory
     total = size_of(files)
     parts = cut_into_parts(files, min(_MOST_PART, max(least_part, total // (4 * jobs))))
 
@@ -102,12 +101,12 @@ def write_vocabulary(
     """Write a vocabulary file, which appears only when complete.
 
     The order is `<S>`, `</S>`, `<UNK>`, then by descending count, which the sampled softmax relies
-    on, then by word, so that the same counts give the same file.
+    on, then by word, so that the file is reproducible.
 
     Args:
         counts: occurrences of each word; special tokens among them are not repeated.
-        min_count: leave rarer words out.
-        max_size: most lines of the file, including the three special ones; None sets no limit.
+        min_count: least number of occurrences of a word.
+        max_size: most lines of the file, including the three special tokens; None: no limit.
 
     Returns:
         The number of lines, which is the size of the vocabulary.
@@ -152,8 +151,8 @@ def _write_lines(path: str, lines: Iterable[str]) -> None:
 
 @dataclass(frozen=True)
 class VocabularyReport:
-    """Tokens (words of the text), types (different words), words of the vocabulary without the
-    three special tokens, and tokens that are words of the vocabulary."""
+    """Numbers of tokens, types (distinct tokens), words of the vocabulary without the three special
+    tokens, and tokens that are in the vocabulary."""
 
     n_tokens: int
     n_types: int
@@ -167,7 +166,7 @@ class VocabularyReport:
 
     @property
     def coverage(self) -> float:
-        """Share of the tokens that are words of the vocabulary, 0 to 1."""
+        """Proportion of tokens that are in the vocabulary, 0 to 1."""
         return self.n_covered / self.n_tokens
 
 
@@ -184,21 +183,20 @@ def build_vocabulary(
 ) -> VocabularyReport:
     """Write the vocabulary of text files, which appears only when complete.
 
-    The order of the file is that of `write_vocabulary`. Counts are exact, and the result does not
-    depend on `jobs` or the order of the files. Memory grows with the different words, not with the
-    text; see `count_words`.
+    The file is ordered as by `write_vocabulary`. Counts are exact, whatever `jobs` and the order of
+    the files. Memory grows with the number of types; see `count_words`.
 
     Args:
         patterns, jobs, progress: as for `count_words`.
         min_count, max_size: as for `write_vocabulary`.
-        counts_file: also write every different word, a tab and its count, in the same order.
+        counts_file: also write each type, a tab and its count, in the same order.
         overwrite: False raises an error for files that exist, except a matching counts file left
             without a vocabulary.
 
     Raises:
         FileNotFoundError: a pattern matches nothing, or a folder to write into does not exist.
-        InputError: a file is not UTF-8 (file and line), damaged, or also to be written; no file
-            holds a word; no word is left; a number is out of range; a process was killed.
+        InputError: a file is not UTF-8 (file and line), damaged, or would be overwritten; the files
+            hold no word; no word is left; a number is out of range; a process was killed.
     """
     _require_size(max_size)
     require_at_least(1, jobs=jobs)
@@ -207,14 +205,13 @@ def build_vocabulary(
     taken = [os.path.realpath(path) for path in (*files, *targets)]
     for path in targets:
         if taken.count(os.path.realpath(path)) > 1:
-            raise InputError(f"{path} is a file of the text, or is to be written twice.")
+            raise InputError(f"{path} must be neither a file of the text nor named twice.")
     with atomic_write_all(targets, overwrite=overwrite) as temporaries:
         warn_if_untokenized(first_sentences(files[0]), files[0])
         counts = count_words(files, jobs=jobs, progress=progress)
         for word in counts.keys() & set(_SPECIAL):
             logger.warning(
-                "the text holds %s %d times: special tokens are set by the program, not by the "
-                "text, and do not count as words",
+                "the text holds %s %d times: special tokens do not count as words",
                 word,
                 counts[word],
             )
@@ -273,8 +270,8 @@ _shared: _Shared  # of a counting process
 
 
 class _Shared(NamedTuple):
-    """Memory that all counting processes share, without a lock that a killed process could hold:
-    bytes read of each part, and whether the processes should stop."""
+    """Memory shared by all counting processes, without a lock that a killed process could hold:
+    bytes read of each part, and whether to stop."""
 
     n_read: Any
     is_over: Any
@@ -288,7 +285,7 @@ def _begin(state: _Shared) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when the one that started it is killed: the pool would wait for work."""
+    """End this process when its parent is killed; the pool would wait for work forever."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
@@ -301,21 +298,19 @@ def _count_part(number: int, spans: Iterable[Span]) -> dict[str, int]:
     def show(n_read: int) -> None:
         _shared.n_read[number] = n_read
         if _shared.is_over.value:
-            raise InputError("Counting was stopped.")  # nobody waits for the result
+            raise InputError("Counting was stopped.")  # the result is not used
 
     return dict(_count(spans, show))
 
 
 @contextlib.contextmanager
 def _interrupts_held_back() -> Iterator[None]:
-    """Ctrl-C reaches every process of the terminal: block it in the processes started here.
-
-    This process receives it when the block ends, and stops the others.
-    """
+    """Block Ctrl-C in the processes started here, because it reaches all processes of a terminal.
+    This process receives it when the block ends, and stops the others."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    # Starting it with the first process would unblock interrupts.
+    # If it were started with the first process, it would unblock interrupts.
     multiprocessing.resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
     try:

@@ -1,10 +1,10 @@
 """Words as rows of character ids.
 
-The bytes of a word's UTF-8 form are the character ids 0..255; five marks follow them. `<S>` and
-`</S>` are words too, each with a mark instead of its letters. ELMoForManyLangs has dictionaries
-instead of bytes: `DictionaryIds`.
+The UTF-8 bytes of a word are the character ids 0..255; ids 256..260 are marks. `<S>` and `</S>` are
+words with a single mark instead of bytes. ELMoForManyLangs uses dictionaries instead of bytes, see
+`DictionaryIds`.
 
-Source: Peters et al. (2018), section 3.4; the published models' files fix the numbers.
+Source: Peters et al. (2018), section 3.4; the ids are those of the published models.
 """
 
 from __future__ import annotations
@@ -28,20 +28,19 @@ BOS = "<S>"
 EOS = "</S>"
 UNK = "<UNK>"
 
-# What ELMoForManyLangs calls them.
+# The special tokens of ELMoForManyLangs.
 BEGIN, END, UNKNOWN, PADDING = "<bos>", "<eos>", "<oov>", "<pad>"
 WORD_BEGIN, WORD_END = "<bow>", "<eow>"
 
 
 def network_ids(ids: Any) -> Any:
-    """The ids that a network takes: those of the data + 1.
+    """The ids for a network, which are 1-based: `ids` + 1.
 
-    Everywhere in `bilm.data`, in vocabularies and in checkpoints, ids of words and of characters
-    begin with 0. To a network 0 is the mask, no token at all, and its tables of vectors have a row
-    of zeros for it before the others. Here the two meet: whatever feeds a network calls this.
+    Ids of words and characters are 0-based in `bilm.data`, in vocabularies and in checkpoints. A
+    network's inputs are 1-based: 0 is the mask, whose vector is zero.
 
     Args:
-        ids: a number, a NumPy array or a tensor, of an integer type that holds one more.
+        ids: an integer, a NumPy array or a tensor; its type must hold the largest id + 1.
     """
     return ids + 1
 
@@ -49,8 +48,8 @@ def network_ids(ids: Any) -> Any:
 class DistinctWords(dict[str, int]):
     """Numbers words in the order of their first occurrence, `<S>` 0 and `</S>` 1.
 
-    Looking a word up numbers it if it is new, so that `map(words.__getitem__, tokens)` reads a
-    text at the speed of a dictionary.
+    Looking up a new word numbers it, so that `map(words.__getitem__, tokens)` is as fast as a
+    dictionary.
     """
 
     def __init__(self) -> None:
@@ -71,10 +70,8 @@ def framed(
     padding: int,
     dtype: npt.DTypeLike = np.int32,
 ) -> np.ndarray:
-    """Sequences laid end to end become rows (n, width): [begin, its values, end, padding ...].
-
-    `lengths` (n,) are the numbers of values of the sequences, at most `width - 2`.
-    """
+    """Rows (n, width) of [begin, values of a sequence, end, padding ...] from the concatenated
+    sequences `values`; their `lengths` (n,) are at most `width - 2`."""
     rows = np.full((len(lengths), width), padding, dtype)
     inside = np.arange(width - 2) < lengths[:, None]  # (n, width - 2)
     rows[:, 1:-1][inside] = values
@@ -86,16 +83,16 @@ def framed(
 def encode_words(words: Sequence[str], max_word_length: int) -> np.ndarray:
     """The character ids of words.
 
-    A word's bytes are between the marks for begin and end of word; those beyond
-    `max_word_length - 2` are cut off. `<S>` and `</S>` have the mark of the sentence's begin or
-    end instead of their bytes, also where a text holds them as words.
+    A word's bytes, at most `max_word_length - 2`, are between the marks for begin and end of word.
+    `<S>` and `</S>` have the mark for begin or end of sentence instead of bytes, even if they are
+    words of a text.
 
     Returns:
-        (len(words), max_word_length) uint16: 0..255 bytes, 256..260 marks, 260 padding. There is
-        no id that masks: see `network_ids`.
+        (len(words), max_word_length) uint16: 0..255 bytes, 256..259 marks, 260 padding. These ids
+        are 0-based; see `network_ids`.
     """
     room = require_max_word_length(max_word_length) - 2
-    # Lone surrogates have no UTF-8 form.
+    # Lone surrogates are dropped: they cannot be encoded.
     try:
         encoded = [word.encode("utf-8", "ignore")[:room] for word in words]
     except (TypeError, AttributeError):
@@ -120,24 +117,23 @@ def encode_words(words: Sequence[str], max_word_length: int) -> np.ndarray:
 
 
 def require_max_word_length(max_word_length: int) -> int:
-    """`max_word_length`; InputError if it cannot hold a mark between two marks, or is far above
-    what words have."""
+    """`max_word_length`; InputError if it is below 3 (begin, one character, end) or too large."""
     is_whole = isinstance(max_word_length, int | np.integer)
     if not is_whole or not 3 <= max_word_length <= MOST_CHARACTERS:
         raise InputError(
-            f"max_word_length must be 3 or more (begin, one character, end), up to "
-            f"{MOST_CHARACTERS}, not {shown(max_word_length)}."
+            f"max_word_length must be an integer from 3 (begin, one character, end) to "
+            f"{MOST_CHARACTERS}, got {shown(max_word_length)}."
         )
     return max_word_length
 
 
 def as_bytes(rows: Sequence[str]) -> np.ndarray:
-    """Tokens, none of which holds a line end, as UTF-8 bytes, one a line: uint8."""
+    """Tokens without line ends as UTF-8 bytes, one per line: uint8."""
     return np.frombuffer("\n".join(rows).encode("utf-8"), np.uint8)
 
 
 def from_bytes(values: np.ndarray) -> list[str]:
-    """The tokens that `as_bytes` was given."""
+    """The inverse of `as_bytes`."""
     return values.astype(np.uint8).tobytes().decode("utf-8").split("\n")
 
 
@@ -145,10 +141,10 @@ class DictionaryIds:
     """The ids of words by dictionaries.
 
     Args:
-        characters: the dictionary of characters by rows, padding last; "" is a row without one.
-        words: that of words; None if the model has none.
-        max_word_length: characters of a word, including the two marks; longer words are cut.
-        source: where the dictionaries are from, for messages.
+        characters: the character of each row, padding last; "" for an unused row.
+        words: the word of each row; None without a word dictionary.
+        max_word_length: characters per word, including the two marks; longer words are cut.
+        source: origin of the dictionaries, for messages.
     """
 
     def __init__(

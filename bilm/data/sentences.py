@@ -11,7 +11,7 @@ from bilm.core.errors import InputError, shown
 from bilm.files.reading import COMPRESSED, PathLike, lines_of, read_lines
 
 FASTA = (".fasta", ".fa")
-"""Endings of FASTA files, to which the ending of a compressed file may be added."""
+"""Endings of FASTA files; the ending of a compressed file may follow."""
 
 Tokens = Sequence[str]
 
@@ -25,7 +25,7 @@ class Sentence(NamedTuple):
         number: 0-based number of its line or FASTA record.
         text: the line without white space at its ends; the residues of a sequence, separated by
             spaces.
-        key: what the sentence is called, such as its FASTA id; None for its number.
+        key: name of the sentence, such as its FASTA id; None: its number.
     """
 
     number: int
@@ -39,7 +39,7 @@ class Sentence(NamedTuple):
 
 
 def is_fasta(path: PathLike) -> bool:
-    """Whether a file's name has an ending of FASTA files."""
+    """Whether a file's name has a FASTA ending."""
     root, ending = os.path.splitext(os.fspath(path))
     if ending in COMPRESSED:
         ending = os.path.splitext(root)[1]
@@ -58,9 +58,9 @@ def read_fasta(path: PathLike) -> Iterator[tuple[str, list[str]]]:
         id, the first word after ">", and the residues, one upper-case letter each.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        InputError: the text does not begin with ">", a sequence has no id, or a line has
-            characters that are not residues (file and line).
+        FileNotFoundError: the file does not exist.
+        InputError: the text does not start with ">", a sequence has no id, or a line has characters
+            other than residues (file and line).
     """
     key: str | None = None
     residues: list[str] = []
@@ -76,8 +76,7 @@ def read_fasta(path: PathLike) -> Iterator[tuple[str, list[str]]]:
         if sequence and key is None:
             raise InputError(
                 f"{path}, line {number}: a FASTA file must begin with '>' and an id, got "
-                f"{shown(line)}. If it is a text with one sentence per line, give it the ending "
-                ".txt."
+                f"{shown(line)}. Rename a text with one sentence per line to .txt."
             )
         if not _RESIDUES.fullmatch(sequence):
             raise InputError(
@@ -90,8 +89,8 @@ def read_fasta(path: PathLike) -> Iterator[tuple[str, list[str]]]:
 
 
 def read_sentences(source: PathLike | IO[bytes], name: str) -> Iterator[Sentence]:
-    """The sentences of a file, or of a binary stream of text, which `name` names in messages; FASTA
-    is recognised by the file's ending."""
+    """The sentences of a file, or of a binary stream called `name` in messages. FASTA files are
+    recognised by their ending."""
     if not isinstance(source, str | os.PathLike):
         lines = lines_of(source, name)
     elif is_fasta(source):
@@ -112,18 +111,18 @@ def read_keys(path: PathLike) -> list[str]:
     return keys
 
 
-# Sentences that a caller gives
+# Sentences from the caller
 
 
 def require_sentences(sentences: Any) -> None:
-    """Require something that gives sentences in an order, and not one text."""
+    """Require an ordered iterable, not a single string."""
     if not _is_ordered(sentences):
         raise InputError(f"sentences must be a list of sentences, got {shown(sentences)}.")
 
 
 def as_tokens(sentence: Any, where: str, kind: Any = str, *, split: bool = True) -> list[Any]:
-    """The tokens of a sentence: a list of tokens of some `kind`, or with `split` text; `where`
-    names the sentence in messages."""
+    """The tokens of a sentence, which is a list of tokens of type `kind` or, with `split`, text;
+    `where` names it in messages."""
     if split and isinstance(sentence, str):
         return sentence.split()
     if not _is_ordered(sentence):
@@ -139,8 +138,8 @@ def as_tokens(sentence: Any, where: str, kind: Any = str, *, split: bool = True)
 
 
 def read_stream(items: Iterable[Any], with_ids: bool) -> Iterator[tuple[Any, list[str]]]:
-    """Pairs (id, tokens) of sentences; `with_ids` the items are pairs (id, sentence), otherwise ids
-    are numbers."""
+    """Pairs (id, tokens) of sentences. The items are pairs (id, sentence) if `with_ids`; otherwise
+    ids are numbers."""
     for number, item in enumerate(items):
         where = f"sentence {number}"
         if not with_ids:
@@ -156,6 +155,6 @@ def _is_ordered(value: Any) -> bool:
         return False
     try:
         iter(value)
-    except TypeError:  # a tensor without axes, for one, which has the method
+    except TypeError:  # a 0-d tensor has __iter__, but cannot be iterated
         return False
     return True

@@ -1,11 +1,10 @@
-"""Splitting a corpus of any size into shuffled shards, with a part of it held out.
+"""Splitting a corpus of any size into shuffled shards, with an optional held-out text.
 
-The sentences are dealt to bucket files at random, and each bucket is small enough to be shuffled in
-memory. A shard is one bucket, or several if it is large: dealing at random and then shuffling each
-bucket shuffles the whole.
+Sentences are distributed at random over bucket files, and each bucket is shuffled in memory, which
+together shuffles the complete corpus. A shard is one bucket, or several if it is large.
 
 All random numbers come from `random.Random(...).random`, the only generator of the standard library
-or NumPy that is documented to stay the same in every version.
+or NumPy that is documented to stay the same in all versions.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from bilm.files.writing import compressed_as, files_added
 SHARD_BYTES = 50_000_000
 """Default size of a shard, uncompressed."""
 
-# Bytes of text that are shuffled in memory at once; characters that are buffered for the buckets.
+# Bytes of text to shuffle in memory at once; characters to buffer for the buckets.
 _BUCKET_BYTES = 64_000_000
 _WAITING_CHARACTERS = 16_000_000
 
@@ -47,7 +46,7 @@ Item = TypeVar("Item")
 
 @dataclass(frozen=True)
 class ShardedPart:
-    """A part of a corpus that was split: the glob of its files, and its size."""
+    """The training or held-out text of a split corpus: the glob of its files, and its size."""
 
     pattern: str
     n_files: int
@@ -56,8 +55,8 @@ class ShardedPart:
 
 @dataclass(frozen=True)
 class ShardedCorpus:
-    """A corpus that was split: its parts, the empty lines that were skipped, and the tokens of both
-    parts, which are approximate if they are not separated by single spaces."""
+    """A split corpus: training and held-out text, the number of skipped empty lines, and the number
+    of tokens, which is approximate unless they are separated by single spaces."""
 
     training: ShardedPart
     heldout: ShardedPart | None
@@ -80,24 +79,24 @@ def shard_corpus(
 ) -> ShardedCorpus:
     """Split text files into `train-*.txt` and `heldout-*.txt`, every sentence in one of them.
 
-    Sentences (lines with a token) are copied unchanged. The corpus is read twice, to measure and
-    then to split it, so its size is limited only by the disk, which needs space for another
-    uncompressed copy next to the result. The files get their names when all are complete; if
-    anything fails, there are none. The same text, arguments and seed give the same bytes in every
-    version of Python (compressed files also depend on the compression library).
+    Sentences (lines with a token) are copied unchanged. The corpus is read twice, to measure and to
+    split it; this needs disk space for the result and another uncompressed copy. The files appear
+    when all are complete; if anything fails, none appears. The same text, arguments and seed give
+    the same bytes in every version of Python (compressed files also depend on the compression
+    library).
 
     Args:
         patterns: one glob or several; plain, .gz or .xz; read in the order of their names.
         out_dir: a folder without such files; created if missing.
         n_shards: number of training files; None derives it from `shard_bytes`.
         shard_bytes: approximate size of a training file, uncompressed.
-        heldout: sentences to set aside, drawn at random from the whole corpus: a number (int) or a
-            proportion (float between 0 and 1). 0 sets none aside.
+        heldout: sentences to hold out, drawn at random from the complete corpus: a number (int) or
+            a proportion (float between 0 and 1); 0: none.
         seed: random seed, >= 0.
-        shuffle: deal the sentences to the shards evenly and at random, and shuffle each shard.
-            Otherwise they keep their order, within and across shards.
+        shuffle: distribute the sentences evenly and at random over the shards, and shuffle each
+            shard. Otherwise sentences keep their order within and across shards.
         compress: "gz" or "xz"; None writes plain text.
-        progress: called now and then with a `Stage`.
+        progress: called regularly with a `Stage`.
         bucket_bytes: bytes shuffled in memory at once; another value gives another order.
 
     Raises:
@@ -118,11 +117,11 @@ def shard_corpus(
         parts = []
         for name, n_of_part, n_files in sizes:
             needed = -(-(n_bytes * n_of_part // n_sentences // n_files) // bucket_bytes)
-            n_buckets = max(1, min(needed, n_of_part // n_files))  # none of them empty
+            n_buckets = max(1, min(needed, n_of_part // n_files))  # no bucket is empty
             start, digits = os.path.join(folder, name), max(2, len(str(n_files - 1)))
             paths = [f"{start}-{number:0{digits}}{suffix}" for number in range(n_files)]
             buckets = {path: [f"{path}.{k}" for k in range(n_buckets)] for path in paths}
-            parts.append(_Part(n_of_part, buckets, f"{seed} {name}" if shuffle else None))
+            parts.append(_PartWriter(n_of_part, buckets, f"{seed} {name}" if shuffle else None))
         _scatter(_read_lines(files, "scattering", progress), parts, seed)
         done, total = 0, sum(size_of(part.buckets) for part in parts)
         for n_written in itertools.chain.from_iterable(part.write() for part in parts):
@@ -139,7 +138,7 @@ def shard_corpus(
 
 
 def _tokenizer_to_record(files: Sequence[str], out_dir: PathLike) -> str | None:
-    """The name of the text's tokenizer; None if it is not known, or is recorded there already."""
+    """The name of the text's tokenizer; None if it is unknown or already recorded in the folder."""
     name, path = read_record(files), os.path.join(out_dir, TOKENIZER_FILE)
     if name is None or not os.path.exists(path):
         return name
@@ -147,7 +146,7 @@ def _tokenizer_to_record(files: Sequence[str], out_dir: PathLike) -> str | None:
     if there == name:
         return None
     raise InputError(
-        f"{path!r} names the tokenizer {there!r}, but the text has {name!r}: name another folder."
+        f"{path!r} must name the text's tokenizer {name!r}, got {there!r}: choose another folder."
     )
 
 
@@ -174,8 +173,8 @@ def _require_no_shards(out_dir: PathLike) -> None:
         found = sorted(glob.glob(os.path.join(glob.escape(folder), f"{name}-*.txt*")))
         if found:
             raise InputError(
-                f"{folder!r} holds shards, such as {os.path.basename(found[0])}, which are never "
-                "overwritten: name another folder, or remove them."
+                f"{folder!r} must hold no shards, which are never overwritten, got "
+                f"{os.path.basename(found[0])}: choose another folder, or remove them."
             )
 
 
@@ -187,8 +186,7 @@ def _divide(
     n_training = n_sentences - n_heldout
     if n_training < 1:
         raise InputError(
-            f"heldout = {heldout} leaves nothing to train on: the text has {n_sentences:,} "
-            "sentences."
+            f"heldout must be below the number of sentences, {n_sentences:,}, got {heldout}."
         )
     if n_shards is None:
         n_shards = -(-(n_bytes * n_training // n_sentences) // shard_bytes)
@@ -228,11 +226,11 @@ def _read_lines(files: Sequence[str], doing: str, progress: ShowStage) -> Iterat
     return (f"{line}\n" for _, lines in files_read for line in lines)
 
 
-def _scatter(lines: Iterable[str], parts: Sequence[_Part], seed: int) -> None:
+def _scatter(lines: Iterable[str], parts: Sequence[_PartWriter], seed: int) -> None:
     """Write every sentence to a bucket of one of the parts.
 
-    The held-out sentences, those of `parts[1]` if there is one, are a random sample of exactly the
-    planned size (Knuth, The Art of Computer Programming, section 3.4.2, algorithm S).
+    The held-out sentences (`parts[1]`) are a random sample of exactly the planned size (Knuth, The
+    Art of Computer Programming, section 3.4.2, algorithm S).
     """
     draw = random.Random(f"{seed} sample").random
     deals = [part.deal() for part in parts]
@@ -241,7 +239,7 @@ def _scatter(lines: Iterable[str], parts: Sequence[_Part], seed: int) -> None:
     left, wanted = (sum(part.n_sentences for part in some) for some in (parts, parts[1:]))
     for line in itertools.chain(lines, [None]):
         if line is None or n_waiting > _WAITING_CHARACTERS:
-            for path, sentences in waiting.items():  # opened one by one: there may be thousands
+            for path, sentences in waiting.items():  # one at a time: there may be thousands
                 with open(path, "a", encoding="utf-8", newline="\n") as file:
                     file.writelines(sentences)
             waiting.clear()
@@ -259,9 +257,9 @@ def _scatter(lines: Iterable[str], parts: Sequence[_Part], seed: int) -> None:
         raise InputError("The text must not change while it is read.")
 
 
-class _Part(NamedTuple):
-    """The training part or the held-out part while it is written: its number of sentences, the
-    paths of each file's buckets, and the random seed, None to keep the order of the sentences."""
+class _PartWriter(NamedTuple):
+    """Writes the training or the held-out text, given its number of sentences, the paths of each
+    file's buckets, and the random seed (None keeps the order of the sentences)."""
 
     n_sentences: int
     buckets_of: dict[str, list[str]]
@@ -272,7 +270,7 @@ class _Part(NamedTuple):
         return [*itertools.chain.from_iterable(self.buckets_of.values())]
 
     def deal(self) -> Iterator[str]:
-        """The bucket of each sentence: evenly and at random, or one after the other."""
+        """The bucket of each sentence: evenly at random, or in order."""
         buckets = self.buckets
         if self.seed is None:
             return (buckets[n * len(buckets) // self.n_sentences] for n in range(self.n_sentences))
@@ -281,7 +279,7 @@ class _Part(NamedTuple):
         return map(buckets.__getitem__, itertools.chain.from_iterable(rounds))
 
     def write(self) -> Iterator[int]:
-        """Assemble the files from their buckets, which are removed; yields each bucket's size."""
+        """Assemble the files from their buckets, which are removed; yields the bucket sizes."""
         draw = random.Random(f"{self.seed} order").random
         for path, buckets in self.buckets_of.items():
             with compressed_as(path, path) as file:

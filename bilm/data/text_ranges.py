@@ -1,14 +1,12 @@
 """Text files in ranges of lines, which can be read independently on any machine with the files.
 
-The lines are those of `bilm.files.reading.read_lines`; a line's id is its 0-based number over all
-files, in the order in which they are named. Ranges have about the same number of bytes, so the
-lines of a range and their ids depend on the files alone, not on who reads them.
+The lines are the same as from `bilm.files.reading.read_lines`; a line's id is its 0-based number
+over all files, in the given order. Ranges have about the same number of bytes; their lines and ids
+depend on the files only. A range of a plain file is read directly; for a compressed file, the text
+before the range is decompressed as well.
 
-A range of a plain file can be read directly. For a range of a compressed file, what lies before it
-is decompressed.
-
-Where lines do not matter, as for counting words, `cut_into_parts` cuts files between words without
-reading them, and `read_blocks` reads a part.
+If lines do not matter, as for counting words, `cut_into_parts` cuts files between words without
+reading them, and `read_blocks` reads one of its spans.
 """
 
 from __future__ import annotations
@@ -34,8 +32,8 @@ from bilm.files.reading import (
     reading_text,
 )
 
-# A range is small enough for a small corpus to occupy several workers, and for a range that must be
-# computed again to take minutes, not hours.
+# Small enough that a small corpus occupies several workers, and that recomputing a lost range takes
+# minutes.
 _SMALLEST, _LARGEST, _N_RANGES = 2**18, 2**21, 256
 _BLOCK = 1 << 20  # bytes that are read at a time
 _SEPARATORS = (b"\n", b" ", b"\t", b"\r")
@@ -93,8 +91,8 @@ class TextRange(NamedTuple):
 def find_ranges(
     files: Sequence[PathLike], range_bytes: int | None = None, show: ShowStage = quiet
 ) -> list[TextRange]:
-    """Read text files once, and divide them into ranges of about `range_bytes` (None: by the size
-    of the files); at least one range, which has no lines if there is no text."""
+    """Read text files once, and divide them into ranges of about `range_bytes` (None: chosen by the
+    size of the files). Empty files have one range without lines."""
     paths = [os.fspath(path) for path in files]
     total, done = sum(map(os.path.getsize, paths)), 0
     if range_bytes is None:
@@ -118,7 +116,7 @@ def find_ranges(
 
 
 def _cut(path: str, n_bytes: int, first_id: int) -> Iterator[FileLines]:
-    """A file in parts of about `n_bytes`, read and checked."""
+    """A file in pieces of about `n_bytes`, read and checked."""
     start = line = 0
     with reading_text(path) as file:
         while content := file.read(n_bytes):
@@ -164,7 +162,7 @@ class RangeReader:
 
     def _lines(self, part: FileLines) -> list[str]:
         content = None
-        # Data that a network disk could not give may be there when the file is opened again.
+        # A network disk may return the data when the file is opened again.
         for _ in range(2):
             with contextlib.suppress(EOFError, zlib.error):
                 content = self._read(part)
@@ -174,8 +172,8 @@ class RangeReader:
                 return [line.rstrip("\r") for line in lines]
             self.close()
         raise InputError(
-            f"{part.path} has changed since the job began, in the bytes {part.start:,} to "
-            f"{part.stop:,} of its text; it must stay the same until the job is over."
+            f"{part.path} must not change during the job, but its text has changed in the bytes "
+            f"{part.start:,} to {part.stop:,}."
         )
 
     def _read(self, part: FileLines) -> bytes:
@@ -199,11 +197,11 @@ class RangeReader:
         self.close()
 
 
-# Parts without lines
+# Text without lines
 
 
 class Span(NamedTuple):
-    """Bytes `start` to `stop` of a file as it lies on the disk; of a compressed file, all."""
+    """Bytes `start` to `stop` of a file on the disk; all bytes of a compressed file."""
 
     path: str
     start: int
@@ -211,11 +209,8 @@ class Span(NamedTuple):
 
 
 def read_blocks(span: Span, block: int = _BLOCK) -> Iterator[tuple[str, int]]:
-    """The text of a span in blocks of about a megabyte, none of which ends within a word, and how
-    many bytes on the disk were read for each.
-
-    So a file of one line that goes on for gigabytes needs no more memory than any other.
-    """
+    """The text of a span in blocks of about a megabyte that end between words, with the number of
+    bytes read on the disk for each. Memory does not depend on the length of lines."""
     is_whole = span.path.endswith(COMPRESSED)
     with reading_text(span.path) as stream:
         if not is_whole:
@@ -238,8 +233,7 @@ def read_blocks(span: Span, block: int = _BLOCK) -> Iterator[tuple[str, int]]:
 def cut_into_parts(files: Sequence[str], part_bytes: int) -> list[list[Span]]:
     """Divide files among parts of about `part_bytes` on the disk.
 
-    Plain files are cut between words; compressed ones cannot be cut. Files without a byte are in
-    no part.
+    Plain files are cut between words; compressed files are not cut, and empty files left out.
     """
     parts: list[list[Span]] = []
     room = 0
@@ -258,7 +252,7 @@ def cut_into_parts(files: Sequence[str], part_bytes: int) -> list[list[Span]]:
 
 
 def _behind_separator(path: str, offset: int) -> int:
-    """The first position from `offset` on that is behind white space, or the file's end."""
+    """The first position >= `offset` after white space, or the file's end."""
     with open(path, "rb") as file:
         position = file.seek(offset - 1)
         for data in iter(functools.partial(file.read, 1 << 16), b""):

@@ -1,8 +1,8 @@
 """Raw text files to one tokenised file, and the record of how it was tokenised.
 
-The text has one sentence per line, so the tokenizer's name stands in a small JSON file: beside the
-text as `NAME.tokenizer.json`, or as `tokenizer.json` for all texts of a folder. `bilm shard` and
-`bilm train` pass it on, into the options of the model.
+The text has one sentence per line; the tokenizer's name is recorded in a JSON file next to the
+text, `NAME.tokenizer.json`, or in `tokenizer.json` for all texts of a folder. `bilm shard` and
+`bilm train` copy it, finally into the model's options.
 """
 
 from __future__ import annotations
@@ -34,21 +34,22 @@ logger = logging.getLogger(__name__)
 LINES = ("sentence", "paragraph", "wrapped")
 """What a line of raw text is: a sentence, a paragraph, or part of one that ends at a blank line."""
 
-# Lines that are looked at to find out what a line is.
+# Lines in the sample that decides what a line is.
 _LOOKED_AT = 2000
-# Characters of a wrapped paragraph that are joined at most; lines of data may never end one.
+# Most characters of a joined paragraph: data may lack blank lines.
 _LONGEST_PARAGRAPH = 1_000_000
-# Wrapped prose is narrower; and so many of its lines are as full as the next word allows.
+# Largest width of wrapped prose, and the least proportion of its lines that are as full as the next
+# word allows.
 _WIDEST, _FULL = 200, 0.8
-# Of wrapped lines fewer end with a sentence or are followed by a capital; of lines that are one
-# sentence each fewer seem to hold two.
+# Largest proportions of wrapped lines that end a sentence, and that are followed by a capital; of
+# one-sentence lines that seem to hold two sentences.
 _FEW_ENDS, _FEW_CAPITALS, _FEW_INNER_ENDS = 0.4, 0.5, 0.2
 
 
 @dataclass(frozen=True)
 class TokenizedText:
-    """Sentences and tokens of the tokenised text, what a line is in each file that was read (one of
-    `LINES`), and the tokenizer's name."""
+    """Numbers of sentences and tokens of a tokenised text, the kind of lines of each source file
+    (one of `LINES`), and the tokenizer's name."""
 
     n_sentences: int
     n_tokens: int
@@ -65,14 +66,13 @@ def tokenize(
 ) -> list[list[str]]:
     """Split raw text into sentences, each a list of tokens.
 
-    The tokens are those of the text's NFC form: put together, they are that form without white
-    space.
+    Joined, the tokens are the text's NFC form without white space.
 
     Args:
-        text: raw text, of one line or many.
+        text: raw text of any number of lines.
         language, method: as for `Tokenizer`.
         lines: what a line is: "sentence", "paragraph" (several sentences), or "wrapped" (sentences
-            run over several lines, and a blank line ends a paragraph); None looks at the text.
+            run over several lines, and a blank line ends a paragraph); None: detected.
 
     Raises:
         InputError: as for `Tokenizer`; or `lines` is not one of these.
@@ -102,14 +102,14 @@ def tokenize_files(
         patterns: a glob, or several: UTF-8 text, plain, .gz or .xz; read in the order of names.
         out: the file to write, compressed if its name ends in .gz or .xz.
         language, method: as for `Tokenizer`.
-        lines: as for `tokenize`; None looks at the first 2,000 lines of each file.
-        progress: is called now and then with a `Stage`.
-        overwrite: False raises an error if a file is there.
+        lines: as for `tokenize`; None: detected from the first 2,000 lines of each file.
+        progress: called regularly with a `Stage`.
+        overwrite: False raises an error if a file exists.
 
     Raises:
         FileNotFoundError: a pattern matches nothing, or the folder to write into does not exist.
-        InputError: as for `Tokenizer`; a file is not UTF-8 (file and line) or damaged; there is no
-            text; a file would be overwritten.
+        InputError: as for `Tokenizer`; a file is not UTF-8 (file and line) or damaged; the text
+            is empty; a file would be overwritten.
     """
     tokenizer = Tokenizer(language, method)
     _require_lines(lines)
@@ -137,8 +137,8 @@ def tokenize_files(
 def read_sentences(
     text: Iterable[str], tokenizer: Tokenizer, lines: str | None = None
 ) -> tuple[str, Iterator[list[str]]]:
-    """What a line of the text is (see `tokenize`), and the tokens of its sentences; lines are read
-    as sentences are asked for."""
+    """The kind of lines (see `tokenize`), and an iterator over the sentences' tokens, which reads
+    lines as needed."""
     _require_lines(lines)
     text = map(str.strip, text)
     if lines is None:
@@ -167,7 +167,7 @@ def _joined(text: Iterable[str]) -> Iterator[str]:
             yield "".join(parts)
             parts, length = [], 0
         if line:
-            # Chinese has no space to be put back.
+            # Scripts such as Chinese have no space to restore.
             if parts and not (is_unspaced(parts[-1][-1]) and is_unspaced(line[0])):
                 parts.append(" ")
             parts.append(line)
@@ -177,12 +177,12 @@ def _joined(text: Iterable[str]) -> Iterator[str]:
 def what_lines_are(text: Sequence[str], tokenizer: Tokenizer) -> str:
     """One of `LINES`, from the first lines of a text, without white space around them.
 
-    Wrapped prose has lines that end where the next word did not fit; they seldom end with a
-    sentence, and the next one seldom begins with a capital.
+    Lines of wrapped prose end where the next word did not fit; few end with a sentence, and few
+    are followed by a capital.
     """
     filled = [line for line in text if line]
     pairs = [(line, after) for line, after in itertools.pairwise(text) if line and after]
-    # Without the few lines that a long word makes longer.
+    # The 98th percentile: a long word may make a few lines longer.
     width = sorted(map(len, filled))[int(0.98 * len(filled))] if filled else 0
     if pairs and width <= _WIDEST:
         n_full = sum(len(line) + _length_of_first(after) > width for line, after in pairs)
@@ -196,7 +196,7 @@ def what_lines_are(text: Sequence[str], tokenizer: Tokenizer) -> str:
 
 
 def _length_of_first(line: str) -> int:
-    """Of the first word, with the space before it."""
+    """Length of the first word, with the space before it."""
     return 1 if is_unspaced(line[0]) else 1 + len(line.split(maxsplit=1)[0])
 
 
@@ -214,8 +214,7 @@ def write_record(path: PathLike, tokenizer: str) -> None:
 
 
 def read_record(files: Iterable[PathLike]) -> str | None:
-    """The name of the tokenizer that all of some texts were made with; None if a text has no
-    record, or they differ."""
+    """The name of the tokenizer of all texts; None if a record is missing, or they differ."""
     names = set()
     for file in files:
         path = os.fspath(file)
@@ -237,7 +236,7 @@ def _read_one(path: str) -> str | None:
 
 
 def warn_if_other_tokenizer(path: PathLike, tokenizer: str | None) -> None:
-    """Log a warning if a text's record names another tokenizer than the model's, `tokenizer`."""
+    """Log a warning if a text's record names another tokenizer than the model's `tokenizer`."""
     name = read_record([path])
     if name is not None and tokenizer is not None and name != tokenizer:
         logger.warning(
@@ -249,16 +248,16 @@ def warn_if_other_tokenizer(path: PathLike, tokenizer: str | None) -> None:
         )
 
 
-# Tokens that are looked at, and the proportion of them that the tokenizer may split.
+# Tokens in the sample, and the proportion of them that the tokenizer may split.
 _SAMPLE, _SPLIT = 2000, 0.02
 
 
 def tokenization_warning(name: str, sentences: Iterable[Sequence[str]]) -> str | None:
-    """A warning if text does not look like the text of the tokenizer with this name; None if it
-    does, or if the tokenizer is not available here.
+    """A warning if text does not look like the output of the tokenizer with this name; None if it
+    does, or if the tokenizer is not installed.
 
-    A tokenizer does not split its own tokens, so any that it would split are from another one. The
-    tokens of the first sentences are looked at.
+    A tokenizer does not split its own tokens, so tokens that it would split are from another
+    tokenizer. Only the first sentences are checked.
     """
     tokenizer = Tokenizer.from_name(name)
     if tokenizer is None:

@@ -1,11 +1,11 @@
 """From raw text to sentences of tokens, in any script.
 
-The built-in rules need no other package. They know Unicode's categories instead of alphabets: a
-combining mark stays with its letter, whatever the script. Text is normalised to NFC first, and
-then only white space is dropped: the tokens put together are the text.
+The built-in rules need no other package. They use Unicode categories instead of alphabets, so a
+combining mark stays with its letter in any script. Text is normalised to NFC, and only white space
+is dropped: joined, the tokens are the text.
 
-Chinese words come from jieba; spaCy's rules for a language can replace the built-in ones. Both are
-extras, imported when a tokenizer that uses them is made.
+Chinese words come from jieba; spaCy's rules for a language can replace the built-in rules. Both are
+extras, imported when a tokenizer that uses them is created.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ METHODS = ("rules", "characters", "jieba", "spacy")
 """How a sentence is split into tokens."""
 
 ANY_LANGUAGE = "xx"
-"""Stands for any language that puts spaces between words."""
+"""The code for any language with spaces between words."""
 
-_RULES_VERSION = "1"  # to be raised whenever the rules give other tokens
+_RULES_VERSION = "1"  # increase it whenever the rules give other tokens
 _UNSPACED_LANGUAGES = frozenset("ja km lo my th zh".split())
 
 
@@ -33,40 +33,40 @@ class Tokenizer:
     """Splits raw text into sentences, and sentences into tokens.
 
     Args:
-        language: ISO 639 code, such as "en", "zh" or "hi"; "xx" is any language that puts spaces
-            between words. The rules are the same for all languages except for abbreviations,
-            ordinals, and English contractions (do n't, Hale 's).
-        method: how sentences are split into tokens. None is "jieba" for Chinese and "rules" for
-            other languages.
+        language: ISO 639 code, such as "en", "zh" or "hi"; "xx" is any language with spaces between
+            words. Only abbreviations, ordinals, and English contractions (do n't, Hale 's) depend
+            on it.
+        method: how sentences are split into tokens. None: "jieba" for Chinese and "rules" for other
+            languages.
             "rules": words, numbers, addresses and punctuation marks.
-            "characters": the same, but each character of a script without spaces between words
+            "characters": like "rules", but each character of a script without spaces between words
             (Chinese, Japanese, Thai, ...) is a token.
-            "jieba": the same, with Chinese words by jieba (needs the package jieba).
+            "jieba": like "rules", with Chinese words by jieba (needs the package jieba).
             "spacy": the tokens of spaCy's blank pipeline for the language (needs the package
             spacy).
 
     Attributes:
-        name: language, method and its version, such as "en rules 1": two tokenizers with the same
-            name split text in the same way.
+        name: language, method and its version, such as "en rules 1". Tokenizers with the same name
+            split text in the same way.
 
     Raises:
-        InputError: `language` or `method` is not one of the above, they do not go together, or a
-            package is missing.
+        InputError: `language` or `method` is not one of the above, they conflict, or a package is
+            missing.
     """
 
     def __init__(self, language: str = ANY_LANGUAGE, method: str | None = None) -> None:
         require(TEXT, language=language)
         if not re.fullmatch("[a-z]{2,3}", language):
             raise InputError(
-                f"language must be a code of two or three small letters such as 'en' or 'zh', or "
-                f"'xx' for any language with spaces between words, got {shown(language)}."
+                "language must be a code of two or three lower-case letters such as 'en' or 'zh', "
+                f"or 'xx' for any language with spaces between words, got {shown(language)}."
             )
         if method is None:
             method = "jieba" if language == "zh" else "rules"
         if method not in METHODS:
             raise InputError(f"method must be one of {', '.join(METHODS)}, got {shown(method)}.")
         if method == "jieba" and language != "zh":
-            raise InputError(f"method 'jieba' is for language 'zh', got {shown(language)}.")
+            raise InputError(f"language must be 'zh' for method 'jieba', got {shown(language)}.")
         if method == "rules" and language in _UNSPACED_LANGUAGES:
             raise InputError(
                 f"language {language!r} has no spaces between words: method must be 'characters', "
@@ -81,7 +81,7 @@ class Tokenizer:
 
     @classmethod
     def from_name(cls, name: str) -> Tokenizer | None:
-        """The tokenizer with this name; None if there is none here, or its package is missing."""
+        """The tokenizer with this name; None if it is unknown or its package is missing."""
         language, _, rest = name.partition(" ")
         try:
             found = cls(language, rest.partition(" ")[0])
@@ -90,7 +90,7 @@ class Tokenizer:
         return found if found.name == name else None
 
     def tokens(self, sentence: str) -> list[str]:
-        """The tokens of a sentence: put together, they are its NFC form without white space.
+        """The tokens of a sentence; joined, they are its NFC form without white space.
 
         >>> Tokenizer("en").tokens("It won't cost $1,024.50, will it?")
         ['It', 'wo', "n't", 'cost', '$', '1,024.50', ',', 'will', 'it', '?']
@@ -98,15 +98,15 @@ class Tokenizer:
         return self._split(unicodedata.normalize("NFC", sentence))
 
     def spans(self, sentence: str) -> list[tuple[int, int]]:
-        """Start and end of each of `tokens(sentence)` in the sentence, in characters.
+        """Start and end in the sentence of each of `tokens(sentence)`, in characters.
 
-        The sentence need not be in NFC; marks belong to the token of their letter.
+        The sentence need not be in NFC; a mark belongs to the token of its letter.
 
         >>> Tokenizer("en").spans("It won't")
         [(0, 2), (3, 5), (5, 8)]
         """
         tokens = self.tokens(sentence)
-        # The span of each character of the tokens: NFC composes none across these pieces.
+        # The span of each character of the tokens: NFC composes no characters across pieces.
         of_characters = [
             piece.span()
             for piece in _piece_pattern().finditer(sentence)
@@ -130,7 +130,7 @@ class Tokenizer:
 # Characters
 
 
-# Scripts that put no spaces between words: Chinese characters, and all others.
+# Scripts without spaces between words: Chinese characters, and all others.
 _HAN = ((0x3005, 0x3007), (0x3400, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x3FFFF))
 _UNSPACED = (
     (0x0E00, 0x0EFF),  # Thai, Lao
@@ -139,19 +139,19 @@ _UNSPACED = (
     (0x1950, 0x19DF), (0x1A20, 0x1AAF),  # Tai Le, New Tai Lue, Tai Tham
     (0x3040, 0x312F), (0x31A0, 0x31FF), (0xFF66, 0xFF9F), (0x1AFF0, 0x1B16F),  # kana, bopomofo
 )  # fmt: skip
-# Besides combining marks: joiners, skin tones, and the letters of flags.
+# In addition to combining marks: joiners, skin tones, and the letters of flags.
 _EXTENDING = ((0x200C, 0x200D), (0x1F3FB, 0x1F3FF), (0xE0020, 0xE007F))
 
 
 class _Classes:
-    """Characters by their use, as the inside of a class of a regular expression.
+    """Classes of characters, as the content of brackets in a regular expression.
 
     Attributes:
         letter: letters and digits of scripts with spaces between words.
-        lower: small letters.
+        lower: lower-case letters.
         han, unspaced: letters of Chinese, and of the other scripts without spaces between words.
-        mark: what stays with the character before it.
-        format: invisible characters that are not part of a word unless they are within it.
+        mark: marks, which stay with the character before them.
+        format: invisible characters, which belong to a word only inside it.
     """
 
     def __init__(self) -> None:
@@ -174,7 +174,7 @@ class _Classes:
 
 
 def _class(codes: Iterable[int]) -> str:
-    """The ranges of code points, as within the brackets of a regular expression."""
+    """Ranges of code points, as the content of brackets in a regular expression."""
     ranges: list[list[int]] = []
     for code in sorted(codes):
         if ranges and code == ranges[-1][1] + 1:
@@ -199,7 +199,7 @@ def _unspaced_pattern() -> re.Pattern[str]:
 
 @functools.cache
 def _piece_pattern() -> re.Pattern[str]:
-    """A character other than white space, with the marks and the Korean vowels behind it."""
+    """A character other than white space, with the marks and Korean vowels after it."""
     behind = rf"[{_classes().mark}\u1160-\u11ff]"
     return re.compile(rf"[^\s]{behind}*")
 
@@ -212,11 +212,12 @@ _CONTRACTION = re.compile(rf"(?i)(.+)(n['’]t|{_CLITIC})")
 
 @functools.cache
 def _token_pattern(english: bool, characters: bool) -> re.Pattern[str]:
-    """Matches one token after the other of NFC text; group 1 is a run of Chinese characters."""
+    """Matches the next token of NFC text; group 1 is a run of Chinese characters."""
     c = _classes()
     letter, mark, end = rf"[{c.letter}](?<!\d)", f"[{c.mark}]*", f"(?![{c.letter}{c.mark}@])"
     word = f"[{c.letter}][{c.letter}{c.mark}]*"
-    # What joins two words to one: don't, left-hand, col·lecció, צה״ל, 1,024.5, 12:30, tf.keras.
+    # Characters that join two words to one: don't, left-hand, col·lecció, צה״ל, 1,024.5, 12:30,
+    # tf.keras.
     joints = (
         rf"['’·‧_\u05f3\u05f4{c.format}]",
         r"(?<!\d)[-‐‑]|[-‐‑](?!\d)",
@@ -227,23 +228,23 @@ def _token_pattern(english: bool, characters: bool) -> re.Pattern[str]:
     kinds = [
         f"([{c.han}][{c.mark}]*)" if characters else f"([{c.han}][{c.han}{c.mark}]*)",
         f"[{c.unspaced}]" if characters else f"[{c.unspaced}][{c.unspaced}{c.mark}]*",
-        # Addresses; a letter or a slash ends them, so that no word is cut.
+        # URLs; they end in a letter or a slash, so that no word is cut.
         rf"(?:https?://|www\.)[^\s<>\"“”‘’«»{c.han}{c.unspaced}]*[{c.letter}/]{end}",
         rf"(?:{letter}{mark}\.){{2,}}{end}",  # U.S.
         rf"(?:{letter}{mark}\.)+{letter}{mark}{end}",  # U.S
         rf"{mark}{word}(?:(?:{'|'.join(joints)}){word})*(?:@{word}(?:[.-]{word})+)?",
         r"([.\-–—…=*~_#])\2+",
         r"[\U0001f1e6-\U0001f1ff]{2}",  # flags
-        # Any other character; joiners make one of several emojis.
+        # Any other character; joiners combine several emojis.
         rf"\S(?:{mark}(?<=\u200d)[^\s{c.letter}{c.han}{c.unspaced}])*",
     ]
     if english:
-        kinds.insert(0, rf"(?<!\S)(?i:{_CLITIC})(?!\S)")  # in text that is tokenised already
+        kinds.insert(0, rf"(?<!\S)(?i:{_CLITIC})(?!\S)")  # in text that is already tokenised
     return re.compile(f"(?:{'|'.join(kinds)}){mark}")
 
 
 Split = Callable[[str], list[str]]
-# Text between white space that is remembered with its tokens.
+# Number and length of the strings between white space whose tokens are cached.
 _N_KNOWN, _LONGEST_KNOWN = 2**16, 40
 
 
@@ -257,7 +258,7 @@ def _by_rules(language: str, characters: bool = False) -> tuple[str, Split]:
             return [part for token in found for part in _without_clitics(token)]
         return found
 
-    # Most of a text are words that have occurred before.
+    # Most words of a text have occurred before.
     known = functools.lru_cache(_N_KNOWN)(split_run)
 
     def split(text: str) -> list[str]:
@@ -298,13 +299,13 @@ def _by_spacy(language: str) -> tuple[str, Split]:
     spacy = import_extra("spacy", "method 'spacy'")
     try:
         pipeline = spacy.blank(language)
-    except ImportError as error:  # of a language that it does not have, or needs a package for
+    except ImportError as error:  # an unknown language, or one that needs a package
         message = " ".join(str(error).split())
         raise InputError(f"language {language!r}: spaCy cannot tokenise it: {message}") from error
 
     def split(text: str) -> list[str]:
         found: list[str] = []
-        with pipeline.memory_zone():  # whose end forgets new words
+        with pipeline.memory_zone():  # forgets new words at its end
             for run in text.split():
                 found += _with_marks([token.text for token in pipeline.make_doc(run)])
         return found
@@ -313,7 +314,7 @@ def _by_spacy(language: str) -> tuple[str, Split]:
 
 
 def _with_marks(parts: Iterable[str]) -> list[str]:
-    """Pieces of a text that stood next to each other; marks go back to their letters."""
+    """Consecutive pieces of a text, with marks moved to the pieces of their letters."""
     is_mark = re.compile(f"[{_classes().mark}]").match
     found: list[str] = []
     for part in parts:
@@ -334,14 +335,14 @@ _SPLITTERS: dict[str, Callable[[str], tuple[str, Split]]] = {
 
 # Sentences
 
-# Marks that end a sentence wherever they stand (of Unicode's property Sentence_Terminal), and
-# marks that do so before white space.
+# Marks that end a sentence anywhere (from Unicode's property Sentence_Terminal), and marks that end
+# a sentence before white space.
 _ALWAYS = "。！？｡؟۔։।॥፧።፨។៕᙮᠃᠉᱾᱿‼⁇⁈⁉‽⸮⸼꓿꘎꘏꛳꛷꡶꡷꣎꣏꤯꧈꧉꩝꩞꩟꫰꫱꯫﹒﹖﹗܀܁܂߹࠷࠹࠽࠾᪨᪩᪪᪫᭚᭛᭞᭟᰻᰼"
 _BEFORE_SPACE = ".!?…．"
 _MARKS = re.compile(f"[{_ALWAYS}{_BEFORE_SPACE}]+")
 _GREEK_MARKS = re.compile(f"[{_ALWAYS}{_BEFORE_SPACE};]+")
-# Which quotes open and which close depends on the language; behind a mark and before white space
-# all of them close.
+# Whether a quote opens or closes depends on the language; after a mark and before white space all
+# quotes close.
 _ATTACHED = re.compile(r"[\"'’”“»«›‹」』）】》〉］｝)\]}*_]*(?=\s|$)")
 _LAST_MARK = re.compile(rf"[{_ALWAYS}{_BEFORE_SPACE}]\s?[\"'’”“»«›‹」』）】》〉］｝)\]}}*_]*$")
 _CLOSING = re.compile("[’”」』）】》〉］｝)]*")
@@ -350,7 +351,7 @@ _OPENING = re.compile(r"\s*(?:[\"'‘“”„‚«»‹›「『（【《〈(\[
 _SPACE = re.compile(r"\s*")
 _WORD = re.compile(r"(\w+)(.?)")
 
-# Words before a dot that ends no sentence, in small letters.
+# Abbreviations, whose dot does not end a sentence, in lower case.
 _ABBREVIATIONS = {
     "de": "dr prof hr fr frl st nr bzw ca vgl usw etc evtl ggf inkl sog str tel abs hrsg jh jhd "
     "mio mrd geb gest österr dipl ing",
@@ -367,13 +368,13 @@ _ABBREVIATIONS = {
     "ru": "тыс млн млрд руб коп ул проф акад им св стр рис см напр др",
 }
 _COMMON_ABBREVIATIONS = "mr mrs ms dr prof st vs etc"
-# Before a number they end no sentence; elsewhere they may.
+# Abbreviations only before a number.
 _BEFORE_NUMBER = frozenset("no nos nr p s art ch pt".split())
-# Languages that put a dot after ordinal numbers: am 3. Oktober.
+# Languages with a dot after ordinal numbers: am 3. Oktober.
 _DOTTED_ORDINALS = frozenset(
     "bs cs da de et eu fi hr hu is lb lv nb nn no pl sk sl sr tr xx".split()
 )
-# Capitals that begin a sentence rather than continue a name: in the U.S. The ...
+# Capitalised words that start a sentence rather than continue a name: in the U.S. The ...
 _STARTERS = frozenset(
     "A After Although An And As At Before Both But By During Each For From He Her His How However "
     "I If In It Its Many Most My No Not Now On One Our She Since So Some That The Their Then There "
@@ -396,7 +397,7 @@ def split_sentences(paragraph: str, language: str = ANY_LANGUAGE) -> list[str]:
         else:
             continue  # within a word, or before a comma
         n_quotes, counted = n_quotes + text.count('"', counted, end), end
-        if n_quotes % 2:  # the next one closes
+        if n_quotes % 2:  # the next quote closes
             end = _end_of(_STRAIGHT_QUOTE, text, end)
         has_letter = any(map(str.isalpha, text[start:end]))
         if has_letter and (ends_anyway or _may_end(text, start, marks, end, language)):
@@ -406,7 +407,7 @@ def split_sentences(paragraph: str, language: str = ANY_LANGUAGE) -> list[str]:
 
 
 def ends_sentence(line: str) -> bool:
-    """Whether a line ends with a mark that ends a sentence, and the quotes behind it."""
+    """Whether a line ends with the end of a sentence, maybe followed by quotes."""
     return _LAST_MARK.search(line) is not None
 
 
@@ -416,7 +417,7 @@ def _end_of(pattern: re.Pattern[str], text: str, start: int) -> int:
 
 
 def _may_end(text: str, start: int, marks: re.Match[str], end: int, language: str) -> bool:
-    """Whether marks before white space end the sentence that begins at `start`."""
+    """Whether marks before white space end the sentence that starts at `start`."""
     following = _end_of(_OPENING, text, end)
     if following == len(text):
         return True

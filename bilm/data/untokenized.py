@@ -1,4 +1,4 @@
-"""Signs that a text is not tokenised, from cheap statistics of its first sentences."""
+"""Warnings about text that is not tokenised, from statistics of its first sentences."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from bilm.files.reading import PathLike, reading_text
 logger = logging.getLogger(__name__)
 
 N_SENTENCES = 1000
-"""Sentences of a text that are looked at."""
+"""Number of sentences in the sample."""
 
-# Bytes of a file that are looked at: a whole corpus may be one line.
+# Most bytes of a file in the sample: a complete corpus may be one line.
 _MOST_BYTES = 2**20
 
-# Marks that are tokens of their own in tokenised text; a full stop may belong to an abbreviation.
+# Marks that are separate tokens in tokenised text; a full stop may belong to an abbreviation.
 _MARK, _CLOSING = ",;!?،؛؟।॥，；！？、。", "\"'”’»)\\]』」》"
 _GLUED = re.compile(rf"\w.*[{_MARK}][{_CLOSING}]*")
 _ALONE = re.compile(rf"[{_MARK}.…]+")
@@ -33,7 +33,7 @@ _UNSPACED = (
 
 
 def why_untokenized(sentences: Iterable[Sequence[str]]) -> str | None:
-    """The reason why sentences (lists of tokens) do not look tokenised; None if they do."""
+    """Why sentences (lists of tokens) do not look tokenised; None if they do."""
     sample = [s for s in itertools.islice(sentences, N_SENTENCES) if s]
     tokens = list(itertools.chain.from_iterable(sample))
     if not tokens:
@@ -66,12 +66,12 @@ def _glued_punctuation(sample: Sequence[Sequence[str]], tokens: Sequence[str]) -
 
 
 def _long_lines(sample: Sequence[Sequence[str]], tokens: Sequence[str]) -> str | None:
-    # Attached full stops may be abbreviations, so they only count where there are no others.
+    # Attached full stops may be abbreviations, so they count only if no full stop is separate.
     n_alone, n_attached = (sum(map(bool, map(end.fullmatch, tokens))) for end in _ENDS)
     n_ends = n_alone or n_attached
     if n_ends > 20 * len(sample):
         return f"lines have about {n_ends // len(sample):,} sentences on average"
-    # Characters and residues may be tokens of long lines.
+    # Lines of single characters or residues may be long.
     per_line, size = len(tokens) // len(sample), sum(map(len, tokens)) / len(tokens)
     if per_line > 2000 and size > 2:
         return f"lines have {per_line:,} tokens on average"
@@ -94,8 +94,8 @@ def _quoted(tokens: Sequence[str]) -> str:
 def warn_if_untokenized(
     sentences: Iterable[Sequence[str]], source: object, tokenizer: str | None = None
 ) -> bool:
-    """Log one warning if sentences (lists of tokens) do not look tokenised, and return whether it
-    did; `tokenizer` is the name of the one that the text should be from, if known."""
+    """Log a warning if sentences (lists of tokens) do not look tokenised, and return whether it was
+    logged; `tokenizer` is the name of the expected tokenizer, if known."""
     sentences = list(itertools.islice(sentences, N_SENTENCES))
     warning = None if tokenizer is None else tokenization_warning(tokenizer, sentences)
     if warning is not None:

@@ -1,7 +1,7 @@
-"""The vocabulary: the words that have an id, and the ids of any text.
+"""The vocabulary: the words with an id, and the ids of text.
 
-A vocabulary file has one token per line; a token's id is its 0-based line number. The ids are rows
-of a model's softmax and of its token caches, so nothing here may shift them.
+A vocabulary file has one token per line; a token's id is its 0-based line number. Ids are rows of a
+model's softmax and token caches, so they must never shift.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bilm.data.encoding import (
 )
 from bilm.files.reading import PathLike, read_lines
 
-# A line that some published vocabularies have. It is not a token and has no id.
+# A line in some published vocabularies. It is not a token and has no id.
 NOT_A_TOKEN = "!!!MAXTERMID"
 
 
@@ -35,17 +35,16 @@ class Vocabulary:
 
     Args:
         filename: one token per line, UTF-8, plain or .gz or .xz. White space around a token is
-            ignored. A blank line is a token that no text holds: it keeps its id. `<S>` and `</S>`
-            are required, on any line. `<UNK>` is needed for training, and for words outside the
-            vocabulary.
-        validate_file: also require what a reader tolerates but a clean file avoids: no repeated
-            tokens, blank lines, or tokens with white space.
+            ignored. A blank line takes an id, but never matches a token. `<S>` and `</S>` are
+            required, on any line; `<UNK>` for training and for words outside the vocabulary.
+        validate_file: also raise an error for repeated tokens, blank lines, and tokens with white
+            space.
 
     Attributes:
-        source: where the words are from, for messages.
+        source: the file or other origin of the words, for messages.
 
     Raises:
-        FileNotFoundError: there is no such file.
+        FileNotFoundError: the file does not exist.
         InputError: it is empty, not UTF-8, lacks `<S>` or `</S>`, or did not pass validation.
     """
 
@@ -76,7 +75,7 @@ class Vocabulary:
 
     @property
     def bos(self) -> int:
-        """Id of `<S>`, the begin of a sentence."""
+        """Id of `<S>`, the start of a sentence."""
         return self._word_to_id[BOS]
 
     @property
@@ -86,15 +85,15 @@ class Vocabulary:
 
     @property
     def unk(self) -> int:
-        """Id of `<UNK>`, which stands for every word without an id; errors of `require_unk`."""
+        """Id of `<UNK>`, which stands for words without an id; errors as for `require_unk`."""
         self.require_unk()
         return self._word_to_id[UNK]
 
     def require_unk(self) -> None:
-        """Refuse a vocabulary without `<UNK>`, which training needs.
+        """Require `<UNK>`, which training needs.
 
         Raises:
-            InputError: it is one.
+            InputError: it is missing.
         """
         if UNK not in self._word_to_id:
             raise InputError(
@@ -104,15 +103,15 @@ class Vocabulary:
 
     @property
     def size(self) -> int:
-        """Number of tokens, the special ones included."""
+        """Number of tokens, including the special tokens."""
         return len(self._id_to_word)
 
     def word_to_id(self, word: str) -> int:
-        """The word's id; that of `<UNK>` if it has none. Errors as for `word_ids`."""
+        """The id of a word, or of `<UNK>`; errors as for `word_ids`."""
         return int(self.word_ids([word])[0])
 
     def word_ids(self, words: Sequence[str]) -> np.ndarray:
-        """The ids of many words, that of `<UNK>` for words without: (len(words),) int32.
+        """The ids of words, `<UNK>` for words outside the vocabulary: (len(words),) int32.
 
         Raises:
             InputError: not a list of words; or a word has no id, and `<UNK>` is missing.
@@ -121,7 +120,7 @@ class Vocabulary:
         outside = np.flatnonzero(ids < 0)
         if len(outside) and UNK not in self._word_to_id:
             raise InputError(
-                f"{shown(words[outside[0]])} is not in the vocabulary {self.source}, which has no "
+                f"{shown(words[outside[0]])} is not in the vocabulary {self.source}, which lacks "
                 f"{UNK} for such words."
             )
         ids[outside] = self._word_to_id.get(UNK, -1)
@@ -150,12 +149,12 @@ class Vocabulary:
     def encode(
         self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True
     ) -> np.ndarray:
-        """The ids of a sentence between those of `<S>` and `</S>`.
+        """The ids of `<S>`, a sentence's words and `</S>`.
 
         Args:
             sentence: text, to be split on white space; with `split=False` a list of tokens.
-            reverse: put `</S>` first and `<S>` last. The words keep their order: a caller that
-                reads backwards passes them in that order.
+            reverse: put `</S>` first and `<S>` last. The words keep their order: to read backwards,
+                pass them reversed.
 
         Returns:
             (number of words + 2,) int32.
@@ -164,12 +163,12 @@ class Vocabulary:
 
 
 class UnicodeCharsVocabulary(Vocabulary):
-    """A vocabulary that also gives the characters of words inside or outside it.
+    """A vocabulary that also returns the character ids of words, inside or outside it.
 
     Args:
         filename, validate_file: as for `Vocabulary`.
-        max_word_length: characters per word, including the two marks around it; 3 or more. Longer
-            words are cut.
+        max_word_length: characters per word, including the two marks around it, >= 3; longer words
+            are cut.
 
     Raises:
         FileNotFoundError, InputError: as for `Vocabulary`; `max_word_length` is below 3.
@@ -209,7 +208,7 @@ class UnicodeCharsVocabulary(Vocabulary):
     def encode_chars(
         self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True
     ) -> np.ndarray:
-        """The character ids of a sentence between those of `<S>` and `</S>`.
+        """The character ids of `<S>`, a sentence's words and `</S>`.
 
         Args:
             sentence, reverse, split: as for `encode`.
@@ -226,8 +225,8 @@ class UnicodeCharsVocabulary(Vocabulary):
 def load_vocab(vocab_file: PathLike, max_word_length: int | None = None) -> Vocabulary:
     """The vocabulary of a model: with characters if `max_word_length` is given.
 
-    The file is not validated beyond the special tokens: a model may have been trained with a file
-    that has blank lines or tokens twice, and only with that file do its ids agree.
+    The file is only checked for the special tokens: a model may have been trained with a file that
+    has blank lines or repeated tokens, and needs the same ids.
     """
     if max_word_length is None:
         return Vocabulary(vocab_file)
@@ -237,13 +236,13 @@ def load_vocab(vocab_file: PathLike, max_word_length: int | None = None) -> Voca
 def vocab_of_words(
     words: Sequence[str], source: PathLike, max_word_length: int | None = None
 ) -> Vocabulary:
-    """The vocabulary of words that are in memory, in the order of their ids; see `load_vocab`.
+    """The vocabulary of a list of words, in the order of their ids; see `load_vocab`.
 
     Args:
-        source: where the words are from, for messages.
+        source: origin of the words, for messages.
 
     Raises:
-        InputError: there are no words, or `<S>` or `</S>` is missing.
+        InputError: the list is empty, or lacks `<S>` or `</S>`.
     """
     if max_word_length is None:
         vocabulary = Vocabulary.__new__(Vocabulary)
@@ -261,11 +260,11 @@ def vocabulary_of(
     beside: PathLike | None,
     max_word_length: int | None = None,
 ) -> Vocabulary | None:
-    """The vocabulary of a model; None if it has none.
+    """The vocabulary of a model, or None.
 
-    The words that the weights hold are the model's own (`stored`); without them, those of the file
-    next to the weights (`beside`). A vocabulary that the user named must have the same words, or
-    stands in if the model has none. `source` is the weights file, for messages.
+    The model's own words are stored in the weights (`stored`), or else in the file next to them
+    (`beside`). The user's vocabulary (`named`) must hold the same words; it is used if the model
+    has none. `source` is the weights file, for messages.
     """
     own = None
     if stored is not None:
@@ -281,18 +280,18 @@ def vocabulary_of(
 
 
 def require_same_words(vocabulary: Vocabulary, own: Vocabulary) -> None:
-    """Check that a vocabulary that is named has the words of a model's own, in their order."""
+    """Require the same words in the same order as in a model's own vocabulary."""
     if vocabulary.size != own.size:
         raise InputError(
-            f"{vocabulary.source} must have the {own.size} words of the model, which are in "
-            f"{own.source}, got {vocabulary.size}."
+            f"{vocabulary.source} must have the {own.size} words of {own.source}, got "
+            f"{vocabulary.size}."
         )
     pairs = zip(vocabulary.words, own.words, strict=True)
     for number, (word, other) in enumerate(pairs):
         if word != other:
             raise InputError(
-                f"{vocabulary.source}: other words than those of the model, which are in "
-                f"{own.source}: word {number} is {shown(word)}, and {shown(other)} there."
+                f"{vocabulary.source} must have the words of {own.source}, but word {number} is "
+                f"{shown(word)} instead of {shown(other)}."
             )
 
 
@@ -306,17 +305,15 @@ def _marked(sentence: str | Sequence[str], reverse: bool, split: bool) -> list[s
 
 
 def _validate(filename: PathLike) -> None:
-    """Require a file without blank lines, white space within tokens, or repeated tokens."""
+    """Raise an error for blank lines, white space within tokens, and repeated tokens."""
     seen: dict[str, int] = {}
     for number, line in enumerate(read_lines(filename), start=1):
         word = line.strip()
         where = f"{filename}, line {number}"
         if not word:
-            raise InputError(f"{where}: blank; a vocabulary has one token per line.")
+            raise InputError(f"{where} must hold a token, it is blank.")
         if len(word.split()) > 1:
-            raise InputError(
-                f"{where}: {shown(word)} holds white space, so no text has this token."
-            )
+            raise InputError(f"{where} must hold one token, got {shown(word)}.")
         if word in seen:
-            raise InputError(f"{where}: {shown(word)} is on line {seen[word]} already.")
+            raise InputError(f"{where}: {shown(word)} is already on line {seen[word]}.")
         seen[word] = number
