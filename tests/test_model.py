@@ -41,7 +41,7 @@ WIDTH = 7
 @pytest.mark.parametrize(
     "ids, message",
     [
-        (np.ones((2, 3, WIDTH)), "must be integers, as from Batcher or TokenBatcher, got float64"),
+        (np.ones((2, 3, WIDTH)), "must be integers, got float64: use Batcher"),
         (np.ones((2, 3, WIDTH), bool), "must be integers, got bool"),
         (tf.ones((2, 3, WIDTH)), "must be integers, got float32"),
         ([["two", "words"]], "must be integers, got str"),
@@ -83,7 +83,7 @@ def test_words_that_are_refused(of_words, ids, message):
 @pytest.mark.parametrize(
     "shape, dtype, message",
     [
-        ((None, WIDTH), "float32", "must be integers, got float32.*keras.Input needs dtype"),
+        ((None, WIDTH), "float32", "must be integers, got float32.*keras.Input with dtype"),
         ((None, 50), "int32", r"shape \(batch, time, 7\), got \(None, None, 50\)"),
         ((None, None), "int32", r"shape \(batch, time, 7\), got \(None, None, None\)"),
         ((None,), "int32", r"shape \(batch, time, 7\), got \(None, None\)"),

@@ -302,8 +302,8 @@ class BidirectionalLanguageModel(LayerOfFiles):
         dtype = getattr(ids.dtype, "name", ids.dtype)
         if "int" not in dtype:
             raise InputError(
-                f"ids must be integers, as from Batcher or TokenBatcher, got {dtype}; a "
-                "keras.Input needs dtype='int32'."
+                f"ids must be integers, got {dtype}: use Batcher or TokenBatcher, or a keras.Input "
+                "with dtype='int32'."
             )
         shape = tuple(ids.shape)
         last = (self.options.max_word_length,) if self.use_character_inputs else ()
