@@ -160,7 +160,9 @@ def test_folders_without_a_checkpoint_to_load(copy, tmp_path):
         load(tmp_path / "none")
     for n in (1, 2, 3):
         cut(copy / f"model.ckpt-{n}.data-00000-of-00001", share=0.5)
-    with pytest.raises(InputError, match=r"all checkpoints are damaged: .*ckpt-1, .*ckpt-3"):
+    with pytest.raises(
+        InputError, match=r"must hold an intact checkpoint, damaged: .*ckpt-1, .*ckpt-3"
+    ):
         load(copy)
     for path in copy.glob("model.ckpt-*"):
         path.unlink()

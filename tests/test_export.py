@@ -319,7 +319,9 @@ def test_a_folder_that_is_there_is_not_replaced(small, tmp_path, capsys):
     message = input_error(arguments, capsys)
     assert message.endswith("served' would be overwritten.")
     message = input_error([*arguments, "--force"], capsys)
-    assert message.endswith("served' must hold saved_model.pb to be replaced; name another folder.")
+    assert message.endswith(
+        "served' must hold saved_model.pb to be replaced: choose another folder."
+    )
     assert contents(out) == {"notes.txt": b"mine"} and os.listdir(tmp_path) == ["served"]
     file = tmp_path / "file"
     file.write_text("mine", encoding="utf-8")
@@ -346,13 +348,13 @@ def test_a_folder_with_other_files_is_not_replaced(small, tmp_path, capsys):
         (out / mine).write_text("mine", encoding="utf-8")
         before = contents(out)
         assert input_error(again, capsys).endswith(
-            f"served' cannot be replaced, it also holds {mine!r}: move that away, or name another "
-            "folder."
+            f"served' must hold no other files to be replaced, got {mine!r}: move it "
+            "away, or choose another folder."
         )
         assert contents(out) == before and os.listdir(tmp_path) == ["served"]
         (out / mine).unlink()
     (out / "link").symlink_to(tmp_path, target_is_directory=True)
-    assert "it also holds 'link': move" in input_error(again, capsys)
+    assert "got 'link': move" in input_error(again, capsys)
     (out / "link").unlink()
     assert main(again) == 0
 

@@ -320,7 +320,7 @@ def special(path, kind):
 SPECIAL = {
     "FIFO": "a FIFO, a socket or a device",
     "device": "a FIFO, a socket or a device",
-    "dangling": "a link that leads nowhere",
+    "dangling": "a broken link",
 }
 
 
@@ -515,7 +515,7 @@ def test_a_folder_is_replaced_only_if_it_holds_nothing_else(tmp_path):
     ):
         if message is None:
             fill(path, more="mine too")
-            message = "cannot be replaced, it also holds 'more'"
+            message = "must hold no other files to be replaced, got 'more'"
         with pytest.raises(InputError, match=message), folder_in_place(path, replaces):
             pytest.fail("the block is not entered")
     (path / "more").unlink()
@@ -563,4 +563,4 @@ def test_a_folder_that_a_killed_program_left_is_named(tmp_path, caplog):
     (tmp_path / ".result.0a1b2c3d.tmp").mkdir()
     with folder_in_place(tmp_path / "result"):
         pass
-    assert ".result.0a1b2c3d.tmp was left by a killed run, unless one is" in caplog.text
+    assert ".result.0a1b2c3d.tmp was left by a killed run; remove it" in caplog.text

@@ -155,7 +155,7 @@ def test_files_that_are_not_what_they_should_be(tmp_path, characters, words):
     message = r"weights\.hdf5: a dataset 'embedding' .* is needed, got nothing"
     with pytest.raises(InputError, match=message):
         model(options_file, weight_file, use_character_inputs=False)
-    with pytest.raises(InputError, match="no char_cnn: the model takes words, not characters"):
+    with pytest.raises(InputError, match="char_cnn is missing: the model takes words"):
         model(*words.files)
 
 

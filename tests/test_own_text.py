@@ -116,7 +116,7 @@ def test_sentence_batches_are_of_the_sentences_of_a_subclass(short, kind, settin
 
 def test_a_subclass_without_end_cannot_be_scored_by_sentences(short):
     own, _ = short(LMDataset)
-    with pytest.raises(InputError, match=r"ShortForward.get_sentence has no end: make it with te"):
+    with pytest.raises(InputError, match=r"ShortForward must be created with test=True"):
         next(own.iter_sentence_batches(30))
 
 
@@ -140,7 +140,7 @@ def test_what_the_two_directions_of_the_original_were_is_refused(tmp_path):
             super().__init__(pattern, vocab)
             self._data_forward = ShortForward(pattern, vocab)
 
-    with pytest.raises(InputError, match=r"Own: _data_forward is not read here.* get_sentence"):
+    with pytest.raises(InputError, match=r"Own: _data_forward must not be set.* get_sentence"):
         Own()
 
 
@@ -299,7 +299,7 @@ def test_a_state_for_a_subclass_that_cannot_resume(corpus, caplog):
     state = next(open_data(LMDataset, corpus.folder).iter_distinct(2, 3)).state
     own = open_data(ShortForward, corpus.folder)
     same_arrays(next(own.iter_distinct(2, 3, state=state)), next(own.iter_distinct(2, 3)))
-    assert "ShortForward.get_sentence cannot resume: its text starts again" in caplog.text
+    assert "ShortForward.get_sentence cannot resume: its text is restarted" in caplog.text
 
 
 @pytest.mark.parametrize("carry_state", [False, True])

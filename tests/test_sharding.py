@@ -275,7 +275,10 @@ def test_what_a_killed_run_left_is_named(tmp_path, caplog, there):
     home = tmp_path / "out" if there else tmp_path
     (home / ".out.0a1b2c3d.tmp").mkdir(parents=True)
     shard_corpus(pattern, tmp_path / "out")
-    assert ".out.0a1b2c3d.tmp was left by a killed run, unless one is working now" in caplog.text
+    assert (
+        ".out.0a1b2c3d.tmp was left by a killed run; remove it unless a run is active"
+        in caplog.text
+    )
 
 
 def test_shards_that_appear_in_the_meantime_are_not_overwritten(tmp_path):

@@ -353,8 +353,8 @@ def test_texts_of_any_length():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ([], "warm_up: the sentences: no word to read"),
-        (["", []], "warm_up: the sentences: no word to read"),
+        ([], "warm_up: the sentences must hold a word"),
+        (["", []], "warm_up: the sentences must hold a word"),
         (["a", ["b", 3]], "warm_up: sentence 1, token 1 must be text, got int 3"),
         ([7], "warm_up: sentence 0 must be text or a list of tokens"),
     ],
@@ -371,7 +371,7 @@ def test_files_that_warm_nothing_up(warm, tmp_path, capsys):
     (tmp_path / "latin1").write_bytes(b"a\nf\xfcr\n")
     arguments = ["embed", str(folder / "text.txt"), "-", "--model", str(folder / "elmo")]
     for name, message in (
-        ("empty", "no word to read"), ("latin1", "line 2: not UTF-8"), ("none", "does not exist"),
+        ("empty", "must hold a word"), ("latin1", "line 2: not UTF-8"), ("none", "does not exist"),
     ):  # fmt: skip
         assert message in input_error([*arguments, "--warm_up", str(tmp_path / name)], capsys)
     model = bilm.BidirectionalLanguageModel(

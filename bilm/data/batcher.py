@@ -1,6 +1,6 @@
-"""Tokenised sentences as the id arrays that a pretrained model takes.
+"""Tokenised sentences as the id arrays of a pretrained model.
 
-Ids here are a network's (`network_ids`): 0 means that there is no token, which is the mask.
+Ids are 1-based (`network_ids`); 0 is padding.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Batcher:
     """Sentences as character ids, for a model with character input.
 
     Args:
-        lm_vocab_file: the model's vocabulary file, which is checked; None gives the same result.
+        lm_vocab_file: the model's vocabulary file; it is only checked, and may be None.
         max_token_length: `max_characters_per_token` of the model's options.
 
     Raises:
@@ -47,8 +47,8 @@ class Batcher:
             sentences: lists of tokens; a list may be empty.
 
         Returns:
-            (sentences, longest + 2, max_token_length) int32: character ids + 1, 1..261, where 261
-            is the padding within a token; 0 past a sentence's end.
+            (sentences, longest + 2, max_token_length) int32: character ids + 1, 1..261 (261 is
+            padding within a token); 0 past a sentence's end.
 
         Raises:
             InputError: a sentence is not a list of tokens, or a token is not text.
@@ -63,7 +63,7 @@ class TokenBatcher:
     """Sentences as word ids, for a model with word input or with a token cache.
 
     Args:
-        lm_vocab_file: the vocabulary file that the table of vectors was made for.
+        lm_vocab_file: the vocabulary file of the table of vectors.
 
     Raises:
         FileNotFoundError, InputError: as for `Vocabulary`.
@@ -75,7 +75,7 @@ class TokenBatcher:
     def batch_sentences(self, sentences: Sentences) -> np.ndarray:
         """Word ids of `<S>`, the tokens and `</S>` of each sentence.
 
-        Arguments and errors are those of `Batcher.batch_sentences`.
+        Arguments and errors as for `Batcher.batch_sentences`.
 
         Returns:
             (sentences, longest + 2) int32: word ids + 1; 0 past a sentence's end.
@@ -87,9 +87,9 @@ class TokenBatcher:
 
 
 def index_words(sentences: Sentences) -> tuple[list[str], np.ndarray]:
-    """The distinct words of sentences, and which of them is where.
+    """The distinct words of sentences, and the index of the word at each position.
 
-    Errors are those of `Batcher.batch_sentences`.
+    Errors as for `Batcher.batch_sentences`.
 
     Returns:
         words: `<S>`, `</S>`, then the others in the order of their first occurrence.

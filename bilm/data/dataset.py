@@ -1,13 +1,14 @@
 """The text of a corpus as batches, for training and for evaluation.
 
-Input is the characters of every word, in the vocabulary or not; a target outside the vocabulary
-is `<UNK>`. `<S>` and `</S>` as words of the text are kept: they have the ids and characters of the
-marks. Both directions cut the same sentences at the same inputs, so one reading serves both.
+The inputs are the characters of every word, inside or outside the vocabulary; a target outside the
+vocabulary is `<UNK>`. If the text holds the words `<S>` and `</S>`, they have the ids and
+characters of BOS and EOS. Both directions cut the same sentences at the same inputs, so the text is
+read once.
 
-Text of one's own comes in by a subclass that overrides `get_sentence` (all batches are made of its
-sentences) or `iter_batches`, or by any object with `iter_batches`.
+For other sources of text, write a subclass that overrides `get_sentence` (all batches consist of
+its sentences) or `iter_batches`, or any class with `iter_batches`.
 
-Source: Peters et al. (2018), section 3.1, and the original program's way to fill rows (`batch.py`).
+Source: Peters et al. (2018), section 3.1; rows are filled as in the original program (`batch.py`).
 """
 
 from __future__ import annotations
@@ -31,18 +32,17 @@ _SORTED_AT_ONCE = 1 << 16
 
 
 def deciding_method(data: Any, *names: str) -> str:
-    """The method that decides what a data set gives, of several that give the same text.
+    """The method to read a data set with, of several that return the same text.
 
-    It is the one that the object's class defines, or else the nearest base class: a subclass that
-    overrides `iter_batches` alone is read by it. Of several in the same class the first named
-    decides.
+    It is the method defined in the most derived class, so that a subclass may override
+    `iter_batches` only; within a class, the first of `names`.
 
     Args:
         data: a data set of `bilm.data` or the user's own.
         names: methods, the preferred one first.
 
     Raises:
-        InputError: it has none of them.
+        InputError: `data` has none of the methods.
     """
     there = [name for name in names if hasattr(data, name)]
     if not there:
@@ -86,25 +86,25 @@ class _Dataset:
 
     @property
     def vocab(self) -> Vocabulary:
-        """The vocabulary that gives the ids."""
+        """The vocabulary of the ids."""
         return self._corpus.vocab
 
     @property
     def worker(self) -> tuple[int, int]:
-        """(index, count): which share of the corpus this is."""
+        """(index, count): this worker's index, and the number of workers."""
         return self._corpus.worker
 
     @property
     def max_word_length(self) -> int | None:
-        """Characters a word; None if the vocabulary has no characters."""
+        """Characters per word; None if the vocabulary has no characters."""
         return self._corpus.max_word_length
 
     @property
     def n_train_tokens(self) -> int:
-        """Predictions per direction in one pass over the whole corpus, the shares of all workers.
+        """Predictions per direction in one pass over the corpus of all workers.
 
-        Each word is predicted, and the end of each sentence. They are counted in one scan of the
-        files when first needed; a subclass that gives other sentences should override this.
+        Each word and each sentence end is predicted. They are counted in one scan of the files when
+        first needed; a subclass with other sentences should override this.
         """
         return self._corpus.n_predictions
 
@@ -112,12 +112,12 @@ class _Dataset:
         """Occurrences of each word of the vocabulary in the text.
 
         Args:
-            max_tokens: approximate size of a sample, from the start of each file; None counts
-                everything.
+            max_tokens: approximate size of a sample, from the start of each file; None: the
+                complete text.
 
         Returns:
             int64 (vocab.size,), by id: `<UNK>` counts the tokens outside the vocabulary, `</S>` the
-            sentences. None for a subclass that gives other sentences or batches.
+            sentences. None for a subclass with other sentences or batches.
 
         Raises:
             InputError: text is not UTF-8 (file and line).
@@ -128,7 +128,7 @@ class _Dataset:
         return self._corpus.word_counts(max_tokens)
 
     def unknown_share(self, max_tokens: int | None = 1_000_000) -> float | None:
-        """Proportion of tokens outside the vocabulary; None where `word_counts` is None."""
+        """Proportion of tokens outside the vocabulary; None if `word_counts` is None."""
         counts = self.word_counts(max_tokens)
         if counts is None:
             return None
@@ -136,10 +136,10 @@ class _Dataset:
         return float(counts[self.vocab.unk] / max(n_tokens, 1))
 
     def get_sentence(self) -> Iterator[SentenceIds]:
-        """The sentences one by one, from which `_get_batch` makes all batches.
+        """Iterate over the sentences, from which `_get_batch` makes all batches.
 
-        A subclass may override it, also with its own or endless sentences; the batches then have no
-        state, so that resumed training starts the text again.
+        A subclass may override it, even with endless text; its batches have no state, so that
+        resumed training restarts the text.
 
         Yields:
             ids: (words + 2,) int32, with `<S>` and `</S>`, in reading order. char_ids: (words + 2,
@@ -152,8 +152,8 @@ class _Dataset:
     ) -> Iterator[dict[str, np.ndarray | None]]:
         """Batches in the form of the original program: the items of a `Batch`.
 
-        With `test=True`, a last batch that the text does not fill is left out, as in the original;
-        `iter_distinct` gives it.
+        With `test=True`, a partly filled last batch is left out, as in the original;
+        `iter_distinct` includes it.
         """
         for batch in self._batches(self.get_sentence(), batch_size, num_steps, incomplete=False):
             yield dict(batch)
@@ -166,12 +166,11 @@ class _Dataset:
         Args:
             batch_size: number of rows.
             num_steps: inputs of a row.
-            state: the `state` of an earlier batch, to continue with exactly the batches that
-                followed it.
+            state: the `state` of an earlier batch, to continue with the batches after it.
 
         Yields:
-            `Batch`. With `test=True` until every prediction was given once; rows whose text has
-            ended are masked. Otherwise without end.
+            `Batch`. With `test=True`, each prediction once; rows are masked after the end of their
+            text. Otherwise without end.
 
         Raises:
             InputError: a size is below 1; `state` is from another corpus, seed, size and so on;
@@ -179,12 +178,12 @@ class _Dataset:
         """
         sentences = self.get_sentence()
         if not (state is None or isinstance(state, IteratorState)):
-            raise InputError(f"state must be that of a batch, got {shown(state)}.")
+            raise InputError(f"state must be the state of a batch, got {shown(state)}.")
         if isinstance(sentences, SentenceReader) and state is not None:
             sentences.resume(state)
         elif state is not None:
             logger.warning(
-                "%s.get_sentence cannot resume: its text starts again", type(self).__name__
+                "%s.get_sentence cannot resume: its text is restarted", type(self).__name__
             )
         yield from self._batches(sentences, batch_size, num_steps, incomplete=True)
 
@@ -201,47 +200,47 @@ class _Dataset:
         )
 
     def describe_state(self, state: IteratorState | None) -> str:
-        """Where the corpus continues, for people: file, sentence and pass. None is the
-        beginning."""
+        """A readable position in the corpus: file, sentence and pass. None: the start."""
         shard, sentence = (0, 0) if state is None else (state.shard, state.sentence)
         return self._corpus.describe(shard, sentence)
 
     def iter_sentence_batches(self, max_tokens: int) -> Iterator[Batch]:
-        """Every sentence once, each in a row of its own from column 0.
+        """Every sentence once, each in its own row.
 
         Each shard is sorted by sentence length and cut into batches. It is one pass, independent of
         `test` and `shuffle_on_load`.
 
         Args:
-            max_tokens: most positions of a batch, including masked ones. A longer sentence is a
-                batch of its own.
+            max_tokens: most positions of a batch, including padding. A longer sentence is a batch
+                of its own.
 
         Yields:
             `Batch` with `sentences`: 0-based numbers in reading order, shards sorted by name. With
             several workers, numbers within the worker's share.
 
         Raises:
-            InputError: `max_tokens` is below 1; text is not UTF-8 (file and line); a subclass's
-                `get_sentence` has no end, since it lacks `test=True`.
+            InputError: `max_tokens` is below 1; text is not UTF-8 (file and line); a subclass
+                overrides `get_sentence` without `test=True`.
         """
         require_count(max_tokens=max_tokens)
         sentences = self.get_sentence()
         if isinstance(sentences, SentenceReader):
             source, reverse = sentences.source, sentences.reverse
         elif self._corpus.one_pass:
-            # A subclass gives its sentences in the order of reading.
+            # A subclass yields its sentences in reading order.
             source = SentenceChunks(sentences, self.max_word_length, _SORTED_AT_ONCE)
             reverse = False
         else:
             raise InputError(
-                f"{type(self).__name__}.get_sentence has no end: make it with test=True."
+                f"{type(self).__name__} must be created with test=True: its get_sentence may have "
+                "no end."
             )
         reverses = (reverse, not reverse)[: 1 + self._bidirectional]
         first = 0
         for text in source.read_in_order():
             yield from sentence_batches(text, reverses, max_tokens, first)
             first += len(text)
-            del text  # before the next one comes, so that one at a time is in memory
+            del text  # so that only one text is in memory
 
 
 class LMDataset(_Dataset):
@@ -254,15 +253,16 @@ class LMDataset(_Dataset):
         vocab: a `Vocabulary`, or a `UnicodeCharsVocabulary` for characters.
         reverse: read the sentences backwards, from `</S>` to `<S>`.
         test: one pass, shards sorted by name; otherwise without end.
-        shuffle_on_load: shuffle the sentences within each shard and, without `test`, the shards
-            again in each pass.
+        shuffle_on_load: shuffle the sentences within each shard and, without `test`, the order of
+            the shards in each pass.
         seed: random seed, >= 0.
-        worker: (index, count): this data set is one of `count` that share the corpus, and takes
+        worker: (index, count): this data set is one of `count` that share the corpus, and reads
             every `count`-th sentence of a shard.
 
     Raises:
         FileNotFoundError: nothing matches `filepattern`.
-        InputError: no sentence in any file; seed or worker out of range; no `<UNK>` in `vocab`.
+        InputError: the files hold no sentence; seed or worker is out of range; `vocab` lacks
+            `<UNK>`.
     """
 
     def __init__(
@@ -281,9 +281,9 @@ class LMDataset(_Dataset):
 
 
 class BidirectionalLMDataset(_Dataset):
-    """A corpus in both directions: the reverse stream reads the forward stream's sentences.
+    """A corpus in both directions, which read the same sentences.
 
-    Args and errors as for `LMDataset`. `get_sentence` gives the forward sentences.
+    Args and errors as for `LMDataset`. `get_sentence` yields the forward sentences.
     """
 
     _bidirectional = True
@@ -291,8 +291,7 @@ class BidirectionalLMDataset(_Dataset):
     def __setattr__(self, name: str, value: Any) -> None:
         if name in ("_data_forward", "_data_reverse"):
             raise InputError(
-                f"{type(self).__name__}: {name} is not read here, as both directions come from one "
-                "reading. Override get_sentence, whose forward sentences serve both, or "
-                "iter_batches."
+                f"{type(self).__name__}: {name} must not be set, because both directions read the "
+                "same sentences: override get_sentence or iter_batches."
             )
         super().__setattr__(name, value)

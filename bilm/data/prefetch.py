@@ -1,4 +1,4 @@
-"""Computing the next items in a thread while one is used."""
+"""Computing the next items in a thread while the current item is used."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ Result = TypeVar("Result")
 def windows(
     items: Iterable[T], size_of: Callable[[T], int], most: int, most_items: int | None = None
 ) -> Generator[tuple[list[T], bool], None, None]:
-    """Runs of items whose sizes sum to at most `most`, and whether more items follow.
+    """Lists of items whose sizes sum to at most `most`, and whether more items follow.
 
-    A larger item is a run of its own. If an item cannot be had, those before it come first.
+    A larger item is a list of its own. If `items` raises, the items before are yielded first.
     """
     window: list[T] = []
     fault: Exception | None = None
@@ -45,15 +45,14 @@ def windows(
 
 
 def prefetch(items: Iterable[T], n: int = 4) -> Generator[T, None, None]:
-    """The same items, up to `n` of them made ahead by a thread.
+    """The same items, up to `n` of them computed ahead in a thread.
 
-    The thread begins with the first item that is asked for. An exception while an item is made is
-    raised where that item would have come. When the consumer stops early (it closes the
-    generator, or drops it), the thread ends and `items` is closed.
+    The thread starts with the first request. An exception in `items` is raised in place of its
+    item. If the generator is closed or dropped early, the thread ends and `items` is closed.
 
     Args:
-        items: what to iterate over, in the thread alone.
-        n: items to hold ready, 1 or more.
+        items: an iterable, which is used only in the thread.
+        n: number of items to keep ready, >= 1.
 
     Raises:
         InputError: `n` is not an integer from 1 to 65,536.
@@ -79,14 +78,14 @@ def compute_ahead(
     n: int = 1,
     close: Callable[[], object] | None = None,
 ) -> Generator[Result, None, None]:
-    """`function` of each item, in order; a thread computes the next `n` while one is used.
+    """`function` of each item, in order; a thread computes the next `n` results ahead.
 
-    Items are taken in the caller's thread, unlike those of `prefetch`: they may come from a
-    caller's own iterator, which not every thread may use. Where taking one fails, the results of
-    those before it come first. When the consumer stops early, what is being computed is waited for.
+    Unlike in `prefetch`, `items` is read in the caller's thread, because not every iterator can be
+    used in another one. If it raises, the results of earlier items are yielded first. If the
+    generator is closed early, it waits for the current computation.
 
     Args:
-        close: is called in the thread at the end.
+        close: called in the thread at the end.
     """
     fault: Exception | None = None
     computing: deque[Future[Result]] = deque()

@@ -10,7 +10,8 @@ _MARKED = re.compile(r"\[(\S+)\]")
 
 
 def parse_query(text: str) -> tuple[tuple[str, ...], int]:
-    """The tokens of a sentence such as "they [play] cards", and the position of the marked one."""
+    """The tokens of a sentence such as "they [play] cards", and the position of the marked
+    token."""
     require(TEXT, text=text)
     tokens = text.split()
     marked = [k for k, token in enumerate(tokens) if _MARKED.fullmatch(token)]

@@ -1,9 +1,8 @@
 """Initial states for models that were not trained to start from zeros.
 
-With `reset_rate` 0, as in the original program, a network sees LSTM states of zero once per row of
-its batches in training, yet in use every text starts from them. Such a model can start instead from
-the mean of the states that it has while reading some text. They are computed once, are the same for
-every sentence, and depend on that text alone.
+With `reset_rate` 0, as in the original program, training starts from zero states only once per row,
+but in use every text starts from them. Instead, such a model can start from the mean of its states
+after reading a warm-up text. They are computed once and are the same for every sentence.
 """
 
 from __future__ import annotations
@@ -19,11 +18,12 @@ from bilm.files.reading import PathLike, read_lines
 WarmUpText = PathLike | Iterable[str | Sequence[str]]
 
 N_WORDS = 2048
-"""Words that are read. A shorter text is read over and over."""
+"""Number of words to read; a shorter text is repeated."""
 
 
 def read_text(text: WarmUpText) -> list[list[str]]:
-    """The sentences of a warm-up: the first `N_WORDS` words of a text, or all of it repeatedly."""
+    """The sentences of a warm-up: the first `N_WORDS` words of a text, which is repeated if it is
+    shorter."""
     is_file = isinstance(text, str | os.PathLike)
     if not is_file:
         require_sentences(text)
@@ -38,5 +38,5 @@ def read_text(text: WarmUpText) -> list[list[str]]:
             break
     if not sentences:
         name = os.fspath(text) if is_file else "the sentences"  # type: ignore[arg-type]
-        raise InputError(f"warm_up: {name}: no word to read.")
+        raise InputError(f"warm_up: {name} must hold a word, got none.")
     return sentences * -(-N_WORDS // n_words)

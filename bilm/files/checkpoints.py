@@ -2,9 +2,9 @@
 
 A training folder holds `options.json`, `checkpoint` (which names the newest checkpoint) and for
 each checkpoint `model.ckpt-N.index` and `model.ckpt-N.data-00000-of-00001`. Variables and
-accumulators have the original's names, so that one reader serves its checkpoints and ours. What
-ours hold besides them is in `bilm.training.state`. The best model of a run is kept in the folder
-`best` within the training folder, and `best` is itself a training folder.
+accumulators have the original's names, so both programs' checkpoints are read in the same way. Our
+checkpoints also hold the state in `bilm.training.state`. The best model of a run is kept in the
+subfolder `best`, which is itself a training folder.
 
 TensorFlow reads them: load only checkpoints that you trust.
 """
@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 BEST_FOLDER = "best"
 STATE_FILE = "checkpoint"
-# Values that every checkpoint has besides variables, and the prefix of names that only ours have.
+# Values in every checkpoint besides variables, and the prefix of names in ours only.
 STEP, PERPLEXITY, OURS = "global_step", "train_perplexity", "bilm/"
 # The index is written last and removed first: a checkpoint that has an index is complete.
 SUFFIXES = (".data-00000-of-00001", ".index")
@@ -60,7 +60,7 @@ def checkpoint_prefix(save_dir: PathLike, step: int) -> str:
 
 
 def holds_checkpoint(save_dir: PathLike) -> bool:
-    """Whether a folder holds a checkpoint, or once held one."""
+    """Whether a folder holds or once held a checkpoint."""
     folder = Path(save_dir)
     return (folder / STATE_FILE).exists() or any(folder.glob("model.ckpt-*.index"))
 
@@ -81,15 +81,15 @@ def load_options_latest_checkpoint(
     Args:
         tf_save_dir: A training folder, of ours or of the original program.
         verify: Compare every tensor with its checksum, which takes about as long as loading the
-            checkpoint. Otherwise a checkpoint that is cut off is noticed here, and damage within
-            it when it is loaded.
+            checkpoint. Otherwise only a truncated checkpoint is detected here, and other damage
+            when it is loaded.
 
     Returns:
         The contents of options.json, and the checkpoint's prefix.
 
     Raises:
         FileNotFoundError: The folder, its options or a checkpoint does not exist.
-        InputError: No checkpoint is intact, or options.json is not a JSON object.
+        InputError: All checkpoints are damaged, or options.json is not a JSON object.
     """
     folder = require_path(tf_save_dir, "a folder of checkpoints")
     if not os.path.isdir(folder):
@@ -102,12 +102,11 @@ def load_options_latest_checkpoint(
         if is_whole(prefix, verify):
             return options, prefix
         logger.warning("%s: damaged, skipped", prefix)
-    raise InputError(f"{folder}: all checkpoints are damaged: {', '.join(found)}.")
+    raise InputError(f"{folder} must hold an intact checkpoint, damaged: {', '.join(found)}.")
 
 
 def is_whole(prefix: str, verify: bool = False) -> bool:
-    """Whether the index is intact and the data reaches to the end of its last tensor; with
-    `verify`, whether all tensors match their checksums."""
+    """Whether the index and the last tensor are intact; with `verify`, whether all tensors are."""
     try:
         types = open_checkpoint(prefix).get_variable_to_dtype_map()
         # Tensors are stored in the order of their names.
@@ -128,7 +127,7 @@ def open_checkpoint(path: str) -> Any:
 
 
 def restore_tensor(path: str, name: str, dtype: tf.DType = tf.float32) -> tf.Tensor:
-    """A tensor of a checkpoint, read without a copy and compared with its checksum."""
+    """Read a tensor of a checkpoint without a copy, and compare it with its checksum."""
     try:
         with tf.device("/cpu:0"):
             return tf.raw_ops.RestoreV2(
@@ -160,8 +159,8 @@ def read_checkpoint(
 def load_checkpoint(path: str, targets: Mapping[str, Any], also: Sequence[str]) -> None:
     """Set variables from a checkpoint, one at a time and without copies.
 
-    Arguments and errors as for `read_checkpoint`, with variables instead of shapes. After an error
-    some variables have no values.
+    Arguments and errors as for `read_checkpoint`, with variables instead of shapes. After an error,
+    some variables may have no values.
     """
     _require_shapes(path, {name: tuple(v.shape) for name, v in targets.items()}, also)
     for name, variable in targets.items():
@@ -178,7 +177,7 @@ def _replace(variable: tf.Variable, value: tf.Tensor) -> None:
 
 
 def _require_shapes(path: str, shapes: Mapping[str, tuple[int, ...]], also: Sequence[str]) -> None:
-    """Require variables of these shapes, and no others."""
+    """Require exactly the variables of these shapes."""
     stored = open_checkpoint(path).get_variable_to_shape_map()
     relevant = {
         name: tuple(shape)
@@ -189,7 +188,7 @@ def _require_shapes(path: str, shapes: Mapping[str, tuple[int, ...]], also: Sequ
 
 
 def names_beside(table: Sequence[Weight]) -> list[str]:
-    """Prefixes of the names that a checkpoint has besides the variables of a network."""
+    """Prefixes of the names in a checkpoint besides the variables of a network."""
     slots = [f"{weight.checkpoint}/{slot}" for weight in table for slot in ("Adagrad", "Adam")]
     return [STEP, PERPLEXITY, OURS, *slots]
 
@@ -224,14 +223,14 @@ def save_checkpoint(
 ) -> str:
     """Write `model.ckpt-{step}`, remove all but the newest `keep`, and return its prefix.
 
-    The files are renamed into place once they are on the disk, the index last. After an OSError no
-    file is left of the attempt.
+    The files are renamed into place once they are on the disk, the index last. After an OSError, no
+    new file remains.
 
     Args:
         save_dir: An existing folder.
         step: Global step.
         tensors: Name to array, tensor, variable or text.
-        keep: How many checkpoints to keep.
+        keep: Number of checkpoints to keep.
     """
     folder = os.fspath(save_dir)
     prefix = checkpoint_prefix(folder, step)
@@ -247,7 +246,7 @@ def save_checkpoint(
             )
         for suffix in SUFFIXES:
             flush_to_disk(temporary + suffix)
-        # An older index must not stand next to newer data, not even for a moment.
+        # An old index must never be next to new data.
         Path(f"{prefix}.index").unlink(missing_ok=True)
         for suffix in SUFFIXES:
             os.replace(temporary + suffix, prefix + suffix)
@@ -263,8 +262,8 @@ def save_checkpoint(
 def tidy_folder(save_dir: PathLike, step: int, keep: int) -> None:
     """Keep the newest `keep` checkpoints up to `step`, and name them in the file `checkpoint`.
 
-    Other checkpoints are removed: later ones were found damaged when the run went back to an
-    earlier one. Temporary files of killed runs are removed too, but no file of other programs.
+    Other checkpoints are removed: later checkpoints are damaged if a run resumed from an earlier
+    one. Temporary files of killed runs are removed as well, but not files of other programs.
     """
     folder = Path(save_dir)
     found = list_checkpoints(folder)
@@ -279,7 +278,7 @@ def tidy_folder(save_dir: PathLike, step: int, keep: int) -> None:
 
 
 def _remove_checkpoints(folder: Path, kept: Sequence[str]) -> None:
-    """Remove the checkpoints of a folder other than those with the names `kept`."""
+    """Remove the checkpoints of a folder whose names are not in `kept`."""
     for suffix in reversed(SUFFIXES):  # the index first
         for path in folder.glob(f"model.ckpt-*{suffix}"):
             name = path.name.removesuffix(suffix)
@@ -290,7 +289,7 @@ def _remove_checkpoints(folder: Path, kept: Sequence[str]) -> None:
 def _write_state(folder: PathLike, names: Sequence[str]) -> None:
     """Write the file `checkpoint`, which names a folder's checkpoints, oldest first.
 
-    TensorFlow's own function writes absolute paths, which are wrong when the folder is moved.
+    TensorFlow's own function writes absolute paths, which break when the folder is moved.
     """
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
@@ -318,7 +317,7 @@ def keep_best(save_dir: PathLike, prefix: str) -> str:
 def find_best(ckpt_file: str, best_step: int) -> str | None:
     """The checkpoint of a run's best model, in the folder of `ckpt_file` or in its `best`.
 
-    None if it is in neither, or is damaged.
+    None if it is missing or damaged.
     """
     folder = os.path.dirname(ckpt_file)
     places = (folder, os.path.join(folder, BEST_FOLDER))
@@ -327,22 +326,22 @@ def find_best(ckpt_file: str, best_step: int) -> str | None:
 
 
 def require_own_best(save_dir: PathLike, is_resumed: bool) -> None:
-    """Require that the best model can be kept in `best` without touching files of others.
+    """Require that `best` is a folder for this run's best model, without files of other runs.
 
     If the run is resumed from a checkpoint in `save_dir`, the files in `best` are its own.
     """
     folder = Path(save_dir, BEST_FOLDER)
     if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise InputError(f"{folder} must be a folder or not exist: the best model is kept there.")
+        raise InputError(f"{folder}, for the best model, must be a folder or not exist.")
     if not is_resumed and folder.is_dir() and any(folder.iterdir()):
         raise InputError(
-            f"{folder} must be empty or not exist: the best model of the new run is kept there. "
-            "Remove it, or choose another folder."
+            f"{folder}, for the best model of the new run, must be empty or not exist: remove it, "
+            "or choose another folder."
         )
 
 
 def _link(source: str, target: Path) -> None:
-    """Give a file a second name, replacing the file that has it."""
+    """Give a file a second name, replacing an existing file."""
     with atomic_write(target) as temporary:
         try:
             os.link(source, temporary)

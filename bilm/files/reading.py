@@ -22,27 +22,27 @@ logger = logging.getLogger(__name__)
 
 PathLike = str | os.PathLike[str]
 
-# The files of a model folder; a training folder holds the last two as well.
+# The files of a model folder; a training folder also holds the last two.
 WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE = "model.hdf5", "options.json", "vocab.txt"
 TOKENIZER_FILE = "tokenizer.json"
-"""How a text was tokenised; the name of one text's record has that of the text before it."""
+"""The record of how a text was tokenised; for a single text its name is a prefix."""
 
-# Endings of text files that are read as compressed, and the commands that decompress them.
+# Endings of compressed text files, and the commands that decompress them.
 COMPRESSED = (".gz", ".xz")
 _DECOMPRESS = {".gz": "gzip -dc", ".xz": "xz -dc"}
 
 LONGEST_LINE = 2**24
 """Most bytes of a line of text, and of a word."""
 
-# Bytes of text that are decoded at a time.
+# Bytes of text to decode at a time.
 _BLOCK = 2**20
-# What the readers of compressed files raise when the data is cut off or changed.
+# Exceptions from readers of compressed files if the data is truncated or damaged.
 _DAMAGED = (EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError)
 
 
 class Stage(NamedTuple):
-    """Progress of a job over files: in its step `doing`, such as "counting", it has read `done` of
-    `total` bytes on the disk."""
+    """Progress of a job over files: `done` of `total` bytes on the disk in the step `doing`, such
+    as "counting"."""
 
     doing: str
     done: int
@@ -69,10 +69,10 @@ def find_files(pattern: PathLike) -> list[str]:
 
 
 def matching_files(pattern: str) -> list[str]:
-    """The files that a glob matches, sorted by name; maybe none.
+    """The files that a glob matches, sorted by name; may be empty.
 
-    The records that `bilm tokenize` writes are left out. Brackets in the name of an existing file
-    or folder stand for themselves.
+    Records of `bilm tokenize` are left out. Brackets in the name of an existing file or folder are
+    literal.
     """
     if os.path.isfile(pattern):
         return [pattern]
@@ -86,7 +86,7 @@ def matching_files(pattern: str) -> list[str]:
 
 
 def find_all_files(patterns: PathLike | Iterable[PathLike]) -> list[str]:
-    """The files that one or several globs match, each of them once, sorted by name."""
+    """The files that one or several globs match, without duplicates, sorted by name."""
     if isinstance(patterns, str | os.PathLike):
         patterns = [patterns]
     require_iterable("names of files", patterns=patterns)
@@ -94,7 +94,7 @@ def find_all_files(patterns: PathLike | Iterable[PathLike]) -> list[str]:
     for path in sorted({path for pattern in patterns for path in find_files(pattern)}):
         known = files.setdefault(os.path.realpath(path), path)
         if known != path:
-            logger.warning("%s is the same file as %s and is read once", path, known)
+            logger.warning("%s is the same file as %s, which is read only once", path, known)
     if not files:
         raise InputError("patterns must name at least one file.")
     return list(files.values())
@@ -111,7 +111,7 @@ def require_name(path: PathLike) -> str:
     """The name of a file or folder to write, as text."""
     path = require_path(path, "a file or folder")
     encoded = b""
-    with contextlib.suppress(UnicodeEncodeError):  # a surrogate that stands for no byte
+    with contextlib.suppress(UnicodeEncodeError):  # a surrogate that encodes no byte
         encoded = os.fsencode(path)
     if not encoded or b"\0" in encoded:
         raise InputError(f"{path!r} cannot be the name of a file or folder.")
@@ -142,7 +142,7 @@ def require_file(path: PathLike, what: str) -> str:
 
 
 def size_of(files: Iterable[PathLike]) -> int:
-    """The bytes of files on the disk."""
+    """The total size of files on the disk, in bytes."""
     return sum(map(os.path.getsize, files))
 
 
@@ -157,7 +157,7 @@ def open_bytes(path: PathLike) -> IO[bytes]:
 
 
 def bytes_read(stream: IO[bytes]) -> int:
-    """How far a file has been read on the disk, also if it is compressed."""
+    """Bytes read of a file on the disk, which may be compressed."""
     return os.lseek(stream.fileno(), 0, os.SEEK_CUR)
 
 
@@ -167,7 +167,7 @@ def reading_text(path: PathLike) -> Iterator[IO[bytes]]:
 
     Raises:
         FileNotFoundError: The file does not exist.
-        InputError: What the block reads is damaged, or is not UTF-8 (names the line).
+        InputError: The file is damaged, or is not UTF-8 (names the line).
     """
     try:
         with open_bytes(path) as stream:
@@ -177,7 +177,7 @@ def reading_text(path: PathLike) -> Iterator[IO[bytes]]:
 
 
 def _raise_fault(path: PathLike) -> NoReturn:
-    """Find the line that cannot be read: who reads in blocks does not know its number."""
+    """Raise an error with the line that cannot be read, unknown to readers of blocks."""
     for _ in read_lines(path):
         pass
     raise InputError(f"{path}: not UTF-8.")
@@ -192,8 +192,8 @@ def read_lines(path: PathLike) -> Iterator[str]:
 def read_files(
     files: Iterable[str], doing: str, progress: ShowStage
 ) -> Iterator[tuple[str, Iterator[str]]]:
-    """Each text file with its lines, which are to be read before the next file; `doing` names the
-    stage whose progress is reported."""
+    """Pairs of a text file and its lines, which must be read before the next file; `doing` names
+    the stage in progress reports."""
     files = list(files)
     before, total = 0, size_of(files)
 
@@ -213,10 +213,10 @@ def read_files(
 def lines_of(stream: IO[bytes], source: PathLike) -> Iterator[str]:
     """The lines of UTF-8 text without their ends, LF or CRLF, and without a byte order mark.
 
-    The stream must have `read1`, so that the lines of a pipe come as soon as they are read;
-    `source` names it in messages.
+    The stream must have `read1`, so that lines from a pipe are yielded immediately; `source` names
+    it in messages.
     """
-    number, begun, data = 0, b"", b"."  # lines so far, and the beginning of the next one
+    number, begun, data = 0, b"", b"."  # lines so far, and the start of the next line
     while data:
         try:
             data = stream.read1(_BLOCK)  # type: ignore[attr-defined]
@@ -240,7 +240,7 @@ def lines_of(stream: IO[bytes], source: PathLike) -> Iterator[str]:
 
 
 def _decoded(block: bytes, source: PathLike, number: int) -> Iterator[str]:
-    """The lines of a block; `number` lines come before it."""
+    """The lines of a block; `number` is the count of lines before it."""
     try:
         lines = block.decode("utf-8").split("\n")
     except UnicodeDecodeError as error:
@@ -269,7 +269,7 @@ def _advice(data: bytes, source: PathLike) -> str:
     return f" It looks like {encoding}; convert it: {command}"
 
 
-# Frequent characters other than ASCII of texts in an encoding, by its name for Python and iconv.
+# Frequent non-ASCII characters of texts in an encoding, by its name in Python and iconv.
 _HAN = "的一是不了在有人我他大中国上来到说就地和也子年出而要于以可着你会生那得自下家小多，。"
 _KANA = "のにはをたがでてとしれさあいうおかきくけこすせそちつなねまもやよらりるんっーイトスリ、。"
 _CYRILLIC = "абвгдежзийклмнопрстуфхцчшщъыьэюя"
@@ -283,14 +283,14 @@ _FREQUENT = {
     "KOI8-R": _CYRILLIC,
 }
 _CONTROLS = frozenset({*range(32)} - {*b"\t\n\v\f\r\x1b"})
-# The least share of these characters in a text of the encoding; what is decoded by chance has less.
+# The least proportion of these characters; text decoded with a wrong encoding has fewer.
 _LEAST_FREQUENT = {"CP1251": 0.7, "KOI8-R": 0.7}
 _LEAST_FREQUENT_OTHERS = 0.15
 
 
 def guess_encoding(data: bytes) -> str | None:
-    """The likely encoding of text that is not UTF-8, by a name that `iconv` knows; None if none is
-    likely. The first kilobytes are looked at."""
+    """The likely encoding of the first kilobytes of text that is not UTF-8, by its name in `iconv`;
+    None if unknown."""
     data = data[: 2**16]
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "UTF-16"
@@ -303,7 +303,7 @@ def guess_encoding(data: bytes) -> str | None:
     high = [k for k, byte in enumerate(data) if byte > 127]
     n_alone = sum(data[k - 1 : k].isascii() and data[k + 1 : k + 2].isascii() for k in high)
     if n_alone > 0.5 * len(high):
-        return "CP1252"  # letters with accents among those of English
+        return "CP1252"  # single accented letters among ASCII letters
     shares = {}
     for encoding, frequent in _FREQUENT.items():
         text = codecs.getincrementaldecoder(encoding)("replace").decode(data)

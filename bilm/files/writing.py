@@ -1,4 +1,4 @@
-"""Writing files and folders that appear under their names only when they are complete."""
+"""Atomic writing: files and folders appear under their names only when complete."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ logger = logging.getLogger(__name__)
 
 
 def require_plain_output(path: PathLike) -> None:
-    """Require that a file to write would not replace a FIFO, a device or a link to nowhere."""
+    """Require that a file to write does not replace a FIFO, a device or a broken link."""
     if not os.path.lexists(path) or os.path.isfile(path) or os.path.isdir(path):
         return
-    kind = "a FIFO, a socket or a device" if os.path.exists(path) else "a link that leads nowhere"
+    kind = "a FIFO, a socket or a device" if os.path.exists(path) else "a broken link"
     raise InputError(f"{os.fspath(path)!r} must be a file or not exist, it is {kind}.")
 
 
 def require_place(path: PathLike) -> str:
-    """Require that a file of this name can be written, and return the name; for a link to a file
-    that of the file, which gets replaced."""
+    """Require that a file can be written, and return its name; a link to a file is resolved, so
+    that the file gets replaced."""
     path = require_name(path)
     if os.path.islink(path) and os.path.isfile(path):
         path = os.path.realpath(path)
@@ -52,8 +52,8 @@ def require_place(path: PathLike) -> str:
 
 
 def overwritten(*paths: PathLike, allowed_by: str | None = None) -> InputError:
-    """The error for files or folders that exist where new ones are to be written; `allowed_by` is
-    the flag or argument that allows it."""
+    """The error for files or folders that would be overwritten; `allowed_by` is the flag or
+    argument that allows it."""
     names = ", ".join(repr(os.fspath(path)) for path in paths)
     how = f": {allowed_by} allows it" if allowed_by else ""
     return InputError(f"{names} would be overwritten{how}.")
@@ -64,7 +64,7 @@ def overwritten(*paths: PathLike, allowed_by: str | None = None) -> InputError:
 
 @contextlib.contextmanager
 def named_in_errors(path: PathLike) -> Iterator[None]:
-    """Add a file's name to errors of the disk that name none, such as that it is full."""
+    """Add a file's name to OSErrors without a name, such as a full disk."""
     try:
         yield
     except OSError as error:
@@ -75,15 +75,15 @@ def named_in_errors(path: PathLike) -> Iterator[None]:
 
 @contextlib.contextmanager
 def atomic_write(path: PathLike) -> Iterator[str]:
-    """Give a temporary name next to `path`; rename it to `path` when the block succeeds.
+    """Yield a temporary name next to `path`; rename the file to `path` when the block succeeds.
 
-    The file is flushed to the disk before it is renamed, so a crash leaves the old file or the new
-    one. If the block fails, the temporary file is removed. If `path` is a link to a file, that file
-    is replaced.
+    The file is flushed to the disk before it is renamed, so a crash leaves either the old or the
+    new file. If the block fails, the temporary file is removed. If `path` is a link to a file, that
+    file is replaced.
 
     Raises:
         FileNotFoundError, InputError: As for `require_place`.
-        OSError: The disk is full or fails; names `path`.
+        OSError: The disk is full or fails; the error names `path`.
     """
     path = require_place(path)
     folder, name = os.path.split(path)
@@ -102,13 +102,13 @@ def atomic_write(path: PathLike) -> Iterator[str]:
 def atomic_write_all(paths: Sequence[PathLike], *, overwrite: bool = True) -> Iterator[list[str]]:
     """`atomic_write` for files that belong together.
 
-    The first file, without which the others are useless, is renamed into place last, and is removed
-    before the others are replaced. So if the program is killed, it never stands next to files of
-    another result. If not `overwrite`, an existing file is an error, except one with the same
-    content that a killed program left without the first file.
+    The first file, without which the others are useless, is removed before the others are replaced,
+    and renamed into place last. So if the program is killed, the first file is never next to files
+    of another result. Without `overwrite`, an existing file is an error, except a file with the
+    same content that a killed program left without the first file.
     """
     paths = [require_place(path) for path in paths]
-    with contextlib.ExitStack() as stack:  # renames in the reverse order
+    with contextlib.ExitStack() as stack:  # renames in reverse order
         temporaries = [stack.enter_context(atomic_write(path)) for path in paths]
         yield temporaries
         for path, temporary in zip(paths, temporaries, strict=True):
@@ -123,7 +123,7 @@ def atomic_write_all(paths: Sequence[PathLike], *, overwrite: bool = True) -> It
 
 
 def flush_to_disk(path: PathLike) -> None:
-    """Wait until a file's bytes are on the disk."""
+    """Flush a file to the disk (fsync)."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -137,7 +137,7 @@ def compressed_as(name: PathLike, path: PathLike) -> Iterator[IO[bytes]]:
     ending = os.path.splitext(name)[1]
     with contextlib.ExitStack() as stack:
         file: Any = stack.enter_context(open(path, "wb"))
-        if ending == ".gz":  # without a name and a time the same text gives the same bytes
+        if ending == ".gz":  # reproducible: without file name and time
             file = stack.enter_context(gzip.GzipFile("", "wb", fileobj=file, mtime=0))
         elif ending == ".xz":
             file = stack.enter_context(lzma.open(file, "wb"))
@@ -156,11 +156,11 @@ def write_json(path: PathLike, value: object) -> None:
 
 @contextlib.contextmanager
 def folder_in_place(path: PathLike, replaces: Sequence[str] = ()) -> Iterator[str]:
-    """Give a temporary folder next to `path`; rename it to `path` when the block succeeds.
+    """Yield a temporary folder next to `path`; rename it to `path` when the block succeeds.
 
-    Folders above it are created. If the block fails, the temporary folder is removed. `path` must
-    be missing or empty, or a folder of the kind that is written: `replaces` are globs of the files
-    that such a folder may hold, and it must hold the first and no others.
+    Parent folders are created. If the block fails, the temporary folder is removed. `path` must be
+    missing, empty, or a folder of the same kind: `replaces` are globs of the files that it may
+    hold; it must hold the first and no others.
     """
     path = _folder_name(path)
     _require_replaceable(path, replaces)
@@ -185,10 +185,9 @@ def folder_in_place(path: PathLike, replaces: Sequence[str] = ()) -> Iterator[st
 
 @contextlib.contextmanager
 def files_added(path: PathLike) -> Iterator[str]:
-    """Give a temporary folder; its files are moved to the folder `path` when the block succeeds.
+    """Yield a temporary folder; its files are moved to the folder `path` when the block succeeds.
 
-    `path` is created if it is missing, and keeps the files that it has. If the block fails, no file
-    is added.
+    `path` is created if missing, and keeps its files. If the block fails, no file is added.
     """
     path = _folder_name(path)
     if not os.path.isdir(path) or not os.listdir(path):
@@ -215,8 +214,8 @@ def files_added(path: PathLike) -> Iterator[str]:
 
 @contextlib.contextmanager
 def folder_made(path: PathLike) -> Iterator[None]:
-    """Create a folder and those above it for the block; remove the created ones that are empty when
-    it ends, for instance because it failed."""
+    """Create a folder and its parents for the block; at its end, remove created folders that are
+    empty."""
     made, folder = [], os.path.abspath(path)
     while not os.path.isdir(folder):
         made.append(folder)
@@ -232,24 +231,24 @@ def folder_made(path: PathLike) -> Iterator[None]:
 
 @contextlib.contextmanager
 def training_lock(folder: PathLike) -> Iterator[None]:
-    """Create a folder for the block, and keep other processes from training into it."""
+    """Create a folder for the block, and lock it against other training processes."""
     path = Path(require_name(folder), TRAINING_LOCK)
     with folder_made(folder), locked(path, "trains into this folder"):
         yield
 
 
 def _folder_name(path: PathLike) -> str:
-    """The name of a folder to write; for a link to a folder the name of that folder."""
+    """The name of a folder to write; a link to a folder is resolved."""
     path = require_name(path).rstrip(os.sep) or os.sep
     return os.path.realpath(path) if os.path.islink(path) and os.path.isdir(path) else path
 
 
 @contextlib.contextmanager
 def _temporary_folder(folder: str, name: str) -> Iterator[str]:
-    """A hidden folder in `folder` for the block, after a warning about what a killed run left."""
+    """A hidden folder in `folder` for the block, after a warning about folders of killed runs."""
     hidden = os.path.join(glob.escape(folder), f".{glob.escape(name)}.{'[0-9a-f]' * 8}")
     for left in glob.glob(f"{hidden}.tmp") + glob.glob(f"{hidden}.old"):
-        logger.warning("%s was left by a killed run, unless one is working now; remove it", left)
+        logger.warning("%s was left by a killed run; remove it unless a run is active", left)
     temporary = os.path.join(folder, f".{name}.{uuid.uuid4().hex[:8]}.tmp")
     os.mkdir(temporary)
     try:
@@ -275,17 +274,17 @@ def _require_replaceable(path: str, replaces: Sequence[str]) -> None:
         raise overwritten(path)
     found = set(_files_in(path))
     if replaces[0] not in found:
-        raise InputError(f"{path!r} must hold {replaces[0]} to be replaced; name another folder.")
+        raise InputError(f"{path!r} must hold {replaces[0]} to be replaced: choose another folder.")
     known = {file for pattern in replaces for file in glob.glob(pattern, root_dir=path)}
     if others := sorted(found - known):
         raise InputError(
-            f"{path!r} cannot be replaced, it also holds {others[0]!r}: move that away, or name "
-            "another folder."
+            f"{path!r} must hold no other files to be replaced, got {others[0]!r}: move it "
+            "away, or choose another folder."
         )
 
 
 def _files_in(folder: str) -> Iterator[str]:
-    """All files and links in a folder and its folders, by their paths relative to it."""
+    """The relative paths of all files and links below a folder."""
     for above, folders, files in os.walk(folder):
         links = [name for name in folders if os.path.islink(os.path.join(above, name))]
         for name in [*files, *links]:
