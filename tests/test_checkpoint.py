@@ -407,7 +407,7 @@ def test_a_record_is_read_as_it_was_written(tmp_path):
     assert read_run_state(prefix) == RECORD and read_step(prefix) == 9
     alone = dataclasses.replace(RECORD, iterator_state=(STATE,))
     assert alone.to_dict()["iterator_state"] == STATE.to_dict()
-    assert RunState.from_dict(alone.to_dict() | {"batch_shape": [3, 4]}, "") == alone
+    assert RunState.from_dict(alone.to_dict() | {"batch_shape": [3, 4]}) == alone
     assert np.isinf(tf.train.load_checkpoint(prefix).get_tensor("train_perplexity"))
 
 
@@ -420,62 +420,10 @@ def test_a_record_of_an_earlier_version(tmp_path):
     assert record.iterator_state == (STATE,) and record.heldout == RECORD.heldout
 
 
-WRONG = [
-    ("step", -1, "must be an integer >= 0, got -1"),
-    ("step", 2**63, "must be an integer >= 0, got 9223372036854775808"),
-    ("step", 2.0, "must be an integer >= 0, got 2.0"),
-    ("done", True, "must be an integer >= 0, got True"),
-    ("seed", None, "must be an integer >= 0, got None"),
-    ("batch_shape", [3], r"must be two integers >= 1, got \[3\]"),
-    ("batch_shape", [3, 0], r"must be two integers >= 1, got \[3, 0\]"),
-    ("batch_shape", 12, "must be two integers >= 1, got 12"),
-    ("seconds", float("inf"), "must be a finite number >= 0, got inf"),
-    ("seconds", 10**400, "must be a finite number >= 0, got a number of"),
-    ("train_perplexity", "low", "must be a number >= 0, got 'low'"),
-    ("iterator_state", [], r"must be an object or null, or a list of them, got \[\]"),
-    ("iterator_state", [3], r"must be an object or null, or a list of them, got \[3\]"),
-    ("run", [], r"must be a JSON object, got \[\]"),
-    ("run.precision", "half", "must be 'float32' or 'bfloat16', got 'half'"),
-    ("run.init_from", 3, "must be text or null, got 3"),
-    ("run.schedule", "linear", "must be a JSON object, got 'linear'"),
-    ("run.schedule.kind", ["linear"], "must be one of 'constant', 'linear', 'cosine', got "),
-    ("run.schedule.warmup_steps", -3, "must be an integer >= 0, got -3"),
-    ("heldout", None, "must be a JSON object, got None"),
-    ("heldout.best", -2.0, "must be a number >= 0 or null, got -2.0"),
-    ("heldout.best_step", "3", "must be an integer >= 0 or null, got '3'"),
-    ("heldout.since_best", None, "must be an integer >= 0, got None"),
-    ("heldout.measured_at", 1.5, "must be an integer >= 0 or null, got 1.5"),
-    ("heldout.n_predictions", -1, "must be an integer >= 0 or null, got -1"),
-]
-
-
-@pytest.mark.parametrize(("key", "value", "message"), WRONG)
-def test_a_value_of_a_record_that_is_not_right(tmp_path, key, value, message):
-    values = json.loads(json.dumps(RECORD.to_dict()))
-    *parents, name = key.split(".")
-    inner = values
-    for parent in parents:
-        inner = inner[parent]
-    inner[name] = value
-    with pytest.raises(InputError, match=f"model.ckpt-9: bilm/record: {key} {message}"):
-        read_run_state(written(tmp_path, json.dumps(values)))
-    del inner[name]
-    with pytest.raises(InputError, match=f"bilm/record: {key} is missing, must be "):
-        read_run_state(written(tmp_path, json.dumps(values)))
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("{", "must be JSON in UTF-8: Expecting"),
-        ("[" * 100_000, "must be JSON in UTF-8: maximum recursion depth"),
-        (b'{"step": "\xff"}', "must be JSON in UTF-8: 'utf-8' codec"),
-        ("[]", r"must be a JSON object, got \[\]"),
-        (3.5, "must be JSON in UTF-8: the JSON object must be str"),
-    ],
-)
-def test_a_record_that_is_none(tmp_path, text, message):
-    with pytest.raises(InputError, match=f"model.ckpt-9: bilm/record:? {message}"):
+@pytest.mark.parametrize("text", ["{", b'{"step": "\xff"}', "[]", "{}", 3.5])
+def test_a_record_that_is_none(tmp_path, text):
+    message = "model.ckpt-9: bilm/record must be the record of a run in JSON: "
+    with pytest.raises(InputError, match=message):
         read_run_state(written(tmp_path, text))
 
 

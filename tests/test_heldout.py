@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from bilm.core.errors import InputError, NotFiniteError
-from bilm.training.evaluation import Perplexity, exp_of_loss
+from bilm.training.evaluation import Perplexity
 from bilm.training.heldout import Interval, Monitor
-from bilm.training.state import HeldoutState
+from bilm.training.state import HeldoutState, exp_of_loss
 
 
 @pytest.mark.parametrize(

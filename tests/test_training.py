@@ -12,8 +12,8 @@ import bilm
 from bilm import Options
 from bilm.core.errors import NotFiniteError, TrainingError
 from bilm.training.replicas import Replicas
-from bilm.training.run import Run
 from bilm.training.state import RunSettings
+from bilm.training.step import Run
 from tests.compare import assert_same_checkpoint, checkpoint_tensors
 from tests.small_runs import (
     N_TOKENS,

@@ -101,7 +101,6 @@ def _fill(parser: argparse.ArgumentParser, subcommand: str) -> argparse.Argument
 
 def _run(args: argparse.Namespace, program: str) -> int:
     try:
-        _refuse_nul(args)
         code = args.run(args)
         sys.stdout.flush()
         return code
@@ -116,14 +115,6 @@ def _run(args: argparse.Namespace, program: str) -> int:
         more = f" {interrupt}" if interrupt.args else ""
         note(f"\n{program}: interrupted.{more}")
         return 130
-
-
-def _refuse_nul(args: argparse.Namespace) -> None:
-    """Refuse NUL characters, which a program that calls `main` can pass and no file name has."""
-    for flag, value in vars(args).items():
-        for text in value if isinstance(value, list) else [value]:
-            if isinstance(text, str) and "\0" in text:
-                raise InputError(f"{flag} must not contain a NUL character, got {text!r}.")
 
 
 def _one_line(error: Exception) -> str:

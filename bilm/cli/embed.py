@@ -105,18 +105,10 @@ def run(args: argparse.Namespace) -> int:
         job = EmbeddingJob(
             sys.stdin.buffer if args.input == STANDARD else args.input,
             sys.stdout.buffer if args.output == STANDARD else args.output,
-            layers=args.layers,
-            pooling=args.pooling,
-            dtype=args.dtype,
-            format=args.format,
-            packed=args.packed,
-            ids=args.ids,
             sentence_keys=args.use_sentence_keys,
             with_text=not args.forget_sentences,
-            shard=args.shard,
-            batch_size=args.batch_size,
-            resume=args.resume,
-            force=args.force,
+            **flags.given(args, "layers", "pooling", "dtype", "format", "packed", "ids", "shard"),
+            **flags.given(args, "batch_size", "resume", "force"),
         )
     except ArgumentsError as error:
         flags.usage_error(args, str(error))

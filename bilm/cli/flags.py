@@ -104,6 +104,11 @@ def command(args: argparse.Namespace) -> str:
     return shlex.join(words)
 
 
+def given(args: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """The values of some flags, as keyword arguments of the same names."""
+    return {name: getattr(args, name) for name in names}
+
+
 # Types of values
 
 

@@ -73,11 +73,8 @@ def run(args: argparse.Namespace) -> int:
 
     embedder = TableEmbedder(
         model,
-        layers=args.layers,
-        pooling=args.pooling,
-        dtype=args.dtype,
-        batch_size=args.batch_size,
         threads=args.cpus,
+        **flags.given(args, "layers", "pooling", "dtype", "batch_size"),
     )
     try:
         with _without_ray(), ProgressDisplay() as display:
@@ -85,12 +82,9 @@ def run(args: argparse.Namespace) -> int:
                 args.input,
                 args.output,
                 embedder,
-                workers=args.workers,
-                address=args.address,
-                resume=args.resume,
-                force=args.force,
                 part_bytes=args.part_mb and max(1, round(args.part_mb * 2**20)),
                 show=lambda stage: display.update(*stage),
+                **flags.given(args, "workers", "address", "resume", "force"),
             )
     except KeyboardInterrupt:
         raise KeyboardInterrupt("The same command with --resume continues.") from None

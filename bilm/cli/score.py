@@ -107,7 +107,7 @@ def _tokenizer_of(predictor: Predictor, args: argparse.Namespace) -> Tokenizer |
 # Text
 
 
-class _Text:
+class _ScoredText:
     """The text's sentences and, as they are scored, the sums of their losses."""
 
     def __init__(self, path: str, tokenizer: Tokenizer | None) -> None:
@@ -139,7 +139,7 @@ def _score_text(args: argparse.Namespace, predictor: Predictor, tokenizer: Token
 
     from bilm.training import Perplexity
 
-    text = _Text(args.input, tokenizer)
+    text = _ScoredText(args.input, tokenizer)
     scores = text.scores(predictor, args.batch_size)
     first: tuple[str, ...]
     first, rows, objects = ("place", "token", "known"), _token_rows, _token_objects

@@ -242,18 +242,12 @@ def run_training(
                 args.save_dir,
                 args.save_dir,
                 checkpoint,
-                seed=settings.seed,
-                precision=settings.precision,
-                schedule=settings.schedule,
-                save_minutes=args.save_minutes,
                 progress=progress,
                 heldout=heldout,
-                heldout_every=args.heldout_every,
-                patience=args.patience,
-                init_from=settings.init_from,
-                init_vocab=args.init_vocab,
-                tensorboard=args.tensorboard,
                 time_limit=getattr(args, "time", None),
+                **vars(settings),
+                **flags.given(args, "save_minutes", "heldout_every", "patience"),
+                **flags.given(args, "init_vocab", "tensorboard"),
             )
         except KeyboardInterrupt:
             raise KeyboardInterrupt(_what_is_saved(args)) from None
@@ -344,7 +338,7 @@ def _report(record: TrainingRecord, save_dir: str, sampled: bool) -> None:
 
 def _verdict(record: TrainingRecord, sampled: bool) -> list[str]:
     """How good the model is, how much it was trained, and whether more training may help."""
-    from bilm.training.evaluation import exp_of_loss
+    from bilm.training.state import exp_of_loss
     from bilm.training.verdict import verdict
 
     text, perplexity, unknown = "held-out", record.best, record.unknown

@@ -52,7 +52,7 @@ def import_pyarrow(module: str = "pyarrow") -> Any:
     return import_extra(module, _NEEDED_BY)
 
 
-class _Parts(NamedTuple):
+class _VectorShape(NamedTuple):
     """A shape, taken apart."""
 
     n_layers: int | None  # None: without an axis of layers
@@ -60,7 +60,7 @@ class _Parts(NamedTuple):
     dim: int
 
     @classmethod
-    def of(cls, shape: Shape) -> _Parts:
+    def of(cls, shape: Shape) -> _VectorShape:
         *middle, dim = shape
         layers = [n for n in middle if n is not None]
         return cls(layers[0] if layers else None, None not in middle, dim or 0)
@@ -75,7 +75,7 @@ def settings_metadata(settings: Mapping[str, Any]) -> dict[str, str]:
 def vector_fields(shape: Shape, dtype: str, *, fixed_size: bool = True) -> list[pa.Field]:
     """The columns of vectors of this shape and dtype; without `fixed_size` a vector is a list of
     any size."""
-    arrow, parts = import_pyarrow(), _Parts.of(shape)
+    arrow, parts = import_pyarrow(), _VectorShape.of(shape)
     number = arrow.float16() if dtype == "float16" else arrow.float32()
     kind = arrow.list_(number, parts.dim) if fixed_size else arrow.list_(number)
     if not parts.is_pooled:
@@ -196,7 +196,7 @@ def require_row(
 ) -> None:
     """Require that the vectors of a sentence of `n_tokens` fit into a row, which is in memory at
     once; `where` names the sentence."""
-    parts = _Parts.of(shape)
+    parts = _VectorShape.of(shape)
     size = np.dtype(dtype).itemsize * parts.dim * (1 if parts.is_pooled else n_tokens)
     if size > row_bytes:
         raise InputError(

@@ -50,7 +50,7 @@ class ArgumentsError(InputError):
     """Arguments that do not go together."""
 
 
-class Embedded(NamedTuple):
+class EmbeddedFile(NamedTuple):
     """What a job did.
 
     Attributes:
@@ -67,7 +67,7 @@ class Embedded(NamedTuple):
     was_complete: bool = False
 
 
-def embed_file(text: PathLike, out: PathLike, model: ELMo, **settings: Any) -> Embedded:
+def embed_file(text: PathLike, out: PathLike, model: ELMo, **settings: Any) -> EmbeddedFile:
     """Write the vectors of a text; continue an interrupted call if `resume` is True.
 
     Args:
@@ -194,7 +194,7 @@ class EmbeddingJob:
         """Whether nothing is left to do: the job resumes, and OUT is complete."""
         return self.resume and is_complete(self.out)
 
-    def run(self, model: ELMo, show: ShowEmbedded = _quiet) -> Embedded:
+    def run(self, model: ELMo, show: ShowEmbedded = _quiet) -> EmbeddedFile:
         """Compute the vectors and write the file.
 
         Args:
@@ -207,9 +207,9 @@ class EmbeddingJob:
                 had other settings or another text; another process writes OUT.
         """
         if self.is_complete():
-            return Embedded(was_complete=True)
+            return EmbeddedFile(was_complete=True)
         settings = self._settings(model)
-        text = _Text(self, model, settings["shape"])
+        text = _KeyedText(self, model, settings["shape"])
         n_all = text.look_through()
         encode = functools.partial(_encoded, self, model, show, n_all)
         if self._is_stream:
@@ -220,7 +220,7 @@ class EmbeddingJob:
             )
             self._write(self.out, embedded, settings)
             self.out.flush()
-            return Embedded(n_repeated=text.n_repeated, n_empty=text.n_empty)
+            return EmbeddedFile(n_repeated=text.n_repeated, n_empty=text.n_empty)
         folder = JobFolder(self.out, settings, resume=self.resume, force=self.force)
         with folder, SentencePieces(folder.pieces, settings["shape"], self.dtype) as pieces:
             n_left = pieces.n_sentences
@@ -237,7 +237,7 @@ class EmbeddingJob:
             pieces.save()
             with folder.finishing(), atomic_write(self.out) as temporary:
                 self._write(temporary, pieces, settings)
-        return Embedded(pieces.n_sentences, n_left, text.n_repeated, text.n_empty)
+        return EmbeddedFile(pieces.n_sentences, n_left, text.n_repeated, text.n_empty)
 
     def _settings(self, model: ELMo) -> dict[str, Any]:
         """Everything that the vectors depend on besides the text."""
@@ -307,7 +307,7 @@ def _encoded(
         show(n_sentences, n_tokens, n_all)
 
 
-class _Text:
+class _KeyedText:
     """The sentences of a job, with their keys; and how many repeated and empty lines `sentences`
     has left out because the sentence is the key."""
 

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
     from bilm.jobs.tables import TableEmbedder
 
-__all__ = ["Embedded", "RangeWriter", "embed", "find_line"]
+__all__ = ["EmbeddedFolder", "RangeWriter", "embed", "find_line"]
 
 _NEEDED_BY = "a corpus on Ray"
 _LINES = "bilm.lines"
@@ -59,7 +59,7 @@ _TRIES = 3
 _CONNECT_SECONDS = 10.0
 
 
-class Embedded(NamedTuple):
+class EmbeddedFolder(NamedTuple):
     """What a job has done: sentences and files of the result, and how many of the files an
     interrupted job had left; all 0 if the folder was complete already."""
 
@@ -79,7 +79,7 @@ def embed(
     force: bool = False,
     part_bytes: int | None = None,
     show: ShowStage = quiet,
-) -> Embedded:
+) -> EmbeddedFolder:
     """Write the vectors of text files as a folder of Parquet files.
 
     The rows have the columns `id` (int64), `text` and those of the vectors. A row is a line, and
@@ -114,7 +114,7 @@ def embed(
     if "://" in require_name(out):
         raise InputError(f"out must be a folder that all machines see, got the address {out}.")
     if resume and is_complete(out):
-        return Embedded(0, 0, 0)
+        return EmbeddedFolder(0, 0, 0)
     check_output(out, resume=resume, force=force)
     if force:
         _require_parts_only(os.fspath(out))
@@ -135,7 +135,7 @@ def embed(
     with JobFolder(out, settings, resume=resume, force=force) as folder:
         if folder.is_over:
             folder.remove()
-            return Embedded(n_sentences, len(ranges), len(ranges))
+            return EmbeddedFolder(n_sentences, len(ranges), len(ranges))
         embedder = copy.copy(embedder)
         embedder.threads = cluster.cpus
         writer = RangeWriter(embedder, os.path.abspath(folder.pieces))
@@ -150,7 +150,7 @@ def embed(
             _require_parts_only(folder.out)
         with folder.finishing():
             folder.rename_pieces()
-    return Embedded(n_sentences, len(ranges), len(ranges) - len(missing))
+    return EmbeddedFolder(n_sentences, len(ranges), len(ranges) - len(missing))
 
 
 def _require_parts_only(out: str) -> None:

@@ -9,7 +9,6 @@ the model does badly from the initial states: see docs/states.md.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -25,7 +24,7 @@ from bilm.data.corpus import IndexedText
 from bilm.data.warm_up import WarmUpText, read_text
 from bilm.files.checkpoints import load_variables
 from bilm.files.reading import ShowStage, Stage
-from bilm.training.state import load_mean_states
+from bilm.training.state import exp_of_loss, load_mean_states
 from bilm.training.step import make_feed
 
 # Every n-th batch of sentences is scored from the states of training as well.
@@ -87,11 +86,6 @@ class Perplexity(float):
     def start_ratios(self) -> dict[str, float]:
         """The `start_ratio` by the names of the directions; empty if it was not measured."""
         return dict(zip(("forward", "backward"), self.start_ratio or (), strict=False))
-
-
-def exp_of_loss(loss: float) -> float:
-    """exp of a mean loss; overflows to infinity."""
-    return math.inf if loss >= 700 else math.exp(loss)
 
 
 class Chunk(NamedTuple):

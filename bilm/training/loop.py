@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from bilm.core.errors import (
     MOST_SEED,
     InputError,
@@ -30,8 +28,6 @@ from bilm.core.options import Options
 from bilm.data import prefetch
 from bilm.files.checkpoints import (
     find_best,
-    holds_checkpoint,
-    is_whole,
     keep_best,
     list_checkpoints,
     require_own_best,
@@ -45,9 +41,17 @@ from bilm.training.heldout import Interval, Monitor
 from bilm.training.interrupts import Interrupts, interrupts
 from bilm.training.log import RunLog
 from bilm.training.optimizer import Schedule
-from bilm.training.planning import choose_length, parse_duration, steps_for
-from bilm.training.replicas import ProcessGroup, Worker, find_replicas
-from bilm.training.run import Run
+from bilm.training.planning import (
+    check_folder,
+    check_shares,
+    choose_length,
+    count_words,
+    parse_duration,
+    start_bias,
+    steps_for,
+    with_train_tokens,
+)
+from bilm.training.replicas import ProcessGroup, find_replicas
 from bilm.training.state import (
     HeldoutState,
     RunSettings,
@@ -55,7 +59,7 @@ from bilm.training.state import (
     TrainingProgress,
     TrainingRecord,
 )
-from bilm.training.verdict import unigram_perplexity, unknown_warning
+from bilm.training.step import Run
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +68,6 @@ Progress = Callable[[TrainingProgress], bool | None]
 _LOG_EVERY = 10  # steps
 _READ_AHEAD = 4  # batches
 _HELDOUT_ROWS = 128
-_SAMPLED_TOKENS = 1_000_000
 
 
 def train(
@@ -159,11 +162,11 @@ def train(
         with group.deferred_errors():
             if is_chief:
                 stack.enter_context(training_lock(require_utf8(tf_save_dir)))
-            is_own = _check_folder(tf_save_dir, restart_ckpt_file)
+            is_own = check_folder(tf_save_dir, restart_ckpt_file)
             if heldout is not None or restart_ckpt_file is not None:
                 require_own_best(tf_save_dir, is_own)
-            _check_shares(replicas.worker, data, heldout)
-            options = _with_train_tokens(options, data)
+            check_shares(replicas.worker, data, heldout)
+            options = with_train_tokens(options, data)
             log = None
             if is_chief and tf_log_dir is not None:
                 log = RunLog(tf_log_dir, tensorboard)
@@ -180,9 +183,9 @@ def train(
             folder, save_seconds = os.fspath(tf_save_dir), save_minutes * 60
             trainer = Trainer(run, folder, save_seconds, keep_checkpoints, log, monitor, progress)
             if restart_ckpt_file is None and options.softmax_bias == "unigram":
-                _start_bias(run)
+                start_bias(run)
             if is_chief:
-                _count_words(trainer.record, data, heldout)
+                count_words(trainer.record, data, heldout)
             if restart_ckpt_file is not None:
                 trainer.restart(restart_ckpt_file, is_own)
             elif init_from is not None:
@@ -194,84 +197,6 @@ def train(
                 write_json(os.path.join(tf_save_dir, OPTIONS_FILE), extra | options.training_dict())
         group.all_gather()
         return trainer.train()
-
-
-def _start_bias(run: Run) -> None:
-    """Start the softmax bias at log unigram frequencies.
-
-    Meister et al. (2023), "A natural bias for language generation models".
-    """
-    data = run.data
-    counts = data.word_counts() if hasattr(data, "word_counts") else None
-    if counts is None:
-        logger.warning("the data cannot count its words: the softmax bias starts at zeros")
-        return
-    counts = counts + 0.5  # a word may be missing from this text
-    counts[data.vocab.bos] = counts[data.vocab.eos]  # the backward model predicts <S>
-    with run.replicas.scope():
-        run.model.softmax.b.assign(np.log(counts / counts.sum()).astype(np.float32))
-
-
-def _check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:
-    """Refuse to overwrite a model; return whether the checkpoint is one of the folder's own."""
-    folder = os.path.realpath(tf_save_dir)
-    if not restart_ckpt_file or os.path.dirname(os.path.realpath(restart_ckpt_file)) != folder:
-        if holds_checkpoint(tf_save_dir):
-            raise InputError(
-                f"{os.fspath(tf_save_dir)}: the folder holds a trained model; it is not "
-                f"overwritten. Restart from its checkpoint, or choose another folder."
-            )
-        return False
-    found = list(list_checkpoints(folder).values())
-    own = os.path.join(folder, os.path.basename(restart_ckpt_file))
-    for prefix in found[found.index(own) + 1 :] if own in found else []:
-        # A damaged one is replaced, after a warning from the search for the newest.
-        if is_whole(prefix, verify=True):
-            raise InputError(
-                f"{restart_ckpt_file}: the folder has a newer checkpoint, "
-                f"{os.path.basename(prefix)}, which would be lost. Resume from that one, or "
-                "train into another folder."
-            )
-    return True
-
-
-def _check_shares(worker: Worker, *data: Any) -> None:
-    """Require that data sets that know of workers are this worker's share."""
-    for part in data:
-        share = getattr(part, "worker", worker.share)
-        if share != worker.share:
-            raise InputError(
-                f"The data is the share of worker {share[0]} of {share[1]}; this process is "
-                f"worker {worker.index} of {worker.count}: make it with worker={worker.share}."
-            )
-
-
-def _with_train_tokens(options: Options, data: Any) -> Options:
-    if options.n_train_tokens is not None:
-        return options
-    counted = getattr(data, "n_train_tokens", None)
-    if counted is None:
-        raise InputError("options: n_train_tokens is missing, and the data cannot count them.")
-    return dataclasses.replace(options, n_train_tokens=counted)
-
-
-def _count_words(record: TrainingRecord, data: Any, heldout: Any) -> None:
-    """Record the unigram perplexity and the proportion of unknown words; warn if it is high."""
-    counts, record.unknown = _word_counts(data, "the training text")
-    predicted = counts if heldout is None else _word_counts(heldout, "the held-out text")[0]
-    if counts is not None and predicted is not None:
-        record.unigram = unigram_perplexity(counts, predicted)
-
-
-def _word_counts(data: Any, name: str) -> tuple[Any, float | None]:
-    """A data set's word counts and proportion of unknown tokens; None if it has no counts."""
-    counts = data.word_counts(_SAMPLED_TOKENS) if hasattr(data, "word_counts") else None
-    if counts is None:
-        return None, None
-    unknown = data.unknown_share(_SAMPLED_TOKENS)
-    if warning := unknown_warning(unknown, name):
-        logger.warning("%s", warning)
-    return counts, unknown
 
 
 def _monitor(run: Run, heldout: Any, every: str, patience: int | None) -> Monitor:

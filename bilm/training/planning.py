@@ -1,4 +1,4 @@
-"""The length of a run: passes over the text, or a time limit.
+"""Everything settled before a run's first step: its length, its folder, its text.
 
 The learning rate falls to zero at the last step, so the number of steps must be known at the
 first one.
@@ -8,18 +8,29 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import logging
+import os
 import re
 import statistics
 import time
 from typing import Any
 
+import numpy as np
+
 from bilm.core.errors import InputError, shown
 from bilm.core.options import Options
 from bilm.data import prefetch
-from bilm.training.replicas import Replicas
-from bilm.training.run import Run
-from bilm.training.state import RunSettings
+from bilm.files.checkpoints import holds_checkpoint, is_whole, list_checkpoints
+from bilm.files.reading import PathLike
+from bilm.training.replicas import Replicas, Worker
+from bilm.training.state import RunSettings, TrainingRecord
+from bilm.training.step import Run
+from bilm.training.verdict import unigram_perplexity, unknown_warning
 
+logger = logging.getLogger(__name__)
+
+# Tokens of a text that are counted for its unigram perplexity and unknown words.
+_SAMPLED_TOKENS = 1_000_000
 # A short text is read again until about this many tokens have been read.
 _TOKENS_TO_READ = 15_000_000
 _MOST_PASSES = 10
@@ -101,3 +112,84 @@ def steps_for(
             f"{compiled - started:.0f} s and a step {step:.2g} s."
         )
     return n_steps
+
+
+# The folder and the data
+
+
+def check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:
+    """Refuse to overwrite a model; return whether the checkpoint is one of the folder's own."""
+    folder = os.path.realpath(tf_save_dir)
+    if not restart_ckpt_file or os.path.dirname(os.path.realpath(restart_ckpt_file)) != folder:
+        if holds_checkpoint(tf_save_dir):
+            raise InputError(
+                f"{os.fspath(tf_save_dir)}: the folder holds a trained model; it is not "
+                f"overwritten. Restart from its checkpoint, or choose another folder."
+            )
+        return False
+    found = list(list_checkpoints(folder).values())
+    own = os.path.join(folder, os.path.basename(restart_ckpt_file))
+    for prefix in found[found.index(own) + 1 :] if own in found else []:
+        # A damaged one is replaced, after a warning from the search for the newest.
+        if is_whole(prefix, verify=True):
+            raise InputError(
+                f"{restart_ckpt_file}: the folder has a newer checkpoint, "
+                f"{os.path.basename(prefix)}, which would be lost. Resume from that one, or "
+                "train into another folder."
+            )
+    return True
+
+
+def check_shares(worker: Worker, *data: Any) -> None:
+    """Require that data sets that know of workers are this worker's share."""
+    for part in data:
+        share = getattr(part, "worker", worker.share)
+        if share != worker.share:
+            raise InputError(
+                f"The data is the share of worker {share[0]} of {share[1]}; this process is "
+                f"worker {worker.index} of {worker.count}: make it with worker={worker.share}."
+            )
+
+
+def with_train_tokens(options: Options, data: Any) -> Options:
+    if options.n_train_tokens is not None:
+        return options
+    counted = getattr(data, "n_train_tokens", None)
+    if counted is None:
+        raise InputError("options: n_train_tokens is missing, and the data cannot count them.")
+    return dataclasses.replace(options, n_train_tokens=counted)
+
+
+def start_bias(run: Run) -> None:
+    """Start the softmax bias at log unigram frequencies.
+
+    Meister et al. (2023), "A natural bias for language generation models".
+    """
+    data = run.data
+    counts = data.word_counts() if hasattr(data, "word_counts") else None
+    if counts is None:
+        logger.warning("the data cannot count its words: the softmax bias starts at zeros")
+        return
+    counts = counts + 0.5  # a word may be missing from this text
+    counts[data.vocab.bos] = counts[data.vocab.eos]  # the backward model predicts <S>
+    with run.replicas.scope():
+        run.model.softmax.b.assign(np.log(counts / counts.sum()).astype(np.float32))
+
+
+def count_words(record: TrainingRecord, data: Any, heldout: Any) -> None:
+    """Record the unigram perplexity and the proportion of unknown words; warn if it is high."""
+    counts, record.unknown = _word_counts(data, "the training text")
+    predicted = counts if heldout is None else _word_counts(heldout, "the held-out text")[0]
+    if counts is not None and predicted is not None:
+        record.unigram = unigram_perplexity(counts, predicted)
+
+
+def _word_counts(data: Any, name: str) -> tuple[Any, float | None]:
+    """A data set's word counts and proportion of unknown tokens; None if it has no counts."""
+    counts = data.word_counts(_SAMPLED_TOKENS) if hasattr(data, "word_counts") else None
+    if counts is None:
+        return None, None
+    unknown = data.unknown_share(_SAMPLED_TOKENS)
+    if warning := unknown_warning(unknown, name):
+        logger.warning("%s", warning)
+    return counts, unknown

@@ -16,18 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from bilm.core.errors import (
-    OBJECT,
-    TEXT,
-    InputError,
-    Rule,
-    integer,
-    one_of,
-    optional,
-    real,
-    require_record,
-)
-from bilm.core.matmul import PRECISIONS
+from bilm.core.errors import InputError
 from bilm.data import IteratorState
 from bilm.files.checkpoints import (
     OURS,
@@ -38,7 +27,7 @@ from bilm.files.checkpoints import (
     read_value,
 )
 from bilm.files.weights import named_states
-from bilm.training.optimizer import SCHEDULES, Schedule
+from bilm.training.optimizer import Schedule
 
 if TYPE_CHECKING:
     from bilm.training.evaluation import Perplexity
@@ -150,78 +139,31 @@ class RunState:
         }
 
     @classmethod
-    def from_dict(cls, values: Any, source: str) -> RunState:
-        """A state from what `to_dict` gave, now or in an earlier version.
+    def from_dict(cls, values: Any) -> RunState:
+        """A state from the result of `to_dict`, of this or an earlier version.
 
-        `source` names the record in error messages.
+        Raises:
+            InputError, KeyError, TypeError: it is something else.
         """
-        if isinstance(values, dict):
-            # An earlier name, and numbers that earlier versions did not count.
-            earlier = {"iterator_state": values["place"]} if "place" in values else {}
-            values = {"tokens": None, "passes": None} | earlier | values
-        require_record(values, _RULES, source)
+        # An earlier name, and numbers that earlier versions did not count.
+        earlier = {"tokens": None, "passes": None, "iterator_state": values.get("place")}
+        values = earlier | values
         run, states = values["run"], values["iterator_state"]
         schedule = Schedule(run["schedule"]["kind"], run["schedule"]["warmup_steps"])
-        try:
-            iterator_state = tuple(
-                None if state is None else IteratorState.from_dict(state)
-                for state in (states if isinstance(states, list) else [states])
-            )
-        except InputError as error:
-            raise InputError(f"{source}: {error}") from error
         return cls(
             batch_shape=tuple(values["batch_shape"]),
             settings=RunSettings(values["seed"], run["precision"], schedule, run["init_from"]),
             heldout=HeldoutState(*(values["heldout"][f.name] for f in fields(HeldoutState))),
-            iterator_state=iterator_state,
+            iterator_state=tuple(
+                None if state is None else IteratorState.from_dict(state)
+                for state in (states if isinstance(states, list) else [states])
+            ),
             **{name: values[name] for name in _PLAIN},
         )
 
 
 # Fields of the same form in JSON.
 _PLAIN = ("step", "done", "tokens", "passes", "seconds", "train_perplexity")
-
-
-def _is_state(value: Any) -> bool:
-    return value is None or isinstance(value, dict)
-
-
-_COUNT = integer(0)
-# A perplexity may be infinite.
-_MEASURED = Rule(
-    "a number >= 0", lambda x: isinstance(x, int | float) and not isinstance(x, bool) and x >= 0
-)
-_PAIR = Rule(
-    "two integers >= 1",
-    lambda x: isinstance(x, list) and len(x) == 2 and all(map(integer().holds, x)),
-)
-_STATES = Rule(
-    "an object or null, or a list of them",
-    lambda x: all(map(_is_state, x)) and x != [] if isinstance(x, list) else _is_state(x),
-)
-_RULES = {
-    "step": _COUNT,
-    "done": _COUNT,
-    "seed": _COUNT,
-    "batch_shape": _PAIR,
-    "tokens": optional(_COUNT),
-    "passes": optional(real(0)),
-    "seconds": real(0),
-    "train_perplexity": _MEASURED,
-    "iterator_state": _STATES,
-    "run": OBJECT,
-    "run.precision": one_of(PRECISIONS),
-    "run.init_from": optional(TEXT),
-    "run.schedule": OBJECT,
-    "run.schedule.kind": one_of(SCHEDULES),
-    "run.schedule.warmup_steps": _COUNT,
-    "heldout": OBJECT,
-    "heldout.best": optional(_MEASURED),
-    "heldout.best_step": optional(_COUNT),
-    "heldout.since_best": _COUNT,
-    "heldout.measured_at": optional(_COUNT),
-    "heldout.n_predictions": optional(_COUNT),
-}
 
 
 # What callers of `train` see
@@ -318,6 +260,11 @@ class TrainingRecord:
         return self.state.passes
 
 
+def exp_of_loss(loss: float) -> float:
+    """exp of a mean loss; overflows to infinity."""
+    return math.inf if loss >= 700 else math.exp(loss)
+
+
 # Reading from checkpoints
 
 
@@ -325,12 +272,13 @@ def read_run_state(ckpt_file: str) -> RunState | None:
     """The state of the run that wrote a checkpoint; None for one of the original program."""
     if not open_checkpoint(ckpt_file).has_tensor(RECORD):
         return None
-    source = f"{ckpt_file}: {RECORD}"
     try:
-        values = json.loads(read_value(ckpt_file, RECORD))
-    except (ValueError, TypeError, RecursionError) as error:  # UnicodeDecodeError is a ValueError
-        raise InputError(f"{source} must be JSON in UTF-8: {error}") from error
-    return RunState.from_dict(values, source)
+        return RunState.from_dict(json.loads(read_value(ckpt_file, RECORD)))
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise InputError(
+            f"{ckpt_file}: {RECORD} must be the record of a run in JSON: "
+            f"{type(error).__name__}: {error}."
+        ) from error
 
 
 def load_states(ckpt_file: str, zero_states: Any) -> Any:
