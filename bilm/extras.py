@@ -1,4 +1,4 @@
-"""Optional packages: imported where they are used, with an error that says what to install."""
+"""Optional packages: imported where they are used, with an install command in the error message."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ def import_extra(module: str, purpose: str) -> Any:
 
     Args:
         module: such as "sklearn.cluster".
-        purpose: what needs it, for the message, such as "bilm project".
+        purpose: the feature that needs it, for the message, such as "bilm project".
 
     Raises:
-        InputError: it is not installed; the message has the command that installs it.
+        InputError: the package is not installed; the message has the command to install it.
     """
     try:
         return importlib.import_module(module)

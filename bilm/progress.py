@@ -29,7 +29,7 @@ _BAR_WIDTH = 12
 
 
 class ProgressDisplay:
-    """Shows how much of a job is done, how fast it goes, and how much time is left.
+    """Shows the progress of a job, its rate and the remaining time.
 
     On a terminal one line is kept up to date; it fits the width by leaving out the bar first, then
     details. Elsewhere a plain line is written at most every 20 seconds, and at the end of each step
@@ -71,10 +71,10 @@ class ProgressDisplay:
 
         Args:
             doing: the step of the job, such as "counting". Each step has its own rate.
-            done: how much of the step is done.
-            total: how much there is to do; None if unknown.
-            unit: unit of `done`, `total` and the rate; "bytes" are shown as MB. "" shows no rate.
-            detail: more to show. Several texts say the same at different lengths, longest first; a
+            done: finished amount of the step.
+            total: total amount; None if unknown.
+            unit: unit of `done`, `total` and the rate; "bytes" are shown as MB. "" hides the rate.
+            detail: more to show. Several texts are versions of different lengths, longest first; a
                 terminal shows the first that fits.
         """
         if self._quiet:
@@ -104,7 +104,7 @@ class ProgressDisplay:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Show where the job has ended, and leave the terminal as it was."""
+        """Show the final state of the job and restore the terminal."""
         self._end_step()
         if self._terminal:
             self._progress.stop()
@@ -150,13 +150,13 @@ def _make_progress(stream: TextIO, clock: Callable[[], float]) -> Progress:
         refresh_per_second=4,
         speed_estimate_period=_RATE_PERIOD,
         get_time=clock,
-        # Results go to standard output, which is not ours.
+        # Standard output is for results.
         redirect_stdout=False,
     )
 
 
 def _fitting_line(task: Task, console: Console) -> RenderableType:
-    """The bar and the line of a step; the bar, then details are left out to fit the width."""
+    """The bar and the line of a step; first the bar, then details are dropped to fit the width."""
     from rich.cells import cell_len
     from rich.progress_bar import ProgressBar
     from rich.table import Table

@@ -97,7 +97,7 @@ def test_lines_without_all_of_the_numbers(tmp_path):
 def test_what_cannot_be_plotted(tmp_path, capsys):
     pytest.importorskip("matplotlib")
     error = input_error(["plot", str(tmp_path), "--out", str(tmp_path / "x.png")], capsys)
-    assert "There is no log of a run at" in error
+    assert "There is no training log at" in error
     error = input_error(["plot", str(tmp_path), "--out", "curves.txt"], capsys)
     assert "--out must end in one of .png, .pdf, .svg, got 'curves.txt'" in error
 

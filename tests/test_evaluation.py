@@ -161,7 +161,7 @@ def test_what_cannot_be_scored(small_model, corpus, tmp_path):
 def test_a_model_text_and_options_that_do_not_fit(small_model, corpus):
     options = small_options("words")
     data = corpus.data(options, "heldout.txt", test=True)
-    with pytest.raises(InputError, match="The options ask for 1 directions; the data has 2"):
+    with pytest.raises(InputError, match="The data must have 1 directions, got 2"):
         small_model.test(data)
     with pytest.raises(InputError, match="the weights do not fit the options"):
         bilm.test(options, small_model.prefix, data)

@@ -29,10 +29,10 @@ def test_a_log_goes_back_without_double_or_broken_lines(tmp_path):
 
 
 def test_a_log_that_is_not_there_or_empty(tmp_path):
-    with pytest.raises(FileNotFoundError, match="There is no log of a run at"):
+    with pytest.raises(FileNotFoundError, match="There is no training log at"):
         read_log(tmp_path)
     (tmp_path / "train_log.jsonl").write_text("", encoding="utf-8")
-    with pytest.raises(InputError, match="no line of a log"):
+    with pytest.raises(InputError, match="must have at least one complete line"):
         read_log(tmp_path)
 
 

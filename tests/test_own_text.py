@@ -322,5 +322,5 @@ def test_sentences_of_changed_batches_cannot_be_told_apart(corpus, tmp_path):
     options = small_options(n_epochs=1)
     checkpoint = train(options, open_data(LMDataset, corpus.folder), tmp_path).checkpoint
     data = open_data(Uppermost, corpus.folder, "heldout.txt", test=True)
-    with pytest.raises(InputError, match="needs a data set that gives its sentences one by one"):
+    with pytest.raises(InputError, match="needs a data set with iter_sentence_batches"):
         bilm.test(options, checkpoint, data, 2, per_sentence=True)

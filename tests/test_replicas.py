@@ -67,7 +67,7 @@ def test_the_worker_that_tf_config_names(text, worker, monkeypatch):
          "its cluster has no task .'worker', 1.; it must be"),
         (config({"worker": ["a:1"]}, {"type": "worker", "index": 1e999}), "TF_CONFIG must be "),
         (config({"worker": ["a:1"]}, {"type": "evaluator", "index": 0}),
-         "got 'evaluator': all tasks train, in step, and measure the held-out text; "),
+         "got 'evaluator': all tasks train in step and evaluate the held-out text, "),
     ],
 )  # fmt: skip
 def test_a_tf_config_that_is_not_right(text, message, monkeypatch):

@@ -203,7 +203,7 @@ def test_a_state_under_its_earlier_names_is_resumed(stopped, whole, corpus, tmp_
 def test_a_state_that_is_damaged_is_refused_with_its_file(stopped, corpus, tmp_path, state):
     _, first = stopped
     checkpoint = with_state(first, tmp_path / "bad", iterator_state=state)
-    message = r"bad.model\.ckpt-7: .*iterator_state:? (\w+ (must be|is missing)|must be an object)"
+    message = r"bad.model\.ckpt-7: bilm/record must be .*: iterator_state"
     with pytest.raises(InputError, match=message):
         train(corpus, tmp_path, checkpoint)
 

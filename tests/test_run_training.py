@@ -125,9 +125,9 @@ def test_patience_ends_the_run(tmp_path):
 
 def test_patience_needs_a_text(tmp_path, capsys):
     text = make_text(tmp_path)
-    with pytest.raises(InputError, match="patience: it needs a held-out text"):
+    with pytest.raises(InputError, match="patience needs a held-out text"):
         train_model(text, tmp_path / "run", patience=2)
-    with pytest.raises(InputError, match="tensorboard: its files are written beside the log"):
+    with pytest.raises(InputError, match="tensorboard needs tf_log_dir"):
         train(OPTIONS | {"n_tokens_vocab": 14}, data_of(text), 1, tmp_path, None, tensorboard=True)
     arguments = ["train", "--save_dir", "m", "--vocab_file", "v", "--train_prefix", "t"]
     error = usage_error([*arguments, "--patience", "2"], capsys)
@@ -172,7 +172,7 @@ def test_scores_that_cannot_be_had(watched, capsys):
     error = usage_error([*arguments, "--per_sentence", "x", "--carry_state"], capsys)
     assert "--per_sentence scores each sentence alone" in error
     options, checkpoint = load_options_latest_checkpoint(save_dir)
-    with pytest.raises(InputError, match="needs a data set that gives its sentences one by one"):
+    with pytest.raises(InputError, match="needs a data set with iter_sentence_batches"):
         score(options, checkpoint, data_of(text, True), 4, carry_state=True, per_sentence=True)
 
 
@@ -351,6 +351,6 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_is_not_saved(tmp_path, monke
         )  # fmt: skip
     message = str(error.value)
     assert "the loss is nan" in message or "the loss is inf" in message
-    assert "Its batch begins at sentence " in message and "train-0.txt (pass 1)" in message
+    assert "Its batch starts at sentence " in message and "train-0.txt (pass 1)" in message
     assert f"the last good checkpoint, {checkpoint}" in message
     assert contents(save_dir, "model.ckpt-*") == before

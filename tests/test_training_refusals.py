@@ -16,7 +16,7 @@ from tests.small_runs import ROWS, STEPS, Batches, random_batch, small_options, 
 def test_tokens_that_nobody_counts(tmp_path):
     options = small_options()
     del options["n_train_tokens"]
-    with pytest.raises(InputError, match="n_train_tokens is missing, and the data cannot count"):
+    with pytest.raises(InputError, match="options must have n_train_tokens, because"):
         train(options, Batches([]), tmp_path)
     assert not (tmp_path / "model").exists()
 

@@ -96,7 +96,7 @@ def dump_weights(
 
 
 def _how_trained(options: Options, ckpt_file: str) -> dict[str, Any]:
-    """The values that `bilm.files.weights.read_training` returns."""
+    """The training facts for `bilm.files.weights.read_training`."""
     state = read_run_state(ckpt_file)
     names = ("n_train_tokens", "n_tokens_vocab", "reset_rate")
     return {
@@ -137,7 +137,7 @@ def _softmax_words(
 
 
 def _refuse_training_files(path: PathLike, tf_save_dir: PathLike) -> None:
-    """Raise an InputError when writing `path` would overwrite what a run has written."""
+    """Refuse to overwrite a file of a training run."""
     folder, name = os.path.split(os.path.realpath(path))
     if folder == os.path.realpath(tf_save_dir) and (
         name in (OPTIONS_FILE, "checkpoint") or name.startswith("model.ckpt-")

@@ -59,8 +59,8 @@ class Perplexity(float):
         sentences: the score of each sentence, if requested.
         carried: perplexity of the text read in order, each sentence continuing from the states
             after the one before it in its row, if requested.
-        start_ratio: per direction, perplexity of sentences from the initial states divided by that
-            from the states of training; None if not measured.
+        start_ratio: per direction, perplexity of sentences from the initial states divided by the
+            perplexity from the states of training; None if not measured.
     """
 
     forward: float
@@ -232,8 +232,7 @@ def evaluate(
         if per_sentence:
             if chunk.sentences is None:
                 raise InputError(
-                    "The score of each sentence needs a data set that gives its sentences one by "
-                    "one, and no carried state."
+                    "per_sentence needs a data set with iter_sentence_batches, and no carry_state."
                 )
             rows.append((chunk.sentences, chunk.mask.sum(axis=0), losses))
     if not count:
@@ -263,7 +262,7 @@ class Scorer:
 
     The model may be in training. Each call continues the previous one if `is_continued` is true,
     and otherwise starts from the states `begin`, (1, ...) per direction; None: the model's initial
-    states. `precision` is that of the matrix products; None uses the model's.
+    states. `precision` is the precision of the matrix products; None uses the model's.
     """
 
     def __init__(self, model: LanguageModel, precision: str | None = None) -> None:

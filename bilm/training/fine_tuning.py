@@ -2,7 +2,7 @@
 
 The network is the source's. Word rows (the softmax, and the table of a word-input model) are
 carried over by word, so the vocabulary may differ; rows of words that the source does not have
-keep their initial values, and the optimizer starts anew.
+keep their initial values, and the optimizer starts afresh.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def load_pretrained(
     model: LanguageModel,
     vocabulary: Vocabulary | None,
 ) -> tuple[int, int] | None:
-    """Set the variables of a new model from those of another one.
+    """Set the variables of a new model from another model.
 
     Args:
         source: see `bilm.files.model_files`; a checkpoint has a softmax, weights may have one.
@@ -90,7 +90,9 @@ def _load(
         load_hdf5(source.weights, table, also=("embedding",))
         return None
     if vocabulary is None:
-        raise InputError("init_from: rows of words are carried over; the data has no vocabulary.")
+        raise InputError(
+            "init_from: the data needs a vocab, because word rows are carried over by word."
+        )
     theirs = _vocabulary_of(source, VOCABULARY in stored)
     read = _read_checkpoint if source.is_checkpoint else _read_hdf5
     values = read(source, others, rows, theirs.size)

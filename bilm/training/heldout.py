@@ -1,4 +1,4 @@
-"""The held-out text in training: when it is measured, what was best, when training should stop."""
+"""The held-out text in training: when to evaluate it, the best perplexity, when to stop."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Monitor:
             raise NotFiniteError(f"Step {global_step}: the held-out loss is not a number.")
         best, best_step, since = state.best, state.best_step, state.since_best + 1
         if state.n_predictions not in (None, perplexity.n_predictions):
-            logger.warning("the held-out text has changed: its best perplexity starts anew")
+            logger.warning("the held-out text has changed: its best perplexity is measured again")
             best = None
         if best is None or perplexity < best:
             best, best_step, since = float(perplexity), global_step, 0
@@ -111,10 +111,10 @@ class Monitor:
         if lost and self.group.worker.is_chief:
             listed = " and ".join(f"{name} perplexity is {x:.3g} times" for name, x in lost.items())
             logger.warning(
-                "sentences begin from LSTM states of zero, where this model does badly: its "
-                "held-out %s what it is from the states of training. Vectors suffer as well. A "
-                "reset_rate (it is %g) lets training visit zeros; dump_weights with_states writes "
-                "weights that begin from other states.",
+                "sentences start from LSTM states of zero, where this model does badly: its "
+                "held-out %s the perplexity from the states of training. Vectors suffer as well. "
+                "A reset_rate > 0 (now %g) lets training visit zeros; dump_weights with_states "
+                "writes weights that start from the mean states of training.",
                 listed,
                 self.reset_rate,
             )

@@ -35,10 +35,10 @@ class RunLog:
         os.makedirs(folder, exist_ok=True)
 
     def go_back(self, step: int) -> None:
-        """Drop the lines of steps that are about to be done again, and a line cut off by a crash.
+        """Drop the lines of steps that will be repeated, and a line cut off by a crash.
 
         Lines up to `step` stay. Step 0 starts a new run: an older log is renamed to
-        `train_log.previous.jsonl`. TensorBoard itself replaces points of steps that come again.
+        `train_log.previous.jsonl`. TensorBoard itself replaces the points of repeated steps.
         """
         if not os.path.exists(self.path):
             return
@@ -79,21 +79,23 @@ def read_log(folder: PathLike) -> list[dict[str, Any]]:
     """The lines of a run's log, in the order of the run; `folder` may be the log itself.
 
     Raises:
-        FileNotFoundError: there is no log.
-        InputError: it holds no line.
+        FileNotFoundError: the log does not exist.
+        InputError: the log has no complete line.
     """
     path = os.fspath(folder)
     path = os.path.join(path, LOG_FILE) if os.path.isdir(path) else path
     if not os.path.isfile(path):
-        raise FileNotFoundError(f"There is no log of a run at {path!r}.")
+        raise FileNotFoundError(f"There is no training log at {path!r}.")
     lines = list(_whole_lines(path))
     if not lines:
-        raise InputError(f"{path}: no line of a log; the run has not come that far.")
+        raise InputError(
+            f"{path}: the log must have at least one complete line; has the run logged a step yet?"
+        )
     return lines
 
 
 def _whole_lines(path: str) -> Iterator[dict[str, Any]]:
-    """The lines that `RunLog` wrote; the last one may have been cut off by a crash."""
+    """The complete lines that `RunLog` wrote; a crash may have cut off the last one."""
     for line in read_lines(path):
         try:
             facts = json.loads(line)

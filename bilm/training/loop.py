@@ -1,4 +1,4 @@
-"""The training loop: `train` sets a run up, `Trainer` goes through its steps."""
+"""The training loop: `train` sets up a run, `Trainer` goes through its steps."""
 
 from __future__ import annotations
 
@@ -104,9 +104,8 @@ def train(
             are this worker's share.
         tf_save_dir: folder of options.json and the checkpoints; created if it is missing.
         tf_log_dir: folder of the log, one JSON object per line; None writes no log.
-        restart_ckpt_file: prefix of a checkpoint to resume from. Ours hold the LSTM states and
-            how far the corpus was read; with the original's, both and the count of steps start
-            anew.
+        restart_ckpt_file: prefix of a checkpoint to resume from. A checkpoint of the original
+            program has neither LSTM states nor a position in the corpus: both start afresh.
         seed: random seed; a resumed run keeps its own.
         precision: "float32", or "bfloat16" for matrix products in bfloat16.
         save_minutes: time between checkpoints; one is always written at the end.
@@ -114,9 +113,9 @@ def train(
         progress: called after every step; returning True ends the run.
         schedule: learning rate schedule, a `Schedule` or "constant", "linear" or "cosine"; None
             takes it from the options.
-        heldout: held-out text, best a data set of `bilm.data` with test=True. It is evaluated as
-            by `test`, at the end and every `heldout_every`, and the best model is kept in the
-            folder `best` within `tf_save_dir`.
+        heldout: held-out text, preferably a data set of `bilm.data` with test=True. It is
+            evaluated like by `test`, at the end and every `heldout_every`, and the best model is
+            kept in the folder `best` within `tf_save_dir`.
         heldout_every: "epoch", "500 steps", "30 min" and the like.
         patience: end the run after this many evaluations in a row without a new best; None: never.
         init_from: start with the weights of a model, see `bilm.files.model_files`.
@@ -139,9 +138,9 @@ def train(
         given, options = options, Options.from_dict(options, training=True)
         extra = dict(given)
     if patience is not None and heldout is None:
-        raise InputError("patience: it needs a held-out text.")
+        raise InputError("patience needs a held-out text.")
     if tensorboard and tf_log_dir is None:
-        raise InputError("tensorboard: its files are written beside the log, which has no folder.")
+        raise InputError("tensorboard needs tf_log_dir, where its files are written.")
     require_count(keep_checkpoints=keep_checkpoints)
     require_at_least(1, patience=patience)
     require_at_least(0, MOST_SEED, seed=seed)
@@ -246,19 +245,19 @@ class Trainer:
         if is_own:
             self.record.checkpoint, self._saved = ckpt_file, run.state
             if best_step == run.state.step:
-                # A crash may have come between the checkpoint and its second name.
+                # A crash may have come before the checkpoint was kept as the best one.
                 self._best_before = ckpt_file
         elif best_step is not None:
             self._best_before = find_best(ckpt_file, best_step)
             if self._best_before is None:
                 run.state = dataclasses.replace(run.state, heldout=HeldoutState())
                 logger.warning(
-                    "%s: the best model of its run, of step %d, is not beside it: the best model "
-                    "and patience are counted anew", ckpt_file, best_step,
+                    "%s: the best model of its run (step %d) is missing next to it: the best "
+                    "perplexity and patience start again", ckpt_file, best_step,
                 )  # fmt: skip
 
     def train(self) -> TrainingRecord:
-        """Train until the last step, the end of the data, patience or a wish of `progress`."""
+        """Train until the last step, the end of the data, or a stop by patience or `progress`."""
         run, record = self.run, self.record
         with self._group.deferred_errors():
             if self.log is not None:
@@ -268,7 +267,7 @@ class Trainer:
         record.first = record.state = run.state
         run.start_clock()
         self._saved_at = time.monotonic()
-        # One worker of several is interrupted where the others hear of it.
+        # With several workers, interrupts are raised only where all workers exchange their plans.
         is_alone = self._group.worker.is_alone
         with (
             interrupts() as signals,
@@ -300,7 +299,7 @@ class Trainer:
             batch, save_is_due, evaluation_is_due = self._next(batches, signals, event)
             if batch is None:
                 return
-            with signals.held():  # an interrupt comes before the step, or after its log
+            with signals.held():  # interrupts are raised before the step or after its log line
                 rate = run.set_learning_rate()
                 run.train_step(*batch)
                 record.state = run.state
@@ -397,7 +396,7 @@ class Trainer:
             with self._group.deferred_errors():
                 keep_best(self.folder, ckpt_file)
 
-    # Checkpoints, and errors that say what there is to resume from
+    # Checkpoints, and errors that name the checkpoint to resume from
 
     def _save(self) -> str:
         """Write a checkpoint if anything has changed since the last one; return the last one."""
@@ -409,7 +408,7 @@ class Trainer:
 
     @contextlib.contextmanager
     def _rescuing(self, signals: Interrupts) -> Iterator[None]:
-        """If an error ends the run, save what is done; the message says where to resume from."""
+        """On an error, save the finished steps and name the checkpoint to resume from."""
         try:
             yield
         except KeyboardInterrupt:
@@ -440,7 +439,7 @@ class Trainer:
             raise type(error)(text) from error
 
     def _rescue(self) -> bool:
-        """Save what is done, if anything is; whether that succeeded."""
+        """Save the finished steps, if any; return whether that succeeded."""
         if self.record.n_steps == 0:
             return False
         try:

@@ -33,7 +33,7 @@ class Optimizer:
     Args:
         variables: Keras variables, float32.
         learning_rate: Adagrad's rate.
-        clip_norm: bound on the global norm of all gradients; None is no bound.
+        clip_norm: bound on the global norm of all gradients; None disables clipping.
         initial_accumulator: initial value of Adagrad's sums of squares. Smaller values make the
             first steps of rare rows larger.
         adam_learning_rate: Adam's rate; None trains all variables with Adagrad.
@@ -157,7 +157,7 @@ class Schedule:
         kind: after the warm-up the factor is 1 ("constant"), or falls from 1 to 0 at the end of
             the run, linearly ("linear") or along half a cosine ("cosine").
         warmup_steps: steps in which the factor rises from near 0 to 1, at most half of the
-            run; 0 is no warm-up.
+            run; 0 disables the warm-up.
 
     Raises:
         InputError: `kind` or `warmup_steps` is invalid.

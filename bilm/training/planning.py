@@ -104,8 +104,8 @@ def steps_for(
             if len(times) >= 3 + n_measured:
                 break
     step = statistics.fmean(times[1:]) if len(times) > 1 else sum(times)
-    left = seconds - (time.monotonic() - started) - (compiled - started)
-    n_steps = int(replicas.group.all_gather(left / max(step, 1e-6))[0])
+    remaining = seconds - (time.monotonic() - started) - (compiled - started)
+    n_steps = int(replicas.group.all_gather(remaining / max(step, 1e-6))[0])
     if n_steps < _FEWEST_STEPS:
         raise InputError(
             f"time must allow at least {_FEWEST_STEPS} steps; here compiling takes "
@@ -118,7 +118,7 @@ def steps_for(
 
 
 def check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:
-    """Refuse to overwrite a model; return whether the checkpoint is one of the folder's own."""
+    """Refuse to overwrite a model; return whether the checkpoint is in the folder itself."""
     folder = os.path.realpath(tf_save_dir)
     if not restart_ckpt_file or os.path.dirname(os.path.realpath(restart_ckpt_file)) != folder:
         if holds_checkpoint(tf_save_dir):
@@ -130,7 +130,7 @@ def check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:
     found = list(list_checkpoints(folder).values())
     own = os.path.join(folder, os.path.basename(restart_ckpt_file))
     for prefix in found[found.index(own) + 1 :] if own in found else []:
-        # A damaged one is replaced, after a warning from the search for the newest.
+        # A damaged checkpoint may be replaced; finding the newest one has logged a warning.
         if is_whole(prefix, verify=True):
             raise InputError(
                 f"{restart_ckpt_file}: the folder has a newer checkpoint, "
@@ -141,7 +141,7 @@ def check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:
 
 
 def check_shares(worker: Worker, *data: Any) -> None:
-    """Require that data sets that know of workers are this worker's share."""
+    """Require that data sets with an attribute `worker` are this worker's share."""
     for part in data:
         share = getattr(part, "worker", worker.share)
         if share != worker.share:
@@ -156,7 +156,7 @@ def with_train_tokens(options: Options, data: Any) -> Options:
         return options
     counted = getattr(data, "n_train_tokens", None)
     if counted is None:
-        raise InputError("options: n_train_tokens is missing, and the data cannot count them.")
+        raise InputError("options must have n_train_tokens, because the data cannot count them.")
     return dataclasses.replace(options, n_train_tokens=counted)
 
 

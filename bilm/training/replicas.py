@@ -38,7 +38,7 @@ from bilm.training.interrupts import killable
 VARIABLE = "TF_CONFIG"
 _FORM = '{"cluster": {"worker": ["HOST:PORT", ...]}, "task": {"type": "worker", "index": N}}'
 
-# What a collective operation raises after a worker has ended.
+# Raised by collective operations after a worker has ended.
 _LOST = (
     tf.errors.UnavailableError,
     tf.errors.AbortedError,
@@ -93,8 +93,8 @@ def find_worker() -> Worker:
         if role not in ("chief", "worker", None):
             raise InputError(
                 f"{VARIABLE}: the type of a task must be chief or worker, got {shown(role)}: all "
-                "tasks train, in step, and measure the held-out text; there are no parameter "
-                "servers and no evaluator."
+                "tasks train in step and evaluate the held-out text, without parameter "
+                "servers or an evaluator."
             )
     if this not in tasks:
         raise InputError(f"{VARIABLE}: its cluster has no task {this}; it must be {_FORM}.")
@@ -105,7 +105,7 @@ class ProcessGroup:
     """The workers of a run: all-gathers small JSON values, so that all workers decide the same.
 
     Collective operations wait for all workers, so none may stop, save or evaluate on its own:
-    before each step they exchange their plans, and the error of one is raised when all know of it.
+    before each step they exchange their plans, and a worker's error is raised after the exchange.
 
     Args:
         worker: this worker.
@@ -121,9 +121,9 @@ class ProcessGroup:
 
     @contextlib.contextmanager
     def deferred_errors(self) -> Iterator[None]:
-        """For work of one worker: the next `all_gather` raises its errors.
+        """For work of a single worker: the next `all_gather` raises its errors.
 
-        A worker without others raises them at once.
+        Without other workers, errors are raised at once.
         """
         try:
             yield
@@ -240,14 +240,14 @@ class Replicas:
         return tf.function(gather, autograph=False, reduce_retracing=True)
 
     def _gather_bytes(self, values: np.ndarray) -> np.ndarray:
-        # Each worker's first replica speaks for it.
+        # Each worker's first replica sends its bytes, the others send nothing.
         nothing = values[:0]
         parts = (values, *[nothing] * (self.n_local - 1))
         return self.gathered(tuple(tf.constant(part) for part in parts)).numpy()
 
 
 def find_replicas(n_gpus: int = 1) -> Replicas:
-    """The devices for a run; with TF_CONFIG including those of the other workers.
+    """The devices for a run; with TF_CONFIG, the devices of all workers.
 
     With TF_CONFIG, call it before TensorFlow is used for anything else; it waits for all workers.
 
@@ -273,7 +273,7 @@ def find_replicas(n_gpus: int = 1) -> Replicas:
 
 
 # One strategy per process: a second one would number its collective operations from the start,
-# and TensorFlow would mistake them for those of the first.
+# and TensorFlow would confuse them with the first strategy's operations.
 _STRATEGIES: dict[tuple[str, ...], Any] = {}
 
 

@@ -1,4 +1,4 @@
-"""The state of a run: what a checkpoint stores, resuming reads, and progress is reported from.
+"""The state of a run, which checkpoints store, resuming reads, and progress reports show.
 
 `RunState` is everything of a run but its tensors. It is a value: each step and each evaluation
 makes a new one, so a state that is saved or reported never changes. A checkpoint holds it as the
@@ -39,9 +39,9 @@ STATES_PREFIX = f"{OURS}state/"
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What stays the same from the first step of a run to the last, besides the options.
+    """Settings that stay the same from the first step of a run to the last, besides the options.
 
-    As for `train`; `init_from` is None for a run that began with initial values.
+    As for `train`; `init_from` is None for a run that started from initial values.
     """
 
     seed: int = 0
@@ -52,7 +52,7 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class HeldoutState:
-    """What is known of the held-out text.
+    """Evaluations of the held-out text so far.
 
     Attributes:
         best: lowest perplexity; None before the first evaluation.
@@ -83,9 +83,9 @@ class RunState:
         seconds: time of the run's steps.
         train_perplexity: perplexity of the last batch.
         settings: the run's settings.
-        heldout: what is known of the held-out text.
-        iterator_state: one entry per worker, None if its data set has none; in a running worker,
-            its own entry alone.
+        heldout: evaluations of the held-out text so far.
+        iterator_state: one entry per worker, None if its data set cannot resume; a running
+            worker holds its own entry only.
     """
 
     batch_shape: tuple[int, int]
@@ -127,7 +127,7 @@ class RunState:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The state as JSON takes it, in the form of all versions."""
+        """The state for JSON, in a form that all versions read."""
         run, states = asdict(self.settings), [x and x.to_dict() for x in self.iterator_state]
         return {
             **{name: getattr(self, name) for name in _PLAIN},
@@ -166,7 +166,7 @@ class RunState:
 _PLAIN = ("step", "done", "tokens", "passes", "seconds", "train_perplexity")
 
 
-# What callers of `train` see
+# Progress and results for callers of `train`
 
 
 @dataclass(frozen=True)
@@ -177,12 +177,12 @@ class TrainingProgress:
         step: steps of this run so far, including those before an interruption.
         n_steps: steps of the whole run.
         epoch: the pass over the training tokens, 1-based.
-        perplexity: of the step's batch before its update, over both directions; with a sampled
-            softmax the sampled perplexity, which is lower than the true one.
+        perplexity: perplexity of the step's batch before its update, over both directions; with a
+            sampled softmax it is lower than the true perplexity.
         tokens: tokens that this call has trained on.
         seconds: since the first step of this call began.
         heldout: held-out perplexity by the full softmax, if it was measured after this step.
-        is_best: whether `heldout` is the lowest of the run so far.
+        is_best: whether `heldout` is the lowest perplexity of the run so far.
     """
 
     step: int
@@ -210,8 +210,8 @@ class TrainingRecord:
             knows only the word frequencies in the training text (of a sample); None if the data
             cannot count words.
         unknown: proportion of the training text's tokens (of a sample) outside the vocabulary.
-        words_carried: words whose rows came from the model that the run began with, and words of
-            the vocabulary; None without such a model, or if it has no rows of words.
+        words_carried: number of words whose rows came from `init_from`, and number of words in the
+            vocabulary; None without `init_from`, or if that model has no word rows.
     """
 
     first: RunState
@@ -236,7 +236,7 @@ class TrainingRecord:
 
     @property
     def seconds(self) -> float:
-        """How long the steps of this call took."""
+        """Seconds that the steps of this call took."""
         return self.state.seconds - self.first.seconds
 
     @property
@@ -277,7 +277,7 @@ def read_run_state(ckpt_file: str) -> RunState | None:
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(
             f"{ckpt_file}: {RECORD} must be the record of a run in JSON: "
-            f"{type(error).__name__}: {error}."
+            f"{type(error).__name__}: {error}"
         ) from error
 
 
@@ -292,8 +292,8 @@ def load_states(ckpt_file: str, zero_states: Any) -> Any:
 def load_mean_states(ckpt_file: str, zero_states: Callable[[int], Any]) -> Any:
     """The LSTM states of a checkpoint, averaged over the rows: (1, ...) per direction.
 
-    None for a checkpoint of the original program, which has none. `zero_states` makes states for
-    a number of rows.
+    None for a checkpoint of the original program, which has no states. `zero_states` makes states
+    for a number of rows.
     """
     state = read_run_state(ckpt_file)
     if state is None:

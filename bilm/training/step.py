@@ -72,7 +72,7 @@ class TrainingStep:
 
     Inputs and states are tuples with one entry per replica of this worker. All replicas share the
     negative samples, and gradients are averaged before repeated rows are summed, the norm is
-    clipped and anything is squared, so the step equals that of one device with all rows.
+    clipped and anything is squared, so the step equals a step of one device with all rows.
 
     Args:
         model: the model in training.
@@ -135,11 +135,11 @@ class TrainingStep:
             return self._step(inputs, states)
 
     def zero_states(self) -> AllStates:
-        """The states before any text."""
+        """Zero LSTM states of each replica."""
         return (self.model.network.zero_states(self.batch_size),) * self.replicas.n_local
 
     def own_states(self, states: tuple[States, ...]) -> AllStates:
-        """This worker's part of the states of all rows, which a checkpoint holds."""
+        """This worker's share of the states of all rows, as a checkpoint holds them."""
         first, size = self._rows().first, self.batch_size
         return tuple(
             tf.nest.map_structure(lambda x, k=k: x[k : k + size], states)
@@ -207,11 +207,11 @@ class Run:
     """A model in training.
 
     Attributes:
-        state: everything of the run but its tensors.
-        lstm_states: of each replica of this worker, after the last batch.
+        state: the run's state except its tensors.
+        lstm_states: LSTM states of each replica of this worker after the last batch.
         feed_shape: rows of a batch that this worker takes, and tokens per row.
         n_steps: steps of the whole run.
-        started: when the first step would have begun had the run never been interrupted.
+        started: time at which the first step would have started without interruptions.
     """
 
     def __init__(
@@ -254,11 +254,11 @@ class Run:
 
     @property
     def epoch(self) -> int:
-        """The pass over the training tokens that the last step belongs to, 1-based."""
+        """The pass over the training text that the last step belongs to, 1-based."""
         return 1 + (self.state.done - 1) // self.steps_per_epoch
 
     def start_clock(self) -> None:
-        """Count the run's seconds on from now."""
+        """Continue counting the run's seconds from now."""
         self.started = time.monotonic() - self.state.seconds
 
     # Steps
@@ -273,23 +273,23 @@ class Run:
             batches = data.iter_batches(*shape)
         if self.state.done and state is None:
             logger.warning("the data cannot resume where the run was: its text starts again")
-        # The count first: when it ends, no batch is drawn that nobody will use.
+        # The range comes first in zip: no batch is drawn after the last step.
         for step, batch in zip(range(self.state.done, self.n_steps), batches, strict=False):
             if isinstance(batch, Batch) and not batch.mask.all():
-                return  # the text ends within this batch, which the original left out as well
+                return  # a last, incomplete batch is left out, as in the original
             feed = make_feed(batch, self.options, shape)
             inputs = self.step.inputs(feed, step, self.state.settings.seed, marks)
             yield inputs, getattr(batch, "state", None)
 
     def _sentence_marks(self) -> tuple[int, int] | None:
-        """The word ids by which the start of a sentence is known, if characters do not show it."""
+        """The ids of `<S>` and `</S>` if only word ids show where sentences start."""
         if self.options.char_cnn is not None or not self.options.reset_rate:
             return None
         vocabulary = getattr(self.data, "vocab", None)
         if vocabulary is None:
             raise InputError(
-                f"reset_rate = {self.options.reset_rate}: the data has no vocab, whose ids of <S> "
-                "and </S> tell where a sentence begins; give it one, or train with reset_rate = 0."
+                f"reset_rate = {self.options.reset_rate}: the data must have a vocab, whose ids of "
+                "<S> and </S> show where sentences start; or train with reset_rate = 0."
             )
         return vocabulary.bos, vocabulary.eos
 
@@ -303,14 +303,14 @@ class Run:
     def train_step(
         self, inputs: tuple[StepInputs, ...], iterator_state: IteratorState | None
     ) -> None:
-        """Do a step. If the loss is not finite, all states stay as they were."""
+        """Do a step. If the loss is not finite, the states do not change."""
         losses, lstm_states = self.step(inputs, self.lstm_states)
         loss = float(np.mean(losses.numpy()))
         if not math.isfinite(loss):
             text = f"Step {self.state.step + 1}: the loss is {loss}."
             if hasattr(self.data, "describe_state"):
                 where = self.data.describe_state(self.state.iterator_state[0])
-                text += f" Its batch begins at {where}."
+                text += f" Its batch starts at {where}."
             raise NotFiniteError(text)
         self.lstm_states = lstm_states
         seconds, n_train_tokens = time.monotonic() - self.started, self.options.n_train_tokens
@@ -325,9 +325,9 @@ class Run:
     # Checkpoints
 
     def save(self, folder: str, keep: int) -> str:
-        """Write a checkpoint, which the chief does for all; keep the newest `keep`; return it.
+        """Write a checkpoint, keep the newest `keep`, and return its prefix; the chief writes it.
 
-        If a value is not finite, nothing is written.
+        Nothing is written if a value is not finite.
         """
         state, group = self.state, self.replicas.group
         tensors: dict[str, Any] = {w.checkpoint: w.variable.value for w in self.table}
@@ -349,16 +349,16 @@ class Run:
         return checkpoint_prefix(folder, state.step)
 
     def restart(self, ckpt_file: str) -> None:
-        """Take over everything that a checkpoint holds."""
+        """Load the variables and the state of a checkpoint."""
         with self.replicas.scope():
             load_variables(ckpt_file, self.table, self.slots)
         saved = read_run_state(ckpt_file)
         if saved is None:
-            # The original did not record on how many devices it trained.
+            # The original did not record its number of devices.
             step = read_step(ckpt_file)
             self.state = dataclasses.replace(self.state, step=step, tokens=None, passes=None)
             return
-        # Random numbers follow from the seed and the step: the seed goes with the count.
+        # The seed determines the random numbers, so a resumed run keeps its own.
         settings = dataclasses.replace(
             self.state.settings, seed=saved.settings.seed, init_from=saved.settings.init_from
         )
@@ -419,7 +419,7 @@ def make_feed(
 ) -> Feed:
     """Turn a `Batch`, or one of the original's dicts, into a `Feed` that fits the options.
 
-    `shape` is the number of rows and steps that it must have; None allows any.
+    `shape` is the required number of rows and steps; None allows any.
     """
     inputs = None
     if not isinstance(batch, Batch):
@@ -469,16 +469,15 @@ def _time_first(x: np.ndarray) -> np.ndarray:
 def _require_fit(feed: Feed, options: Options, shape: tuple[int, int] | None) -> None:
     if len(feed.words) != options.n_directions:
         raise InputError(
-            f"The options ask for {options.n_directions} directions; the data has "
-            f"{len(feed.words)}."
+            f"The data must have {options.n_directions} directions, got {len(feed.words)}."
         )
     if feed.inputs.shape[1:] != (
         () if options.max_word_length is None else (options.max_word_length,)
     ):
         length = feed.inputs.shape[1] if feed.inputs.ndim == 2 else "no"
         raise InputError(
-            f"The options ask for max_characters_per_token = {options.max_word_length}; the data "
-            f"has {length} characters a word."
+            f"The data must have max_characters_per_token = {options.max_word_length} characters "
+            f"per word, got {length}."
         )
     n_tokens = options.n_tokens_vocab or 0
     highest = N_CHARACTERS if options.char_cnn else n_tokens

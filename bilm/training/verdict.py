@@ -1,4 +1,4 @@
-"""How good a model is, how much it was trained, and whether more training is likely to help.
+"""A model's quality, its amount of training, and whether more training is likely to help.
 
 `bilm train` prints it at its end, and `bilm report` shows it. Perplexities count `<UNK>` as one
 word, so a text of unknown words has a low one; see `unknown_warning`.
@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-# Beyond this proportion of unknown tokens, a perplexity says little about the model.
+# Above this proportion of unknown tokens, perplexity means little.
 MOST_UNKNOWN = 0.2
 
-# By how many times lower than the unigram perplexity it is. WikiText-2's validation text has a
+# Upper bounds of unigram perplexity / perplexity. WikiText-2's validation text has a
 # unigram perplexity of about 850; good models of one epoch reach a sixth of it.
 _QUALITIES = (
     (1.5, "it has learned hardly more than how frequent words are"),
@@ -42,7 +42,7 @@ def unigram_perplexity(counts: np.ndarray, text: np.ndarray) -> float:
 
 
 def unknown_warning(unknown: float, text: str) -> str | None:
-    """A warning if so many tokens are unknown that perplexity means little; otherwise None.
+    """A warning if perplexity means little because of many unknown tokens; otherwise None.
 
     Args:
         unknown: proportion of the tokens that are outside the vocabulary.
@@ -67,16 +67,16 @@ def verdict(
     passes: float | None = None,
     measurements: Sequence[float] = (),
 ) -> list[str]:
-    """Three sentences or so on a model: its quality, its training, and what to expect of more.
+    """Three lines about a model: its quality, its training, and the outlook for more training.
 
     Args:
         perplexity: by the full softmax; None if it was not measured.
-        text: what it was measured on: "held-out" or "training".
+        text: the text it was measured on: "held-out" or "training".
         unigram: perplexity of the same text by `unigram_perplexity`, if known.
         unknown: proportion of the text's tokens outside the vocabulary, if known.
         tokens: tokens that the model was trained on, if known.
-        passes: passes over the training text that they make, if known.
-        measurements: held-out perplexities in the order of the training, the last one last.
+        passes: `tokens` in passes over the training text, if known.
+        measurements: held-out perplexities, oldest first.
     """
     return [
         _quality(perplexity, text, unigram, unknown),
