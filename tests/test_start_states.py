@@ -149,9 +149,7 @@ def test_without_resets_the_step_takes_none(corpus):
 
 def test_words_without_a_vocabulary_are_refused(tmp_path):
     options = small_options(reset_rate=0.1)
-    with pytest.raises(
-        InputError, match=r"reset_rate = 0\.1: the data must have a vocab, whose ids of"
-    ):
+    with pytest.raises(InputError, match=r"reset_rate = 0\.1: the data must have a vocab"):
         train(options, Batches([random_batch()]), 1, tmp_path, None)
 
 

@@ -74,7 +74,7 @@ def test_batches_that_do_not_fit_the_options(tmp_path, batch, options, message):
 def test_characters_of_another_width(tmp_path):
     options = small_options("one_direction")
     batch = random_batch() | CHARACTERS
-    message = "ask for max_characters_per_token = 50; the data has 7 characters a word"
+    message = "must have max_characters_per_token = 50 characters per word, got 7"
     with pytest.raises(InputError, match=message):
         train(options, Batches([batch]), tmp_path)
 
@@ -85,10 +85,10 @@ def test_a_data_set_of_the_wrong_kind(corpus, tmp_path):
         train(one, corpus.data(both), tmp_path)
     with pytest.raises(InputError, match="ask for 2 directions; the data has 1"):
         train(both, corpus.data(one), tmp_path)
-    message = "ask for max_characters_per_token = None; the data has 7 characters a word"
+    message = "must have max_characters_per_token = None characters per word, got 7"
     with pytest.raises(InputError, match=message):
         train(both, corpus.data(small_options("short_words_261")), tmp_path)
-    with pytest.raises(InputError, match="= 7; the data has no characters a word"):
+    with pytest.raises(InputError, match="= 7 characters per word, got no"):
         train(small_options("short_words_261"), corpus.data(both), tmp_path)
 
 
