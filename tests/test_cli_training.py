@@ -227,4 +227,6 @@ def test_restart_without_a_model(text, capsys):
 def test_restart_needs_the_vocabulary(tmp_path: Path, golden: Path, capsys):
     start = golden / "training" / "characters" / "start"
     arguments = ["restart", "--save_dir", str(start), "--train_prefix", str(golden / "corpus/*")]
-    assert f"{start} has no vocab.txt: name it by --vocab_file" in input_error(arguments, capsys)
+    assert f"{start} has no vocab.txt: name the vocabulary by --vocab_file" in input_error(
+        arguments, capsys
+    )

@@ -271,7 +271,7 @@ def test_layer_that_there_is_not(place, capsys):
         (["--model=m", "--top", "--all"], "--all: not allowed with argument --top"),
         (["--model=m", "--shard=0/2"], "must be I/N with I from 1 to N, such as 2/4, got '0/2'"),
         (["--model=m", "--shard=3/2"], "must be I/N with I from 1 to N, such as 2/4, got '3/2'"),
-        (["--model=m", "--resume", "--force"], "resume continues, force begins again"),
+        (["--model=m", "--resume", "--force"], "resume continues, force starts over"),
         (["--model=m", "--packed", "--format=jsonl"], "packed is for hdf5 and npz, not jsonl"),
         (["--model=m", "--packed", "--use-sentence-keys"], "packed has no keys"),
     ],

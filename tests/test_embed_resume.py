@@ -69,7 +69,7 @@ def test_resume_after_a_crash(place, monkeypatch, capsys):
     with h5py.File(piece, "r+") as file:
         file["vectors"][0, 0, 0] = 7
     embed("--all", "--resume")
-    assert "3 sentences were left by the interrupted job" in capsys.readouterr().err
+    assert "3 sentences are taken over from the interrupted job" in capsys.readouterr().err
     arrays, index = read()
     assert sorted(arrays) == ["0", "1", "2", "3", "4", "5"] and len(index) == 5
     assert arrays["0"][0, 0, 0] == 7
@@ -152,7 +152,7 @@ def test_resume_after_kill_9(tmp_path):
     process = start_bilm(command)
     _, said = process.communicate()
     assert process.returncode == 0
-    assert f"{n_saved:,} sentences were left by the interrupted job" in said
+    assert f"{n_saved:,} sentences are taken over from the interrupted job" in said
     model = ELMo.from_pretrained(folder)
     with PackedVectors(tmp_path / "out.hdf5") as packed:
         assert [packed.line(k) for k in range(len(packed))] == list(range(n_lines))

@@ -116,7 +116,7 @@ def test_another_job(out):
     ) in error_of(JobFolder, out, other, resume=True)
     fewer, more = {**SETTINGS, "files": {}}, {**SETTINGS, "files": {"a.txt": "3 lines", "c": "0"}}
     assert "a.txt is not read now." in error_of(JobFolder, out, fewer, resume=True)
-    assert "c was not read then." in error_of(JobFolder, out, more, resume=True)
+    assert "c was not read before." in error_of(JobFolder, out, more, resume=True)
     with JobFolder(out, other, force=True) as folder:
         assert folder.names() == []
 

@@ -201,9 +201,9 @@ def test_errors_name_the_line(place, capsys):
     assert "--text, line 1: no token is ___" in error
     Path("empty.txt").write_text("\n", encoding="utf-8")
     error = input_error(["score", "empty.txt", "--model", "model"], capsys)
-    assert "empty.txt: there is no sentence to score." in error
+    assert "empty.txt: must have a sentence to score, got empty lines only." in error
     error = input_error(["substitutes", "empty.txt", "--model", "model"], capsys)
-    assert "empty.txt: there is no sentence." in error
+    assert "empty.txt: must have a sentence, got empty lines only." in error
     Path("bad.txt").write_bytes(b"good\nb\xffd\n")
     error = input_error(["score", "bad.txt", "--model", "model", "--out", "x"], capsys)
     assert "bad.txt, line 2: not UTF-8" in error and not Path("x").exists()
@@ -250,7 +250,7 @@ def test_a_dump_without_a_vocabulary_says_that_it_has_no_softmax(place, capsys):
         assert "softmax" not in file and "vocabulary" not in file
     arguments = ["dump", "--save_dir", "model", "--outfile", "w.hdf5"]
     error = input_error([*arguments, "--with_softmax"], capsys)
-    assert "model has no vocab.txt: name it by --vocab_file" in error
+    assert "model has no vocab.txt: name the vocabulary by --vocab_file" in error
     run(capsys, *arguments, "--vocab_file", "words.txt")
     with h5py.File("w.hdf5") as file:
         assert file["softmax/b"].shape == file["vocabulary/words"].shape == (len(VOCABULARY),)
@@ -388,7 +388,7 @@ def test_minimal_pairs_of_raw_text(place, capsys):
             '{"sentence_good": "a", "sentence_bad": "b", "UID": 5}',
             "line 1: UID must be text, got ",
         ),
-        ("", "p.jsonl: there is no pair."),
+        ("", "p.jsonl: must have a pair, got none."),
     ],
 )
 def test_pairs_that_cannot_be_read(place, capsys, line, message):

@@ -284,7 +284,7 @@ def test_a_driver_that_is_killed(cluster, place, capsys):
     printed, said = process.communicate(timeout=300)
     assert (process.returncode, printed) == (0, "out\n"), said
     names = check("out", files, place.model)
-    assert f"{n_whole} of {len(names)} files were left by the interrupted job" in said
+    assert f"{n_whole} of {len(names)} files are taken over from the interrupted job" in said
 
 
 def wait_for_end_of_workers(cluster):

@@ -250,7 +250,7 @@ def test_fine_tuning_from_the_command_line(watched, tmp_path, capsys):
                  "--train_prefix", text.training, "--init_from", str(save_dir),
                  "--n_train_tokens", "40"]  # fmt: skip
     assert main(arguments) == 0
-    assert "of 8 words of the vocabulary 7 were known to the first model" in capsys.readouterr().err
+    assert "7 of the vocabulary's 8 words were in the first model" in capsys.readouterr().err
     options = json.loads((tuned / "options.json").read_text(encoding="utf-8"))
     assert options["lstm"]["dim"] == 8 and options["n_tokens_vocab"] == 8
     assert main(arguments) == 0  # the same command: all is done

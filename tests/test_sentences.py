@@ -208,7 +208,7 @@ def test_arguments_that_do_not_go_together(capsys):
         (["proteins.fasta", "o", "--engine=ray", "--workers=1"], "--engine reads text, not FASTA"),
     ):
         assert message in usage_error(["embed", *arguments, "--model=m"], capsys)
-    with pytest.raises(ArgumentsError, match="resume continues, force begins again: choose one"):
+    with pytest.raises(ArgumentsError, match="resume continues, force starts over: choose one"):
         EmbeddingJob("t.txt", "o", resume=True, force=True)
     for settings, message in (
         ({"dtype": "float64"}, "dtype must be 'float32' or 'float16', got 'float64'"),

@@ -296,7 +296,9 @@ def test_an_elmo_goes_along(published, embedder):
 def test_threads_that_come_too_late(published):
     embedder = TableEmbedder(published.folder, threads=61)
     assert embedder.settings()["model"]  # for which their number does not matter
-    with pytest.raises(InputError, match="threads: 61 are asked for, and TensorFlow was used in"):
+    with pytest.raises(
+        InputError, match="threads must be set before TensorFlow is used in this process, got 61"
+    ):
         embedder(table())
 
 
@@ -325,7 +327,9 @@ def test_a_worker_computes_with_the_threads_that_it_was_given(published, kind):
 
 
 def test_threads_are_counted():
-    with pytest.raises(InputError, match="threads: 62 are asked for"):
+    with pytest.raises(
+        InputError, match="threads must be set before TensorFlow is used in this process, got 62"
+    ):
         set_threads(62)
 
 

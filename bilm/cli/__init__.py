@@ -44,8 +44,8 @@ def main(argv: Sequence[str] | None = None, subcommand: str | None = None) -> in
     """Run the command line and return its exit code.
 
     Args:
-        argv: arguments after the program's name; None takes those of the process.
-        subcommand: run this subcommand, with `argv` as its arguments, as the programs in bin/ do.
+        argv: arguments after the program's name; None takes the arguments of the process.
+        subcommand: run this subcommand, with `argv` as its arguments, as the scripts in bin/ do.
     """
     argv = sys.argv[1:] if argv is None else argv
     with standard_streams():
@@ -94,7 +94,7 @@ def _fill(parser: argparse.ArgumentParser, subcommand: str) -> argparse.Argument
     parser.description = module.__doc__
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     module.add_arguments(parser)
-    # The subcommand's own parser reports usage errors that only its `run` can detect.
+    # `run` reports the usage errors that it detects through the subcommand's own parser.
     parser.set_defaults(run=module.run, parser=parser)
     return parser
 
@@ -105,7 +105,7 @@ def _run(args: argparse.Namespace, program: str) -> int:
         sys.stdout.flush()
         return code
     except BrokenPipeError:
-        # The reader of our output has closed it, as `head` does, which is not an error.
+        # The reader closed our output, as `head` does; that is not an error.
         discard(sys.stdout)
         return 0
     except (InputError, TrainingError, OSError) as error:
@@ -127,7 +127,7 @@ def _one_line(error: Exception) -> str:
 
 
 def _is_full(stream: TextIO) -> bool:
-    """Whether a stream does not even take an empty line."""
+    """Whether writing an empty line to a stream fails."""
     try:
         print(file=stream, flush=True)
     except OSError:

@@ -36,14 +36,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         {
             "--without_softmax": "leave out the softmax and its vocabulary",
             "--with_softmax": "write the softmax and its vocabulary (the default); an error if "
-            "there is no vocabulary",
+            "the vocabulary is missing",
         },
     )
     flags.add(
         parser,
         {
-            "--with_states": "also write the mean of the LSTM states of training, from which "
-            "sentences then start instead of zeros; for a model that was trained without resets "
+            "--with_states": "also write the mean of the LSTM states of training; sentences then "
+            "start from it instead of zeros. For a model that was trained without resets "
             "(--reset_rate 0)",
             "--dtype float32|float16": "type of the numbers (default: float32); float16 halves "
             "the file",
@@ -96,7 +96,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _words_of_softmax(args: argparse.Namespace) -> str | None:
-    """The vocabulary to write with the softmax; None leaves both out."""
+    """The vocabulary to write with the softmax; None omits both."""
     if args.without_softmax:
         return None
     kept = os.path.join(args.save_dir, VOCABULARY_FILE)

@@ -39,8 +39,8 @@ _layers = flags.value(
 )
 _LAYERS = {
     "--layers LAYERS": "all (layers, tokens, dim); or (tokens, dim): top, the average (default) or "
-    "the sum of all layers, or the number of a layer; layer 0 has the vectors of the tokens "
-    "without context",
+    "the sum of all layers, or the number of a layer; layer 0 has context-independent "
+    "token vectors",
 }
 _VECTORS = {
     "--pooling mean|max": "one vector per sentence, the mean or the maximum over its tokens",
@@ -48,17 +48,17 @@ _VECTORS = {
     "float16 from Parquet",
 }
 _FILE = {
-    "--format hdf5|npz|jsonl|parquet": "format of OUT (default: what its ending names, otherwise "
-    "hdf5; standard output: jsonl)",
+    "--format hdf5|npz|jsonl|parquet": "format of OUT (default: by its ending, otherwise hdf5; "
+    "standard output: jsonl)",
     "--packed": "one array of all vectors, and the offset of each sentence",
     "--ids FILE": "keys of the sentences, one per line, instead of line numbers",
-    "--use_sentence_keys": "the sentence is the key, not its line number; a sentence that is "
-    "repeated is computed and written once, an empty line not at all",
+    "--use_sentence_keys": "the sentence is the key, not its line number; a repeated sentence is "
+    "computed and written once, an empty line not at all",
     "--forget_sentences": "leave out sentence_to_index (with --packed and in Parquet: the text)",
     "--force": "overwrite OUT and discard an interrupted job",
 }
 _RESUME = {
-    "--resume": "continue an interrupted job; without one, begin; if OUT exists, do nothing",
+    "--resume": "continue an interrupted job, or start one; if OUT exists, do nothing",
 }
 _shard = flags.value(
     lambda text: tuple(map(int, text.split("/"))),
@@ -87,7 +87,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser.add_argument_group("file"), _FILE)
     group = parser.add_argument_group("job")
     flags.add(group, flags.BATCH_SIZE)
-    shard = "embed every Nth line only, beginning with line I (1 to N), so that N jobs share a text"
+    shard = (
+        "embed only lines I, I + N, I + 2 N, ... (I from 1 to N), so that N jobs can share a text"
+    )
     flags.add(group, {"--shard I/N": shard}, type=_shard, default=(1, 1))
     flags.add(group, _RESUME | flags.PRECISION)
     ray_job.add_flags(parser)
@@ -129,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
             more = [] if args.output == STANDARD else ["The same command with --resume continues."]
             raise KeyboardInterrupt(*more) from None
     if done.n_left:
-        note(f"{done.n_left:,} sentences were left by the interrupted job")
+        note(f"{done.n_left:,} sentences are taken over from the interrupted job")
     if done.n_repeated or done.n_empty:
         note(f"left out: {done.n_repeated:,} repeated sentences, {done.n_empty:,} empty lines")
     if args.output != STANDARD:

@@ -1,10 +1,10 @@
 """Write a model as a SavedModel that takes text and needs no Python.
 
 MODEL is a folder or ZIP file with weights and options, a name or an address; --options_file and
---weight_file name a pair of files instead. OUT is the folder to write. The signatures are those of
-TF-Hub's ELMo: `default` takes strings (batch,), which are split on white space; `tokens` takes
-tokens (batch, time) with sequence_len (batch,). Their outputs are word_emb, lstm_outputs1 and so
-on, elmo, and default, the mean of elmo over a sentence's tokens.
+--weight_file name a pair of files instead. OUT is the folder to write. It has the
+signatures of TF-Hub's ELMo: `default` takes strings (batch,), which are split on white space;
+`tokens` takes tokens (batch, time) with sequence_len (batch,). The outputs are word_emb,
+lstm_outputs1 and so on, elmo, and default, the mean of elmo over a sentence's tokens.
 
   bilm export elmo served
   bilm export elmo served/1 --mix tagger.keras      with the mix trained in a Keras model

@@ -73,7 +73,7 @@ class Parser(argparse.ArgumentParser):
         self.error(message)
 
     def error(self, message: str) -> NoReturn:
-        """Print one line that says what is wrong, and one that names the help; exit with 2."""
+        """Print the error in one line and the help command in another; exit with 2."""
         message = shortened(printable(message))
         self.exit(2, f"{self.prog}: error: {message}\nSee `{self.prog} --help`.\n")
 
@@ -85,13 +85,13 @@ def _underscored(arg: str) -> str:
 
 
 def usage_error(args: argparse.Namespace, message: str) -> NoReturn:
-    """Report flags that do not go together; exit with 2."""
+    """Report flags that cannot be combined; exit with 2."""
     parser: argparse.ArgumentParser = args.parser
     parser.error(message)
 
 
 def command(args: argparse.Namespace) -> str:
-    """The command that gives these arguments, for a shell: all that differ from their defaults."""
+    """The shell command with these arguments, leaving out defaults."""
     parser: argparse.ArgumentParser = args.parser
     words = ["bilm", args.run.__module__.rpartition(".")[2]]
     for action in parser._actions:
@@ -155,7 +155,7 @@ def add(parser: Group, flags: Flags, **settings: Any) -> None:
             integer >= 1, "N>=0" for one >= 0, X or MB for a number > 0, P for a number from 0 to 1,
             "a|b" for a choice of words, and otherwise text; "FILE ..." takes several.
         settings: passed to `argparse.ArgumentParser.add_argument` for each flag: `default`,
-            `required`, `nargs`, or a `type` that overrides that of VALUE.
+            `required`, `nargs`, or a `type` that overrides the type of VALUE.
     """
     for flag, text in flags.items():
         name, _, what = flag.partition(" ")
@@ -249,7 +249,7 @@ def _require_new(args: argparse.Namespace, *paths: str | None) -> None:
 
 def require_free_files(args: argparse.Namespace, first: str, *others: str | None) -> None:
     """`require_free` for the files of one result, of which the first is renamed into place last: if
-    it is missing, the others may be left from a killed run (`bilm.files.writing.atomic_write_all`).
+    it is missing, the others may stem from a killed run (`bilm.files.writing.atomic_write_all`).
     """
     whole = args.force or os.path.exists(first)
     _require_new(args, first, *(others if whole else ()))
@@ -289,10 +289,10 @@ def model_folder_files(args: argparse.Namespace, *names: str) -> Iterator[list[s
 # Training runs
 
 SAVE_DIR = {"--save_dir FOLDER": "folder of the model"}
-BEST = {"--best": "take the model that was best on the held-out text (default: the last one)"}
+BEST = {"--best": "use the model that was best on the held-out text (default: the newest)"}
 RUN_VOCABULARY = {
     "--vocab_file FILE": "vocabulary that the model was trained with (default: vocab.txt in "
-    "--save_dir, where `bilm train` put it)"
+    "--save_dir, where `bilm train` writes it)"
 }
 
 
@@ -305,13 +305,12 @@ def corpus(flag: str, what: str) -> Flags:
 
 
 TIME = {
-    "--time DURATION": "train for this long, such as 30min or 2h, instead of --n_epochs: the first "
-    "seconds measure the speed, and the learning rate falls to zero at the end"
+    "--time DURATION": "train for this long, such as 30min or 2h, instead of --n_epochs: the "
+    "speed is measured first, and the learning rate falls to zero at the end"
 }
 RECIPE = {
-    f"--recipe {'|'.join(RECIPES)}": "how the preset is trained (default: default). default: Adam "
-    "and Adagrad, a learning rate that falls to zero at the end; original: exactly as the program "
-    "of 2018",
+    f"--recipe {'|'.join(RECIPES)}": "how to train the preset (default: default). default: Adam "
+    "and Adagrad, with a learning rate that falls to zero; original: like the program of 2018",
 }
 NETWORK_CHOICE = {
     f"--preset {'|'.join(PRESETS)}": "size of the model (default: base). tiny: a trial in minutes; "
@@ -325,8 +324,8 @@ _RUN = {
     "--batch_size ROWS": "rows of a batch, per GPU",
     "--learning_rate X": "learning rate of Adagrad",
     "--n_train_tokens N": "words and sentence ends of one epoch (default: the corpus is counted)",
-    "--reset_rate P": "probability that a sentence begins from LSTM states of zero, as every text "
-    "does in use; 0 trains as the original program did",
+    "--reset_rate P": "probability that a sentence starts from LSTM states of zero, as every text "
+    "does in use; 0 trains like the original program",
     "--n_gpus N": "GPUs of this machine (default: 1); for several machines see `bilm train --help`",
     "--seed N>=0": "random seed (default: 0)",
     **PRECISION,
@@ -334,44 +333,44 @@ _RUN = {
     "end",
 }
 _MONITORING = {
-    "--heldout_prefix GLOB": "held-out text: its perplexity by the full softmax is measured during "
-    "the training, and the best model is kept in the folder `best` within --save_dir",
-    "--heldout_every TIME": "how often it is measured: epoch, 2epochs, 500steps, 30min or the like "
+    "--heldout_prefix GLOB": "held-out text: its perplexity (full softmax) is measured during "
+    "training, and the best model is kept in the folder `best` in --save_dir",
+    "--heldout_every TIME": "how often to measure it: epoch, 2epochs, 500steps, 30min or the like "
     "(default: epoch)",
-    "--patience N": "stop after N measurements in a row without a new best one (default: never)",
+    "--patience N": "stop after N measurements in a row without a new best (default: never)",
     "--tensorboard": "write files for TensorBoard next to the log (needs the package tensorboard)",
 }
 _SCHEDULE = {
-    "--lr_schedule constant|linear|cosine": "after the warm-up the learning rate stays, or falls "
-    "to zero at the end of the run along a line or a cosine (default: constant)",
+    "--lr_schedule constant|linear|cosine": "after the warm-up the learning rate stays constant, "
+    "or falls to zero linearly or along a cosine (default: constant)",
     "--warmup_steps N>=0": "steps in which the learning rate rises from near zero (default: 0)",
 }
 FINE_TUNING = {
     "--init_from MODEL": "folder of checkpoints (ours or the original's), a checkpoint, a folder "
     "of `bilm dump --model_dir`, a weights file with its options in the same folder, or a name "
     "(see `bilm models`). The new model has its network, and its options unless --preset or "
-    "--options_file gives others",
-    "--init_vocab FILE": "vocabulary of that model (default: vocab.txt next to it); what it "
-    "learned of words that are in --vocab_file too is kept",
+    "--options_file is given",
+    "--init_vocab FILE": "vocabulary of that model (default: vocab.txt next to it); words that "
+    "are also in --vocab_file keep their learned rows",
 }
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
-    """What may differ from run to run: options, devices, held-out text, learning rate."""
+    """The flags that may differ between calls of a run: options, devices, held-out text, rate."""
     group = parser.add_argument_group(
         "the run",
-        "What is given here overrides the preset, the options file, or the run that is continued.",
+        "These flags override the preset, the options file, or the run that is continued.",
     )
     add(group, _RUN)
     add(parser.add_argument_group("monitoring"), _MONITORING)
     add(parser.add_argument_group("learning rate schedule"), _SCHEDULE)
     parser.set_defaults(n_gpus=1, save_minutes=10.0, heldout_every="epoch")
-    # Those of `bilm train` alone.
+    # `bilm train` alone has these flags.
     parser.set_defaults(init_from=None, init_vocab=None, recipe="default")
 
 
 def require_partners(args: argparse.Namespace) -> None:
-    """Flags of a run that mean nothing without a held-out text or a model to begin with."""
+    """Require the flags that --patience and --init_vocab depend on."""
     for flag, partner in (("patience", "heldout_prefix"), ("init_vocab", "init_from")):
         if getattr(args, flag) is not None and getattr(args, partner) is None:
             usage_error(args, f"--{flag} goes with --{partner}")
@@ -387,21 +386,21 @@ _PAIR = {
 WORDS = {
     "--vocab_file FILE": "vocabulary of a model of words or of a token cache (default: vocab.txt "
     "next to the weights)",
-    "--embedding_weight_file FILE": "token cache (dump_token_embeddings). A word that it lacks is "
-    "encoded from its characters; without the weights for that it is an error",
+    "--embedding_weight_file FILE": "token cache (dump_token_embeddings). Words missing from it "
+    "are encoded from their characters, which needs the character weights",
 }
 WARM_UP = {
-    "--warm_up FILE": "text, one sentence per line, that is read first: each sentence then begins "
-    "from the LSTM states after it instead of zeros; for models trained without resets (published "
-    "ones, for instance)"
+    "--warm_up FILE": "text, one sentence per line, that is read first: each sentence then starts "
+    "from the LSTM states after it instead of zeros; for models trained without resets, such as "
+    "published ones"
 }
 SOFTMAX = {
-    "--softmax_file FILE": "softmax of the model, if it is in a file of its own, such as "
-    "AllenNLP's ..._softmax_weights.hdf5; it needs --vocab_file, or vocab.txt next to the weights"
+    "--softmax_file FILE": "softmax of the model, if it is in a separate file, such as AllenNLP's "
+    "..._softmax_weights.hdf5; needs --vocab_file, or vocab.txt next to the weights"
 }
 BATCH_SIZE = {
-    "--batch_size N": "sentences that are computed together, at most (default: as many as are "
-    "fast); the result is the same"
+    "--batch_size N": "maximum number of sentences computed together (default: as many as are "
+    "fast); does not change the result"
 }
 
 

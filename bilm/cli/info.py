@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def human_text(facts: dict[str, Any]) -> list[tuple[str, str]]:
-    """The facts in words: pairs of a name and what there is to say."""
+    """The facts as text: pairs of a name and a description."""
     rows = [("model", facts["model"]), ("input", _input_text(facts["input"]))]
     if facts["input"]["kind"] == "characters":
         rows.append(("encoder", _encoder_text(facts["input"], facts["lstm"]["projection_dim"])))
@@ -67,7 +67,7 @@ def human_text(facts: dict[str, Any]) -> list[tuple[str, str]]:
     else:
         rows += _trained_text(facts["trained"])
         if facts["initial_states"] == "own":
-            rows[-1] = ("begin", "sentences begin from the mean states of training, in the file")
+            rows[-1] = ("begin", "sentences start from the mean states of training, in the file")
     return [(name, printable(text)) for name, text in rows]
 
 
@@ -131,12 +131,12 @@ def _amount_text(trained: dict[str, Any]) -> str:
 
 
 def _begin_text(reset_rate: float | None) -> str:
-    """How well the model knows the state in which texts begin."""
+    """Whether training visited the initial states of sentences."""
     if reset_rate:
-        return f"sentences begin from zeros, which training visited (reset rate {reset_rate:g})"
+        return f"sentences start from zeros, which training visited (reset rate {reset_rate:g})"
     if reset_rate is None:
-        return "sentences begin from zeros; whether training visited them is not known"
-    return "sentences begin from zeros, which training did not visit (reset rate 0)"
+        return "sentences start from zeros; whether training visited them is unknown"
+    return "sentences start from zeros, which training did not visit (reset rate 0)"
 
 
 def _training_text(training: dict[str, Any]) -> list[tuple[str, str]]:

@@ -126,6 +126,6 @@ def _label_axes(axes: Axes) -> None:
 
 
 def _names(paths: list[str]) -> dict[str, str]:
-    """The last part of each path, or the whole path where that would not tell them apart."""
+    """The last part of each path, or the complete paths if these parts are not unique."""
     last = {path: os.path.basename(os.path.normpath(path)) for path in paths}
     return last if len(set(last.values())) == len(paths) else {path: path for path in paths}

@@ -20,7 +20,7 @@ _ENGINE = {
     "--cpus N": "CPUs and TensorFlow threads of each worker (default: 1)",
     "--address ADDRESS": "address of a Ray cluster (default: the variable RAY_ADDRESS; without it "
     "Ray is started on this machine and ended again)",
-    "--part_mb MB": "text in a file of OUT, about (default: 0.25 to 2, by the size of the text)",
+    "--part_mb MB": "approximate text per file of OUT (default: 0.25 to 2, by the text's size)",
 }
 # Flags of `bilm embed` that do not apply to a folder of Parquet files.
 _UNFIT = ("packed", "use_sentence_keys", "forget_sentences", "ids")
@@ -38,7 +38,7 @@ def add_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def require_fitting_flags(args: argparse.Namespace) -> None:
-    """End with a usage error where flags do not go together with --engine, or need it."""
+    """Report flags that cannot be combined with --engine, or that need it."""
     if args.engine is None:
         for flag in ("workers", "cpus", "address", "part_mb"):
             if getattr(args, flag) is not None:
@@ -60,7 +60,7 @@ def require_fitting_flags(args: argparse.Namespace) -> None:
     if args.workers is None:
         flags.usage_error(args, "--engine ray needs --workers")
     if args.resume and args.force:
-        flags.usage_error(args, "--resume continues, --force begins again: choose one")
+        flags.usage_error(args, "--resume continues, --force starts over: choose one")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         raise KeyboardInterrupt("The same command with --resume continues.") from None
     if done.n_left:
-        note(f"{done.n_left} of {done.n_files} files were left by the interrupted job")
+        note(f"{done.n_left} of {done.n_files} files are taken over from the interrupted job")
     if not done.n_files:
         note(f"{args.output} is complete already; nothing to do.")
         return 0

@@ -35,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     values, checkpoint = load_options_latest_checkpoint(args.save_dir, verify=True)
     state = read_run_state(checkpoint)
     if state is None:
-        # The original program does not say where in its text it was: the text named now is counted.
+        # The original program does not record its position in the text: count the current text.
         values.pop("n_train_tokens", None)
     options = Options.from_dict(values, training=True, source=args.save_dir)
     options = train.override(options, args)

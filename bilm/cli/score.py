@@ -4,21 +4,20 @@ IN is UTF-8 text (plain, .gz, .xz), one sentence per line, tokens separated by w
 standard input. Each sentence is scored alone; empty lines are skipped. A token outside the
 vocabulary is predicted as <UNK>. Numbers are natural logarithms (nats):
 
-  forward   log p(token | the tokens before it); "end" is that of </S>
-  backward  log p(token | the tokens after it); "begin" is that of <S>
+  forward   log p(token | the tokens before it); "end" is log p(</S>)
+  backward  log p(token | the tokens after it); "begin" is log p(<S>)
   joint     their sum, the paper's objective
 
-The sums of a sentence include its end and its begin, so that they add up to what `bilm test`
-measures.
+The sums of a sentence include "end" and "begin", so they agree with `bilm test`.
 
 --format surprisal writes a table as lm-zoo does: -log2 p(token | the tokens before it), in bits.
-The last token of a sentence is </S>. sentence_id is the number of the line and token_id that of the
-token, both from 1; start and end are the token's position in the line, in characters; known is 0
-for a token outside the vocabulary.
+The last token of a sentence is </S>. sentence_id and token_id are the 1-based numbers of
+line and token; start and end are the token's position in the line, in characters; known is 0 for a
+token outside the vocabulary.
 
 --pairs reads minimal pairs instead of IN: JSON lines with sentence_good and sentence_bad, as BLiMP
-has them. It prints, for each phenomenon, the percentage of pairs whose good sentence is the more
-probable one. --out also writes the log-probabilities of each pair.
+has them. It prints, for each phenomenon, the percentage of pairs whose good sentence is more
+probable. --out also writes the log-probabilities of each pair.
 
   bilm score text.txt --model training-folder
   bilm score text.txt --model elmo --format tsv --totals
@@ -91,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _tokenizer_of(predictor: Predictor, args: argparse.Namespace) -> Tokenizer | None:
-    """The tokenizer of the model's training text; None if it is not known, and not asked for."""
+    """The tokenizer of the model's training text; None if it is unknown and was not requested."""
     from bilm.data import Tokenizer
 
     name = predictor.options.tokenizer
@@ -108,7 +107,7 @@ def _tokenizer_of(predictor: Predictor, args: argparse.Namespace) -> Tokenizer |
 
 
 class _ScoredText:
-    """The text's sentences and, as they are scored, the sums of their losses."""
+    """The scored sentences of a text, and the sums of their losses."""
 
     def __init__(self, path: str, tokenizer: Tokenizer | None) -> None:
         self.name, self._lines = text_job.read_input(path)
@@ -119,7 +118,7 @@ class _ScoredText:
     def scores(
         self, predictor: Predictor, batch_size: int | None
     ) -> Iterator[tuple[int, tuple[str, SentenceScore]]]:
-        """(number of the line from 0, (line, its score)) of each line that is not empty."""
+        """Yield (0-based line number, (line, its score)) for each line that is not empty."""
         sentences = ((item, self._split(item[1])) for item in enumerate(self._lines))
         filled = ((item, tokens) for item, tokens in sentences if tokens)
         for (number, line), score in predictor.score_iter(
@@ -131,7 +130,7 @@ class _ScoredText:
             self.losses[1] -= score.backward_total or 0.0
             yield number, (line, score)
         if not self.n_sentences:
-            raise InputError(f"{self.name}: there is no sentence to score.")
+            raise InputError(f"{self.name}: must have a sentence to score, got empty lines only.")
 
 
 def _score_text(args: argparse.Namespace, predictor: Predictor, tokenizer: Tokenizer | None) -> int:
@@ -172,7 +171,7 @@ def _score_text(args: argparse.Namespace, predictor: Predictor, tokenizer: Token
 def _surprisal_rows(
     line: str, score: SentenceScore, tokenizer: Tokenizer | None
 ) -> Iterator[tuple[Any, ...]]:
-    """token_id, token, surprisal, start, end, known; the last row is the end of the sentence."""
+    """token_id, token, surprisal, start, end, known; the last row is `</S>`."""
     if tokenizer is None:
         spans = [match.span() for match in re.finditer(r"\S+", line)]
     else:
@@ -204,7 +203,7 @@ def _total_objects(score: SentenceScore) -> Iterator[dict[str, Any]]:
 
 
 def _token_rows(score: SentenceScore) -> Iterator[tuple[Any, ...]]:
-    """place, token, known, forward, backward, joint; the begin and the end have no place."""
+    """place, token, known, forward, backward, joint; <S> and </S> have no place."""
     if score.backward is not None:
         yield None, "<S>", 1, None, score.begin, None
     logs = [
@@ -228,7 +227,7 @@ def _token_objects(score: SentenceScore) -> Iterator[dict[str, Any]]:
 
 
 def _summary(n_sentences: int, perplexity: Perplexity) -> str:
-    """The text's perplexity, as `bilm test` has it."""
+    """The text's perplexity, as `bilm test` prints it."""
     text = f"{n_sentences:,} sentences, {perplexity.n_predictions:,} predictions; perplexity: "
     text += f"forward {perplexity.forward:.4f}"
     if perplexity.backward is None:
@@ -266,7 +265,7 @@ def _score_pairs(
             by_phenomenon.setdefault(pair.pair.phenomenon, PairCounts()).add(pair)
             yield number, pair
         if not total.n_pairs:
-            raise InputError(f"{files[0]}: there is no pair.")
+            raise InputError(f"{files[0]}: must have a pair, got none.")
 
     if args.out == STANDARD:
         with text_job.progress_display(args.out) as display:

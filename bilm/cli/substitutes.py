@@ -39,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(
         parser,
         {
-            "--n N": "how many words to give (default: 10)",
+            "--n N": "number of words per position (default: 10)",
             "--direction forward|backward": "one direction alone (default: both)",
             "--prior P": "divide by p(word) to the power of P, 0 to 1; p is estimated from the "
             "rank in the vocabulary (default: 1 for both directions, each of which contains it, 0 "
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _sentences(args: argparse.Namespace, places: Any) -> Iterator[tuple[int, list[str]]]:
-    """(line from 0, tokens), each of which has its places."""
+    """Yield (0-based line number, tokens) of each sentence, after checking its places."""
     from bilm.use.predictor import find_places
 
     name, lines = "--text", iter([args.text])
@@ -89,7 +89,7 @@ def _sentences(args: argparse.Namespace, places: Any) -> Iterator[tuple[int, lis
             yield number, tokens
             n_sentences += 1
     if not n_sentences:
-        raise InputError(f"{name}: there is no sentence.")
+        raise InputError(f"{name}: must have a sentence, got empty lines only.")
 
 
 _Found = tuple[list[str], "list[Substitutes]"]  # the tokens of a sentence, and its places
@@ -112,7 +112,7 @@ def _objects(found: _Found) -> Iterator[dict[str, Any]]:
 
 
 def _lines(found: _Found) -> Iterator[str]:
-    """The sentence with the place in brackets, and below it a word and its probability per line."""
+    """The sentence with the place in brackets; then one word and its probability per line."""
     tokens, places = found
     for place in places:
         before, after = tokens[: place.place], tokens[place.place + 1 :]

@@ -78,8 +78,8 @@ def standard_streams() -> Iterator[None]:
     """Print results as UTF-8 in every locale, and file names unchanged, within the block; errors in
     writing to standard error are ignored."""
     out: Any = sys.stdout
-    told: Any = sys.stderr
-    sys.stderr = _Unfailing(told)
+    errors: Any = sys.stderr
+    sys.stderr = _Unfailing(errors)
     form = {}
     if isinstance(out, io.TextIOWrapper):
         form = {"encoding": out.encoding, "errors": out.errors}
@@ -93,7 +93,7 @@ def standard_streams() -> Iterator[None]:
             discard(out)
         if form:
             out.reconfigure(**form)
-        sys.stderr = told
+        sys.stderr = errors
 
 
 def discard(stream: Any) -> None:
@@ -167,14 +167,14 @@ def import_tensorflow() -> None:
     # Errors are raised as exceptions too; the log has missing drivers and the like.
     os.environ[_LEVEL] = "3"
     sys.stderr.flush()
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as messages:
         shown = os.dup(2)
-        os.dup2(said.fileno(), 2)
+        os.dup2(messages.fileno(), 2)
         try:
             importlib.import_module("bilm.core.keras_backend")
         except BaseException:
-            said.seek(0)
-            os.write(shown, said.read())
+            messages.seek(0)
+            os.write(shown, messages.read())
             raise
         finally:
             os.dup2(shown, 2)

@@ -35,8 +35,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(
         parser,
         {
-            "--batch_size ROWS": "rows of a batch (default: 256); without --carry_state the result "
-            "is the same whatever it is",
+            "--batch_size ROWS": "rows of a batch (default: 256); without --carry_state it does "
+            "not change the result",
             "--carry_state": "carry the LSTM states from sentence to sentence, as the original "
             "program does (default: each sentence stands alone)",
             "--per_sentence FILE": "write the score of every sentence, separated by tabs, in the "
@@ -107,7 +107,7 @@ def _differ(alone: Perplexity, carried: Perplexity) -> bool:
 
 
 def _explanation(alone: Perplexity, carried: Perplexity, reset_rate: float) -> str:
-    """What two figures that differ mean."""
+    """Why the two perplexities differ."""
     if alone < carried:
         return (
             "Without `carried` each sentence stands alone; carried, it continues from the states "
@@ -115,10 +115,10 @@ def _explanation(alone: Perplexity, carried: Perplexity, reset_rate: float) -> s
             "of the text follow one another?"
         )
     text = (
-        "Without `carried` each sentence stands alone and begins from the LSTM states in which "
-        "texts begin (zeros); carried, it continues from the states after the sentence before it. "
-        "A sentence's vectors are computed as if it stood alone, so the first figures are those "
-        "that hold for them. Some gain from the text before is natural; a large one says that the "
+        "Without `carried` each sentence stands alone and starts from the initial LSTM states "
+        "(zeros); carried, it continues from the states after the sentence before it. A "
+        "sentence's vectors are computed as if it stood alone, so the first figures are the "
+        "relevant ones. Some gain from the preceding text is natural; a large gain means that the "
         "model does badly from zeros"
     )
     if reset_rate:
@@ -131,7 +131,7 @@ def _explanation(alone: Perplexity, carried: Perplexity, reset_rate: float) -> s
 
 
 def _write_scores(path: str, scores: SentenceScores) -> None:
-    """A line a sentence: its number from 1, predictions, loss of each direction in nats, and
+    """One line per sentence: its 1-based number, predictions, loss of each direction in nats, and
     exp of the mean loss."""
     names = ("forward_nats", "backward_nats")[: len(scores.losses)]
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:

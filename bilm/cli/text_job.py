@@ -1,4 +1,4 @@
-"""What the verbs share that read a text a line at a time and give a result for each sentence."""
+"""Shared by subcommands that read a text and write a result for each sentence."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def read_input(path: str) -> tuple[str, Iterator[str]]:
 
 
 def add_elmo(parser: flags.Group) -> None:
-    """The flags that name a model that gives vectors."""
+    """The flags that name a model for vectors."""
     flags.add_model(
         parser,
         "folder or ZIP file with weights and options, as `bilm dump --model_dir` and NLPL have "
@@ -42,7 +42,7 @@ def add_elmo(parser: flags.Group) -> None:
 
 
 def load_elmo(args: argparse.Namespace, source: ModelSource | None = None) -> ELMo:
-    """The model of `add_elmo` and --precision; `source` is where it is, instead of the flags."""
+    """The model of `add_elmo` and --precision; `source` overrides --model."""
     return pretrained(args, source).load()
 
 
@@ -74,8 +74,7 @@ def add_predictor(parser: argparse.ArgumentParser) -> None:
 def add_result(
     parser: argparse.ArgumentParser, formats: str = "jsonl|tsv", default: str = "jsonl"
 ) -> None:
-    """The flags of the result, for `write_results`; `default` is what the help calls the
-    default."""
+    """The flags of the result, for `write_results`; `default` describes the default format."""
     flags.add(
         parser,
         {
@@ -89,7 +88,7 @@ def add_result(
 
 
 def load_predictor(args: argparse.Namespace) -> Predictor:
-    """The model, once it is known that the result can be written."""
+    """The model, loaded after checking that the result can be written."""
     source = flags.model_source(args)
     if args.out != STANDARD:
         flags.require_free(args, args.out)
@@ -108,13 +107,13 @@ def write_results(
     doing: str,
     lines: Callable[[Any], Iterable[str]] | None = None,
 ) -> None:
-    """Write the result of each sentence to --out, which appears when all of them are there.
+    """Write the result of each sentence to --out, which appears once complete.
 
     Without `load_predictor`, call `flags.require_free(args, args.out)` before the work.
 
     Args:
         results: (number of the line, result).
-        fields: names of a table's columns, beginning with that of the number.
+        fields: column names of a table, the number's first.
         rows, objects, lines: rows of a table, JSON objects and lines of text of a result, the first
             two without the number.
         doing: name of the stage whose progress is shown.
@@ -141,7 +140,7 @@ def write_results(
 
 
 def progress_display(output: str) -> ProgressDisplay:
-    """Shows the progress of a job, unless its results go to the terminal themselves."""
+    """A progress display, which is off if the results themselves go to the terminal."""
     return ProgressDisplay(quiet=output == STANDARD and sys.stdout.isatty())
 
 

@@ -43,9 +43,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "rules; characters, where each Chinese (Japanese, Thai ...) character is a token; "
             "jieba, Chinese words, with the package jieba; spacy, spaCy's rules for the language, "
             "with the package spacy (default: jieba for zh, rules for other languages)",
-            "--lines sentence|paragraph|wrapped": "what a line of IN is: one sentence; a paragraph "
-            "of several; or part of a paragraph that ends at a blank line (default: found out from "
-            "the first 2,000 lines of each file)",
+            "--lines sentence|paragraph|wrapped": "content of a line: one sentence; a "
+            "paragraph of several; or part of a paragraph that ends at a blank line (default: "
+            "guessed from the first 2,000 lines of each file)",
             **flags.FORCE,
         },
     )

@@ -1,13 +1,13 @@
 """Train a model on tokenised text.
 
 The corpus is UTF-8 text, one sentence per line, tokens separated by white space. The vocabulary is
-one word per line: <S>, </S>, <UNK>, then the words by decreasing count (`bilm vocab` writes it).
+one word per line: <S>, </S>, <UNK>, then the words by descending count (`bilm vocab` writes it).
 
   bilm train --save_dir model --vocab_file vocab.txt --train_prefix 'corpus/train-*.txt'
 
 The folder then holds checkpoints, options.json and the vocabulary (vocab.txt); `bilm test`
-measures it and `bilm dump` writes its weights for use. When it was stopped, by Ctrl-C, a crash or
-a full disk, the same command resumes from the last checkpoint.
+measures it and `bilm dump` writes its weights for use. After Ctrl-C, a crash or a full disk,
+the same command resumes from the last checkpoint.
 
 --n_gpus uses several GPUs of a machine. To use several machines, start the same command on each of
 them, with the environment variable TF_CONFIG naming all of them and the index of this one. The
@@ -16,7 +16,7 @@ first one writes --save_dir, which all of them must be able to read:
   TF_CONFIG='{"cluster": {"worker": ["HOST1:PORT", "HOST2:PORT"]},
               "task": {"type": "worker", "index": 0}}' bilm train ...
 
-The corpus is divided among them, and --batch_size is that of each GPU (or machine without one).
+The corpus is divided among them, and --batch_size applies to each GPU (or machine without one).
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from bilm.training import Perplexity, TrainingProgress, TrainingRecord
     from bilm.training.state import RunSettings
 
-# Steps whose mean loss is the perplexity in training.
+# The training perplexity is exp of the mean loss of this many steps.
 _LAST_STEPS = 100
 _OVERRIDES = ("n_epochs", "batch_size", "learning_rate", "n_train_tokens", "reset_rate")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     required = {
-        "--save_dir FOLDER": "where the model goes; an unfinished run there is resumed; any other "
-        "model is an error",
+        "--save_dir FOLDER": "folder for the model; an unfinished run in it is resumed; any other "
+        "model in it is an error",
         "--vocab_file FILE": "vocabulary",
     }
     flags.add(parser, required, required=True)
@@ -60,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(parser, flags.RECIPE)
     flags.add(parser, flags.TIME)
     flags.add_run(parser)
-    group = parser.add_argument_group("fine-tuning (begin with a trained model)")
+    group = parser.add_argument_group("fine-tuning (start with a trained model)")
     flags.add(group, flags.FINE_TUNING)
 
 
@@ -104,10 +104,10 @@ def _chosen_options(args: argparse.Namespace) -> Options:
             return options
         options = source.read_options()
         if not source.is_checkpoint:
-            # Options for inference do not have it; the weights say how they were trained.
+            # Options for inference lack it; the weights file records how the model was trained.
             trained = read_training(source.weights) or {}
             options = dataclasses.replace(options, reset_rate=trained.get("reset_rate") or 0.0)
-        # Vocabulary, corpus and length are those of the new run.
+        # The new run has its own vocabulary, corpus and length.
         return dataclasses.replace(options, n_tokens_vocab=None, n_train_tokens=None, n_steps=None)
 
 
@@ -121,20 +121,20 @@ def _named_options(args: argparse.Namespace) -> Options:
 def _find_same_run(
     args: argparse.Namespace, options: Options, settings: RunSettings
 ) -> tuple[Options, str]:
-    """The options and the checkpoint with which --save_dir's run is resumed, given those that the
-    flags ask for."""
+    """The options and the checkpoint to resume the run in --save_dir, whose options must match the
+    flags."""
     from bilm.files.checkpoints import load_options_latest_checkpoint
     from bilm.training.state import read_run_state
 
     values, checkpoint = load_options_latest_checkpoint(args.save_dir, verify=True)
     state = read_run_state(checkpoint)
     if state is None:
-        raise _refusal(args, "it is of the original program")
+        raise _refusal(args, "it is from the original program")
     there = Options.from_dict(values, training=True, source=args.save_dir)
     if options.n_train_tokens is None:
-        # The state of reading is good for the same files only, which need no second count.
+        # A run is resumed with the same files only, so they need not be counted again.
         options = dataclasses.replace(options, n_train_tokens=there.n_train_tokens)
-    # What the first call chose by the size of the text and the time.
+    # The first call chose these by the size of the text and the time.
     if options.n_steps is None and args.n_epochs is None:
         options = dataclasses.replace(options, n_steps=there.n_steps, n_epochs=there.n_epochs)
     if options.dropout is None:
@@ -230,7 +230,7 @@ def run_training(
 
         def progress(event: TrainingProgress) -> None:
             show(event)
-            # After a step, whatever could be wrong with the input has been found.
+            # After a step, the input has been checked.
             if worker.is_chief:
                 _keep_vocabulary(args.vocab_file, args.save_dir)
 
@@ -258,7 +258,7 @@ def run_training(
 
 
 def _keep_vocabulary(vocab_file: str, save_dir: str) -> None:
-    """Copy it beside the checkpoints and beside the best one, so that each folder is complete."""
+    """Copy the vocabulary to the run's folder and its folder `best`, so that both are complete."""
     from bilm.files.checkpoints import BEST_FOLDER
 
     for folder in (save_dir, os.path.join(save_dir, BEST_FOLDER)):
@@ -283,8 +283,8 @@ def _what_is_saved(args: argparse.Namespace) -> str:
 
 
 def training_display(display: ProgressDisplay, sampled: bool) -> Callable[[TrainingProgress], None]:
-    """Shows the progress events of `bilm.train`: steps, perplexity, rate and time left. `sampled`
-    marks the perplexity of a sampled softmax, which is below the true one."""
+    """A function that shows the progress events of `bilm.train`. `sampled` marks the perplexity of
+    a sampled softmax, which is below the true perplexity."""
     first: TrainingProgress | None = None
 
     def show(event: TrainingProgress) -> None:
@@ -316,9 +316,9 @@ def _in_words(perplexity: Perplexity) -> str:
 def _report(record: TrainingRecord, save_dir: str, sampled: bool) -> None:
     if record.words_carried is not None:
         known, n_words = record.words_carried
-        note(f"of {n_words:,} words of the vocabulary {known:,} were known to the first model")
+        note(f"{known:,} of the vocabulary's {n_words:,} words were in the first model")
     if record.stopped_early:
-        note(f"stopped early: the best held-out perplexity was that of step {record.best_step:,}")
+        note(f"stopped early: the best held-out perplexity was after step {record.best_step:,}")
     if record.n_steps == 0:
         if record.stopped_early:
             print(f"this run has stopped early; the model is {record.checkpoint}")

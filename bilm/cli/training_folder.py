@@ -1,4 +1,4 @@
-"""What subcommands read from a training folder: vocabulary, corpus, the best model."""
+"""Training folders for subcommands: vocabulary, corpus, the best model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ def find_vocabulary(args: argparse.Namespace) -> str:
     kept = os.path.join(args.save_dir, VOCABULARY_FILE)
     if args.vocab_file is None:
         if not os.path.exists(kept):
-            raise InputError(f"{args.save_dir} has no {VOCABULARY_FILE}: name it by --vocab_file.")
+            raise InputError(
+                f"{args.save_dir} has no {VOCABULARY_FILE}: name the vocabulary by --vocab_file."
+            )
         return kept
     require_same_words(args.vocab_file, args.save_dir)
     return args.vocab_file

@@ -38,7 +38,7 @@ METADATA = "bilm"
 """The key of the settings in the metadata of a schema."""
 
 SETTINGS = ("model", "layers", "pooling", "dtype", "precision")
-"""What vectors depend on: the fingerprint of the model, and how they were computed."""
+"""The settings that determine vectors: the fingerprint of the model, and how they were computed."""
 
 _NEEDED_BY = "a table of vectors"
 # While pyarrow writes a column, it keeps two levels for each number, in buffers that grow: three
@@ -53,7 +53,7 @@ def import_pyarrow(module: str = "pyarrow") -> Any:
 
 
 class _VectorShape(NamedTuple):
-    """A shape, taken apart."""
+    """The named sizes of a shape."""
 
     n_layers: int | None  # None: without an axis of layers
     is_pooled: bool
@@ -68,8 +68,8 @@ class _VectorShape(NamedTuple):
 
 def settings_metadata(settings: Mapping[str, Any]) -> dict[str, str]:
     """Metadata of a schema: JSON of the `SETTINGS` and the package's version."""
-    said = {name: settings[name] for name in SETTINGS} | {"version": bilm.__version__}
-    return {METADATA: json.dumps(said)}
+    facts = {name: settings[name] for name in SETTINGS} | {"version": bilm.__version__}
+    return {METADATA: json.dumps(facts)}
 
 
 def vector_fields(shape: Shape, dtype: str, *, fixed_size: bool = True) -> list[pa.Field]:

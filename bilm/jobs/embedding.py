@@ -1,4 +1,4 @@
-"""Vectors of one text as one file: what `bilm embed` does without an engine.
+"""Vectors of one text as one file, as `bilm embed` without an engine writes them.
 
 from bilm import ELMo, embed_file
 
@@ -47,17 +47,17 @@ def _quiet(n_sentences: int, n_tokens: int, n_all: int | None) -> None:
 
 
 class ArgumentsError(InputError):
-    """Arguments that do not go together."""
+    """Arguments that cannot be combined."""
 
 
 class EmbeddedFile(NamedTuple):
-    """What a job did.
+    """The result of a job.
 
     Attributes:
-        n_sentences: sentences of the file.
-        n_left: how many of them an interrupted job had left.
-        n_repeated, n_empty: lines without a place in the file, because the sentence is the key.
-        was_complete: the file was there; nothing was done.
+        n_sentences: sentences in the file.
+        n_left: number of sentences taken over from an interrupted job.
+        n_repeated, n_empty: repeated and empty lines, left out because the sentence is the key.
+        was_complete: the file existed; nothing was done.
     """
 
     n_sentences: int = 0
@@ -87,13 +87,13 @@ class EmbeddingJob:
     Args:
         text: UTF-8, plain, .gz or .xz, one sentence per line; or FASTA (.fasta, .fa), whose ids
             are the keys; or a binary stream of text.
-        out: file to write, or a binary stream. The vectors so far are in a folder OUT.partial
+        out: file to write, or a binary stream. Finished vectors are kept in a folder OUT.partial
             until the file is complete.
         layers: as for `ELMo.encode`, except a `ScalarMix`.
         pooling: None, "mean" or "max" over the tokens of a sentence.
         dtype: "float32" or "float16".
-        format: one of `FORMATS`; None: what the ending of OUT names, otherwise HDF5; JSON lines
-            for a stream.
+        format: one of `FORMATS`; None: chosen by the ending of OUT, otherwise HDF5; JSON lines for
+            a stream.
         packed: few arrays instead of one per sentence; HDF5 and .npz only.
         ids: file with one key per line for the sentences; None: line numbers are the keys.
         sentence_keys: the sentence is its own key. A repeated sentence is computed and written
@@ -106,10 +106,10 @@ class EmbeddingJob:
         force: replace OUT and discard an interrupted job.
 
     Raises:
-        ArgumentsError: arguments that do not go together.
+        ArgumentsError: arguments that cannot be combined.
         FileNotFoundError: the text, the ids or the folder of OUT do not exist.
-        InputError: OUT or an interrupted job is there, and neither `resume` nor `force` is given;
-            an argument has a wrong value; Parquet needs pyarrow.
+        InputError: OUT or an interrupted job exists, and neither `resume` nor `force` is given;
+            an argument has a wrong value; pyarrow is missing for Parquet.
     """
 
     text: Any  # PathLike | IO[bytes]
@@ -156,7 +156,7 @@ class EmbeddingJob:
             (by_sentence and kind == "parquet", "parquet has no keys, so no sentence_keys"),
             (by_sentence and self._has_ids, "sentence_keys does not go with ids or FASTA"),
             (self.ids is not None and self.is_fasta, "ids does not go with FASTA, which has ids"),
-            (self.resume and self.force, "resume continues, force begins again: choose one"),
+            (self.resume and self.force, "resume continues, force starts over: choose one"),
             (stream and self.resume, "resume continues a file; the output is a stream"),
             (stream and packed, "a stream takes jsonl, or npz without packed"),
             (stream and kind in ("hdf5", "parquet"), "a stream takes jsonl, or npz without packed"),
@@ -191,7 +191,7 @@ class EmbeddingJob:
         return ending if ending in FORMATS else "hdf5"
 
     def is_complete(self) -> bool:
-        """Whether nothing is left to do: the job resumes, and OUT is complete."""
+        """Whether the job resumes and OUT is complete."""
         return self.resume and is_complete(self.out)
 
     def run(self, model: ELMo, show: ShowEmbedded = _quiet) -> EmbeddedFile:
@@ -229,7 +229,7 @@ class EmbeddingJob:
                 if left != next(todo, None):
                     raise InputError(
                         f"{text.place(left)} is not the sentence whose vectors are in "
-                        f"{folder.out}.partial. Resume with the same text, or begin again with "
+                        f"{folder.out}.partial. Resume with the same text, or start over with "
                         "--force."
                     )
             for sentence, n_tokens, vectors in encode(todo, pieces):
@@ -240,7 +240,7 @@ class EmbeddingJob:
         return EmbeddedFile(pieces.n_sentences, n_left, text.n_repeated, text.n_empty)
 
     def _settings(self, model: ELMo) -> dict[str, Any]:
-        """Everything that the vectors depend on besides the text."""
+        """Everything that determines the vectors besides the text."""
         wanted = self.wanted
         return {
             "shape": wanted.shape(model.n_layers, model.dim),
@@ -284,7 +284,7 @@ def _encoded(
     sentences: Iterator[Sentence],
     pieces: SentencePieces | None = None,
 ) -> Iterator[tuple[Sentence, int, Any]]:
-    """Sentences with their numbers of tokens and their vectors."""
+    """Yield each sentence with its number of tokens and its vectors."""
     n_sentences, n_tokens, new_array = 0, 0, None
     if pieces is not None:
         n_sentences, n_tokens = pieces.n_sentences, pieces.n_tokens
@@ -308,8 +308,10 @@ def _encoded(
 
 
 class _KeyedText:
-    """The sentences of a job, with their keys; and how many repeated and empty lines `sentences`
-    has left out because the sentence is the key."""
+    """The sentences of a job, with their keys.
+
+    Where the sentence is the key, `sentences` skips repeated and empty lines, and counts them.
+    """
 
     def __init__(self, job: EmbeddingJob, model: ELMo, shape: Sequence[int | None]) -> None:
         self._job, self._model, self._shape = job, model, shape
@@ -319,7 +321,7 @@ class _KeyedText:
         self.n_repeated = self.n_empty = 0
 
     def look_through(self) -> int | None:
-        """Find errors in a file before the work; the number of its sentences, None for a stream."""
+        """Check a file before the work and return its number of sentences; None for a stream."""
         if not self._is_file:
             return None
         n_sentences = sum(1 for _ in self.sentences())
@@ -329,12 +331,12 @@ class _KeyedText:
         return n_sentences
 
     def place(self, sentence: Sentence) -> str:
-        """The sentence's place in the text, for messages."""
+        """The file and line of a sentence, for messages."""
         kind = "sequence" if self._job.is_fasta else "line"
         return f"{self._name}, {kind} {sentence.number + 1}"
 
     def sentences(self) -> Iterator[Sentence]:
-        """The sentences from the first to the last; those of a file are checked once."""
+        """The sentences in order; sentences of a file are checked in the first pass only."""
         job, (i, n) = self._job, self._job.shard
         keys = vector_files.Keys(paths=job.kind == "hdf5" and not job.packed)
         self.n_repeated = self.n_empty = 0

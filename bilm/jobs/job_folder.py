@@ -1,13 +1,13 @@
-"""The folder OUT.partial, which keeps the finished pieces of a job that is not over.
+"""The folder OUT.partial, which keeps the finished pieces of an unfinished job.
 
     lock                held by the process that works here
-    job.json            our record: program, format, settings; only the same job is resumed
+    job.json            record: program, format, settings; only the same job is resumed
     pieces-XXXXXXXX/    finished pieces; XXXXXXXX is a checksum of the settings, so that a worker
-                        left over from another job cannot write among them
+                        of an earlier job cannot write here
 
-A piece appears under its name only when it is complete, so whatever ends the program, all pieces
-with a name can be used. Nothing is used or removed in a folder without our record, no link is
-followed, and no path is read from the record.
+A piece appears under its name only once complete, so all named pieces can be used however the
+program ended. Nothing is used or removed in a folder without this record, links are not followed,
+and no path is read from the record.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from bilm.files.writing import atomic_write, write_json
 
 _LOCK, _RECORD = "lock", "job.json"
 _PROGRAM, _FORMAT = "bilm embed", 1
-# Names of our own besides those two: folders, and what a killed `write_json` leaves.
+# Further names: folders, and temporary files of a killed `write_json`.
 _FOLDER = re.compile(r"(pieces|replaced)-[0-9a-f]{8}")
 _TEMPORARY = re.compile(r"\.job\.json\.[0-9a-f]{8}\.tmp")
 
@@ -42,14 +42,14 @@ class JobFolder:
 
     Args:
         out: the file or folder that the job writes.
-        settings: everything that the result depends on, as JSON. Values in "files" are compared key
-            by key.
+        settings: everything that determines the result, as JSON. Values in "files" are compared one
+            by one.
         resume: continue an interrupted job if there is one.
         force: discard an interrupted job, and let the result replace OUT.
 
     Attributes:
         pieces: path of the folder of pieces.
-        is_over: the pieces have become OUT already; only `remove` is left to do.
+        is_over: the pieces were renamed to OUT; only `remove` remains to be done.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class JobFolder:
                 "replaces": force, "finished": False,
             }  # fmt: skip
             self._require_free()
-            # First the record: if the program is killed here, what it names is still ours.
+            # The record comes first, so a program killed here leaves a folder that counts as ours.
             self._save_record()
             self._remove_folders()
         elif resume:
@@ -113,7 +113,7 @@ class JobFolder:
         if listed:
             raise InputError(
                 f"{self._folder} holds vectors of another job: {'; '.join(listed)}. Repeat that "
-                "job, or begin again with --force."
+                "job, or start over with --force."
             )
 
     def names(self) -> list[str]:
@@ -127,9 +127,7 @@ class JobFolder:
 
     @contextlib.contextmanager
     def finishing(self) -> Iterator[None]:
-        """For the block that gives OUT its name, when all pieces are finished; then remove the
-        folder.
-        """
+        """Wrap the block that renames the result to OUT; then remove the folder."""
         self._require_free()
         self._record["finished"] = True
         self._save_record()
@@ -137,7 +135,7 @@ class JobFolder:
         self.remove()
 
     def rename_pieces(self) -> None:
-        """Let the folder of pieces become OUT; an earlier OUT is moved away and removed."""
+        """Rename the folder of pieces to OUT; an earlier OUT is moved away and removed."""
         if os.path.isdir(self.out) and os.listdir(self.out):
             os.replace(self.out, os.path.join(self._folder, f"replaced-{uuid.uuid4().hex[:8]}"))
         os.replace(self.pieces, self.out)
@@ -195,7 +193,7 @@ def check_output(out: PathLike, *, resume: bool, force: bool) -> None:
 
 
 def is_complete(out: PathLike) -> bool:
-    """Whether OUT is there and no job is left to resume; removes what a job left that was killed
+    """Whether OUT exists and there is no job to resume; removes the lock of a job that was killed
     at its very end."""
     out, folder = _names(out)
     if not _is_taken(out) or os.path.lexists(os.path.join(folder, _RECORD)):
@@ -213,7 +211,7 @@ def _names(out: PathLike) -> tuple[str, str]:
 
 
 def _is_taken(out: str) -> bool:
-    """Whether there is something of this name; an empty folder does not count."""
+    """Whether the name exists; an empty folder does not count."""
     return os.path.lexists(out) and not (
         os.path.isdir(out) and not os.path.islink(out) and not os.listdir(out)
     )
@@ -221,7 +219,7 @@ def _is_taken(out: str) -> bool:
 
 def _left(folder: str) -> InputError:
     return InputError(
-        f"{folder} was left by an interrupted job: --resume continues it, --force begins again."
+        f"{folder} was left by an interrupted job: --resume continues it, --force starts over."
     )
 
 
@@ -231,14 +229,14 @@ def _locked(folder: str) -> contextlib.ExitStack:
     while True:
         with contextlib.suppress(FileExistsError):
             os.mkdir(folder)
-        _read_record(folder)  # nothing is written to a folder that is not ours
+        _read_record(folder)  # raises unless the folder is ours
         with contextlib.suppress(FileNotFoundError):  # another process has just removed the folder
             lock.enter_context(locked(Path(folder, _LOCK), "is writing there"))
             return lock
 
 
 def _read_record(folder: str) -> dict[str, Any] | None:
-    """The record of a folder; None if nothing but a lock is there."""
+    """The record of a folder; None if the folder is empty except for a lock."""
     path = os.path.join(folder, _RECORD)
     not_ours = InputError(
         f"{folder} is not a folder of an interrupted job of {_PROGRAM}, so it is neither used nor "
@@ -266,10 +264,10 @@ def _changed_files(found: Mapping[str, Any], files: Mapping[str, Any]) -> list[s
     if not changed:
         return []
     path = changed[0]
-    what = "has changed"
+    change = "has changed"
     if path not in files:
-        what = "is not read now"
+        change = "is not read now"
     elif path not in found:
-        what = "was not read then"
+        change = "was not read before"
     more = f" ({len(changed)} files differ)" if len(changed) > 1 else ""
-    return [f"{path} {what}{more}"]
+    return [f"{path} {change}{more}"]

@@ -7,7 +7,7 @@
 
 The text is divided into ranges of lines, see `bilm.data.text_ranges`. A worker, which is an actor,
 reads a range, computes it and writes a Parquet file. So vectors, hundreds of times as large as
-their text, do not go through Ray's object store, and a range that is computed twice gives the same
+their text, do not go through Ray's object store, and a range computed twice gives the same
 file. Workers and this process must see the text, the model and OUT under the same names.
 
 A row's id is the number of its line over all files. The metadata of a file's schema has its lines
@@ -52,16 +52,16 @@ _LINES = "bilm.lines"
 _PART = re.compile(r"part-\d{6,}\.parquet")
 _FIRST = "part-000000.parquet"
 _ROW_GROUP_BYTES = 32 * 2**20
-# Of a local instance: what goes through it is small.
+# For a local instance; only small objects go through it.
 _OBJECT_STORE_BYTES = 128 * 2**20
-# How often a range may fail by an error that need not come again, such as the end of its worker.
+# Attempts per range, for errors that may not recur, such as the death of its worker.
 _TRIES = 3
 _CONNECT_SECONDS = 10.0
 
 
 class EmbeddedFolder(NamedTuple):
-    """What a job has done: sentences and files of the result, and how many of the files an
-    interrupted job had left; all 0 if the folder was complete already."""
+    """The result of a job: its sentences and files, and how many files were taken over from an
+    interrupted job; all 0 if the folder was already complete."""
 
     n_sentences: int
     n_files: int
@@ -82,9 +82,9 @@ def embed(
 ) -> EmbeddedFolder:
     """Write the vectors of text files as a folder of Parquet files.
 
-    The rows have the columns `id` (int64), `text` and those of the vectors. A row is a line, and
-    its id the number of the line over all files in the order of their names; `find_line` gives its
-    file and line. The folder appears when it is complete. After a crash the same call with `resume`
+    The rows have the columns `id` (int64), `text` and the vector columns. A row is a line; its id
+    is the line number over all files in the order of their names, and `find_line` returns its file
+    and line. The folder appears when it is complete. After a crash the same call with `resume`
     continues, with any number of workers.
 
     Args:
@@ -96,13 +96,14 @@ def embed(
         address: address of a Ray cluster; None: the variable RAY_ADDRESS, or Ray is started on this
             machine and ended again. If this process has called `ray.init`, that Ray is used.
         resume: continue an interrupted call if there is one; if OUT exists, do nothing.
-        force: replace OUT, if it holds nothing but such files, and discard an interrupted call.
-        part_bytes: text in a file of the result, about; None: by the size of the texts.
-        show: is called with the progress.
+        force: replace OUT if it holds only such files, and discard an interrupted call.
+        part_bytes: approximate size of the text in a file of the result; None: chosen by the size
+            of the texts.
+        show: called with the progress.
 
     Raises:
         FileNotFoundError: no file matches, or the model does not exist.
-        ConnectionError: no Ray answers at the address.
+        ConnectionError: no Ray cluster answers at the address.
         InputError: a text is not UTF-8, or changes during the job; a sentence has no vectors, or
             could not be computed (file, lines, reason); there are fewer CPUs than the workers need;
             OUT exists; the interrupted job differs; Ray is not installed.
@@ -119,7 +120,7 @@ def embed(
     if force:
         _require_parts_only(os.fspath(out))
     files = find_all_files(texts)
-    _ = embedder.shape  # a model that does not exist is found at once
+    _ = embedder.shape  # raises if the model does not exist
     if embedder.text_column != "text":
         raise InputError(f"text_column must be 'text', got {embedder.text_column!r}.")
     cluster = _Cluster(workers, embedder.threads or 1, address)
@@ -154,7 +155,7 @@ def embed(
 
 
 def _require_parts_only(out: str) -> None:
-    """Check that a folder to be replaced has nothing but files of such a job."""
+    """Require that a folder to be replaced holds only files of such a job."""
     if not os.path.lexists(out):
         return
     if os.path.islink(out) or not os.path.isdir(out):
@@ -206,7 +207,7 @@ class RangeWriter(NamedTuple):
         Raises:
             FileNotFoundError, InputError: the model or the text is missing or has changed; a
                 sentence has no vectors (file and line).
-            OSError: the disk did not take the file.
+            OSError: the file cannot be written.
         """
         schema, arrow = self._schema(text_range), import_pyarrow()
         texts = [line.strip() for line in reader.lines(text_range)]
@@ -243,10 +244,10 @@ class RangeWorker:
         self._reader = RangeReader(folder)
 
     def ready(self) -> None:
-        """Nothing; ends when the actor has started."""
+        """Return once the actor has started."""
 
     def write(self, text_range: TextRange) -> None:
-        """As `RangeWriter.write`; names the machine of an error of the disk."""
+        """Like `RangeWriter.write`; disk errors name the machine."""
         try:
             self._writer.write(text_range, self._reader)
         except OSError as error:
@@ -264,7 +265,7 @@ def _compute(
     ray = _ray()
     actor_class = ray.remote(RangeWorker).options(num_cpus=cluster.cpus)
     waiting, failures = deque(ranges), Counter[TextRange | None]()
-    busy: dict[Any, tuple[Any, TextRange | None]] = {}  # results to come -> (actor, range)
+    busy: dict[Any, tuple[Any, TextRange | None]] = {}  # pending results -> (actor, range)
     done = total - sum(text_range.n_bytes for text_range in ranges)
 
     def start_worker() -> None:
@@ -288,9 +289,9 @@ def _compute(
                     waiting.appendleft(text_range)
                 failures[text_range] += 1
                 if failures[text_range] == _TRIES:
-                    what = f"{text_range}: failed" if text_range else "workers: failed to start"
+                    failure = f"{text_range}: failed" if text_range else "workers: failed to start"
                     raise InputError(
-                        f"{what} {_TRIES} times; a machine may have too little memory. The last "
+                        f"{failure} {_TRIES} times; a machine may have too little memory. The last "
                         f"error: {_shortened(error)}"
                     ) from error
                 with contextlib.suppress(Exception):
@@ -308,13 +309,13 @@ def _compute(
 
 
 def _shortened(error: Exception) -> str:
-    """The type of an error, and the last line of its text, which can be pages."""
+    """The type of an error, and the last line of its message, which can be pages long."""
     lines = re.sub(r"\x1b\[\d+m", "", str(error)).strip().splitlines() or [""]
     return f"{type(error).__name__}: {lines[-1].strip()[-500:]}"
 
 
 class _Cluster(NamedTuple):
-    """Where the work is done: workers, each with its own CPUs."""
+    """The Ray cluster, its workers, and the CPUs of each."""
 
     workers: int
     cpus: int
@@ -346,7 +347,7 @@ class _Cluster(NamedTuple):
 
     @contextlib.contextmanager
     def connected(self) -> Iterator[None]:
-        """Connect with Ray or start it, unless this process has done so; end that afterwards."""
+        """Connect to Ray or start it, unless this process already has; disconnect afterwards."""
         ray = _ray()
         ours = not ray.is_initialized()
         settings = {"log_to_driver": False, "logging_level": logging.ERROR}
@@ -396,11 +397,11 @@ def find_line(folder: PathLike, row_id: int) -> tuple[str, int]:
         row_id: the row's `id`.
 
     Returns:
-        the file's name as it was given, and the 0-based number of the line.
+        the file's name as given to `embed`, and the 0-based line number.
 
     Raises:
-        FileNotFoundError, InputError: it is not such a folder, a file is damaged, or there is no
-            such row.
+        FileNotFoundError, InputError: the folder is not such a folder, a file is damaged, or the
+            row does not exist.
     """
     folder = os.fspath(folder)
     if not os.path.isfile(os.path.join(folder, _FIRST)):

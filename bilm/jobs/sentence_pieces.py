@@ -26,7 +26,7 @@ from bilm.files.hdf5 import open_hdf5, own_dataset, writing_hdf5
 from bilm.jobs.job_folder import writing_piece
 
 _SLAB_BYTES = 16 * 2**20
-# Memory of a sentence besides its vectors and its text, about.
+# Approximate memory of a sentence besides its vectors and its text.
 _SENTENCE_BYTES = 200
 
 
@@ -49,8 +49,8 @@ class SentencePieces:
     Pieces in the folder are continued; damaged ones and those after them are removed. Sentences
     that were added wait in memory until they have `piece_bytes`, or for `seconds`. An error within
     the block, such as Ctrl-C, does not lose them. When read, a sentence with more than
-    `memory_bytes` stays on the disk. `shape` is that of a sentence's vectors, with None for the
-    number of tokens.
+    `memory_bytes` stays on the disk. `shape` is the shape of a sentence's vectors, with None
+    for the number of tokens.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class SentencePieces:
         return _OnDisk(self._long_file.create_dataset("vectors", shape, self.dtype))
 
     def add(self, sentence: Sentence, n_tokens: int, vectors: Any) -> None:
-        """Append a sentence; `vectors` are an array in memory, or what `new_array` gave."""
+        """Append a sentence; `vectors` is an array in memory, or the one from `new_array`."""
         if self._long is not None:
             _write_sentences(self._long_file, [(sentence, n_tokens)])
             with self._long:

@@ -45,12 +45,12 @@ _PIECE_BYTES = 64 * 2**20
 class _Loaded(NamedTuple):
     """A model in this process."""
 
-    key: str  # of the embedders that are copies of one
+    key: str  # shared by copies of an embedder
     model: ELMo
     fingerprint: str
 
 
-# What was loaded last: engines hand over a copy of the same embedder with each task.
+# The model loaded last: engines pass a copy of the same embedder with each task.
 _LOCK = threading.Lock()
 _LATEST: list[_Loaded] = []
 
@@ -59,14 +59,15 @@ class TableEmbedder:
     """Appends the vectors of a column of text to tables.
 
     Args:
-        model: what `ELMo.from_pretrained` takes; a `Pretrained`, which has its other arguments too;
-            or an `ELMo`, which is then part of the pickle. A relative path is resolved now.
-        text_column: sentences: text that is split at white space, or lists of tokens. A null gives
-            a null; a sentence without tokens an empty list, or zeros when pooled.
+        model: the source for `ELMo.from_pretrained`; a `Pretrained`, which holds its other
+            arguments too; or an `ELMo`, which becomes part of the pickle. A relative path is
+            resolved now.
+        text_column: column of sentences: text that is split at white space, or lists of tokens. A
+            null stays null; a sentence without tokens becomes an empty list, or zeros when pooled.
         layers: as for `ELMo.encode`, except a `ScalarMix`; with "all" each layer has a column.
         pooling: None, "mean" or "max".
         dtype: "float32" or "float16".
-        batch_size: most sentences computed together; None: as many as are fast.
+        batch_size: upper bound for sentences computed together; None: as many as are fast.
         threads: TensorFlow threads in each process that computes; None: its default. They can be
             set only before TensorFlow is used there.
         fixed_size: False makes a vector a list of any size, as Spark requires.
@@ -97,7 +98,7 @@ class TableEmbedder:
         self._shape: list[int | None] | None = None
         self._loaded: _Loaded | None = None
         self._key = uuid.uuid4().hex
-        self._model: Any = model  # what is to be loaded, an ELMo, or the bytes of its pickle
+        self._model: Any = model  # a Pretrained, an ELMo, or the bytes of its pickle
         if not hasattr(model, "encode_iter"):
             self._model = Pretrained.of(model).absolute()
         import_pyarrow()
@@ -112,13 +113,13 @@ class TableEmbedder:
     @property
     def shape(self) -> list[int | None]:
         """The shape of a sentence's vectors, (layers, tokens, dim) or a part of it; None stands
-        for the number of tokens. The options of the model are read for it, but no weights."""
+        for the number of tokens. Reads the options of the model, but not its weights."""
         if self._shape is None:
             self._shape = self.wanted.shape(*self._sizes())
         return self._shape
 
     def _sizes(self) -> tuple[int, int]:
-        """Layers of the model, and the size of a vector."""
+        """The number of layers, and the size of a vector."""
         if self._loaded is None and isinstance(self._model, Pretrained):
             with open_model(self._model.source, weights_only=True) as files:
                 options = files.read_options()
@@ -127,11 +128,11 @@ class TableEmbedder:
         return model.n_layers, model.dim
 
     def schema(self, table: pa.Schema) -> pa.Schema:
-        """The schema of the result for tables of another one; no weights are loaded.
+        """The schema of the result for tables of schema `table`; no weights are loaded.
 
         Raises:
-            InputError: the column of text is not there or holds something else; or a column has
-                the name of one that is to be added.
+            InputError: the text column is missing or has another type; or a column to be added
+                exists already.
             FileNotFoundError: the model does not exist.
         """
         self._require_text(table)
@@ -159,18 +160,18 @@ class TableEmbedder:
             raise InputError(f"column {name!r} must hold text or lists of text, got {kind}.")
 
     def check_row(self, text: str, where: str) -> None:
-        """Check that a sentence's words have vectors, and that these fit into a row of Parquet.
+        """Require that a sentence's words have vectors, which fit into a row of Parquet.
 
         Raises:
-            InputError: they do not; `where` names the sentence.
+            InputError: they do not; the message names the sentence by `where`.
         """
         tokens = text.split()
         self._load().model.refuse_unknown(tokens, where)
         require_row(len(tokens), self.shape, self.wanted.dtype, where)
 
     def settings(self) -> dict[str, Any]:
-        """What the vectors depend on, fit for JSON: "model", the fingerprint of the model, which
-        is loaded for it, "layers", "pooling", "dtype" and "precision"."""
+        """The settings that determine the vectors, for JSON: "model" (its fingerprint, for which
+        the model is loaded), "layers", "pooling", "dtype" and "precision"."""
         loaded = self._load(strict=False)
         precision = loaded.model.precision
         return {"model": loaded.fingerprint, **self.wanted._asdict(), "precision": precision}
@@ -182,8 +183,8 @@ class TableEmbedder:
     def __call__(self, table: pa.Table) -> pa.Table:
         """The table with its vectors.
 
-        Memory: the vectors once, and besides those of two windows of sentences and of one batch
-        of `batches`, see there; of a sentence alone that has more, at most twice.
+        Memory: all vectors of the table, two windows of sentences and one batch of `batches`; or
+        twice the vectors of a sentence that is larger than a batch.
 
         Raises:
             InputError: as `schema` and `ELMo.encode`; or a value is too large for float16.
@@ -192,9 +193,9 @@ class TableEmbedder:
         if not isinstance(table, arrow.Table):
             raise InputError(
                 f"table must be a pyarrow.Table, got {type(table).__name__}; for Ray Data "
-                "batch_format='pyarrow' says so."
+                "set batch_format='pyarrow'."
             )
-        self.schema(table.schema)  # what is wrong there is found before the model is loaded
+        self.schema(table.schema)  # checked before the model is loaded
         return arrow.Table.from_batches(
             self.batches(table.to_batches()), self._described(self.schema(table.schema))
         )
@@ -208,11 +209,11 @@ class TableEmbedder:
 
         Args:
             batches: all of one schema.
-            most_bytes: of the vectors of a batch; one that would have more gives several. A
-                sentence that has more by itself is a batch.
+            most_bytes: upper bound for the vectors of a batch; a larger batch is split. A sentence
+                that is larger by itself is a batch of its own.
 
         Raises:
-            InputError: as `__call__`, when it comes to that.
+            InputError: as `__call__`, when the batch is reached.
         """
         waiting: deque[_Piece] = deque()
         model = self._load().model
@@ -293,7 +294,7 @@ class TableEmbedder:
 
 
 class _Piece(NamedTuple):
-    """Some rows of a batch, and the vectors of those that are done."""
+    """Some rows of a batch, and the vectors computed so far."""
 
     rows: pa.RecordBatch
     schema: pa.Schema  # of the result
@@ -302,7 +303,7 @@ class _Piece(NamedTuple):
 
     @property
     def sentences(self) -> Iterator[Any]:
-        """What is computed: a null as a sentence without tokens."""
+        """The sentences to compute: a null counts as a sentence without tokens."""
         return ("" if text is None else text for text in self.texts)
 
 
@@ -329,6 +330,6 @@ def set_threads(n: int) -> None:
     except RuntimeError as error:
         before = settings.get_intra_op_parallelism_threads() or "as many as there are processors"
         raise InputError(
-            f"threads: {n} are asked for, and TensorFlow was used in this process before, with "
-            f"{before}; make it the first use, in a process of its own."
+            f"threads must be set before TensorFlow is used in this process, got {n} after it was "
+            f"used with {before}: use a new process."
         ) from error

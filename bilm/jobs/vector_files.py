@@ -1,17 +1,17 @@
 """Files of vectors: HDF5 as `allennlp elmo` writes it, .npz, JSON lines, and a packed layout.
 
-A sentence's key is its own, such as a FASTA id, or else its 0-based line number. HDF5 lists keys
+A sentence's key is its own, such as a FASTA id, or its 0-based line number. HDF5 lists keys
 in the order of text: sort numbers as numbers. `sentence_to_index`, shape (1,), is a JSON object
 from sentence to line number; a sentence on several lines has the number of the last.
 
 The packed layout, for very many sentences, has few arrays, in HDF5 or .npz:
 
     vectors       (rows, dim), or (rows, n_layers, dim) for all layers; a row is a token, or a
-                  sentence if its tokens are pooled. In HDF5 the attribute `pooled` says which
+                  sentence if its tokens are pooled. The HDF5 attribute `pooled` is True then
     offsets       int64 (sentences + 1,): sentence k has the rows offsets[k] to offsets[k + 1]
     lines         int64 (sentences,): 0-based line numbers
     text          uint8: the sentences in UTF-8, one after the other (may be missing)
-    text_offsets  int64 (sentences + 1,): where each begins and ends in `text`
+    text_offsets  int64 (sentences + 1,): where each starts and ends in `text`
     key, key_offsets    the same for keys, if sentences have their own
 """
 
@@ -208,13 +208,13 @@ def _offsets(sizes: Sequence[int] | np.ndarray) -> np.ndarray:
 class PackedVectors:
     """Reads a packed HDF5 file, one sentence at a time; a context manager.
 
-    `packed[k]` is what `ELMo.encode` gave for sentence k; `packed.line(k)` its 0-based line number,
-    `packed.text(k)` the sentence, `packed.key(k)` its key.
+    `packed[k]` is the result of `ELMo.encode` for sentence k, `packed.line(k)` its 0-based line
+    number, `packed.text(k)` the sentence, and `packed.key(k)` its key.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        InputError: it is not a packed file, or an array has a wrong type or shape; when a sentence
-            is read, its data is damaged; `text` and `key` if the file has none, or not UTF-8.
+        FileNotFoundError: the file does not exist.
+        InputError: the file is not a packed file, or an array has a wrong type or shape; when a
+            sentence is read: its data is damaged, missing, or not UTF-8.
     """
 
     def __init__(self, path: PathLike) -> None:
@@ -284,7 +284,7 @@ class PackedVectors:
         return int(self._lines[self._known(k)])
 
     def text(self, k: int) -> str:
-        """The sentence as it was in the text."""
+        """The sentence as in the text."""
         return self._string("text", k)
 
     def key(self, k: int) -> str:
@@ -322,7 +322,7 @@ class Keys:
         self._groups: set[str] = set()
 
     def is_new(self, key: str, where: str) -> bool:
-        """Whether a key comes for the first time; `where` names its place in messages."""
+        """Whether a key is seen for the first time; `where` is its file and line, for messages."""
         steps = [key]
         if self._paths:
             steps = [step for step in key.split("/") if step not in ("", ".")]

@@ -1,4 +1,4 @@
-"""Which vectors a job writes."""
+"""The vectors that a job writes: layers, pooling, dtype."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Wanted(NamedTuple):
 
     @classmethod
     def of(cls, layers: Any, pooling: Any, dtype: Any) -> Wanted:
-        """Check the arguments; `layers` are those of `ELMo.encode`, except a `ScalarMix`."""
+        """Check the arguments; `layers` is as for `ELMo.encode`, but not a `ScalarMix`."""
         require(one_of((None, "mean", "max")), pooling=pooling)
         require(one_of(("float32", "float16")), dtype=dtype)
         if isinstance(layers, int | np.integer) and not isinstance(layers, bool):
