@@ -175,7 +175,10 @@ def test_tables_without_rows(embedder):
         (pa.table({"text": [[1]]}), "must hold text or lists of text, got list<"),
         (pa.table({"text": [b"a"]}), "must hold text or lists of text, got binary"),
         (pa.table({"text": ["a"], "vectors": [1]}), "has a column 'vectors' already: rename"),
-        ({"text": ["a"]}, "table must be a pyarrow.Table, got dict; for Ray Data batch_format="),
+        (
+            {"text": ["a"]},
+            "table must be a pyarrow.Table, got dict; for Ray Data set",
+        ),
     ],
 )
 def test_tables_that_are_refused(embedder, given, message):

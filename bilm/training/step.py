@@ -474,10 +474,10 @@ def _require_fit(feed: Feed, options: Options, shape: tuple[int, int] | None) ->
     if feed.inputs.shape[1:] != (
         () if options.max_word_length is None else (options.max_word_length,)
     ):
-        length = feed.inputs.shape[1] if feed.inputs.ndim == 2 else "no"
+        length = feed.inputs.shape[1] if feed.inputs.ndim == 2 else None
         raise InputError(
-            f"The data must have max_characters_per_token = {options.max_word_length} characters "
-            f"per word, got {length}."
+            f"The data must have max_characters_per_token = {options.max_word_length}, got "
+            f"{length}."
         )
     n_tokens = options.n_tokens_vocab or 0
     highest = N_CHARACTERS if options.char_cnn else n_tokens
