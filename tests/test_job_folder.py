@@ -178,6 +178,12 @@ FOREIGN = {
         partial.mkdir(),
         (partial / "job.json").write_text('{"program": "bilm embed", "format": 1, "settings": []}'),
     ),
+    "files that are a list": lambda partial: (
+        partial.mkdir(),
+        (partial / "job.json").write_text(
+            '{"program": "bilm embed", "format": 1, "settings": {"files": [1]}}'
+        ),
+    ),
     "a record that is a list": lambda partial: (
         partial.mkdir(), (partial / "job.json").write_text("[]"),
     ),

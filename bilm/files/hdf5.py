@@ -186,7 +186,8 @@ class _Disk(io.FileIO):
 
     def readinto(self, buffer: Any) -> int:
         n = super().readinto(buffer) or 0
-        buffer[n:] = bytes(len(buffer) - n)  # after an error some bytes were not written
+        with memoryview(buffer) as view:  # h5py 3.11 gives a buffer that takes no slice of bytes
+            view[n:] = bytes(len(view) - n)  # after an error some bytes were not written
         return len(buffer)
 
     def _unless_failed(self, operation: Callable[[Any], Any], argument: Any, result: int) -> int:

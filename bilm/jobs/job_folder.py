@@ -252,8 +252,11 @@ def _read_record(folder: str) -> dict[str, Any] | None:
     if os.path.islink(path) or not os.path.isfile(path):
         raise not_ours
     record = read_json_object(path)
+    settings = record.get("settings")
     is_ours = (record.get("program"), record.get("format")) == (_PROGRAM, _FORMAT)
-    if not is_ours or not isinstance(record.get("settings"), dict):
+    if not is_ours or not isinstance(settings, dict):
+        raise not_ours
+    if not isinstance(settings.get("files", {}), dict):
         raise not_ours
     return record
 
