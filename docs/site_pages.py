@@ -1,4 +1,5 @@
-"""What the site's build makes: the command line's page from its parsers, tutorials as notebooks."""
+"""Pages that the site's build adds: the command line from its parsers, tutorials as notebooks, and
+pages from outside docs/."""
 
 from __future__ import annotations
 
@@ -13,26 +14,44 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 os.environ["COLUMNS"] = "96"
+# Pages of the repository that are part of the site, by their names there.
+_OUTSIDE = {
+    "contributing.md": "CONTRIBUTING.md",
+    "security.md": "SECURITY.md",
+    "changelog.md": "CHANGELOG.md",
+    "wiki-en.md": "bilm/models/wiki-en/README.md",
+    "wiki-zh.md": "bilm/models/wiki-zh/README.md",
+}
 # A comment such as `<!-- file: NAME -->`, and a fenced block.
 _PARTS = re.compile(r"^<!-- ([^\n]+) -->\n|^```(\w+)\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the page of the command line and the notebooks."""
+    """Add the page of the command line, pages from outside docs/, and the notebooks."""
+    folder = Path(config["docs_dir"])
     files.append(File.generated(config, "cli.md", content=_command_line()))
-    for path in sorted(Path(config["docs_dir"]).glob("tutorial_*.md")):
+    for name, source in _OUTSIDE.items():
+        text = (folder.parent / source).read_text("utf-8").replace("](docs/", "](")
+        files.append(File.generated(config, name, content=text))
+    for path in sorted(folder.glob("tutorial_*.md")):
         content = json.dumps(notebook(path.read_text("utf-8")), ensure_ascii=False, indent=1)
         files.append(File.generated(config, f"{path.stem}.ipynb", content=content))
     return files
 
 
 def on_page_markdown(markdown: str, page: Page, config: Any, files: Files) -> str:
-    """Link a tutorial to its notebook, below its title."""
-    name = Path(page.file.src_path)
-    if not name.stem.startswith("tutorial_"):
+    """Link tutorials to their notebooks, and pages to pages from outside docs/.
+
+    Files that are not part of the site have no address there: their links become plain text.
+    """
+    for name, source in _OUTSIDE.items():
+        markdown = markdown.replace(f"](../{source}", f"]({name}")
+    markdown = re.sub(r"\[([^]]+)\]\(\.\./[^)]+\)", r"\1", markdown)
+    stem = Path(page.file.src_path).stem
+    if not stem.startswith("tutorial_"):
         return markdown
     title, _, rest = markdown.partition("\n")
-    return f"{title}\n\n[:material-download: Jupyter notebook]({name.stem}.ipynb)\n{rest}"
+    return f"{title}\n\n[:material-download: Jupyter notebook]({stem}.ipynb)\n{rest}"
 
 
 def notebook(markdown: str) -> dict[str, Any]:
