@@ -12,7 +12,7 @@ from scipy.spatial.distance import cdist, jensenshannon
 
 from bilm import ELMo
 from bilm.analysis import Change, Occurrences, measure_change, sample_targets
-from bilm.analysis.change import (
+from bilm.analysis.semantic_change import (
     agreement,
     cluster_uses,
     distances,

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from bilm import InputError
-from bilm.analysis.compare import (
-    Gold,
+from bilm.analysis.word_pairs import (
     agreement_with_gold,
     best_threshold,
     cosines,
-    pair_of_queries,
+    is_binary,
+    pairs_of_queries,
     read_gold,
     read_word_pairs,
 )
@@ -46,9 +46,7 @@ def test_the_vector_of_a_word(place):
 def test_cosines_by_layer(place):
     elmo = place.model
     static = StaticVectors(["bird", "cat"], np.array([[1, 0], [0.6, 0.8]], np.float32))
-    pairs = [pair_of_queries(QUERIES[0], other) for other in QUERIES[1:]]
-    pairs.append(pair_of_queries("the [Cat]", "a [dog]"))
-    found = cosines(elmo, pairs, static)
+    found = cosines(elmo, pairs_of_queries([*QUERIES, "a [dog]"]), static)
     names = [f"layer {layer}" for layer in range(elmo.n_layers)]
     assert list(found) == [*names, "average", "static"]
     first = elmo.word_vector(QUERIES[0], "all")
@@ -58,7 +56,7 @@ def test_cosines_by_layer(place):
             assert found[name][k] == pytest.approx(cosine(first[layer], other[layer]), abs=2e-5)
         assert found["average"][k] == pytest.approx(cosine(first.mean(0), other.mean(0)), abs=2e-5)
     assert found["layer 0"][0] == 1.0 > found["layer 1"][0]  # one word, in two sentences
-    np.testing.assert_allclose(found["static"], [1.0, 0.6, np.nan])
+    np.testing.assert_allclose(found["static"], [1.0, 0.6, np.nan, 0.6, np.nan, np.nan])
 
 
 @pytest.mark.parametrize(
@@ -83,7 +81,7 @@ def test_best_thresholds(values, answers, right):
 def test_agreement_with_gold_by_hand():
     found = {"layer 0": np.ones(6), "layer 1": np.array([0.9, 0.8, 0.2, 0.1, 0.7, 0.6])}
     found["static"] = np.array([0.9, np.nan, 0.2, 0.1, 0.7, 0.3])
-    gold = Gold(np.array([1.0, 1, 0, 0, 1, 0]), True)
+    gold = np.array([1.0, 1, 0, 0, 1, 0])
     zero, one, static = agreement_with_gold(found, gold, dict.fromkeys(found, 0.5))
     assert (zero.name, zero.n, zero.accuracy, zero.threshold) == ("layer 0", 6, 0.5, 0.5)
     assert np.isnan(zero.spearman)
@@ -95,12 +93,12 @@ def test_agreement_with_gold_by_hand():
     # Even pairs 0.9 T, 0.2 F, 0.7 T; odd pairs 0.8 T, 0.1 F, 0.6 F: thresholds 0.45 and 0.7.
     assert one.accuracy == pytest.approx(4 / 6)
     assert one.threshold == pytest.approx(0.65)
-    graded = Gold(np.array([3.0, 2.5, 1, 0, 2, 1.5]), False)
+    graded = np.array([3.0, 2.5, 1, 0, 2, 1.5])
     _, one, _ = agreement_with_gold(found, graded)
     assert (one.accuracy, one.threshold) == (None, None)
     assert one.spearman == pytest.approx(1.0)
     with pytest.raises(InputError, match="layer 0: at least 4 pairs must have a cosine, got 2"):
-        agreement_with_gold({"layer 0": np.ones(2)}, Gold(np.ones(2), True))
+        agreement_with_gold({"layer 0": np.ones(2)}, np.ones(2))
 
 
 def test_compare_queries(place, capsys):
@@ -109,8 +107,7 @@ def test_compare_queries(place, capsys):
     assert main(arguments) == 0
     printed = capsys.readouterr().out.splitlines()
     assert printed[:4] == [f"{k}  {query}" for k, query in enumerate(QUERIES, 1)] + [""]
-    pairs = [pair_of_queries(QUERIES[i], QUERIES[j]) for i, j in ((0, 1), (0, 2), (1, 2))]
-    found = cosines(place.model, pairs, StaticVectors.load("vectors.txt"))
+    found = cosines(place.model, pairs_of_queries(QUERIES), StaticVectors.load("vectors.txt"))
     cells = [line.split("   ") for line in printed[4:]]
     cells = [[cell.strip() for cell in line if cell.strip()] for line in cells]
     assert cells[0] == ["pair", *found]
@@ -142,14 +139,13 @@ def write_pairs(name="data.txt", gold="gold.txt"):
 def test_pairs_in_the_form_of_wic(place):
     write_pairs()
     pairs = read_word_pairs("data.txt")
-    assert [(pair.first.word, pair.second.word) for pair in pairs] == [
-        ("bird", "bird"), ("cat", "cat"), ("dog", "dog"), ("sees", "saw"), ("a", "a")
-    ]  # fmt: skip
+    words = [pairs.word(k) for k in range(10)]
+    assert words == "bird bird cat cat dog dog sees saw a a".split()
     gold = read_gold("gold.txt", 5)
-    assert gold.values.tolist() == [1, 0, 0, 1, 0] and gold.is_binary
+    assert gold.tolist() == [1, 0, 0, 1, 0] and is_binary(gold)
     Path("scores.txt").write_text("1.5\n2\n", "utf-8")
-    assert read_gold("scores.txt", 2).values.tolist() == [1.5, 2]
-    assert not read_gold("scores.txt", 2).is_binary
+    assert read_gold("scores.txt", 2).tolist() == [1.5, 2]
+    assert not is_binary(read_gold("scores.txt", 2))
 
 
 def test_compare_with_gold(place, capsys):
@@ -170,20 +166,16 @@ def test_compare_with_gold(place, capsys):
         assert cells[:3] == ["5", f"{100 * result.accuracy:.1f}", "%"]
         assert float(cells[3]) == pytest.approx(result.threshold, abs=1e-3)
         assert float(cells[4]) == pytest.approx(result.spearman, abs=1e-3)
-    assert main([*arguments, "--gold", "gold.txt", "--threshold", "0.5", "--format", "json"]) == 0
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    for line, values in zip(lines, found.values(), strict=True):
-        assert line["threshold"] == 0.5
-        assert line["accuracy"] == ((values > 0.5) == gold.values).mean()
     training = ["--train_pairs", "data.txt", "--train_gold", "gold.txt"]
     assert main([*arguments, "--gold", "gold.txt", *training, "--format", "json"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     for line, values in zip(lines, found.values(), strict=True):
-        assert line["threshold"] == best_threshold(values, gold.values)
+        assert line["threshold"] == best_threshold(values, gold)
+        assert line["accuracy"] == ((values > line["threshold"]) == gold).mean()
     Path("graded.txt").write_text("1\n2\n3\n4\n5\n", "utf-8")
     assert main([*arguments, "--gold", "graded.txt"]) == 0
     assert capsys.readouterr().out.splitlines()[0].split() == ["pairs", "Spearman"]
-    error = input_error([*arguments, "--gold", "graded.txt", "--threshold", "0.5"], capsys)
+    error = input_error([*arguments, "--gold", "graded.txt", *training], capsys)
     assert "graded.txt: answers must be T or F for a threshold." in error
     assert main(arguments) == 0
     assert capsys.readouterr().out.splitlines()[4].startswith("4  sees - saw")
@@ -225,10 +217,8 @@ def test_answers_that_cannot_be_read(text, message, tmp_path):
     [
         (["a [b]"], "name at least two queries, or --pairs"),
         (["a [b]", "c [d]", "--pairs", "p"], "--pairs does not go with queries"),
-        (["a [b]", "c [d]", "--gold", "g"], "--gold goes with --pairs"),
-        (["--pairs", "p", "--threshold", "0.5"], "--threshold goes with --gold"),
-        (["--pairs", "p", "--gold", "g", "--train_pairs", "t"], "--train_pairs goes with --train_"),
-        (["--pairs", "p", "--gold", "g", "--threshold", "2"], "must be a number from -1 to 1"),
+        (["a [b]", "c [d]", "--gold", "g"], "--gold requires --pairs"),
+        (["--pairs", "p", "--gold", "g", "--train_pairs", "t"], "--train_pairs requires --train_"),
     ],
 )
 def test_usage(arguments, rule, capsys):

@@ -10,7 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bilm.analysis.change import Change, measure_change, sample_targets
+    from bilm.analysis.semantic_change import Change, measure_change, sample_targets
     from bilm.analysis.clusters import (
         Clusters,
         Fit,
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     )
 
 _PUBLIC = {
-    "change": "Change measure_change sample_targets",
+    "semantic_change": "Change measure_change sample_targets",
     "clusters": "Clusters Fit cluster_names cluster_occurrences fit_to_labels nearby_words "
     "substitute_words typical_occurrences with_clusters",
     "contexts": "Context LayerContexts nearest_contexts",

@@ -95,6 +95,11 @@ class Sample:
     def __len__(self) -> int:
         return len(self.positions)
 
+    def word(self, occurrence: int) -> str:
+        """The token itself."""
+        number, position = self.positions[occurrence]
+        return self.sentences[number][position]
+
     @classmethod
     def drawn(cls, reservoirs: Mapping[str, Reservoir], *, labelled: bool = False) -> Sample:
         """The occurrences in named reservoirs; if `labelled`, the names become the labels."""

@@ -39,7 +39,7 @@ from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
-    from bilm.analysis.change import Change
+    from bilm.analysis.semantic_change import Change
 
 _CORPORA = ("old", "new")
 _SHOWN = 10
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> int:
         if len(find_all_files(pattern)) > 1 and file is not None:
             raise InputError(f"{pattern}: must be one file to go with the vectors in {file}.")
 
-    from bilm.analysis import change
+    from bilm.analysis import semantic_change as change
     from bilm.analysis.change_page import write_change_page
 
     import_extra("sklearn.cluster", "bilm change")
@@ -156,7 +156,7 @@ def _occurrences(
     args: argparse.Namespace, targets: Sequence[str], display: ProgressDisplay
 ) -> Iterator[analysis.Occurrences]:
     """The occurrences in both corpora, with the vectors of the chosen layer."""
-    from bilm.analysis.change import embedded_occurrences
+    from bilm.analysis.semantic_change import embedded_occurrences
 
     samples = [_sample(args, pattern, targets, display) for pattern in (args.old, args.new)]
     if args.old_vectors is not None:
@@ -178,7 +178,7 @@ def _occurrences(
 def _sample(
     args: argparse.Namespace, pattern: str, targets: Sequence[str], display: ProgressDisplay
 ) -> analysis.Sample:
-    from bilm.analysis.change import sample_targets
+    from bilm.analysis.semantic_change import sample_targets
 
     sentences = word_job.read_sentences([pattern], display, f"reading {pattern}")
     try:
@@ -205,7 +205,7 @@ def _note_rare(changes: Sequence[Change], min_occurrences: int) -> None:
 
 
 def _write(path: str, changes: Sequence[Change]) -> None:
-    from bilm.analysis.change import MEASURES
+    from bilm.analysis.semantic_change import MEASURES
 
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write("\t".join(["word", "occurrences_old", "occurrences_new", *MEASURES]) + "\n")

@@ -101,7 +101,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _by_word(args: argparse.Namespace) -> Iterator[tuple[str, analysis.Occurrences]]:
     """The occurrences of each word that is named, or of every word of --labels."""
-    from bilm.analysis.change import forms_of
+    from bilm.analysis.semantic_change import forms_of
 
     words = [form for word in args.word for form in forms_of(word)]
     if args.labels is None:

@@ -1,6 +1,6 @@
 """A word in two sentences: cosines by layer, and how well they agree with gold answers.
 
-    pairs = [pair_of_queries("they [play] cards", "his first [play]")]
+    pairs = pairs_of_queries(["they [play] cards", "his first [play]"])
     cosines(elmo, pairs)["layer 1"]
 
 Pilehvar and Camacho-Collados (2019), "WiC: the Word-in-Context dataset for evaluating
@@ -9,6 +9,7 @@ context-sensitive meaning representations".
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,37 +26,6 @@ if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
 
 _ANSWERS = {"t": 1.0, "true": 1.0, "f": 0.0, "false": 0.0}
-
-
-class InSentence(NamedTuple):
-    """A token in a sentence, by its 0-based position."""
-
-    tokens: tuple[str, ...]
-    position: int
-
-    @property
-    def word(self) -> str:
-        """The token."""
-        return self.tokens[self.position]
-
-
-class WordPair(NamedTuple):
-    """Two words in their sentences; usually two occurrences of one word."""
-
-    first: InSentence
-    second: InSentence
-
-
-class Gold(NamedTuple):
-    """Gold answers for pairs.
-
-    Attributes:
-        values: float64 (n,).
-        is_binary: whether all are 0 (different meanings) or 1 (the same meaning).
-    """
-
-    values: np.ndarray
-    is_binary: bool
 
 
 class LayerResult(NamedTuple):
@@ -77,18 +47,21 @@ class LayerResult(NamedTuple):
     spearman: float
 
 
-def pair_of_queries(first: str, second: str) -> WordPair:
-    """A pair of sentences such as "they [play] cards"; see `parse_query`."""
-    return WordPair(InSentence(*parse_query(first)), InSentence(*parse_query(second)))
+def pairs_of_queries(queries: Sequence[str]) -> Sample:
+    """Every two of some sentences such as "they [play] cards"; see `read_word_pairs`."""
+    parsed = [parse_query(query) for query in queries]
+    return _sample([found for pair in itertools.combinations(parsed, 2) for found in pair])
 
 
-def read_word_pairs(path: PathLike) -> list[WordPair]:
+def read_word_pairs(path: PathLike) -> Sample:
     """Read pairs in WiC's form: word, part of speech, positions, and two sentences, by tabs.
 
-    Positions are those of the two words in their sentences, as in 2-5, 0-based; tokens are
-    separated by spaces.
+    Positions are 0-based, as in 2-5 for the two sentences; tokens are separated by spaces.
+
+    Returns:
+        a sample in which occurrences 2k and 2k + 1 are pair k.
     """
-    pairs = []
+    words: list[tuple[tuple[str, ...], int]] = []
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
@@ -99,22 +72,26 @@ def read_word_pairs(path: PathLike) -> list[WordPair]:
                 f"{path}, line {number}: must be a word, its part of speech, positions such as "
                 "2-5, and two sentences, separated by tabs."
             )
-        texts = zip(fields[3:], positions, strict=True)
-        pair = WordPair(*(InSentence(tuple(text.split()), int(k)) for text, k in texts))
-        for word in pair:
-            if word.position >= len(word.tokens):
+        for text, position in zip(fields[3:], map(int, positions), strict=True):
+            tokens = tuple(text.split())
+            if position >= len(tokens):
                 raise InputError(
                     f"{path}, line {number}: positions must be below the number of tokens, "
-                    f"{len(word.tokens)}, got {word.position}."
+                    f"{len(tokens)}, got {position}."
                 )
-        pairs.append(pair)
-    if not pairs:
+            words.append((tokens, position))
+    if not words:
         raise InputError(f"{path}: there must be at least one pair.")
-    return pairs
+    return _sample(words)
 
 
-def read_gold(path: PathLike, n: int) -> Gold:
-    """Read the answers for `n` pairs, one per line: T or F, or a number."""
+def _sample(words: Sequence[tuple[tuple[str, ...], int]]) -> Sample:
+    positions = [(number, position) for number, (_, position) in enumerate(words)]
+    return Sample([tokens for tokens, _ in words], np.array(positions, np.int64))
+
+
+def read_gold(path: PathLike, n: int) -> np.ndarray:
+    """Read the answers for `n` pairs, one per line: T (1) or F (0), or a number: float64 (n,)."""
     values = []
     for number, line in enumerate(read_lines(path), start=1):
         text = line.strip()
@@ -131,18 +108,24 @@ def read_gold(path: PathLike, n: int) -> Gold:
         raise InputError(
             f"{path}: must have one answer for each of {n:,} pairs, got {len(values):,}."
         )
-    return Gold(np.array(values), set(values) <= {0.0, 1.0})
+    return np.array(values)
+
+
+def is_binary(gold: np.ndarray) -> bool:
+    """Whether all answers are 0 (different meanings) or 1 (the same meaning)."""
+    return set(gold.tolist()) <= {0.0, 1.0}
 
 
 def cosines(
     elmo: ELMo,
-    pairs: Sequence[WordPair],
+    pairs: Sample,
     static: StaticVectors | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, np.ndarray]:
     """The cosines of the words of pairs, by layer.
 
     Args:
+        pairs: occurrences 2k and 2k + 1 are pair k.
         static: vectors that do not see the sentence, for comparison.
         progress: called with the number of words done, and of all words.
 
@@ -150,17 +133,12 @@ def cosines(
         float64 (pairs,) under "layer 0", "layer 1", ... and "average", and under "static" if
         `static` is given: there nan for words without a vector.
     """
-    words = [word for pair in pairs for word in pair]
-    positions = np.array([(k, word.position) for k, word in enumerate(words)], np.int64)
-    found = Occurrences.encoded(
-        elmo, Sample([word.tokens for word in words], positions), progress=progress
-    )
-    names = [*range(elmo.n_layers), "average"]
-    result = {f"layer {name}" if name != "average" else "average": _cosines(found.layer(name))
-              for name in names}  # fmt: skip
+    found = Occurrences.encoded(elmo, pairs, progress=progress)
+    result = {f"layer {k}": _cosines(found.layer(k)) for k in range(elmo.n_layers)}
+    result["average"] = _cosines(found.layer("average"))
     if static is not None:
+        vectors = [static.vector(pairs.word(k)) for k in range(len(pairs))]
         none = np.full(static.dim, np.nan, np.float32)
-        vectors = [static.vector(word.word) for word in words]
         result["static"] = _cosines(np.array([none if v is None else v for v in vectors]))
     return result
 
@@ -187,7 +165,7 @@ def best_threshold(values: np.ndarray, answers: np.ndarray) -> float:
 
 def agreement_with_gold(
     found: Mapping[str, np.ndarray],
-    gold: Gold,
+    gold: np.ndarray,
     thresholds: Mapping[str, float] | None = None,
 ) -> list[LayerResult]:
     """How well the cosines of each layer agree with gold answers.
@@ -196,7 +174,7 @@ def agreement_with_gold(
         found: from `cosines`.
         thresholds: for each layer, for instance the `best_threshold` of training pairs. None takes
             for each half of the pairs (even and odd numbers) the best threshold of the other half;
-            the reported threshold is then that of all pairs.
+            the reported threshold is the best one for all pairs.
 
     Raises:
         InputError: there are fewer than 4 pairs.
@@ -205,16 +183,15 @@ def agreement_with_gold(
     results = []
     for name, values in found.items():
         known = np.isfinite(values)
-        values, answers = values[known], gold.values[known]
+        values, answers = values[known], gold[known]
         if len(values) < 4:
             raise InputError(f"{name}: at least 4 pairs must have a cosine, got {len(values)}.")
         accuracy = threshold = None
-        if gold.is_binary:
+        if is_binary(gold):
             given = None if thresholds is None else thresholds[name]
             threshold = best_threshold(values, answers) if given is None else given
             right = 0
-            for own, other in ((slice(0, None, 2), slice(1, None, 2)),
-                               (slice(1, None, 2), slice(0, None, 2))):  # fmt: skip
+            for own, other in itertools.permutations((slice(0, None, 2), slice(1, None, 2))):
                 bound = best_threshold(values[other], answers[other]) if given is None else given
                 right += ((values[own] > bound) == answers[own]).sum()
             accuracy = float(right / len(values))
