@@ -12,6 +12,7 @@ from scipy.spatial.distance import cdist, jensenshannon
 
 from bilm import ELMo
 from bilm.analysis import Change, Occurrences, measure_change, sample_targets
+from bilm.analysis.change_page import write_change_page
 from bilm.analysis.semantic_change import (
     agreement,
     cluster_uses,
@@ -22,7 +23,6 @@ from bilm.analysis.semantic_change import (
     read_targets,
     save_uses,
 )
-from bilm.analysis.change_page import write_change_page
 from bilm.cli import main
 from bilm.core.errors import InputError
 from tests.command_line import input_error, usage_error

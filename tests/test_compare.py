@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from bilm import InputError
+from bilm.analysis.static_vectors import StaticVectors
 from bilm.analysis.word_pairs import (
     agreement_with_gold,
     best_threshold,
@@ -18,7 +19,6 @@ from bilm.analysis.word_pairs import (
     read_gold,
     read_word_pairs,
 )
-from bilm.analysis.static_vectors import StaticVectors
 from bilm.cli import main
 from tests.command_line import input_error, usage_error
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import logging
 
 import numpy as np
 import pytest
@@ -88,35 +87,22 @@ def test_words_may_have_spaces(tmp_path):
     assert StaticVectors.load(path).words == ["New York", "b"]
 
 
-def test_a_word_that_is_there_twice_is_kept_once(tmp_path, caplog):
-    path = written(tmp_path, "a 1 2\na 3 4\n")
-    with caplog.at_level(logging.WARNING, "bilm"):
-        vectors = StaticVectors.load(path)
+def test_the_first_vector_of_a_repeated_word_wins(tmp_path):
+    vectors = StaticVectors.load(written(tmp_path, "a 1 2\na 3 4\n"))
     np.testing.assert_array_equal(vectors.vectors, [[1, 2]])
-    assert caplog.messages == [f"{path}: 1 words are repeated; the first vector counts"]
 
 
-def test_many_repeated_words_are_one_warning(tmp_path, caplog):
-    path = written(tmp_path, "a 1 2\n" * 1000 + "b 3 4\n")
-    with caplog.at_level(logging.WARNING, "bilm"):
-        assert StaticVectors.load(path).words == ["a", "b"]
-    assert caplog.messages == [f"{path}: 999 words are repeated; the first vector counts"]
-
-
-def test_binary_files_are_read(tmp_path, caplog):
+def test_binary_files_are_read(tmp_path):
     from gensim.models import KeyedVectors
 
     keyed = KeyedVectors(3)
     keyed.add_vectors(["a", "银行", "b"], VECTORS[:3])
     path = tmp_path / "vectors.bin"
     keyed.save_word2vec_format(str(path), binary=True)
-    path.write_bytes(path.read_bytes().replace(b"b ", b"a "))
-    caplog.clear()
     vectors = StaticVectors.load(path, keep=["银行"])
     assert vectors.words == ["银行"]
     np.testing.assert_array_equal(vectors.vectors, VECTORS[1:2])
     assert StaticVectors.load(path, max_words=1).words == ["a"]
-    assert not caplog.messages
     path.write_bytes(path.read_bytes()[:-3])
     with pytest.raises(InputError, match=r"vectors\.bin: must be word2vec's text or binary form"):
         StaticVectors.load(path)
@@ -132,8 +118,8 @@ def test_binary_files_are_read(tmp_path, caplog):
         ("a 1 2\n\nb 1 2\n", "line 2: must be a word and 2 numbers"),
         (f"1 {'9' * 5000}\na 1 2\n", "line 1: must be a word and 1 numbers"),
         ("a\n", "line 1: must be a word and 0 numbers"),
-        ("3 2\na 1 2\n", "must have 3 words, as its first line states, got 1; it is cut"),
-        ("", "there is no vector"),
+        ("3 2\na 1 2\n", "must have 3 words, as in its first line, got 1."),
+        ("", "must have a vector for at least one word"),
         (b"a 1 2\n\xff 1 2\n", "line 2: not UTF-8"),
     ],
 )
@@ -146,7 +132,9 @@ def test_wrong_files_are_refused(tmp_path, content, message):
 
 def test_a_file_without_the_words_is_refused(tmp_path):
     path = written(tmp_path, TEXT)
-    with pytest.raises(InputError, match="there is no vector for any of the given words"):
+    with pytest.raises(
+        InputError, match="at least one word of the given words"
+    ):
         StaticVectors.load(path, keep=["x"])
 
 
@@ -189,9 +177,9 @@ def test_analogies_of_a_file(tmp_path):
     ("content", "message"),
     [
         ("a b c d\n: s\na b c d\n", "questions.txt: Missing section header before line #0"),
-        ("", "questions.txt: no question has vectors"),
-        (": s\na b c\n", "no question has vectors for all of its four words"),
-        (": s\nx y z w\n", "no question has vectors for all of its four words"),
+        ("", "questions.txt: must have a question"),
+        (": s\na b c\n", "must have a question with a vector for each of its four words"),
+        (": s\nx y z w\n", "must have a question with a vector for each of its four words"),
     ],
 )
 def test_wrong_analogies_are_refused(tmp_path, content, message):
@@ -309,9 +297,7 @@ def test_flags_that_do_not_go_together(arguments, message, capsys):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"dim": 10**9}, "dim must be an integer from 1 to 65,536, got 1000000000"),
-        ({"threads": 10**6}, "threads must be an integer from 1 to 256, got 1000000"),
-        ({"epochs": 10**18}, "epochs must be an integer from 1 to 1,048,576, got 1000"),
+        ({"dim": 0}, "dim must be an integer >= 1, got 0"),
         ({"min_count": 0}, "min_count must be an integer >= 1, got 0"),
         ({"seed": 2**32}, "seed must be an integer from 0 to 4,294,967,294, got 4294967296"),
     ],

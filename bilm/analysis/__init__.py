@@ -10,7 +10,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bilm.analysis.semantic_change import Change, measure_change, sample_targets
     from bilm.analysis.clusters import (
         Clusters,
         Fit,
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from bilm.analysis.pictures import LARGE_PAGE, draw, picture_ending, write_picture
     from bilm.analysis.probing import ProbeCell, ProbeSettings, probe
     from bilm.analysis.projection import Projection, project
+    from bilm.analysis.semantic_change import Change, measure_change, sample_targets
     from bilm.analysis.static_vectors import StaticVectors, train_word2vec
     from bilm.analysis.tensorboard_folder import write_projector
     from bilm.analysis.word_sense import (

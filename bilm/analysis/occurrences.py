@@ -14,7 +14,7 @@ import json
 import os
 import random
 import zlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -51,15 +51,15 @@ class Reservoir:
     """A uniform sample of `size` occurrences from a stream (reservoir sampling, algorithm R).
 
     Attributes:
-        uses: the kept occurrences: number of the sentence, position in it, the sentence.
-        n_offered: occurrences in the stream so far.
+        uses: the sample: sentence number, token position, and sentence of each occurrence.
+        n_offered: length of the stream so far.
     """
 
     def __init__(self, size: int, seed: str) -> None:
         self.uses: list[tuple[int, int, str | Sentence]] = []
         self.n_offered = 0
         self._size = size
-        # As bytes, because the text may hold a lone surrogate; `Random` gives the same numbers.
+        # A text seed with a lone surrogate cannot be encoded; its bytes give the same numbers.
         self._draw = random.Random(seed.encode("utf-8", "surrogatepass")).random
 
     def offer(self, number: int, position: int, sentence: str | Sentence) -> None:
@@ -78,12 +78,11 @@ class Sample:
 
     Attributes:
         sentences: the sentences with occurrences, in the order of the text.
-        positions: int64 (n, 2): index into `sentences`, ascending, and index of the token in the
-            sentence.
+        positions: int64 (n, 2): sentence index, ascending, and token index.
         labels: a label for each occurrence, such as its sense; None without labels.
-        counts: occurrences of each requested word in the whole text; under "" those of all words
-            if none was requested.
-        lines: for each sentence its 0-based number in the text; empty if unknown.
+        counts: occurrences of each requested word in the whole text; the key is "" if all words
+            were requested.
+        lines: 0-based line number of each sentence in the text; empty if unknown.
     """
 
     sentences: list[tuple[str, ...]]
@@ -128,20 +127,20 @@ class Neighbours(NamedTuple):
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
-    """Vectors (..., dim) scaled to length 1; zeros stay zeros."""
+    """Scale vectors (..., dim) to length 1; zeros stay zeros."""
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
 
 
 def indices_by_name(names: Iterable[str]) -> dict[str, np.ndarray]:
-    """The indices at which each name stands, ascending."""
-    found: dict[str, list[int]] = {}
+    """The indices of each distinct name, ascending."""
+    found: defaultdict[str, list[int]] = defaultdict(list)
     for index, name in enumerate(names):
-        found.setdefault(name, []).append(index)
+        found[name].append(index)
     return {name: np.array(indices) for name, indices in found.items()}
 
 
 def is_word(token: str) -> bool:
-    """Whether a token is a word and not a number, punctuation or a name in code."""
+    """Whether a token is a word, not a number, punctuation or an identifier."""
     return token.isalpha() and (len(token) > 1 or not token.isascii())
 
 
@@ -153,14 +152,14 @@ def sample_uses(
     seed: int = 0,
     match_case: bool = False,
 ) -> Sample:
-    """Draw occurrences of words from a text of any size, which is read once.
+    """Draw occurrences of words uniformly from a text, which is read once.
 
     Args:
         sentences: lists of tokens, or text that is split on white space.
         words: words to look for; the draw for one word does not depend on the others. None draws
             from all words of the text, without numbers and punctuation.
-        max_occurrences: occurrences to keep of each word, or of all words together if `words` is
-            None; every occurrence is equally likely to be kept.
+        max_occurrences: size of the sample for each word, or for all words together if `words` is
+            None.
         match_case: distinguish apple from Apple.
 
     Raises:
@@ -181,7 +180,7 @@ def sample_uses(
     offer_tokens(sentences, lambda token: wanted.get(name_of(token), ()))
     missing = [name for name in names if not drawn[name].n_offered]
     if missing and words is None:
-        raise InputError("there are no words in the text.")
+        raise InputError("the text must have at least one word.")
     if missing:
         verb = "does" if len(missing) == 1 else "do"
         raise InputError(f"{', '.join(map(repr, missing))} {verb} not occur in the text.")
@@ -191,7 +190,7 @@ def sample_uses(
 def offer_tokens(
     sentences: Iterable[str | Sentence], reservoirs_of: Callable[[str], Iterable[Reservoir]]
 ) -> None:
-    """Offer each token of a text to its reservoirs."""
+    """Offer each token of a text to the reservoirs of its word."""
     for number, sentence, tokens in numbered(sentences):
         for position, token in enumerate(tokens):
             for reservoir in reservoirs_of(token):
@@ -201,7 +200,7 @@ def offer_tokens(
 def sample_sentences(
     sentences: Iterable[str | Sentence], n: int, *, seed: int = 0
 ) -> list[tuple[str, ...]]:
-    """Draw up to `n` non-empty sentences, each equally likely, in their order."""
+    """Draw up to `n` non-empty sentences uniformly, in their order."""
     drawn = Reservoir(n, str(seed))
     for number, sentence, tokens in numbered(sentences):
         if len(tokens):
@@ -213,8 +212,8 @@ def sample_sentences(
 def ordinary_words(sentences: Iterable[Sentence], n: int) -> list[str]:
     """Up to `n` frequent content words, by descending frequency.
 
-    The most frequent words, which are mostly grammatical, are left out, and in scripts with
-    capitals also names and words of up to three letters.
+    The most frequent words, which are mostly grammatical, are skipped; in scripts with capitals,
+    names and words of up to three letters are skipped too.
     """
     counts = Counter(token for sentence in sentences for token in sentence)
     kept = [
@@ -230,7 +229,7 @@ def ordinary_words(sentences: Iterable[Sentence], n: int) -> list[str]:
 def numbered(
     sentences: Iterable[str | Sentence],
 ) -> Iterator[tuple[int, str | Sentence, Sentence]]:
-    """The number of each sentence, the sentence as it was given, and its tokens."""
+    """The number of each sentence, the sentence as given, and its tokens."""
     require_sentences(sentences)
     for number, sentence in enumerate(sentences):
         yield number, sentence, as_tokens(sentence, f"sentence {number}")
@@ -243,14 +242,13 @@ class Occurrences:
     An occurrence is a 0-based index into these arrays:
 
     Attributes:
-        sentences: the sentences, which hold other tokens too.
-        positions: int64 (n, 2): index of the sentence, and of the token in it.
+        sentences: the sentences of the occurrences.
+        positions: int64 (n, 2): sentence index and token index.
         vectors: float32 (n, layers, dim).
         labels: a label for each, such as its sense; None without labels.
-        clusters: the name of each occurrence's cluster, "" for none; None before `bilm senses`.
-        about: where the vectors come from, JSON-able; `encoded` writes "model" (a fingerprint),
-            "sample" (a checksum of the sample), "n" (occurrences in the sample), and "layer" and
-            "context" if they were given.
+        clusters: the name of each occurrence's cluster, or ""; None before `bilm senses`.
+        about: the source of the vectors, JSON-able; `encoded` writes "model" (a fingerprint),
+            "sample" (a checksum), "n" (size of the sample), and "layer" and "context" if given.
     """
 
     sentences: Sequence[Sentence]
@@ -285,23 +283,20 @@ class Occurrences:
             elmo: the model.
             sample: from `sample_uses`, `read_labelled_uses`, or your own.
             layer: keep only this layer, as (n, 1, dim); None keeps all layers.
-            context: add a last layer that does not see the word: the forward state at the token
-                before it and the backward state at the token after it, of the top layer (or
-                `layer`); zeros at the ends of a sentence.
-            file: a file of occurrences (see `save`). Vectors of this sample and model that it
-                already holds are not computed again. It is written at the end, and also if
-                Ctrl-C or an error stops the work, with the vectors computed so far.
-            progress: called with the occurrences done, and all of them.
+            context: add a last layer that does not see the word: the forward state at the previous
+                token and the backward state at the next token, in the top layer (or `layer`);
+                zeros at the ends of a sentence.
+            file: a file of occurrences (see `save`), which is resumed if it exists. It is written
+                at the end, and if Ctrl-C or an error stops the work.
+            progress: called with the number of occurrences done, and the total.
 
         Raises:
-            InputError: `file` is of another model or sample; a vector is not finite; the sample's
+            InputError: `file` has another model or sample; a vector is not finite; the sample's
                 positions are not tokens in ascending order.
         """
         are_tokens = len(sample) > 0 and _are_tokens(sample.positions, sample.sentences)
         if not are_tokens or (np.diff(sample.positions[:, 0]) < 0).any():
-            raise InputError(
-                "sample: positions (n, 2) must be those of tokens in the sentences, ascending."
-            )
+            raise InputError("sample: positions (n, 2) must be tokens of the sentences, ascending.")
         about = {"model": elmo.fingerprint(), "sample": _checksum(sample), "n": len(sample)}
         about |= {"layer": layer} if layer is not None else {}
         about |= {"context": True} if context else {}
@@ -342,7 +337,7 @@ class Occurrences:
         return cls.encoded(elmo, Sample([tokens], np.array([(0, position)], np.int64)))
 
     def select(self, chosen: np.ndarray | Sequence[int]) -> Occurrences:
-        """Some of the occurrences: their indices in any order, or a mask (n,)."""
+        """Some of the occurrences: indices in any order, or a mask (n,)."""
         rows = np.asarray(chosen)
         rows = np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.int64)
         parallel: dict[str, Any] = {
@@ -358,7 +353,7 @@ class Occurrences:
         return self.sentences[number][position]
 
     def sentence(self, occurrence: int) -> Sentence:
-        """The sentence that it occurs in."""
+        """The sentence of an occurrence."""
         return self.sentences[self.positions[occurrence, 0]]
 
     def around(self, occurrence: int, width: int | None) -> list[str]:
@@ -378,7 +373,7 @@ class Occurrences:
         return " ".join(["..."] * before + words + ["..."] * after)
 
     def frame(self, occurrence: int) -> tuple[Sentence, str, Sentence]:
-        """The token before, itself, and after it; empty at the ends of the sentence."""
+        """The previous token, the token and the next one; empty at the ends of the sentence."""
         number, position = self.positions[occurrence]
         tokens = tuple(self.sentences[number])
         return tokens[max(0, position - 1) : position], tokens[position], tokens[position + 1 :][:1]
@@ -394,11 +389,11 @@ class Occurrences:
         return np.array([self.word(k).lower() for k in range(len(self))], object)
 
     def layer_number(self, layer: Layer) -> int | None:
-        """The number of the layer that "top" or a number >= 0 names; None for "average"."""
+        """The number of a layer given as a number or "top"; None for "average"."""
         if layer == "average":
             return None
-        number = self.n_layers - 1 if layer == "top" else layer
         most = self.n_layers - 1
+        number = most if layer == "top" else layer
         rule = f"'top', 'average' or a number from 0 to {most}"
         require(Rule(rule, integer(0, most).holds), layer=number)
         return int(number)
@@ -411,14 +406,14 @@ class Occurrences:
     def directions(self, layer: Layer = "top") -> np.ndarray:
         """The vectors of a layer minus their mean, scaled to length 1: float32 (n, dim).
 
-        Without subtracting the mean, what all vectors share would make all contexts similar.
+        The common mean would make all contexts look similar.
         """
         return self.directions_of(self.layer(layer), layer)
 
     def directions_of(self, vectors: np.ndarray, layer: Layer = "top") -> np.ndarray:
-        """Other vectors (m, dim) of the same layer, transformed as by `directions`.
+        """The directions of other vectors (m, dim) of the layer from the mean of this sample.
 
-        A vector that equals the mean but for rounding errors has no direction: zeros.
+        A vector equal to the mean, up to rounding, becomes zeros.
         """
         centred = vectors - self.layer(layer).mean(axis=0)
         norms = np.linalg.norm(centred, axis=1, keepdims=True)
@@ -429,14 +424,14 @@ class Occurrences:
     def neighbours(self, query: int | Occurrences, n: int = 3, layer: Layer = "top") -> Neighbours:
         """The `n` nearest contexts of the same word and of other words, in other sentences.
 
-        Text is often repeated with small changes: contexts that share the word before and the word
-        after count once.
+        Text is often repeated with small changes, so contexts that share the previous and the next
+        word count once.
 
         Args:
-            query: number of an occurrence, or one occurrence from elsewhere (`of_query`), whose
-                word need not occur here.
+            query: an index, or a single occurrence from elsewhere (`of_query`), whose word need
+                not occur here.
             n: number of contexts of each kind.
-            layer: the layer whose vectors are compared, by the cosine after subtracting their mean.
+            layer: the layer whose directions are compared, by their cosine.
         """
         if isinstance(query, Occurrences):
             direction = self.directions_of(query.layer(layer)[:1], layer)[0]
@@ -475,8 +470,8 @@ class Occurrences:
     def contrasting_pair(self, word: str, layer: Layer = "top") -> tuple[int, int]:
         """Two occurrences of `word` in very different contexts.
 
-        They are a tenth of the way from either end of the line along which the word's vectors
-        differ most (their first principal component); the ends themselves are outliers.
+        The occurrences are sorted along the first principal component of the word's vectors; the
+        two are a tenth of the way from either end, since the ends are outliers.
         """
         own = self.of(word)
         vectors = self.directions(layer)[own]
@@ -486,9 +481,9 @@ class Occurrences:
         return int(own[order[tenth]]), int(own[order[-1 - tenth]])
 
     def save(self, path: PathLike) -> None:
-        """Write an .npz file: the arrays, and sentences, labels and `about` as JSON.
+        """Write an .npz file: the arrays, and everything else as JSON.
 
-        A lone surrogate, which UTF-8 cannot encode, becomes a question mark.
+        Lone surrogates, which UTF-8 cannot encode, become question marks.
         """
         names = ("sentences", "labels", "clusters", "about")
         text = json.dumps({name: getattr(self, name) for name in names}, ensure_ascii=False)
@@ -498,35 +493,25 @@ class Occurrences:
 
     @classmethod
     def load(cls, path: PathLike) -> Occurrences:
-        """Read what `save` wrote."""
+        """Read a file written by `save`."""
         path = require_file(path, "file of occurrences")
         try:
             with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
                 values = json.loads(arrays["text"].tobytes())
                 values["sentences"] = [tuple(sentence) for sentence in values["sentences"]]
                 loaded = cls(vectors=arrays["vectors"], positions=arrays["positions"], **values)
-            loaded._check()
+            parallel = [loaded.vectors, loaded.labels, loaded.clusters]
+            fits = all(len(values) == len(loaded) for values in parallel if values is not None)
+            fits = fits and loaded.vectors.ndim == 3 and bool(np.isfinite(loaded.vectors).all())
+            if not (fits and _are_tokens(loaded.positions, loaded.sentences)):
+                raise ValueError("its arrays do not fit each other, or have non-finite values")
         except Exception as error:  # NumPy and zipfile do not document what they raise
             raise InputError(f"{path}: not a file of occurrences, or damaged: {error}") from error
         return loaded
 
-    def _check(self) -> None:
-        """Raise a ValueError unless the parts fit each other."""
-        n = len(self)
-        names = [values for values in (self.labels, self.clusters) if values is not None]
-        texts = [text for values in (*self.sentences, *names) for text in values]
-        if not all(isinstance(text, str) for text in texts):
-            raise ValueError("tokens, labels and clusters must be text")
-        "".join(texts).encode()  # fails for lone surrogates
-        fits = all(len(values) == n for values in (self.vectors, *names))
-        if not (fits and self.vectors.ndim == 3 and _are_tokens(self.positions, self.sentences)):
-            raise ValueError(f"the parts must fit each other and {n} positions")
-        if not np.isfinite(self.vectors).all():
-            raise ValueError("vectors must be finite")
-
 
 def _are_tokens(positions: np.ndarray, sentences: Sequence[Sentence]) -> bool:
-    """Whether all positions (n, 2) are those of tokens in the sentences."""
+    """Whether all positions (n, 2) are tokens of the sentences."""
     if positions.shape != (len(positions), 2) or positions.dtype.kind != "i":
         return False
     number, position = positions.T
@@ -550,7 +535,7 @@ def _fill(
     layers = "all" if layer is None else layer
     for number, found in enumerate(elmo.encode_iter(sentences, layers), start=first):
         stop = int(ends[number])
-        # (layers, tokens, dim) or (tokens, dim) -> (uses, layers, dim)
+        # (layers, tokens, dim) or (tokens, dim) -> (occurrences, layers, dim)
         found = found.reshape(-1, *found.shape[-2:])
         if context:
             forward = elmo.dim // elmo.options.n_directions

@@ -6,7 +6,6 @@ dimensions, then one word and its numbers per line. GloVe's files lack the first
 
 from __future__ import annotations
 
-import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -23,8 +22,6 @@ from bilm.files.writing import atomic_write
 
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
-
-logger = logging.getLogger(__name__)
 
 
 class StaticVectors:
@@ -49,21 +46,21 @@ class StaticVectors:
         return self.index(word) is not None
 
     def index(self, word: str) -> int | None:
-        """The index of a word, or else of the word in lower case; None if it has no vector."""
+        """The index of a word, or of its lower case; None if neither has a vector."""
         found = self._indices.get(word)
         return self._indices.get(word.lower()) if found is None else found
 
     def vector(self, word: str) -> np.ndarray | None:
-        """The vector of a word, float32 (dim,); None if it has none."""
+        """The vector of a word, float32 (dim,), or None."""
         index = self.index(word)
         return None if index is None else self.vectors[index]
 
     def nearest(self, word: str, n: int = 10) -> list[tuple[float, str]]:
-        """The `n` words with the highest cosine, as pairs (cosine, word), nearest first."""
+        """The `n` nearest words as pairs (cosine, word), nearest first."""
         return self._most_similar([self._known(word)], [], n)
 
     def analogy(self, a: str, b: str, c: str, n: int = 10) -> list[tuple[float, str]]:
-        """What is to `c` as `b` is to `a`, by b - a + c; pairs (cosine, word), nearest first."""
+        """a : b = c : ?, by b - a + c; pairs (cosine, word), nearest first."""
         return self._most_similar([self._known(b), self._known(c)], [self._known(a)], n)
 
     def _most_similar(self, positive: list[str], negative: list[str], n: int) -> list[Any]:
@@ -71,7 +68,7 @@ class StaticVectors:
         return [(float(cosine), word) for word, cosine in found]
 
     def _known(self, word: str) -> str:
-        """The word as it is in the vectors."""
+        """The spelling of a word in `words`."""
         index = self.index(word)
         if index is None:
             raise InputError(f"{word!r} has no static vector.")
@@ -85,10 +82,10 @@ class StaticVectors:
         return keyed
 
     def save(self, path: PathLike) -> None:
-        """Write the vectors as text, each number with as many digits as float32 needs.
+        """Write the vectors as text that is read back exactly.
 
         Raises:
-            InputError: a word is empty, or holds white space or a lone surrogate.
+            InputError: a word is empty, or has white space or a lone surrogate.
         """
         with atomic_write(path) as temporary, open(temporary, "wb") as file:
             file.write(f"{len(self)} {self.dim}\n".encode())
@@ -110,28 +107,24 @@ class StaticVectors:
     ) -> StaticVectors:
         """Read vectors of word2vec, GloVe or fastText: text (plain, .gz, .xz), or .bin by gensim.
 
-        If a word is repeated, its first vector counts.
+        If a word is repeated, its first vector wins.
 
         Args:
-            keep: keep only these words, and these in lower case; None keeps all.
-            max_words: read at most this many words, from the beginning.
+            keep: words to keep, also in lower case; None keeps all.
+            max_words: read only the first words.
         """
         path = require_file(path, "file of static vectors")
         wanted = None if keep is None else {*keep, *map(str.lower, keep)}
         words: dict[str, int] = {}
         rows: list[np.ndarray] = []
-        n_repeated = 0
         read = _read_binary if _is_binary(path) else _read_text
         for word, vector in read(path, max_words):
-            n_repeated += word in words
             if word not in words and (wanted is None or word in wanted):
                 words[word] = len(rows)
                 rows.append(vector)
-        if n_repeated:
-            logger.warning("%s: %d words are repeated; the first vector counts", path, n_repeated)
         if not rows:
-            of_keep = "" if keep is None else " for any of the given words; is it another language"
-            raise InputError(f"{path}: there is no vector{of_keep}.")
+            which = "" if keep is None else " of the given words; is it another language"
+            raise InputError(f"{path}: must have a vector for at least one word{which}.")
         return cls(list(words), np.stack(rows))
 
     @cached_property
@@ -140,7 +133,7 @@ class StaticVectors:
 
 
 def _is_binary(path: str) -> bool:
-    """Whether a file is in word2vec's binary form: text has no such bytes in its first lines."""
+    """Whether a file is in word2vec's binary form, by bytes that text does not contain."""
     with reading_text(path) as stream:
         header, _, rest = stream.read(4096).partition(b"\n")
     return len(header.split()) == 2 and any(byte < 9 for byte in rest)
@@ -148,21 +141,18 @@ def _is_binary(path: str) -> bool:
 
 def _read_binary(path: str, max_words: int | None) -> Iterator[tuple[str, np.ndarray]]:
     keyed = import_extra("gensim.models", "Reading binary static vectors").KeyedVectors
-    log = logging.getLogger("gensim.models.keyedvectors")
-    level = log.level
-    log.setLevel(logging.ERROR)  # it would warn of each repeated word
     try:
         found = keyed.load_word2vec_format(path, binary=True, limit=max_words)
-    except (ValueError, EOFError, MemoryError) as error:
+    except (ValueError, EOFError) as error:
         raise InputError(f"{path}: must be word2vec's text or binary form: {error}.") from error
-    finally:
-        log.setLevel(level)
     yield from zip(found.index_to_key, found.vectors, strict=True)
 
 
 def _read_text(path: str, max_words: int | None) -> Iterator[tuple[str, np.ndarray]]:
-    """The words of a text file. gensim's reader supports neither words with spaces, which
-    GloVe's largest file has, nor a choice of words, which saves memory.
+    """The words of a text file.
+
+    gensim's reader fails for words with spaces, as in GloVe's largest file, and keeps all words in
+    memory.
     """
     dim, expected, n_read = 0, None, 0
     for number, line in enumerate(read_lines(path), start=1):
@@ -188,8 +178,7 @@ def _read_text(path: str, max_words: int | None) -> Iterator[tuple[str, np.ndarr
         yield word, vector
     if expected is not None and max_words is None and n_read != expected:
         raise InputError(
-            f"{path}: must have {expected} words, as its first line states, got {n_read}; it is "
-            "cut off, or of another form."
+            f"{path}: must have {expected} words, as in its first line, got {n_read}."
         )
 
 
@@ -206,26 +195,23 @@ def train_word2vec(
     """Train skip-gram word2vec (Mikolov et al. 2013) with gensim.
 
     Args:
-        read: returns the sentences from the beginning; it is called once to count the words, and
-            once per epoch.
+        read: returns an iterator over the sentences; called once to count the words, and once per
+            epoch.
         window: words predicted on either side.
-        min_count: rarer words have no vector.
+        min_count: rarer words are skipped.
         threads: with more than one, results differ slightly from run to run.
 
     Raises:
-        InputError: a number is out of range, or no word is frequent enough.
+        InputError: an argument is out of range, or no word is frequent enough.
     """
-    require_count(2**16, dim=dim, window=window)
-    require_count(2**20, epochs=epochs)
-    require_count(256, threads=threads)
-    require_count(min_count=min_count)
-    require_at_least(0, 2**32 - 2, seed=seed)  # gensim adds one, and NumPy takes 32 bits
+    require_count(dim=dim, window=window, epochs=epochs, threads=threads, min_count=min_count)
+    require_at_least(0, 2**32 - 2, seed=seed)  # seed + 1 must fit in 32 bits
     model = import_extra("gensim.models", "word2vec").Word2Vec(
         vector_size=dim,
         window=window,
         min_count=min_count,
         sg=1,
-        seed=seed + 1,  # gensim's generator does not take 0
+        seed=seed + 1,  # gensim does not accept 0
         workers=threads,
         epochs=epochs,
     )
@@ -248,7 +234,7 @@ class _Restarted:
 
 
 def frequent_words(sentences: Iterable[Sentence], min_count: int = 5) -> list[str]:
-    """The words of a text by descending frequency, equally frequent words alphabetically."""
+    """The words of a text by descending frequency, then alphabetically."""
     counts = Counter(token for sentence in sentences for token in sentence)
     frequent = (word for word, count in counts.items() if count >= min_count)
     ranked = sorted(frequent, key=lambda word: (-counts[word], word))
@@ -258,7 +244,7 @@ def frequent_words(sentences: Iterable[Sentence], min_count: int = 5) -> list[st
 
 
 def token_vectors(elmo: ELMo, words: Sequence[str]) -> StaticVectors:
-    """Layer 0 of a model, which does not see the context, as static vectors."""
+    """A model's context-independent layer 0 as static vectors."""
     found = elmo.encode_iter([[word] for word in words], 0)
     return StaticVectors(words, np.array([vectors[0] for vectors in found], np.float32))
 
@@ -266,7 +252,7 @@ def token_vectors(elmo: ELMo, words: Sequence[str]) -> StaticVectors:
 def mean_vectors(
     elmo: ELMo, words: Sequence[str], sentences: Iterable[Sentence], layer: int | str = "top"
 ) -> StaticVectors:
-    """The mean vectors of words over their occurrences in a text, of words that occur."""
+    """The mean vector of each word over its occurrences in a text; other words are skipped."""
     indices = {word: index for index, word in enumerate(words)}
     sums = np.zeros((len(words), elmo.dim))
     counts = np.zeros(len(words), np.int64)
@@ -283,12 +269,12 @@ def mean_vectors(
 
 
 class AnalogyScore(NamedTuple):
-    """How many questions of a section are answered correctly.
+    """The result for one section of analogy questions.
 
     Attributes:
         section: its name; "Total accuracy" covers all sections.
         right: correct answers.
-        asked: questions whose four words all have vectors.
+        asked: questions with a vector for each word.
     """
 
     section: str
@@ -310,5 +296,5 @@ def answer_analogies(vectors: StaticVectors, path: PathLike) -> list[AnalogyScor
         for s in sections
     ]
     if not scores or not scores[-1].asked:
-        raise InputError(f"{path}: no question has vectors for all of its four words.")
+        raise InputError(f"{path}: must have a question with a vector for each of its four words.")
     return scores
