@@ -181,7 +181,7 @@ def test_targets_of_a_file(tmp_path):
     path.write_text("attack_nn\t0.3\n\nbank+banks\nattack_nn\n c++ \n", encoding="utf-8")
     assert read_targets(path) == ["attack_nn", "bank+banks", "c++"]
     path.write_text("\n\n", encoding="utf-8")
-    with pytest.raises(InputError, match="there must be one target word per line, got none"):
+    with pytest.raises(InputError, match="must have one target word per line, got an empty file"):
         read_targets(path)
 
 
@@ -245,7 +245,7 @@ def test_targets_with_a_part_of_speech():
 
 
 def test_targets_that_cannot_be_drawn():
-    with pytest.raises(InputError, match="none of the target words occurs in the text"):
+    with pytest.raises(InputError, match="at least one target word must occur in the text"):
         sample_targets(LINES, ["gone"])
     with pytest.raises(InputError, match="targets must name at least one word"):
         sample_targets(LINES, [])
@@ -274,7 +274,7 @@ def test_vectors_of_bilm_embed(elmo, model, tmp_path, flags):
     other = sample_targets([*LINES[:4], "the bank"], ["bank"])
     with pytest.raises(InputError, match=r"line 5 of the text has 2 tokens; its vectors must"):
         embedded_occurrences(out, other)
-    with pytest.raises(InputError, match="there are no vectors of line 6 of the text"):
+    with pytest.raises(InputError, match="must have vectors of line 6 of the text"):
         embedded_occurrences(out, sample_targets([*LINES, "a bank"], ["bank"]))
 
 
@@ -452,7 +452,7 @@ def test_the_subcommand_over_embedded_and_compressed_text(place, capsys):
     [
         ({"old": "nowhere.txt"}, "No file matches 'nowhere.txt'"),
         ({"new": "gold.txt", "more": ["--match_case", "--lemma_pos"]}, None),
-        ({"old": "empty.txt"}, "empty.txt: none of the target words occurs in the text"),
+        ({"old": "empty.txt"}, "empty.txt: at least one target word must occur in the text"),
         ({"more": ["--layer", "7"]}, "--layer"),
         ({"more": ["--gold", "targets.txt"]}, "line 1: must be a word, a tab and a finite number"),
     ],

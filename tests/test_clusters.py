@@ -124,7 +124,7 @@ def test_arguments_that_are_refused(settings, message):
 
 def test_no_uses():
     occurrences, _ = clouds((30, 20))
-    with pytest.raises(InputError, match=r"^there is no occurrence to cluster\.$"):
+    with pytest.raises(InputError, match=r"^occurrences must not be empty\.$"):
         cluster_occurrences(occurrences.select(np.array([], int)))
 
 

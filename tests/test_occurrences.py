@@ -251,7 +251,7 @@ def test_a_line_that_is_no_labelled_use(tmp_path, line, rule):
 def test_a_file_without_labelled_uses(tmp_path):
     path = tmp_path / "uses.tsv"
     path.write_text("\n \n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"uses\.tsv: there is no labelled use of a word\.$"):
+    with pytest.raises(InputError, match=r"uses\.tsv: must have a labelled use of a word\.$"):
         read_labelled_uses(path)
     with pytest.raises(FileNotFoundError, match=r"nothing\.tsv"):
         read_labelled_uses(tmp_path / "nothing.tsv")

@@ -205,7 +205,10 @@ def test_arguments_that_do_not_fit(projected, tmp_path):
         InputError, match="colour must be 'label', 'cluster' or 'word', got 'sense'"
     ):
         draw(*projected, colour="sense")
-    with pytest.raises(InputError, match=r"colour must be something the .* they have no clusters"):
+    with pytest.raises(
+        InputError,
+        match=r"colour must be .* got 'cluster' without",
+    ):
         draw(*projected, colour="cluster")
     with pytest.raises(InputError, match="one point per occurrence, 4, got 16"):
         draw(occurrences.select(np.arange(4)), projection)
@@ -218,7 +221,8 @@ def test_a_character_without_a_font_is_an_error(projected, tmp_path, ending):
     path = tmp_path / f"picture.{ending}"
     # A private character, which no font of an ordinary machine has.
     with pytest.raises(
-        InputError, match=r"no font of this machine has .* \(U\+F0F8E\): install No"
+        InputError,
+        match=r"fonts must have all .* \(U\+F0F8E\): install Noto",
     ):
         write_picture(path, *projected, title="bank \U000f0f8e")
     many = "".join(chr(0xF0F80 + k) for k in range(8))

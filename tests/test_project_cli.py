@@ -122,7 +122,10 @@ def test_ctrl_c_says_what_is_kept(place, capsys, monkeypatch):
             "perplexity must be above 0 and at most 5,",
         ),
         (["water", "--out", "x.svg"], "bank.npz: there is no occurrence of 'water'"),
-        (["--out", "x.svg", "--title", "\U000f0f8e"], "no font of this machine has"),
+        (
+            ["--out", "x.svg", "--title", "\U000f0f8e"],
+            "fonts must have all characters",
+        ),
     ],
 )
 def test_what_cannot_be_drawn(place, capsys, flags, message):

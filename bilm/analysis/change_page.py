@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from bilm.use.predictor import Predictor
 
 _COLOURS = 7  # of page.css
-_MOVED = 0.02  # difference of proportions from which a cluster grew or shrank
+_MOVED = 0.02  # smallest difference of proportions that counts as growing or shrinking
 _HINT = """<p class='hint'>The most changed words by excess: the mean cosine distance of occurrences
 in different corpora minus that within a corpus. It is about 0 for a word that did not change. Bars
 are the proportions of the clusters in each corpus.</p>"""
@@ -41,8 +41,8 @@ def write_change_page(
     """Write a page that needs no network.
 
     For each word it shows the proportion of each cluster in both corpora, and the sentences nearest
-    to the centres of the clusters, those that grew first: of a cluster that grew from the new
-    corpus, of one that shrank from the old one.
+    to the centre of each cluster: from the new corpus if the cluster grew, otherwise from the old
+    one. Clusters that grew come first.
 
     Args:
         path: file to write.
@@ -51,8 +51,7 @@ def write_change_page(
         n_words: number of words.
         n_lines: number of sentences per cluster.
         corpora: names of the two corpora.
-        predictor: a language model whose substitutes are the names of the clusters; None takes
-            words that occur nearby.
+        predictor: a language model whose substitutes name the clusters; None takes nearby words.
     """
     measured = [change for change in changes if change.is_measured][:n_words]
     both = (old, uses_of(old)), (new, uses_of(new))

@@ -3,8 +3,7 @@
     clusters = cluster_occurrences(bank, layer=1)
     names = cluster_names(clusters, [nearby_words(bank, clusters, k) for k in range(len(clusters))])
 
-The occurrences in a cluster have similar vectors. Whether a cluster is a word sense is for a
-reader, or for labels, to decide.
+The occurrences in a cluster have similar vectors; a cluster need not be a word sense.
 """
 
 from __future__ import annotations
@@ -24,20 +23,20 @@ if TYPE_CHECKING:
     from bilm.use.predictor import Predictor, Substitutes
 
 _PURPOSE = "Clustering occurrences"
-# The best of the layers and numbers that were compared; see the manual.
+# Defaults of `bilm senses`; see the manual for measurements.
 LAYER: Layer = 1
 MAX_CLUSTERS = 6
 MIN_SILHOUETTE = 0.25
-_NEARLY = 0.9  # of the highest silhouette: more clusters must do better than this
+_NEARLY = 0.9  # fewer clusters are preferred at this proportion of the highest silhouette
 _COMPONENTS = 10
 _MIN_SIZE = 5  # mean occurrences per cluster
-_STARTS = 5  # k-means runs, of which the best is taken
-_SILHOUETTE_SAMPLE = 2000  # their pairwise distances are held in memory
-TYPICAL = 20  # occurrences that stand for a cluster when its substitutes are computed
+_STARTS = 5  # k-means runs; the best one is kept
+_SILHOUETTE_SAMPLE = 2000  # points whose pairwise distances are kept in memory
+TYPICAL = 20  # occurrences per cluster whose substitutes are computed
 _SUBSTITUTES = 500  # per occurrence
 _LIKELIEST = 50  # substitutes of a cluster, ranked by how typical they are
-_FREQUENT = 100  # words of a large vocabulary that are never typical
-_PRIOR = 0.1  # of `nearby_words`, in occurrences of an average word
+_FREQUENT = 100  # most frequent words of a large vocabulary, never typical
+_PRIOR = 0.1  # occurrences of an average word, added in `nearby_words`
 _NAME_WORDS = 4
 
 # Typical words with their scores, the most typical first.
@@ -80,9 +79,9 @@ class Fit(NamedTuple):
             single cluster (Hubert and Arabie 1985, "Comparing partitions").
         v_measure: harmonic mean of homogeneity and completeness (Rosenberg and Hirschberg 2007); it
             grows with the number of clusters, also by chance.
-        homogeneity: 1 if each cluster has occurrences of one label only.
-        completeness: 1 if all occurrences of a label are in one cluster.
-        table: for each label its occurrences in each cluster, most frequent label first.
+        homogeneity: 1 if each cluster has only one label.
+        completeness: 1 if each label is in only one cluster.
+        table: number of occurrences of each label in each cluster, most frequent label first.
     """
 
     ari: float
@@ -100,14 +99,15 @@ def cluster_occurrences(
     max_clusters: int = MAX_CLUSTERS,
     seed: int = 0,
 ) -> Clusters:
-    """Cluster occurrences, usually those of one word, by k-means on a layer.
+    """Cluster occurrences, usually of one word, by k-means on a layer.
 
     The vectors are centred, scaled to length 1 and reduced to their ten principal components, so
     that silhouettes are comparable between models of any size. If the number of clusters is not
     given, it is the smallest from 2 to `max_clusters`, with five occurrences per cluster on
     average, whose mean silhouette (Rousseeuw 1987; by the cosine) is at least 0.9 times the
-    highest one. It is 1 if none reaches 0.25, below which Kaufman and Rousseeuw (1990, "Finding
-    groups in data", chapter 2) see no substantial structure; random directions have 0.15.
+    highest. It is 1 if all silhouettes are below 0.25: by Kaufman and Rousseeuw (1990, "Finding
+    groups in data", chapter 2), there is then no substantial structure. Random directions have
+    0.15.
 
     Args:
         occurrences: at least one.
@@ -117,14 +117,14 @@ def cluster_occurrences(
         seed: random seed of k-means.
 
     Raises:
-        InputError: there are no occurrences, or fewer different ones than `n_clusters`.
+        InputError: `occurrences` is empty, or has fewer different vectors than `n_clusters`.
     """
     require_at_least(0, 2**32 - 1, seed=seed)
     require_count(max_clusters=max_clusters)
     if not len(occurrences):
-        raise InputError("there is no occurrence to cluster.")
+        raise InputError("occurrences must not be empty.")
     points = principal_components(occurrences.directions(layer), _COMPONENTS)[0]
-    # Equal vectors, such as those of equal words in layer 0, differ in their last digits.
+    # Equal vectors, as in layer 0, differ in their last digits.
     n_different = len(np.unique(points.round(3), axis=0))
     if n_clusters is not None:
         require_count(n_clusters=n_clusters)
@@ -146,7 +146,7 @@ def cluster_occurrences(
 def clusters_by_name(
     occurrences: Occurrences, names: Sequence[str], order: Sequence[str], layer: Layer = LAYER
 ) -> Clusters:
-    """Occurrences grouped by a name that each has, such as its word, in the order of the names."""
+    """Occurrences grouped by a name of each, such as its word; cluster k is named `order[k]`."""
     of = np.array([order.index(name) for name in names], np.int64)
     return _with_closeness(occurrences.directions(layer), of)
 
@@ -156,7 +156,7 @@ def typical_occurrences(
 ) -> list[int]:
     """The `n` occurrences nearest to the centre of a cluster, nearest first.
 
-    Contexts that share the word before and the word after count once, and so do sentences.
+    Sentences, and contexts that share the previous and the next word, count once.
     """
     chosen: list[int] = []
     seen: set[object] = set()
@@ -171,7 +171,7 @@ def typical_occurrences(
 def typical_words(
     occurrences: Occurrences, clusters: Clusters, predictor: Predictor | None, n: int = 8
 ) -> list[ScoredWords]:
-    """`n` typical words of each cluster: substitutes with a language model, else nearby words."""
+    """`n` typical words of each cluster: substitutes if there is a predictor, else nearby words."""
     numbers = range(len(clusters))
     if predictor is None:
         return [nearby_words(occurrences, clusters, k, n) for k in numbers]
@@ -182,21 +182,21 @@ def typical_words(
 def substitute_words(
     predictor: Predictor, occurrences: Occurrences, typical: Sequence[Sequence[int]], n: int = 8
 ) -> list[ScoredWords]:
-    """The words that a language model would put in the place of some occurrences, by cluster.
+    """The words with which a language model would replace the occurrences of each cluster.
 
-    The log-probability of a word in a cluster is the mean over its occurrences, as in a product of
-    their distributions. The 50 likeliest words of a cluster are ranked by how much less likely they
-    are in the other clusters. Each occurrence contributes its 500 likeliest words; any other word
-    counts like the last of these, which overestimates it.
+    The log-probability of a word in a cluster is the mean over its occurrences. The 50 likeliest
+    words of a cluster are ranked by how much less likely they are in the other clusters. Each
+    occurrence contributes its 500 likeliest words; any other word counts like the last of these,
+    which overestimates it.
 
     Args:
-        typical: for each cluster the occurrences that stand for it, from `typical_occurrences`.
+        typical: typical occurrences of each cluster, from `typical_occurrences`.
         n: number of words.
 
     Returns:
         for each cluster pairs of a mean log-probability in nats and a word, the most typical word
-        first. The words of the occurrences are skipped, tokens that are not words, and the most
-        frequent words of the vocabulary, such as "the", which describe no cluster.
+        first. The words of the occurrences, tokens that are not words, and the most frequent words
+        of the vocabulary, such as "the", are skipped.
     """
     requests = [_with_gap(occurrences, number) for group in typical for number in group]
     found = iter(predictor.substitutes(requests, n=_SUBSTITUTES))
@@ -227,7 +227,7 @@ def _with_gap(occurrences: Occurrences, number: int) -> list[str]:
 
 
 def _mean_of(found: Sequence[Substitutes]) -> tuple[dict[str, float], float]:
-    """Mean log-probabilities of words, and that of all other words."""
+    """Mean log-probabilities of words, and the value for all other words."""
     least = float(np.mean([each.log_probabilities[-1] for each in found])) if found else 0.0
     above: defaultdict[str, float] = defaultdict(float)
     for each in found:
@@ -243,9 +243,9 @@ def nearby_words(
     """The words within `width` tokens of a cluster's occurrences more often than of the others.
 
     Returns:
-        pairs of a score and a lower-case word, highest score first: the difference of log-odds
-        with a prior from all occurrences, in standard deviations (Monroe, Colaresi and Quinn 2008,
-        "Fightin' Words", section 3.4.1). Empty if there is only one cluster.
+        pairs of a score and a lower-case word, highest score first; empty for a single cluster.
+        The score is the difference of log-odds with a prior from all occurrences, in standard
+        deviations (Monroe, Colaresi and Quinn 2008, "Fightin' Words", section 3.4.1).
     """
     inside, outside = Counter[str](), Counter[str]()
     for number, own_cluster in enumerate(clusters.of):
@@ -290,7 +290,7 @@ def cluster_names(clusters: Clusters, words: Sequence[ScoredWords], prefix: str 
 
 
 def with_clusters(occurrences: Occurrences, *, layer: Layer = LAYER, seed: int = 0) -> Occurrences:
-    """The occurrences with the clusters of each word, named by nearby words."""
+    """Cluster the occurrences of each word, and name the clusters by nearby words."""
     names = np.full(len(occurrences), "", object)
     words = list(dict.fromkeys(occurrences.words))
     for word in words:
@@ -313,10 +313,9 @@ def fit_to_labels(clusters: Clusters, labels: Sequence[str]) -> Fit:
         list(labels), clusters.of
     )
     ari = metrics.adjusted_rand_score(list(labels), clusters.of)
-    table: dict[str, list[int]] = {label: [0] * len(clusters) for label in sorted(set(labels))}
-    for label, number in zip(labels, clusters.of, strict=True):
-        table[label][number] += 1
-    table = dict(sorted(table.items(), key=lambda item: -sum(item[1])))
+    counts = metrics.cluster.contingency_matrix(list(labels), clusters.of).tolist()
+    rows = zip(sorted(set(labels)), counts, strict=True)
+    table = dict(sorted(rows, key=lambda item: -sum(item[1])))
     return Fit(float(ari), float(v_measure), float(homogeneity), float(completeness), table)
 
 
@@ -339,7 +338,7 @@ def _k_means(points: np.ndarray, k: int, seed: int) -> np.ndarray:
     """The cluster of each row, 0 the largest: int64 (n,)."""
     cluster = import_extra("sklearn.cluster", _PURPOSE)
     threads = import_extra("threadpoolctl", _PURPOSE)
-    # With so few numbers, several threads would mostly wait for each other.
+    # For so little data, several threads are slower.
     with threads.threadpool_limits(1):
         found = cluster.KMeans(k, n_init=_STARTS, random_state=seed).fit_predict(points)
     return np.argsort(np.argsort(-np.bincount(found), kind="stable"))[found]
@@ -362,5 +361,5 @@ def _silhouette(points: np.ndarray, of: np.ndarray, seed: int) -> float:
                 points, of, metric="cosine", sample_size=size, random_state=seed
             )
         )
-    except ValueError:  # the sample has one cluster only
+    except ValueError:  # the sample has a single cluster
         return -1.0

@@ -16,8 +16,8 @@ class Context(NamedTuple):
     """A word in a sentence.
 
     Attributes:
-        cosine: cosine with the query after subtracting the mean of the searched vectors; None if
-            there is only one, which has no mean to subtract.
+        cosine: cosine with the query after subtracting the mean of the searched vectors; None for
+            a single vector, which equals its mean.
         sentence: the tokens.
         position: 0-based position of the word.
     """
@@ -55,9 +55,8 @@ def nearest_contexts(
 ) -> list[LayerContexts]:
     """The `n` contexts nearest to a query in each layer, from different sentences.
 
-    Occurrences of the same word are compared after subtracting the mean of that word's vectors,
-    which is the larger part of each; occurrences of other words (only with `any_word`) after
-    subtracting their mean.
+    The mean of the word's vectors, which is the larger part of each, is subtracted before they are
+    compared. Occurrences of other words (only with `any_word`) are centred on their own.
     """
     is_same = occurrences.words == query.words[0]
     both = [occurrences.select(is_same), occurrences.select(~is_same & any_word)]

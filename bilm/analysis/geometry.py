@@ -24,8 +24,8 @@ class LayerGeometry(NamedTuple):
     """Measures of a layer. Cosines are between the vectors as they are, not centred.
 
     Attributes:
-        anisotropy: mean cosine of random words of different sentences: 0 for vectors in all
-            directions, 1 if all have the same direction.
+        anisotropy: mean cosine of random words of different sentences: 0 for uniformly distributed
+            directions, 1 if all vectors have the same direction.
         self_similarity: mean cosine of two occurrences of a word, mean over words: 1 if a word's
             vector does not depend on its context.
         intra_sentence: mean cosine of a token and the mean vector of its sentence, mean over
@@ -64,8 +64,8 @@ def measure_layers(
     """Measure each layer; memory does not depend on the number of sentences.
 
     Args:
-        sentences: at least two, none of them empty.
-        min_occurrences: self-similarity is over words that occur this often, at most 1,000 words.
+        sentences: at least two non-empty sentences.
+        min_occurrences: self-similarity is over at most 1,000 words that occur this often.
         progress: called with the number of sentences done.
     """
     counts = Counter(token for sentence in sentences for token in sentence if is_word(token))

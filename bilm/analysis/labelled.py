@@ -21,18 +21,17 @@ from bilm.analysis.occurrences import Sample, parse_query
 from bilm.core.errors import InputError
 from bilm.files.reading import PathLike, read_lines
 
-# Columns of CoNLL-U that are labels, and their 0-based fields; other names are those of features.
+# Label columns of CoNLL-U and their 0-based fields; any other name is a feature.
 COLUMNS = {"LEMMA": 2, "UPOS": 3, "XPOS": 4, "FEATS": 5, "DEPREL": 7}
 _N_FIELDS = 10
-_TOKEN_ID = re.compile(r"[0-9]+")
-# A range such as 3-4 of a divided word, and an empty node such as 5.1: not tokens.
-_NOT_TOKEN_ID = re.compile(r"[0-9]+-[0-9]+|[0-9]+\.[0-9]+")
+# A range such as 3-4 of a divided word, and an empty node such as 5.1, are not tokens.
+_NOT_TOKEN_ID = re.compile(r"[0-9]+[-.][0-9]+")
 _MARKED = re.compile(r"\[\S+\]")
 _SHOWN = 80  # characters of a wrong line in a message
 
 TAGGED, USES, CONLLU = "token TAB label", "label TAB sentence with one [word]", "CoNLL-U"
 
-# A token and its label, if it has one; None at the end of a sentence.
+# A token and its label or None; None at the end of a sentence.
 _Row = tuple[str, str | None] | None
 
 
@@ -41,15 +40,15 @@ def read_labelled(path: PathLike, column: str = "UPOS") -> Sample:
 
     Args:
         path: UTF-8 text (plain, .gz, .xz).
-        column: of CoNLL-U: LEMMA, UPOS, XPOS, FEATS, DEPREL, or a feature such as Number; tokens
-            that have nothing there (`_`, or not this feature) have no label.
+        column: label column of CoNLL-U: LEMMA, UPOS, XPOS, FEATS, DEPREL, or a feature such as
+            Number. A token with `_` there, or without the feature, has no label.
 
     Returns:
-        a sample of all tokens that have a label; sentences without any are left out.
+        a sample of all labelled tokens, without sentences that have no label.
 
     Raises:
-        FileNotFoundError: there is no such file.
-        InputError: a line has another form, or there is no label.
+        FileNotFoundError: the file is missing.
+        InputError: a line has another form, or no token has a label.
     """
     form = labelled_form(path)
     if form == USES:
@@ -60,15 +59,15 @@ def read_labelled(path: PathLike, column: str = "UPOS") -> Sample:
     if len(sample):
         return sample
     if form == TAGGED or column.upper() in COLUMNS:
-        raise InputError(f"{path}: no token has a label in the column {column.upper()}.")
+        raise InputError(f"{path}: must have a label in the column {column.upper()}.")
     raise InputError(
         f"{path}: column must be one of {', '.join(COLUMNS)}, or a feature of the file "
-        f"({', '.join(sorted(features)) or 'it has none'}), got {column!r}."
+        f"({', '.join(sorted(features)) or 'which has no features'}), got {column!r}."
     )
 
 
 def labelled_form(path: PathLike) -> str:
-    """Which of CONLLU, TAGGED and USES a file is, by its first line with fields."""
+    """The form of a file, CONLLU, TAGGED or USES, by its first line with fields."""
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip() or line.startswith("#"):
             continue
@@ -81,16 +80,17 @@ def labelled_form(path: PathLike) -> str:
             return USES if is_use else TAGGED
         rule = "ten fields of CoNLL-U, `token TAB label` or `label TAB sentence with one [word]`"
         raise _wrong_line(path, number, line, rule)
-    raise InputError(f"{path}: there is no sentence with labels.")
+    raise InputError(f"{path}: must have a sentence with labels.")
 
 
 def read_labelled_uses(path: PathLike) -> Sample:
     """Labelled uses of words, one per line: `label TAB sentence with one [word] in brackets`.
 
-    Consecutive lines with the same sentence are uses within one sentence, which is encoded once.
+    Consecutive lines with the same sentence are joined, so that it is encoded once.
 
     Raises:
-        FileNotFoundError, InputError: there is no such file, or a line has another form.
+        FileNotFoundError: the file is missing.
+        InputError: a line has another form.
     """
     sentences: list[tuple[str, ...]] = []
     positions, labels = [], []
@@ -110,15 +110,12 @@ def read_labelled_uses(path: PathLike) -> Sample:
         positions.append((len(sentences) - 1, position))
         labels.append(label.strip())
     if not sentences:
-        raise InputError(f"{path}: there is no labelled use of a word.")
+        raise InputError(f"{path}: must have a labelled use of a word.")
     return Sample(sentences, np.array(positions, np.int64), labels)
 
 
 def limited(sample: Sample, max_tokens: int, seed: int = 0) -> Sample:
-    """At most `max_tokens` labelled tokens of a sample, in randomly drawn whole sentences.
-
-    At least one sentence is kept, and the sample itself is returned if it is no larger.
-    """
+    """Up to `max_tokens` labelled tokens, in randomly drawn sentences; at least one sentence."""
     if len(sample) <= max_tokens:
         return sample
     counts = np.bincount(sample.positions[:, 0], minlength=len(sample.sentences))
@@ -134,10 +131,7 @@ def limited(sample: Sample, max_tokens: int, seed: int = 0) -> Sample:
 
 
 def _conllu_rows(path: PathLike, column: str, features: set[str]) -> Iterator[_Row]:
-    """The tokens with their label in `column`; the names of features are added to `features`.
-
-    A token may hold a blank, as the format allows.
-    """
+    """The tokens with their label in `column`; adds the names of all features to `features`."""
     index = COLUMNS.get(column.upper())
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
@@ -146,28 +140,19 @@ def _conllu_rows(path: PathLike, column: str, features: set[str]) -> Iterator[_R
         fields = line.split("\t")
         if line.startswith("#") or _NOT_TOKEN_ID.fullmatch(fields[0]):
             continue
-        if len(fields) != _N_FIELDS:
-            raise _wrong_line(path, number, line, "ten fields separated by tabs")
-        if not _TOKEN_ID.fullmatch(fields[0]):
-            rule = "a token number (1), a range (1-2) or an empty node (1.1), then nine fields"
+        if len(fields) != _N_FIELDS or not fields[0].isdecimal() or not fields[1].strip():
+            rule = "ten fields separated by tabs, a number and a token first"
             raise _wrong_line(path, number, line, rule)
-        token = fields[1]
-        if not token.strip() or token != token.strip():
-            raise _wrong_line(path, number, line, "fields with a token in the second")
-        label: str | None
+        token = fields[1].strip()
         if index is None:
-            pairs = [pair.partition("=") for pair in fields[5].split("|") if fields[5] != "_"]
-            if not all(name and value for name, _, value in pairs):
-                rule = "fields with `_` or Name=Value|Name=Value in the sixth"
-                raise _wrong_line(path, number, line, rule)
+            pairs = [pair.partition("=") for pair in fields[5].split("|") if "=" in pair]
             features.update(name for name, _, _ in pairs)
-            label = {name: value for name, _, value in pairs}.get(column)
-        else:
-            label = fields[index].strip()
-            # `_` means no label, but it is also the lemma of the token `_`.
-            if not label or (label == "_" and (index, token) != (COLUMNS["LEMMA"], "_")):
-                label = None
-        yield token, label
+            yield token, {name: value for name, _, value in pairs}.get(column)
+            continue
+        label = fields[index].strip()
+        # `_` means no label, but it is also the lemma of the token `_`.
+        is_missing = not label or (label == "_" and (index, token) != (COLUMNS["LEMMA"], "_"))
+        yield token, None if is_missing else label
 
 
 def _tagged_rows(path: PathLike) -> Iterator[_Row]:
@@ -182,7 +167,7 @@ def _tagged_rows(path: PathLike) -> Iterator[_Row]:
 
 
 def _sample_of(rows: Iterable[_Row]) -> Sample:
-    """The sentences that have labels; None ends a sentence."""
+    """The sentences with labels; None ends a sentence."""
     sentences: list[tuple[str, ...]] = []
     positions: list[tuple[int, int]] = []
     labels: list[str] = []

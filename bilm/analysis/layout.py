@@ -1,4 +1,4 @@
-"""Text for a terminal, in which Chinese characters are two columns wide."""
+"""Text layout for a terminal, where Chinese characters are two columns wide."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NARROWEST = 60
 
 
 def terminal_width() -> int:
-    """Columns of the terminal, at least 60; 100 if neither a terminal nor COLUMNS sets them."""
+    """Columns of the terminal, at least 60; 100 if unknown."""
     return max(_NARROWEST, shutil.get_terminal_size((100, 24)).columns)
 
 
@@ -23,7 +23,7 @@ def in_context(contexts: Sequence[Context], width: int, cosines: bool = True) ->
     """Key word in context: one line each, with the [words] aligned.
 
     Args:
-        width: columns of a line, half of which are on each side of the word.
+        width: columns of a line.
         cosines: begin each line with the cosine.
     """
     from rich.cells import cell_len, set_cell_size

@@ -1,4 +1,4 @@
-"""A report on a model: how good it is, and what to know before using it."""
+"""A report on a model: its quality, and problems to know before using it."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
     from bilm.use.predictor import Predictor
 
-# Called with the name of a step, how much of it is done, and all of it.
+# Called with the name of a step, the number of sentences done, and the total.
 Progress = Callable[[str, int, int], None]
 
 _WIDTH = 100  # of text for a terminal
 _FIRST_TOKENS = 3
-_OCCURRENCES = 200  # of each word whose neighbours are shown
+_OCCURRENCES = 200  # of each example word
 _N_WORDS = 4
 _TOKENS = 20  # on each side of a word in context
 # Limits beyond which a figure is suspicious; see `suspicions`.
@@ -40,8 +40,8 @@ _ALL_ALIKE = 0.9
 _NOT_CONTEXTUAL = 0.98
 _ONE_DIMENSION = 0.5
 _NORMS_DIFFER = 10.0
-# How many times lower than by word frequencies the perplexity of other models is, each on held-out
-# text of its own kind.
+# Perplexity by word frequencies divided by the perplexity of reference models, each on its own kind
+# of held-out text.
 _REFERENCES = (
     ("reference: bilm demo, 3 minutes", 2.9),
     ("reference: WikiText-2, 10 minutes", 6.2),
@@ -53,7 +53,7 @@ class Prediction:
     """How well the language model predicts a text, each sentence alone.
 
     Attributes:
-        forward, backward: perplexity; None for a direction that the model does not have.
+        forward, backward: perplexity; None for a missing direction.
         by_rank: perplexity of the log-uniform distribution over the ranks of the vocabulary.
         by_frequency: perplexity of a unigram model: the frequency of each word in the rest of the
             text, smoothed by its rank.
@@ -85,16 +85,16 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Report:
-    """What is known about a model.
+    """The measurements of a model.
 
     Attributes:
-        model: pairs of a name and a text, as `bilm info` prints them.
-        text: name of the text that the model was measured on.
+        model: facts as pairs of a name and a text, as in `bilm info`.
+        text: name of the measured text.
         n_sentences, n_tokens: size of the measured sample.
         prediction: None if the model has no softmax.
         layers: from the token layer (0) to the top.
         examples: occurrences of words, each followed by its nearest neighbours.
-        verdict: sentences on the quality and the training of the model.
+        verdict: sentences on the quality and training of the model.
         suspicions: sentences on suspicious figures.
     """
 
@@ -144,15 +144,14 @@ def make_report(
 
     Args:
         elmo: the model.
-        sentences: about a thousand, none of them empty, as `sample_sentences` draws them.
-        text: name of their text.
-        model: facts about the model, which the report shows.
-        predictor: the same model with its softmax, if it has one.
-        counts: how often each word occurs in the whole text that `sentences` are drawn from; None:
-            in the sentences.
-        trained: "tokens" and "passes" that the model was trained on, as far as they are known.
-        measurements: held-out perplexities during training, in their order.
-        words: words whose neighbours are shown; None chooses frequent ones.
+        sentences: about a thousand non-empty sentences, as from `sample_sentences`.
+        text: name of the text.
+        model: facts about the model, shown in the report.
+        predictor: the same model with its softmax, if available.
+        counts: frequency of each word in the complete text; None counts `sentences`.
+        trained: "tokens" and "passes" of the training, if known.
+        measurements: held-out perplexities during training, in order.
+        words: words to show in context; None chooses frequent ones.
         progress: see `Progress`.
 
     Raises:
@@ -239,9 +238,10 @@ def _baselines(
 ) -> tuple[float, float]:
     """The perplexities of `targets` (ids) by rank and by frequency.
 
-    The frequencies, `counts` of the ids `counted`, are of a text that holds the targets: each is
-    left out of the counts that predict it. They are interpolated with the log-uniform distribution
-    by Witten and Bell's weights: a new word gets as much as there are different words.
+    `counts` are the frequencies of the ids `counted` in a text that contains the targets; each
+    target is subtracted from the counts that predict it. The frequencies are interpolated with the
+    log-uniform distribution by Witten and Bell's weights (new words weigh as much as the number of
+    different words).
     """
     by_rank = np.log1p(1 / (np.arange(n_words) + 1)) / math.log(n_words + 1)
     by_id = np.bincount(counted, counts, n_words)
@@ -270,7 +270,7 @@ def _examples(elmo: ELMo, sample: Sample) -> list[list[Context]]:
 
 
 def suspicions(layers: Sequence[LayerGeometry], prediction: Prediction | None) -> list[str]:
-    """Suspicious figures as sentences that give the figure, what is usual, and what to do."""
+    """Sentences on suspicious figures: the figure, the usual one, and a remedy."""
     return [*_of_layers(layers), *(() if prediction is None else _of_prediction(prediction))]
 
 
@@ -290,7 +290,7 @@ def _of_layers(layers: Sequence[LayerGeometry]) -> Iterator[str]:
         if number and layer.self_similarity > _NOT_CONTEXTUAL:
             yield (
                 f"Layer {number}: a word has nearly the same vector in all contexts (cosine "
-                f"{layer.self_similarity:.2f}). The layer has learned little from the context."
+                f"{layer.self_similarity:.2f}). The layer hardly depends on the context."
             )
         if layer.largest_share > _ONE_DIMENSION:
             yield (
@@ -342,9 +342,9 @@ class _Section(NamedTuple):
     """A section of a report.
 
     Attributes:
-        title: its heading.
-        paragraphs: text, before the rest.
-        rows: of a table, the first of them its head.
+        title: heading.
+        paragraphs: text, shown first.
+        rows: a table, with its head as first row.
         contexts: lists of words in context.
         kind: CSS class of the paragraphs.
     """

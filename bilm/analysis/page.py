@@ -1,4 +1,4 @@
-"""Pages for a browser: one file each, which needs no network and has a light and a dark form."""
+"""Pages for a browser: one file each, which works offline and has a light and a dark theme."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def page(title: str, body: str, data: Any = None) -> bytes:
     Args:
         title: plain text.
         body: HTML below the title.
-        data: JSON-able, for the scripts of the body: the text of the element `data`.
+        data: JSON-able data for the scripts of the body, in the element `data`.
     """
     if data is not None:
-        # A token such as </script> in a text would end the element.
+        # A token such as </script> would end the element.
         values = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
         body = f'<script type="application/json" id="data">{values}</script>\n{body}'
     filled = _PAGE.format(title=html.escape(title), style=resource("page.css"), body=body)
@@ -46,10 +46,7 @@ def page(title: str, body: str, data: Any = None) -> bytes:
 
 
 def line_markup(context: Context, width: int | None = None) -> str:
-    """An item of a list of sentences: the cosine, and the word among `width` tokens on each side.
-
-    None takes the whole sentence.
-    """
+    """A list item: the cosine, and the word with `width` tokens (None: all) on each side."""
     tokens, position = context.sentence, context.position
     start = 0 if width is None else max(0, position - width)
     sides = " ".join(tokens[start:position]), " ".join(tokens[position + 1 :][:width])

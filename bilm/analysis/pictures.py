@@ -3,8 +3,7 @@
     projection = project(occurrences, "tsne")
     write_picture("bank.html", occurrences, projection, title="bank")
 
-The neighbours that a page lists are those of the original vectors, which two dimensions cannot
-preserve.
+The neighbours on a page are computed from the original vectors, not from the two dimensions.
 """
 
 from __future__ import annotations
@@ -33,10 +32,10 @@ from bilm.files.writing import atomic_write
 
 ENDINGS = (".html", ".png", ".svg")
 LARGE_PAGE = 10_000_000
-"""Size in bytes from which a page is slow in a browser."""
+"""Size in bytes above which a page is slow in a browser."""
 
-# Okabe and Ito's colour-blind safe colours, without the yellow, which is faint on white. The page
-# has the same colours and shapes.
+# Okabe and Ito's colour-blind safe colours, without yellow, which is faint on white. page.css and
+# picture.html have the same colours and shapes.
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#444444")
 _MARKERS = "o^sDP"
 _GREY = "#a0a0a0"
@@ -46,20 +45,20 @@ _TITLE_WORDS = 5
 _ACROSS = 3  # panels per row
 _TYPICAL = 3  # sentences listed for each cluster
 _NEIGHBOURS = 3
-_TOKENS = 40  # of a sentence on each side of the word
+_TOKENS = 40  # shown on each side of the word
 _EXTENT = 1000  # page coordinates are integers from 0 to this
 _INVISIBLE = {"Zs", "Zl", "Zp", "Cc", "Cf"}  # spaces and control characters
 _PURPOSE = "A picture of occurrences"
 
 
 class Kinds(NamedTuple):
-    """What colours show.
+    """The kinds of occurrences that colours and shapes distinguish.
 
     Attributes:
         what: "label", "cluster" or "word".
         names: the kinds, most frequent first.
         clusters: the occurrences by kind.
-        styles: number of each kind's colour and shape; -1 for grey.
+        styles: index of each kind's colour and shape; -1 for grey.
     """
 
     what: str
@@ -78,21 +77,21 @@ def write_picture(
 ) -> int:
     """Write a picture as .png, .svg or .html, by the ending of the path.
 
-    A page is one file that needs no network. It lists typical sentences of each kind; pointing at a
-    dot shows its sentence and nearest neighbours; the legend, a search and a rectangle drawn with
+    A page is one file that works offline. It lists typical sentences of each kind; pointing at a
+    dot shows its sentence and nearest neighbours; the legend, a search, and a rectangle drawn with
     the mouse select dots in all panels and list their sentences; a menu enlarges a layer.
 
     Args:
-        title: title of the picture; None: the words, most frequent first.
-        colour: what colours show: "label", "cluster" or "word"; None: the first of these that the
-            occurrences have. Occurrences with an empty name are grey.
+        title: title of the picture; None lists the words, most frequent first.
+        colour: property shown by colours: "label", "cluster" or "word"; None takes the first one
+            that the occurrences have. Occurrences with an empty name are grey.
 
     Returns:
         size of the file in bytes.
 
     Raises:
-        InputError: the projection is not of these occurrences; they lack what `colour` names; no
-            font has a character of a PNG or SVG.
+        InputError: the projection has another number of occurrences; they have no labels or
+            clusters for `colour`; a character of a PNG or SVG is missing from all fonts.
     """
     if picture_ending(path) != ".html":
         save_picture(draw(occurrences, projection, title=title, colour=colour), path)
@@ -124,7 +123,7 @@ def draw(
     matplotlib = import_extra("matplotlib", _PURPOSE)
     figures = import_extra("matplotlib.figure", _PURPOSE)
     title = printable(title or _words(occurrences))
-    # Labels are not formulas, and the text of an SVG stays text.
+    # Labels are not formulas.
     settings = {"text.parse_math": False, "font.family": _fonts(title + "".join(kinds.names))}
     n_panels = len(projection.layers)
     across = min(_ACROSS, n_panels)
@@ -166,17 +165,17 @@ def _draw_panel(axes: Any, projection: Projection, number: int, kinds: Kinds) ->
 
 
 def _fonts(text: str) -> list[str]:
-    """Font families that together have each character of a text; an error names those missing."""
+    """Installed font families that together cover all characters of a text."""
     fonts = import_extra("matplotlib.font_manager", _PURPOSE)
     manager = fonts.fontManager
     families: list[str] = []
     missing = {c for c in text if unicodedata.category(c) not in _INVISIBLE}
     known = {entry.fname for entry in manager.ttflist}
     for path in set(fonts.findSystemFonts()) - known:  # installed since matplotlib listed them
-        with contextlib.suppress(Exception):  # a damaged file, for which FreeType has own errors
+        with contextlib.suppress(Exception):  # a damaged file raises FreeType's own errors
             manager.addfont(path)
     regular = [e for e in manager.ttflist if e.weight == 400 and "Last Resort" not in e.name]
-    # DejaVu Sans, which comes with matplotlib, sans serif, and simplified Chinese first.
+    # Preferred: DejaVu Sans, which comes with matplotlib; sans serif; simplified Chinese.
     regular.sort(key=lambda e: (e.name != "DejaVu Sans", "Mono" in e.name, "Sans" not in e.name,
                                 "SC" not in e.name))  # fmt: skip
     for entry in regular:
@@ -191,14 +190,11 @@ def _fonts(text: str) -> list[str]:
         shown = ", ".join(f"{c} (U+{ord(c):04X})" for c in sorted(missing)[:5])
         more = f" and {len(missing) - 5} more" if len(missing) > 5 else ""
         raise InputError(
-            f"no font of this machine has {shown}{more}: install Noto (`apt install "
-            "fonts-noto-core fonts-noto-cjk` on Debian and Ubuntu), or write an .html picture, "
-            "which uses the reader's fonts."
+            f"fonts must have all characters of the picture, got none with {shown}{more}: install "
+            "Noto (`apt install fonts-noto-core fonts-noto-cjk` on Debian and Ubuntu), or write an "
+            ".html picture, which uses the reader's fonts."
         )
     return families
-
-
-# What all forms of a picture show
 
 
 def _kinds(occurrences: Occurrences, projection: Projection, colour: str | None) -> Kinds:
@@ -219,7 +215,7 @@ def _kinds(occurrences: Occurrences, projection: Projection, colour: str | None)
     values = given[colour]
     if values is None:
         raise InputError(
-            f"colour must be something the occurrences have, and they have no {colour}s."
+            f"colour must be a property of the occurrences, got {colour!r} without {colour}s."
         )
     values = [printable(value) for value in values]
     counts = Counter(filter(None, values))
@@ -259,7 +255,7 @@ def _panel_title(projection: Projection, number: int) -> str:
 
 
 def _fitted(points: np.ndarray) -> np.ndarray:
-    """Coordinates (n, 2) as integers that fill a square, y downwards, both axes at one scale."""
+    """Coordinates (n, 2) scaled to integers that fill a square, with y downwards."""
     low, high = points.min(axis=0), points.max(axis=0)
     reach = max(float((high - low).max()), 1e-12)
     centred = (points - (low + high) / 2) / reach * (1, -1)
@@ -307,9 +303,9 @@ def _around(occurrences: Occurrences, number: int) -> list[str]:
 
 
 def _neighbours(occurrences: Occurrences, layer: int) -> list[list[int]]:
-    """For each occurrence: number and cosine in hundredths of the nearest ones of its word.
+    """For each occurrence: indices and cosines (in hundredths) of the nearest ones of its word.
 
-    As `bilm neighbours` finds them: vectors are centred among the occurrences of the word.
+    As in `bilm neighbours`, vectors are centred over the occurrences of the word.
     """
     near: list[list[int]] = [[] for _ in range(len(occurrences))]
     for word in dict.fromkeys(occurrences.words):

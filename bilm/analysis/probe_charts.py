@@ -39,7 +39,7 @@ def save_picture(figure: Any, path: PathLike) -> None:
     check_picture(path)
     kind = os.path.splitext(path)[1].lower()[1:]
     matplotlib = import_extra("matplotlib", "--picture")
-    # Text stays text, and the same figure gives the same file.
+    # Reproducible files, with text as text in SVG.
     with (
         atomic_write(path) as temporary,
         matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": "bilm"}),
@@ -53,7 +53,7 @@ def probe_chart(cells: Iterable[ProbeCell], n_sentences: int) -> Any:
 
     Args:
         cells: from `probe`.
-        n_sentences: sentences of the complete training text.
+        n_sentences: number of sentences of the complete training text.
 
     Returns:
         a figure; error bars are one standard deviation over the seeds.
@@ -81,7 +81,7 @@ def probe_chart(cells: Iterable[ProbeCell], n_sentences: int) -> Any:
 
 
 def _draw_accuracy(axes: Any, cells: Sequence[ProbeCell], n_sentences: int) -> None:
-    # The most frequent label is so far below the rest that their differences would vanish.
+    # The majority baseline is so low that the other curves would be indistinguishable.
     shown = [cell for cell in cells if cell.representation != MAJORITY] or cells
     summaries = summarised(shown, lambda cell: cell.accuracy)
     found = {(name, size or n_sentences): value for (name, size), value in summaries.items()}

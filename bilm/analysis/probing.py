@@ -1,14 +1,14 @@
-"""What each layer knows about labels: linear probes, baselines and a control task.
+"""How well labels can be predicted from each layer: linear probes, baselines and a control task.
 
     train = Occurrences.encoded(elmo, read_labelled("train.conllu", "UPOS"))
     test = Occurrences.encoded(elmo, read_labelled("test.conllu", "UPOS"))
     for cell in probe(train, test, ProbeSettings(sizes=(100, 1000, None))):
         ...
 
-The accuracy of a softmax on the vectors of one layer shows how much of the labels can be read off
-them linearly (Peters et al. 2018, tables 5 and 6; with several sizes and the mix, figures 1 and 2).
-Part of that is memory of words. In the control task of Hewitt and Liang (2019) each word has a
-random label; the selectivity, the accuracy minus that of the control task, discounts memory.
+The accuracy of a softmax on the vectors of one layer shows how well they encode the labels linearly
+(Peters et al. 2018, tables 5 and 6; with several sizes and the mix, figures 1 and 2). A probe can
+also memorise words. In the control task of Hewitt and Liang (2019) each word has a random label;
+selectivity, the accuracy minus the control task's accuracy, discounts memorised words.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ Key = tuple[str, int | None, int]
 
 @dataclass(frozen=True)
 class ProbeSettings:
-    """What is measured.
+    """The probes to fit.
 
     Attributes:
-        sizes: numbers of training sentences, drawn by seed; None is all of them.
-        seeds: each draws other sentences, another control task and another order.
-        control: also measure the control task, which takes as long as the task.
-        min_steps: optimiser steps of each probe, at least; more with more text.
+        sizes: numbers of training sentences; None is all of them.
+        seeds: random seeds of the drawn sentences, the control task and the order.
+        control: also measure the control task, which doubles the time.
+        min_steps: lowest number of optimiser steps of each probe.
     """
 
     sizes: Sequence[int | None] = (None,)
@@ -60,13 +60,14 @@ class ProbeCell:
     """The scores of one probe, or baseline, on the test text.
 
     Attributes:
-        representation: "majority" (the most frequent label), "word's majority" (that of each word;
-            of all words for one that was not seen), "static", "layer 0", "layer 1", ..., "mix".
+        representation: "majority" (the most frequent label), "word's majority" (the most frequent
+            label of each word; for unseen words, of all words), "static", "layer 0", "layer 1",
+            ..., "mix".
         size: number of training sentences; None is all.
         seed: random seed.
         accuracy: proportion of correct labels.
         macro_f1: mean F1 over the labels of the test text.
-        control_accuracy: accuracy on the control task; None if it is not measured.
+        control_accuracy: accuracy on the control task; None if not measured.
         weights: weights of the layers in the mix, with sum 1; None for other representations.
         gamma: factor of the mix.
     """
@@ -92,7 +93,7 @@ class ProbeCell:
 
 
 def representations(n_layers: int, has_static: bool) -> list[str]:
-    """The names of what is compared, baselines first."""
+    """The names of all representations, baselines first."""
     layers = [f"layer {k}" for k in range(n_layers)]
     return [MAJORITY, WORD_MAJORITY, *[STATIC] * has_static, *layers, MIX]
 
@@ -123,12 +124,12 @@ def probe(
     static: StaticVectors | None = None,
     done: Iterable[Key] = (),
 ) -> Iterator[ProbeCell]:
-    """Fit probes and measure them, one after the other.
+    """Fit and measure probes one after the other.
 
     Args:
         train, test: all labelled tokens of two texts, with their vectors.
-        settings: what is measured.
-        static: vectors of words, to compare with; zeros for words without one.
+        settings: the probes to fit.
+        static: static vectors to compare with; zeros for words without one.
         done: keys of cells to skip.
 
     Yields:
@@ -136,7 +137,7 @@ def probe(
 
     Raises:
         InputError: labels are missing, the vectors differ in shape, or a size exceeds the training
-            text; the arguments are checked at once.
+            text; raised by the call, before the first cell.
     """
     if train.labels is None or test.labels is None:
         raise InputError("probe: the occurrences must have labels.")
@@ -153,9 +154,9 @@ def probe(
 
 
 class _ProbeTask:
-    """The texts as arrays, and the probes, which are traced once for each shape.
+    """The texts as arrays, and the probes, traced once for each shape.
 
-    Words and labels are numbers: int64 (n,) for the training and the test text.
+    Words and labels are int64 (n,) for the training and the test text.
     """
 
     def __init__(
@@ -165,7 +166,7 @@ class _ProbeTask:
         words = [[text.word(k) for k in range(len(text))] for text in self._texts]
         labels = [list(text.labels or ()) for text in self._texts]
         self._types = sorted({*words[0], *words[1]})
-        # The labels of the training text come first; a probe knows no others.
+        # The labels of the training text come first; a probe predicts only these.
         known = sorted(set(labels[0]))
         self._n_labels = len(known)
         self._names = [*known, *sorted(set(labels[1]) - set(known))]
@@ -192,7 +193,7 @@ class _ProbeTask:
         return ProbeCell(name, size, seed, *scores, control_accuracy, *(mix or (None, None)))
 
     def _drawn(self, size: int | None, seed: int) -> np.ndarray:
-        """The tokens of drawn sentences, which include those of any smaller size."""
+        """The tokens of `size` drawn sentences; a larger size includes the smaller ones."""
         sentences = self._texts[0].positions[:, 0]
         if size is None:
             return np.arange(len(sentences))
@@ -201,7 +202,7 @@ class _ProbeTask:
         return np.flatnonzero(np.isin(sentences, order[:size]))
 
     def _control_labels(self, seed: int) -> np.ndarray:
-        """A random label for each word, with the frequencies of the labels."""
+        """A random label for each word, distributed as the labels."""
         counts = np.bincount(self._labels[0], minlength=self._n_labels)
         rng = np.random.default_rng((seed, 1))
         return rng.choice(self._n_labels, len(self._types), p=counts / counts.sum())
@@ -251,7 +252,7 @@ def _numbered(names: Sequence[str], values: Sequence[str]) -> np.ndarray:
 
 
 def static_table(static: StaticVectors, words: Sequence[str]) -> np.ndarray:
-    """The static vectors of words: float32 (words, dim), zeros for those without one."""
+    """The static vectors of words: float32 (words, dim), zeros for missing words."""
     table = np.zeros((len(words), static.dim), np.float32)
     for k, word in enumerate(words):
         vector = static.vector(word)
@@ -261,11 +262,11 @@ def static_table(static: StaticVectors, words: Sequence[str]) -> np.ndarray:
 
 
 class ProbeFile:
-    """Cells kept in a JSON file, which is written again with each new cell.
+    """Cells saved to a JSON file, which is rewritten with each new cell.
 
     Args:
-        path: the file; None keeps nothing. An existing file is continued.
-        settings: JSON-able description of what the cells depend on.
+        path: the file, which is continued if it exists; None saves nothing.
+        settings: JSON-able settings that the cells depend on.
         fresh: ignore an existing file.
 
     Attributes:
@@ -299,7 +300,7 @@ class ProbeFile:
             raise InputError(f"{path}: damaged: {error}.") from error
 
     def add(self, cell: ProbeCell) -> None:
-        """Keep one more cell."""
+        """Add a cell and save the file."""
         self.cells[cell.key] = cell
         if self.path is not None:
             cells = [asdict(cell) for cell in self.cells.values()]
@@ -307,7 +308,7 @@ class ProbeFile:
 
 
 def checksum(path: PathLike) -> str:
-    """A checksum of a file's content, to detect that it changed."""
+    """A checksum of a file's content, to detect changes."""
     value = 0
     with open(require_file(path, "file"), "rb") as file:
         while block := file.read(1 << 20):
@@ -316,7 +317,7 @@ def checksum(path: PathLike) -> str:
 
 
 class Summary(NamedTuple):
-    """Mean and standard deviation (n - 1) of n numbers; the deviation of one number is 0."""
+    """Mean and standard deviation (n - 1) of n numbers; 0 for a single number."""
 
     mean: float
     deviation: float

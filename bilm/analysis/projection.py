@@ -3,8 +3,8 @@
     projection = project(occurrences, "tsne", seed=1)
     projection.points[:, 1]  # second drawn layer: (n, 2)
 
-The centred directions of `Occurrences.directions` are projected, which neighbours are measured
-with: occurrences close together in a picture had a high cosine, as far as two dimensions can show.
+The projected vectors are `Occurrences.directions`, as for neighbours: occurrences close together in
+a picture have a high cosine, as far as two dimensions can show.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class Projection:
         method: "pca" or "tsne".
         layers: numbers of the m layers.
         points: float32 (n, m, 2), in the order of the occurrences and of `layers`.
-        variance: float (m, 2), for PCA: proportion of a layer's variance along each axis; zeros if
+        variance: float (m, 2): proportion of a layer's variance along each axis of PCA; zeros if
             all vectors are equal. None for t-SNE.
-        n_distinct: number of different vectors in each layer. In layer 0, which does not see the
-            context, all occurrences of a spelling have the same vector.
-        perplexity: the highest perplexity that t-SNE used, None for PCA. A layer with few different
-            vectors uses a third of their number.
+        n_distinct: number of different vectors in each layer; in layer 0, all occurrences of a
+            spelling have the same vector.
+        perplexity: the highest perplexity of t-SNE, None for PCA. For a layer with few different
+            vectors it is a third of their number.
     """
 
     method: str
@@ -65,15 +65,15 @@ def project(
         method: "pca", the two directions of highest variance, preserves large distances; "tsne"
             (van der Maaten and Hinton 2008) preserves neighbourhoods, while distances between its
             clusters, and their sizes, mean little.
-        layers: numbers of layers, or "top"; None for all layers that see the context (1 and up).
+        layers: numbers of layers, or "top"; None for all contextual layers (1 and up).
         perplexity: t-SNE's effective number of neighbours, less than a third of the occurrences.
             None: 30, or less for few occurrences.
         seed: random seed of t-SNE. PCA is deterministic.
         n_threads: threads of t-SNE and of matmuls; the result does not depend on it.
-        progress: called with the number of layers done, and of all layers.
+        progress: called with the number of layers done, and the total.
 
     Raises:
-        InputError: there are too few occurrences for a picture or for the perplexity.
+        InputError: there are fewer than 3 occurrences, or too few for the perplexity.
     """
     numbers = layer_numbers(occurrences, layers)
     require(one_of(METHODS), method=method)
@@ -100,7 +100,7 @@ def project(
             n_distinct.append(len(distinct))
             found, proportions = principal_components(distinct[index], 2)
             points[:, k, : found.shape[1]], variance[k, : len(proportions)] = found, proportions
-            # Fewer than four different vectors have no neighbourhoods to preserve.
+            # t-SNE needs at least four different vectors.
             if not is_pca and len(distinct) > 3:
                 bound = min(perplexity, (len(distinct) - 1) / 3)
                 tsne = manifold.TSNE(
@@ -116,7 +116,7 @@ def project(
 
 
 def layer_numbers(occurrences: Occurrences, layers: Sequence[int | str] | None) -> list[int]:
-    """The numbers of layers given as numbers or "top"; None for all layers that see the context."""
+    """The numbers of layers given as numbers or "top"; None for all contextual layers."""
     if layers is None:
         return list(range(min(1, occurrences.n_layers - 1), occurrences.n_layers))
     is_list = isinstance(layers, Sequence) and not isinstance(layers, str)

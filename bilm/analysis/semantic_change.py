@@ -7,8 +7,7 @@
     for change in measure_change(old, new):
         print(change.word, change.excess)
 
-Both arguments of `measure_change` hold occurrences labelled with their target word. All measures
-but the clusters need only sums over the occurrences, so the time is linear in their number.
+The labels of both arguments of `measure_change` are the target words.
 """
 
 from __future__ import annotations
@@ -16,10 +15,10 @@ from __future__ import annotations
 import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -45,7 +44,6 @@ MIN_OCCURRENCES = 3
 OLD, NEW = "old", "new"
 _TAG = re.compile(r"(.+)(_[^\W_]+)")  # attack_nn
 _RESAMPLES = 1000
-_NONE = np.zeros(0, np.int64)
 
 
 class Change(NamedTuple):
@@ -55,15 +53,14 @@ class Change(NamedTuple):
 
     Attributes:
         word: the target.
-        n_old, n_new: occurrences that were compared.
-        prt: inverted cosine similarity of the mean vectors, 1 / cos; infinite if the cosine is
-            not positive.
+        n_old, n_new: number of occurrences.
+        prt: 1 / cosine of the mean vectors; infinite if the cosine is not positive.
         apd: mean cosine distance of all pairs of an old and a new occurrence.
-        jsd: Jensen-Shannon divergence in nats, 0 to ln 2, of the distributions of the old and of
-            the new occurrences over clusters of both.
-        excess: `apd` minus the mean cosine distance of two occurrences within a corpus. It is
-            half the squared maximum mean discrepancy under the cosine kernel, estimated without
-            bias: about 0 for a word that did not change, however varied its uses are.
+        jsd: Jensen-Shannon divergence in nats, 0 to ln 2, of the old and the new distribution
+            over clusters of all occurrences.
+        excess: `apd` minus the mean cosine distance of two occurrences within a corpus: about 0
+            for a word that did not change, however varied its uses are. It is an unbiased
+            estimate of half the squared maximum mean discrepancy under the cosine kernel.
     """
 
     word: str
@@ -103,12 +100,12 @@ def read_targets(path: PathLike) -> list[str]:
     words = [line.partition("\t")[0].strip() for line in read_lines(path)]
     words = list(dict.fromkeys(filter(None, words)))
     if not words:
-        raise InputError(f"{path}: there must be one target word per line, got none.")
+        raise InputError(f"{path}: must have one target word per line, got an empty file.")
     return words
 
 
 def forms_of(target: str) -> list[str]:
-    """The forms of a target: `bank+banks` has two; `c++` and `+` are words."""
+    """The forms of a target: `bank+banks` has two; `c++` and `+` have one."""
     forms = target.split("+")
     return forms if all(forms) else [target]
 
@@ -122,30 +119,29 @@ def sample_targets(
     match_case: bool = False,
     lemma_pos: bool = False,
 ) -> Sample:
-    """Draw occurrences of target words from a corpus of any size, which is read once.
+    """Draw occurrences of target words uniformly from a corpus, which is read once.
 
     Args:
         sentences: lists of tokens, or text that is split on white space.
-        targets: words; `bank+banks` is one target with two forms. A target that does not occur
-            has no occurrences in the sample.
-        max_occurrences: occurrences to keep of each target; each is equally likely to be kept.
+        targets: words; `bank+banks` is one target with two forms.
+        max_occurrences: size of the sample for each target.
         match_case: distinguish apple from Apple.
-        lemma_pos: targets end in a part of speech, as attack_nn. In a corpus with such tokens
-            they are looked for as they are, and the sample has them without the part of speech,
-            as the model should read them; in other corpora the word alone is looked for.
+        lemma_pos: targets end in a part of speech, as attack_nn. In a corpus with such tokens,
+            they are looked for, and the part of speech is removed from the sample; in other
+            corpora, the word alone is looked for.
 
     Returns:
         a sample whose labels are the targets.
 
     Raises:
-        InputError: there is no target, or none occurs.
+        InputError: `targets` is empty, or no target occurs.
     """
     require_count(max_occurrences=max_occurrences)
     targets = list(dict.fromkeys(targets))
     if not targets:
         raise InputError("targets must name at least one word.")
     fold = (lambda token: token) if match_case else str.lower
-    # As they are, and with `lemma_pos` also without their part of speech.
+    # Keys: target, and whether it is looked for as given or without its part of speech.
     drawn: dict[tuple[str, bool], Reservoir] = {}
     wanted: dict[str, list[Reservoir]] = {}
     for target in targets:
@@ -160,7 +156,7 @@ def sample_targets(
     )
     sample = Sample.drawn({t: drawn[t, is_tagged] for t in targets}, labelled=True)
     if not len(sample):
-        raise InputError("none of the target words occurs in the text.")
+        raise InputError("at least one target word must occur in the text.")
     if not lemma_pos or not is_tagged:
         return sample
     tags = {_split_tag(form)[1] for target in targets for form in forms_of(target)} - {""}
@@ -173,72 +169,64 @@ def sample_targets(
 
 
 def _split_tag(token: str) -> tuple[str, str]:
-    """attack_nn as "attack" and "_nn"; the second is empty without a part of speech."""
+    """Split attack_nn into "attack" and "_nn"; without a part of speech the second is empty."""
     found = _TAG.fullmatch(token)
     return (token, "") if found is None else (found[1], found[2])
 
 
 def embedded_occurrences(path: PathLike, sample: Sample) -> Occurrences:
-    """A sample with the vectors that `bilm embed` wrote for the whole text.
+    """A sample with vectors from a file of `bilm embed`.
 
     Args:
-        path: HDF5 with line numbers as keys, or packed HDF5; of one layer, of the average, or of
-            all layers, without pooling.
+        path: HDF5 with line numbers as keys, or packed HDF5, without pooling.
         sample: from the same text; `lines` are the line numbers.
     """
     ends = np.searchsorted(sample.positions[:, 0], np.arange(len(sample.lines)), "right")
     starts = [0, *ends[:-1]]
     vectors = []
-    with _line_vectors(path) as read:
-        for line, tokens, start, stop in zip(
-            sample.lines, sample.sentences, starts, ends, strict=True
-        ):
-            found = np.asarray(read(line))  # (layers, tokens, dim) or (tokens, dim)
-            if found.ndim not in (2, 3) or found.shape[-2] != len(tokens):
-                raise InputError(
-                    f"{path}: line {line + 1} of the text has {len(tokens)} tokens; its vectors "
-                    f"must have the shape (tokens, dim) or (layers, tokens, dim), got "
-                    f"{found.shape}. Is the file of another text, or pooled?"
-                )
-            found = found.reshape(-1, *found.shape[-2:])[:, sample.positions[start:stop, 1]]
-            vectors.append(found.transpose(1, 0, 2).astype(np.float32))
+    rows = zip(sample.lines, sample.sentences, starts, ends, strict=True)
+    for found, (line, tokens, start, stop) in zip(
+        _line_vectors(path, sample.lines), rows, strict=True
+    ):
+        if found.ndim not in (2, 3) or found.shape[-2] != len(tokens):
+            raise InputError(
+                f"{path}: line {line + 1} of the text has {len(tokens)} tokens; its vectors must "
+                f"have the shape (tokens, dim) or (layers, tokens, dim), got {found.shape}. Is the "
+                "file of another text, or pooled?"
+            )
+        found = found.reshape(-1, *found.shape[-2:])[:, sample.positions[start:stop, 1]]
+        vectors.append(found.transpose(1, 0, 2).astype(np.float32))
     joined = np.concatenate(vectors)
     if not np.isfinite(joined).all():
         raise InputError(f"{path}: the vectors of the target words must be finite.")
     return Occurrences(sample.sentences, sample.positions, joined, sample.labels)
 
 
-@contextmanager
-def _line_vectors(path: PathLike) -> Iterator[Callable[[int], Any]]:
-    """A function from a line number to its vectors in a file of `bilm embed`."""
+def _line_vectors(path: PathLike, lines: Iterable[int]) -> Iterator[np.ndarray]:
+    """The vectors of lines of a text, from a file of `bilm embed`: a matrix, or one per layer."""
     with ExitStack() as stack:
         file = stack.enter_context(open_hdf5(path, "file of vectors"))
         packed = stack.enter_context(PackedVectors(path)) if "offsets" in file else None
         index = {} if packed is None else {packed.line(k): k for k in range(len(packed))}
-
-        def read(line: int) -> Any:
+        for line in lines:
             try:
-                return own_dataset(file, str(line))[()] if packed is None else packed[index[line]]
+                found = own_dataset(file, str(line))[()] if packed is None else packed[index[line]]
             except KeyError:
                 raise InputError(
-                    f"{path}: there are no vectors of line {line + 1} of the text; keys must be "
-                    "0-based line numbers."
+                    f"{path}: must have vectors of line {line + 1} of the text, under the 0-based "
+                    "line number as key."
                 ) from None
-
-        yield read
+            yield np.asarray(found)
 
 
 def save_uses(path: PathLike, occurrences: Occurrences, targets: Iterable[str]) -> None:
-    """Write the vectors of each target as semeval2020 does: .npz, {word: float32 (n, dim)}.
-
-    The occurrences have their target as label, and one layer.
-    """
+    """Write the top layer's vectors of each target as semeval2020 does: .npz, {word: (n, dim)}."""
     by_word, vectors = uses_of(occurrences), occurrences.layer("top")
-    # `numpy.savez` takes the words as keyword arguments, of which `file` is its own.
+    # Not `numpy.savez`, whose keyword arguments are the words, because `file` may be one of them.
     with atomic_write(path) as temporary, zipfile.ZipFile(temporary, "w") as archive:
         for word in targets:
             with archive.open(f"{word}.npy", "w", force_zip64=True) as member:
-                own = vectors[by_word.get(word, _NONE)]
+                own = vectors[by_word.get(word, [])]
                 np.lib.format.write_array(member, own, allow_pickle=False)
 
 
@@ -258,16 +246,16 @@ def measure_change(
     """The change of each target, ordered by `Change.excess`, the most changed first.
 
     Args:
-        old, new: occurrences in the two corpora, labelled with their targets, as
-            `sample_targets` gives them.
+        old, new: occurrences in the two corpora, labelled with their targets, as from
+            `sample_targets`.
         targets: the words to compare; None takes all labels.
-        layer: the layer whose vectors are compared; see `Occurrences.layer`.
+        layer: the layer to compare; see `Occurrences.layer`.
         min_occurrences: a word with fewer occurrences in one of the corpora is not measured.
         seed: random seed of the clusters.
-        progress: called with the words done, and all of them.
+        progress: called with the number of words done, and the total.
 
     Raises:
-        InputError: the occurrences have no labels, or their vectors are not of one model.
+        InputError: the occurrences have no labels, or come from different models.
     """
     require_at_least(2, min_occurrences=min_occurrences)
     both = [(corpus, uses_of(corpus)) for corpus in (old, new)]
@@ -279,7 +267,7 @@ def measure_change(
     chosen = list(both[0][1] | both[1][1] if targets is None else targets)
     changes = []
     for done, word in enumerate(chosen, start=1):
-        own = [corpus.select(uses.get(word, _NONE)) for corpus, uses in both]
+        own = [corpus.select(uses.get(word, [])) for corpus, uses in both]
         change = Change(word, len(own[0]), len(own[1]))
         if min(change.n_old, change.n_new) >= min_occurrences:
             prt, apd, excess = distances(own[0].layer(layer), own[1].layer(layer))
@@ -317,7 +305,7 @@ class ClusteredUses(NamedTuple):
     """The occurrences of a word in both corpora, clustered together.
 
     Attributes:
-        occurrences: of both corpora; the labels are "old" and "new".
+        occurrences: from both corpora; the labels are "old" and "new".
         clusters: two or more clusters; one if all occurrences have the same vector.
         shares: float64 (2, clusters), the proportion of each cluster in the old and new corpus.
     """
@@ -353,7 +341,7 @@ def cluster_uses(old: Occurrences, new: Occurrences, layer: Layer, seed: int) ->
     )
     clusters = cluster_occurrences(joint, layer=0, seed=seed)
     if len(clusters) == 1 and joint.directions(0).any():
-        # Even without clear clusters, the proportions on two sides tell the corpora apart.
+        # The proportions of two halves can differ even without clear clusters.
         clusters = cluster_occurrences(joint, layer=0, n_clusters=2, seed=seed)
     counts = [np.bincount(of, minlength=len(clusters)) for of in np.split(clusters.of, [len(old)])]
     return ClusteredUses(joint, clusters, np.stack([count / count.sum() for count in counts]))
@@ -367,9 +355,9 @@ class Agreement(NamedTuple):
 
     Attributes:
         measure: its name in `MEASURES`.
-        statistic: "Spearman" for graded gold scores; "accuracy" for gold scores of 0 and 1, where
-            words above the mean of the measure count as changed; "AUC", the area under the ROC
-            curve, which needs no threshold.
+        statistic: "Spearman" for graded gold scores; for gold scores of 0 and 1, "accuracy",
+            where words above the mean of the measure count as changed, and "AUC", the area under
+            the ROC curve.
         value: the statistic.
         low, high: its 95 % bootstrap interval over words.
         n: number of words.
@@ -422,8 +410,8 @@ def agreement(
     """How well each measure agrees with gold scores.
 
     Args:
-        changes: from `measure_change`; words that were too rare to measure are left out.
-        gold: a score for each word; `bank+banks` may also be under `bank`.
+        changes: from `measure_change`; words that were too rare to measure are skipped.
+        gold: a score for each word; `bank+banks` may be listed as `bank`.
         seed: random seed of the bootstrap.
 
     Raises:
@@ -439,7 +427,7 @@ def agreement(
         )
     scores = np.array([score for _, score in known])
     ranks = partial(stats.rankdata, axis=-1)
-    # Of each row of values, which are one sample of words, and of their gold scores.
+    # Functions of rows of values and of gold scores, one row per sample of words.
     statistics: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
         "Spearman": lambda values, gold: _correlation(ranks(values), ranks(gold))
     }
@@ -450,7 +438,7 @@ def agreement(
         }
     rng = np.random.default_rng(seed)
     drawn = rng.integers(len(known), size=(_RESAMPLES, len(known)))
-    # Samples of one gold score have no correlation.
+    # A sample with equal gold scores has no correlation.
     drawn = drawn[np.ptp(scores[drawn], axis=1) > 0]
     lines = []
     for name, measure in MEASURES.items():

@@ -177,9 +177,7 @@ def _read_text(path: str, max_words: int | None) -> Iterator[tuple[str, np.ndarr
         n_read += 1
         yield word, vector
     if expected is not None and max_words is None and n_read != expected:
-        raise InputError(
-            f"{path}: must have {expected} words, as in its first line, got {n_read}."
-        )
+        raise InputError(f"{path}: must have {expected} words, as in its first line, got {n_read}.")
 
 
 def train_word2vec(

@@ -33,9 +33,8 @@ class LayerResult(NamedTuple):
 
     Attributes:
         name: such as "layer 1".
-        n: pairs with a cosine; a static model may lack words.
-        accuracy: proportion of these pairs that the threshold puts on the right side; None for
-            graded answers.
+        n: pairs with a cosine; words may be missing from a static model.
+        accuracy: proportion of correctly classified pairs; None for graded answers.
         threshold: pairs with a higher cosine count as one meaning; None for graded answers.
         spearman: Spearman's correlation of cosines and answers; nan if all cosines are equal.
     """
@@ -144,14 +143,14 @@ def cosines(
 
 
 def _cosines(vectors: np.ndarray) -> np.ndarray:
-    """Cosines of the even and the odd rows, without the digits that rounding errors change."""
+    """Cosines of even and odd rows, rounded to hide differences in the last digits."""
     one, other = vectors[::2].astype(np.float64), vectors[1::2].astype(np.float64)
     lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
     return np.round((one * other).sum(axis=1) / np.maximum(lengths, 1e-12), 5)
 
 
 def best_threshold(values: np.ndarray, answers: np.ndarray) -> float:
-    """The threshold above which most cosines have the answer 1 and below which most have 0.
+    """The threshold that separates the answers 1 (above) and 0 best.
 
     Returns:
         a number between two neighbouring cosines, or just beyond the lowest or highest.
@@ -172,9 +171,9 @@ def agreement_with_gold(
 
     Args:
         found: from `cosines`.
-        thresholds: for each layer, for instance the `best_threshold` of training pairs. None takes
-            for each half of the pairs (even and odd numbers) the best threshold of the other half;
-            the reported threshold is the best one for all pairs.
+        thresholds: for each layer, such as the `best_threshold` of training pairs. None takes, for
+            each half of the pairs (even and odd numbers), the best threshold of the other half; the
+            reported threshold is the best one for all pairs.
 
     Raises:
         InputError: there are fewer than 4 pairs.

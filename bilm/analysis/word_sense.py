@@ -31,12 +31,12 @@ WINDOW = 10
 
 KAPPAS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
 _FOLDS = 5
-_EQUAL = 1e-5  # cosines that differ by less are equal, as those of one word in layer 0
+_EQUAL = 1e-5  # smaller differences of cosines are rounding errors
 
 # The words of the training uses and of the test uses, such as lemmas.
 WordLists = tuple[Sequence[str], Sequence[str]]
-# Vectors of all training uses (n, dim) and all test uses (m, dim). Several are concatenated, each
-# centred and scaled to length 1.
+# Vectors of all training uses (n, dim) and all test uses (m, dim). Several blocks are concatenated,
+# each centred and scaled to length 1.
 Blocks = Sequence[tuple[np.ndarray, np.ndarray]]
 
 
@@ -79,8 +79,8 @@ class SenseRow(NamedTuple):
     Attributes:
         representation: "first sense", "static", "static context", "layer 0", "layers", ...
         accuracy: on all test uses.
-        ambiguous_accuracy: on those whose word has several senses in training; None without any.
-        macro_accuracy: the mean over senses.
+        ambiguous_accuracy: on uses of words with several senses in training; None without any.
+        macro_accuracy: mean over senses.
         by_kind: accuracy by part of speech or the like.
         parameter: kappa of the method "prior"; None for the others.
     """
@@ -130,12 +130,12 @@ class SenseResult:
 
     @property
     def macro_accuracy(self) -> float:
-        """The mean over senses of the proportion of their test uses that are found."""
+        """The accuracy for each sense, mean over senses."""
         _, of = np.unique(np.array(self.gold or (), object), return_inverse=True)
         return float((np.bincount(of, self.right) / np.bincount(of)).mean())
 
     def row(self, representation: str, kinds: Sequence[str] | None = None) -> SenseRow:
-        """The scores; `kinds` divides the test uses, by part of speech for example."""
+        """The scores, also for each of `kinds`, such as the parts of speech of the test uses."""
         right, of = self.right, np.array(kinds or (), object)
         by_kind = {str(kind): float(right[of == kind].mean()) for kind in sorted(set(of))}
         return SenseRow(
@@ -152,17 +152,17 @@ def nearest_sense(
     *,
     words: WordLists | None = None,
 ) -> SenseResult:
-    """The senses of test uses, by a layer's vectors of the training uses of the same word.
+    """The senses of test uses, by comparison with the training uses of the same word in a layer.
 
-    Between equally good senses, the one more frequent in training wins.
+    Ties are broken by the frequency of the sense in training.
 
     Args:
-        train: uses with their senses as labels.
-        test: uses with vectors of the same model; only the accuracy needs labels.
-        words: the words of both, such as lemmas; None takes the tokens in lower case.
+        train: uses with senses as labels.
+        test: uses with vectors of the same model; labels are needed only for the accuracy.
+        words: words of both, such as lemmas; None takes the tokens in lower case.
 
     Raises:
-        InputError: the training uses have no labels, or the arguments do not fit each other.
+        InputError: the training uses have no labels, or the arguments differ in size or shape.
     """
     finder = _SenseFinder(train, test, words, settings)
     return finder.senses([(train.layer(layer), test.layer(layer))])
@@ -194,12 +194,12 @@ def sense_table(
         train, test, settings, words: as for `nearest_sense`; both have labels.
         static: vectors of words. "static" is the vector of the word, "static context" the mean
             over ten tokens on either side.
-        kinds: for each test use its part of speech or the like, for `SenseRow.by_kind`.
+        kinds: part of speech or the like of each test use, for `SenseRow.by_kind`.
 
     Returns:
         rows for "first sense"; "static" and "static context"; "layer 0", "layer 1", ...; "layers",
-        all but layer 0 together; "layers, static context"; and "context", if the uses were encoded
-        with it: the states before and after the word.
+        all but layer 0 together; "layers, static context"; and "context", the states before and
+        after the word, if the uses were encoded with them.
     """
     finder = _SenseFinder(train, test, words, settings)
     has_context = bool(train.about.get("context") and test.about.get("context"))
@@ -292,7 +292,7 @@ class _SenseFinder:
         if how.unseen == "similar" and not self._seen.all():
             self._replace_unseen(test_words, train.vectors[:, 0], test.vectors[:, 0])
         self._test = indices_by_name(test_words)
-        # Contiguous parts of the training text, so that a document is mostly in one of them.
+        # Contiguous parts of the training text, so that documents are rarely divided.
         self._fold = np.arange(len(train)) * _FOLDS // len(train)
 
     def _replace_unseen(self, words: list[str], train: np.ndarray, test: np.ndarray) -> None:
