@@ -132,9 +132,7 @@ def test_wrong_files_are_refused(tmp_path, content, message):
 
 def test_a_file_without_the_words_is_refused(tmp_path):
     path = written(tmp_path, TEXT)
-    with pytest.raises(
-        InputError, match="at least one word of the given words"
-    ):
+    with pytest.raises(InputError, match="at least one word of the given words"):
         StaticVectors.load(path, keep=["x"])
 
 

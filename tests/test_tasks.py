@@ -13,7 +13,7 @@ import keras
 import numpy as np
 import pytest
 from common import layers, reading, tags
-from common.experiment import Example, Result, Scorer, Task, draw, stack, summary, training_batches
+from common.experiment import Example, Result, Task, draw, predict, stack, summary, training_batches
 from common.vectors import ModelInputs, SavedLayers, TokenVectors, VectorSettings
 
 from bilm import ELMo
@@ -64,9 +64,7 @@ def test_parts_that_are_missing_are_set_apart(tmp_path: Path):
     written(tmp_path, "test.txt", "")
     assert [len(parts()[part]) for part in small_tasks.PARTS] == [18, 2, 0]
     written(tmp_path, "train.txt", "x")
-    with pytest.raises(
-        InputError, match=r"train\.txt: .* Two examples or more are expected, not 1"
-    ):
+    with pytest.raises(InputError, match=r"train\.txt: must have at least 2 examples, .* got 1"):
         parts()
 
 
@@ -80,27 +78,27 @@ def test_tokens_of_written_text():
 @pytest.mark.parametrize(
     "name, ending, text, message",
     [
-        ("entities", "tsv", "a\tO\nb\n", "line 2: 2 columns with tabs between are expected, not 1"),
-        ("entities", "tsv", "a\tI-X\n", "not 'I-X' after the beginning of a sentence"),
-        ("entities", "tsv", "a\tB-X\nb\tI-Y\n", "line 2: a tag in IOB2 .* not 'I-Y' after B-X"),
-        ("entities", "tsv", "a\tX\n", "line 1: a tag in IOB2 .* not 'X'"),
-        ("entities", "tsv", "a b\tO\n", "line 1: tokens without blanks are expected"),
-        ("roles", "jsonl", "{", "line 1: not JSON"),
-        ("roles", "jsonl", "[]", r"line 1: a JSON object is expected, not '\[\]'"),
-        ("roles", "jsonl", '{"tokens": 1}', "'tokens' of type list is expected, not 1"),
-        ("roles", "jsonl", '{"tokens": ["a b"], "frames": []}', "tokens without blanks are"),
-        ("roles", "jsonl", '{"tokens": ["a"], "frames": [{"predicate": 1}]}', "0 to 0, not 1"),
+        ("entities", "tsv", "a\tO\nb\n", "line 2: must have 2 columns separated by tabs, got 1"),
+        ("entities", "tsv", "a\tI-X\n", "got 'I-X' after the beginning of a sentence"),
+        ("entities", "tsv", "a\tB-X\nb\tI-Y\n", "line 2: must be .* got 'I-Y' after B-X"),
+        ("entities", "tsv", "a\tX\n", "line 1: must be a tag in IOB2 .* got 'X'"),
+        ("entities", "tsv", "a b\tO\n", "line 1: must be tokens without spaces"),
+        ("roles", "jsonl", "{", "line 1: must be JSON"),
+        ("roles", "jsonl", "[]", r"line 1: must be a JSON object, got '\[\]'"),
+        ("roles", "jsonl", '{"tokens": 1}', "'tokens' must be of type list, got 1"),
+        ("roles", "jsonl", '{"tokens": ["a b"], "frames": []}', "must be tokens without spaces"),
+        ("roles", "jsonl", '{"tokens": ["a"], "frames": [{"predicate": 1}]}', "0 to 0, got 1"),
         ("roles", "jsonl", '{"tokens": ["a"], "frames": [{"predicate": 0, "tags": []}]}',
-         "'tags' has a tag for each of 1 tokens"),
+         "'tags' must be a list of 1 tags"),
         ("entailment", "jsonl", '{"premise": "a", "hypothesis": "", "label": "x"}',
-         "tokens without blanks are expected, not ''"),
-        ("entailment", "jsonl", '{"premise": "a"}', "'hypothesis' of type str is expected"),
-        ("sentiment", "tsv", "0\t\n", "line 1: tokens without blanks are expected, not ''"),
-        ("sentiment", "tsv", "no tab\n", "2 columns with tabs between are expected, not 1"),
+         "must be tokens without spaces, got ''"),
+        ("entailment", "jsonl", '{"premise": "a"}', "'hypothesis' must be of type str"),
+        ("sentiment", "tsv", "0\t\n", "line 1: must be tokens without spaces, got ''"),
+        ("sentiment", "tsv", "no tab\n", "must have 2 columns separated by tabs, got 1"),
         ("senses", "jsonl", '{"tokens": ["a"], "senses": [[0, "a"]]}',
-         r"\[index, lemma, pos, key\] is expected"),
-        ("senses", "jsonl", '{"tokens": ["a"], "senses": [[1, "a", "b", "c"]]}', "no token 1 of 1"),
-        ("senses", "jsonl", '{"tokens": ["a"], "senses": []}', "there is no sense"),
+         r"must be \[index, lemma, pos, key\]"),
+        ("senses", "jsonl", '{"tokens": ["a"], "senses": [[1, "a", "b", "c"]]}', "must be below 1"),
+        ("senses", "jsonl", '{"tokens": ["a"], "senses": []}', "must have a sense"),
     ],
 )  # fmt: skip
 def test_lines_that_are_refused(tmp_path: Path, name, ending, text, message):
@@ -113,10 +111,10 @@ def test_lines_that_are_refused(tmp_path: Path, name, ending, text, message):
 @pytest.mark.parametrize(
     "change, message",
     [
-        ({"data": 1}, "not of the form of SQuAD 1.1"),
-        ({"answer_start": 3}, "question 0: the answer 'Carl' does not stand at character 3"),
-        ({"question": " "}, "a question and an answer are expected, not ' '"),
-        ({"text": " ", "answer_start": 4}, "the answer ' ' has no token"),
+        ({"data": 1}, "must have the form of SQuAD 1.1"),
+        ({"answer_start": 3}, "question 0: the answer 'Carl' must be at character 3"),
+        ({"question": " "}, "must have a question and an answer, got ' '"),
+        ({"text": " ", "answer_start": 4}, "the answer must have a token, got ' '"),
     ],
 )
 def test_questions_that_are_refused(tmp_path: Path, change, message):
@@ -134,11 +132,11 @@ def test_questions_that_are_refused(tmp_path: Path, change, message):
 @pytest.mark.parametrize(
     "column, value, message",
     [
-        (2, "it", "one of he, him, his, she, her, hers is expected, not 'it'"),
-        (3, "0", "line 2: 'she' does not stand at character '0'"),
-        (5, "x", "'Anna' does not stand at character 'x'"),
-        (6, "yes", "TRUE or FALSE is expected, not 'yes'"),
-        (9, "TRUE", "one of the two names is meant at most"),
+        (2, "it", "must be one of he, him, his, she, her, hers, got 'it'"),
+        (3, "0", "line 2: 'she' must be at character '0'"),
+        (5, "x", "'Anna' must be at character 'x'"),
+        (6, "yes", "must be TRUE or FALSE, got 'yes'"),
+        (9, "TRUE", "at most one of the two names may be TRUE"),
     ],
 )
 def test_passages_that_are_refused(tmp_path: Path, column, value, message):
@@ -334,12 +332,12 @@ def test_learned_words(tmp_path: Path):
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ({}, "--model is needed, unless --layers is none"),
+        ({}, "--model is required, unless --layers is none"),
         (
             {"layers": "9", "model": 1},
-            r"--layers: the model's layers are 0 \(tokens\) to 2 \(top\)",
+            r"--layers must be 0 \(tokens\) to 2 \(top\) for this model",
         ),
-        ({"at": "output", "model": 1}, "--at output leaves the input empty: --words is needed"),
+        ({"at": "output", "model": 1}, "--at output leaves the input empty: it requires --words"),
     ],
 )
 def test_vectors_that_are_refused(published, tmp_path: Path, settings, message):
@@ -410,18 +408,20 @@ def test_predictions_are_in_the_order_of_the_examples(tmp_path: Path):
 
     task = Task("count", {}, None, lambda model, outputs, batch: outputs.tolist(), count_right)
     examples = [Example({"text": ("They",) * n}, n, gold=n) for n in (3, 1, 9, 2)]
-    assert Scorer(task, vectors, 2).predictions(model, examples) == [3, 1, 9, 2]
-    assert Scorer(task, vectors, 2)(model, examples) == {"right": 4}
+    assert predict(task, vectors, model, examples, 2) == [3, 1, 9, 2]
 
 
 @pytest.mark.parametrize(
     "flags, message",
     [
-        (["--layers", "x"], "mix, top, none or a number is expected, not 'x'"),
-        (["--train_size", "1.5"], "a number from 1, or a part such as 0.1 is expected, not '1.5'"),
+        (["--layers", "x"], "must be mix, top, none or a number, got 'x'"),
+        (
+            ["--train_size", "1.5"],
+            "or a proportion such as 0.1, got '1.5'",
+        ),
         (["--at", "x"], "invalid choice: 'x'"),
-        (["--epochs", "0"], "a number from 1 is expected, not '0'"),
-        (["--dropout", "1"], "a number from 0 to 0.99 is expected, not '1'"),
+        (["--epochs", "0"], "must be an integer >= 1, got '0'"),
+        (["--dropout", "1"], "must be a number from 0 to 0.99, got '1'"),
     ],
 )
 def test_flags_that_are_refused(flags, message, capsys):
@@ -545,7 +545,7 @@ def test_a_table_whose_runs_are_there_is_only_printed(tmp_path: Path, capsys):
     pictures = [tmp_path / "figure1.svg", tmp_path / "figure2.svg"]
     program("tables").main(["figure1", "--picture", str(pictures[0]), *flags])
     printed = capsys.readouterr().out.splitlines()
-    assert printed[0] == "| task | measure | part | static | static and ELMo |"
+    assert printed[0] == "| task | measure | proportion | static | static and ELMo |"
     assert printed[2] == "| entities-zh | f1 | 0.01 | 40.0 ± 1.0 | 40.0 ± 1.0 |"
     assert printed[7:] == ["| entities-zh | f1 | 1.0 | 50.0 ± 1.0 | 70.0 ± 1.0 |"]
     program("tables").main(["figure1", "--sizes", "0.25", "1.0", *flags])
@@ -561,19 +561,19 @@ def test_a_table_whose_runs_are_there_is_only_printed(tmp_path: Path, capsys):
     drawn = [picture.read_text(encoding="utf-8") for picture in pictures]
     assert "entities-zh, f1" in drawn[0] and "proportion of the training data" in drawn[0]
     assert "at the output" in drawn[1] and "0.75" in drawn[1]
-    with pytest.raises(SystemExit, match="entities-zh: --model_zh and --words_zh are needed"):
+    with pytest.raises(SystemExit, match="entities-zh requires --model_zh and --words_zh"):
         program("tables").main(["table1", *flags[:4]])
     for wrong in (["table1", "--picture", "a.svg"], ["figure1", "--picture", "a.jpg"]):
         with pytest.raises(SystemExit):
             program("tables").main([*wrong, *flags])
     said = capsys.readouterr().err
-    assert "--picture draws figure1 and figure2" in said
+    assert "--picture requires figure1 or figure2" in said
     assert "a.jpg: must end in .png or .svg" in said
     results.write_text('{"command": "x"}\n', encoding="utf-8")
     with pytest.raises(SystemExit):
         program("tables").main(["table1", *flags])
     said = capsys.readouterr().err
-    assert "results.jsonl, line 1: an object with command and result is expected, not" in said
+    assert "results.jsonl, line 1: must be an object with command and result, got" in said
 
 
 @pytest.mark.slow
@@ -583,7 +583,7 @@ def test_runs_that_are_missing_are_made(tmp_path: Path):
     static = written(tmp_path, "vectors.txt", "Anna 1 2\nRome 3 4\n")
     flags = ["figure1", "--data", str(tmp_path / "data"), "--results", str(results), "--seeds", "1",
              "--model", "x", "--words", str(static), "--", "--epochs", "1"]  # fmt: skip
-    with pytest.raises(SystemExit, match=r"it ended with 1: entities\.py .*--model x"):
+    with pytest.raises(SystemExit, match=r"exit code 1: entities\.py .*--model x"):
         program("tables").main(flags)
     cut_off, line = results.read_text(encoding="utf-8").splitlines()
     assert (

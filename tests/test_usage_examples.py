@@ -209,7 +209,7 @@ def test_sentence_classification_learns_saves_and_loads(tmp_path, capsys, golden
          "--epochs", "20", "--batch_size", "4", "--learning_rate", "0.03"]
     )  # fmt: skip
     printed = capsys.readouterr()
-    assert "the commonest of 2 genres: 0.6000 of the dev sentences\n" in printed.out
+    assert "most frequent of 2 genres: 0.6000 of the dev sentences\n" in printed.out
     assert "\ndev accuracy 1.0000\n" in printed.out
     assert printed.out.endswith(f"dev accuracy of {saved}, loaded again: 1.0000\n")
 
@@ -265,10 +265,10 @@ def test_files_of_residues(tmp_path: Path, capsys):
     path.write_text(">p x\nmkv\n.HE\n>q\nA\nC\n", encoding="utf-8")
     assert program.read_proteins(path) == [("p", "MKV", ".HE"), ("q", "A", "C")]
     for content, message in (
-        (">p\nMKV\nHH\n", "a.3line, line 3: one label per residue is expected, got 2 labels for 3"),
-        (">p\nMKV\n", "a.3line, line 1: three lines are expected"),
-        (">p\nM\nH\nMKV\nHHH\n", "a.3line, line 4: three lines are expected"),
-        ("", "a.3line has no protein"),
+        (">p\nMKV\nHH\n", "a.3line, line 3: must be one label per residue, got 2 labels for 3"),
+        (">p\nMKV\n", "a.3line, line 1: must be three lines"),
+        (">p\nM\nH\nMKV\nHHH\n", "a.3line, line 4: must be three lines"),
+        ("", "a.3line: must have at least one protein"),
     ):
         path.write_text(content, encoding="utf-8")
         with pytest.raises(ValueError, match=message):

@@ -1,13 +1,12 @@
-"""Coreference: which of two names does a pronoun stand for, if it is one of them? Pairs of
-mentions are scored, after Lee et al. (2017), on the data of GAP (Webster et al. 2018).
+"""Coreference: which of two names, if any, does a pronoun refer to? Pairs of mentions are scored as
+in Lee et al. (2017), on the data of GAP (Webster et al. 2018).
 
   python usage_examples/coreference.py --data coref --model elmo --words vectors.txt --seeds 1 2 3
 
-The folder has GAP's files: gap-development.tsv, on which the model is trained, gap-validation.tsv
-for early stopping, and gap-test.tsv (also .gz, .xz): a header line, then 11 columns. Text is cut
-into tokens by a regular expression (common/reading.py). The measures are those of GAP's scorer: F1
-of the pairs of pronoun and name, for all pronouns, for masculine and for feminine ones, and bias,
-the last of these F1 divided by that of masculine ones.
+The folder has GAP's files: gap-development.tsv for training, gap-validation.tsv for early stopping,
+and gap-test.tsv (also .gz, .xz): a header line, then 11 columns. A regular expression splits the
+text into tokens (common/reading.py). As in GAP's scorer, the measures are F1 of pairs of a pronoun
+and a name, for all, masculine and feminine pronouns, and bias, feminine F1 divided by masculine F1.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from bilm.core.errors import InputError
 FILES = {"train": "gap-development.tsv", "dev": "gap-validation.tsv", "test": "gap-test.tsv"}
 GENDERS = {"he": "masculine", "him": "masculine", "his": "masculine",
            "she": "feminine", "her": "feminine", "hers": "feminine"}  # fmt: skip
-# Distances in tokens fall into classes 0, 1, 2-3, 4-7, ...; this many on either side.
+# Classes of distances in tokens, 0, 1, 2-3, 4-7, ..., on either side.
 N_DISTANCES = 9
 DISTANCE_DIM = 16
 NEITHER = 2
 
 
 class Passage(NamedTuple):
-    """A line of GAP: tokens; first and last token of the pronoun and of names A and B; whether
-    each name is meant; the pronoun's gender."""
+    """A line of GAP: tokens; first and last token of the pronoun and of names A and B; whether the
+    pronoun refers to each name; the pronoun's gender."""
 
     tokens: tuple[str, ...]
     mentions: list[tuple[int, int]]
@@ -64,7 +63,7 @@ def make_task(args: argparse.Namespace) -> Task:
 
 
 def as_example(passage: Passage) -> Example:
-    """A passage as the model sees it."""
+    """A passage as an example for the model."""
     pronoun = passage.mentions[0][0]
     distances = [distance_class(begin - pronoun) for begin, _ in passage.mentions[1:]]
     target = passage.meant.index(True) if any(passage.meant) else NEITHER
@@ -74,7 +73,7 @@ def as_example(passage: Passage) -> Example:
 
 
 def distance_class(distance: int) -> int:
-    """The class of a distance in tokens, those before the pronoun first."""
+    """The class of a distance in tokens, negative distances first."""
     size = min(abs(distance).bit_length(), N_DISTANCES - 1)
     return N_DISTANCES + (size if distance > 0 else -size)
 
@@ -83,32 +82,32 @@ def read(path: str) -> Iterator[Passage]:
     """The passages of a file.
 
     Raises:
-        InputError: a line is not of GAP's form.
+        InputError: a line does not have GAP's form.
     """
     for where, line in read_columns(path, 11, header=True):
         if not line:
             continue
         _, text, pronoun, at, a, a_at, a_meant, b, b_at, b_meant, _ = line
         if pronoun.lower() not in GENDERS:
-            raise InputError(f"{where}: one of {', '.join(GENDERS)} is expected, not {pronoun!r}.")
+            raise InputError(f"{where}: must be one of {', '.join(GENDERS)}, got {pronoun!r}.")
         spans = tokenise(text)
         mentions = []
         for word, offset in ((pronoun, at), (a, a_at), (b, b_at)):
             begin = int(offset) if offset.isdecimal() else -1
             found = spans.covering(begin, begin + len(word)) if begin >= 0 else None
             if not word or found is None or text[begin : begin + len(word)] != word:
-                raise InputError(f"{where}: {word!r} does not stand at character {offset!r:.80}.")
+                raise InputError(f"{where}: {word!r} must be at character {offset!r:.80}.")
             mentions.append(found)
         meant = (is_true(a_meant, where), is_true(b_meant, where))
         if all(meant):
-            raise InputError(f"{where}: one of the two names is meant at most.")
+            raise InputError(f"{where}: at most one of the two names may be TRUE.")
         yield Passage(spans.tokens, mentions, meant, GENDERS[pronoun.lower()])
 
 
 def is_true(text: str, where: str) -> bool:
     """TRUE or FALSE as a bool."""
     if text.upper() not in ("TRUE", "FALSE"):
-        raise InputError(f"{where}: TRUE or FALSE is expected, not {text!r:.80}.")
+        raise InputError(f"{where}: must be TRUE or FALSE, got {text!r:.80}.")
     return text.upper() == "TRUE"
 
 
@@ -139,12 +138,12 @@ def build_scorer(inputs: ModelInputs, size: int, dropout: float) -> Built:
 def decode(
     model: keras.Model, scores: np.ndarray, batch: Sequence[Example]
 ) -> list[tuple[bool, bool]]:
-    """Whether each name is meant."""
+    """Whether the pronoun refers to each name."""
     return [(best == 0, best == 1) for best in scores.argmax(axis=-1).tolist()]
 
 
 def score(examples: Sequence[Example], predictions: Sequence[tuple[bool, bool]]) -> Scores:
-    """F1 in per cent, of all pronouns and by gender, and the bias, as GAP's scorer has them."""
+    """F1 in per cent for all pronouns and by gender, and the bias, as in GAP's scorer."""
     by_gender = {
         gender: [
             pair
@@ -160,9 +159,9 @@ def score(examples: Sequence[Example], predictions: Sequence[tuple[bool, bool]])
 
 
 def pair_f1(pairs: Sequence[tuple[bool, bool]]) -> float:
-    """F1 of what is said to be so, in per cent: pairs (is so, said to be so)."""
-    right = sum(is_so and said for is_so, said in pairs)
-    total = sum(is_so + said for is_so, said in pairs)
+    """F1 in per cent of pairs (gold, predicted)."""
+    right = sum(gold and predicted for gold, predicted in pairs)
+    total = sum(gold + predicted for gold, predicted in pairs)
     return 100 * 2 * right / total if total else 0.0
 
 

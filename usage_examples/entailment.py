@@ -1,13 +1,13 @@
-"""Entailment: does the first sentence say that the second is true? ESIM (Chen et al. 2017).
+"""Entailment: does a sentence imply another one? ESIM (Chen et al. 2017).
 
   python usage_examples/entailment.py --data nli --model elmo --words vectors.txt --seeds 1 2 3
 
-The folder has train.jsonl, test.jsonl and, if there is one, dev.jsonl (also .gz, .xz); without it
-the last tenth of train.jsonl is set apart. A pair a line, as in SNLI, tokens with blanks between:
+The folder has train.jsonl, test.jsonl and optionally dev.jsonl (also .gz, .xz); without it, the
+last tenth of train.jsonl is the dev part. One pair per line as in SNLI, tokens separated by spaces:
 
   {"premise": "A man sleeps .", "hypothesis": "Nobody sleeps .", "label": "contradiction"}
 
-The labels are those of train.jsonl, whichever they are. The measure is accuracy.
+Any labels are possible. The measure is accuracy.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def read(path: str) -> list[tuple[dict[str, tuple[str, ...]], str, str]]:
     """The pairs of a file: both sentences, the label, and the place for messages.
 
     Raises:
-        InputError: a line is not of the form.
+        InputError: a line has another form.
     """
     return [
         ({name: as_tokens(line[name], where) for name in ("premise", "hypothesis")},
@@ -63,13 +63,13 @@ def read(path: str) -> list[tuple[dict[str, tuple[str, ...]], str, str]]:
 
 
 def build_classifier(inputs: ModelInputs, n_labels: int, size: int, dropout: float) -> Built:
-    """Both sentences -> LSTM -> each token beside what it is like in the other sentence -> LSTM ->
+    """Both sentences -> LSTM -> each token with similar tokens of the other sentence -> LSTM ->
     mean and maximum -> labels."""
     encoder, composer = bilstm(size), bilstm(size)
     projection = keras.layers.Dense(size, activation="relu")
     drop = keras.layers.Dropout(dropout)
     texts = [inputs.text(name) for name in ("premise", "hypothesis")]
-    # ELMo "at the output" stands here, so that the attention sees it, as in section 5.2.
+    # ELMo "at the output" is added before the attention, as in section 5.2.
     read = [inputs.at_output(text, drop(encoder(text.vectors, mask=text.mask))) for text in texts]
     likeness = ops.matmul(read[0], ops.transpose(read[1], (0, 2, 1)))  # (batch, time, other time)
     likenesses = [likeness, ops.transpose(likeness, (0, 2, 1))]

@@ -2,9 +2,9 @@
 
   python usage_examples/entities.py --data ner-en --model elmo --words vectors.txt --seeds 1 2 3
 
-The folder has train.tsv, dev.tsv and test.tsv (also .gz, .xz): `token TAB tag` a line, an empty
-line after each sentence, tags in IOB2 (B-PER, I-PER, O). The measure is F1 of whole entities: an
-entity is found if its type, its first and its last token are right.
+The folder has train.tsv, dev.tsv and test.tsv (also .gz, .xz): `token TAB tag` per line, an empty
+line after each sentence, tags in IOB2 (B-PER, I-PER, O). The measure is F1 of entities: an entity
+counts as found if its type, first and last token are correct.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def make_task(args: argparse.Namespace) -> Task:
     numbers = {tag: number for number, tag in enumerate(tags)}
     parts = {
         part: [
-            # A tag that is not in training cannot be learned; it is counted in the score.
+            # A tag that does not occur in training cannot be learned, but counts in the score.
             Example({"sentence": words}, [numbers.get(tag, 0) for tag in found], gold=found)
             for words, found in sentences[part]
         ]

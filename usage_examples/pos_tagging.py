@@ -1,15 +1,14 @@
-"""A part-of-speech tagger with ELMo at its input, trained by Keras on CoNLL-U files.
+"""A part-of-speech tagger with ELMo at its input, trained with Keras on CoNLL-U files.
 
   python pos_tagging.py --model elmo \\
       --train en_ewt-ud-train.conllu --dev en_ewt-ud-dev.conllu --save tagger.keras
 
-The language model stays as it is; the mix of its layers trains with the tagger, is saved with it,
-and is loaded with it. The tags are those of the fourth column (UPOS).
+The language model is frozen; the mix of its layers is trained, saved and loaded with the tagger.
+The tags are in the fourth column (UPOS).
 
---layers says what stands at the input: `mix`, `average`, `top`, the number of a layer, or `none`:
-then there are only word vectors that the tagger learns by itself. --words puts those beside ELMo's,
-as section 3.3 of Peters et al. (2018) does. --probe leaves the tagger's LSTMs out: what a layer
-knows of itself, as in section 5.3.
+--layers selects the input: `mix`, `average`, `top`, a layer number, or `none` for word vectors
+learned by the tagger. --words adds these to ELMo, as in section 3.3 of Peters et al. (2018).
+--probe omits the tagger's LSTMs, to measure a layer alone, as in section 5.3.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ import tensorflow as tf
 
 from bilm import ELMoEmbedding, InputError
 
-# The tags of Universal Dependencies; "_" stands where a file gives none.
+# The tags of Universal Dependencies; "_" is a missing tag.
 TAGS = "ADJ ADP ADV AUX CCONJ DET INTJ NOUN NUM PART PRON PROPN PUNCT SCONJ SYM VERB X _".split()
 
 
 class TaggedSentence(NamedTuple):
-    """Words and their tags, as many."""
+    """Words, and a tag for each."""
 
     words: list[str]
     tags: list[str]
@@ -42,7 +41,7 @@ def read_conllu(path: Path) -> Iterator[TaggedSentence]:
     """Sentences of a CoNLL-U file; ranges (1-2) and empty nodes (1.1) are skipped.
 
     Raises:
-        InputError: a word has no tag, or one that is not in `TAGS`.
+        InputError: a word has no tag of `TAGS`.
     """
     words: list[str] = []
     tags: list[str] = []
@@ -66,7 +65,7 @@ def encode(batch: Sequence[TaggedSentence]) -> tuple[tf.Tensor, tf.Tensor]:
     """Tensors of a batch, padded to its longest sentence.
 
     Returns:
-        words string (batch, time), "" past a sentence's end, and tags int32 (batch, time).
+        words string (batch, time), padded with "", and tags int32 (batch, time).
     """
     numbers = [[TAGS.index(tag) for tag in sentence.tags] for sentence in batch]
     words = tf.ragged.constant([sentence.words for sentence in batch])
@@ -74,7 +73,7 @@ def encode(batch: Sequence[TaggedSentence]) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def make_dataset(sentences: Sequence[TaggedSentence], batch_size: int) -> tf.data.Dataset:
-    """Batches of sentences of like length, in another order each time: see `encode`."""
+    """Batches of sentences of similar length, shuffled in each epoch; see `encode`."""
     ordered = sorted(sentences, key=lambda sentence: len(sentence.words))
     starts = range(0, len(ordered), batch_size)
 
@@ -97,8 +96,7 @@ def elmo_vectors(model: Sequence[str], layers: str) -> keras.layers.Layer:
 
 
 def learned_vectors(sentences: Sequence[TaggedSentence], dim: int = 128) -> keras.layers.Layer:
-    """Vectors of the words that occur twice or more, which the tagger learns; the others share
-    one."""
+    """Trainable vectors for words that occur at least twice, and one for all others."""
     counts = Counter(word for sentence in sentences for word in sentence.words)
     words = [word for word, count in counts.items() if count > 1]
     ids = keras.layers.StringLookup(vocabulary=words, mask_token="")
@@ -108,7 +106,7 @@ def learned_vectors(sentences: Sequence[TaggedSentence], dim: int = 128) -> kera
 def build_tagger(
     vectors: Sequence[keras.layers.Layer], learning_rate: float, probe: bool = False
 ) -> keras.Model:
-    """Words -> vectors -> LSTMs -> tags. Vectors bring a mask: only words count in the loss."""
+    """Words -> vectors -> LSTMs -> tags. The vectors have a mask, so padding is not in the loss."""
     words = keras.Input((None,), dtype="string")
     found = [layer(words) for layer in vectors]
     hidden = keras.layers.concatenate(found) if len(found) > 1 else found[0]
@@ -125,7 +123,7 @@ def build_tagger(
 
 
 def accuracy(tagger: keras.Model, batches: tf.data.Dataset) -> float:
-    """Share of the words that get their tag."""
+    """Proportion of correct tags."""
     return tagger.evaluate(batches, verbose=0, return_dict=True)["accuracy"]
 
 
@@ -134,28 +132,29 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", nargs="+", metavar="MODEL",
-                        help="the language model: a folder, ZIP file or name; or options.json and "
-                        "weights.hdf5")  # fmt: skip
+    model = "language model: a folder, ZIP file or name; or options.json and weights.hdf5"
+    parser.add_argument("--model", nargs="+", metavar="MODEL", help=model)
     parser.add_argument("--layers", default="mix", help="mix, average, top, a number, or none")
-    parser.add_argument("--words", action="store_true", help="learned vectors beside ELMo's")
-    parser.add_argument("--probe", action="store_true", help="no LSTMs in the tagger")
+    parser.add_argument("--words", action="store_true", help="add learned word vectors")
+    parser.add_argument("--probe", action="store_true", help="omit the LSTMs")
     parser.add_argument("--train", type=Path, required=True, help="CoNLL-U file to train on")
     parser.add_argument("--dev", type=Path, required=True, help="CoNLL-U file to measure on")
     parser.add_argument("--save", type=Path, default=Path("tagger.keras"), help="file to write")
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch_size", type=int, default=32, help="sentences of a batch")
-    parser.add_argument("--learning_rate", type=float, default=0.003, help="Adam's")
-    parser.add_argument("--max_sentences", type=int, help="train on so many, drawn at random")
+    parser.add_argument("--batch_size", type=int, default=32, help="sentences per batch")
+    parser.add_argument("--learning_rate", type=float, default=0.003, help="learning rate of Adam")
+    parser.add_argument(
+        "--max_sentences", type=int, help="train on N random sentences", metavar="N"
+    )
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(argv)
     if args.model is None and args.layers != "none":
-        parser.error("--model is needed, unless --layers is none")
+        parser.error("--model is required, unless --layers is none")
     return args
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Train a tagger, print its accuracy, save it, and measure it again as it was loaded."""
+    """Train a tagger, print its accuracy, save it, load it, and measure it again."""
     args = parse_arguments(argv)
     try:
         train_tagger(args)
@@ -164,7 +163,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def train_tagger(args: argparse.Namespace) -> None:
-    """What the command line asks for."""
+    """Train, measure, save and load a tagger."""
     keras.utils.set_random_seed(args.seed)
     training = list(read_conllu(args.train))
     random.Random(args.seed).shuffle(training)
@@ -176,7 +175,7 @@ def train_tagger(args: argparse.Namespace) -> None:
     train = make_dataset(training, args.batch_size)
     dev = make_dataset(list(read_conllu(args.dev)), args.batch_size)
 
-    tagger.fit(train, epochs=args.epochs, shuffle=False, verbose=2)  # the data set shuffles itself
+    tagger.fit(train, epochs=args.epochs, shuffle=False, verbose=2)  # already shuffled
     print(f"train accuracy {accuracy(tagger, train):.4f}")
     print(f"dev accuracy {accuracy(tagger, dev):.4f}")
     tagger.save(args.save)

@@ -1,13 +1,12 @@
-"""Questions whose answers stand in a paragraph: attention from the one to the other and back
-(Seo et al. 2017, BiDAF), in small.
+"""Question answering: find the answer in a paragraph, by attention in both directions (a small
+version of BiDAF, Seo et al. 2017).
 
   python usage_examples/questions.py --data qa --model elmo --words vectors.txt --seeds 1 2 3
 
 The folder has train.json, dev.json and test.json in the form of SQuAD 1.1 (also .gz, .xz). Without
-test.json the questions of dev.json are the test, and the last tenth of train.json is set apart for
-development. Text is cut into tokens by a regular expression (common/reading.py). The measures are
-those of SQuAD: exact match, and F1 of the words of an answer, the best of the answers that are
-given; both without articles and punctuation.
+test.json, dev.json is the test part, and the last tenth of train.json the dev part. A regular
+expression splits the text into tokens (common/reading.py). As in SQuAD, the measures are exact
+match and word F1 with the best of the given answers, both without articles and punctuation.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from keras import ops
 from bilm.core.errors import InputError
 from bilm.files.reading import reading_text
 
-LONGEST_ANSWER = 17  # tokens of an answer, at most
+LONGEST_ANSWER = 17  # most tokens of an answer
 _FAR = -1e4
 
 
@@ -39,11 +38,11 @@ class Question(NamedTuple):
     """A question.
 
     Attributes:
-        tokens: of the question.
-        context: the paragraph as it was written.
-        spans: its tokens.
-        answers: the right ones.
-        target: first and last token of the answer that is trained on.
+        tokens: tokens of the question.
+        context: the paragraph as raw text.
+        spans: tokens of the paragraph.
+        answers: the correct answers.
+        target: first and last token of the most frequent answer.
     """
 
     tokens: tuple[str, ...]
@@ -83,7 +82,7 @@ def read(path: str) -> Iterator[Question]:
     """The questions of a file.
 
     Raises:
-        InputError: it is not of SQuAD's form, or an answer does not stand where it should.
+        InputError: the file does not have SQuAD's form, or an answer is not at its offset.
     """
     try:
         with reading_text(path) as file:
@@ -100,31 +99,31 @@ def read(path: str) -> Iterator[Question]:
             for q, item in enumerate(qas)
         ]  # fmt: skip
     except (ValueError, KeyError, TypeError, IndexError) as error:
-        raise InputError(f"{path}: not of the form of SQuAD 1.1: {error!r:.80}.") from None
+        raise InputError(f"{path}: must have the form of SQuAD 1.1: {error!r:.80}.") from None
     spans = {context: tokenise(context) for _, context, _, _ in items}
     for where, context, text, answers in items:
         tokens = tokenise(text).tokens
         if not tokens or not answers:
-            raise InputError(f"{where}: a question and an answer are expected, not {text!r:.80}.")
+            raise InputError(f"{where}: must have a question and an answer, got {text!r:.80}.")
         for answer, begin in answers:
             if context[begin : begin + len(answer)] != answer:
                 raise InputError(
-                    f"{where}: the answer {answer!r:.80} does not stand at character {begin}."
+                    f"{where}: the answer {answer!r:.80} must be at character {begin}."
                 )
         ((answer, begin), _) = Counter(answers).most_common(1)[0]
         target = spans[context].covering(begin, begin + len(answer))
         if target is None:
-            raise InputError(f"{where}: the answer {answer!r:.80} has no token.")
+            raise InputError(f"{where}: the answer must have a token, got {answer!r:.80}.")
         yield Question(tokens, context, spans[context], [a for a, _ in answers], target)
 
 
 def build_reader(inputs: ModelInputs, size: int, dropout: float) -> Built:
-    """Paragraph and question -> LSTM -> attention both ways -> LSTM -> scores of first and last
-    token (batch, 2, time)."""
+    """Paragraph and question -> LSTM -> attention in both directions -> LSTM -> scores of the first
+    and last token (batch, 2, time)."""
     drop = keras.layers.Dropout(dropout)
     encoder = bilstm(size)
     context, question = inputs.text("context"), inputs.text("question")
-    # ELMo "at the output" stands here, so that the attention sees it, as in section 5.2.
+    # ELMo "at the output" is added before the attention, as in section 5.2.
     c, q = (
         inputs.at_output(text, drop(encoder(text.vectors, mask=text.mask)))
         for text in (context, question)
@@ -150,7 +149,7 @@ def build_reader(inputs: ModelInputs, size: int, dropout: float) -> Built:
 
 
 def decode(model: keras.Model, scores: np.ndarray, batch: Sequence[Example]) -> list[str]:
-    """The answers: the span with the highest sum of both scores, as the paragraph has it."""
+    """The answers: the text of the span with the highest sum of both scores."""
     first, last = scores[:, 0, :, np.newaxis], scores[:, 1, np.newaxis, :]
     time = scores.shape[-1]
     possible = np.triu(np.ones((time, time), bool)) & ~np.triu(
@@ -176,13 +175,13 @@ def score(examples: Sequence[Example], predictions: Sequence[str]) -> Scores:
 
 
 def normalised(text: str) -> str:
-    """Small letters, without punctuation and articles, single blanks: SQuAD's rule."""
+    """Lower case, without punctuation and articles, with single spaces, as in SQuAD."""
     plain = "".join(letter for letter in text.lower() if letter not in string.punctuation)
     return " ".join(re.sub(r"\b(?:a|an|the)\b", " ", plain).split())
 
 
 def word_f1(answer: str, said: str) -> float:
-    """F1 of the words that two answers have in common."""
+    """F1 of the words of two answers."""
     expected, found = normalised(answer).split(), normalised(said).split()
     common = sum((Counter(expected) & Counter(found)).values())
     return 2 * common / (len(expected) + len(found)) if common else 0.0

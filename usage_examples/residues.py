@@ -4,15 +4,15 @@
       --predict proteins.fasta --out predicted.3line
 
 Files for training have three lines per protein: ">" and an id, the residues, and one label per
-residue, any character. The label "." is for residues without a known label; they do not count.
+residue, any character. The label "." marks residues without a known label, which do not count.
 
     >1ABC
     MKVLAWGH
     .CHHHHEC
 
-The language model stays fixed, so each protein is encoded once. The weights of its layers (equation
-1 of Peters et al. 2018) train together with a small network that sees one residue's vector at a
-time. Predictions are written in the same three-line form; proteins of any length are possible.
+The language model is frozen, so each protein is encoded once. The weights of its layers (equation 1
+of Peters et al. 2018) are trained with a small network that classifies one residue at a time.
+Predictions are written in the same three-line form; proteins may have any length.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Protein(NamedTuple):
 
 
 def read_proteins(path: Path) -> list[Protein]:
-    """The proteins of a file with three lines per protein; ValueError names a wrong line."""
+    """The proteins of a file with three lines per protein; a wrong line is a ValueError."""
     lines = path.read_text(encoding="utf-8").splitlines()
     while lines and not lines[-1].strip():
         lines.pop()
@@ -49,23 +49,22 @@ def read_proteins(path: Path) -> list[Protein]:
         header, *rest = (line.strip() for line in lines[number : number + 3])
         if not header.startswith(">") or not header[1:].split() or len(rest) < 2:
             raise ValueError(
-                f"{path}, line {number + 1}: three lines are expected: '>' and an id, residues, "
-                "labels."
+                f"{path}, line {number + 1}: must be three lines: '>' and an id, residues, labels."
             )
         residues, labels = rest
         if len(residues) != len(labels):
             raise ValueError(
-                f"{path}, line {number + 3}: one label per residue is expected, got {len(labels)} "
+                f"{path}, line {number + 3}: must be one label per residue, got {len(labels)} "
                 f"labels for {len(residues)} residues."
             )
         proteins.append(Protein(header[1:].split()[0], residues.upper(), labels))
     if not proteins:
-        raise ValueError(f"{path} has no protein.")
+        raise ValueError(f"{path}: must have at least one protein.")
     return proteins
 
 
-class Batch(NamedTuple):
-    """Residues of several proteins, one after the other.
+class ProteinBatch(NamedTuple):
+    """Concatenated residues of several proteins.
 
     Attributes:
         layers: float32 (1, n_layers, residues, dim).
@@ -80,7 +79,7 @@ class Batch(NamedTuple):
 
 def encode(
     elmo: ELMo, proteins: Sequence[Protein], alphabet: str, most_residues: int
-) -> list[Batch]:
+) -> list[ProteinBatch]:
     """Batches of at most `most_residues`, or of one longer protein."""
     batches: list[list[tuple[np.ndarray, str]]] = [[]]
     size = 0
@@ -94,13 +93,15 @@ def encode(
     return [_joined(batch, alphabet) for batch in batches]
 
 
-def _joined(batch: Sequence[tuple[np.ndarray, str]], alphabet: str) -> Batch:
+def _joined(batch: Sequence[tuple[np.ndarray, str]], alphabet: str) -> ProteinBatch:
     labels = "".join(labels for _, labels in batch)
-    # Labels that the training data lacks stay in the measure, and are never right.
+    # Labels that do not occur in training count as errors.
     numbers = [alphabet.find(label) for label in labels]
     known = [float(label != UNKNOWN) for label in labels]
     layers = np.concatenate([layers for layers, _ in batch], axis=1)
-    return Batch(layers[np.newaxis], np.array([numbers], np.int32), np.array([known], np.float32))
+    return ProteinBatch(
+        layers[np.newaxis], np.array([numbers], np.int32), np.array([known], np.float32)
+    )
 
 
 def build_tagger(n_layers: int, dim: int, n_labels: int) -> keras.Model:
@@ -121,13 +122,13 @@ def predict(tagger: keras.Model, layers: np.ndarray) -> np.ndarray:
     return np.argmax(tagger.predict_on_batch([layers, mask]), axis=-1)
 
 
-def accuracy(tagger: keras.Model, batches: Sequence[Batch]) -> float:
-    """Proportion of residues with a known label that get it."""
+def accuracy(tagger: keras.Model, batches: Sequence[ProteinBatch]) -> float:
+    """Proportion of correct labels, over residues with a known label."""
     right = sum(float(((predict(tagger, b.layers) == b.labels) * b.known).sum()) for b in batches)
     return right / max(sum(float(batch.known.sum()) for batch in batches), 1)
 
 
-def train(tagger: keras.Model, batches: Sequence[Batch], epochs: int, seed: int) -> None:
+def train(tagger: keras.Model, batches: Sequence[ProteinBatch], epochs: int, seed: int) -> None:
     """Train on each batch once per epoch, in random order."""
     draw = np.random.default_rng(seed)
     for epoch in range(1, epochs + 1):
@@ -159,7 +160,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--predict", type=Path, help="FASTA file to label")
     parser.add_argument("--out", type=Path, default=Path("predicted.3line"))
     parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--batch_residues", type=int, default=500, help="residues of a batch")
+    parser.add_argument("--batch_residues", type=int, default=500, help="residues per batch")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args(argv)
 

@@ -1,16 +1,16 @@
-"""Semantic roles: who did what to whom, by LSTMs that read forwards and backwards in turn, each
-over the one before (He et al. 2017, in small).
+"""Semantic roles: who did what to whom, by stacked LSTMs of alternating direction (a small version
+of He et al. 2017).
 
   python usage_examples/roles.py --data srl --model elmo --words vectors.txt --seeds 1 2 3
 
-The folder has train.jsonl, dev.jsonl and test.jsonl (also .gz, .xz), a sentence a line:
+The folder has train.jsonl, dev.jsonl and test.jsonl (also .gz, .xz), one sentence per line:
 
   {"tokens": ["They", "saw", "it"],
    "frames": [{"predicate": 1, "tags": ["B-ARG0", "B-V", "B-ARG1"]}]}
 
-An example is a frame: the sentence with a mark at its predicate. The measure is F1 of arguments as
-the scorer of CoNLL-2005 has it: an argument is found if its label and all its tokens are right,
-an argument in several parts (ARG1 and C-ARG1) is one, and the predicate itself (V) is not counted.
+An example is a frame: the sentence with its predicate marked. The measure is F1 of arguments as in
+CoNLL-2005: an argument counts as found if its label and all its tokens are correct, an argument in
+several parts (ARG1 and C-ARG1) counts once, and the predicate (V) does not count.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from keras import ops
 
 from bilm.core.errors import InputError
 
-# LSTMs above each other; the paper has eight.
+# Stacked LSTMs; the paper has eight.
 DEPTH = 4
 MARK_DIM = 16
 
@@ -48,7 +48,7 @@ def make_task(args: argparse.Namespace) -> Task:
         part: [
             Example(
                 {"sentence": tokens},
-                # Of a tag that is not in training nothing is learned.
+                # Tags that do not occur in training are not learned.
                 [numbers.get(tag, NO_TARGET) for tag in found],
                 {"mark": [int(k == predicate) for k in range(len(tokens))]},
                 gold=arguments(found),
@@ -71,10 +71,10 @@ def make_task(args: argparse.Namespace) -> Task:
 
 
 def read(path: str) -> Iterator[tuple[tuple[str, ...], int, list[str]]]:
-    """The frames of a file: tokens, the predicate's place, and a tag for each token.
+    """The frames of a file: tokens, the predicate's position, and a tag for each token.
 
     Raises:
-        InputError: a line is not of the form, or the tags are not IOB2.
+        InputError: a line has another form, or the tags are not IOB2.
     """
     for where, line in read_json_lines(path, {"tokens": list, "frames": list}):
         tokens = as_tokens(line["tokens"], where)
@@ -84,12 +84,12 @@ def read(path: str) -> Iterator[tuple[tuple[str, ...], int, list[str]]]:
             )
             if not isinstance(predicate, int) or not 0 <= predicate < len(tokens):
                 raise InputError(
-                    f"{where}: 'predicate' is the number of a token, 0 to {len(tokens) - 1}, not "
+                    f"{where}: 'predicate' must be a token number from 0 to {len(tokens) - 1}, got "
                     f"{predicate!r:.80}."
                 )
             if not isinstance(tags, list) or len(tags) != len(tokens):
                 raise InputError(
-                    f"{where}: 'tags' has a tag for each of {len(tokens)} tokens, not {tags!r:.80}."
+                    f"{where}: 'tags' must be a list of {len(tokens)} tags, got {tags!r:.80}."
                 )
             for end in range(1, len(tags) + 1):
                 check_tags(tags[:end], where)
@@ -98,7 +98,7 @@ def read(path: str) -> Iterator[tuple[tuple[str, ...], int, list[str]]]:
 
 def arguments(tags: Sequence[str]) -> list[tuple[Any, ...]]:
     """The arguments of a frame, without its predicate: a label, and the first and last token of
-    each part. A part C-X belongs to the X before it; without one it is an X of its own."""
+    each part. A part C-X continues the last X; without an X, it is a new argument."""
     found: list[list[Any]] = []
     for label, begin, end in spans(tags):
         base = label.removeprefix("C-")
@@ -124,7 +124,7 @@ def build_tagger(inputs: ModelInputs, n_tags: int, size: int, dropout: float) ->
             hidden = ops.flip(hidden, axis=1)
         hidden = keras.layers.Dropout(dropout / 2)(hidden)
         if depth:
-            hidden = hidden + lower  # where the paper has a gate, a highway
+            hidden = hidden + lower  # the paper has a highway gate here
     hidden = inputs.at_output(sentence, hidden)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, ignore_class=NO_TARGET)
     return Built(keras.layers.Dense(n_tags)(hidden), loss)

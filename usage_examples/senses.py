@@ -1,16 +1,16 @@
-"""Word senses by the nearest use in training, layer by layer: table 5 of Peters et al. (2018).
+"""Word senses by comparison with training uses, layer by layer: table 5 of Peters et al. (2018).
 
   python usage_examples/senses.py --data senses-en --model elmo --words vectors.txt
 
-The folder has train.jsonl and test.jsonl (also .gz, .xz), a sentence a line; a sense is of the
-token at its index:
+The folder has train.jsonl and test.jsonl (also .gz, .xz), one sentence per line; a sense belongs to
+the token at its index:
 
   {"tokens": ["the", "line", "coach"], "senses": [[2, "coach", "NOUN", "coach%1:18:01::"]]}
 
 Each test use is compared with the training uses of the same lemma and part of speech: with the mean
-of each sense, as in the paper, or by another --method. A word that is not in training counts as
-wrong; the paper takes WordNet's first sense for it. bilm.analysis does the work; `bilm probe` does
-the same for files of other forms, and table 6, parts of speech by layer.
+of each sense, as in the paper, or by another --method. A word that does not occur in training counts
+as wrong; the paper assigns WordNet's first sense. `bilm probe` does the same for other file formats,
+and table 6, parts of speech by layer.
 """
 
 from __future__ import annotations
@@ -37,10 +37,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--data", required=True, metavar="FOLDER", help="where the examples are")
-    add("--model", nargs="+", required=True, metavar="MODEL",
-        help="the language model: a folder, ZIP file or name; or options.json and "
-        "weights.hdf5")  # fmt: skip
+    add("--data", required=True, metavar="FOLDER", help="folder with the examples")
+    model = "language model: a folder, ZIP file or name; or options.json and weights.hdf5"
+    add("--model", nargs="+", required=True, metavar="MODEL", help=model)
     add("--words", metavar="FILE", help="static vectors to compare with")
     add(
         "--method",
@@ -62,9 +61,9 @@ def main(argv: Sequence[str] | None = None) -> None:
         metavar="M",
         help="mean and prior: add M uses at the mean of the word to each sense (default: 0)",
     )
-    add("--pos", nargs="+", metavar="POS", help="only these parts of speech, such as VERB")
-    add("--format", choices=("text", "json"), default="text", help="of the results")
-    add("--picture", metavar="FILE", help="draw the table there: .png or .svg")
+    add("--pos", nargs="+", metavar="POS", help="use only these parts of speech, such as VERB")
+    add("--format", choices=("text", "json"), default="text", help="format of the results")
+    add("--picture", metavar="FILE", help="picture of the table to write: .png or .svg")
     args = parser.parse_args(argv)
     try:
         if args.picture is not None:
@@ -79,7 +78,7 @@ def read(path: str, pos: Sequence[str] | None = None) -> tuple[Sample, list[str]
     """The uses of a file with their senses as labels, and the lemma and part of speech of each.
 
     Raises:
-        InputError: a line is not of the form, or there is no sense.
+        InputError: a line has another form, or the file has no sense.
     """
     sentences: list[tuple[str, ...]] = []
     positions: list[tuple[int, int]] = []
@@ -89,17 +88,17 @@ def read(path: str, pos: Sequence[str] | None = None) -> tuple[Sample, list[str]
         tokens = as_tokens(line["tokens"], where)
         for sense in line["senses"]:
             if not isinstance(sense, list) or [type(x) for x in sense] != [int, str, str, str]:
-                raise InputError(f"{where}: [index, lemma, pos, key] is expected, not {sense!r}.")
+                raise InputError(f"{where}: must be [index, lemma, pos, key], got {sense!r}.")
             index, lemma, kind, key = sense
             if not 0 <= index < len(tokens):
-                raise InputError(f"{where}: there is no token {index} of {len(tokens)}.")
+                raise InputError(f"{where}: index must be below {len(tokens)}, got {index}.")
             if pos is None or kind in pos:
                 positions.append((len(sentences), index))
                 labels.append(key)
                 words.append(f"{lemma}/{kind}")
         sentences.append(tokens)
     if not labels:
-        raise InputError(f"{path}: there is no sense{f' of {pos}' if pos else ''}.")
+        raise InputError(f"{path}: must have a sense{f' of {pos}' if pos else ''}.")
     return Sample(sentences, np.array(positions, np.int64), labels), words
 
 
@@ -116,7 +115,7 @@ def report(
                 elmo,
                 sample,
                 context=True,
-                progress=lambda done, total: display.update("reading with ELMo", done, total),
+                progress=lambda done, total: display.update("encoding", done, total),
             )
             for sample, _ in (train, test)
         )

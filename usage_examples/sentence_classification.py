@@ -1,12 +1,11 @@
-"""A classifier of sentences with ELMo at its input: of which genre is a sentence?
+"""A sentence classifier with ELMo at its input: which genre does a sentence belong to?
 
   python sentence_classification.py --model elmo \\
       --train en_ewt-ud-train.conllu --dev en_ewt-ud-dev.conllu --save classifier.keras
 
 The English Web Treebank names a sentence's genre in its `sent_id`: `weblog-...`, `email-...` and
-so on, five in all. The classifier takes sentences as they are, strings whose tokens have spaces
-between. --layers, --words and --probe are as in pos_tagging.py: --probe takes the average of the
-vectors, without LSTMs before.
+so on, five in all. The classifier's input is strings with spaces between tokens. --layers, --words
+and --probe are as in pos_tagging.py; --probe averages the vectors without LSTMs.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ import tensorflow as tf
 from bilm import ELMoEmbedding
 
 
-class Example(NamedTuple):
-    """A sentence, its tokens with spaces between, and its genre."""
+class GenreSentence(NamedTuple):
+    """A sentence with spaces between tokens, and its genre."""
 
     sentence: str
     genre: str
 
 
-def read_genres(path: Path) -> Iterator[Example]:
-    """Sentences of a CoNLL-U file, with what stands before the first - of their `sent_id`."""
+def read_genres(path: Path) -> Iterator[GenreSentence]:
+    """Sentences of a CoNLL-U file, with the part of their `sent_id` before the first hyphen."""
     words: list[str] = []
     genre = ""
     with open(path, encoding="utf-8") as lines:
@@ -44,15 +43,15 @@ def read_genres(path: Path) -> Iterator[Example]:
             elif line.startswith("# sent_id = "):
                 genre = line.removeprefix("# sent_id = ").partition("-")[0].strip()
             elif not line.strip() and words:
-                yield Example(" ".join(words), genre)
+                yield GenreSentence(" ".join(words), genre)
                 words = []
 
 
 def make_dataset(
-    examples: Sequence[Example], genres: Sequence[str], batch_size: int
+    examples: Sequence[GenreSentence], genres: Sequence[str], batch_size: int
 ) -> tf.data.Dataset:
-    """Batches of sentences of like length, in another order each time: string (batch,), and the
-    numbers of their genres int32 (batch,)."""
+    """Batches of sentences of similar length, shuffled in each epoch: string (batch,), and genre
+    numbers int32 (batch,)."""
     ordered = sorted(examples, key=lambda example: example.sentence.count(" "))
     sentences = [example.sentence for example in ordered]
     numbers = np.array([genres.index(example.genre) for example in ordered], np.int32)
@@ -68,9 +67,8 @@ def elmo_vectors(model: Sequence[str], layers: str) -> keras.layers.Layer:
     return ELMoEmbedding.from_pretrained(source, layers=chosen, l2_coef=l2_coef)
 
 
-def learned_vectors(examples: Sequence[Example], dim: int = 128) -> keras.layers.Layer:
-    """Vectors of the words that occur twice or more, which the classifier learns; the others
-    share one."""
+def learned_vectors(examples: Sequence[GenreSentence], dim: int = 128) -> keras.layers.Layer:
+    """Trainable vectors for words that occur at least twice, and one for all others."""
     counts = Counter(word for example in examples for word in example.sentence.split())
     words = [word for word, count in counts.items() if count > 1]
     ids = keras.layers.TextVectorization(
@@ -85,8 +83,8 @@ def build_classifier(
     learning_rate: float,
     probe: bool = False,
 ) -> keras.Model:
-    """Sentences -> vectors -> LSTMs -> their average -> genres. The average is over the tokens
-    alone, because the vectors bring a mask."""
+    """Sentences -> vectors -> LSTMs -> average -> genres. The vectors have a mask, so the average is
+    over tokens only."""
     sentences = keras.Input((), dtype="string")
     found = [layer(sentences) for layer in vectors]
     hidden = keras.layers.concatenate(found) if len(found) > 1 else found[0]
@@ -105,7 +103,7 @@ def build_classifier(
 
 
 def accuracy(classifier: keras.Model, batches: tf.data.Dataset) -> float:
-    """Share of the sentences that get their genre."""
+    """Proportion of correct genres."""
     return classifier.evaluate(batches, verbose=0, return_dict=True)["accuracy"]
 
 
@@ -114,28 +112,29 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--model", nargs="+", metavar="MODEL",
-                        help="the language model: a folder, ZIP file or name; or options.json and "
-                        "weights.hdf5")  # fmt: skip
+    model = "language model: a folder, ZIP file or name; or options.json and weights.hdf5"
+    parser.add_argument("--model", nargs="+", metavar="MODEL", help=model)
     parser.add_argument("--layers", default="mix", help="mix, average, top, a number, or none")
-    parser.add_argument("--words", action="store_true", help="learned vectors beside ELMo's")
-    parser.add_argument("--probe", action="store_true", help="no LSTMs in the classifier")
+    parser.add_argument("--words", action="store_true", help="add learned word vectors")
+    parser.add_argument("--probe", action="store_true", help="omit the LSTMs")
     parser.add_argument("--train", type=Path, required=True, help="CoNLL-U file to train on")
     parser.add_argument("--dev", type=Path, required=True, help="CoNLL-U file to measure on")
     parser.add_argument("--save", type=Path, default=Path("classifier.keras"), help="to write")
     parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch_size", type=int, default=32, help="sentences of a batch")
-    parser.add_argument("--learning_rate", type=float, default=0.003, help="Adam's")
-    parser.add_argument("--max_sentences", type=int, help="train on so many, drawn at random")
+    parser.add_argument("--batch_size", type=int, default=32, help="sentences per batch")
+    parser.add_argument("--learning_rate", type=float, default=0.003, help="learning rate of Adam")
+    parser.add_argument(
+        "--max_sentences", type=int, help="train on N random sentences", metavar="N"
+    )
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(argv)
     if args.model is None and args.layers != "none":
-        parser.error("--model is needed, unless --layers is none")
+        parser.error("--model is required, unless --layers is none")
     return args
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Train a classifier, print its accuracy, save it, and measure it again as it was loaded."""
+    """Train a classifier, print its accuracy, save it, load it, and measure it again."""
     args = parse_arguments(argv)
     keras.utils.set_random_seed(args.seed)
     training, dev = list(read_genres(args.train)), list(read_genres(args.dev))
@@ -151,7 +150,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     heldout = make_dataset(dev, genres, args.batch_size)
     classifier.fit(train, epochs=args.epochs, shuffle=False, verbose=2)
     ((_, count),) = Counter(example.genre for example in dev).most_common(1)
-    print(f"the commonest of {len(genres)} genres: {count / len(dev):.4f} of the dev sentences")
+    print(f"most frequent of {len(genres)} genres: {count / len(dev):.4f} of the dev sentences")
     print(f"dev accuracy {accuracy(classifier, heldout):.4f}")
     classifier.save(args.save)
     loaded = keras.saving.load_model(args.save)

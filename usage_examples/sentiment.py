@@ -1,11 +1,10 @@
-"""Sentiment: how good is what a sentence says? A biattentive classifier (McCann et al. 2017, BCN),
-in small.
+"""Sentiment: how positive is a sentence? A small biattentive classifier (BCN, McCann et al. 2017).
 
   python usage_examples/sentiment.py --data sentiment --model elmo --words vectors.txt --seeds 1 2 3
 
-The folder has train.tsv, test.tsv and, if there is one, dev.tsv (also .gz, .xz); without it the
-last tenth of train.tsv is set apart. A line is `label TAB sentence`, the tokens with blanks
-between; the labels are those of train.tsv, whichever they are. The measure is accuracy.
+The folder has train.tsv, test.tsv and optionally dev.tsv (also .gz, .xz); without it, the last
+tenth of train.tsv is the dev part. A line is `label TAB sentence`, with spaces between tokens and
+any labels. The measure is accuracy.
 """
 
 from __future__ import annotations

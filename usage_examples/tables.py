@@ -1,23 +1,22 @@
-"""The tables of Peters et al. (2018) with models and data of one's own: each cell is a run of a
-task's program, all seeds together.
+"""The tables of Peters et al. (2018) with your own models and data. Each cell is a run of a task's
+program with all seeds.
 
   python usage_examples/tables.py table1 --data tasks --results results.jsonl --seeds 1 2 3 \\
       --model elmo --words vectors.txt --model_zh elmo-zh --words_zh vectors-zh.txt
 
-    table1      each task with static vectors, with ELMo beside them, and the gain
-    table2      how layers are put together: none but the top, the mean (lambda 1), the mix
+    table1      each task with static vectors, with ELMo added to them, and the gain
+    table2      combinations of layers: the top layer, the mean (lambda 1), the mix
     table3      ELMo at the input, at the output, at both
-    figure1     parts of the training data, with and without ELMo
-    figure2     the weights of the layers that the mixes have learned, at the input and the output
-    tuning      the language model as it is, and trained with the task, by size of training data
+    figure1     proportions of the training data, with and without ELMo
+    figure2     the learned weights of the layers, at the input and at the output
+    tuning      the language model frozen, and trained with the task, by size of training data
 
-The folder of data has a folder for each task: ner-en, ner-zh, srl, coref, qa, nli, sentiment; a
-task whose folder is not there is left out, and --tasks chooses some. What a run printed is kept in
-the file of results, a line of JSON each: the command that was interrupted continues, and a table
-whose cells are all there is only printed. Flags after -- go to the programs and win over those that
-`TASKS` has, such as -- --epochs 5 --batch_size 64. --sizes chooses the parts of figure1 and tuning.
-With --picture a figure is drawn as well, as PNG or SVG. Tables 5 and 6 are senses.py and
-`bilm probe`.
+--data has a folder for each task: ner-en, ner-zh, srl, coref, qa, nli, sentiment. Tasks without a
+folder are skipped; --tasks selects tasks. The result of each run is a JSON line in --results, so an
+interrupted command continues, and a complete table is only printed. Flags after -- are passed to
+the programs and override `TASKS`, such as -- --epochs 5 --batch_size 64. --sizes selects the
+proportions of figure1 and tuning. --picture also draws a figure as PNG or SVG. For tables 5 and 6,
+see senses.py and `bilm probe`.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ PROGRAMS = Path(__file__).parent
 
 
 class TaskRow(NamedTuple):
-    """A task: its program, its folder of data, flags that bound its time, and whether its text is
+    """A task: its program, its folder of data, flags to limit its time, and whether it is
     Chinese."""
 
     program: str
@@ -59,8 +58,8 @@ TASKS = {
     "sentiment": TaskRow("sentiment", "sentiment"),
     "entities-zh": TaskRow("entities", "ner-zh", chinese=True),
 }
-# Of each table, the columns and the flags of their cells. WORDS and MODEL stand for the files. What
-# is the default of a program is not said, so that tables share the runs that they have in common.
+# The columns of each table and the flags of their cells; WORDS and MODEL are replaced by files.
+# Flags equal to a program's default are omitted, so that tables share runs.
 STATIC, BOTH = "--layers none --words WORDS", "--model MODEL --words WORDS"
 SIZES = {size: f" --train_size {size}" for size in ("0.01", "0.05", "0.1", "0.25", "0.5")}
 SIZES["1.0"] = ""
@@ -91,14 +90,14 @@ COLUMNS: dict[str, dict[str, str]] = {
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Make the runs that are missing, and print the table."""
+    """Make the missing runs, and print the table."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
     add("table", choices=(*COLUMNS, "figure2"))
     add("--data", required=True, metavar="FOLDER", help="a folder for each task")
-    add("--results", required=True, metavar="FILE", help="kept there, and read from there")
+    add("--results", required=True, metavar="FILE", help="results of all runs")
     add("--model", help="the English language model")
     add("--words", help="English static vectors")
     add("--model_zh", help="the Chinese language model")
@@ -106,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--cache", metavar="FOLDER", help="keep ELMo's layers there between runs")
     add("--seeds", nargs="+", default=["1", "2", "3"], help="(default: 1 2 3)")
     add("--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="(default: all)")
-    sizes = "parts of the training data, of figure1 and tuning (default: all of them)"
+    sizes = "proportions of the training data in figure1 and tuning (default: all)"
     add("--sizes", nargs="+", choices=SIZES, default=list(SIZES), help=sizes)
     add("--picture", metavar="FILE", help="draw figure1 or figure2 there: .png or .svg")
     argv = list(sys.argv[1:] if argv is None else argv)
@@ -114,7 +113,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     args = parser.parse_args(argv[:end])
     args.more = argv[end + 1 :]
     if args.picture is not None and not args.table.startswith("figure"):
-        parser.error("--picture draws figure1 and figure2.")
+        parser.error("--picture requires figure1 or figure2")
     try:
         if args.picture is not None:
             check_picture(args.picture)
@@ -124,7 +123,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def make(args: argparse.Namespace) -> None:
-    """The table or figure, and its picture."""
+    """Print the table or figure, and draw its picture."""
     wanted = [t for t in args.tasks if (Path(args.data) / TASKS[t].folder).is_dir()]
     if args.table == "figure2":
         mixes = {task: learned_mixes(args, task) for task in wanted}
@@ -150,21 +149,21 @@ def make(args: argparse.Namespace) -> None:
 
 
 def command(args: argparse.Namespace, task: str, flags: str) -> list[str]:
-    """The program of a task and its flags for a cell."""
+    """The program and the flags for a cell of a task."""
     row = TASKS[task]
     files = (args.model_zh, args.words_zh) if row.chinese else (args.model, args.words)
     names = dict(zip(("MODEL", "WORDS"), files, strict=True))
     given = [names.get(flag, flag) for flag in flags.split()]
     if None in given:
-        raise SystemExit(f"{task}: --model{'_zh' * row.chinese} and --words{'_zh' * row.chinese} "
-                         "are needed")  # fmt: skip
+        ending = "_zh" if row.chinese else ""
+        raise SystemExit(f"{task} requires --model{ending} and --words{ending}")
     data = os.path.join(args.data, row.folder)
     own = row.flags.split()
     return [f"{row.program}.py", "--data", data, *own, *given, "--seeds", *args.seeds, *args.more]
 
 
 def result_of(words: list[str], args: argparse.Namespace) -> dict[str, Any]:
-    """What a command prints: from the file of results, or by running it."""
+    """The result of a command, from the file of results or by running it."""
     known = read_results(args.results)
     key = " ".join(words)
     if key not in known:
@@ -175,10 +174,10 @@ def result_of(words: list[str], args: argparse.Namespace) -> dict[str, Any]:
             [*program, *where, "--format", "json"], stdout=subprocess.PIPE, text=True, check=False
         )
         if done.returncode:
-            raise SystemExit(f"it ended with {done.returncode}: {key}")
+            raise SystemExit(f"exit code {done.returncode}: {key}")
         known[key] = json.loads(done.stdout.splitlines()[-1])
         with open(args.results, "a+", encoding="utf-8") as file:
-            # A line that was cut off before stays one of its own.
+            # Begin a new line after one that was cut off.
             file.seek(0)
             begin = "" if file.read()[-1:] in ("", "\n") else "\n"
             file.write(begin + json.dumps({"command": key, "result": known[key]}) + "\n")
@@ -186,10 +185,10 @@ def result_of(words: list[str], args: argparse.Namespace) -> dict[str, Any]:
 
 
 def read_results(path: str) -> dict[str, dict[str, Any]]:
-    """The results by command; a line that was cut off is none.
+    """The results by command; lines that were cut off are skipped.
 
     Raises:
-        InputError: a line is of another form.
+        InputError: a line has another form.
     """
     found = {}
     if os.path.exists(path):
@@ -200,7 +199,7 @@ def read_results(path: str) -> dict[str, dict[str, Any]]:
                 continue
             if not isinstance(value, dict) or set(value) != {"command", "result"}:
                 raise InputError(
-                    f"{path}, line {number}: an object with command and result is expected, not "
+                    f"{path}, line {number}: must be an object with command and result, got "
                     f"{line!r:.80}."
                 )
             found[value["command"]] = value["result"]
@@ -208,8 +207,8 @@ def read_results(path: str) -> dict[str, dict[str, Any]]:
 
 
 def print_table(columns: Sequence[str], rows: dict[str, Any], with_gain: bool = False) -> None:
-    """Markdown: mean ± standard deviation of the decisive measure on the test part; with the gain
-    of the last column over the first, seed by seed."""
+    """Print as Markdown: mean ± standard deviation of the first measure on the test part, and the
+    gain of the last column over the first, seed by seed."""
     print_row(["task", "measure", *columns, *["gain"] * with_gain])
     print_row(["---"] * (len(columns) + 2 + with_gain))
     for task, cells in rows.items():
@@ -223,16 +222,17 @@ def print_table(columns: Sequence[str], rows: dict[str, Any], with_gain: bool = 
 
 
 def shown_scores(cells: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
-    """The decisive measure, and its mean ± standard deviation on the test part, of each cell."""
+    """The first measure, and its mean ± standard deviation on the test part for each cell."""
     measure = next(iter(cells[0]["test"]))
     return measure, ["{:.1f} ± {:.1f}".format(*cell["test"][measure]) for cell in cells]
 
 
 def print_by_size(columns: Sequence[str], rows: dict[str, Any]) -> None:
-    """Markdown: a row for each task and part of the training data; columns end with the part."""
+    """Print as Markdown: a row for each task and proportion of the training data, which ends the
+    name of each column."""
     parts = list(dict.fromkeys(column.split()[-1] for column in columns))
     n = len(columns) // len(parts)
-    print_row(["task", "measure", "part", *(name.rsplit(" ", 1)[0] for name in columns[:n])])
+    print_row(["task", "measure", "proportion", *(name.rsplit(" ", 1)[0] for name in columns[:n])])
     print_row(["---"] * (3 + n))
     for task, cells in rows.items():
         measure, shown = shown_scores(cells)
@@ -240,14 +240,14 @@ def print_by_size(columns: Sequence[str], rows: dict[str, Any]) -> None:
             print_row([task, measure, part, *shown[number * n : (number + 1) * n]])
 
 
-class Mix(NamedTuple):
-    """What a mix has learned, the means over the seeds: gamma, and softmax(W) by layer."""
+class MeanMix(NamedTuple):
+    """A learned mix, averaged over the seeds: gamma, and softmax(W) by layer."""
 
     gamma: float
     weights: dict[str, float]
 
 
-def learned_mixes(args: argparse.Namespace, task: str) -> dict[str, Mix]:
+def learned_mixes(args: argparse.Namespace, task: str) -> dict[str, MeanMix]:
     """The mixes at the input and at the output of a task's model, from the runs of table 3."""
     found = {}
     for at in ("input", "output"):
@@ -257,12 +257,12 @@ def learned_mixes(args: argparse.Namespace, task: str) -> dict[str, Mix]:
             layer: statistics.mean(mix["weights"][layer] for mix in mixes)
             for layer in mixes[0]["weights"]
         }
-        found[at] = Mix(statistics.mean(mix["gamma"] for mix in mixes), weights)
+        found[at] = MeanMix(statistics.mean(mix["gamma"] for mix in mixes), weights)
     return found
 
 
-def print_mixes(mixes: dict[str, dict[str, Mix]]) -> None:
-    """Markdown: a row for each task and place."""
+def print_mixes(mixes: dict[str, dict[str, MeanMix]]) -> None:
+    """Print as Markdown: a row for each task and place of ELMo."""
     print_row(["task", "at", "gamma", "weights of the layers, from layer 0"])
     print_row(["---"] * 4)
     for task, places in mixes.items():
@@ -294,7 +294,7 @@ def size_chart(columns: Sequence[str], rows: dict[str, list[dict[str, Any]]]) ->
     return figure
 
 
-def mix_chart(mixes: dict[str, dict[str, Mix]]) -> Any:
+def mix_chart(mixes: dict[str, dict[str, MeanMix]]) -> Any:
     """Figure 2: the weights of the layers, a row of cells for each task."""
     places = list(dict.fromkeys(at for mix in mixes.values() for at in mix))
     figure = new_figure(4.5 * len(places), 1 + 0.5 * len(mixes))

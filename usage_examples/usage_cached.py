@@ -1,7 +1,7 @@
 """ELMo vectors of a whole data set, computed once and read back from a file.
 
-Use this way when a data set is read many times and the language model stays as it is: only the
-mix of the layers is left to compute. Without arguments it uses a tiny random model from the tests.
+Use it when a data set is read many times with a frozen language model: then only the mix of the
+layers is computed. Without arguments it uses a tiny random model from the tests.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bilm import dump_bilm_embeddings, weight_layers
 GOLDEN = Path(__file__).parent.parent / "tests" / "fixtures" / "golden"
 MODEL = GOLDEN / "inference" / "base"
 
-# One sentence a line, tokens separated by white space.
+# One sentence per line, tokens separated by white space.
 DATA_SET = """\
 Pretrained biLMs compute representations useful for NLP tasks .
 They give state of the art performance .
@@ -31,17 +31,17 @@ def read_sentence(embedding_file: Path, number: int) -> np.ndarray:
     """All layers of one sentence: float32 (n_layers + 1, tokens, 2 * projection_dim).
 
     Args:
-        number: the sentence's line in the data set, from 0; the file has it as a text key.
+        number: 0-based line number of the sentence, which is its key in the file.
     """
     with h5py.File(embedding_file, "r") as file:
         return file[str(number)][...]
 
 
 def embed(vocab_file: Path, options_file: Path, weight_file: Path, folder: Path) -> list[Any]:
-    """ELMo vectors of the data set's sentences; the files are made in `folder`.
+    """ELMo vectors of the data set's sentences; files are written to `folder`.
 
     Returns:
-        one float32 tensor (1, tokens, 2 * projection_dim) a sentence.
+        one float32 tensor (1, tokens, 2 * projection_dim) per sentence.
     """
     dataset_file, embedding_file = folder / "dataset.txt", folder / "embeddings.hdf5"
     dataset_file.write_text(DATA_SET, encoding="utf-8")

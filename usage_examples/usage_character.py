@@ -1,7 +1,7 @@
-"""ELMo vectors from characters: works for any word, known to the vocabulary or not.
+"""ELMo vectors from characters, for any word, with or without a vocabulary.
 
-Use this way when the text is not known beforehand or the model is trained further. Without
-arguments it uses a tiny random model from the tests.
+Use it when the text is not known in advance or the model is fine-tuned. Without arguments it uses a
+tiny random model from the tests.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ QUESTION = [["What", "are", "biLMs", "useful", "for", "?"]]
 
 
 def embed(options_file: Path, weight_file: Path) -> dict[str, Any]:
-    """ELMo vectors of context and question, as a reader of questions would use them.
+    """ELMo vectors of context and question, as for question answering.
 
     Returns:
         float32 tensors (batch, time, 2 * projection_dim): "context" and "question" for the input
         of a model, and "context_output" with other weights of the layers for its output.
     """
     bilm = BidirectionalLanguageModel(options_file, weight_file)
-    # Without a vocabulary the batcher makes every word's characters when it meets the word.
+    # Without a vocabulary, the batcher encodes the characters of each word on the fly.
     batcher = Batcher(None, bilm.options.max_word_length or 50)
     context = bilm(batcher.batch_sentences(CONTEXT))
     question = bilm(batcher.batch_sentences(QUESTION))

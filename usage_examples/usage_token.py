@@ -1,8 +1,7 @@
-"""ELMo vectors from word ids: the characters of a whole vocabulary are encoded once, beforehand.
+"""ELMo vectors from word ids: the characters of a vocabulary are encoded once, in advance.
 
-Use this way when the vocabulary of the text is known: it saves the character encoder's work. A
-word that is not in the vocabulary becomes <UNK>. Without arguments it uses a tiny random model
-from the tests.
+Use it when the vocabulary of the text is known, to skip the character encoder. Words outside the
+vocabulary become <UNK>. Without arguments it uses a tiny random model from the tests.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def write_vocabulary(vocab_file: Path) -> None:
 
 
 def embed(options_file: Path, weight_file: Path, folder: Path) -> dict[str, Any]:
-    """ELMo vectors of context and question; the files that they need are made in `folder`.
+    """ELMo vectors of context and question; files are written to `folder`.
 
     Returns:
         float32 tensors (batch, time, 2 * projection_dim): "context" and "question".

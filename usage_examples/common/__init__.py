@@ -1,8 +1,8 @@
-"""What the programs of a task share.
+"""Shared code of the task programs.
 
 reading.py      examples from files
-vectors.py      what stands for a token: ELMo, static vectors, learned ones
-layers.py       parts of models that Keras does not have
+vectors.py      token vectors: ELMo, static, learned
+layers.py       layers missing from Keras
 tags.py         tags of spans, and their measure
 classes.py      examples with one of several labels, and their measure
 experiment.py   flags, batches, training, early stopping, seeds, results

@@ -1,4 +1,4 @@
-"""Examples that have one of several labels, and their measure."""
+"""Examples with one of several labels, and their measure."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def number_of(label: str, labels: Sequence[str], where: str) -> int:
     """The number of a label.
 
     Raises:
-        InputError: it is not one of the labels that there are in training.
+        InputError: the label does not occur in training.
     """
     if label not in labels:
         raise InputError(
-            f"{where}: one of the labels of the training part is expected ({', '.join(labels)}), "
-            f"not {label!r:.80}."
+            f"{where}: must be one of the labels of the training part ({', '.join(labels)}), got "
+            f"{label!r:.80}."
         )
     return labels.index(label)
 
@@ -41,7 +41,7 @@ def highest(labels: Sequence[str]) -> Callable[..., list[str]]:
 
 
 def accuracy(examples: Sequence[Example], predictions: Sequence[Any]) -> Scores:
-    """The share of examples that get their label, in per cent."""
+    """The proportion of correct labels in per cent."""
     pairs = zip(examples, predictions, strict=True)
     right = sum(example.gold == prediction for example, prediction in pairs)
     return {"accuracy": 100 * right / len(examples)}

@@ -1,4 +1,4 @@
-"""A task's model trained and measured for one seed after the other, from the command line.
+"""Train and measure a task's model for several seeds, from the command line.
 
     def main(argv=None):
         program(make_task, __doc__, argv)
@@ -6,10 +6,9 @@
     def make_task(args):
         return Task("entities", parts, build, decode, score)
 
-`Task` says what there is to learn: examples, a model, what its outputs mean, and the measure. All
-else is the same in all tasks and stands here: batches of examples of like length, training by
-`fit`, early stopping by the task's own measure on the development part, the best weights kept, and
-the mean over the seeds.
+A `Task` has examples, a model, the meaning of its outputs, and a measure. Everything else is the
+same for all tasks: batches of examples of similar length, training by `fit`, early stopping by the
+task's measure on the dev part, and the mean over the seeds.
 """
 
 from __future__ import annotations
@@ -28,6 +27,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from bilm.cli.flags import value, whole_number
 from bilm.core.errors import InputError
 from bilm.progress import ProgressDisplay
 from common.vectors import (
@@ -40,20 +40,19 @@ from common.vectors import (
 )
 
 PARTS = ("train", "dev", "test")
-# Of targets past the end of a text, which no tag or class has.
-NO_TARGET = -1
+NO_TARGET = -1  # padding of targets
 
 
 class Example(NamedTuple):
-    """What a model sees and says of one example.
+    """The input and the target of a model for one example.
 
     Attributes:
-        texts: the tokens of each text, by its name.
-        target: what the model is to say: a number, an array, or a list with a number for each
-            token of the first text, which is padded with `NO_TARGET`.
-        features: what else the model sees, by name: numbers, arrays of one shape, or lists with a
-            number for each token, which are padded with 0.
-        gold: what the score compares predictions with, in a form of the task's own.
+        texts: the tokens of each text, by name.
+        target: a number, an array, or a list with a number for each token of the first text, which
+            is padded with `NO_TARGET`.
+        features: other inputs, by name: numbers, arrays of one shape, or lists with a number for
+            each token, which are padded with 0.
+        gold: the correct answer, in the form that `Task.score` expects.
     """
 
     texts: Mapping[str, Sentence]
@@ -76,11 +75,11 @@ class Task(NamedTuple):
     """A task.
 
     Attributes:
-        name: for the results.
+        name: shown with the results.
         parts: the examples of "train", "dev" and "test".
-        build: makes the outputs and the loss of a model from its inputs.
-        decode: predictions for a batch, from the model, its outputs as arrays, and the examples.
-        score: the measures of predictions for examples; the first is the one that decides.
+        build: returns the outputs and the loss of a model for its inputs.
+        decode: returns predictions for a batch, from the model, its outputs and the examples.
+        score: returns measures of predictions for examples; the first one selects the best epoch.
     """
 
     name: str
@@ -91,13 +90,13 @@ class Task(NamedTuple):
 
 
 class Result(NamedTuple):
-    """What one seed gave.
+    """The result for one seed.
 
     Attributes:
-        seed: of the drawing of examples, the weights and the dropout.
-        dev, test: the measures, in per cent where they are shares.
-        epochs: until the best weights on the development part.
-        seconds: of training, for one epoch.
+        seed: random seed.
+        dev, test: the measures, proportions in per cent.
+        epochs: number of epochs to the best weights on the dev part.
+        seconds: training time of one epoch.
         mixes: the weights of ELMo's layers and gamma, at "input" and at "output".
     """
 
@@ -110,84 +109,67 @@ class Result(NamedTuple):
 
 
 def make_parser(description: str | None) -> argparse.ArgumentParser:
-    """The flags that all tasks have."""
+    """The flags of all tasks."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", required=True, metavar="FOLDER", help="where the examples are")
-    add = parser.add_argument_group("what stands for a token").add_argument
-    model = "the language model; or options.json and weights.hdf5"
+    parser.add_argument("--data", required=True, metavar="FOLDER", help="folder with the examples")
+    number = value(float, "must be a number >= 0", lambda x: 0 <= x < 1e9)
+    proportion = value(float, "must be a number from 0 to 0.99", lambda x: 0 <= x <= 0.99)
+    count = whole_number(1)
+
+    add = parser.add_argument_group("token vectors").add_argument
+    model = "language model: a folder, ZIP file or name; or options.json and weights.hdf5"
     add("--model", nargs="+", metavar="MODEL", help=model)
-    layers = "of ELMo: mix, top, a number, or none (default: mix)"
+    layers = "layers of ELMo: mix, top, a number, or none (default: mix)"
     add("--layers", default="mix", type=_layers, help=layers)
-    places = "where ELMo stands (default: input)"
+    places = "where ELMo is added (default: input)"
     add("--at", default="input", choices=("input", "output", "both"), help=places)
     words = (
-        f"static vectors (word2vec, GloVe, `bilm static`), or `{LEARNED}`: vectors trained "
-        f"with the task (default: none beside ELMo, else {LEARNED})"
+        f"static vectors (word2vec, GloVe, `bilm static`), or `{LEARNED}` for vectors trained with "
+        f"the task (default: none with ELMo, otherwise {LEARNED})"
     )
     add("--words", metavar="FILE", help=words)
-    penalty = "times the mix's W squared is added to the loss (default: 0.001)"
-    number = _number(float, 0)
+    penalty = "factor of the sum of the mix's squared weights in the loss (default: 0.001)"
     add("--lambda", dest="l2_coef", type=number, default=0.001, metavar="LAMBDA", help=penalty)
     add("--layer_norm", action="store_true", help="normalise each layer before the mix")
-    add("--dropout", type=_number(float, 0, 0.99), default=0.3, help="(default: 0.3)")
+    add("--dropout", type=proportion, default=0.3, help="(default: 0.3)")
     add("--fine_tune", action="store_true", help="train the language model with the task")
     add("--cache", metavar="FOLDER", help="keep ELMo's layers there for the next run")
+
     add = parser.add_argument_group("training").add_argument
-    count = _number(int, 1)
-    size = "train on N examples, or on a part such as 0.1, drawn by the seed"
+    size = "train on N random examples, or on a proportion such as 0.1"
     add("--train_size", type=_size, metavar="N", help=size)
-    add("--seeds", type=_number(int, 0), nargs="+", default=[1], help="a run for each (default: 1)")
-    add("--epochs", type=count, default=12, help="at most (default: %(default)s)")
-    patience = "epochs without a better score on dev before training ends (default: %(default)s)"
+    seeds = "random seeds, one run each (default: 1)"
+    add("--seeds", type=whole_number(0), nargs="+", default=[1], help=seeds)
+    add("--epochs", type=count, default=12, help="most epochs (default: %(default)s)")
+    patience = "epochs without a better dev score before training ends (default: %(default)s)"
     add("--patience", type=count, default=3, help=patience)
     add("--batch_size", type=count, default=32, help="examples (default: %(default)s)")
     add("--size", type=count, default=100, help="units of an LSTM (default: %(default)s)")
-    add("--learning_rate", type=number, default=0.001, help="Adam's (default: %(default)s)")
-    add("--format", choices=("text", "json"), default="text", help="of the results")
+    add("--learning_rate", type=number, default=0.001, help="of Adam (default: %(default)s)")
+    add("--format", choices=("text", "json"), default="text", help="format of the results")
     return parser
 
 
-def _number(kind: type, least: float, most: float = 1e9) -> Callable[[str], Any]:
-    """A type for a flag: a number from `least` to `most`."""
-
-    def parse(text: str) -> Any:
-        try:
-            value = kind(text)
-        except ValueError:
-            value = None
-        if value is None or not least <= value <= most:
-            rule = f"a number from {least}" + (f" to {most}" if most < 1 else "")
-            raise argparse.ArgumentTypeError(f"{rule} is expected, not {text!r}")
-        return value
-
-    return parse
-
-
-def _layers(text: str) -> str:
-    if text not in ("mix", "top", "none") and not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"mix, top, none or a number is expected, not {text!r}")
-    return text
-
-
-def _size(text: str) -> float | int:
-    try:
-        value = float(text) if "." in text else int(text)
-    except ValueError:
-        value = 0
-    if value <= 0 or (isinstance(value, float) and value > 1):
-        raise argparse.ArgumentTypeError(
-            f"a number from 1, or a part such as 0.1 is expected, not {text!r}"
-        )
-    return value
+_layers = value(
+    str,
+    "must be mix, top, none or a number",
+    lambda text: text in ("mix", "top", "none") or text.isdecimal(),
+)
+_size = value(
+    lambda text: float(text) if "." in text else int(text),
+    "must be an integer >= 1, or a proportion such as 0.1",
+    lambda size: size > 0 and (isinstance(size, int) or size <= 1),
+)
 
 
 def run(task: Task, args: argparse.Namespace) -> list[Result]:
     """Train and measure a model for each seed.
 
     Raises:
-        FileNotFoundError, InputError: a file or a flag is not what it should be.
+        FileNotFoundError: a file is missing.
+        InputError: a file or a flag is wrong.
     """
     settings = VectorSettings(
         model=args.model if args.model is None or len(args.model) > 1 else args.model[0],
@@ -195,7 +177,7 @@ def run(task: Task, args: argparse.Namespace) -> list[Result]:
     )
     for part in PARTS:
         if not task.parts[part]:
-            raise InputError(f"{args.data}: there is no example in {part}.")
+            raise InputError(f"{args.data}: {part} must have at least one example.")
     sentences = {part: list(_sentences(task.parts[part])) for part in PARTS}
     together = [sentence for part in PARTS for sentence in sentences[part]]
     with tempfile.TemporaryDirectory() as scratch:
@@ -205,13 +187,13 @@ def run(task: Task, args: argparse.Namespace) -> list[Result]:
                 sentences["train"],
                 together,
                 args.cache or scratch,
-                lambda done, _: display.update("reading with ELMo", done, unit="sentences"),
+                lambda done, _: display.update("encoding", done, unit="sentences"),
             )
         return [run_seed(task, vectors, args, seed) for seed in args.seeds]
 
 
 def run_seed(task: Task, vectors: TokenVectors, args: argparse.Namespace, seed: int) -> Result:
-    """Train a model from the beginning, and measure it where the development part liked it best."""
+    """Train a model, and measure its best weights on the dev part."""
     keras.utils.set_random_seed(seed)
     training = draw(task.parts["train"], args.train_size, seed)
     inputs = ModelInputs(vectors)
@@ -219,8 +201,12 @@ def run_seed(task: Task, vectors: TokenVectors, args: argparse.Namespace, seed: 
     model = keras.Model(inputs.inputs, outputs)
     optimizer = keras.optimizers.Adam(args.learning_rate, clipnorm=5.0)
     model.compile(optimizer, loss, jit_compile=False)
-    score = Scorer(task, vectors, args.batch_size)
-    watch = _Watch(lambda: score(model, task.parts["dev"]), f"seed {seed}")
+
+    def score(part: str) -> Scores:
+        examples = task.parts[part]
+        return task.score(examples, predict(task, vectors, model, examples, args.batch_size))
+
+    watch = _Watch(lambda: score("dev"), f"seed {seed}")
     stop = keras.callbacks.EarlyStopping(
         "dev", mode="max", patience=args.patience, restore_best_weights=True
     )
@@ -230,7 +216,7 @@ def run_seed(task: Task, vectors: TokenVectors, args: argparse.Namespace, seed: 
     return Result(
         seed,
         watch.scores[best],
-        score(model, task.parts["test"]),
+        score("test"),
         best + 1,
         statistics.median(watch.seconds),
         inputs.mix_weights(),
@@ -238,7 +224,7 @@ def run_seed(task: Task, vectors: TokenVectors, args: argparse.Namespace, seed: 
 
 
 def draw(examples: Sequence[Example], size: float | int | None, seed: int) -> list[Example]:
-    """Some of the examples, in an order of their own."""
+    """Up to `size` random examples, or this proportion of them, in random order."""
     drawn = list(examples)
     random.Random(seed).shuffle(drawn)
     if size is None:
@@ -251,12 +237,12 @@ def _sentences(examples: Iterable[Example]) -> Iterator[Sentence]:
 
 
 def first(scores: Scores) -> float:
-    """The measure that decides."""
+    """The first measure, which selects the best epoch."""
     return next(iter(scores.values()))
 
 
 def encode(batch: Sequence[Example], vectors: TokenVectors) -> tuple[dict[str, Any], Any]:
-    """Arrays of a batch: those of the model's inputs, and its targets."""
+    """The arrays of a batch: the model's inputs, and the targets."""
     inputs: dict[str, Any] = {}
     for name in batch[0].texts:
         inputs |= vectors.arrays(name, [example.texts[name] for example in batch])
@@ -266,26 +252,26 @@ def encode(batch: Sequence[Example], vectors: TokenVectors) -> tuple[dict[str, A
 
 
 def stack(values: Sequence[Any], padding: int) -> np.ndarray:
-    """Numbers or arrays of one shape in an array; lists are padded, as their texts are."""
+    """Numbers or arrays of one shape as one array; lists are padded like their texts."""
     if not isinstance(values[0], list):
         return np.array(values)
     result = np.full((len(values), round_up(max(map(len, values)))), padding, np.int32)
-    for row, value in zip(result, values, strict=True):
-        row[: len(value)] = value
+    for row, own in zip(result, values, strict=True):
+        row[: len(own)] = own
     return result
 
 
 def length(example: Example) -> int:
-    """By which examples are put together: all tokens."""
+    """Number of tokens of an example."""
     return sum(map(len, example.texts.values()))
 
 
 def training_batches(
     examples: Sequence[Example], inputs: ModelInputs, batch_size: int, seed: int
 ) -> tf.data.Dataset:
-    """Batches of examples of like length: others in each epoch, in another order.
+    """Batches of examples of similar length, different in each epoch and in random order.
 
-    All have `batch_size` examples: the last of them is filled up with some that others have too.
+    All have `batch_size` examples: the last one is filled up with repeated examples.
     """
     rng = np.random.default_rng(seed)
     n_batches = -(-len(examples) // batch_size)
@@ -305,43 +291,31 @@ def training_batches(
     dataset = tf.data.Dataset.from_generator(generate, output_signature=signature)
     counted = dataset.apply(tf.data.experimental.assert_cardinality(n_batches)).prefetch(2)
     options = tf.data.Options()
-    # There is nothing to tune, and the end of an epoch would wait for the tuner to wake: up to as
-    # long as the epoch took.
+    # The autotuner has no effect here, and can delay the end of an epoch by as long as it took.
     options.autotune.enabled = False
     return counted.with_options(options)
 
 
-class Scorer:
-    """Measures a model on examples.
-
-    Args:
-        task: how.
-        vectors: of its texts.
-        batch_size: examples that are computed together.
-    """
-
-    def __init__(self, task: Task, vectors: TokenVectors, batch_size: int) -> None:
-        self.task, self.vectors, self.batch_size = task, vectors, batch_size
-
-    def __call__(self, model: keras.Model, examples: Sequence[Example]) -> Scores:
-        """The measures of the task."""
-        return self.task.score(examples, self.predictions(model, examples))
-
-    def predictions(self, model: keras.Model, examples: Sequence[Example]) -> list[Any]:
-        """What the model says of each example, in their order."""
-        order = sorted(range(len(examples)), key=lambda number: length(examples[number]))
-        found: dict[int, Any] = {}
-        for begin in range(0, len(order), self.batch_size):
-            numbers = order[begin : begin + self.batch_size]
-            batch = [examples[number] for number in numbers]
-            outputs = model.predict_on_batch(encode(batch, self.vectors)[0])
-            decoded = self.task.decode(model, outputs, batch)
-            found.update(zip(numbers, decoded, strict=True))
-        return [found[number] for number in range(len(examples))]
+def predict(
+    task: Task,
+    vectors: TokenVectors,
+    model: keras.Model,
+    examples: Sequence[Example],
+    batch_size: int,
+) -> list[Any]:
+    """The prediction for each example."""
+    order = sorted(range(len(examples)), key=lambda number: length(examples[number]))
+    found: dict[int, Any] = {}
+    for begin in range(0, len(order), batch_size):
+        numbers = order[begin : begin + batch_size]
+        batch = [examples[number] for number in numbers]
+        outputs = model.predict_on_batch(encode(batch, vectors)[0])
+        found.update(zip(numbers, task.decode(model, outputs, batch), strict=True))
+    return [found[number] for number in range(len(examples))]
 
 
 class _Watch(keras.callbacks.Callback):
-    """Measures the model after each epoch; the decisive score is "dev" for what comes after."""
+    """Measures the model after each epoch, and logs the first measure as "dev"."""
 
     def __init__(self, score: Callable[[], Scores], name: str) -> None:
         super().__init__()
@@ -354,7 +328,7 @@ class _Watch(keras.callbacks.Callback):
         self._begin = time.monotonic()
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any]) -> None:
-        """Measure, and say so."""
+        """Measure and print."""
         self.seconds.append(time.monotonic() - self._begin)
         self.scores.append(self.score())
         logs["dev"] = first(self.scores[-1])
@@ -371,19 +345,17 @@ def _shown(scores: Scores) -> str:
 
 
 def summary(results: Sequence[Result], part: str) -> dict[str, tuple[float, float]]:
-    """The mean and the standard deviation (of a sample; 0 of one seed) of each measure."""
-    by_name = {
-        name: [getattr(result, part)[name] for result in results]
-        for name in getattr(results[0], part)
-    }
-    return {
-        name: (statistics.mean(values), statistics.stdev(values) if len(values) > 1 else 0.0)
-        for name, values in by_name.items()
-    }
+    """The mean and the sample standard deviation (0 for one seed) of each measure."""
+    found = {}
+    for name in getattr(results[0], part):
+        values = [getattr(result, part)[name] for result in results]
+        deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+        found[name] = statistics.mean(values), deviation
+    return found
 
 
 def report(name: str, results: Sequence[Result], args: argparse.Namespace) -> None:
-    """Print what was found: a table, or one line of JSON with all there is to know."""
+    """Print the results: a table, or one line of JSON with all details."""
     parts = {part: summary(results, part) for part in ("dev", "test")}
     if args.format == "json":
         line = {
@@ -410,9 +382,9 @@ def program(
     argv: Sequence[str] | None,
     **defaults: Any,
 ) -> None:
-    """The whole of a program: flags, examples, a run for each seed, results.
+    """A complete program: flags, examples, a run for each seed, results.
 
-    What a user can mend ends it with a message and the exit code 1.
+    Errors that the user can fix end it with a message and exit code 1.
     """
     parser = make_parser(description)
     parser.set_defaults(**defaults)

@@ -1,4 +1,4 @@
-"""Parts of models that Keras does not have: a CRF, the best path of tags, masked sums."""
+"""Layers missing from Keras: a CRF, the best path of tags, masked pooling."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 from keras import ops
 
-# What a path of tags loses by a step that is not allowed.
+# Score of a step that is not allowed.
 _FORBIDDEN = -1e4
 
 
@@ -20,10 +20,11 @@ def bilstm(size: int) -> keras.layers.Layer:
 
 
 def allowed_steps(tags: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Which tags can begin a sentence, and follow each other, in IOB2: I-X comes after B-X or I-X.
+    """Scores that enforce IOB2, where I-X follows B-X or I-X.
 
     Returns:
-        float32 (tags,) and (tags, tags), from and to: 0 where it can, else a great loss.
+        float32 (tags,) for the first tag and (tags, tags) for steps, from and to: 0 if allowed,
+        otherwise very low.
     """
     start = np.zeros(len(tags), np.float32)
     steps = np.zeros((len(tags), len(tags)), np.float32)
@@ -43,13 +44,13 @@ def best_paths(
     Args:
         scores: float (batch, time, tags).
         lengths: tokens of each sentence.
-        start, steps: float (tags,) and (tags, tags), added to the scores of the first token, and
-            to those of a token's tag after the tag before it.
+        start: float (tags,), added to the scores of the first token.
+        steps: float (tags, tags), the score of each step from tag to tag.
 
     Returns:
         for each sentence a tag for each token.
     """
-    best = scores[:, 0] + start  # (batch, tags): the best path that ends in each tag
+    best = scores[:, 0] + start  # (batch, tags): the best path to each tag
     before = np.zeros(scores.shape, np.int32)
     for t in range(1, scores.shape[1]):
         sums = best[:, :, np.newaxis] + steps  # (batch, from, to)
@@ -69,11 +70,11 @@ class CRF(keras.layers.Layer):
     """A linear-chain conditional random field (Lafferty et al. 2001): scores of tags, and a score
     for each step from tag to tag.
 
-    The layer hands on the scores of its input, without a mask; `loss` is the loss of the model,
-    `decode` finds the best tags.
+    The layer returns its input without a mask; `loss` is the loss of the model, and `decode` finds
+    the best tags.
 
     Args:
-        tags: their names, in IOB2; steps that it does not allow are never taken.
+        tags: names of the tags in IOB2; steps that IOB2 does not allow are excluded.
 
     Call arguments:
         scores: float32 (batch, time, tags).
@@ -90,16 +91,16 @@ class CRF(keras.layers.Layer):
 
     def call(self, scores: Any) -> Any:
         """The scores."""
-        return scores + 0.0  # not the same tensor, which has a mask
+        return scores + 0.0  # a new tensor, without a mask
 
     def compute_mask(self, scores: Any, previous_mask: Any = None) -> None:
-        """None: the tags of `loss` say where a sentence ends."""
+        """None: `loss` ignores tags of -1."""
 
     def loss(self, tags: tf.Tensor, scores: tf.Tensor) -> tf.Tensor:
         """The negative log-probability of tags: float32 (batch,).
 
         Args:
-            tags: int (batch, time), -1 past a sentence's end.
+            tags: int (batch, time), -1 for padding.
             scores: float32 (batch, time, tags).
         """
         tags = tf.cast(tags, tf.int32)
@@ -139,7 +140,7 @@ class CRF(keras.layers.Layer):
 
 
 def masked_softmax(scores: Any, mask: Any, axis: int = -1) -> Any:
-    """The softmax over what is unmasked; `mask` has the axes of `scores`."""
+    """The softmax over unmasked scores; `mask` has the axes of `scores`."""
     return ops.softmax(ops.where(mask, scores, _FORBIDDEN), axis=axis)
 
 

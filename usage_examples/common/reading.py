@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, TypeVar
 from bilm.core.errors import InputError
 from bilm.files.reading import COMPRESSED, PathLike, read_lines
 
-# A token of text as it was written: a number, 's, a word with hyphens, any other mark.
+# A token of raw text: a number, 's, a word with hyphens, any other character.
 _TOKEN = re.compile(r"\d+(?:[.,]\d+)*(?!\w)|['’]s\b|\w+(?:-\w+)*|[^\w\s]")
-_SHOWN = 80  # characters of a wrong line that a message shows
+_SHOWN = 80  # characters of a wrong line in a message
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ def find_file(folder: PathLike, name: str) -> str:
     """The file `name` of a folder, plain or compressed (name.gz, name.xz).
 
     Raises:
-        FileNotFoundError: there is none.
+        FileNotFoundError: the file is missing.
     """
     path = file_if_there(folder, name)
     if path is None:
@@ -31,7 +31,7 @@ def find_file(folder: PathLike, name: str) -> str:
 
 
 def file_if_there(folder: PathLike, name: str) -> str | None:
-    """The same, or None."""
+    """`find_file`, or None for a missing file."""
     paths = (os.path.join(folder, f"{name}{ending}") for ending in ("", *COMPRESSED))
     return next(filter(os.path.isfile, paths), None)
 
@@ -39,27 +39,27 @@ def file_if_there(folder: PathLike, name: str) -> str | None:
 def read_json_lines(
     path: PathLike, fields: Mapping[str, type]
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The objects of a file of JSON lines, each with its place for messages.
+    """The objects of a file of JSON lines, each with its file and line for messages.
 
     Args:
-        path: UTF-8 (plain, .gz, .xz), a JSON object a line.
-        fields: that each object has, with their types.
+        path: UTF-8 (plain, .gz, .xz), one JSON object per line.
+        fields: required fields and their types.
 
     Raises:
-        InputError: a line is no such object.
+        InputError: a line has another form.
     """
     for number, line in enumerate(read_lines(path), start=1):
         where = f"{path}, line {number}"
         try:
             value = json.loads(line)
         except ValueError as error:
-            raise InputError(f"{where}: not JSON: {error}.") from None
+            raise InputError(f"{where}: must be JSON: {error}.") from None
         if not isinstance(value, dict):
-            raise InputError(f"{where}: a JSON object is expected, not {line[:_SHOWN]!r}.")
+            raise InputError(f"{where}: must be a JSON object, got {line[:_SHOWN]!r}.")
         for name, kind in fields.items():
             if not isinstance(value.get(name), kind):
                 raise InputError(
-                    f"{where}: {name!r} of type {kind.__name__} is expected, not "
+                    f"{where}: {name!r} must be of type {kind.__name__}, got "
                     f"{value.get(name)!r:.80}."
                 )
         yield where, value
@@ -68,11 +68,11 @@ def read_json_lines(
 def read_columns(
     path: PathLike, n_columns: int, *, header: bool = False
 ) -> Iterator[tuple[str, list[str]]]:
-    """The lines of a table with tabs between its columns, each with its place; an empty line is
-    an empty list.
+    """The lines of a table with columns separated by tabs, each with its file and line for
+    messages; an empty line is an empty list.
 
     Raises:
-        InputError: a line has more columns, or fewer.
+        InputError: a line has another number of columns.
     """
     for number, line in enumerate(read_lines(path), start=1):
         if header and number == 1:
@@ -80,33 +80,33 @@ def read_columns(
         columns = line.split("\t") if line.strip() else []
         if columns and len(columns) != n_columns:
             raise InputError(
-                f"{path}, line {number}: {n_columns} columns with tabs between are expected, not "
+                f"{path}, line {number}: must have {n_columns} columns separated by tabs, got "
                 f"{len(columns)}: {line[:_SHOWN]!r}."
             )
         yield f"{path}, line {number}", columns
 
 
 def as_tokens(value: Any, where: str) -> tuple[str, ...]:
-    """A sentence: text with a blank between tokens, or a list of tokens.
+    """A sentence given as text with spaces between tokens, or as a list of tokens.
 
     Raises:
-        InputError: it is neither, or has no token.
+        InputError: it is empty, or a token has a space.
     """
     tokens = tuple(value.split()) if isinstance(value, str) else tuple(value)
     if not tokens or not all(isinstance(t, str) and t.split() == [t] for t in tokens):
-        raise InputError(f"{where}: tokens without blanks are expected, not {value!r:.80}.")
+        raise InputError(f"{where}: must be tokens without spaces, got {value!r:.80}.")
     return tokens
 
 
 class Spans(NamedTuple):
-    """The tokens of a text as it was written, and the characters from `begin` to `end` of each."""
+    """The tokens of raw text, and the offsets of the first character and after the last one."""
 
     tokens: tuple[str, ...]
     begins: list[int]
     ends: list[int]
 
     def covering(self, begin: int, end: int) -> tuple[int, int] | None:
-        """The first and the last token that have some of these characters; None without any."""
+        """The first and last token that overlap with a range of characters, or None."""
         found = [
             k for k, (b, e) in enumerate(zip(self.begins, self.ends, strict=True))
             if b < end and e > begin
@@ -115,7 +115,7 @@ class Spans(NamedTuple):
 
 
 def tokenise(text: str) -> Spans:
-    """Cut a text into tokens as the regular expression `_TOKEN` says."""
+    """Split raw text into tokens by the regular expression `_TOKEN`."""
     found = list(_TOKEN.finditer(text))
     return Spans(
         tuple(match[0] for match in found),
@@ -125,14 +125,14 @@ def tokenise(text: str) -> Spans:
 
 
 def set_apart(examples: Sequence[T], path: PathLike) -> tuple[list[T], list[T]]:
-    """The first examples of a file, and the last tenth of them, at least one of each.
+    """Split off the last tenth of examples; both parts have at least one.
 
     Raises:
-        InputError: there are fewer than two.
+        InputError: there are fewer than two examples.
     """
     if len(examples) < 2:
         raise InputError(
-            f"{path}: too short to set a tenth apart. Two examples or more are expected, not "
+            f"{path}: must have at least 2 examples, to set a tenth of them aside, got "
             f"{len(examples)}."
         )
     n = min(max(1, round(0.1 * len(examples))), len(examples) - 1)
@@ -142,14 +142,14 @@ def set_apart(examples: Sequence[T], path: PathLike) -> tuple[list[T], list[T]]:
 def parts_of(
     folder: PathLike, ending: str, read: Callable[[str], Sequence[T]]
 ) -> dict[str, list[T]]:
-    """The examples of a folder: train, dev and test, of which one of the last two may be missing.
+    """The examples of a folder: train, dev and test. Either dev or test may be missing.
 
-    Without `dev` the last tenth of `train` is set apart; without `test`, `dev` is the test, and
-    the last tenth of `train` is `dev`.
+    Without dev, it is the last tenth of train; without test, dev is the test part, and the last
+    tenth of train is the dev part.
 
     Raises:
-        FileNotFoundError: there is no `train`, or none of the others.
-        InputError: `read` finds a fault, or `train` is too short to be divided.
+        FileNotFoundError: train is missing, or both others are.
+        InputError: `read` finds an error, or train is too short to be divided.
     """
     train = find_file(folder, f"train{ending}")
     paths = {

@@ -10,10 +10,10 @@ from bilm.extras import import_extra
 
 
 def check_tags(tags: Sequence[str], where: str) -> None:
-    """Check the last of a sentence's tags: O, B-X, or I-X after B-X or I-X.
+    """Check the last tag of a sentence.
 
     Raises:
-        InputError: it is none of these.
+        InputError: it is not O, B-X, or I-X after B-X or I-X.
     """
     kind, _, name = tags[-1].partition("-")
     if tags[-1] == "O" or (kind == "B" and name):
@@ -21,14 +21,14 @@ def check_tags(tags: Sequence[str], where: str) -> None:
     before = tags[-2] if len(tags) > 1 else "the beginning of a sentence"
     if kind != "I" or not name or before not in (f"B-{name}", f"I-{name}"):
         raise InputError(
-            f"{where}: a tag in IOB2 is expected (O, B-X, or I-X after B-X or I-X), not "
-            f"{tags[-1]!r} after {before}."
+            f"{where}: must be a tag in IOB2 (O, B-X, or I-X after B-X or I-X), got {tags[-1]!r} "
+            f"after {before}."
         )
 
 
 def span_scores(gold: Sequence[Sequence[str]], found: Sequence[Sequence[str]]) -> dict[str, float]:
-    """F1, precision and recall of spans in per cent, by seqeval: a span is found if its label, its
-    first and its last token are right.
+    """F1, precision and recall of spans in per cent, by seqeval; a span counts as found if its
+    label, first and last token are correct.
 
     Args:
         gold, found: the tags of each sentence, IOB2.
@@ -47,7 +47,7 @@ def span_scores(gold: Sequence[Sequence[str]], found: Sequence[Sequence[str]]) -
 
 
 def spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
-    """The spans of a sentence's tags, by seqeval: label, first and last token, in their order."""
+    """The spans of a sentence's tags, by seqeval: label, first and last token, in order."""
     scheme = _seqeval("scheme")
     (found,) = scheme.Entities([list(tags)], scheme.IOB2).entities
     return sorted(((e.tag, e.start, e.end - 1) for e in found), key=lambda span: span[1])
@@ -56,7 +56,7 @@ def spans(tags: Sequence[str]) -> list[tuple[str, int, int]]:
 def set_scores(
     gold: Iterable[Collection[Hashable]], found: Iterable[Collection[Hashable]]
 ) -> dict[str, float]:
-    """F1, precision and recall in per cent of what is in the sets of all sentences."""
+    """F1, precision and recall in per cent of the elements of all sets, one set per sentence."""
     pairs = [(set(a), set(b)) for a, b in zip(gold, found, strict=True)]
     right = sum(len(a & b) for a, b in pairs)
     n_gold, n_found = (sum(len(pair[k]) for pair in pairs) for k in (0, 1))

@@ -1,11 +1,10 @@
-"""What stands for a token: ELMo's layers, static vectors, vectors that the task learns.
+"""Token vectors: ELMo's layers, static vectors, vectors that the task learns.
 
-Peters et al. (2018), section 3.3: ELMo stands beside the words' own vectors at the input of a
-model, [x; ELMo], or beside its output, [h; ELMo], or at both, with a mix for each.
+Peters et al. (2018), section 3.3: ELMo is concatenated to the word vectors at the input of a model,
+[x; ELMo], or to its output, [h; ELMo], or to both, with a mix for each.
 
-A language model that stays as it is has the same vectors in each epoch, so its layers are computed
-once and kept in a file (`SavedLayers`); a model that is trained with the task (`fine_tune`) stands
-in the graph.
+A frozen language model has the same vectors in each epoch, so its layers are computed once and kept
+in a file (`SavedLayers`); with `fine_tune` the language model is part of the Keras model.
 """
 
 from __future__ import annotations
@@ -30,22 +29,20 @@ from bilm.files.writing import atomic_write
 Sentence = tuple[str, ...]
 LEARNED = "learned"
 _LEARNED_DIM = 100
-# Texts are padded to a multiple of so many tokens: fewer shapes, for which programs are compiled.
-STEP = 8
+STEP = 8  # texts are padded to a multiple, so that fewer shapes are compiled
 
 
 class VectorSettings(NamedTuple):
-    """What stands for a token.
+    """The vectors of a token.
 
     Attributes:
-        model: the language model's folder, ZIP file, or pair (options, weights); None without.
-        layers: "mix", "top", or the number of a layer; "none" for no ELMo.
-        at: "input", "output" or "both": where ELMo is.
-        words: a file of static vectors; LEARNED for vectors that are trained with the task; None
-            for neither.
-        l2_coef: lambda: this times the sum of the mix's W squared is added to the loss.
+        model: the language model: a folder, ZIP file, name, or pair (options, weights), or None.
+        layers: "mix", "top", or the number of a layer; "none" without ELMo.
+        at: where ELMo is added: "input", "output" or "both".
+        words: a file of static vectors, LEARNED for vectors trained with the task, or None.
+        l2_coef: lambda, the factor of the sum of the mix's squared W in the loss.
         layer_norm: normalise each layer before the mix.
-        dropout: of vectors, at the input and at the output.
+        dropout: rate for the vectors at the input and at the output.
         fine_tune: train the language model with the task.
     """
 
@@ -60,16 +57,14 @@ class VectorSettings(NamedTuple):
 
 
 class SavedLayers:
-    """All layers of sentences, computed once: float16 (tokens, n_layers, dim) in a file that is
-    mapped into memory, so that texts of any size can be had.
+    """All layers of sentences: float16 (tokens, n_layers, dim) in a memory-mapped file.
 
     Args:
         elmo: the language model.
-        sentences: those whose vectors are wanted.
-        folder: where the file is kept; it is made if it is not there. The file's name holds the
-            model's fingerprint and a checksum of the sentences, so that another model or text has
-            another file.
-        progress: called with the sentences and tokens that are done.
+        sentences: the sentences to encode.
+        folder: folder of the file; created if missing. The file name has the model's fingerprint
+            and a checksum of the sentences.
+        progress: called with the numbers of sentences and tokens done.
     """
 
     def __init__(
@@ -121,14 +116,15 @@ class TokenVectors:
     """The vectors of all texts of a task.
 
     Args:
-        settings: which.
-        training: the sentences that a model is trained on: their words are learned.
+        settings: the kind of vectors.
+        training: the training sentences, whose words can be learned.
         sentences: all sentences.
-        folder: for the file of ELMo's layers.
+        folder: folder for ELMo's layers.
         progress: as for `SavedLayers`.
 
     Raises:
-        FileNotFoundError, InputError: a file of the settings is not what it should be.
+        FileNotFoundError: a file of the settings is missing.
+        InputError: a file or a setting is wrong.
     """
 
     def __init__(
@@ -141,22 +137,21 @@ class TokenVectors:
     ) -> None:
         self.settings = settings
         self.saved: SavedLayers | None = None
-        self._chosen: list[int] | None = None  # the layers that a model sees
+        self.chosen: list[int] = []  # numbers of ELMo's layers in the model
         if settings.layers != "none" and settings.model is None:
-            raise InputError("--model is needed, unless --layers is none.")
+            raise InputError("--model is required, unless --layers is none.")
         if settings.layers != "none":
             elmo = ELMo.from_pretrained(settings.model)
-            self._chosen = _layers(settings.layers, elmo.n_layers)
+            self.chosen = _layers(settings.layers, elmo.n_layers)
             if not settings.fine_tune:
                 self.saved = SavedLayers(elmo, sentences, folder, progress)
             self.vocabulary: Any = elmo.vocabulary
         self._choose_words(training, sentences)
 
     def _choose_words(self, training: Iterable[Sentence], sentences: Sequence[Sentence]) -> None:
-        """Give ids to the words that have a vector: 0 is padding, 1 all other words."""
+        """Assign ids to words with a static or learned vector: 0 is padding, 1 any other word."""
         words, self.table = self.settings.words, None
-        # Whether words have vectors of their own, static or learned.
-        self.has_words = words is not None or self._chosen is None
+        self.has_words = words is not None or not self.chosen
         if not self.has_words:
             self._ids: dict[str, int] = {}
         elif words is None or words == LEARNED:
@@ -173,20 +168,15 @@ class TokenVectors:
 
     @property
     def n_words(self) -> int:
-        """Rows of the table of words."""
+        """Number of rows of the word table."""
         return len(self._ids) + 2 if self.table is None else len(self.table)
 
-    @property
-    def chosen(self) -> list[int]:
-        """The numbers of ELMo's layers that a model sees; none without ELMo."""
-        return self._chosen or []
-
     def arrays(self, name: str, sentences: Sequence[Sentence]) -> dict[str, np.ndarray]:
-        """What a batch of sentences is for a model, by the names of its inputs.
+        """The inputs of a model for a batch of sentences, by name.
 
         Returns:
-            NAME: int32 (batch, time), the ids of words; NAME_elmo: float16 (batch, layers, time,
-            dim); or NAME_tokens: the words themselves (batch, time), if they are needed.
+            NAME: int32 (batch, time), word ids; NAME_elmo: float16 (batch, layers, time, dim), or
+            with `fine_tune` NAME_tokens: the words (batch, time).
         """
         longest = round_up(max(map(len, sentences)))
         ids = np.zeros((len(sentences), longest), np.int32)
@@ -207,29 +197,29 @@ class TokenVectors:
 
 
 def round_up(length: int) -> int:
-    """The length that texts of this one are padded to."""
+    """A length rounded up to a multiple of `STEP`."""
     return -(-length // STEP) * STEP
 
 
 def _layers(choice: str, n_layers: int) -> list[int]:
-    """The numbers of the layers that "mix", "top" or a number stands for."""
+    """The numbers of the layers given by "mix", "top" or a number."""
     if choice == "mix":
         return list(range(n_layers))
     number = n_layers - 1 if choice == "top" else int(choice)
     if number >= n_layers:
         raise InputError(
-            f"--layers: the model's layers are 0 (tokens) to {n_layers - 1} (top), not {choice}."
+            f"--layers must be 0 (tokens) to {n_layers - 1} (top) for this model, got {choice}."
         )
     return [number]
 
 
-class Text(NamedTuple):
-    """A text within a model.
+class TextInput(NamedTuple):
+    """A text as an input of a model.
 
     Attributes:
         vectors: float32 (batch, time, dim), with a Keras mask.
-        mask: bool (batch, time), False past its end.
-        layers: ELMo's layers (batch, layers, time, dim); None without.
+        mask: bool (batch, time), False for padding.
+        layers: ELMo's layers (batch, layers, time, dim), or None.
     """
 
     vectors: Any
@@ -238,14 +228,14 @@ class Text(NamedTuple):
 
 
 class ModelInputs:
-    """The inputs of one model, and the layers that all its texts share.
+    """The inputs of one model, and the layers that its texts share.
 
     Args:
-        vectors: of the task.
+        vectors: the token vectors of the task.
 
     Attributes:
-        inputs: the `keras.Input` of each name.
-        mixes: the mix at the input and that at the output, by these names; those that there are.
+        inputs: `keras.Input` by name.
+        mixes: the mixes at "input" and "output".
     """
 
     def __init__(self, vectors: TokenVectors) -> None:
@@ -263,16 +253,16 @@ class ModelInputs:
                 )
         self._dropout = keras.layers.Dropout(self.settings.dropout)
         self._table = _table(vectors) if vectors.has_words else None
-        tunes = bool(vectors.chosen) and self.settings.fine_tune
-        self._language_model = _LanguageModel(vectors) if tunes else None
+        is_trained = bool(vectors.chosen) and self.settings.fine_tune
+        self._language_model = _TrainedModel(vectors) if is_trained else None
 
     def number(self, name: str, shape: Sequence[int | None], dtype: str = "int32") -> Any:
-        """An input of numbers: `keras.Input` of the shape of an example."""
+        """A numeric input; `shape` has no batch axis."""
         self.inputs[name] = keras.Input(tuple(shape), dtype=dtype, name=name)
         return self.inputs[name]
 
-    def text(self, name: str) -> Text:
-        """A text of each example, with the vectors that stand at the model's input."""
+    def text(self, name: str) -> TextInput:
+        """A text of each example, with its vectors at the model's input."""
         ids = self.number(name, (None,))
         mask = keras.ops.not_equal(ids, 0)
         layers = self._layers(name)
@@ -280,12 +270,12 @@ class ModelInputs:
         if "input" in self.mixes:
             parts.append(self.mixes["input"](layers, mask))
         if not parts:
-            raise InputError("--at output leaves the input empty: --words is needed beside it.")
+            raise InputError("--at output leaves the input empty: it requires --words.")
         vectors = keras.layers.concatenate(parts) if len(parts) > 1 else parts[0]
-        return Text(self._dropout(vectors), mask, layers)
+        return TextInput(self._dropout(vectors), mask, layers)
 
-    def at_output(self, text: Text, hidden: Any) -> Any:
-        """The output of a layer over a text, with ELMo beside it if it is to be there."""
+    def at_output(self, text: TextInput, hidden: Any) -> Any:
+        """Concatenate ELMo to the output of a layer over a text, if --at includes the output."""
         if "output" in self.mixes:
             elmo = self._dropout(self.mixes["output"](text.layers, text.mask))
             hidden = keras.layers.concatenate([hidden, elmo])
@@ -301,7 +291,7 @@ class ModelInputs:
         return keras.ops.cast(self.number(f"{name}_elmo", shape, "float16"), "float32")
 
     def mix_weights(self) -> dict[str, dict[str, Any]]:
-        """What the mixes have learned: softmax(W), by layer, and gamma."""
+        """The learned weights of the mixes: softmax(W) by layer, and gamma."""
         found = {}
         for place, mix in self.mixes.items():
             weights = tf.nn.softmax(tf.convert_to_tensor(mix.W)).numpy()
@@ -311,7 +301,7 @@ class ModelInputs:
 
 
 def _table(vectors: TokenVectors) -> keras.layers.Embedding:
-    """Word ids to vectors: static ones stay as they are."""
+    """Word ids to vectors; static vectors are not trained."""
     if vectors.table is None:
         return keras.layers.Embedding(vectors.n_words, _LEARNED_DIM, mask_zero=True, name="words")
     table = keras.layers.Embedding(
@@ -322,16 +312,14 @@ def _table(vectors: TokenVectors) -> keras.layers.Embedding:
     return table
 
 
-class _LanguageModel:
-    """The language model within the graph: tokens (batch, time) to the chosen layers."""
+class _TrainedModel:
+    """The language model as part of the Keras model: tokens (batch, time) to the chosen layers."""
 
     def __init__(self, vectors: TokenVectors) -> None:
         with open_model(vectors.settings.model, weights_only=True) as files:
             options = files.read_options()
             if options.char_cnn is not None and options.char_cnn.dictionary is not None:
-                raise InputError(
-                    "--fine_tune: a model with a dictionary of characters stays as it is."
-                )
+                raise InputError("--fine_tune requires a model without a dictionary of characters.")
             self.model = BidirectionalLanguageModel(
                 files.options,
                 files.weights,
