@@ -155,9 +155,7 @@ def test_compare_with_gold(place, capsys):
     printed = capsys.readouterr()
     assert printed.out.splitlines()[0].split() == ["pairs", "accuracy", "threshold", "Spearman"]
     assert "40.0 % of the pairs have the answer T." in printed.err
-    assert (
-        "Each half of the pairs is judged by the best threshold of the other half." in printed.err
-    )
+    assert "For each half of the pairs, the threshold is the best one for" in printed.err
     found = cosines(place.model, read_word_pairs("data.txt"))
     gold = read_gold("gold.txt", 5)
     results = agreement_with_gold(found, gold)
@@ -216,7 +214,7 @@ def test_answers_that_cannot_be_read(text, message, tmp_path):
     ("arguments", "rule"),
     [
         (["a [b]"], "name at least two queries, or --pairs"),
-        (["a [b]", "c [d]", "--pairs", "p"], "--pairs does not go with queries"),
+        (["a [b]", "c [d]", "--pairs", "p"], "--pairs replaces queries"),
         (["a [b]", "c [d]", "--gold", "g"], "--gold requires --pairs"),
         (["--pairs", "p", "--gold", "g", "--train_pairs", "t"], "--train_pairs requires --train_"),
     ],

@@ -121,7 +121,7 @@ def test_ctrl_c_says_what_is_kept(place, capsys, monkeypatch):
             ["--out", "x.svg", "--method", "tsne", "--perplexity", "9"],
             "perplexity must be above 0 and at most 5,",
         ),
-        (["water", "--out", "x.svg"], "bank.npz: there is no occurrence of 'water'"),
+        (["water", "--out", "x.svg"], "bank.npz: must have an occurrence of 'water'"),
         (
             ["--out", "x.svg", "--title", "\U000f0f8e"],
             "fonts must have all characters",
@@ -138,13 +138,13 @@ def test_usage(place, capsys):
     assert "name at least one WORD" in usage_error(["project", *out], capsys)
     assert "name at least one WORD" in usage_error(["project", "--text", "t", *out], capsys)
     wrong = ["project", "--occurrences", "bank.npz", "--perplexity", "3", *out]
-    assert "--perplexity goes with --method tsne" in usage_error(wrong, capsys)
+    assert "--perplexity requires --method tsne" in usage_error(wrong, capsys)
     wrong = ["project", "--occurrences", "bank.npz", "--layer", "average", *out]
     assert "must be an integer >= 0 or top, got 'average'" in usage_error(wrong, capsys)
     wrong = ["project", "bank", "--text", "t", "--colour", "label", *out]
-    assert "--colour label goes with --labels" in usage_error(wrong, capsys)
+    assert "--colour label requires --labels" in usage_error(wrong, capsys)
     wrong = ["project", "bank", "--labels", "uses.tsv", *out]
-    assert "--labels has the sentences and the words" in usage_error(wrong, capsys)
+    assert "--labels replaces --text and WORD" in usage_error(wrong, capsys)
 
 
 def test_packages_that_are_missing_are_named_before_the_work(place, capsys, monkeypatch):

@@ -8,9 +8,9 @@ the token at its index:
   {"tokens": ["the", "line", "coach"], "senses": [[2, "coach", "NOUN", "coach%1:18:01::"]]}
 
 Each test use is compared with the training uses of the same lemma and part of speech: with the mean
-of each sense, as in the paper, or by another --method. A word that does not occur in training counts
-as wrong; the paper assigns WordNet's first sense. `bilm probe` does the same for other file formats,
-and table 6, parts of speech by layer.
+of each sense, as in the paper, or by another --method. A word that does not occur in training
+counts as wrong; the paper assigns WordNet's first sense. `bilm probe` does the same for other file
+formats, and table 6, parts of speech by layer.
 """
 
 from __future__ import annotations

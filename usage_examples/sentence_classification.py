@@ -83,8 +83,8 @@ def build_classifier(
     learning_rate: float,
     probe: bool = False,
 ) -> keras.Model:
-    """Sentences -> vectors -> LSTMs -> average -> genres. The vectors have a mask, so the average is
-    over tokens only."""
+    """Sentences -> vectors -> LSTMs -> average -> genres. The vectors have a mask, so the average
+    does not include padding."""
     sentences = keras.Input((), dtype="string")
     found = [layer(sentences) for layer in vectors]
     hidden = keras.layers.concatenate(found) if len(found) > 1 else found[0]

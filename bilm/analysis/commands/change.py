@@ -1,14 +1,14 @@
 """Measure how much the use of words differs between two corpora.
 
 OLD and NEW are text files or quoted globs (plain, .gz, .xz; UTF-8), one sentence per line, tokens
-separated by spaces. --out gets a table with one row per target word, the most changed first:
+separated by spaces. --out is a table with one row per target word, by descending excess:
 
-  excess          mean cosine distance between the corpora minus that within them: about 0 for a
-                  word that did not change, however varied its uses are; the order of the table
+  excess          mean cosine distance between the corpora minus the mean distance within them:
+                  about 0 for a word that did not change, however varied its uses are
   PRT             1 / cosine of the mean vectors
   APD             mean cosine distance of all pairs of an old and a new occurrence
   geometric_mean  sqrt(PRT * APD)
-  JSD             Jensen-Shannon divergence, in nats, of clusters of the occurrences of both
+  JSD             Jensen-Shannon divergence, in nats, over clusters of all occurrences
 
   bilm change old.txt new.txt --targets words.txt --model elmo --out change.tsv --page change.html
   bilm change old.txt.gz new.txt.gz --targets targets.txt --lemma_pos --model elmo \\
@@ -16,8 +16,8 @@ separated by spaces. --out gets a table with one row per target word, the most c
   bilm change old.txt new.txt --targets words.txt --old_vectors old.hdf5 --new_vectors new.hdf5 \\
       --out change.tsv
 
-A target is a word, several forms of one joined with +, as in bank+banks, or with --lemma_pos a
-word with a part of speech, as in attack_nn.
+A target is a word, forms of a word joined with +, as in bank+banks, or with --lemma_pos a word with
+a part of speech, as in attack_nn.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--min_occurrences N>=2": "measure words that occur at least N times in each corpus "
             "(default: 3)",
             "--lemma_pos": "targets end in a part of speech, as attack_nn: look for such tokens, "
-            "or in a corpus without them for the word alone; the model reads the word alone",
+            "or for the word alone in a corpus without them; the model reads the word alone",
             "--match_case": "distinguish apple from Apple",
             "--seed N>=0": "random seed (default: 0)",
         },
@@ -81,7 +81,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "correlation with each measure, or for scores of 0 and 1 accuracy and AUC, with "
             "95 %% bootstrap intervals",
             "--save_uses FOLDER": "write the vectors of the occurrences to old.npz and new.npz "
-            "there: {word: matrix (occurrences, dim)}, as semeval2020 reads them",
+            "there, for the programs of semeval2020: {word: matrix (occurrences, dim)}",
             **flags.FORCE,
         },
     )
@@ -91,7 +91,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     files = (args.old_vectors, args.new_vectors)
     if any(files) and not all(files):
-        flags.usage_error(args, "--old_vectors and --new_vectors go together")
+        flags.usage_error(args, "--old_vectors and --new_vectors require each other")
     if not any(files):
         flags.model_source(args)
     elif args.model is not None or args.weight_file is not None:
@@ -103,7 +103,7 @@ def run(args: argparse.Namespace) -> int:
     flags.require_free(args, args.out, args.page, *uses)
     for pattern, file in zip((args.old, args.new), files, strict=True):
         if len(find_all_files(pattern)) > 1 and file is not None:
-            raise InputError(f"{pattern}: must be one file to go with the vectors in {file}.")
+            raise InputError(f"{pattern}: must be a single file for the vectors in {file}.")
 
     from bilm.analysis import semantic_change as change
     from bilm.analysis.change_page import write_change_page
@@ -164,7 +164,7 @@ def _occurrences(
             found = embedded_occurrences(path, sample)
             if found.n_layers == 1 and args.layer is not None:
                 raise InputError(
-                    f"{path}: must hold all layers (`bilm embed --all`) for --layer, got one layer."
+                    f"{path}: must have all layers (`bilm embed --all`) for --layer, got one layer."
                 )
             vectors = found.layer("top" if args.layer is None else args.layer)
             yield replace(found, vectors=vectors[:, None])
@@ -183,7 +183,7 @@ def _sample(
     sentences = word_job.read_sentences([pattern], display, f"reading {pattern}")
     try:
         return sample_targets(
-            (" ".join(tokens) for tokens in sentences),  # a line takes less memory than its tokens
+            (" ".join(tokens) for tokens in sentences),  # smaller in memory than lists of tokens
             targets,
             max_occurrences=args.max_occurrences,
             seed=args.seed,
@@ -199,7 +199,7 @@ def _note_rare(changes: Sequence[Change], min_occurrences: int) -> None:
     if rare:
         more = f" and {len(rare) - _SHOWN} more" if len(rare) > _SHOWN else ""
         note(
-            f"Not measured, because of fewer than {min_occurrences} occurrences in a corpus: "
+            f"Not measured, with fewer than {min_occurrences} occurrences in a corpus: "
             f"{', '.join(rare[:_SHOWN])}{more}"
         )
 

@@ -1,8 +1,8 @@
 """Compare a word in one sentence with a word in another, layer by layer.
 
 QUERY is a sentence with the word in brackets and spaces between tokens, as "they [play] cards".
-Every two of them are compared by the cosine of the words' vectors. Layer 0 and --static do not see
-the sentence: there, one word always has the cosine 1 with itself.
+Each pair is compared by the cosine of the words' vectors. Layer 0 and --static do not depend on the
+sentence: there, a word always has the cosine 1 with itself.
 
   bilm compare "they [play] cards" "his first [play]" --model elmo
   bilm compare "they [play] cards" "his first [play]" "a [game] of cards" --model elmo \\
@@ -64,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    _require_fitting_flags(args)
+    _check_flags(args)
     from bilm.analysis.word_pairs import pairs_of_queries, read_word_pairs
 
     pairs = pairs_of_queries(args.query) if args.pairs is None else read_word_pairs(args.pairs)
@@ -90,9 +90,9 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _require_fitting_flags(args: argparse.Namespace) -> None:
+def _check_flags(args: argparse.Namespace) -> None:
     if args.pairs is not None and args.query:
-        flags.usage_error(args, "--pairs does not go with queries")
+        flags.usage_error(args, "--pairs replaces queries")
     if args.pairs is None and len(args.query) < 2:
         flags.usage_error(args, "name at least two queries, or --pairs")
     for flag, partner in (
@@ -152,7 +152,7 @@ def _run_gold(
     if is_binary:
         note(f"{100 * gold.mean():.1f} % of the pairs have the answer T.")
         if thresholds is None:
-            note("Each half of the pairs is judged by the best threshold of the other half.")
+            note("For each half of the pairs, the threshold is the best one for the other half.")
     return 0
 
 

@@ -1,19 +1,19 @@
 """Try it all: train a small model on this machine and look at its vectors.
 
-Needs no download. Runs the other subcommands one after the other, and prints each as you would type
-it. The text is the English docstrings of the installed Python, NumPy, Keras and TensorFlow; `bilm
-train` trains on it for a few minutes and reports how good the model is; `bilm senses` and `bilm
-project` show words with two clear clusters of occurrences, next to static vectors that do not see
-the sentence. If the model wiki-en is part of the package, its page is there before the training.
+The demo needs no download. It prints and runs other subcommands. The text is the English docstrings
+of the installed Python, NumPy, Keras and TensorFlow. `bilm train` trains on it for a few minutes
+and reports the quality of the model. `bilm senses` and `bilm project` show words with two clear
+clusters of occurrences, and `bilm static` shows their static vectors for comparison. If the model
+wiki-en is part of the package, its page is written before the training.
 
-Needs the packages of the extra `look`: scikit-learn and gensim.
+Requires scikit-learn and gensim (the extra `look`).
 
   bilm demo
   bilm demo --corpus my-text.txt --out my-demo
 
-The text of --corpus is raw, and tokenised as `bilm tokenize` does, by its English or Chinese rules.
-With --tokenized, text with one sentence per line and its tokens separated by spaces is used as it
-is. Only the first three million tokens are used.
+--corpus is raw text, which is tokenised by the English or Chinese rules of `bilm tokenize`. With
+--tokenized, it has one sentence per line and tokens separated by spaces. Only the first three
+million tokens are used.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.tokenized and not args.corpus:
-        flags.usage_error(args, "--tokenized goes with --corpus")
+        flags.usage_error(args, "--tokenized requires --corpus")
     if os.path.exists(args.out):
         raise InputError(
-            f"{args.out} exists, perhaps from an earlier demo, and is never overwritten: name "
-            "another folder by --out, or remove it."
+            f"--out must be a new folder, got {args.out}, perhaps from an earlier demo: remove it, "
+            "or name another one."
         )
     for module in ("sklearn", "gensim"):
         import_extra(module, "bilm demo")
@@ -79,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 class _Failed(Exception):
-    """A subcommand has reported an error and ended with another exit code than 0."""
+    """A subcommand has reported an error and returned a non-zero exit code."""
 
     def __init__(self, code: int) -> None:
         self.code = code
@@ -109,7 +109,7 @@ def _read_text(args: argparse.Namespace) -> SplitText:
 
 
 def _words(args: argparse.Namespace, text: SplitText) -> list[str] | None:
-    """The words of --words that occur often enough; None without --words."""
+    """The sufficiently frequent words of --words; None without --words."""
     if args.words is None:
         return None
     counts = Counter(token for sentence in text.training for token in sentence)
@@ -118,7 +118,7 @@ def _words(args: argparse.Namespace, text: SplitText) -> list[str] | None:
         if counts[word] >= _LEAST_OCCURRENCES:
             words.append(word)
         else:
-            note(f"{word!r} occurs {counts[word]} times in the text; {_LEAST_OCCURRENCES} needed.")
+            note(f"{word!r} must occur {_LEAST_OCCURRENCES} times in the text, got {counts[word]}.")
     if not words:
         raise InputError(
             f"--words: at least one of them must occur {_LEAST_OCCURRENCES} times in the text."
@@ -155,7 +155,7 @@ def _run_all(args: argparse.Namespace, text: SplitText, words: list[str] | None)
 def _show_words(
     args: argparse.Namespace, text: SplitText, words: list[str] | None, model: str
 ) -> list[str]:
-    """Show the words, or those with the clearest clusters in a model; returns them."""
+    """Show and return the words; None chooses those with the clearest clusters in a model."""
     if words is None:
         from bilm.analysis.demo.words import clearest_words
         from bilm.use.elmo import ELMo

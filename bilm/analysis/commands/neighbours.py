@@ -1,9 +1,9 @@
 """Find the occurrences of a word that are nearest to the word in a sentence, layer by layer.
 
-QUERY is a sentence with the word in brackets and spaces between tokens, as "they [play] cards". The
-occurrences of the word in the text are compared with it by the cosine of their vectors, after
-subtracting their mean. --static also shows the nearest words in a static model, which does not see
-the sentence: table 4 of the paper (Peters et al., 2018).
+QUERY is a sentence with the word in brackets and spaces between tokens, as "they [play] cards". It
+is compared with the occurrences of the word in the text, by the cosine of their vectors after
+subtracting their mean. --static also shows the nearest words by static vectors, which do not depend
+on the sentence: table 4 of the paper (Peters et al., 2018).
 
   bilm neighbours "they [play] cards" --model elmo --text corpus.txt
   bilm neighbours "a [play] in three acts" "they [play] cards" --model elmo --text corpus.txt \\
@@ -30,6 +30,7 @@ from bilm.progress import ProgressDisplay
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
 
+_STATIC_WORDS = 10
 _STATIC_COLUMNS = 24
 
 
@@ -47,20 +48,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--any_word": "also show the nearest occurrences of other words, from a sample of "
             "--max_occurrences of all words of the text",
             "--static FILE": "static vectors, as `bilm static` and gensim write them",
-            "--n_static N": "words of the static model shown (default: 10)",
             **word_job.FORMAT,
         },
     )
-    parser.set_defaults(n=5, n_static=10, format="text")
+    parser.set_defaults(n=5, format="text")
 
 
 def run(args: argparse.Namespace) -> int:
-
     parsed = [analysis.parse_query(query) for query in args.query]
     asked = [tokens[position] for tokens, position in parsed]
     words = list(dict.fromkeys(word_job.compared(args, asked)))
     if args.text is None and args.occurrences is None:
-        flags.usage_error(args, "--text is needed, or --occurrences with an existing file")
+        flags.usage_error(args, "name --text, or --occurrences with an existing file")
     word_job.check_files(args)
     static = None if args.static is None else analysis.StaticVectors.load(args.static)
     elmo = word_job.load_elmo(args)
@@ -76,11 +75,11 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _occurrences(args: argparse.Namespace, words: list[str], elmo: ELMo) -> analysis.Occurrences:
-    """The occurrences of the words, and with --any_word a sample of all words."""
+    """The occurrences of the words; with --any_word, a sample of all words too."""
     if args.text is None:
         found = word_job.load_occurrences(args, None if args.any_word else words)
         if found.about.get("model") != elmo.fingerprint():
-            raise InputError(f"{args.occurrences}: made with another model than {args.model}.")
+            raise InputError(f"{args.occurrences}: must have been made with {args.model}.")
         return found
     if not args.any_word:
         return word_job.load_occurrences(args, words, elmo)
@@ -90,10 +89,10 @@ def _occurrences(args: argparse.Namespace, words: list[str], elmo: ELMo) -> anal
 
 
 def _joined(own: analysis.Sample, others: analysis.Sample) -> analysis.Sample:
-    """Two samples as one, without the words of the first in the second."""
+    """Two samples as one; words of the first are removed from the second."""
     import numpy as np
 
-    words = {own.sentences[number][position].lower() for number, position in own.positions}
+    words = {own.word(k).lower() for k in range(len(own))}
     kept = [
         (number + len(own.sentences), position)
         for number, position in others.positions
@@ -104,7 +103,7 @@ def _joined(own: analysis.Sample, others: analysis.Sample) -> analysis.Sample:
 
 
 class _Found(NamedTuple):
-    """The neighbours of a query; `static` is None without a static vector of the word."""
+    """The neighbours of a query; `static` is None if the word has no static vector."""
 
     query: str
     word: str
@@ -121,7 +120,6 @@ def _found(
     occurrences: analysis.Occurrences,
     static: analysis.StaticVectors | None,
 ) -> _Found:
-
     word = query.word(0)
     own = occurrences.of(word, match_case=args.match_case)
     is_searched = occurrences.words != word.lower()
@@ -135,10 +133,10 @@ def _found(
     )
     if len(own) <= 1:
         note(
-            f"{word!r}: {count(len(own), 'occurrence')} to search; cosines need two, because their "
-            "mean is subtracted."
+            f"{word!r}: {count(len(own), 'occurrence')} to search; cosines require two, because "
+            "their mean is subtracted."
         )
-    nearest = static.nearest(word, args.n_static) if static is not None and word in static else None
+    nearest = static.nearest(word, _STATIC_WORDS) if static is not None and word in static else None
     return _Found(text, word, len(own), nearest, layers)
 
 
@@ -163,7 +161,7 @@ def _as_dict(found: _Found) -> dict[str, Any]:
 
 
 def _lines(args: argparse.Namespace, found: _Found, width: int) -> list[str]:
-    """The contexts, to the right of the static neighbours if there are any."""
+    """The contexts, to the right of any static neighbours."""
     title = [found.query, ""]
     if args.static is None:
         return title + _context_lines(found, width)

@@ -1,18 +1,18 @@
-"""Measure what each layer of a model knows about labels: parts of speech, word senses, your own.
+"""Measure how well each layer predicts labels: parts of speech, word senses, your own.
 
-The files of labels are UTF-8 (plain, .gz, .xz), in one of three forms, told apart by their content:
+Label files are UTF-8 (plain, .gz, .xz), in one of three forms, which are detected:
 
   CoNLL-U                 the labels are in --column
   token TAB label         an empty line after each sentence
   label TAB sentence      uses of words, with one word in [brackets]
 
 For labels of tokens, a softmax is fitted on the vectors of each layer, on the mix of the layers
-with learned weights, and on static vectors. The baselines are the most frequent label of all, and
-that of each word. In the control task each word has a random label; selectivity is the accuracy
-minus that of the control task (Hewitt and Liang, 2019).
+with learned weights, and on static vectors. The baselines are the most frequent label overall, and
+for each word. In the control task each word has a random label; selectivity is the accuracy minus
+the control task's accuracy (Hewitt and Liang, 2019).
 
 For uses of words, each test use gets a sense by comparison with the training uses of the same word
-(--task tags fits softmaxes to them). --method prior weighs the frequency of a sense against the
+(--task tags fits softmaxes instead). --method prior weighs the frequency of a sense against the
 similarity of its mean vector, by a factor chosen by cross-validation on the training uses.
 
   bilm probe --train train.conllu --test test.conllu --model elmo --column UPOS
@@ -20,7 +20,7 @@ similarity of its mean vector, by a factor chosen by cross-validation on the tra
       --sizes 100,1000,all --out result.json --picture result.svg
   bilm probe --train train-uses.txt --test test-uses.txt --model elmo --method prior
 
-After Ctrl-C the same command computes the results that --out does not have yet.
+After Ctrl-C, the same command computes the results that are missing from --out.
 """
 
 from __future__ import annotations
@@ -56,25 +56,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(
         group,
         {
-            "--column NAME": "of CoNLL-U: LEMMA, UPOS, XPOS, FEATS, DEPREL, or a feature such as "
-            "Number (default: UPOS)",
+            "--column NAME": "label column of CoNLL-U: LEMMA, UPOS, XPOS, FEATS, DEPREL, or a "
+            "feature such as Number (default: UPOS)",
             f"--task {_TAGS}|{_SENSES}": "fit softmaxes, or find senses (default: senses for uses "
             "of words, otherwise tags)",
-            "--max_tokens N": "labelled tokens per file, at most; of a larger file, sentences are "
-            "drawn. Each takes 4 * layers * dim bytes of memory (default: 300000)",
+            "--max_tokens N": "most labelled tokens per file; a larger file is sampled. Each token "
+            "takes 4 * layers * dim bytes of memory (default: 300000)",
         },
     )
     word_job.add_model(parser)
-    static = "static vectors to compare with, as `bilm static` writes them"
+    static = "static vectors to compare with, from `bilm static`"
     flags.add(parser, {"--static FILE": static})
     tags, senses = parser.add_argument_group("tags"), parser.add_argument_group("senses")
-    sizes = "training sentences, drawn by seed; `all` takes all of them (default: all)"
+    sizes = "numbers of training sentences, or `all` (default: all)"
     flags.add(tags, {"--sizes N,N,...": sizes}, type=_sizes)
     flags.add(
         tags,
         {
-            "--seeds N": "repetitions, each with other sentences and another control task "
-            "(default: 3)",
+            "--seeds N": "repetitions with different sentences and control tasks (default: 3)",
             "--no_control": "skip the control task: half the time",
         },
     )
@@ -100,10 +99,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(
         parser.add_argument_group("results"),
         {
-            "--out FILE": "JSON file for all numbers, written as they are computed; an existing "
-            "file is continued",
-            "--vectors FOLDER": "keep the model's vectors there (train.npz, test.npz), and use "
-            "those that exist",
+            "--out FILE": "save results as JSON as they are computed; an existing file is resumed",
+            "--vectors FOLDER": "save the model's vectors there (train.npz, test.npz), and reuse "
+            "existing ones",
             "--picture FILE": "draw the results: .png or .svg",
             **flags.FORCE,
         },
@@ -112,7 +110,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _sizes(text: str) -> tuple[int | None, ...]:
-    """The sizes of "100,1000,all", each once, the whole text last."""
+    """The distinct sizes of "100,1000,all", with None for "all" last."""
     parse = flags.whole_number(1)
     parts = [part.strip() for part in text.split(",")]
     numbers = sorted({parse(part) for part in parts if part != "all"})
@@ -151,7 +149,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _read(path: str, args: argparse.Namespace) -> analysis.Sample:
-
     text = analysis.read_labelled(path, args.column)
     kept = analysis.limited(text, args.max_tokens)
     said = f"{path}: {len(kept.sentences):,} sentences, {len(kept):,} labelled tokens"
@@ -162,13 +159,13 @@ def _read(path: str, args: argparse.Namespace) -> analysis.Sample:
 
 
 def _note_overlap(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sample) -> None:
-    """Report how much of the test text is in the training text as well."""
+    """Report how much of the test text is also in the training text."""
     seen = {(train.sentences[number], position) for number, position in train.positions}
     n_seen = sum((test.sentences[number], position) in seen for number, position in test.positions)
     if n_seen:
         note(
             f"{args.test}: {n_seen:,} of {len(test):,} labelled tokens are in the same sentence in "
-            f"{args.train}: on these, memory is measured."
+            f"{args.train}: on these, the probe measures memorisation."
         )
 
 
@@ -178,11 +175,10 @@ def _static(
     """The static vectors of the words of the texts."""
     if args.static is None:
         return None
-
     words = {token for text in texts for sentence in text.sentences for token in sentence}
     static = analysis.StaticVectors.load(args.static, keep=words)
     test = texts[-1]
-    known = sum(test.sentences[number][position] in static for number, position in test.positions)
+    known = sum(test.word(k) in static for k in range(len(test)))
     note(f"{args.static}: {known / len(test):.1%} of the labelled test tokens have a vector")
     return static
 
@@ -203,7 +199,7 @@ def _encode(
 
 
 def _settings(args: argparse.Namespace, elmo: ELMo, task: str) -> dict[str, Any]:
-    """What the results depend on."""
+    """The settings that the results depend on."""
     from bilm.analysis.probing import checksum
 
     return {
@@ -244,7 +240,7 @@ def _tags(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sampl
 
 
 def _fill(file: ProbeFile, cells: Iterator[analysis.ProbeCell], wanted: Sequence[Key]) -> None:
-    """Compute the missing cells, keeping each of them."""
+    """Compute and save the missing cells."""
     n_done = sum(key in file.cells for key in wanted)
     try:
         with ProgressDisplay() as display:
@@ -268,7 +264,7 @@ def _print_tables(cells: Sequence[analysis.ProbeCell], n_sentences: int, n_seeds
     spread = f"mean and standard deviation of {n_seeds} seeds" if n_seeds > 1 else "one seed"
     measures: dict[str, Callable[[analysis.ProbeCell], float | None]] = {
         "accuracy": lambda cell: cell.accuracy,
-        "selectivity: accuracy minus that of the control task": lambda cell: cell.selectivity,
+        "selectivity: accuracy minus accuracy on the control task": lambda cell: cell.selectivity,
         "macro-F1": lambda cell: cell.macro_f1,
     }
     sizes = list(dict.fromkeys(cell.size for cell in cells))

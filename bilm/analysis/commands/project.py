@@ -1,16 +1,16 @@
 """Draw the occurrences of words, layer by layer, in two dimensions.
 
-Draws the occurrences of one or several WORDs in --text, or those of --labels or --occurrences. With
---occurrences, colours show the clusters that `bilm senses --occurrences` found; without them, up to
-three words are clustered as `bilm senses` does by default. Layer 0 does not see the context and is
-drawn only with --layer 0. The ending of --out sets the format:
+The occurrences come from WORDs in --text, from --labels, or from --occurrences. Colours show the
+clusters saved by `bilm senses --occurrences`; without them, up to three words are clustered as in
+`bilm senses`. Layer 0 does not depend on the context and is drawn only with --layer 0. The ending
+of --out sets the format:
 
   .html    one page that works offline: typical sentences of each cluster, a search, and for each
            dot its sentence and nearest neighbours
   .png     a picture; .svg for a scalable one
   FOLDER/  a folder for TensorBoard's Embedding Projector
 
-Needs the packages scikit-learn and, for .png and .svg, matplotlib (neither for a folder).
+Requires scikit-learn for pictures, and matplotlib for .png and .svg.
 
   bilm senses bank --model elmo --text text.txt --occurrences bank.npz
   bilm project --occurrences bank.npz --out bank.html
@@ -36,7 +36,7 @@ _MOST_CLUSTERED = 3  # words; more are coloured by word
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    flags.add(parser, {"words WORD": "words whose occurrences are drawn"}, nargs="*")
+    flags.add(parser, {"words WORD": "words to draw"}, nargs="*")
     word_job.add_model(parser)
     word_job.add_occurrences(parser)
     flags.add(parser, {"--labels FILE": word_job.LABELS})
@@ -51,23 +51,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "slower (default: pca)",
             "--perplexity X": "tsne's effective number of neighbours (default: 30, less for few "
             "occurrences)",
-            "--colour label|cluster|word": "what colours show (default: the first of these that "
+            "--colour label|cluster|word": "property shown by colours (default: the first one that "
             "the occurrences have)",
             "--title TEXT": "title (default: the words)",
-            "--n_threads N": "threads of tsne; on a busy machine more are slower (default: 1)",
         },
     )
     layer = "draw only this layer: a number, or top (default: all but layer 0)"
     word_job.add_layer(group, layer, "top")
-    parser.set_defaults(method="pca", n_threads=1)
+    parser.set_defaults(method="pca")
 
 
 def run(args: argparse.Namespace) -> int:
     is_folder = args.out.endswith(("/", os.sep)) or os.path.isdir(args.out)
     if args.method != "tsne" and args.perplexity is not None:
-        flags.usage_error(args, "--perplexity goes with --method tsne")
+        flags.usage_error(args, "--perplexity requires --method tsne")
     if args.text is not None and args.colour == "label":
-        flags.usage_error(args, "--colour label goes with --labels")
+        flags.usage_error(args, "--colour label requires --labels")
     _check_output(args, is_folder)
     occurrences = _occurrences(args)
     layers = None if args.layer is None else [args.layer]
@@ -87,7 +86,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _check_output(args: argparse.Namespace, is_folder: bool) -> None:
-    """Find errors of --out and missing packages before work that takes long."""
+    """Check --out and the required packages before the work."""
     from bilm.analysis.tensorboard_folder import CONFIG_FILE
 
     if is_folder:
@@ -103,7 +102,7 @@ def _check_output(args: argparse.Namespace, is_folder: bool) -> None:
 def _occurrences(args: argparse.Namespace) -> analysis.Occurrences:
     if args.labels is not None:
         if args.text is not None or args.words:
-            flags.usage_error(args, "--labels has the sentences and the words")
+            flags.usage_error(args, "--labels replaces --text and WORD")
         return word_job.labelled_occurrences(args)
     if not args.words and (args.text is not None or args.occurrences is None):
         flags.usage_error(args, "name at least one WORD")
@@ -113,7 +112,6 @@ def _occurrences(args: argparse.Namespace) -> analysis.Occurrences:
 def _draw(
     args: argparse.Namespace, occurrences: analysis.Occurrences, layers: list[int | str] | None
 ) -> None:
-
     is_clustered = args.colour == "cluster"
     if args.colour is None and occurrences.labels is None:
         is_clustered = len(set(occurrences.words)) <= _MOST_CLUSTERED
@@ -126,7 +124,6 @@ def _draw(
             layers=layers,
             perplexity=args.perplexity,
             seed=args.seed,
-            n_threads=args.n_threads,
             progress=lambda done, total: display.update("projecting", done, total, "layers"),
         )
     size = analysis.write_picture(

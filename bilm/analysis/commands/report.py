@@ -1,7 +1,7 @@
-"""Report on one page how good a model is, before it is used.
+"""Report the quality of a model on one page, before it is used.
 
-Measures a model on a sample of a text that it was not trained on: its perplexity, if it has its
-softmax, next to that of word frequencies alone and of reference models; how much it was trained,
+The model is measured on a sample of held-out text. The report has its perplexity, if it has its
+softmax, compared with word frequencies alone and with reference models; how much it was trained,
 and whether more training is likely to help; the cosines of each layer's vectors (Ethayarajh 2019);
 words in context and their neighbours; and suspicious figures. --model may also be a training
 folder.
@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
 
 @contextlib.contextmanager
 def _with_weights(args: argparse.Namespace, source: ModelSource) -> Iterator[ModelSource]:
-    """The model as weights; those of a training folder are dumped to a temporary folder."""
+    """The model as weights; a training folder is dumped to a temporary folder."""
     from bilm.files.model_files import open_model
     from bilm.files.reading import OPTIONS_FILE, WEIGHTS_FILE
     from bilm.training import dump_weights
@@ -110,7 +110,7 @@ def _measure(args: argparse.Namespace, source: ModelSource, usable: ModelSource)
         facts = describe_training(files) if files.is_checkpoint else describe_model(files)
     measurements: list[float] = []
     if isinstance(source, str) and facts["kind"] == "training":
-        with contextlib.suppress(FileNotFoundError, InputError):  # there may be no log
+        with contextlib.suppress(FileNotFoundError, InputError):  # a missing or damaged log
             found = [line.get("heldout_perplexity") for line in read_log(source)]
             measurements = [value for value in found if value is not None]
     elmo = text_job.load_elmo(args, usable)
@@ -140,7 +140,7 @@ def _measure(args: argparse.Namespace, source: ModelSource, usable: ModelSource)
 
 
 def _predictor(args: argparse.Namespace, usable: ModelSource) -> Predictor | None:
-    """The model with its softmax; None if it has none."""
+    """The model with its softmax; None without a softmax."""
     from bilm.files.model_files import open_model
     from bilm.use.predictor import Predictor, has_softmax
 

@@ -1,18 +1,18 @@
 """Cluster the occurrences of a word in a text, and show the typical words of each cluster.
 
-For each cluster: its size, its typical lines (the occurrences nearest to its centre), and its
-typical words. These are the words that the language model would put in its place more readily than
-in the place of the other occurrences, if the model has its softmax (`bilm dump` keeps it; or
---substitutes_from a training folder); otherwise the words that occur more often near it. Join forms
-of a word with +, as in bank+banks.
+For each cluster, it prints the size, typical lines (the occurrences nearest to the centre) and
+typical words. If the model has its softmax (`bilm dump` keeps it; or use --substitutes_from with a
+training folder), typical words are substitutes that are likelier in this cluster than in the
+others; otherwise they are words that occur more often nearby. Join forms of a word with +, as in
+bank+banks.
 
-The clusters are found by k-means. Unless --clusters gives their number, it is the smallest one from
-2 to --max_clusters whose mean silhouette is at least 0.9 times the highest, or 1 if none reaches
-0.25. The occurrences in a cluster look alike to the model: they may share a sense, a part of speech
-or a capital letter. With --labels, the agreement of clusters and labels is printed: ARI (0 by
+Clustering is by k-means. Without --clusters, the number of clusters is the smallest from 2 to
+--max_clusters whose mean silhouette is at least 0.9 times the highest, or 1 if all are below 0.25.
+The occurrences in a cluster have similar vectors: they may share a sense, a part of speech or a
+capital letter. With --labels, it also prints the agreement of clusters and labels: ARI (0 by
 chance, 1 if identical) and V-measure.
 
---occurrences keeps the clusters as well: `bilm project --occurrences` draws them.
+--occurrences also saves the clusters, and `bilm project --occurrences` draws them.
 
   bilm senses bank spring --model elmo --text corpus.txt
   bilm senses bank+banks --model elmo --text corpus.txt --clusters 3 --out bank.tsv
@@ -47,36 +47,35 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("clusters")
     layer = "layer number, top or average (default: 1)"
     word_job.add_layer(group, layer, "top", "average", default=1)
-    number = flags.whole_number(1)
-    group.add_argument(
-        "--clusters", "--groups", metavar="N", type=number, help="number of clusters"
+    flags.add(
+        group,
+        {
+            "--clusters N": "number of clusters",
+            "--max_clusters N": "highest number to try without --clusters (default: 6)",
+            "--labels FILE": word_job.LABELS,
+        },
     )
-    group.add_argument(
-        "--max_clusters", "--max_groups", metavar="N", type=number, default=6,
-        help="highest number to try without --clusters (default: 6)",
-    )  # fmt: skip
-    flags.add(group, {"--labels FILE": word_job.LABELS})
     flags.add(
         parser.add_argument_group("output"),
         {
             "--lines N>=0": "typical lines of each cluster (default: 5)",
             "--n_words N>=0": "typical words of each cluster (default: 8)",
-            "--substitutes_from FOLDER": "language model that finds typical words (default: "
-            "--model, if it has its softmax)",
+            "--substitutes_from FOLDER": "language model for typical words (default: --model, if "
+            "it has its softmax)",
             **word_job.FORMAT,
-            "--out FILE": "file for all occurrences: name of the cluster, tab, sentence with the "
-            "[word]; --labels reads it",
+            "--out FILE": "write all occurrences, in the form of --labels: name of the cluster, "
+            "tab, sentence with the [word]",
             **flags.FORCE,
         },
     )
-    parser.set_defaults(lines=5, n_words=8, format="text")
+    parser.set_defaults(max_clusters=6, lines=5, n_words=8, format="text")
 
 
 def run(args: argparse.Namespace) -> int:
     from bilm.analysis.clusters import cluster_names
 
     if args.labels is not None and args.text is not None:
-        flags.usage_error(args, "--labels has the sentences: --text does not go with it")
+        flags.usage_error(args, "--labels replaces --text")
     if args.labels is None and not args.word:
         flags.usage_error(args, "name a word, or --labels")
     flags.require_free(args, args.out)
@@ -100,7 +99,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _by_word(args: argparse.Namespace) -> Iterator[tuple[str, analysis.Occurrences]]:
-    """The occurrences of each word that is named, or of every word of --labels."""
+    """The occurrences of each given word, or of every word of --labels."""
     from bilm.analysis.semantic_change import forms_of
 
     words = [form for word in args.word for form in forms_of(word)]
@@ -125,8 +124,7 @@ class _WordClusters(NamedTuple):
     kind: str
 
     def fit(self) -> analysis.Fit | None:
-        """The agreement with the labels, if there are any."""
-
+        """The agreement with the labels, or None without labels."""
         labels = self.occurrences.labels
         return None if labels is None else analysis.fit_to_labels(self.clusters, labels)
 
@@ -213,7 +211,7 @@ def _lines(args: argparse.Namespace, own: _WordClusters, width: int) -> list[str
 
 
 def _write(path: str, words: list[_WordClusters], names: list[list[str]]) -> None:
-    """Write each occurrence with its cluster, those nearest to the centre first."""
+    """Write each occurrence with its cluster, in the order of distance from the centre."""
     from bilm.files.writing import atomic_write
 
     n_left_out = 0
@@ -231,12 +229,11 @@ def _write(path: str, words: list[_WordClusters], names: list[list[str]]) -> Non
                 file.write(f"{own_names[number]}\t{line}\n")
     if n_left_out:
         left_out = count(n_left_out, "occurrence")
-        note(f"{path}: {left_out} left out, whose sentences have other [tokens] in brackets.")
+        note(f"{path}: {left_out} skipped, because other tokens are in [brackets].")
 
 
 def _keep(path: str, words: list[_WordClusters], names: list[list[str]]) -> None:
     """Add the clusters to a file of occurrences."""
-
     kept = analysis.Occurrences.load(path)
     places = list(map(tuple, kept.positions.tolist()))
     clusters = dict(zip(places, kept.clusters or [""] * len(kept), strict=True))

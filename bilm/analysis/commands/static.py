@@ -1,9 +1,9 @@
 """Make static word vectors, or search them.
 
-A static vector is the same wherever its word occurs: the baseline for a model's vectors. From a
-text, word2vec (gensim) makes them; or a model gives layer 0, which does not see the context, or the
-mean of a layer over all occurrences. Files are text as word2vec and gensim write it; published
-GloVe, fastText and word2vec files (.bin too) can be searched as well.
+A static vector does not depend on the sentence: it is the baseline for a model's vectors. Static
+vectors are trained on a text with word2vec (gensim), or taken from a model: its layer 0, or the
+mean of a layer over all occurrences. Files are text in the form of word2vec and gensim; published
+GloVe, fastText and word2vec files (.bin too) can also be searched.
 
   bilm static --text corpus.txt --out vectors.txt
   bilm static --text corpus.txt --out vectors.txt --method mean --model elmo --layer 1
@@ -58,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--n N": "words to show (default: 10)",
         },
     )
-    analogy = "what is to C as B is to A?"
+    analogy = "solve A : B = C : ?"
     asking.add_argument("--analogy", nargs=3, metavar=("A", "B", "C"), help=analogy)
     word_job.add_model(parser)
     parser.set_defaults(

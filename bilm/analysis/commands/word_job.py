@@ -1,4 +1,4 @@
-"""What the subcommands share that look at occurrences of words in a text."""
+"""Flags, loading and sampling, shared by the subcommands that analyse occurrences of words."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     from bilm.use.predictor import Predictor
 
 TEXT = "files or globs (plain, .gz, .xz; UTF-8), one sentence per line, tokens separated by spaces"
-LABELS = "instead of --text: one line per occurrence with a label, a tab, and a sentence with one "
-LABELS += "[word]"
+LABELS = "instead of --text: lines of a label, a tab, and a sentence with one [word]"
 FORMAT = {"--format text|json": "text for a terminal, or one JSON object per line (default: text)"}
 _LINES_BETWEEN_UPDATES = 1000
 
@@ -44,7 +43,7 @@ def add_occurrences(parser: argparse.ArgumentParser) -> None:
             "(default: 1000)",
             "--match_case": "distinguish apple from Apple (default: they are one word)",
             "--seed N>=0": "random seed (default: 0)",
-            "--occurrences FILE": "keep the occurrences and their vectors in this file (.npz): the "
+            "--occurrences FILE": "save the occurrences and their vectors to this file (.npz): the "
             "same command resumes from it after Ctrl-C, and later commands need neither --text nor "
             "--model",
         },
@@ -53,7 +52,7 @@ def add_occurrences(parser: argparse.ArgumentParser) -> None:
 
 
 def add_layer(group: flags.Group, text: str, *names: str, default: int | str | None = None) -> None:
-    """Add --layer, with the help `text`: the number of a layer, or one of `names`."""
+    """Add --layer with the help `text`: a layer number, or one of `names`."""
     layer = flags.value(
         lambda text: int(text) if text.isdecimal() else text,
         f"must be {', '.join(['an integer >= 0', *names[:-1]])} or {names[-1]}",
@@ -71,7 +70,7 @@ def check_files(args: argparse.Namespace) -> None:
 
 
 def load_elmo(args: argparse.Namespace) -> ELMo:
-    """Load the model, and check that it has the layer of --layer."""
+    """Load the model, and check --layer."""
     elmo = text_job.load_elmo(args)
     if isinstance(args.layer, int) and args.layer >= elmo.n_layers:
         raise InputError(
@@ -82,9 +81,9 @@ def load_elmo(args: argparse.Namespace) -> ELMo:
 
 
 def load_predictor(args: argparse.Namespace) -> Predictor | None:
-    """The language model that finds typical words: --substitutes_from, or --model with a softmax.
+    """The language model for typical words: --substitutes_from, or --model if it has a softmax.
 
-    A note says why there is none.
+    Without a softmax, print a note and return None.
     """
     source = args.substitutes_from
     if source is None and args.model is None and args.weight_file is None:
@@ -95,9 +94,9 @@ def load_predictor(args: argparse.Namespace) -> Predictor | None:
     from bilm.use.predictor import Predictor, has_softmax
 
     if args.substitutes_from is None:
-        with open_model(source) as files:  # without the softmax that is still to download
+        with open_model(source) as files:  # does not download a softmax
             if not has_softmax(files):
-                note("Typical words are those that occur nearby: the model has no softmax.")
+                note("Typical words are nearby words, because the model has no softmax.")
                 return None
     return Predictor.from_pretrained(source, precision=args.precision, warm_up=args.warm_up)
 
@@ -119,15 +118,14 @@ def read_sentences(
 
 
 def compared(args: argparse.Namespace, words: Iterable[str]) -> list[str]:
-    """Words as they are compared: in lower case without --match_case."""
+    """Words in the form that is compared: in lower case without --match_case."""
     return list(words if args.match_case else map(str.lower, words))
 
 
 def sample(
     args: argparse.Namespace, words: Sequence[str] | None, display: ProgressDisplay
 ) -> analysis.Sample:
-    """Draw occurrences of words from the text of --text."""
-
+    """Draw occurrences of words from --text."""
     return analysis.sample_uses(
         read_sentences(args.text, display),
         words,
@@ -144,7 +142,7 @@ def encode(
     doing: str = "encoding",
     **settings: Any,
 ) -> analysis.Occurrences:
-    """The vectors of a sample, with progress; `settings` are those of `Occurrences.encoded`."""
+    """Encode a sample with progress; `settings` are passed to `Occurrences.encoded`."""
 
     def progress(done: int, total: int) -> None:
         display.update(doing, done, total, "occurrences")
@@ -155,11 +153,11 @@ def encode(
 def load_occurrences(
     args: argparse.Namespace, words: Sequence[str] | None, elmo: ELMo | None = None
 ) -> analysis.Occurrences:
-    """The occurrences that the flags choose, encoded or read from their file.
+    """The occurrences for the flags, encoded or read from --occurrences.
 
     Args:
         words: the words; None for all.
-        elmo: the model, if it is loaded already.
+        elmo: the model, if it is already loaded.
     """
     if args.text is not None:
         check_files(args)
@@ -167,14 +165,13 @@ def load_occurrences(
         with ProgressDisplay() as display:
             return encode(elmo, sample(args, words, display), display, file=args.occurrences)
     if args.occurrences is None:
-        flags.usage_error(args, "--text is needed, or --occurrences with an existing file")
-
+        flags.usage_error(args, "name --text, or --occurrences with an existing file")
     found = analysis.Occurrences.load(args.occurrences)
     total = found.about.get("n", len(found))
     if len(found) < total:
         note(
-            f"{args.occurrences} has {len(found):,} of {total:,} occurrences: the command that was "
-            "interrupted resumes from it."
+            f"{args.occurrences} has {len(found):,} of {total:,} occurrences: repeat the "
+            "interrupted command to complete it."
         )
     return found if words is None else found.select(_of(args, words, args.occurrences, found))
 
@@ -182,8 +179,7 @@ def load_occurrences(
 def labelled_occurrences(
     args: argparse.Namespace, words: Sequence[str] = ()
 ) -> analysis.Occurrences:
-    """The occurrences of --labels, encoded; all of them, or those of some words."""
-
+    """The occurrences of --labels (of some words, or all), encoded."""
     found = analysis.read_labelled_uses(args.labels)
     if words:
         kept = _of(args, words, args.labels, found)
@@ -200,11 +196,11 @@ def _of(
     path: str,
     found: analysis.Sample | analysis.Occurrences,
 ) -> Any:
-    """The indices of the occurrences of some words, each of which must be there."""
+    """The indices of the occurrences of some words; each of them must occur."""
     import numpy as np
 
     words = compared(args, words)
-    tokens = compared(args, (found.sentences[number][k] for number, k in found.positions))
+    tokens = compared(args, map(found.word, range(len(found))))
     if missing := [repr(word) for word in words if word not in tokens]:
-        raise InputError(f"{path}: there is no occurrence of {', '.join(missing)}.")
+        raise InputError(f"{path}: must have an occurrence of {', '.join(missing)}.")
     return np.flatnonzero([token in words for token in tokens])

@@ -25,14 +25,14 @@ Document = list[Tokens]
 """Sentences that belong together; held-out text is made of complete documents."""
 
 PACKAGES = ("numpy", "keras", "tensorflow")
-"""The packages whose docstrings are read, besides those of Python's standard library."""
+"""The packages whose docstrings are read, in addition to Python's standard library."""
 
 _SKIPPED_FOLDERS = frozenset(
     ("site-packages", "dist-packages", "__pycache__", "test", "tests", "testing", "idle_test")
 )
-# The user's text has no documents: this many successive sentences make one.
+# Sentences per document of the user's text.
 _SENTENCES_PER_DOCUMENT = 100
-# Lines of a text by which its tokenizer is chosen.
+# Lines of a text that determine its tokenizer.
 _LOOKED_AT = 1000
 
 _DOCSTRING = re.compile(r'"""(.+?)"""', re.DOTALL)
@@ -58,10 +58,10 @@ def _english() -> Tokenizer:
 
 
 def gather_docstrings(packages: Sequence[str] = PACKAGES) -> list[Document]:
-    """The prose of the docstrings of Python and of the `packages` that are installed.
+    """The prose of the docstrings of Python and of installed `packages`.
 
-    Source files are read and not imported. There is one document per module, in a fixed order, and
-    each sentence occurs once.
+    Source files are read, not imported. Each module is a document, in a fixed order, and each
+    sentence occurs once.
     """
     specs = [importlib.util.find_spec(name) for name in packages]
     folders = [Path(sysconfig.get_paths()["stdlib"])]
@@ -81,10 +81,10 @@ def gather_docstrings(packages: Sequence[str] = PACKAGES) -> list[Document]:
 
 
 def docstring_sentences(source: str) -> Iterator[str]:
-    """The sentences in strings with three double quotes of a Python file that look like prose.
+    """The sentences that look like prose in the docstrings of a Python file.
 
     A sentence begins with a capital, ends with a punctuation mark, consists of letters, digits and
-    common punctuation, and has five words or more, one of them a small one such as "the".
+    common punctuation, and has at least five words, including a function word such as "the".
     """
     for docstring in _DOCSTRING.findall(source):
         prose = _ITEM.sub("\n\n", _NOT_PROSE.sub("\n\n", docstring)).replace("`", "")
@@ -101,8 +101,8 @@ def read_texts(paths: Sequence[PathLike], tokenized: bool, max_tokens: int) -> l
 
     Args:
         paths: UTF-8 files, plain, .gz or .xz.
-        tokenized: one sentence per line, tokens separated by white space; otherwise raw text, of
-            which the tokenizer is chosen by the script.
+        tokenized: one sentence per line, tokens separated by white space; otherwise raw text, and
+            the script determines the tokenizer.
     """
     documents: list[Document] = [[]]
     n_tokens = 0
@@ -116,7 +116,7 @@ def read_texts(paths: Sequence[PathLike], tokenized: bool, max_tokens: int) -> l
             documents[-1].append(sentence)
             n_tokens += len(sentence)
         if n_tokens == before:
-            raise InputError(f"{path}: no text in it.")
+            raise InputError(f"{path}: must have some text.")
     return documents
 
 
@@ -133,7 +133,7 @@ def _sentences(lines: Iterator[str], tokenized: bool) -> Iterable[Tokens]:
 
 
 class SplitText(NamedTuple):
-    """Sentences to train on, in random order, and held-out ones, in the order of the text."""
+    """Training sentences in random order, and held-out sentences in the order of the text."""
 
     training: list[Tokens]
     heldout: list[Tokens]
@@ -146,13 +146,13 @@ def set_aside(
 
     Args:
         share: proportion of the tokens.
-        max_tokens: the most of them, to within a document.
-        seed: random seed of the choice, and of the order of the training sentences.
+        max_tokens: most tokens, to within a document.
+        seed: random seed of the choice and of the order of the training sentences.
     """
     if len(documents) < 2:
         raise InputError(
-            "the text is too short to set some of it aside: it must have at least "
-            f"{_SENTENCES_PER_DOCUMENT + 1} sentences."
+            f"the text must have at least {_SENTENCES_PER_DOCUMENT + 1} sentences, to set some of "
+            "them aside."
         )
     generator = random.Random(seed)
     order = generator.sample(range(len(documents)), len(documents))
@@ -164,13 +164,13 @@ def set_aside(
             break
         chosen.add(index)
     training = [s for k, document in enumerate(documents) if k not in chosen for s in document]
-    # Held-out sentences are scored one by one; in random order, training learns no more context.
+    # Held-out sentences are scored one by one, so training needs no context between sentences.
     generator.shuffle(training)
     return SplitText(training, [s for k in sorted(chosen) for s in documents[k]])
 
 
 def count_tokens(sentences: Iterable[Tokens]) -> int:
-    """Tokens of sentences."""
+    """Number of tokens of sentences."""
     return sum(map(len, sentences))
 
 

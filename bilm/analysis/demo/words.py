@@ -1,4 +1,4 @@
-"""Words of a text whose occurrences form two clear clusters."""
+"""Choose words of a text whose occurrences form two clear clusters."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ def clearest_words(
     n: int = 3,
     progress: Callable[[int, int], None] | None = None,
 ) -> list[str]:
-    """The words in lower case with the highest silhouettes of two clusters, the clearest first.
+    """The lower-case words with the highest silhouettes for two clusters, the clearest first.
 
     Args:
         elmo: the model.
         sentences: the text.
-        n: number of words; fewer if the text has fewer such words.
-        progress: called with the number of occurrences encoded, and of all of them.
+        n: most words.
+        progress: called with the number of occurrences encoded, and the total.
     """
     candidates = ordinary_words(sentences, _CANDIDATES)
     if not candidates:
