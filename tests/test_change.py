@@ -413,7 +413,7 @@ def test_the_subcommand(place, elmo, capsys):
     for row, change in zip(rows[:-1], expected, strict=False):
         numbers = [change.excess, change.prt, change.apd, change.geometric_mean, change.jsd]
         assert list(map(float, row[3:])) == pytest.approx(numbers, rel=1e-4, abs=1e-6)
-    assert "Not measured, because of fewer than 3 occurrences in a corpus: rare" in printed.err
+    assert "Not measured, with fewer than 3 occurrences in a corpus: rare" in printed.err
     said = printed.out.splitlines()
     assert said[:5] == ["change.tsv", "change.html", "uses/old.npz", "uses/new.npz", ""]
     assert said[5].startswith("Spearman  excess") and said[5].endswith("3 words")
@@ -442,7 +442,7 @@ def test_the_subcommand_over_embedded_and_compressed_text(place, capsys):
         assert list(map(float, row[3:])) == pytest.approx(numbers, rel=1e-3, abs=1e-5, nan_ok=True)
     assert main(["embed", "old.txt", "top.hdf5", *place, "--top"]) == 0
     one = ["--old_vectors", "top.hdf5", "--new_vectors", "top.hdf5", "--layer", "1"]
-    message = "top.hdf5: must hold all layers (`bilm embed --all`) for --layer, got one layer."
+    message = "top.hdf5: must have all layers (`bilm embed --all`) for --layer, got one layer."
     assert message in input_error(command(*one, "--force"), capsys)
 
 
@@ -469,7 +469,7 @@ def test_wrong_input(place, capsys, change, message):
     ("more", "message"),
     [
         ([], "name a model"),
-        (["--old_vectors", "v.hdf5"], "--old_vectors and --new_vectors go together"),
+        (["--old_vectors", "v.hdf5"], "--old_vectors and --new_vectors require each other"),
         (["--old_vectors", "v", "--new_vectors", "w", "--model", "m"], "replace the model"),
         (["--model", "m", "--min_occurrences", "1"], "must be an integer >= 2"),
     ],

@@ -140,7 +140,7 @@ def test_a_file_of_occurrences_replaces_the_text(place, elmo, capsys):
     arguments = ["neighbours", QUERY, "--model", "bare", "--occurrences", "cat.npz"]
     assert run(capsys, *arguments).out == first
     assert input_error([*arguments[:1], "a [dog]", *arguments[2:]], capsys).endswith(
-        "cat.npz: there is no occurrence of 'dog'."
+        "cat.npz: must have an occurrence of 'dog'."
     )
     other_case = ["neighbours", "a [Cat]", *arguments[2:], "--match_case"]
     assert "must have an occurrence of 'Cat'" in input_error(other_case, capsys)
@@ -148,7 +148,7 @@ def test_a_file_of_occurrences_replaces_the_text(place, elmo, capsys):
     other = Occurrences(loaded.sentences, loaded.positions, loaded.vectors, None, {"model": "x"})
     other.save("other.npz")
     assert input_error([*arguments[:-1], "other.npz"], capsys).endswith(
-        "other.npz: made with another model than bare."
+        "other.npz: must have been made with bare."
     )
 
 
@@ -278,7 +278,7 @@ def test_typical_words_are_substitutes_where_the_model_has_them(place, capsys):
     other = run(capsys, *arguments, "--model", "bare", "--substitutes_from", "run")
     assert json_lines(other.out)[0]["typical_words"] == "substitutes"
     near = run(capsys, *arguments, "--model", "bare")
-    assert "Typical words are those that occur nearby: the model has no softmax." in near.err
+    assert "Typical words are nearby words, because the model has no softmax." in near.err
     none = json_lines(run(capsys, *arguments, "--model", "bare", "--n_words", "0").out)[0]
     assert [cluster["words"] for cluster in none["clusters"]] == [[], []]
 

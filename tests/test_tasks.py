@@ -442,7 +442,7 @@ def test_what_a_user_can_mend_ends_a_program_with_1(tmp_path: Path, capsys):
         written(tmp_path, f"{part}.tsv", "" if part == "dev" else "a\tO\n")
     with pytest.raises(SystemExit):
         program("entities").main(["--data", str(tmp_path), "--layers", "none"])
-    assert "there is no example in dev" in capsys.readouterr().err
+    assert "dev must have at least one example" in capsys.readouterr().err
 
 
 def result_of(capsys, name: str, *flags: str) -> dict:

@@ -218,7 +218,7 @@ def test_sentence_classification_learns_saves_and_loads(tmp_path, capsys, golden
 def test_a_model_is_needed_for_its_layers(name: str, capsys):
     with pytest.raises(SystemExit, match="2"):
         example(name).main(["--train", "a", "--dev", "b"])
-    assert "--model is needed, unless --layers is none" in capsys.readouterr().err
+    assert "--model is required, unless --layers is none" in capsys.readouterr().err
 
 
 # Proteins
