@@ -163,7 +163,7 @@ def test_pseudo_change_ranks_above_unchanged_words(elmo):
     [
         (lambda w: measure_change(w, w, min_occurrences=1), "min_occurrences"),
         (lambda w: measure_change(w, occurrences({"w": np.ones((3, 5))})),
-         r"both corpora must have vectors of one model, got \(layers, dim\) \(1, 3\) and \(1, 5\)"),
+         r"both texts must have vectors of one model, got \(layers, dim\) \(1, 3\) and \(1, 5\)"),
         (lambda w: measure_change(w, Occurrences(w.sentences, w.positions, w.vectors)),
          "occurrences must have their target words as labels"),
     ],

@@ -157,7 +157,7 @@ def test_a_file_of_an_interrupted_run_is_said_to_be_one(place, capsys):
     whole = Occurrences.load("cat.npz")
     whole.select(np.arange(9)).save("part.npz")
     arguments = ["neighbours", QUERY, "--model", "bare", "--occurrences"]
-    said = f"part.npz has 9 of {len(whole)} occurrences: the command that was interrupted resumes"
+    said = f"part.npz has 9 of {len(whole)} occurrences: repeat the interrupted command"
     assert said in run(capsys, *arguments, "part.npz").err
     assert "occurrences" not in run(capsys, *arguments, "cat.npz").err
 
@@ -165,7 +165,7 @@ def test_a_file_of_an_interrupted_run_is_said_to_be_one(place, capsys):
 def test_a_word_that_occurs_once_or_not_at_all(place, capsys):
     once = ["neighbours", "a [harbour]", *NEIGHBOURS[2:], "--layer", "0"]
     printed = run(capsys, *once)
-    assert "'harbour': 1 occurrence to search; cosines need two, because their mean" in printed.err
+    assert "'harbour': 1 occurrence to search; cosines require two, because" in printed.err
     few = run(capsys, *NEIGHBOURS, "--max_occurrences", "1")
     assert "'cat': 1 occurrence to search" in few.err and "layer 0: cat, 1 occurrence\n" in few.out
     assert "a [Harbour] once" in printed.out

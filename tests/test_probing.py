@@ -141,7 +141,7 @@ def test_the_probe_is_a_logistic_regression(layers):
     fitted.fit(ours, rows, labels[rows], seed=0)
     assert (fitted.predict(ours) == theirs).mean() > 0.95
     mix = fitted.learned_mix()
-    assert mix is None if layers is None else mix.weights == pytest.approx([0.5, 0.5])
+    assert mix is None if layers is None else mix[0] == pytest.approx([0.5, 0.5])
 
 
 def test_steps():
@@ -171,7 +171,7 @@ def test_means_and_deviations():
          "probe: the occurrences must have labels."),
         (lambda a, b: (a, Occurrences(b.sentences, b.positions, b.vectors[:, :2], b.labels),
                        ProbeSettings()),
-         "probe: both must have vectors of one model, got (layers, dim) (3, 12) and (2, 12)."),
+         "both texts must have vectors of one model, got (layers, dim) (3, 12) and (2, 12)."),
         (lambda a, b: (a, b, ProbeSettings((81,))),
          "sizes must be at most 80, the training sentences with labels, got 81."),
     ],

@@ -254,7 +254,7 @@ def test_the_context_does_not_see_the_word(tmp_path):
         (lambda: nearest_sense(TRAIN, uses(("bank", EAST, None)), 0).accuracy,
          "word sense: the test uses must have labels."),
         (lambda: nearest_sense(TRAIN, uses(("bank", (1, 0, 0), "x"))),
-         "word sense: both must have vectors of one model, got (layers, dim) (1, 2) and (1, 3)."),
+         "both texts must have vectors of one model, got (layers, dim) (1, 2) and (1, 3)."),
         (lambda: nearest_sense(TRAIN, TRAIN, 1), "layer must be 'top', 'average' or a number from "
          "0 to 0, got 1."),
         (lambda: nearest_sense(TRAIN, TRAIN, words=(["a"] * 4, ["a"])),

@@ -510,6 +510,16 @@ class Occurrences:
         return loaded
 
 
+def require_one_model(one: Occurrences, other: Occurrences) -> None:
+    """Require vectors with the same numbers of layers and dimensions."""
+    shapes = [text.vectors.shape[1:] for text in (one, other)]
+    if shapes[0] != shapes[1]:
+        raise InputError(
+            f"both texts must have vectors of one model, got (layers, dim) {shapes[0]} and "
+            f"{shapes[1]}."
+        )
+
+
 def _are_tokens(positions: np.ndarray, sentences: Sequence[Sentence]) -> bool:
     """Whether all positions (n, 2) are tokens of the sentences."""
     if positions.shape != (len(positions), 2) or positions.dtype.kind != "i":

@@ -22,12 +22,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from bilm.analysis.occurrences import Occurrences, require_one_model
 from bilm.core.errors import InputError, differences
 from bilm.files.reading import PathLike, read_json_object, require_file
 from bilm.files.writing import write_json
 
 if TYPE_CHECKING:
-    from bilm.analysis.occurrences import Occurrences
     from bilm.analysis.softmax_probe import SoftmaxProbe
     from bilm.analysis.static_vectors import StaticVectors
 
@@ -141,11 +141,7 @@ def probe(
     """
     if train.labels is None or test.labels is None:
         raise InputError("probe: the occurrences must have labels.")
-    if train.vectors.shape[1:] != test.vectors.shape[1:]:
-        raise InputError(
-            "probe: both must have vectors of one model, got (layers, dim) "
-            f"{train.vectors.shape[1:]} and {test.vectors.shape[1:]}."
-        )
+    require_one_model(train, test)
     check_sizes(settings.sizes, len(np.unique(train.positions[:, 0])))
     names = representations(train.n_layers, static is not None)
     missing = [key for key in keys(names, settings) if key not in set(done)]

@@ -31,6 +31,7 @@ from bilm.analysis.occurrences import (
     Sentence,
     indices_by_name,
     offer_tokens,
+    require_one_model,
     unit,
 )
 from bilm.core.errors import InputError, require_at_least, require_count
@@ -259,11 +260,7 @@ def measure_change(
     """
     require_at_least(2, min_occurrences=min_occurrences)
     both = [(corpus, uses_of(corpus)) for corpus in (old, new)]
-    if old.vectors.shape[1:] != new.vectors.shape[1:]:
-        raise InputError(
-            "change: both corpora must have vectors of one model, got (layers, dim) "
-            f"{old.vectors.shape[1:]} and {new.vectors.shape[1:]}."
-        )
+    require_one_model(old, new)
     chosen = list(both[0][1] | both[1][1] if targets is None else targets)
     changes = []
     for done, word in enumerate(chosen, start=1):

@@ -8,7 +8,6 @@ The objective is that of scikit-learn's `LogisticRegression` with C = 1: the mea
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -22,13 +21,6 @@ _LEARNING_RATE = 0.01
 # Batches passed to TensorFlow at once, and rows read at once.
 _STEPS_AT_ONCE = 8
 _ROWS_AT_ONCE = 4096
-
-
-class Mix(NamedTuple):
-    """The weights of the layers, with sum 1, and the factor of their weighted sum."""
-
-    weights: list[float]
-    gamma: float
 
 
 class SoftmaxProbe:
@@ -102,12 +94,12 @@ class SoftmaxProbe:
         blocks = _blocks(vectors, np.arange(len(vectors)))
         return np.concatenate([self._answers(tf.constant(block)).numpy() for block in blocks])
 
-    def learned_mix(self) -> Mix | None:
-        """The learned mix; None for a probe of single vectors."""
+    def learned_mix(self) -> tuple[list[float], float] | None:
+        """The weights of the layers, with sum 1, and gamma; None for a probe of single vectors."""
         if self.mix is None or self.mix.W is None:
             return None
         weights = tf.nn.softmax(tf.convert_to_tensor(self.mix.W)).numpy()
-        return Mix([float(weight) for weight in weights], float(self.mix.gamma.numpy()[0]))
+        return weights.tolist(), float(self.mix.gamma.numpy()[0])
 
     def _logits(self, rows: tf.Tensor) -> tf.Tensor:
         """(n, *shape) -> (n, labels)"""

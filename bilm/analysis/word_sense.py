@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.occurrences import Layer, Occurrences, indices_by_name, unit
+from bilm.analysis.occurrences import Layer, Occurrences, indices_by_name, require_one_model, unit
 from bilm.analysis.probing import static_table
 from bilm.core.errors import InputError, one_of, real, require
 
@@ -272,11 +272,7 @@ class _SenseFinder:
     ) -> None:
         if train.labels is None or not len(train):
             raise InputError("word sense: the training uses must have labels.")
-        if train.vectors.shape[1:] != test.vectors.shape[1:]:
-            raise InputError(
-                "word sense: both must have vectors of one model, got (layers, dim) "
-                f"{train.vectors.shape[1:]} and {test.vectors.shape[1:]}."
-            )
+        require_one_model(train, test)
         train_words, test_words = map(list, words or (train.words, test.words))
         if (len(train_words), len(test_words)) != (len(train), len(test)):
             raise InputError(
