@@ -147,9 +147,9 @@ def score(examples: Sequence[Example], predictions: Sequence[tuple[bool, bool]])
     by_gender = {
         gender: [
             pair
-            for example, said in zip(examples, predictions, strict=True)
+            for example, predicted in zip(examples, predictions, strict=True)
             if gender in ("all", example.gold.gender)
-            for pair in zip(example.gold.meant, said, strict=True)
+            for pair in zip(example.gold.meant, predicted, strict=True)
         ]
         for gender in ("all", "masculine", "feminine")
     }

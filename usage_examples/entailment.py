@@ -50,7 +50,7 @@ def make_task(args: argparse.Namespace) -> Task:
 
 
 def read(path: str) -> list[tuple[dict[str, tuple[str, ...]], str, str]]:
-    """The pairs of a file: both sentences, the label, and the place for messages.
+    """The pairs of a file: both sentences, the label, and file and line for messages.
 
     Raises:
         InputError: a line has another form.

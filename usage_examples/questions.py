@@ -136,10 +136,10 @@ def build_reader(inputs: ModelInputs, size: int, dropout: float) -> Built:
         + ops.transpose(keras.layers.Dense(1)(q), (0, 2, 1))
         + ops.matmul(scaling(c), ops.transpose(q, (0, 2, 1)))
     )
-    asked = ops.matmul(masked_softmax(likeness, question.mask[:, None, :]), q)
+    attended = ops.matmul(masked_softmax(likeness, question.mask[:, None, :]), q)
     strongest = ops.max(ops.where(question.mask[:, None, :], likeness, _FAR), axis=2)
-    told = ops.matmul(masked_softmax(strongest, context.mask)[:, None, :], c)  # (batch, 1, dim)
-    hidden = keras.layers.concatenate([c, asked, c * asked, c * told])
+    summary = ops.matmul(masked_softmax(strongest, context.mask)[:, None, :], c)  # (batch, 1, dim)
+    hidden = keras.layers.concatenate([c, attended, c * attended, c * summary])
     hidden = keras.layers.Dense(2 * size, activation="relu")(drop(hidden))
     modelled = drop(bilstm(size)(hidden, mask=context.mask))
     both = keras.layers.Dense(2)(keras.layers.concatenate([hidden, modelled]))
@@ -166,10 +166,13 @@ def decode(model: keras.Model, scores: np.ndarray, batch: Sequence[Example]) -> 
 
 def score(examples: Sequence[Example], predictions: Sequence[str]) -> Scores:
     """F1 and exact match, in per cent."""
-    pairs = [(e.gold.answers, said) for e, said in zip(examples, predictions, strict=True)]
-    f1 = sum(max(word_f1(answer, said) for answer in answers) for answers, said in pairs)
+    pairs = [
+        (e.gold.answers, predicted) for e, predicted in zip(examples, predictions, strict=True)
+    ]
+    f1 = sum(max(word_f1(answer, predicted) for answer in answers) for answers, predicted in pairs)
     exact = sum(
-        any(normalised(answer) == normalised(said) for answer in answers) for answers, said in pairs
+        any(normalised(answer) == normalised(predicted) for answer in answers)
+        for answers, predicted in pairs
     )
     return {"f1": 100 * f1 / len(pairs), "exact": 100 * exact / len(pairs)}
 
@@ -180,9 +183,9 @@ def normalised(text: str) -> str:
     return " ".join(re.sub(r"\b(?:a|an|the)\b", " ", plain).split())
 
 
-def word_f1(answer: str, said: str) -> float:
+def word_f1(answer: str, predicted: str) -> float:
     """F1 of the words of two answers."""
-    expected, found = normalised(answer).split(), normalised(said).split()
+    expected, found = normalised(answer).split(), normalised(predicted).split()
     common = sum((Counter(expected) & Counter(found)).values())
     return 2 * common / (len(expected) + len(found)) if common else 0.0
 

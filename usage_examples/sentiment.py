@@ -45,7 +45,7 @@ def make_task(args: argparse.Namespace) -> Task:
 
 
 def read(path: str) -> list[tuple[str, tuple[str, ...], str]]:
-    """The lines of a file: label, tokens, and the place for messages.
+    """The lines of a file: label, tokens, and file and line for messages.
 
     Raises:
         InputError: a line is not `label TAB sentence`.
@@ -55,14 +55,14 @@ def read(path: str) -> list[tuple[str, tuple[str, ...], str]]:
 
 
 def build_classifier(inputs: ModelInputs, n_labels: int, size: int, dropout: float) -> Built:
-    """Words -> LSTM -> each token beside what it is like in the sentence -> LSTM -> maximum, mean,
-    and a weighted mean -> labels."""
+    """Words -> LSTM -> each token with similar tokens of the sentence -> LSTM -> maximum, mean, and
+    a weighted mean -> labels."""
     drop = keras.layers.Dropout(dropout)
     sentence = inputs.text("sentence")
     mask = sentence.mask
     hidden = keras.layers.Dense(size, activation="relu")(sentence.vectors)
     own = inputs.at_output(sentence, bilstm(size)(hidden, mask=mask))
-    # (batch, time, dim) x (batch, dim, time) -> (batch, time, time), and of it the vectors' sums
+    # (batch, time, dim) x (batch, dim, time) -> (batch, time, time)
     likeness = ops.matmul(own, ops.transpose(own, (0, 2, 1)))
     aligned = ops.matmul(masked_softmax(likeness, mask[:, None, :]), own)
     compared = keras.layers.concatenate([own, own - aligned, own * aligned])

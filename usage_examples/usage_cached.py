@@ -1,4 +1,4 @@
-"""ELMo vectors of a whole data set, computed once and read back from a file.
+"""ELMo vectors of a data set, computed once and read back from a file.
 
 Use it when a data set is read many times with a frozen language model: then only the mix of the
 layers is computed. Without arguments it uses a tiny random model from the tests.

@@ -83,12 +83,12 @@ def _section(
         "</small></h2>"
     ]
     for corpus, proportions in zip(corpora, uses.shares, strict=True):
-        said = ", ".join(f"{n} {p:.0%}" for n, p in zip(names, proportions, strict=True))
+        listed = ", ".join(f"{n} {p:.0%}" for n, p in zip(names, proportions, strict=True))
         bars = "".join(
             f'<span style="width:{100 * proportion:.2f}%;background:{colour}"></span>'
             for proportion, colour in zip(proportions, colours, strict=True)
         )
-        label = html.escape(f"{corpus}: {said}", quote=True)
+        label = html.escape(f"{corpus}: {listed}", quote=True)
         content.append(
             f'<div class="shares"><small>{html.escape(corpus)}</small>'
             f'<div role="img" aria-label="{label}">{bars}</div></div>'

@@ -3,7 +3,7 @@
     train = read_labelled("en_ewt-ud-train.conllu", "UPOS")
     train.sentences[0], train.labels[0]
 
-Three forms are told apart by the first line that is neither empty nor a comment:
+The first line that is neither empty nor a comment determines the form:
 
     CoNLL-U                 ten fields separated by tabs, an empty line after each sentence
     token TAB label         two fields, an empty line after each sentence

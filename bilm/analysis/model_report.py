@@ -1,4 +1,4 @@
-"""A report on a model: its quality, and problems to know before using it."""
+"""A report on a model: its quality, its training and possible problems."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Sample:
         sentences: the sentences with occurrences, in the order of the text.
         positions: int64 (n, 2): sentence index, ascending, and token index.
         labels: a label for each occurrence, such as its sense; None without labels.
-        counts: occurrences of each requested word in the whole text; the key is "" if all words
+        counts: occurrences of each requested word in the text; the key is "" if all words
             were requested.
         lines: 0-based line number of each sentence in the text; empty if unknown.
     """
@@ -312,14 +312,14 @@ class Occurrences:
                 )
             done = len(earlier)
             vectors[:done] = earlier.vectors
-        whole = cls(sample.sentences, sample.positions, vectors, sample.labels, about)
+        made = cls(sample.sentences, sample.positions, vectors, sample.labels, about)
         try:
             for done in _fill(elmo, sample, layer, context, vectors, done):  # noqa: B020
                 if progress is not None:
                     progress(done, len(sample))
         except BaseException as error:
             if file is not None and done:
-                whole.select(np.arange(done)).save(file)
+                made.select(np.arange(done)).save(file)
                 if isinstance(error, KeyboardInterrupt):
                     raise KeyboardInterrupt(
                         f"{file} has {done:,} of {len(sample):,} occurrences; the same command "
@@ -327,8 +327,8 @@ class Occurrences:
                     ) from None
             raise
         if file is not None:
-            whole.save(file)
-        return whole
+            made.save(file)
+        return made
 
     @classmethod
     def of_query(cls, elmo: ELMo, text: str) -> Occurrences:

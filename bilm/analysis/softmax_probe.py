@@ -1,6 +1,6 @@
 """The probe: a softmax on fixed vectors, or on a mix of layers.
 
-The objective is that of scikit-learn's `LogisticRegression` with C = 1: the mean cross-entropy plus
+The objective is scikit-learn's for `LogisticRegression` with C = 1: the mean cross-entropy plus
 |W|^2 / (2 n). Adam minimises it on batches, because scikit-learn is too slow for 200,000 tokens of
 1,024 dimensions, and does not learn the mix.
 """
@@ -116,7 +116,7 @@ class SoftmaxProbe:
                 losses = tf.nn.sparse_softmax_cross_entropy_with_logits(
                     labels=labels[step], logits=self._logits(batches[step])
                 )
-                # The penalty is on what multiplies the vectors, so a large gamma cannot evade it.
+                # The penalty includes gamma, so that a large gamma cannot evade it.
                 kernel = tf.convert_to_tensor(self._dense.kernel)
                 if self.mix is not None:
                     kernel *= tf.convert_to_tensor(self.mix.gamma)

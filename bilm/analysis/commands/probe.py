@@ -151,10 +151,10 @@ def run(args: argparse.Namespace) -> int:
 def _read(path: str, args: argparse.Namespace) -> analysis.Sample:
     text = analysis.read_labelled(path, args.column)
     kept = analysis.limited(text, args.max_tokens)
-    said = f"{path}: {len(kept.sentences):,} sentences, {len(kept):,} labelled tokens"
+    found = f"{path}: {len(kept.sentences):,} sentences, {len(kept):,} labelled tokens"
     if kept is not text:
-        said += f" (drawn from {len(text):,}; see --max_tokens)"
-    note(f"{said}, {len(set(kept.labels or ())):,} labels")
+        found += f" (sampled from {len(text):,}; see --max_tokens)"
+    note(f"{found}, {len(set(kept.labels or ())):,} labels")
     return kept
 
 
