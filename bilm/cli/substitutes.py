@@ -92,18 +92,18 @@ def _sentences(args: argparse.Namespace, places: Any) -> Iterator[tuple[int, lis
         raise InputError(f"{name}: must have a sentence, got empty lines only.")
 
 
-_Found = tuple[list[str], "list[Substitutes]"]  # the tokens of a sentence, and its places
+_Predicted = tuple[list[str], "list[Substitutes]"]  # the tokens of a sentence, and its places
 
 
-def _rows(found: _Found) -> Iterator[tuple[Any, ...]]:
-    for place in found[1]:
+def _rows(predicted: _Predicted) -> Iterator[tuple[Any, ...]]:
+    for place in predicted[1]:
         pairs = zip(place.words, place.log_probabilities.tolist(), strict=True)
         for rank, pair in enumerate(pairs, start=1):
             yield place.place, place.token, rank, *pair
 
 
-def _objects(found: _Found) -> Iterator[dict[str, Any]]:
-    for place in found[1]:
+def _objects(predicted: _Predicted) -> Iterator[dict[str, Any]]:
+    for place in predicted[1]:
         numbers = {
             "log_probabilities": rounded(place.log_probabilities),
             "of_token": rounded(place.of_token),
@@ -111,9 +111,9 @@ def _objects(found: _Found) -> Iterator[dict[str, Any]]:
         yield place._asdict() | numbers
 
 
-def _lines(found: _Found) -> Iterator[str]:
+def _lines(predicted: _Predicted) -> Iterator[str]:
     """The sentence with the place in brackets; then one word and its probability per line."""
-    tokens, places = found
+    tokens, places = predicted
     for place in places:
         before, after = tokens[: place.place], tokens[place.place + 1 :]
         yield " ".join([*before, f"[{place.token}]", *after])

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags
 from bilm.cli.terminal import import_tensorflow, note
-from bilm.cli.training_folder import load_vocabulary, open_corpus, require_same_words
+from bilm.cli.training_folder import load_vocabulary, open_corpus, require_kept_vocabulary
 from bilm.core.errors import InputError, differences
 from bilm.core.options import Options, preset
 from bilm.files.reading import VOCABULARY_FILE, find_files, read_lines
@@ -74,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     from bilm.training.optimizer import Schedule
     from bilm.training.state import RunSettings
 
-    require_same_words(args.vocab_file, args.save_dir)
+    require_kept_vocabulary(args.vocab_file, args.save_dir)
     options = override(_chosen_options(args), args)
     tokenizer = read_record(find_files(args.train_prefix)) or options.tokenizer
     options = dataclasses.replace(options, tokenizer=tokenizer)

@@ -27,11 +27,11 @@ def find_vocabulary(args: argparse.Namespace) -> str:
                 f"{args.save_dir} has no {VOCABULARY_FILE}: name the vocabulary by --vocab_file."
             )
         return kept
-    require_same_words(args.vocab_file, args.save_dir)
+    require_kept_vocabulary(args.vocab_file, args.save_dir)
     return args.vocab_file
 
 
-def require_same_words(vocab_file: str, save_dir: str) -> None:
+def require_kept_vocabulary(vocab_file: str, save_dir: str) -> None:
     """Require that a vocabulary is the one kept in a folder, if there is one."""
     require_file(vocab_file, "vocabulary file")
     kept = os.path.join(save_dir, VOCABULARY_FILE)

@@ -30,8 +30,6 @@ from bilm.training.step import make_feed
 # Every n-th batch of sentences is scored from the states of training as well.
 _COMPARED_EVERY = 8
 _PREDICTIONS_OF_A_ROW = 1000
-# A batch of more tokens than this may exceed the text.
-_MANY = 2**20
 
 
 class SentenceScores(NamedTuple):
@@ -150,7 +148,6 @@ def test(
     if not isinstance(options, Options):
         options = Options.from_dict(options, training=True)
     require_count(batch_size=batch_size)
-    batch_size = _rows_for(data, options, batch_size)
     model = LanguageModel(options, is_training=False, seed=None)
     load_variables(ckpt_file, model.weight_table())
     if warm_up is not None:
@@ -178,13 +175,6 @@ def test(
         carried = show("scoring with carried states")
         result.carried = evaluate(scorer, data, n_rows, carry_state=True, begin=begin, show=carried)
     return result
-
-
-def _rows_for(data: Any, options: Options, batch_size: int) -> int:
-    """`batch_size`, or fewer rows if the text does not have a word for each of them."""
-    if batch_size * options.unroll_steps <= _MANY:
-        return batch_size
-    return min(batch_size, getattr(data, "n_train_tokens", None) or batch_size)
 
 
 def evaluate(
