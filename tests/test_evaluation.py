@@ -149,9 +149,9 @@ def test_what_cannot_be_scored(small_model, corpus, tmp_path):
         small_model.test(Batches([]))
     with pytest.raises(InputError, match="batches must have 2 rows of 4 tokens, got 3 rows of 4"):
         small_model.test(Batches([random_batch()]), 2)
-    with pytest.raises(InputError, match="The score of each sentence needs a data set that gives"):
+    with pytest.raises(InputError, match="per_sentence needs a data set with iter_sentence"):
         small_model.test(data, carry_state=True, per_sentence=True)
-    with pytest.raises(InputError, match="The score of each sentence needs a data set that gives"):
+    with pytest.raises(InputError, match="per_sentence needs a data set with iter_sentence"):
         small_model.test(Batches([random_batch()]), 3, per_sentence=True)
     endless = corpus.data(small_model.options, "heldout.txt")
     with pytest.raises(InputError, match="carry_state: the data has no end; make it with test=Tru"):
