@@ -334,4 +334,4 @@ def test_an_unknown_word_is_named_with_its_line(published, tmp_path, capsys):
          "--weight_file", str(tmp_path / "lstms.hdf5"), "--vocab_file", str(words),
          "--embedding_weight_file", str(tmp_path / "cache.hdf5")], capsys,
     )  # fmt: skip
-    assert "text.txt, line 2, word 2: 'b' is not in" in error and "words.txt" in error
+    assert "text.txt, line 2, word 2: 'b' has no vector" in error and "words.txt" in error

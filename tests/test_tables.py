@@ -244,7 +244,7 @@ def test_a_word_without_a_vector_is_named_with_its_row(published, tmp_path):
     model = Pretrained((files[0], tmp_path / "lstms.hdf5"), words, tmp_path / "cache.hdf5")
     embedder = TableEmbedder(model)
     assert embedder(table(["a a", None, ""], pa.string())).num_rows == 3
-    with pytest.raises(InputError, match=r"sentence 2, word 2: 'b' has no vector: it is not in .*words\.txt"):
+    with pytest.raises(InputError, match=r"sentence 2, word 2: 'b' has no vector: it is not in"):
         embedder(table(["a a", None, "a b"], pa.string()))
 
 
