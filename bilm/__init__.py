@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from bilm.use.saved_model import export_saved_model
     from bilm.use.text_layers import CharacterIds, WordIds
 
-# The names of each part of the package that are public here.
+# The public names, by the module that defines them.
 _PUBLIC = {
     "data": "Batcher BidirectionalLMDataset LMDataset TokenBatcher Tokenizer "
     "UnicodeCharsVocabulary Vocabulary load_vocab tokenize",
@@ -75,7 +75,7 @@ _PUBLIC = {
 }
 _HOME = {name: part for part, names in _PUBLIC.items() for name in names.split()}
 
-# What saved models may hold.
+# The layers that saved models may hold.
 _KERAS_LAYERS = (
     "BidirectionalLanguageModel",
     "CharacterIds",
@@ -132,7 +132,7 @@ def __dir__() -> list[str]:
 
 
 class _RegisteredLayer(NamedTuple):
-    """In Keras's register, takes the place of a layer whose module is not imported yet."""
+    """A placeholder in Keras' register for a layer whose module is not imported yet."""
 
     name: str
 
@@ -145,8 +145,8 @@ class _RegisteredLayer(NamedTuple):
 def _register_layers(keras: ModuleType) -> None:
     """Let `load_model` find our layers after `import bilm` alone, before or after `import keras`.
 
-    Keras finds the classes of a saved model in its register only: of the modules that the file
-    names it imports none but its own.
+    Keras looks up the classes of a saved model in its register only, and imports no modules except
+    its own.
     """
     register = keras.saving.get_custom_objects()
     for name in _KERAS_LAYERS:

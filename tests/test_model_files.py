@@ -209,8 +209,7 @@ def test_options_and_weights_that_are_swapped(tmp_path):
     write(tmp_path)
     options, weights = tmp_path / "options.json", tmp_path / "model.hdf5"
     message = (
-        f"{weights}: the options must be a JSON file, this is a weights file in HDF5: are options "
-        "and weights swapped?"
+        f"{weights}: the options must be a JSON file, got HDF5: are options and weights swapped?"
     )
     assert message_of((weights, options)) == message
     with pytest.raises(InputError) as caught:
@@ -222,16 +221,16 @@ def test_neither_folder_nor_pair(tmp_path):
     assert "a pair (options, weights), got ('one',)" in message_of(("one",))
     assert "a pair (options, weights), got 7" in message_of(7)
     (tmp_path / "model.zip").write_bytes(b"PK\x03\x04 cut off")
-    assert "not a ZIP file, or is cut off" in message_of(tmp_path / "model.zip")
+    assert "not a ZIP file, or is truncated" in message_of(tmp_path / "model.zip")
 
 
 def test_folders_without_a_model(tmp_path):
-    assert "there is no file" in message_of(tmp_path)
+    assert "got no file" in message_of(tmp_path)
     for n in range(12):
         (tmp_path / f"text-{n:02}.txt").touch()
-    assert "there is text-00.txt, text-01.txt" in message_of(tmp_path)
+    assert "got text-00.txt, text-01.txt" in message_of(tmp_path)
     (tmp_path / "encoder.pkl").touch()
-    assert "a model of ELMoForManyLangs (encoder.pkl)" in message_of(tmp_path)
+    assert "ELMoForManyLangs models (encoder.pkl)" in message_of(tmp_path)
     (tmp_path / "checkpoint").touch()
     assert f"`bilm dump --save_dir {tmp_path} --model_dir FOLDER`" in message_of(tmp_path)
 
@@ -245,7 +244,7 @@ def test_several_weights_and_no_options(tmp_path):
     os.remove(tmp_path / "model.hdf5")
     for name in ("a.hdf5", "b.hdf5"):
         (tmp_path / name).touch()
-    assert "several files could be the weights: a.hdf5, b.hdf5" in message_of(tmp_path)
+    assert "must hold one weights file, got a.hdf5, b.hdf5" in message_of(tmp_path)
 
 
 def test_what_archivers_add_is_passed_over():

@@ -264,8 +264,8 @@ def _starts_and_inputs(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 class SentenceChunks:
-    """The sentences of an iterable that can be read once: a shard is the next ones, of about
-    `n_inputs` inputs. A sentence with fewer than two ids has no input and is skipped."""
+    """The sentences of an iterator: a shard is the next sentences with about `n_inputs` inputs.
+    Sentences with fewer than two ids have no input and are skipped."""
 
     def __init__(
         self, sentences: Iterable[SentenceIds], max_word_length: int | None, n_inputs: int
@@ -276,7 +276,7 @@ class SentenceChunks:
         self._taken: list[SentenceIds] = []
 
     def has(self, shard: int) -> bool:
-        """Take the sentences of the next shard; False if there are none."""
+        """Read the sentences of the next shard; False at the end of the iterator."""
         self._taken, left = [], self._n_inputs
         while left > 0 and (sentence := next(self._sentences, None)) is not None:
             self._taken.append(sentence)
@@ -284,7 +284,7 @@ class SentenceChunks:
         return bool(self._taken)
 
     def read(self, shard: int, before: Sequence[Any] = ()) -> IndexedText:
-        """The sentences `before`, then those that were taken."""
+        """The sentences `before`, then the sentences of the current shard."""
         return IndexedText.from_ids([*before, *self._taken], self.max_word_length)
 
     def read_in_order(self) -> Iterator[IndexedText]:

@@ -4,7 +4,7 @@ The UTF-8 bytes of a word are the character ids 0..255; ids 256..260 are marks. 
 words with a single mark instead of bytes. ELMoForManyLangs uses dictionaries instead of bytes, see
 `DictionaryIds`.
 
-Source: Peters et al. (2018), section 3.4; the ids are those of the published models.
+Source: Peters et al. (2018), section 3.4; the ids match the published models.
 """
 
 from __future__ import annotations
@@ -167,11 +167,11 @@ class DictionaryIds:
             raise InputError(f"{source}: the dictionaries lack {', '.join(missing)}.")
 
     def __call__(self, words: Sequence[str]) -> np.ndarray:
-        """int32 (len(words), 1 + max_word_length): the row of the word, -1 without a dictionary of
-        words; then those of its characters.
+        """int32 (len(words), 1 + max_word_length): the row of the word, -1 without a word
+        dictionary; then the rows of its characters.
 
-        `<S>` and `</S>` are the dictionary's begin and end. Words and characters that a dictionary
-        lacks are its unknown ones.
+        `<S>` and `</S>` are the dictionary's <bos> and <eos>. Words and characters missing from a
+        dictionary are <oov>.
         """
         ids = np.full((len(words), 1 + self._length), self._characters[PADDING], np.int32)
         known, unknown = self._characters, self._characters[UNKNOWN]
@@ -180,7 +180,7 @@ class DictionaryIds:
             ids[row, 0] = -1
             if self._words is not None:
                 ids[row, 0] = self._words.get(token, self._words[UNKNOWN])
-            # The program that trained these models takes the marks the wrong way round.
+            # The program that trained these models swaps the two marks.
             inner = [token] if token in (BEGIN, END) else token
             marked = [WORD_END, *inner, WORD_BEGIN]
             ids[row, 1 : 1 + len(marked)] = [known.get(character, unknown) for character in marked]

@@ -145,10 +145,10 @@ def _n_lines(content: bytes, start: int) -> int:
 
 
 class RangeReader:
-    """Reads the lines of ranges; `folder` is that of files with relative names.
+    """Reads the lines of ranges; `folder` is the folder of files with relative names.
 
-    The last file stays open, so that consecutive ranges of a compressed file are read without
-    decompressing anything twice.
+    The last file stays open, so that consecutive ranges of a compressed file are decompressed only
+    once.
     """
 
     def __init__(self, folder: PathLike = "") -> None:

@@ -96,7 +96,7 @@ def tokenize_files(
     """Write the sentences of raw text files, one per line, their tokens separated by spaces.
 
     `out` and `out.tokenizer.json`, with the tokenizer's name, appear when they are complete. Memory
-    is bounded, whatever the size of the text.
+    does not grow with the text.
 
     Args:
         patterns: a glob, or several: UTF-8 text, plain, .gz or .xz; read in the order of names.

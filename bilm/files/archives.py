@@ -18,7 +18,7 @@ from bilm.core.errors import InputError
 from bilm.files.reading import PathLike, require_file
 from bilm.files.writing import named_in_errors
 
-# What zipfile raises for damaged members, passwords and unknown compression methods.
+# Exceptions of zipfile for damaged members, passwords and unknown compression methods.
 _DAMAGED = (
     zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, RuntimeError,
     IndexError, struct.error,
@@ -49,11 +49,10 @@ def open_archive(path: PathLike, what: str) -> Iterator[zipfile.ZipFile]:
 def extracted(
     path: PathLike, what: str, choose: Callable[[list[str]], Iterable[str | None]]
 ) -> Iterator[str]:
-    """A temporary folder with the members of a ZIP file that `choose` takes from the names of all,
-    without the folders in their names.
+    """A temporary folder with members of a ZIP file, without the folders in their names; `choose`
+    selects them by name.
 
-    Errors of the block name the ZIP file, which the user knows, instead of the folder; `what` names
-    it in messages.
+    Errors in the block name the ZIP file instead of the temporary folder; `what` describes it.
     """
     with tempfile.TemporaryDirectory(prefix="bilm-") as folder:
         with open_archive(path, what) as archive:

@@ -1,4 +1,4 @@
-"""Which of the files of a folder or a ZIP file are a model's options, weights and vocabulary."""
+"""Choosing a model's options, weights and vocabulary among the files of a folder or ZIP file."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class Chosen(NamedTuple):
     options: str
     weights: str
     vocabulary: str | None
-    softmax: str | None  # weights of the softmax, in a file of their own
+    softmax: str | None  # a separate file with the softmax
 
 
 def choose_files(names: Iterable[str], source: str) -> Chosen:
-    """Which of a container's files, paths with "/", are options, weights and vocabulary."""
+    """Choose options, weights and vocabulary among a container's files, paths with "/"."""
     folders: dict[str, list[str]] = {}
     for name in sorted(names):
         folder, base = posixpath.split(name)
@@ -40,8 +40,8 @@ def choose_files(names: Iterable[str], source: str) -> Chosen:
     candidates = [posixpath.join(folder, base) for folder in nearest for base in weights[folder]]
     if len(candidates) > 1:
         raise InputError(
-            f"{source}: several files could be the weights: {', '.join(candidates)}; name options "
-            "and weights one by one."
+            f"{source} must hold one weights file, got {', '.join(candidates)}: give the pair "
+            "(options, weights) instead."
         )
     folder, name = posixpath.split(candidates[0])
     return files_beside(folders[folder], folder, name, f"{source}/{folder}".rstrip("/"))
@@ -62,7 +62,7 @@ def files_beside(bases: list[str], folder: str, weights: str, where: str) -> Cho
 
 
 def _weights(bases: list[str]) -> list[str]:
-    """The likeliest names; more than one when it is not clear."""
+    """The likeliest names; several if ambiguous."""
     for known in (WEIGHTS_FILE, "weights.hdf5"):
         if known in bases:
             return [known]
@@ -72,14 +72,14 @@ def _weights(bases: list[str]) -> list[str]:
 
 
 def softmax_names(weights: str) -> tuple[str, ...]:
-    """The names of a softmax in a file next to weights: elmo_softmax_weights.hdf5 next to
+    """The possible names of a softmax file next to weights: elmo_softmax_weights.hdf5 next to
     elmo_weights.hdf5."""
     stem, ending = os.path.splitext(weights)
     return f"{stem.removesuffix('weights')}softmax_weights{ending}", f"softmax_weights{ending}"
 
 
 def option_names(weights: str) -> tuple[str, ...]:
-    """The names of the options of weights; those that a dump wrote before those of a training."""
+    """The possible names of the options of weights; files of `bilm dump` before training files."""
     stem = os.path.splitext(weights)[0]
     return f"{stem}.options.json", f"{stem.removesuffix('weights')}options.json", OPTIONS_FILE
 
@@ -101,17 +101,17 @@ def _no_weights(source: str, folders: Mapping[str, list[str]]) -> str:
         return not_dumped(f"{source}: a training folder, which holds checkpoints", source)
     if "encoder.pkl" in bases:
         return (
-            f"{source}: a model of ELMoForManyLangs (encoder.pkl), which is another format than "
-            f"weights in HDF5: `bilm convert {shlex.quote(source)} FOLDER` makes a model of it."
+            f"{source} must be converted: ELMoForManyLangs models (encoder.pkl) have another "
+            f"format. Run `bilm convert {shlex.quote(source)} FOLDER`."
         )
     listed = ", ".join(bases[:8]) + (", ..." if len(bases) > 8 else "")
     return (
-        f"{source}: a model has its weights in {WEIGHTS_FILE} or another .hdf5 file; there is "
+        f"{source} must hold {WEIGHTS_FILE} or another .hdf5 file with weights, got "
         f"{listed or 'no file'}."
     )
 
 
 def not_dumped(what: str, folder: str) -> str:
-    """The message that a training folder is not a model for use; `what` says which files it has."""
+    """The message for a training folder, `what`, where a model folder is required."""
     command = f"bilm dump --save_dir {shlex.quote(folder)} --model_dir FOLDER"
     return f"{what}: `{command}` writes a model for use."

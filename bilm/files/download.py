@@ -1,7 +1,7 @@
-"""Download a file: it gets its name when it is complete and its checksum is right.
+"""Download a file, which appears under its name when it is complete and its checksum is right.
 
-`keras.utils.get_file` has the same purpose, but it writes under the final name, prints to standard
-output, waits without limit for a server that stops sending, and cannot resume.
+`keras.utils.get_file` writes under the final name, prints to standard output, has no timeout, and
+cannot resume.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Checksum(NamedTuple):
 
 
 def is_address(source: object) -> bool:
-    """Whether `source` is the address of a file on a web server."""
+    """Whether `source` is an address of a web server."""
     return isinstance(source, str) and source.startswith(("https://", "http://"))
 
 
@@ -70,17 +70,16 @@ def file_name(address: str) -> str:
 
 
 def download(address: str, path: str, checksum: Checksum | None = None) -> str:
-    """Download a file to `path` unless it is there; continue a download that was interrupted.
+    """Download a file to `path` unless it exists; continue an interrupted download.
 
-    Progress is shown on standard error if this module's logger is at INFO; so is the checksum of a
-    file whose checksum was not given, so that it can be given next time. A file that is there must
-    have the checksum too.
+    If this module's logger is at INFO, progress is shown on standard error, and the checksum of the
+    file if none was given. An existing file must have the checksum as well.
     """
     folder = os.path.dirname(path)
     os.makedirs(folder, exist_ok=True)
     if not os.path.isfile(path):
         with locked(Path(folder, ".lock"), "downloads into this folder", wait=True):
-            if not os.path.isfile(path):  # another process may have made it meanwhile
+            if not os.path.isfile(path):  # another process may have downloaded it
                 _download(address, path, checksum)
                 return path
     found = checksum and checksum_of(path, checksum.algorithm)
@@ -126,8 +125,8 @@ def _by_hand(address: str, path: str, reason: str) -> str:
 
 
 def _fetch(address: str, path: str) -> str:
-    """Download to a temporary file, whose name stands for the version of the file on the server;
-    continue the one that an interrupted download of this version left."""
+    """Download to a temporary file, whose name includes the version of the file on the server, or
+    continue an interrupted download of the same version."""
     with contextlib.ExitStack() as stack:
         response = stack.enter_context(_open(address))
         version = response.headers.get("ETag") or response.headers.get("Last-Modified") or ""
@@ -165,7 +164,7 @@ def _open(address: str, headers: dict[str, str] | None = None) -> Any:
 
 
 def _open_rest(address: str, done: int, version: str) -> Any:
-    """The file from byte `done` on; None if the server does not send that part of this version."""
+    """The file from byte `done` on; None if the server does not send this range and version."""
     try:
         response = _open(address, {"Range": f"bytes={done}-", "If-Range": version})
     except urllib.error.HTTPError as error:

@@ -1,7 +1,6 @@
-"""HDF5 files: reading only what is in the file itself, and writing that notices a full disk.
+"""HDF5 files: reading data stored in the file itself, and writing that detects a full disk.
 
-HDF5 lets a file name other files, whose bytes would then pass for its own. Everything that reads
-HDF5 gets its datasets here.
+HDF5 files can refer to data in other files. All HDF5 data is read here, which does not allow that.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ def open_hdf5(path: PathLike, what: str = "weights file") -> Iterator[h5py.File]
 
 @contextlib.contextmanager
 def damage_named(path: PathLike) -> Iterator[None]:
-    """Raise what the library raises for a damaged file as an InputError that names the file."""
+    """Convert the library's errors for damaged files to an InputError that names the file."""
     try:
         yield
     except InputError:
@@ -66,7 +65,7 @@ def _datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
 
 
 def own_dataset(file: h5py.File, name: str) -> h5py.Dataset:
-    """A dataset whose data is in the file itself."""
+    """A dataset whose data is stored in the file itself."""
     item: Any = file
     for step in name.split("/"):
         link = item.get(step, getlink=True) if isinstance(item, h5py.Group) else None
@@ -163,10 +162,10 @@ def writing_hdf5(path: PathLike) -> Iterator[h5py.File]:
 
 
 class _Disk(io.FileIO):
-    """A new file whose first failed write raises, and whose later writes pretend to succeed.
+    """A new file whose first failed write raises an error, and whose later writes seem to succeed.
 
-    HDF5 cannot give up a file: if it fails to write its own data when it closes, it ends the
-    process. The caller raises `error` when the file is closed.
+    If HDF5 cannot write its metadata when it closes a file, it ends the process. The caller raises
+    `error` after the file is closed.
     """
 
     error: OSError | None = None
@@ -187,7 +186,7 @@ class _Disk(io.FileIO):
     def readinto(self, buffer: Any) -> int:
         n = super().readinto(buffer) or 0
         with memoryview(buffer) as view:  # h5py 3.11 gives a buffer that takes no slice of bytes
-            view[n:] = bytes(len(view) - n)  # after an error some bytes were not written
+            view[n:] = bytes(len(view) - n)  # after an error some bytes are missing
         return len(buffer)
 
     def _unless_failed(self, operation: Callable[[Any], Any], argument: Any, result: int) -> int:

@@ -27,11 +27,11 @@ def locked(path: Path, doing: str, *, wait: bool = False) -> Iterator[None]:
     """Hold the lock file `path` for the block, and remove it at the end.
 
     The lock file names the process that holds it. The operating system releases the lock when that
-    process ends, so a file left by a killed process does not block the next one. Where files cannot
-    be locked, the block runs without a lock.
+    process ends, so a file left by a killed process does not block others. On file systems without
+    locks, the block runs without a lock.
 
     Args:
-        doing: what the holder does, for the message: "trains into this folder".
+        doing: activity of the holder, for messages: "trains into this folder".
         wait: wait for another holder; by default it is an error.
     """
     descriptor = _lock(path, doing, wait)
@@ -46,7 +46,7 @@ def locked(path: Path, doing: str, *, wait: bool = False) -> Iterator[None]:
 
 
 def _lock(path: Path, doing: str, wait: bool) -> int | None:
-    """The descriptor that holds the lock; None where files cannot be locked."""
+    """The descriptor that holds the lock; None on a file system without locks."""
     while fcntl is not None:
         descriptor, is_kept = _open(path), False
         try:
@@ -64,7 +64,7 @@ def _lock(path: Path, doing: str, wait: bool) -> int | None:
             # Its holder may have removed it between our opening and our locking.
             if os.path.samestat(os.stat(path), os.fstat(descriptor)):
                 is_kept = True
-                with contextlib.suppress(OSError):  # the lock holds all the same
+                with contextlib.suppress(OSError):  # the name is not essential
                     os.ftruncate(descriptor, 0)
                     name = f"{_PROCESS}{os.getpid()} on {socket.gethostname()}\n"
                     os.pwrite(descriptor, name.encode(), 0)
@@ -81,7 +81,7 @@ def _lock(path: Path, doing: str, wait: bool) -> int | None:
 
 
 def _open(path: Path) -> int:
-    """Open a lock file, but not through a link: locking rewrites the file, and removes it."""
+    """Open a lock file, but not through a link, because locking rewrites and removes the file."""
     try:
         return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
     except OSError as error:
@@ -91,7 +91,7 @@ def _open(path: Path) -> int:
 
 
 def _holder(path: Path, descriptor: int) -> str:
-    """What a lock file says about its process, perhaps an earlier one; "" if it is new."""
+    """The process named in a lock file, maybe an earlier one; "" if the file is new."""
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         raise _not_our_lock(path, "is not a regular file")
     text = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip()

@@ -1,9 +1,9 @@
 """Find the files of a model: in a folder, a ZIP file or a training folder, or by a name.
 
-Everything that takes a model finds it here. Known containers: NLPL's ZIP files and folders
-(model.hdf5, options.json, vocab.txt or vocab.txt.gz), our own model folders, which have the same
-files, AllenNLP's pairs (..._options.json and ..._weights.hdf5), and folders of checkpoints, ours or
-the original's. Names and addresses are in `bilm.files.published`.
+Known containers: NLPL's ZIP files and folders (model.hdf5, options.json, vocab.txt or
+vocab.txt.gz), our model folders with the same files, AllenNLP's pairs (..._options.json and
+..._weights.hdf5), and training folders, ours or the original's. For names and addresses see
+`bilm.files.published`.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _SIGNATURE = b"\x89HDF\r\n\x1a\n"
 class ModelFiles(NamedTuple):
     """The files of a model."""
 
-    # options.json or its contents: of a checkpoint those of the training, else for inference.
+    # options.json or its contents: for training with a checkpoint, otherwise for inference.
     options: OptionsSource
-    weights: PathLike  # the HDF5 weights, or prefix of the checkpoint
-    vocabulary: PathLike | None  # None if there is none, which models of characters do without
-    source: str  # what the user named, for messages
-    is_checkpoint: bool = False  # which of both `weights` is
-    softmax: PathLike | None = None  # weights of the softmax in a file of their own, if present
+    weights: PathLike  # the HDF5 weights, or the prefix of a checkpoint
+    vocabulary: PathLike | None  # None if missing; character models do not need one
+    source: str  # the user's name of the model, for messages
+    is_checkpoint: bool = False  # whether `weights` is a checkpoint
+    softmax: PathLike | None = None  # a separate file with the softmax, if present
 
     def read_options(self) -> Options:
         """Read and check the options."""
@@ -56,7 +56,7 @@ class ModelFiles(NamedTuple):
 
 
 def read_options(options: OptionsSource, training: bool = False) -> Options:
-    """Options, by default for inference, from a file, from its contents, or as they are."""
+    """Options, by default for inference, from a file or its contents; `Options` are unchanged."""
     if isinstance(options, Options):
         return options
     if isinstance(options, Mapping):
@@ -64,8 +64,7 @@ def read_options(options: OptionsSource, training: bool = False) -> Options:
     path = require_file(options, "options file")
     if _is_hdf5(path):
         raise InputError(
-            f"{path}: the options must be a JSON file, this is a weights file in HDF5: are options "
-            "and weights swapped?"
+            f"{path}: the options must be a JSON file, got HDF5: are options and weights swapped?"
         )
     return Options.from_file(path, training)
 
@@ -74,20 +73,20 @@ def read_options(options: OptionsSource, training: bool = False) -> Options:
 def open_model(
     source: ModelSource, *, weights_only: bool = False, with_softmax: bool = False
 ) -> Iterator[ModelFiles]:
-    """The files of a model. Those of a ZIP file exist until the block ends.
+    """The files of a model. The members of a ZIP file are extracted for the block.
 
     Args:
         source: a folder, a ZIP file, an HDF5 file with its options in the same folder, the prefix
             of a checkpoint, a name or an address (see `bilm.files.published`), or a pair (options,
             weights), whose options may be a path, an address, the contents of the file, or
-            `Options`. In a training folder the newest complete checkpoint is taken.
-        weights_only: require weights in HDF5, and ignore a folder's checkpoints.
-        with_softmax: download the softmax as well, if the model is a published one that has it.
+            `Options`. A training folder stands for its newest intact checkpoint.
+        weights_only: require HDF5 weights, and ignore a folder's checkpoints.
+        with_softmax: also download the softmax of a published model.
 
     Raises:
-        FileNotFoundError: there is nothing under that name.
-        InputError: there is no model, or there are several; it is a checkpoint, and weights are
-            required; a ZIP file cannot be read; a download with another checksum.
+        FileNotFoundError: the file or folder does not exist.
+        InputError: there is not exactly one model; a checkpoint is given, but weights are required;
+            a ZIP file cannot be read; a checksum differs.
         ConnectionError: a model cannot be downloaded.
     """
     source = local_source(source, with_softmax=with_softmax)
@@ -108,7 +107,7 @@ def open_model(
         yield _from_checkpoint(path, path)
     elif _is_hdf5(require_file(path, "model")):
         folder, name = os.path.split(path)
-        # Other names in the folder may be of other weights.
+        # Files with other names may belong to other weights.
         known = {*option_names(name), *VOCABULARIES, *softmax_names(name)}
         known &= set(os.listdir(folder or os.curdir))
         chosen = files_beside(sorted(known), "", name, folder or os.curdir)
@@ -116,7 +115,7 @@ def open_model(
     elif not zipfile.is_zipfile(path):
         raise InputError(
             f"{path} must be a folder, a ZIP file, an HDF5 file, a checkpoint, or a pair of "
-            "options and weights; this file is not a ZIP file, or is cut off."
+            "options and weights; this file is not a ZIP file, or is truncated."
         )
     else:
         with extracted(path, "model", lambda names: choose_files(names, path)) as folder:
@@ -152,7 +151,7 @@ def _is_hdf5(path: str) -> bool:
 
 
 def _in_folder(folder: str) -> ModelFiles:
-    # Archives are often unpacked into a folder of their own.
+    # Archives are often unpacked into a subfolder.
     found = [*Path(folder).glob("*"), *Path(folder).glob("*/*")]
     names = [path.relative_to(folder).as_posix() for path in found if path.is_file()]
     return _located(choose_files(names, folder), partial(os.path.join, folder), folder)

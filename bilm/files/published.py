@@ -1,14 +1,14 @@
-"""Models by name: those that are part of the package, and published ones on the internet.
+"""Models by name: included in the package, or published on the internet.
 
-Everything that takes a model takes, besides files and folders,
+Besides files and folders, models can be given as
 
     wiki-en, original, nlpl-209 ...     a name in the table below
     https://host/path/model.zip         the address of a ZIP file
     (https://..., https://...)          the addresses of options and weights
     hf://owner/name@revision            a repository on Hugging Face; @revision is optional
 
-A path that exists wins over a name. `#sha256=HEX` or `#md5=HEX` after any of them is the checksum
-of the weights or of the ZIP file. Files are downloaded once, into Keras' cache (`cache_folder`).
+An existing path has precedence over a name. `#sha256=HEX` or `#md5=HEX` may follow: the checksum of
+the weights or the ZIP file. Files are downloaded once, into Keras' cache (`cache_folder`).
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ _HUGGING_FACE = "hf://"
 
 
 class Published(NamedTuple):
-    """A model that has a name.
+    """A named model.
 
     Attributes:
-        language: language and source of its training text.
-        tokens: how that text was split into tokens; new text must be split in the same way.
-        licence: of the weights.
+        language: language and source of the training text.
+        tokens: tokenisation of the training text; new text must be tokenised in the same way.
+        licence: licence of the weights.
         megabytes: approximate size of the weights; None if unknown.
         files: address of each file by its name in the cache; `#...` is a checksum. None for a model
-            that is part of the package.
+            included in the package.
         softmax: addresses of the softmax and its vocabulary, if published; only a `Predictor`
             downloads them.
     """
@@ -56,21 +56,20 @@ class Published(NamedTuple):
 
     @property
     def folder(self) -> str:
-        """The folder that has the model's files, if they are present."""
+        """The folder of the model's files, which may be missing."""
         if self.files is None:
             return str(Path(__file__).parent.parent / "models" / self.name)
         return os.path.join(cache_folder(), self.name)
 
     @property
     def is_present(self) -> bool:
-        """Whether no file has to be downloaded."""
+        """Whether all files are present."""
         names = self.files or (OPTIONS_FILE, WEIGHTS_FILE)
         return all(os.path.isfile(os.path.join(self.folder, name)) for name in names)
 
 
 def cache_folder() -> str:
-    """Where downloaded models are kept: the folder models/bilm in Keras' cache, which is
-    $KERAS_HOME or ~/.keras."""
+    """The folder of downloaded models: models/bilm in Keras' cache, $KERAS_HOME or ~/.keras."""
     home = os.environ.get("KERAS_HOME") or os.path.join(os.path.expanduser("~"), ".keras")
     return os.path.join(home, "models", "bilm")
 
@@ -99,7 +98,7 @@ _NEWS = "punctuation split off, case kept"
 _UNKNOWN = "not stated"
 _WIKIPEDIA, _NLPL = "CC BY-SA 3.0", "CC BY 4.0"  # licences
 
-# As the makers describe them.
+# As described by their publishers.
 # fmt: off
 _TABLE = (
     Published("wiki-en", "English, Wikipedia", _NEWS, _WIKIPEDIA, 22, None),
@@ -148,12 +147,12 @@ _BY_NAME = {model.name: model for model in _TABLE}
 
 
 def published_models() -> list[Published]:
-    """The models that have names. Any other number of NLPL's repository is a name too: nlpl-NNN."""
+    """The named models. Other numbers in NLPL's repository are names as well: nlpl-NNN."""
     return list(_TABLE)
 
 
 def find_published(name: str) -> Published | None:
-    """The model that has a name; None if there is no such model."""
+    """The model with a name, or None."""
     number = re.fullmatch(r"nlpl-([1-9][0-9]{0,5})", name)
     if name in _BY_NAME or number is None:
         return _BY_NAME.get(name)
@@ -162,7 +161,7 @@ def find_published(name: str) -> Published | None:
 
 
 def is_remote(source: Any) -> bool:
-    """Whether a model's source is a name or an address: text that is not the path of anything."""
+    """Whether a model's source is a name or an address, and not an existing path."""
     if not isinstance(source, str) or _is_path(source):
         return False
     name = source.partition("#")[0]
@@ -170,8 +169,8 @@ def is_remote(source: Any) -> bool:
 
 
 def local_source(source: Any, *, with_softmax: bool = False) -> Any:
-    """A model's source, or a pair (options, weights), with a name or address replaced by the path
-    of its files, which are downloaded if missing; `with_softmax` those of its softmax too."""
+    """A model's source, or a pair (options, weights), with names and addresses replaced by paths of
+    the files, which are downloaded if missing; `with_softmax` also downloads the softmax."""
     if isinstance(source, tuple | list):
         return type(source)(_local_file(part) if is_remote(part) else part for part in source)
     if not is_remote(source):
@@ -185,14 +184,13 @@ def local_source(source: Any, *, with_softmax: bool = False) -> Any:
 
 
 def require_known(source: str) -> None:
-    """Check that a model's source is a name, an address, or the path of something."""
+    """Require that a model's source is a name, an address, or an existing path."""
     if not is_remote(source) and not _is_path(source):
         raise FileNotFoundError(f"The model {source!r} does not exist.{unknown_name(source)}")
 
 
 def unknown_name(name: str) -> str:
-    """What to add to the message that there is no file `name`; "" if it cannot be meant as the
-    name of a model."""
+    """A hint for the message that the file `name` does not exist; "" if it is a path."""
     if os.path.basename(name) != name:
         return ""
     close = difflib.get_close_matches(name.lower(), _BY_NAME, n=1)
@@ -201,7 +199,7 @@ def unknown_name(name: str) -> str:
 
 
 def _is_path(source: str) -> bool:
-    # A checkpoint is named by the common beginning of its files.
+    # A checkpoint's path is the common prefix of its files.
     return "\0" in source or os.path.lexists(source) or os.path.isfile(f"{source}.index")
 
 
@@ -214,8 +212,7 @@ def _named(source: str, with_softmax: bool) -> str:
     if model.files is None:
         if not model.is_present:
             raise InputError(
-                f"The model {name!r} is part of the package, but {model.folder} is missing from "
-                "this installation: install the package again."
+                f"{model.folder} is missing: install the package, which includes {name!r}, again."
             )
         return model.folder
     paths = []
@@ -261,7 +258,7 @@ def _from_hugging_face(source: str, with_softmax: bool) -> str:
 
 
 def _listed_files(path: str) -> dict[str, Checksum | None]:
-    """The files of a repository, with the checksums of the large ones, from its listing."""
+    """The files of a repository, with the checksums of large files, from its listing."""
     listed: dict[str, Checksum | None] = {}
     try:
         for entry in parse_json(Path(path).read_bytes(), path):

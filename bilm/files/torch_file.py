@@ -1,16 +1,16 @@
-"""Read the tensors of a file that `torch.save` wrote, without torch and without running anything.
+"""Reading tensors from files of `torch.save`, without torch and without executing anything.
 
-Such a file is a pickle, which names functions to call. The unpickler here admits seven names and
-puts functions of its own in their place; any other name is an error. There are two formats:
+Such a file is a pickle, which names functions to call. Our unpickler replaces seven allowed names
+by its own functions; any other name is an error. There are two formats:
 
-- torch 1.6 and later: a ZIP file. NAME/data.pkl is the pickle, NAME/data/KEY the numbers of a
+- torch 1.6 and later: a ZIP file. NAME/data.pkl is the pickle, NAME/data/KEY holds the numbers of a
   storage.
 - earlier versions: a magic number, a version and the byte order, one pickle each; the pickle
   itself; a pickle of the list of storage keys; then for each storage its length as an int64 and
   its numbers.
 
-The pickle names a storage by a persistent id ("storage", type, key, device, length, ...). A tensor
-is a view of a storage: offset, shape and strides, counted in numbers.
+The pickle refers to a storage by a persistent id ("storage", type, key, device, length, ...). A
+tensor is a view of a storage: offset, shape and strides, in numbers.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from bilm.files.reading import PathLike, require_file
 _MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
 _DTYPES = {"FloatStorage": "<f4", "DoubleStorage": "<f8", "HalfStorage": "<f2"}
-# What the unpickler and NumPy raise for damaged files.
+# Exceptions of the unpickler and NumPy for damaged files.
 _BROKEN = (
     pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError, KeyError, IndexError,
     OverflowError, RecursionError, MemoryError, ImportError, struct.error,
@@ -139,31 +139,31 @@ def _arrays(
 
 
 def _unpickled(path: str, file: IO[bytes]) -> Any:
-    """The next pickle of a file. It may only consist of plain values and admitted names."""
+    """The next pickle of a file, which must consist of plain values and allowed names."""
     return _Unpickler(path, file).load()
 
 
 class _Unpickler(pickle.Unpickler):
-    """Replaces the admitted names by methods and texts that a pickle cannot change."""
+    """Replaces the allowed names by methods and strings that a pickle cannot change."""
 
     def __init__(self, path: str, file: IO[bytes]) -> None:
         super().__init__(file)
         self._path = path
 
     def find_class(self, module: str, name: str) -> Any:
-        admitted = {
+        allowed = {
             ("collections", "OrderedDict"): OrderedDict,
             ("torch._utils", "_rebuild_tensor"): self._tensor,
             ("torch._utils", "_rebuild_tensor_v2"): self._tensor,
             ("torch._utils", "_rebuild_parameter"): self._parameter,
             **{("torch", kind): dtype for kind, dtype in _DTYPES.items()},
         }
-        if (module, name) not in admitted:
+        if (module, name) not in allowed:
             raise InputError(
-                f"{self._path}: the pickle asks for {module}.{name}, which is not part of a tensor "
-                "of floats; nothing in the file was run."
+                f"{self._path}: the pickle must hold tensors of floats only, got "
+                f"{module}.{name}; nothing in the file was executed."
             )
-        return admitted[module, name]
+        return allowed[module, name]
 
     def persistent_load(self, pid: Any) -> _Storage:
         kind, dtype, key, _, length, *view = pid

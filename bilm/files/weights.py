@@ -29,16 +29,16 @@ from bilm.files.hdf5 import (
 from bilm.files.reading import PathLike, require_file
 from bilm.files.writing import atomic_write
 
-# Name prefixes in published files. Other datasets are ignored, as by all known readers.
+# Name prefixes in published files. Other datasets are ignored, as in all known readers.
 ENCODER_GROUPS = ("char_embed", "CNN", "embedding", "dictionary/")
 LSTM_GROUPS = ("RNN_", "rnn")
-# What our own files may add. A softmax tied to the word embedding has only b.
+# Additional datasets in our files. A softmax tied to the word embedding has only b.
 SOFTMAX_W, SOFTMAX_B, VOCABULARY = "softmax/W", "softmax/b", "vocabulary/words"
 # The tokens of a dictionary in the order of their rows, one per line, as UTF-8 bytes.
 DICTIONARY_CHARACTERS, DICTIONARY_WORDS = "tokens/characters", "tokens/words"
 # Initial LSTM states, if they are not zeros: states/DIRECTION/LAYER/c and h.
 STATES = "states/"
-# A file attribute: how the model was trained, as a JSON object.
+# A file attribute, a JSON object about the training.
 TRAINING = "training"
 _TRAINING_KEYS = (
     "steps", "tokens", "passes", "n_train_tokens", "n_tokens_vocab", "reset_rate",
@@ -47,7 +47,7 @@ _MOST_NAMED = 100
 
 
 class WeightsFile:
-    """An open weights file, with the path and the shape of each dataset; see `open_weights`."""
+    """An open weights file, with its path and the shape of each dataset; see `open_weights`."""
 
     def __init__(self, path: str, file: h5py.File) -> None:
         self.path = path
@@ -74,7 +74,7 @@ class WeightsFile:
         self._assign(variables)
 
     def load_initial_states(self, stacks: Sequence[LSTMStack]) -> None:
-        """Set the initial LSTM states, if the file holds some; errors as for `load`."""
+        """Set the initial LSTM states, if the file holds any; errors as for `load`."""
         variables = named_states([stack.initial for stack in stacks])
         stored = {n: shape for n, shape in self.shapes.items() if n.startswith(STATES)}
         if stored:
@@ -119,11 +119,11 @@ class WeightsFile:
         return shape[0]
 
     def training(self) -> dict[str, Any] | None:
-        """How the model was trained, or None if the file does not say.
+        """Facts about the training, or None if the file lacks them.
 
         `dump_weights` writes "steps", "tokens" (predictions per direction), "passes" (over the
-        training text), "n_train_tokens" (per epoch), "n_tokens_vocab" and "reset_rate"; each is
-        None if it is not known.
+        training text), "n_train_tokens" (per epoch), "n_tokens_vocab" and "reset_rate"; unknown
+        values are None.
         """
         with damage_named(self.path):
             text = self._file.attrs.get(TRAINING)
@@ -139,7 +139,7 @@ class WeightsFile:
 
 @contextlib.contextmanager
 def open_weights(source: PathLike | WeightsFile) -> Iterator[WeightsFile]:
-    """Open a weights file until the block ends; one that is open already stays open."""
+    """Open a weights file for the block; a `WeightsFile` is passed through and stays open."""
     if isinstance(source, WeightsFile):
         yield source
         return
@@ -163,7 +163,7 @@ def read_training(path: PathLike) -> dict[str, Any] | None:
 
 
 def named_states(states: Sequence[Sequence[Any]], prefix: str = STATES) -> dict[str, Any]:
-    """LSTM states of each direction and layer (or variables) by their names in a file."""
+    """LSTM states or variables of each direction and layer by their names in a file."""
     return {
         f"{prefix}{d}/{i}/{part}": value
         for d, of_direction in enumerate(states)
@@ -186,12 +186,12 @@ def save_hdf5(
         values: arrays by name, written as `dtype`.
         words: the vocabulary, by ids.
         texts: uint8 arrays by name.
-        training: how the model was trained; see `read_training`.
-        dtype: "float32", or "float16" for half the size; every reader computes in float32.
+        training: facts about the training; see `WeightsFile.training`.
+        dtype: "float32", or "float16" for half the size; all readers compute in float32.
     """
     with atomic_write(path) as temporary, writing_hdf5(temporary) as file:
         for name, value in values.items():
-            # float16 is for small files, so those are compressed as well.
+            # float16 is chosen for small files, so it is compressed as well.
             packed = {"compression": "gzip", "shuffle": True} if dtype == "float16" else {}
             file.create_dataset(name, data=np.asarray(value, dtype), **packed)
         for name, value in (texts or {}).items():
@@ -206,14 +206,14 @@ def write_words(file: h5py.File, words: Sequence[str]) -> None:
     """Write the vocabulary of a softmax, a word table or a token cache."""
     for number, word in enumerate(words):
         if "\0" in word:
-            raise InputError(f"word {number}, {word!r}, must not hold the character 0.")
+            raise InputError(f"word {number} must not hold a null character, got {word!r}.")
     file.create_dataset(VOCABULARY, data=list(words), dtype=h5py.string_dtype("utf-8"))
 
 
 def require_shapes(
     path: PathLike, expected: Mapping[str, Sequence[int]], stored: Mapping[str, Sequence[int]]
 ) -> None:
-    """Require that a file stores exactly the expected arrays; name all that differ, up to 100."""
+    """Require that a file holds exactly the expected arrays; name up to 100 that differ."""
     problems = []
     for name in [*expected, *sorted(set(stored) - set(expected))]:
         if name not in stored:

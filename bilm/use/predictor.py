@@ -43,7 +43,6 @@ from bilm.core.errors import (
 from bilm.core.full_softmax import NEVER
 from bilm.core.language_model import LanguageModel
 from bilm.core.options import Options
-from bilm.core.softmax import Softmax
 from bilm.core.weight_names import with_softmax_datasets
 from bilm.data import Vocabulary
 from bilm.data.batch import sentence_batches
@@ -163,6 +162,14 @@ class _Request(NamedTuple):
     positions: Sequence[int] = ()
 
 
+class _Distribution(NamedTuple):
+    """The distribution over words at a place: the product of `directions`, divided by the prior."""
+
+    directions: Sequence[int]
+    bias: np.ndarray  # float32 (words,), of all directions and the prior; NEVER for special tokens
+    n: int  # number of likeliest words to find
+
+
 class Predictor:
     """A language model with its softmax, which computes probabilities of words.
 
@@ -184,7 +191,7 @@ class Predictor:
         self._model, self._softmax = model, model.softmax
         self._scorer = Scorer(model)
         self._lock = threading.Lock()  # the scorer keeps states between chunks
-        self._likeliest: dict[tuple[Any, ...], _LikeliestWords] = {}
+        self._find = tf.function(self._run_likeliest, reduce_retracing=True, autograph=False)
 
     @classmethod
     def from_pretrained(
@@ -335,7 +342,7 @@ class Predictor:
         counted = self._directions(directions)
         if prior is None:
             prior = float(len(counted) - 1)
-        words = self._likeliest_words(n, counted, prior)
+        words = self._distribution(n, counted, prior)
         requests = (
             _Request(name, tokens, find_places(tokens, places, f"sentence {number}"))
             for number, (name, tokens) in enumerate(read_stream(sentences, with_ids))
@@ -344,14 +351,14 @@ class Predictor:
             requests, lambda w: self._substitutes(w, words, batch_size), with_ids
         )
 
-    def _likeliest_words(self, n: int, directions: Sequence[int], prior: float) -> _LikeliestWords:
-        """The function for these arguments; the latest one is kept, so that it is traced once."""
-        key = (n, tuple(directions), prior)
-        found = self._likeliest.get(key)
-        if found is None:
-            found = _LikeliestWords(self._softmax, self.vocabulary, n, directions, prior)
-            self._likeliest = {key: found}
-        return found
+    def _distribution(self, n: int, directions: Sequence[int], prior: float) -> _Distribution:
+        vocabulary = self.vocabulary
+        special = list({vocabulary.bos, vocabulary.eos, vocabulary.unk})
+        bias = len(directions) * self._softmax.b.value.numpy()
+        if prior:
+            bias -= prior * _log_uniform(vocabulary.size)
+        bias[special] = NEVER
+        return _Distribution(directions, bias, int(min(n, vocabulary.size - len(special))))
 
     def _directions(self, wanted: str | None) -> Sequence[int]:
         if wanted is None:
@@ -403,13 +410,13 @@ class Predictor:
             )
 
     def _substitutes(
-        self, requests: Sequence[_Request], words: _LikeliestWords, batch_size: int | None
+        self, requests: Sequence[_Request], words: _Distribution, batch_size: int | None
     ) -> Iterator[list[Substitutes]]:
         wanted = [request for request in requests if len(request.positions)]
         hidden = self._hidden(wanted, words.directions, batch_size)
         positions = [position for request in wanted for position in request.positions]
         tokens = [request.tokens[position] for request in wanted for position in request.positions]
-        found = words.at(hidden, positions, tokens)
+        found = self._likeliest_at(hidden, positions, tokens, words)
         for request in requests:
             yield [next(found) for _ in request.positions]
 
@@ -435,52 +442,26 @@ class Predictor:
                         summed[first[number] + inside] += hidden[d, step[inside], row]
         return summed
 
-
-class _LikeliestWords:
-    """Finds the `n` likeliest words at positions, by the product of `directions` divided by p(word)
-    to the power of `prior`."""
-
-    def __init__(
-        self,
-        softmax: Softmax,
-        vocabulary: Vocabulary,
-        n: int,
-        directions: Sequence[int],
-        prior: float,
-    ) -> None:
-        self.directions = directions
-        self._vocabulary = vocabulary
-        self._softmax = softmax
-        special = [vocabulary.bos, vocabulary.eos, vocabulary.unk]
-        bias = len(directions) * softmax.b.value.numpy()
-        bias -= prior * _log_uniform(vocabulary.size)
-        bias[special] = NEVER
-        self._bias = bias.astype(np.float32)
-        self._n = min(n, vocabulary.size - len(set(special)))
-        self._find = tf.function(self._run, reduce_retracing=True, autograph=False)
-
-    def _run(self, hidden: tf.Tensor, bias: tf.Tensor, targets: tf.Tensor) -> Any:
+    def _run_likeliest(self, hidden: tf.Tensor, bias: tf.Tensor, targets: tf.Tensor, n: int) -> Any:
         W = tf.convert_to_tensor(self._softmax.W)
-        return likeliest_words(hidden, W, bias, targets, self._n)
+        return likeliest_words(hidden, W, bias, targets, n)
 
-    def at(
-        self, hidden: np.ndarray, positions: Sequence[int], tokens: Tokens
+    def _likeliest_at(
+        self, hidden: np.ndarray, positions: Sequence[int], tokens: Tokens, words: _Distribution
     ) -> Iterator[Substitutes]:
         """The substitutes at positions, given the inputs of the softmax (see `_hidden`) and the
         tokens there."""
-        vocabulary = self._vocabulary
-        targets = vocabulary.word_ids(tokens)
+        targets = self.vocabulary.word_ids(tokens)
         for start in range(0, len(positions), _POSITIONS_AT_ONCE):
             part = slice(start, start + _POSITIONS_AT_ONCE)
-            found = self._find(hidden[part], self._bias, targets[part])
+            found = self._find(hidden[part], words.bias, targets[part], words.n)
             ids, log_p, of_targets, ranks = (x.numpy() for x in found)
             for k, (position, token) in enumerate(zip(positions[part], tokens[part], strict=True)):
-                words = [vocabulary.id_to_word(number) for number in ids[k].tolist()]
-                counts = self._bias[targets[start + k]] > NEVER
+                counts = words.bias[targets[start + k]] > NEVER
                 yield Substitutes(
                     position,
                     token,
-                    words,
+                    [self.vocabulary.id_to_word(number) for number in ids[k].tolist()],
                     log_p[k],
                     float(of_targets[k]) if counts else None,
                     int(ranks[k]) + 1 if counts else None,
@@ -511,7 +492,7 @@ def find_places(tokens: Tokens, places: Places, where: str) -> Sequence[int]:
             raise InputError(f"{where} must have a token {GAP}, the place to fill.")
         return gaps
     for position in places:
-        if not isinstance(position, numbers.Integral) or not 0 <= int(position) < len(tokens):
+        if not 0 <= position < len(tokens):
             raise InputError(
                 f"{where}: a place must be >= 0 and below its {len(tokens)} tokens, got "
                 f"{shown(position)}."

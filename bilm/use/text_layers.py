@@ -1,6 +1,6 @@
 """Text in TensorFlow: from string tensors to framed sentences and to ids, within a graph.
 
-The results are those of `ELMo.encode` and the batchers, but a graph of it runs without Python.
+The results equal `ELMo.encode` and the batchers, but such a graph runs without Python.
 `CharacterIds` and `WordIds` are Keras layers.
 """
 
