@@ -109,10 +109,14 @@ def test_what_cannot_use_a_converted_model_says_so(converted):
         # Whoever takes the rows for those of bytes finds none.
         assert "char_embed" not in file and "dictionary/char_embed" in file
     files = (target / "options.json", target / "model.hdf5")
-    with pytest.raises(InputError, match="reads characters of a dictionary, which Batcher does n"):
+    with pytest.raises(
+        InputError, match="use_character_inputs must be False for a model with a dic"
+    ):
         bilm.BidirectionalLanguageModel(*files)
     options = json.loads(files[0].read_text(encoding="utf-8")) | {"n_tokens_vocab": 9}
-    with pytest.raises(InputError, match=r"char_cnn.dictionary: models with .* do not train"):
+    with pytest.raises(
+        InputError, match=r"char_cnn.dictionary must be missing: .* cannot be trained"
+    ):
         bilm.LanguageModel(options, is_training=False)
 
 

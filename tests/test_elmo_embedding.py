@@ -194,7 +194,7 @@ def test_a_cache_alone_refuses_words_that_it_does_not_have(lstms_alone):
     known = ["the cat . a", "", "<UNK> dog"]
     model = ELMo.from_pretrained(folder, embedding_weight_file=cache)
     close(layer(known), model.encode(known, 0, output="padded").vectors)
-    with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)no vector for.*sees.*bird"):
+    with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)without a vector.*sees.*bird"):
         layer(TEXT)
 
 

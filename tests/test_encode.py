@@ -101,7 +101,7 @@ def test_a_mix_gives_what_the_layer_gives(model, options):
     ("layers", "message"),
     [
         ("best", "layers must be one of average, sum, top, all, got 'best'"),
-        (3, r"layers are 0 \(tokens\) to 2 \(top\), not 3"),
+        (3, r"layers must be a layer from 0 \(tokens\) to 2 \(top\), got 3"),
         (-4, "not -4"),
         ([1.0, 2.0], r"3 finite weights, got \[1.0, 2.0\]"),
         ([1.0, 2.0, float("nan")], "3 finite weights, got"),
@@ -163,7 +163,10 @@ def test_no_sentences(model):
     [
         ({"pooling": "sum"}, "pooling must be one of None, 'mean', 'max', got 'sum'"),
         ({"output": "array"}, "output must be one of 'list', 'padded', 'ragged', got 'array'"),
-        ({"pooling": "mean", "output": "padded"}, "pooled ones are all of one shape, np.stack"),
+        (
+            {"pooling": "mean", "output": "padded"},
+            "pooled vectors all have the same shape, np.stack",
+        ),
         ({"batch_size": 0}, "batch_size must be an integer >= 1, got 0"),
         ({"batch_size": 2.0}, r"batch_size must be an integer >= 1, got 2\.0"),
         ({"batch_size": "2"}, "batch_size must be an integer >= 1, got '2'"),

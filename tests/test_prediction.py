@@ -377,7 +377,7 @@ def test_models_that_predict_no_words(small, tmp_path):
     made, _ = small
     bilm.dump_weights(made.folder, tmp_path / "model.hdf5")
     with pytest.raises(
-        InputError, match=r"model.hdf5 holds no softmax \(softmax/b\), so the model predicts no"
+        InputError, match=r"model.hdf5: the softmax \(softmax/b\), which predicts words, is mis"
     ):
         Predictor.from_pretrained(tmp_path)
     short = tmp_path / "short.txt"

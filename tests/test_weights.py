@@ -283,7 +283,7 @@ def test_a_cache_of_another_size(tmp_path):
 
 def test_a_network_of_characters_needs_char_cnn():
     options = Options.from_dict(oracle.MODELS["words"], training=False)
-    with pytest.raises(InputError, match="no char_cnn: the model takes words, not characters"):
+    with pytest.raises(InputError, match="char_cnn is missing: the model takes words"):
         build_network(options)
 
 

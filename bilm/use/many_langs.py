@@ -159,7 +159,7 @@ def _read_config(folder: str) -> tuple[str, Mapping[str, Any]]:
     if "encoder" not in values or "token_embedder" not in values:
         named = values.get("config_path")
         if not isinstance(named, str):
-            raise InputError(f"{path}: config_path, the file with the model's sizes, is missing.")
+            raise InputError(f"{path}: config_path is missing: the file with the sizes.")
         base = named.replace("\\", "/").rpartition("/")[2]
         beside = os.path.join(folder, base)
         if os.path.isfile(beside) and base != _CONFIG:
