@@ -102,7 +102,7 @@ def test_a_mix_gives_what_the_layer_gives(model, options):
     [
         ("best", "layers must be one of average, sum, top, all, got 'best'"),
         (3, r"layers must be a layer from 0 \(tokens\) to 2 \(top\), got 3"),
-        (-4, "not -4"),
+        (-4, "got -4"),
         ([1.0, 2.0], r"3 finite weights, got \[1.0, 2.0\]"),
         ([1.0, 2.0, float("nan")], "3 finite weights, got"),
         (None, "3 finite weights, got None"),
