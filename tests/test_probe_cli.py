@@ -122,7 +122,7 @@ def test_senses_by_prior(folder, tmp_path, capsys):
     assert main(command(folder, *flags, train="uses.txt", test="uses.txt")) == 0
     lines = capsys.readouterr().out.splitlines()
     # Without the cosine, each word has its most frequent sense.
-    assert lines[1].split()[-1] == "kappa" and lines[2].split()[-1] == "-"
+    assert lines[1].split()[-1] == "parameter" and lines[2].split()[-1] == "-"
     assert {tuple(line.split()[-4:]) for line in lines[3:]} == {("66.7", "66.7", "50.0", "0")}
     settings = json.loads(out.read_text(encoding="utf-8"))["settings"]
     assert (settings["method"], settings["kappa"], settings["centre"]) == ("prior", 0, None)

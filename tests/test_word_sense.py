@@ -97,7 +97,7 @@ def test_what_is_taken_from_the_vectors_first():
 def test_of_equals_the_more_frequent_sense_is_taken():
     train = uses(("bank", EAST, "river"), ("bank", EAST, "money"), ("bank", EAST, "money"))
     test = uses(("bank", EAST, None), ("bank", WEST, None))
-    for method in ("use", "mean", "prior"):
+    for method in ("use", "mean", "votes", "prior"):
         found = nearest_sense(train, test, 0, SenseSettings(method, None))
         assert found.senses == ["money"] * 2
     even = uses(("bank", EAST, "river"), ("bank", EAST, "money"))
@@ -108,11 +108,14 @@ def test_words_without_training_uses():
     test = uses(("banks", (0.2, 0.9), "money"), ("bank", EAST, "river"))
     # Layer 0 is near that of the bank, whose uses are in the north-east.
     assert nearest_sense(TRAIN, test, 0).senses == ["money", "river"]
+    frequent = nearest_sense(TRAIN, test, 0, SenseSettings(unseen="frequent"))
+    assert frequent.senses == ["money", "river"]
     nothing = nearest_sense(TRAIN, test, 0, SenseSettings(unseen=None))
     assert nothing.senses == [None, "river"] and nothing.accuracy == 0.5
     assert nothing.seen.tolist() == [False, True] == nothing.ambiguous.tolist()
     played = uses(("played", (-0.9, 0.1), "game"))
     assert first_sense(TRAIN, played).senses == ["game"]
+    assert first_sense(TRAIN, played, unseen="frequent").senses == ["money"]
     assert first_sense(TRAIN, played, unseen=None).senses == [None]
     assert first_sense(TRAIN, played).ambiguous_accuracy is None
 
@@ -156,9 +159,10 @@ def senses(n, informative, seed=0):
     return uses(*rows)
 
 
-def test_kappa_is_chosen_on_the_training_uses():
+@pytest.mark.parametrize("method", ["prior", "votes"])
+def test_the_parameter_is_chosen_on_the_training_uses(method):
     test = senses(300, True, 1)
-    found = nearest_sense(senses(300, True), test, 0, SenseSettings("prior", None))
+    found = nearest_sense(senses(300, True), test, 0, SenseSettings(method, None))
     first = first_sense(senses(300, True), test)
     assert found.parameter > 1 and found.accuracy > 0.9 > first.accuracy + 0.1
     # Vectors that know nothing leave the prior alone.
@@ -186,6 +190,10 @@ def test_the_prior_and_the_cosine_add_up():
         settings = SenseSettings("prior", None, kappa=kappa)
         found = nearest_sense(train, test, 0, settings)
         assert found.senses == [sense] and found.parameter == kappa
+    # log 3 - log 1 is 1.099: from kappa 5.5 on without smoothing.
+    for kappa, sense in ((5.4, "east"), (5.6, "north")):
+        settings = SenseSettings("prior", None, kappa=kappa, smoothing=0)
+        assert nearest_sense(train, test, 0, settings).senses == [sense]
 
 
 def test_means_are_shrunk_to_that_of_the_word():
@@ -198,6 +206,18 @@ def test_means_are_shrunk_to_that_of_the_word():
         test = uses(("w", tuple(limit[0] + [-x, x]), None))
         settings = SenseSettings("mean", None, shrinkage=shrinkage)
         assert nearest_sense(train, test, 0, settings).senses == [sense]
+
+
+def test_votes_are_weighted_by_the_cosine():
+    near, far = (0.99, 0.14), (0.5, 0.87)
+    train = uses(("w", near, "one"), ("w", far, "two"), ("w", far, "two"), ("w", WEST, "two"))
+    test = uses(("w", EAST, None))
+    by_k = {
+        k: nearest_sense(train, test, 0, SenseSettings("votes", None, neighbours=k)).senses[0]
+        for k in (1, 2, 3, 4)
+    }
+    # Of three, 0.99 against 0.5 + 0.5.
+    assert by_k == {1: "one", 2: "one", 3: "two", 4: "two"}
 
 
 def test_layers_are_compared_together():
@@ -262,12 +282,13 @@ def test_the_context_does_not_see_the_word(tmp_path):
         (lambda: first_sense(TRAIN, TRAIN, words=([], ["a"] * 4)),
          "words must have 4 and 4 entries, got 0 and 4."),
         (lambda: nearest_sense(TRAIN, TRAIN, 0, SenseSettings("median")),
-         "method must be one of 'use', 'mean', 'prior', got 'median'."),
+         "method must be one of 'use', 'votes', 'mean', 'prior', got 'median'."),
         (lambda: sense_table(TRAIN, TRAIN, SenseSettings(centre="zero")),
          "centre must be one of 'all', 'word', None, got 'zero'."),
         (lambda: first_sense(TRAIN, TRAIN, unseen="any"),
-         "unseen must be 'similar' or None, got 'any'."),
+         "unseen must be one of 'similar', 'frequent', None, got 'any'."),
         (lambda: SenseSettings(kappa=-1), "kappa must be a finite number >= 0, got -1."),
+        (lambda: SenseSettings(neighbours=0), "neighbours must be an integer >= 1, got 0."),
         (lambda: SenseSettings(shrinkage=np.nan),
          "shrinkage must be a finite number >= 0, got nan."),
     ],

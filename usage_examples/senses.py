@@ -45,7 +45,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         "--method",
         choices=METHODS,
         default="mean",
-        help="use: the nearest use; mean: the nearest mean of a sense; "
+        help="use: the nearest use; votes: the nearest uses; mean: the nearest mean of a sense; "
         "prior: log frequency of a sense + kappa * cosine with its mean (default: mean)",
     )
     add(

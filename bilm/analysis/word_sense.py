@@ -5,7 +5,7 @@
     for row in sense_table(train, test, SenseSettings("prior")):
         print(row.representation, row.accuracy)
 
-Each test use gets the sense whose training uses are most similar to it.
+Each test use gets the sense of the most similar training uses of its word.
 """
 
 from __future__ import annotations
@@ -19,21 +19,24 @@ import numpy as np
 
 from bilm.analysis.occurrences import Layer, Occurrences, indices_by_name, require_one_model, unit
 from bilm.analysis.probing import static_table
-from bilm.core.errors import InputError, one_of, real, require
+from bilm.core.errors import InputError, one_of, real, require, require_at_least
 
 if TYPE_CHECKING:
     from bilm.analysis.static_vectors import StaticVectors
 
-METHODS = ("use", "mean", "prior")
+METHODS = ("use", "votes", "mean", "prior")
 CENTRES = ("all", "word", None)
+UNSEEN = ("similar", "frequent", None)
 WINDOW = 10
 """Tokens on either side whose mean static vector is the static context."""
 
 KAPPAS = (0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)
+NEIGHBOURS = (1, 3, 5, 10, 20)
 _FOLDS = 5
 _EQUAL = 1e-5  # smaller differences of cosines are rounding errors
+_SMALLEST_VOTE = 1e-3
 
-# The words of the training uses and of the test uses, such as lemmas.
+# What counts as the word of each training use and of each test use.
 WordLists = tuple[Sequence[str], Sequence[str]]
 # Vectors of all training uses (n, dim) and all test uses (m, dim). Several blocks are concatenated,
 # each centred and scaled to length 1.
@@ -45,32 +48,36 @@ class SenseSettings:
     """How the sense of a use is found.
 
     Attributes:
-        method: "use": the sense of the nearest training use; "mean": the sense whose mean vector is
-            nearest, as in the paper; "prior": the highest log(n_s + 1) + kappa cos(v, mean_s), for
-            a sense s with n_s training uses.
-        centre: mean that is subtracted from the vectors: "all": over all training uses; "word":
-            over the training uses of the same word; None: nothing is subtracted.
+        method: "use": the sense of the nearest training use; "votes": the sense with most votes
+            among the nearest uses, weighted by cosine; "mean": the sense whose mean vector is
+            nearest, as in the paper; "prior": the highest log(n_s + a) + kappa cos(v, mean_s), for
+            a sense s with n_s training uses; kappa 0 is the most frequent sense.
+        centre: what is subtracted from the vectors: "all": the mean of all training uses;
+            "word": the mean of the training uses of the same word; None: nothing.
         unseen: a word without training uses is treated as the training word whose layer 0, which
-            sees its spelling only, is nearest ("similar"), or gets no sense (None).
-        shrinkage: m of "mean" and "prior": the mean of a sense is over its n_s uses and m uses
+            sees its spelling only, is nearest ("similar"), or gets the most frequent of all
+            senses ("frequent"), or no sense (None).
+        shrinkage: m of "mean" and "prior": a sense's mean is that of its n_s uses and of m uses
             with the mean vector of the word.
-        kappa: of "prior"; 0 is the most frequent sense. None chooses the best of `KAPPAS` by
-            cross-validation on the training uses.
+        smoothing: a of "prior".
+        kappa, neighbours: of "prior" and "votes"; None chooses the best of `KAPPAS` or
+            `NEIGHBOURS` by cross-validation on the training uses.
     """
 
     method: str = "use"
     centre: str | None = "all"
     unseen: str | None = "similar"
     shrinkage: float = 0.0
+    smoothing: float = 1.0
     kappa: float | None = None
+    neighbours: int | None = None
 
     def __post_init__(self) -> None:
-        require(one_of(METHODS), method=self.method)
-        require(one_of(CENTRES), centre=self.centre)
-        require(one_of(("similar", None)), unseen=self.unseen)
-        require(real(0), shrinkage=self.shrinkage)
-        if self.kappa is not None:
-            require(real(0), kappa=self.kappa)
+        for name, choices in {"method": METHODS, "centre": CENTRES, "unseen": UNSEEN}.items():
+            require(one_of(choices), **{name: getattr(self, name)})
+        numbers = {name: getattr(self, name) for name in ("shrinkage", "smoothing", "kappa")}
+        require(real(0), **{name: value for name, value in numbers.items() if value is not None})
+        require_at_least(1, neighbours=self.neighbours)
 
 
 class SenseRow(NamedTuple):
@@ -82,7 +89,7 @@ class SenseRow(NamedTuple):
         ambiguous_accuracy: on uses of words with several senses in training; None without any.
         macro_accuracy: mean over senses.
         by_kind: accuracy by part of speech or the like.
-        parameter: kappa of the method "prior"; None for the others.
+        parameter: kappa or the number of neighbours that was used.
     """
 
     representation: str
@@ -95,14 +102,14 @@ class SenseRow(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class SenseResult:
-    """The senses of test uses.
+    """Senses that were found for test uses.
 
     Attributes:
-        senses: for each test use its sense, or None.
+        senses: for each test use; None for none.
         gold: the correct senses; None without labels.
         seen: bool (n,): the word occurs in training.
         ambiguous: bool (n,): it has several senses there.
-        parameter: kappa of the method "prior"; None for the others.
+        parameter: kappa or the number of neighbours; None for other methods.
     """
 
     senses: list[str | None]
@@ -125,7 +132,7 @@ class SenseResult:
 
     @property
     def ambiguous_accuracy(self) -> float | None:
-        """The same for uses whose word has several senses in training; None without such uses."""
+        """The same for uses whose word has several senses in training; None if there are none."""
         return float(self.right[self.ambiguous].mean()) if self.ambiguous.any() else None
 
     @property
@@ -228,14 +235,14 @@ def as_cells(rows: Sequence[SenseRow]) -> list[list[str]]:
         return "-" if value is None else f"{100 * value:.1f}"
 
     kinds = list(rows[0].by_kind)
-    cells = [["", "all", "several senses", "by sense", *kinds, "kappa"]]
+    cells = [["", "all", "several senses", "by sense", *kinds, "parameter"]]
     for row in rows:
         accuracies = [row.accuracy, row.ambiguous_accuracy, row.macro_accuracy]
         accuracies += [row.by_kind[kind] for kind in kinds]
-        kappa = "-" if row.parameter is None else f"{row.parameter:g}"
-        cells.append([row.representation, *map(shown, accuracies), kappa])
-    has_kappa = any(row.parameter is not None for row in rows)
-    return cells if has_kappa else [row[:-1] for row in cells]
+        parameter = "-" if row.parameter is None else f"{row.parameter:g}"
+        cells.append([row.representation, *map(shown, accuracies), parameter])
+    has_parameter = any(row.parameter is not None for row in rows)
+    return cells if has_parameter else [row[:-1] for row in cells]
 
 
 def with_static(
@@ -246,7 +253,7 @@ def with_static(
     Args:
         occurrences: their own vectors are ignored.
         static: vectors of words; zeros for a word without a vector.
-        window: 0: the vector of the word itself, the same for all its uses; n: the mean
+        window: 0: the vector of the word itself, which is the same for all its uses; n: the mean
             over n tokens on either side, without the word; None: over the sentence.
     """
     tokens = (token for n in np.unique(occurrences.positions[:, 0])
@@ -262,6 +269,34 @@ def with_static(
         if len(chosen):
             vectors[k, 0] = table[chosen].mean(axis=0)
     return replace(occurrences, vectors=vectors, about={})
+
+
+class _Evidence(NamedTuple):
+    """What decides between the senses of a word, before kappa or the number of neighbours.
+
+    Attributes:
+        cosines: (m, c) of each asked use with the means of the senses, or with its nearest
+            training uses, nearest first.
+        senses: int (m, c): the sense of each of these.
+        counts: (senses,): training uses of each sense, most frequent sense first.
+    """
+
+    cosines: np.ndarray
+    senses: np.ndarray
+    counts: np.ndarray
+
+    def decide(self, settings: SenseSettings, parameter: float | None) -> np.ndarray:
+        """The sense of each asked use: int (m,)."""
+        scores = self.cosines
+        if settings.method == "prior" and parameter is not None:
+            scores = np.log(self.counts + settings.smoothing) + parameter * self.cosines
+        elif settings.method in ("use", "votes"):
+            k = 1 if parameter is None else int(parameter)
+            scores = np.zeros((len(self.cosines), len(self.counts)))
+            votes = np.maximum(self.cosines[:, :k], _SMALLEST_VOTE)
+            np.add.at(scores, (np.arange(len(scores))[:, None], self.senses[:, :k]), votes)
+        best = scores.max(axis=1, keepdims=True, initial=-np.inf)
+        return np.argmax(scores >= best - _EQUAL, axis=1)
 
 
 class _SenseFinder:
@@ -306,37 +341,44 @@ class _SenseFinder:
 
     def senses(self, blocks: Blocks) -> SenseResult:
         """The sense of each test use."""
-        kappa = None
-        if self._settings.method == "prior":
-            kappa = self._settings.kappa
-            kappa = self._best_kappa(blocks) if kappa is None else kappa
+        settings, parameter = self._settings, None
+        if settings.method == "prior":
+            parameter = settings.kappa
+            parameter = self._best_of(KAPPAS, blocks) if parameter is None else parameter
+        elif settings.method == "votes":
+            parameter = settings.neighbours or self._best_of(NEIGHBOURS, blocks)
         means = [train.mean(axis=0) for train, _ in blocks]
 
         def decide(ranks: np.ndarray, own: np.ndarray, rows: np.ndarray) -> np.ndarray:
             vectors = [(train[own], test[rows]) for train, test in blocks]
-            return _decide(self._cosines(vectors, means, ranks), ranks, kappa)
+            return self._evidence(vectors, means, ranks).decide(settings, parameter)
 
-        return self._result(decide, kappa)
+        return self._result(decide, parameter)
 
     def _result(
         self,
         decide: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
-        kappa: float | None = None,
+        parameter: float | None = None,
     ) -> SenseResult:
-        """`decide` returns the rank of the sense of some test uses of a word, from the ranks and
-        the indices of its training uses.
+        """`decide` gives the rank of the sense of some test uses of a word, from the ranks and the
+        indices of its training uses.
         """
-        senses = np.full(len(self._seen), None, object)
+        common = Counter(self._labels.tolist()).most_common(1)[0][0]
+        fallback = None if self._settings.unseen is None else common
+        senses = np.full(len(self._seen), fallback, object)
         for word, rows in self._test.items():
             if word in self._train:
                 own = self._train[word]
                 names, ranks = _ranked(self._labels[own])
                 senses[rows] = np.array(list(names), object)[decide(ranks, own, rows)]
-        return SenseResult(senses.tolist(), self._gold, self._seen, self._ambiguous, kappa)
+        return SenseResult(senses.tolist(), self._gold, self._seen, self._ambiguous, parameter)
 
-    def _best_kappa(self, blocks: Blocks) -> float:
-        """The kappa with the highest accuracy on held-out folds of the training uses."""
-        right = np.zeros(len(KAPPAS))
+    def _best_of(self, grid: Sequence[float], blocks: Blocks) -> float:
+        """The parameter with the highest accuracy on held-out folds of the training uses.
+
+        The evidence of a word in a fold is computed once, for all parameters.
+        """
+        right = np.zeros(len(grid))
         for fold in range(_FOLDS):
             is_held_out = self._fold == fold
             if is_held_out.all():
@@ -348,43 +390,37 @@ class _SenseFinder:
                 if not len(asked) or len(names) < 2:
                     continue
                 vectors = [(train[known], train[asked]) for train, _ in blocks]
-                cosines = self._cosines(vectors, means, ranks)
+                evidence = self._evidence(vectors, means, ranks)
                 gold = np.array([names.get(label, -1) for label in self._labels[asked]])
-                right += [(_decide(cosines, ranks, kappa) == gold).sum() for kappa in KAPPAS]
-        return KAPPAS[int(np.argmax(right))]
+                right += [(evidence.decide(self._settings, p) == gold).sum() for p in grid]
+        return grid[int(np.argmax(right))]
 
-    def _cosines(
+    def _evidence(
         self, blocks: Blocks, means: Sequence[np.ndarray], ranks: np.ndarray
-    ) -> np.ndarray:
-        """The cosine of each asked use with each sense of its word, (m, senses): with the nearest
-        training use of the sense, or with the mean of its uses.
-
-        Args:
-            blocks: the training uses of a word (n, dim) and the asked uses (m, dim).
-            means: of all training uses, for each block.
-            ranks: int (n,): the rank of the sense of each training use.
-        """
+    ) -> _Evidence:
+        """Compare test uses with the training uses of one word, whose senses have these ranks."""
         scaled = []
         for (known, asked), mean in zip(blocks, means, strict=True):
             centre = {"all": mean, "word": known.mean(axis=0), None: 0 * mean}
             subtracted = centre[self._settings.centre]
             scaled.append((unit(known - subtracted), unit(asked - subtracted)))
         known, asked = (np.concatenate(sides, axis=1) for sides in zip(*scaled, strict=True))
-        of_sense = np.eye(ranks.max() + 1, dtype=bool)[ranks].T  # (senses, n)
-        if self._settings.method == "use":
-            cosines = asked @ known.T / len(blocks)
-            return np.stack([cosines[:, own].max(axis=1) for own in of_sense], axis=1)
-        centres = of_sense @ known + self._settings.shrinkage * known.mean(axis=0)
-        return unit(asked) @ unit(centres).T
-
-
-def _decide(cosines: np.ndarray, ranks: np.ndarray, kappa: float | None) -> np.ndarray:
-    """The rank of the best sense of each asked use; the most frequent one among equals."""
-    scores = cosines if kappa is None else np.log(np.bincount(ranks) + 1) + kappa * cosines
-    return np.argmax(scores >= scores.max(axis=1, keepdims=True) - _EQUAL, axis=1)
+        counts = np.bincount(ranks)
+        if self._settings.method in ("mean", "prior"):
+            sums = np.eye(len(counts))[ranks].T @ known  # (senses, dim)
+            centres = unit(sums + self._settings.shrinkage * known.mean(axis=0))
+            return _Evidence(unit(asked) @ centres.T, np.arange(len(counts)), counts)
+        cosines = asked @ known.T / len(blocks)
+        # Among equally near uses, those of frequent senses come first.
+        by_rank = np.argsort(ranks, kind="stable")
+        order = np.argsort(-np.round(cosines[:, by_rank] / _EQUAL), axis=1, kind="stable")
+        nearest = by_rank[order[:, : max(*NEIGHBOURS, self._settings.neighbours or 1)]]
+        return _Evidence(np.take_along_axis(cosines, nearest, axis=1), ranks[nearest], counts)
 
 
 def _ranked(labels: np.ndarray) -> tuple[dict[str, int], np.ndarray]:
-    """The senses with their ranks by descending frequency, and the rank of each label."""
+    """The senses by descending frequency with their ranks, earlier ones first among equals; and
+    the rank of each label.
+    """
     names = {sense: rank for rank, (sense, _) in enumerate(Counter(labels).most_common())}
     return names, np.array([names[label] for label in labels], np.int64)

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 _TAGS, _SENSES = "tags", "senses"
 _OF_TAGS = ("sizes", "seeds")
-_OF_SENSES = ("method", "centre", "shrinkage", "kappa")
+_OF_SENSES = ("method", "centre", "shrinkage", "kappa", "neighbours")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -80,11 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(
         senses,
         {
-            "--method use|mean|prior": "use: the nearest training use; mean: the nearest mean of a "
-            "sense, as in the paper; prior: log frequency of a sense + kappa * cosine with its "
-            "mean (default: use)",
+            "--method use|votes|mean|prior": "use: the nearest training use; votes: the nearest "
+            "uses, weighted by cosine; mean: the nearest mean of a sense, as in the paper; prior: "
+            "log frequency of a sense + kappa * cosine with its mean (default: use)",
             "--centre all|word|none": "subtract from the vectors the mean of all uses, of the "
             "word's uses, or nothing (default: all)",
+            "--neighbours N": "votes: number of uses (default: chosen by cross-validation)",
         },
     )
     flags.add(
