@@ -78,7 +78,7 @@ RECORD = {"n": 3, "run": {"name": "a", "seed": None}, "more": 1}
     [
         ({"n": "3"}, "a.json: n must be an integer >= 1, got '3'."),
         ({"run": [1]}, "a.json: run must be a JSON object, got [1]."),
-        ({"run": {"seed": 1}}, "a.json: run.name is missing, must be text."),
+        ({"run": {"seed": 1}}, "a.json: run.name is missing; it must be text."),
         ({"run": {"name": "a", "seed": -1}}, "a.json: run.seed must be an integer >= 0 or null,"),
     ],
 )

@@ -120,7 +120,7 @@ def test_train_of_one_direction_and_of_words(text, capsys):
         ("training", None, "No file matches"),
         ("options", b"[1, 2]", "must be a JSON object, got [1, 2]"),
         ("options", b"{", "must be JSON in UTF-8"),
-        ("options", b"{}", "lstm is missing, must be a JSON object"),
+        ("options", b"{}", "lstm is missing; it must be a JSON object"),
         ("options", None, "does not exist"),
     ],
 )

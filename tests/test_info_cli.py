@@ -78,7 +78,9 @@ def test_info_of_a_training_folder(tmp_path, capsys):
 
 
 def test_info_of_what_is_no_model(tmp_path, capsys):
-    assert "there is no file" in input_error(["info", str(tmp_path)], capsys)
+    assert "must hold model.hdf5 or another .hdf5 file with weights, got no file" in input_error(
+        ["info", str(tmp_path)], capsys
+    )
     assert "name a model" in usage_error(["info"], capsys)
 
 

@@ -90,7 +90,7 @@ def test_options_of_the_dump_stand_above_those_of_the_training(tmp_path):
     assert ELMo.from_pretrained(tmp_path).n_layers == 3
     # Without them the others count, and these say nothing.
     os.remove(tmp_path / "weights.options.json")
-    assert "options.json: lstm is missing, must be a JSON object" in message_of(tmp_path)
+    assert "options.json: lstm is missing; it must be a JSON object" in message_of(tmp_path)
 
 
 @pytest.mark.parametrize("packed", [False, True])

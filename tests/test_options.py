@@ -142,15 +142,15 @@ BOOL = "must be true or false, got"
 PAIRS = r"char_cnn.filters must be a list of \[width, number\]"
 
 BAD = [
-    ({}, "lstm is missing, must be a JSON object"),
+    ({}, "lstm is missing; it must be a JSON object"),
     ({"lstm": [1]}, r"lstm must be a JSON object, got \[1\]"),
     (
         {"lstm": {"dim": 4}},
-        "lstm.projection_dim is missing, must be an integer ",
+        "lstm.projection_dim is missing; it must be an integer ",
     ),
     (
         {"lstm": {"projection_dim": 4}},
-        "lstm.dim is missing, must be an integer ",
+        "lstm.dim is missing; it must be an integer ",
     ),
     (with_lstm(dim=0), f"lstm.dim {WHOLE} 0"),
     (with_lstm(dim=True), f"lstm.dim {WHOLE} True"),
@@ -163,11 +163,11 @@ BAD = [
     ({"lstm": LSTM, "char_cnn": "yes"}, "char_cnn must be a JSON object, got 'yes'"),
     (
         {"lstm": LSTM, "char_cnn": {"filters": [], "embedding": {}}},
-        "char_cnn.activation is missing, must be 'relu' or 'tanh'",
+        "char_cnn.activation is missing; it must be 'relu' or 'tanh'",
     ),
     (
         {"lstm": LSTM, "char_cnn": {"activation": "tanh", "embedding": {}}},
-        r"char_cnn.filters is missing, must be a list of \[width, number\]",
+        r"char_cnn.filters is missing; it must be a list of \[width, number\]",
     ),
     ({"lstm": LSTM, "char_cnn": []}, r"char_cnn must be a JSON object, got \[\]"),
     ({"lstm": None}, "lstm must be a JSON object, got None"),
@@ -178,7 +178,7 @@ BAD = [
     (with_cnn(embedding=4), "char_cnn.embedding must be a JSON object, got 4"),
     (
         with_cnn(embedding={}),
-        "char_cnn.embedding.dim is missing, must be an integer from 1 to 1,048,576",
+        "char_cnn.embedding.dim is missing; it must be an integer from 1 to 1,048,576",
     ),
     (with_cnn(embedding={"dim": 0}), f"char_cnn.embedding.dim {WHOLE} 0"),
     (with_cnn(filters=None), f"{PAIRS}, got None"),
@@ -225,7 +225,10 @@ BAD = [
         "reset_rate must be a finite number from 0 to 1, got True",
     ),
     (with_cnn(dictionary=[1]), r"char_cnn.dictionary must be a JSON object, got \[1\]"),
-    (with_cnn(dictionary={"n_words": 1}), "char_cnn.dictionary.n_characters is missing, must be "),
+    (
+        with_cnn(dictionary={"n_words": 1}),
+        "char_cnn.dictionary.n_characters is missing; it must be ",
+    ),
     (with_cnn(dictionary={"n_characters": 0}), f"char_cnn.dictionary.n_characters {WHOLE} 0"),
     (
         with_cnn(dictionary={"n_characters": 9, "word_dim": -1}),
@@ -301,7 +304,7 @@ def test_files_that_hold_no_options(tmp_path):
     path.write_text('{"lstm": {}}', encoding="utf-8")
     with pytest.raises(
         InputError,
-        match=r"options.json: lstm.dim is missing, must be an integer",
+        match=r"options.json: lstm.dim is missing; it must be an integer",
     ):
         Options.from_file(path, training=True)
 

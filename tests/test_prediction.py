@@ -382,7 +382,7 @@ def test_models_that_predict_no_words(small, tmp_path):
         Predictor.from_pretrained(tmp_path)
     short = tmp_path / "short.txt"
     short.write_text("<S>\n</S>\n<UNK>\n", encoding="utf-8")
-    message = r"short.txt must have the 18 words of the model, .*vocab.txt, got 3"
+    message = r"short.txt must have the 18 words of .*vocab.txt, got 3"
     with pytest.raises(InputError, match=message):
         Predictor.from_pretrained(made.folder, vocab_file=short)
     message = r"short.txt must have 18 words, like the softmax of .*small, got 3"

@@ -198,7 +198,7 @@ def test_errors_name_the_line(place, capsys):
     assert "text.txt, line 4: a place must be >= 0 and below its 1 tokens, got 1." in error
     assert not Path("x").exists()
     error = input_error(["substitutes", "--text", "a", "--model", "model"], capsys)
-    assert "--text, line 1: no token is ___" in error
+    assert "--text, line 1 must have a token ___, the place to fill." in error
     Path("empty.txt").write_text("\n", encoding="utf-8")
     error = input_error(["score", "empty.txt", "--model", "model"], capsys)
     assert "empty.txt: must have a sentence to score, got empty lines only." in error

@@ -91,7 +91,7 @@ def test_a_path_in_the_place_of_words_or_numbers(saved, name, key, message, tmp_
     "words, message",
     [
         (None, "weight_file must be given, or words, got neither"),
-        ({}, "words: kind is missing, must be one of"),
+        ({}, "words: kind is missing; it must be one of"),
         ("characters", "words must be a JSON object, got 'characters'"),
         ({"kind": "characters", "vocabulary": None}, "words: n_rows is missing"),
         (

@@ -58,7 +58,7 @@ def test_names_of_fasta_files():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("MKV\n", r"line 1: a FASTA file must begin with '>' and an id, got 'MKV'\. If it is a te"),
+        ("MKV\n", r"line 1: a FASTA file must begin with '>' and an id, got 'MKV'\. Rename a te"),
         (">P1\nMKV\n>  \nMK\n", "line 3: '>' must be followed by an id"),
         (">P1\nMKV1\n", r"line 2: residues must be letters, '\*', '-' or '\.', got 'MKV1'"),
         (">P1\nسلام\n", "line 2: residues must be letters"),

@@ -63,7 +63,7 @@ def option_key(folder, model):
 
 
 def option_value(folder, model):
-    options = json.dumps(model.options | {"lstm": {"dim": EVIL}})
+    options = json.dumps(model.options | {"lstm": {"dim": EVIL, "projection_dim": 4}})
     (folder / "options.json").write_text(options, encoding="utf-8")
     return ["info", str(folder)], 1
 

@@ -150,7 +150,7 @@ def require_record(values: Any, rules: Mapping[str, Rule], source: str) -> None:
         value: Any = values
         for part in key.split("."):
             if part not in value:
-                raise InputError(f"{source}: {key} is missing, must be {rule.text}.")
+                raise InputError(f"{source}: {key} is missing; it must be {rule.text}.")
             value = value[part]
         if not rule.holds(value):
             raise InputError(f"{source}: {key} must be {rule.text}, got {shown(value)}.")

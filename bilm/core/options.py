@@ -90,7 +90,7 @@ class _CheckedFields:
         for name, field in fields.items():
             if name not in values and field.default is dataclasses.MISSING:
                 rule = field.metadata.get("rule", OBJECT)
-                raise InputError(f"{cls.key(name)} is missing, must be {rule.text}.")
+                raise InputError(f"{cls.key(name)} is missing; it must be {rule.text}.")
         if unknown := sorted(map(str, set(values) - set(fields))):
             where = f"{source}: {cls.prefix[:-1]}".removesuffix(": ")
             logger.warning("%s: ignored unknown keys: %s", where, ", ".join(unknown))

@@ -41,6 +41,7 @@ _NO_WORDS = frozenset((*_SPECIAL, NOT_A_TOKEN))
 # Bytes of text per task of a process; seconds between two progress reports of several processes.
 _LEAST_PART, _MOST_PART = 4 << 20, 64 << 20
 _SHOWN_EVERY = 0.1
+_CHECKED_EVERY = 0.5  # seconds, by counting processes
 
 
 def n_processors() -> int:
@@ -242,7 +243,7 @@ def _count_in_processes(
     """`_count` in several processes."""
     # A fork of a process with threads, such as TensorFlow's, may hang.
     context = multiprocessing.get_context("spawn")
-    state = _Shared(context.RawArray("q", len(parts)), context.RawValue("b"))
+    state = _Shared(context.RawArray("q", len(parts)), context.RawValue("b"), context.RawValue("b"))
     pool = ProcessPoolExecutor(min(jobs, len(parts)), context, _begin, (state,))
     counts: Counter[str] = Counter()
     try:
@@ -258,6 +259,8 @@ def _count_in_processes(
             show(sum(state.n_read))
         return counts
     except BrokenProcessPool:
+        # The pool would wait forever for a process that it started while it ended the others.
+        state.is_broken.value = True
         raise InputError(
             "A counting process was killed, maybe for lack of memory: fewer jobs need less."
         ) from None
@@ -271,25 +274,27 @@ _shared: _Shared  # of a counting process
 
 class _Shared(NamedTuple):
     """Memory shared by all counting processes, without a lock that a killed process could hold:
-    bytes read of each part, and whether to stop."""
+    bytes read of each part, whether to stop, and whether one of them was killed."""
 
     n_read: Any
     is_over: Any
+    is_broken: Any
 
 
 def _begin(state: _Shared) -> None:
     """Prepare a counting process."""
     global _shared
     _shared = state
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    threading.Thread(target=_end_with_others, daemon=True).start()
 
 
-def _end_with_parent() -> None:
-    """End this process when its parent is killed; the pool would wait for work forever."""
+def _end_with_others() -> None:
+    """End this process when its parent or another counting process was killed; it would wait for
+    work forever."""
     parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
+    while parent is not None and parent.is_alive() and not _shared.is_broken.value:
+        parent.join(_CHECKED_EVERY)
+    os._exit(1)
 
 
 def _count_part(number: int, spans: Iterable[Span]) -> dict[str, int]:
