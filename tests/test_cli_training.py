@@ -191,7 +191,7 @@ def test_restart_trains_further(text, capsys):
     before = Path(save_dir, "checkpoint").read_text(encoding="utf-8")
     arguments = ["restart", "--save_dir", save_dir, "--train_prefix", text.training]
     assert main([*arguments, "--n_train_tokens", "60", "--n_epochs", "1"]) == 0
-    assert capsys.readouterr().out.splitlines()[-4].startswith("trained 1 steps; ")
+    assert capsys.readouterr().out.splitlines()[-4].startswith("trained 1 step; ")
     assert Path(save_dir, "checkpoint").read_text(encoding="utf-8") != before
 
 

@@ -51,7 +51,7 @@ def test_info_of_a_model_of_words(tmp_path, capsys):
     (tmp_path / "vocab.txt").write_text("\n".join(words) + "\n", encoding="utf-8")
     printed = info(capsys, tmp_path)
     assert "input         words, a table of 37\n" in printed
-    assert "LSTMs         forward only, 1 layers of 20; projected to 8; no skip" in printed
+    assert "LSTMs         forward only, 1 layer of 20; projected to 8; no skip" in printed
     assert "              with notes\n" in printed
     assert "vocabulary    vocab.txt, 37 words\n" in printed
 

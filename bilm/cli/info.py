@@ -15,7 +15,7 @@ import json
 from typing import Any
 
 from bilm.cli import flags
-from bilm.cli.terminal import import_tensorflow, printable
+from bilm.cli.terminal import count, import_tensorflow, printable
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -87,7 +87,7 @@ def _encoder_text(source: dict[str, Any], size: int) -> str:
     after = f"projected to {size}" if source["projection"] else "not projected"
     return (
         f"characters of {source['character_dim']}; filters {filters}; {source['activation']}; "
-        f"{source['highway_layers']} highway layers; {after}"
+        f"{count(source['highway_layers'], 'highway layer')}; {after}"
     )
 
 
@@ -95,7 +95,7 @@ def _lstm_text(lstm: dict[str, Any]) -> str:
     directions = "both directions" if lstm["directions"] == 2 else "forward only"
     projected = lstm["dim"] != lstm["projection_dim"]
     parts = [
-        f"{directions}, {lstm['layers']} layers of {lstm['dim']}",
+        f"{directions}, {count(lstm['layers'], 'layer')} of {lstm['dim']}",
         f"projected to {lstm['projection_dim']}" if projected else "not projected",
         "skip connections" if lstm["skip_connections"] else "no skip connections",
     ]
@@ -116,7 +116,7 @@ def _trained_text(trained: dict[str, Any] | None) -> list[tuple[str, str]]:
     """How the model of a weights file was trained."""
     if trained is None:
         return [("training", "not known"), ("begin", _begin_text(None))]
-    text = f"{trained.get('steps') or 0:,} steps{_amount_text(trained)}"
+    text = f"{count(trained.get('steps') or 0, 'step')}{_amount_text(trained)}"
     return [("training", text), ("begin", _begin_text(trained.get("reset_rate")))]
 
 
@@ -140,11 +140,11 @@ def _begin_text(reset_rate: float | None) -> str:
 
 
 def _training_text(training: dict[str, Any]) -> list[tuple[str, str]]:
-    amount = f"{training['step']:,} steps{_amount_text(training)}"
+    amount = f"{count(training['step'], 'step')}{_amount_text(training)}"
     n_epochs, adam_rate = training["n_epochs"], training["adam_learning_rate"]
-    length = f"{n_epochs} epoch{'s' if n_epochs > 1 else ''}"
+    length = count(n_epochs, "epoch")
     if training["n_steps"] is not None:
-        length = f"{training['n_steps']:,} steps"
+        length = count(training["n_steps"], "step")
     rates = f"learning rate {training['learning_rate']:g}"
     if adam_rate is not None:
         rates = f"learning rates {adam_rate:g} (Adam), {training['learning_rate']:g} (Adagrad)"

@@ -30,7 +30,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags
-from bilm.cli.terminal import import_tensorflow, note
+from bilm.cli.terminal import count, import_tensorflow, note
 from bilm.cli.training_folder import load_vocabulary, open_corpus, require_kept_vocabulary
 from bilm.core.errors import InputError, differences
 from bilm.core.options import Options, preset
@@ -327,7 +327,7 @@ def _report(record: TrainingRecord, save_dir: str, sampled: bool) -> None:
             print(f"all steps of this run are done; the model is {record.checkpoint}")
             note("More --n_epochs train it further.")
         return
-    print(f"trained {record.n_steps:,} steps; the model is {record.checkpoint}")
+    print(f"trained {count(record.n_steps, 'step')}; the model is {record.checkpoint}")
     if record.best is not None:
         print(f"best held-out perplexity {record.best:.4f} after step {record.best_step}")
     print("\n".join(_verdict(record, sampled)))
