@@ -439,6 +439,12 @@ BROKEN = {
     "pickled": ({"positions": lambda p: np.array([{}], object)}, "allow_pickle=False"),
     "no JSON": ({"text": lambda t: t[:-5]}, ""),
     "too few labels": ({"text": edited_text(labels=["A"])}, FIT),
+    "labels that are numbers": ({"text": edited_text(labels=[*range(5)])}, "must be text"),
+    "a cluster that is a list": ({"text": edited_text(clusters=[["A"]] * 5)}, "must be text"),
+    "a token that is a number": (
+        {"text": edited_text(sentences=[[*range(9)]] * 9)},
+        "must be text",
+    ),
 }
 
 

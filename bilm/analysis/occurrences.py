@@ -10,6 +10,7 @@ sample, not on the size of the text.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -505,6 +506,9 @@ class Occurrences:
             fits = fits and loaded.vectors.ndim == 3 and bool(np.isfinite(loaded.vectors).all())
             if not (fits and _are_tokens(loaded.positions, loaded.sentences)):
                 raise ValueError("its arrays do not fit each other, or have non-finite values")
+            texts = itertools.chain(*loaded.sentences, loaded.labels or (), loaded.clusters or ())
+            if not all(isinstance(text, str) for text in texts):
+                raise ValueError("its tokens, labels and clusters must be text")
         except Exception as error:  # NumPy and zipfile do not document what they raise
             raise InputError(f"{path}: not a file of occurrences, or damaged: {error}") from error
         return loaded
