@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import zipfile
 
@@ -10,7 +11,7 @@ import h5py
 import pytest
 
 from bilm.cli import main
-from bilm.cli.terminal import note, printable
+from bilm.cli.terminal import note, printable, warnings_on_stderr
 from tests.small_models import write_small_model
 
 # Clears the screen; sets the title; the same as one character; turns text round; a bell.
@@ -107,3 +108,9 @@ def test_wrong_usage_at_the_terminal(capsys):
     assert capsys.readouterr().err == (
         f"bilm info: error: unrecognized arguments: b {SHOWN}\nSee `bilm info --help`.\n"
     )
+
+
+def test_a_subcommand_within_another_shows_a_warning_once(capsys):
+    with warnings_on_stderr("bilm demo"), warnings_on_stderr("bilm vocab"):
+        logging.getLogger("bilm").warning("%s is not tokenised", "a.txt")
+    assert capsys.readouterr().err == "bilm demo: warning: a.txt is not tokenised\n"

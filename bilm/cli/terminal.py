@@ -145,6 +145,9 @@ def warnings_on_stderr(program: str) -> Iterator[None]:
     without changing the logging of other libraries."""
     handler = _Messages(program)
     logger, downloads = logging.getLogger("bilm"), logging.getLogger("bilm.files.download")
+    if any(isinstance(other, _Messages) for other in logger.handlers):
+        yield  # a subcommand runs another one, which must not show each warning twice
+        return
     logger.addHandler(handler)
     level = downloads.level
     downloads.setLevel(logging.INFO)
