@@ -133,10 +133,21 @@ class StaticVectors:
 
 
 def _is_binary(path: str) -> bool:
-    """Whether a file is in word2vec's binary form, by bytes that text does not contain."""
+    """Whether a file is in word2vec's binary form: bytes that numbers in text do not contain.
+
+    Words in text may hold such bytes, so a first row of numbers is text.
+    """
     with reading_text(path) as stream:
-        header, _, rest = stream.read(4096).partition(b"\n")
-    return len(header.split()) == 2 and any(byte < 9 for byte in rest)
+        header, _, rest = stream.read(2**16).partition(b"\n")
+    sizes = header.split()
+    if len(sizes) != 2 or not any(byte < 9 for byte in rest):
+        return False
+    fields = rest.partition(b"\n")[0].split()
+    try:
+        numbers = [float(field) for field in fields[-int(sizes[1]) :]]
+    except ValueError:
+        return True
+    return len(numbers) == len(fields)
 
 
 def _read_binary(path: str, max_words: int | None) -> Iterator[tuple[str, np.ndarray]]:
