@@ -76,6 +76,7 @@ def probe_chart(cells: Iterable[ProbeCell], n_sentences: int) -> Any:
         )
         panels[1].set_xticks(range(len(names)), names)
         panels[1].set_ylabel("weight in the mix")
+        panels[1].margins(y=0.3)  # room for the legend above the bars
         panels[1].legend(fontsize="small")
     return figure
 
