@@ -131,7 +131,10 @@ def test_a_mix_is_read_without_building_the_model(saved, tmp_path):
         read_mix(with_changes(path, tmp_path / "a.keras", "elmo", huge)).W, zeros
     )
     for changes, message in (
-        ({"options_file": {}}, "config.json: bilm>ELMoEmbedding: options: lstm is missing, must"),
+        (
+            {"options_file": {}},
+            "config.json: bilm>ELMoEmbedding: options: lstm is missing; it must",
+        ),
         ({"options_file": None}, "config.json: bilm>ELMoEmbedding: options must be a JSON object"),
         ({"l2_coef": "x"}, "config.json: bilm>ELMoEmbedding: l2_coef must be a finite number"),
         ({"name": "other"}, r"model.weights.h5: values of the mix 'other', .* are missing"),
