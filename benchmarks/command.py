@@ -137,7 +137,7 @@ def _docstring_corpus(work: Path) -> Path:
     """The demo's text, for a machine without a corpus."""
     path = work / "docstrings.txt"
     if not path.exists():
-        from bilm.analysis.demo.raw_text import gather_docstrings, write_sentences
+        from bilm.analysis.demo import gather_docstrings, write_sentences
 
         _say("no --corpus: gathering docstrings")
         documents = gather_docstrings()

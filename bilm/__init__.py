@@ -48,9 +48,8 @@ if TYPE_CHECKING:
         test,
         train,
     )
-    from bilm.use.elmo import ELMo
+    from bilm.use.elmo import ELMo, Pretrained
     from bilm.use.predictor import Predictor
-    from bilm.use.pretrained import Pretrained
     from bilm.use.saved_model import export_saved_model
     from bilm.use.text_layers import CharacterIds, WordIds
 
@@ -58,7 +57,7 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "data": "Batcher BidirectionalLMDataset LMDataset TokenBatcher Tokenizer "
     "UnicodeCharsVocabulary Vocabulary load_vocab tokenize",
-    "use.elmo": "ELMo",
+    "use.elmo": "ELMo Pretrained",
     "data.sentences": "read_fasta",
     "jobs.embedding": "embed_file",
     "jobs.vector_files": "PackedVectors",
@@ -69,7 +68,6 @@ _PUBLIC = {
     "core.options": "Options preset",
     "use.predictor": "Predictor",
     "use.saved_model": "export_saved_model",
-    "use.pretrained": "Pretrained",
     "jobs.tables": "TableEmbedder",
     "training": "LanguageModel dump_weights load_options_latest_checkpoint test train",
 }

@@ -13,17 +13,16 @@ from bilm.analysis import parse_query, sample_uses
 from bilm.core.errors import (
     OBJECT,
     TEXT,
+    WORDS,
     differences,
     integer,
+    iterable,
     one_of,
     optional,
     real,
     require,
     require_at_least,
-    require_count,
-    require_iterable,
     require_record,
-    require_words,
     shown,
 )
 from bilm.data import encode_words
@@ -51,35 +50,25 @@ def test_rules(rule, good, bad, text):
         assert str(caught.value) == f"name must be {text}, got {shown(value)}."
 
 
-def test_counts():
-    require_count(n=1)
+def test_numbers_that_may_be_left_out():
     require_at_least(0, n=None)
-    for check, message in (
-        (lambda: require_count(n=0), "n must be an integer >= 1, got 0."),
-        (lambda: require_count(n=None), "n must be an integer >= 1, got None."),
-        (lambda: require_count(9, n=10), "n must be an integer from 1 to 9, got 10."),
-        (lambda: require_at_least(0, n=-1), "n must be an integer >= 0, got -1."),
-        (
-            lambda: require_count(n=-(10**5000)),
-            "n must be an integer >= 1, got a number of more than 100 digits.",
-        ),
-    ):
+    require_at_least(0, 9, n=9)
+    for value, shown_as in ((-1, "-1"), (-(10**5000), "a number of more than 100 digits")):
         with pytest.raises(InputError) as caught:
-            check()
-        assert str(caught.value) == message
+            require_at_least(0, n=value)
+        assert str(caught.value) == f"n must be an integer >= 0, got {shown_as}."
 
 
-RULES = {"n": integer(), "run": OBJECT, "run.name": TEXT, "run.seed": optional(integer(0))}
-RECORD = {"n": 3, "run": {"name": "a", "seed": None}, "more": 1}
+RULES = {"n": integer(), "name": TEXT, "seed": optional(integer(0))}
+RECORD = {"n": 3, "name": "a", "seed": None, "more": 1}
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"n": "3"}, "a.json: n must be an integer >= 1, got '3'."),
-        ({"run": [1]}, "a.json: run must be a JSON object, got [1]."),
-        ({"run": {"seed": 1}}, "a.json: run.name is missing; it must be text."),
-        ({"run": {"name": "a", "seed": -1}}, "a.json: run.seed must be an integer >= 0 or null,"),
+        ({"name": [1]}, "a.json: name must be text, got [1]."),
+        ({"seed": -1}, "a.json: seed must be an integer >= 0 or null,"),
     ],
 )
 def test_records(changes, message):
@@ -87,6 +76,15 @@ def test_records(changes, message):
     with pytest.raises(InputError) as caught:
         require_record(RECORD | changes, RULES, "a.json")
     assert str(caught.value).startswith(message)
+
+
+def test_a_key_of_a_record_is_missing():
+    with pytest.raises(InputError, match=r"^a\.json: name is missing; it must be text\.$"):
+        require_record({"n": 3, "seed": 1}, RULES, "a.json")
+
+
+def test_a_long_message_is_cut():
+    assert str(InputError("a" * 21_000)) == "a" * 20_000 + " ... (1,000 characters more)"
 
 
 def test_a_record_is_an_object():
@@ -101,18 +99,20 @@ def test_settings_that_differ():
     ]  # fmt: skip
     assert differences({"n": 1}, {"n": 2}, "in a", "in b") == ["n is 1 in a, 2 in b"]
     assert differences(ours, ours) == []
+    theirs, ours = {"lstm": {"dim": 8, "n": 2}}, {"lstm": {"dim": 16, "n": 2}}
+    assert differences(theirs, ours) == ["lstm.dim is 8 there, 16 here"]
 
 
 @pytest.mark.parametrize("value", ["text", b"bytes", {"a"}, {"a": 1}, [1], 5, None, np.array(1)])
 def test_what_is_no_list_of_words(value):
     with pytest.raises(InputError, match=r"^words must be a list of words, got "):
-        require_words(words=value)
+        require(WORDS, words=value)
 
 
 @pytest.mark.parametrize("value", ["text", b"bytes", 5, None, np.array(1)])
 def test_what_cannot_be_gone_through(value):
     with pytest.raises(InputError, match=r"^ids must be an iterable of numbers, got "):
-        require_iterable("numbers", ids=value)
+        require(iterable("numbers"), ids=value)
 
 
 def test_where_users_call(tmp_path):

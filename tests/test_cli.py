@@ -187,6 +187,17 @@ def test_wrong_paths_and_flags_are_reported_before_tensorflow_is_imported(text):
         ([*train, "--train_prefix", "none-*"], "No file matches 'none-*'."),
         ([*train, "--heldout_prefix", "none"], "No file matches 'none'."),
         ([*train, "--patience", "2"], "--patience goes with --heldout_prefix"),
+        ([*train, "--heldout_every", "9steps"], "--heldout_every goes with --heldout_prefix"),
+        ([*train, "--time", "2h", "--n_epochs", "2"], "--time replaces --n_epochs"),
+        ([*train, "--save_dir", "vocab.txt"], "'vocab.txt' must be a folder, it is a file."),
+        (["test", "--save_dir", "bare", "--test_prefix", text.heldout], "file 'bare/options.json'"),
+        (["dump", "--save_dir", "run", "--outfile", "none/w.hdf5"], "The folder 'none' to write"),
+        (["dump", "--save_dir", "run", "--outfile", "vocab.txt"], "'vocab.txt' would be overwr"),
+        (["senses", "cat", "--model", "none", "--text", text.heldout], "model 'none' does not ex"),
+        (["report", text.heldout, "--model", "none"], "The model 'none' does not exist."),
+        (["export", "run", "vocab.txt"], "'vocab.txt' would be overwritten: --force allows it."),
+        (["convert", "none", "m"], "The model 'none' does not exist."),
+        (["plot", "none"], "There is no training log at 'none'."),
         (["restart", "--save_dir", "none", "--train_prefix", text.training], "folder 'none' does"),
         (["test", "--save_dir", "none", "--test_prefix", text.heldout], "folder 'none' does not"),
         (["dump", "--save_dir", "none", "--model_dir", "m"], "The folder 'none' does not exist."),
@@ -198,6 +209,9 @@ def test_wrong_paths_and_flags_are_reported_before_tensorflow_is_imported(text):
             "choose one",
         ),
     ]
+    (text.folder / "bare").mkdir()
+    (text.folder / "run").mkdir()
+    (text.folder / "run" / "options.json").write_text("{}", encoding="utf-8")
     code = (
         "import sys, json\n"
         "from bilm.cli import main\n"

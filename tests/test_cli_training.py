@@ -230,3 +230,9 @@ def test_restart_needs_the_vocabulary(tmp_path: Path, golden: Path, capsys):
     assert f"{start} has no vocab.txt: name the vocabulary by --vocab_file" in input_error(
         arguments, capsys
     )
+
+
+def test_a_held_out_text_is_measured_every_epoch_by_default(text, tmp_path, capsys):
+    arguments = train_arguments(text, str(tmp_path / "m"), "--heldout_prefix", text.heldout)
+    assert main([*arguments, "--batch_size=12"]) == 0
+    assert "best held-out perplexity" in capsys.readouterr().out

@@ -158,25 +158,16 @@ def recorded(vocab, write_shards):
     return next(LMDataset(pattern, vocab).iter_distinct(2, 3)).state.to_dict()
 
 
-NOT_A_STATE = r"^iterator_state(: \w+ (must be|is missing)| must be a JSON object)"
+NOT_A_STATE = r"^iterator_state must be the result of to_dict, got "
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {"rows": 3},
-        {"rows": [None]},
         {"rows": [[0, 1], None]},
-        {"rows": [[0, 1, "2"], None]},
-        {"rows": ["012", None]},
+        {"rows": ["01", None]},
         {"rows": None},
-        {"shard": "0"},
-        {"shard": -1},
-        {"sentence": 1.5},
-        {"sentence": True},
-        {"seed": None},
-        {"test": 0},
-        {"batch_size": [2]},
     ],
 )
 def test_what_is_not_a_state(recorded, changes):

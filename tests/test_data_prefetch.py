@@ -80,11 +80,6 @@ def test_nothing_runs_before_the_first_item():
     ahead.close()
 
 
-def test_n_below_one():
-    with pytest.raises(ValueError, match=r"n must be an integer from 1 to 65,536, got 0\."):
-        prefetch([], 0)
-
-
 # Results of a function of items
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bilm.analysis.demo.raw_text import (
+from bilm.analysis.demo import (
     docstring_sentences,
     gather_docstrings,
     read_texts,

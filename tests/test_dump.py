@@ -165,6 +165,29 @@ def test_windows_and_forgotten_words_change_nothing(characters, window_tokens, m
             np.testing.assert_allclose(layers, one[:, : len(sentence)], 1e-5, 2e-5)
 
 
+def test_sentences_after_an_error_in_the_middle(characters, monkeypatch):
+    """Words whose pre-activations could not be computed are computed again."""
+    sentences = random_sentences(12, seed=3, longest=5)
+    expected = oracle.embed(
+        characters.weights, characters.options, characters.ids(sentences)
+    ).lm_embeddings
+    elmo = ELMo.from_pretrained((characters.options, characters.weight_file))
+    runner = PackedRunner(
+        elmo.network, mode=Mode.COMPILED_LOOP, rows=(2,), compiling=0, kept_words=60
+    )
+    encoder = CorpusEncoder(elmo.network, elmo.word_ids, runner=runner)
+    assert len(list(encoder.layers(sentences[:4]))) == 4
+
+    def fails(vectors):
+        raise MemoryError
+
+    with monkeypatch.context() as patch, pytest.raises(MemoryError):
+        patch.setattr(elmo.network.stacks[-1], "word_products", fails)
+        list(encoder.layers(sentences))
+    for sentence, layers, one in zip(sentences, encoder.layers(sentences), expected, strict=True):
+        np.testing.assert_allclose(layers, one[:, : len(sentence)], 1e-5, 2e-5)
+
+
 @pytest.mark.eager
 @pytest.mark.parametrize("old", [None, b"old"])
 def test_a_text_that_fails_leaves_what_was_there(words, tmp_path, old):

@@ -309,6 +309,17 @@ def test_freezing_and_unfreezing_a_model(words, trained):
     assert (moved == MIX | HEAD) is not trained
 
 
+def test_unfreezing_a_model_unfreezes_a_mix_that_was_frozen_alone(words):
+    """As in Keras, `trainable` of a layer sets that of all layers inside it."""
+    elmo = ELMoEmbedding.from_pretrained(words.folder)
+    model = pooled_model(elmo)
+    elmo.mix.trainable = False
+    assert {variable.name for variable in model.trainable_variables} == HEAD
+    model.trainable = False
+    model.trainable = True
+    assert {variable.name for variable in model.trainable_variables} == MIX | HEAD
+
+
 def test_first_in_a_sequential_model(words, elmo):
     """Keras asks the first layer for the type of the inputs."""
     # Keras's average over the tokens of an empty sentence is not a number.

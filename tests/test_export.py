@@ -319,7 +319,7 @@ def test_a_folder_that_is_there_is_not_replaced(small, tmp_path, capsys):
     (out / "notes.txt").write_text("mine", encoding="utf-8")
     arguments = ["export", str(small), str(out)]
     message = input_error(arguments, capsys)
-    assert message.endswith("served' would be overwritten.")
+    assert message.endswith("served' would be overwritten: --force allows it.")
     message = input_error([*arguments, "--force"], capsys)
     assert message.endswith(
         "served' must hold saved_model.pb to be replaced: choose another folder."

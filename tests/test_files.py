@@ -63,10 +63,15 @@ def test_a_file_with_brackets_in_its_name_is_found(tmp_path):
     assert find_files(path) == [str(path)]
 
 
-@pytest.mark.parametrize("pattern", ["nothing-*.txt", ""])
-def test_a_pattern_that_matches_nothing(tmp_path, pattern):
+@pytest.mark.parametrize(
+    ("pattern", "hint"),
+    [("nothing-*.txt", ""), ("", " It is a folder."), ("pipe", " It is not a regular file: ")],
+)
+def test_a_pattern_that_matches_no_file(tmp_path, pattern, hint):
+    os.mkfifo(tmp_path / "pipe")
     pattern = str(tmp_path / pattern)
-    with pytest.raises(FileNotFoundError, match=f"No file matches '{pattern}'".replace("*", ".")):
+    message = f"No file matches {pattern!r}.{hint}"
+    with pytest.raises(FileNotFoundError, match=re.escape(message)):
         find_files(pattern)
 
 

@@ -86,6 +86,11 @@ def test_a_job_that_was_killed_when_its_pieces_were_renamed(out, partial):
         folder.rename_pieces()
         raise SystemError
     assert os.listdir(out) == ["a"] and partial.exists() and not is_complete(out)
+    os.rename(out, out.with_name("moved"))
+    with JobFolder(out, SETTINGS, resume=True) as folder:
+        assert not folder.is_over  # the result is elsewhere, so this one is another
+        os.rmdir(folder.pieces)
+        os.rename(out.with_name("moved"), out)
     with JobFolder(out, SETTINGS, resume=True) as folder:
         assert folder.is_over
         folder.remove()
@@ -112,11 +117,12 @@ def test_another_job(out):
     other = {"model": "xyz", "layers": 0, "files": {"a.txt": "4 lines", "b.txt": "1 lines"}}
     assert (
         "out.partial holds vectors of another job: layers is 'top' there, 0 now; model is "
-        "'abc' there, 'xyz' now; a.txt has changed (2 files differ)."
+        "'abc' there, 'xyz' now; a.txt is '3 lines' there, '4 lines' now; b.txt is None there, "
+        "'1 lines' now."
     ) in error_of(JobFolder, out, other, resume=True)
     fewer, more = {**SETTINGS, "files": {}}, {**SETTINGS, "files": {"a.txt": "3 lines", "c": "0"}}
-    assert "a.txt is not read now." in error_of(JobFolder, out, fewer, resume=True)
-    assert "c was not read before." in error_of(JobFolder, out, more, resume=True)
+    assert "a.txt is '3 lines' there, None now." in error_of(JobFolder, out, fewer, resume=True)
+    assert "c is None there, '0' now." in error_of(JobFolder, out, more, resume=True)
     with JobFolder(out, other, force=True) as folder:
         assert folder.names() == []
 

@@ -54,7 +54,9 @@ def test_a_log_that_cannot_be_written(tmp_path):
 
 def test_tensorboard_that_is_missing_is_named(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(InputError, match="tensorboard: the package is not installed; `pip install"):
+    with pytest.raises(
+        InputError, match="tensorboard=True needs the Python module tensorboard: `pip"
+    ):
         RunLog(tmp_path, tensorboard=True)
 
 

@@ -16,7 +16,7 @@ import tensorflow as tf
 import bilm
 from bilm import InputError, Predictor
 from bilm.core.full_softmax import NEVER
-from bilm.use.likeliest import likeliest_words
+from bilm.use.predictor import likeliest_words
 from tests import oracle
 from tests.scored_models import KINDS, Model
 from tests.small_runs import UNKNOWN, VOCABULARY, WORDS
@@ -385,14 +385,15 @@ def test_models_that_predict_no_words(small, tmp_path):
     message = r"short.txt must have the 18 words of .*vocab.txt, got 3"
     with pytest.raises(InputError, match=message):
         Predictor.from_pretrained(made.folder, vocab_file=short)
-    message = r"short.txt must have 18 words, like the softmax of .*small, got 3"
+    message = r"short.txt must have the 18 words of .*small/vocab.txt, got 3"
     with pytest.raises(InputError, match=message):
         bilm.dump_weights(made.folder, tmp_path / "x.hdf5", with_softmax=True, vocab_file=short)
-    words = [*VOCABULARY[:-1], "a\0b"]
-    short.write_text("\n".join(words), encoding="utf-8")
-    with pytest.raises(InputError, match=r"short.txt: word 17, 'a\\x00b', holds the character 0"):
-        bilm.dump_weights(made.folder, tmp_path / "x.hdf5", with_softmax=True, vocab_file=short)
     copy = shutil.copytree(made.folder, tmp_path / "copy")
+    words = [*VOCABULARY[:-1], "a\0b"]
+    (copy / "vocab.txt").write_text("\n".join(words), encoding="utf-8")
+    message = r"vocab.txt: word 17, 'a\\x00b', holds the character 0, .* dump --without_softmax"
+    with pytest.raises(InputError, match=message):
+        bilm.dump_weights(copy, tmp_path / "x.hdf5", with_softmax=True)
     os.remove(copy / "vocab.txt")
     with pytest.raises(InputError, match=r"copy has no vocab.txt: the softmax is written with its"):
         bilm.dump_weights(copy, tmp_path / "x.hdf5", with_softmax=True)

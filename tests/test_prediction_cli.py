@@ -105,6 +105,14 @@ def test_totals_and_the_perplexity_of_the_whole(place, capsys):
     said = summary.replace(",", "").split()
     for name, value in (("forward", measured[2]), ("both", measured[7])):
         np.testing.assert_allclose(float(said[said.index(name) + 1]), float(value), 1e-5)
+    assert summary.endswith(", unknown tokens 11.11%") and measured[-1] == "11.11%"
+
+
+def test_a_perplexity_of_unknown_words_is_reported_with_a_warning(place, capsys):
+    Path("strange.txt").write_text("qwx zrt\nthe qwx\n")
+    printed = run(capsys, "score", "strange.txt", "--model", "model", "--totals").err
+    assert "unknown tokens 75.00%" in printed
+    assert "warning: 75% of the tokens of strange.txt are outside the vocabulary" in printed
 
 
 def test_standard_input_and_a_file(place, capsys, monkeypatch):

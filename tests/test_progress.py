@@ -186,3 +186,18 @@ def test_training_is_measured_from_the_second_event(log, clock):
         "step 1,000/1,000  epoch 1  perplexity 1,234.6 (sampled)  100 tokens/s",
         "step 1,000: held-out perplexity 80.0 (forward 100.0, backward 64.0), the best so far",
     ]
+
+
+def test_a_held_out_step_is_counted_as_in_the_log_and_in_checkpoints(log, clock):
+    """After another batch size, the steps of the run are counted in the new batches."""
+    with ProgressDisplay(log, clock) as display:
+        training_display(display, sampled=False)(
+            TrainingProgress(
+                step=520, n_steps=1000, epoch=1, perplexity=9.0, tokens=100, seconds=1.0,
+                heldout=Perplexity.of_losses(7 * np.log([100.0, 64.0]), 7), global_step=1256,
+            )
+        )  # fmt: skip
+    assert log.getvalue().splitlines() == [
+        "step 520/1,000  epoch 1  perplexity 9.0",
+        "step 1,256: held-out perplexity 80.0 (forward 100.0, backward 64.0)",
+    ]

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from bilm.analysis import Occurrences
-from bilm.analysis.commands.project import slow_page
 from bilm.cli import main
 from tests.command_line import input_error, usage_error
 from tests.hand_made import two_senses
@@ -74,10 +73,14 @@ def test_words_of_a_text_with_a_model(place, capsys, trained):
     assert "at least 3 occurrences, got 1" in input_error(few, capsys)
 
 
-def test_a_large_page_is_said_to_be_slow():
-    said = slow_page("bank.html", 12_300_000)
-    assert said.startswith("bank.html has 12 MB, slow in a browser: --max_occurrences")
-    assert slow_page("bank.html", 9_000_000) is None and slow_page("bank.svg", 12_300_000) is None
+def test_a_large_page_is_said_to_be_slow(place, capsys, monkeypatch):
+    sizes = iter([12_300_000, 9_000_000, 12_300_000])
+    monkeypatch.setattr("bilm.analysis.write_picture", lambda *args, **settings: next(sizes))
+    project = ["project", "--occurrences", "bank.npz", "--colour", "word", "--out"]
+    said = [(main([*project, name]), capsys.readouterr().err)[1]
+            for name in ("bank.html", "bank.html", "bank.svg")]  # fmt: skip
+    slow = "bank.html has 12 MB, slow in a browser: --max_occurrences"
+    assert [slow in text for text in said] == [True, False, False]
 
 
 def test_clusters_of_senses_are_drawn(place, capsys):

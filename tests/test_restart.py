@@ -159,6 +159,7 @@ def test_a_batch_size_that_is_another(stopped, corpus, tmp_path, caplog):
     data = corpus.data(options, shuffle_on_load=True, seed=5)
     record = bilm.train(options, data, 1, tmp_path, None, first.checkpoint, progress=events.append)
     assert [event.step for event in events] == list(range(11, 19))  # 7 * 12 // 8 are done
+    assert [event.global_step for event in events] == list(range(8, 16))
     assert record.checkpoint.endswith("model.ckpt-15")  # 7 + 8: the count of checkpoints goes on
     assert "batches were 3 rows by 4 tokens and are now 2 by 4" in caplog.text
     counted = read_run_state(record.checkpoint)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
+import shutil
 import zipfile
 from pathlib import Path
 
@@ -180,6 +182,7 @@ def test_scores_that_cannot_be_had(watched, capsys):
 def test_a_best_model_that_is_not_there(watched, tmp_path, capsys):
     save_dir = watched[1]
     (tmp_path / "run").mkdir()
+    shutil.copy(os.path.join(save_dir, "options.json"), tmp_path / "run")
     arguments = ["dump", "--save_dir", str(tmp_path / "run"), "--outfile", "w.hdf5", "--best"]
     assert "has no best model: `bilm train --heldout_prefix`" in input_error(arguments, capsys)
     out = tmp_path / "weights.hdf5"

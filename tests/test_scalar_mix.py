@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from bilm.core.errors import InputError
 from bilm.core.scalar_mix import ScalarMix
-from bilm.use.layer_choice import LayerChoice
+from bilm.use.elmo import LayerChoice
 from tests import oracle
 
 MIXES = {

@@ -20,7 +20,7 @@ from bilm.core.language_model import Feed
 from bilm.core.lstm import BatchSlice
 from bilm.core.network import WARM_UP_ROWS
 from bilm.core.options import Options
-from bilm.data.warm_up import N_WORDS, read_text
+from bilm.data.sentences import N_WARM_UP_WORDS, read_warm_up
 from bilm.files.checkpoints import load_variables
 from bilm.files.weights import read_training
 from bilm.training import LanguageModel, train
@@ -203,7 +203,7 @@ MODEL = "as_published"
 
 def oracle_states(weights, options):
     """The mean over rows of the states after a text, one step after the other."""
-    sentences = read_text(TEXT)
+    sentences = read_warm_up(TEXT)
     rows = np.array_split(np.arange(len(sentences)), WARM_UP_ROWS)
     result = []
     for d in range(2):
@@ -276,7 +276,7 @@ def test_the_layer_after_a_warm_up(warm, stateful):
     files = folder / "elmo" / "options.json", folder / "elmo" / "weights.hdf5"
     model = bilm.BidirectionalLanguageModel(*files, stateful=stateful)
     batcher = bilm.Batcher(None, 50)
-    model.warm_up(batcher.batch_sentences(read_text(TEXT)))
+    model.warm_up(batcher.batch_sentences(read_warm_up(TEXT)))
     found = model(batcher.batch_sentences(SENTENCES))["lm_embeddings"].numpy()
     assert_vectors([v[:, : len(s)] for v, s in zip(found, SENTENCES, strict=True)], expected)
     if stateful:
@@ -347,8 +347,8 @@ def test_scores_and_evaluation_after_a_warm_up(scored, corpus, tmp_path):
 
 
 def test_texts_of_any_length():
-    assert read_text(["a b"]) == [["a", "b"]] * (N_WORDS // 2)
-    assert read_text(["a"] * (N_WORDS + 5)) == [["a"]] * N_WORDS
+    assert read_warm_up(["a b"]) == [["a", "b"]] * (N_WARM_UP_WORDS // 2)
+    assert read_warm_up(["a"] * (N_WARM_UP_WORDS + 5)) == [["a"]] * N_WARM_UP_WORDS
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ def test_texts_of_any_length():
 )
 def test_texts_that_warm_nothing_up(text, message):
     with pytest.raises(InputError, match=message):
-        read_text(text)
+        read_warm_up(text)
 
 
 @pytest.mark.eager

@@ -75,6 +75,9 @@ def test_words_in_small_letters_stand_for_others(tmp_path):
     assert [vectors.index(word) for word in ("Bank", "BANK", "Play", "river")] == [0, 1, 2, None]
     assert "Play" in vectors and "river" not in vectors
     assert vectors.vector("river") is None
+    expected = [VECTORS[1], [0, 0, 0], VECTORS[2]]
+    np.testing.assert_array_equal(vectors.table(["bank", "river", "Play"]), expected)
+    assert vectors.table([]).shape == (0, 3)
 
 
 def test_only_some_words_are_kept(tmp_path):

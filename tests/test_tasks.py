@@ -518,19 +518,19 @@ def write_results(path: Path, lines: dict[str, dict]) -> None:
 def test_a_table_whose_runs_are_there_is_only_printed(tmp_path: Path, capsys):
     (tmp_path / "data" / "ner-zh").mkdir(parents=True)
     data, results = str(tmp_path / "data"), tmp_path / "results.jsonl"
-    run = f"entities.py --data {data}/ner-zh"
+    run = f"entities.py --data {data}/ner-zh --size 50 --learning_rate 0.003 --epochs 8"
     end = "--seeds 1 2 --epochs 3"
     write_results(
         results,
         {
-            f"{run} --layers none --words w {end}": kept_result(50),
-            f"{run} --model m --words w {end}": kept_result(70),
+            f"{run} --layers none --words w --train_size 0.5 {end}": kept_result(50),
+            f"{run} --model m --words w --train_size 0.5 {end}": kept_result(70),
             **{
                 f"{run} {vectors} --words w --train_size {size} {end}": kept_result(40)
                 for vectors in ("--layers none", "--model m")
-                for size in ("0.01", "0.05", "0.1", "0.25", "0.5")
+                for size in ("0.01", "0.05", "0.1", "0.25", "1.0")
             },
-            f"{run} --model m --words w --at output {end}": kept_result(2),
+            f"{run} --model m --words w --at output --train_size 0.5 {end}": kept_result(2),
         },
     )
     flags = ["--data", data, "--results", str(results), "--model_zh", "m", "--words_zh", "w",
@@ -547,11 +547,12 @@ def test_a_table_whose_runs_are_there_is_only_printed(tmp_path: Path, capsys):
     printed = capsys.readouterr().out.splitlines()
     assert printed[0] == "| task | measure | proportion | static | static and ELMo |"
     assert printed[2] == "| entities-zh | f1 | 0.01 | 40.0 ± 1.0 | 40.0 ± 1.0 |"
-    assert printed[7:] == ["| entities-zh | f1 | 1.0 | 50.0 ± 1.0 | 70.0 ± 1.0 |"]
-    program("tables").main(["figure1", "--sizes", "0.25", "1.0", *flags])
+    assert printed[7:] == ["| entities-zh | f1 | 1.0 | 40.0 ± 1.0 | 40.0 ± 1.0 |"]
+    program("tables").main(["figure1", "--sizes", "0.25", "0.5", *flags])
     assert capsys.readouterr().out.splitlines()[2:] == [
         "| entities-zh | f1 | 0.25 | 40.0 ± 1.0 | 40.0 ± 1.0 |",
-        "| entities-zh | f1 | 1.0 | 50.0 ± 1.0 | 70.0 ± 1.0 |",
+        # the default proportion of the task
+        "| entities-zh | f1 | 0.5 | 50.0 ± 1.0 | 70.0 ± 1.0 |",
     ]
     program("tables").main(["figure2", "--picture", str(pictures[1]), *flags])
     assert capsys.readouterr().out.splitlines()[2:] == [

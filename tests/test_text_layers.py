@@ -154,7 +154,7 @@ def test_what_is_no_text(text, message):
 
 
 def test_arguments_that_are_refused():
-    with pytest.raises(InputError, match="max_word_length must be an integer from 3"):
+    with pytest.raises(InputError, match="max_characters_per_token must be an integer from 3"):
         CharacterIds(2)
     with pytest.raises(InputError, match="vocabulary must hold <S> and </S>, lacks </S>"):
         WordIds(["<S>", "word"])

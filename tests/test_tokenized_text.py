@@ -15,7 +15,8 @@ import pytest
 from bilm import InputError
 from bilm.cli import main
 from bilm.data import shard_corpus, tokenize_files
-from bilm.data.tokenized_text import read_record, tokenization_warning
+from bilm.data.tokenized_text import read_record
+from bilm.data.untokenized import tokenization_warning
 from bilm.files.reading import find_all_files
 from tests.command_line import OPTIONS, input_error, usage_error
 from tests.test_tokenizer import WRAPPED

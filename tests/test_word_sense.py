@@ -11,6 +11,7 @@ from bilm import ELMo
 from bilm.analysis import (
     Occurrences,
     SenseSettings,
+    StaticVectors,
     first_sense,
     nearest_sense,
     sample_uses,
@@ -41,17 +42,9 @@ TRAIN = uses(
 )
 
 
-class Vectors:
+def of_words(**vectors):
     """Static vectors of a few words."""
-
-    dim = 2
-
-    def __init__(self, **vectors):
-        self.vectors = vectors
-
-    def vector(self, word):
-        found = self.vectors.get(word)
-        return None if found is None else np.array(found, np.float32)
+    return StaticVectors(list(vectors), np.array(list(vectors.values()), np.float32))
 
 
 def test_the_nearest_use_of_the_same_word():
@@ -129,7 +122,7 @@ def test_words_may_be_lemmas():
 
 
 def test_a_static_vector_cannot_tell_uses_apart_and_its_context_can():
-    static = Vectors(bank=(3, 3), Thames=EAST, river=(0.9, 0.1), England=NORTH, pound=(0.1, 0.9))
+    static = of_words(bank=(3, 3), Thames=EAST, river=(0.9, 0.1), England=NORTH, pound=(0.1, 0.9))
     test = uses(("bank river", WEST, "river"), ("bank pound", WEST, "money"), ("bank", EAST, "x"))
     rows = sense_table(TRAIN, test, SenseSettings(centre=None), static=static)
     assert [row.representation for row in rows] == [

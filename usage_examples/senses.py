@@ -24,9 +24,9 @@ from common.reading import as_tokens, find_file, read_json_lines
 
 from bilm import ELMo
 from bilm.analysis import Occurrences, Sample, SenseSettings, StaticVectors, sense_table
-from bilm.analysis.layout import table
 from bilm.analysis.probe_charts import check_picture, save_picture, sense_chart
 from bilm.analysis.word_sense import METHODS, as_cells
+from bilm.cli.terminal import table
 from bilm.core.errors import InputError
 from bilm.progress import ProgressDisplay
 

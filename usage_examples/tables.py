@@ -13,10 +13,10 @@ program with all seeds.
 
 --data has a folder for each task: ner-en, ner-zh, srl, coref, qa, nli, sentiment. Tasks without a
 folder are skipped; --tasks selects tasks. The result of each run is a JSON line in --results, so an
-interrupted command continues, and a complete table is only printed. Flags after -- are passed to
-the programs and override `TASKS`, such as -- --epochs 5 --batch_size 64. --sizes selects the
-proportions of figure1 and tuning. --picture also draws a figure as PNG or SVG. For tables 5 and 6,
-see senses.py and `bilm probe`.
+interrupted command continues, and a complete table is only printed. `TASKS` and `LIMITS` limit the
+time of a run; flags after -- are passed to the programs and override them, such as
+-- --train_size 1.0 --epochs 12 --size 100. --sizes selects the proportions of figure1 and tuning.
+--picture also draws a figure as PNG or SVG. For tables 5 and 6, see senses.py and `bilm probe`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,29 +41,31 @@ PROGRAMS = Path(__file__).parent
 
 
 class TaskRow(NamedTuple):
-    """A task: its program, its folder of data, flags to limit its time, and whether it is
-    Chinese."""
+    """A task: its program, its folder of data, the proportion of the training data and the flags
+    that limit its time, and whether it is Chinese."""
 
     program: str
     folder: str
-    flags: str = ""
+    train_size: str
+    flags: str
     chinese: bool = False
 
 
 TASKS = {
-    "questions": TaskRow("questions", "qa", "--epochs 8 --patience 2"),
-    "entailment": TaskRow("entailment", "nli", "--epochs 8 --patience 2"),
-    "roles": TaskRow("roles", "srl", "--epochs 8 --patience 2"),
-    "coreference": TaskRow("coreference", "coref"),
-    "entities": TaskRow("entities", "ner-en"),
-    "sentiment": TaskRow("sentiment", "sentiment"),
-    "entities-zh": TaskRow("entities", "ner-zh", chinese=True),
+    "questions": TaskRow("questions", "qa", "0.25", "--epochs 6"),
+    "entailment": TaskRow("entailment", "nli", "0.25", "--epochs 6"),
+    "roles": TaskRow("roles", "srl", "0.1", "--epochs 6"),
+    "coreference": TaskRow("coreference", "coref", "0.5", "--epochs 6"),
+    "entities": TaskRow("entities", "ner-en", "0.25", "--epochs 8"),
+    "sentiment": TaskRow("sentiment", "sentiment", "0.25", "--epochs 5"),
+    "entities-zh": TaskRow("entities", "ner-zh", "0.5", "--epochs 8", chinese=True),
 }
+# Small models that learn fast, so that a run takes a minute.
+LIMITS = "--size 50 --learning_rate 0.003"
 # The columns of each table and the flags of their cells; WORDS and MODEL are replaced by files.
 # Flags equal to a program's default are omitted, so that tables share runs.
 STATIC, BOTH = "--layers none --words WORDS", "--model MODEL --words WORDS"
-SIZES = {size: f" --train_size {size}" for size in ("0.01", "0.05", "0.1", "0.25", "0.5")}
-SIZES["1.0"] = ""
+SIZES = {size: f" --train_size {size}" for size in ("0.01", "0.05", "0.1", "0.25", "0.5", "1.0")}
 COLUMNS: dict[str, dict[str, str]] = {
     "table1": {"static": STATIC, "static and ELMo": BOTH},
     "table2": {
@@ -102,7 +105,8 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--words", help="English static vectors")
     add("--model_zh", help="the Chinese language model")
     add("--words_zh", help="Chinese static vectors")
-    add("--cache", metavar="FOLDER", help="keep ELMo's layers there between runs")
+    cache = "keep ELMo's layers there (default: a temporary folder for each task)"
+    add("--cache", metavar="FOLDER", help=cache)
     add("--seeds", nargs="+", default=["1", "2", "3"], help="(default: 1 2 3)")
     add("--tasks", nargs="+", choices=TASKS, default=list(TASKS), help="(default: all)")
     sizes = "proportions of the training data in figure1 and tuning (default: all)"
@@ -135,10 +139,7 @@ def make(args: argparse.Namespace) -> None:
             for name, flags in COLUMNS[args.table].items()
             if not by_size or name.split()[-1] in args.sizes
         }
-        rows = {
-            task: [result_of(command(args, task, flags), args) for flags in columns.values()]
-            for task in wanted
-        }
+        rows = {task: task_results(args, task, columns.values()) for task in wanted}
         if by_size:
             print_by_size(list(columns), rows)
         else:
@@ -153,30 +154,42 @@ def command(args: argparse.Namespace, task: str, flags: str) -> list[str]:
     row = TASKS[task]
     files = (args.model_zh, args.words_zh) if row.chinese else (args.model, args.words)
     names = dict(zip(("MODEL", "WORDS"), files, strict=True))
+    if "--train_size" not in flags:
+        flags += f" --train_size {row.train_size}"
     given = [names.get(flag, flag) for flag in flags.split()]
     if None in given:
         ending = "_zh" if row.chinese else ""
         raise SystemExit(f"{task} requires --model{ending} and --words{ending}")
     data = os.path.join(args.data, row.folder)
-    own = row.flags.split()
+    own = f"{LIMITS} {row.flags}".split()
     return [f"{row.program}.py", "--data", data, *own, *given, "--seeds", *args.seeds, *args.more]
 
 
-def result_of(words: list[str], args: argparse.Namespace) -> dict[str, Any]:
+def task_results(args: argparse.Namespace, task: str, cells: Iterable[str]) -> list[dict[str, Any]]:
+    """The results of a task's cells, given by their flags. ELMo's layers are computed once for all
+    cells."""
+    with tempfile.TemporaryDirectory() as scratch:
+        cache = args.cache or scratch
+        return [result_of(command(args, task, flags), args.results, cache) for flags in cells]
+
+
+def result_of(words: list[str], results: str, cache: str) -> dict[str, Any]:
     """The result of a command, from the file of results or by running it."""
-    known = read_results(args.results)
+    known = read_results(results)
     key = " ".join(words)
     if key not in known:
         print(key, file=sys.stderr, flush=True)
-        where = ["--cache", args.cache] if args.cache else []
         program = [sys.executable, str(PROGRAMS / words[0]), *words[1:]]
         done = subprocess.run(
-            [*program, *where, "--format", "json"], stdout=subprocess.PIPE, text=True, check=False
+            [*program, "--cache", cache, "--format", "json"],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=False,
         )
         if done.returncode:
             raise SystemExit(f"exit code {done.returncode}: {key}")
         known[key] = json.loads(done.stdout.splitlines()[-1])
-        with open(args.results, "a+", encoding="utf-8") as file:
+        with open(results, "a+", encoding="utf-8") as file:
             # Begin a new line after one that was cut off.
             file.seek(0)
             begin = "" if file.read()[-1:] in ("", "\n") else "\n"
@@ -250,9 +263,10 @@ class MeanMix(NamedTuple):
 def learned_mixes(args: argparse.Namespace, task: str) -> dict[str, MeanMix]:
     """The mixes at the input and at the output of a task's model, from the runs of table 3."""
     found = {}
-    for at in ("input", "output"):
-        runs = result_of(command(args, task, COLUMNS["table3"][f"at {at}"]), args)["runs"]
-        mixes = [run["mixes"][at] for run in runs]
+    places = ("input", "output")
+    cells = task_results(args, task, [COLUMNS["table3"][f"at {at}"] for at in places])
+    for at, cell in zip(places, cells, strict=True):
+        mixes = [run["mixes"][at] for run in cell["runs"]]
         weights = {
             layer: statistics.mean(mix["weights"][layer] for mix in mixes)
             for layer in mixes[0]["weights"]

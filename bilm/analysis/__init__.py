@@ -32,12 +32,17 @@ if TYPE_CHECKING:
         sample_sentences,
         sample_uses,
     )
-    from bilm.analysis.pictures import LARGE_PAGE, draw, picture_ending, write_picture
+    from bilm.analysis.pictures import (
+        LARGE_PAGE,
+        draw,
+        picture_ending,
+        write_picture,
+        write_projector,
+    )
     from bilm.analysis.probing import ProbeCell, ProbeSettings, probe
     from bilm.analysis.projection import Projection, project
     from bilm.analysis.semantic_change import Change, measure_change, sample_targets
     from bilm.analysis.static_vectors import StaticVectors, train_word2vec
-    from bilm.analysis.tensorboard_folder import write_projector
     from bilm.analysis.word_sense import (
         SenseResult,
         SenseRow,
@@ -57,11 +62,10 @@ _PUBLIC = {
     "labelled": "limited read_labelled read_labelled_uses",
     "model_report": "Report make_report",
     "occurrences": "Occurrences Sample parse_query sample_sentences sample_uses",
-    "pictures": "LARGE_PAGE draw picture_ending write_picture",
+    "pictures": "LARGE_PAGE draw picture_ending write_picture write_projector",
     "probing": "ProbeCell ProbeSettings probe",
     "projection": "Projection project",
     "static_vectors": "StaticVectors train_word2vec",
-    "tensorboard_folder": "write_projector",
     "word_sense": "SenseResult SenseRow SenseSettings first_sense nearest_sense sense_table "
     "with_static",
 }

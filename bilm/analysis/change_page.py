@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bilm.analysis.clusters import cluster_titles, typical_words
-from bilm.analysis.contexts import Context
+from bilm.analysis.contexts import Context, line_markup
 from bilm.analysis.occurrences import Layer, Occurrences
-from bilm.analysis.page import line_markup, page
+from bilm.analysis.page import page
 from bilm.analysis.semantic_change import NEW, OLD, Change, ClusteredUses, cluster_uses, uses_of
 from bilm.files.reading import PathLike
 from bilm.files.writing import atomic_write

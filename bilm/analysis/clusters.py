@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bilm.analysis.occurrences import Layer, Occurrences, is_word, unit
-from bilm.core.errors import InputError, require_at_least, require_count
+from bilm.core.errors import InputError, integer, require, require_at_least
 from bilm.extras import import_extra
 
 if TYPE_CHECKING:
@@ -120,14 +120,14 @@ def cluster_occurrences(
         InputError: `occurrences` is empty, or has fewer different vectors than `n_clusters`.
     """
     require_at_least(0, 2**32 - 1, seed=seed)
-    require_count(max_clusters=max_clusters)
+    require(integer(), max_clusters=max_clusters)
     if not len(occurrences):
         raise InputError("occurrences must not be empty.")
     points = principal_components(occurrences.directions(layer), _COMPONENTS)[0]
     # Equal vectors, as in layer 0, differ in their last digits.
     n_different = len(np.unique(points.round(3), axis=0))
     if n_clusters is not None:
-        require_count(n_clusters=n_clusters)
+        require(integer(), n_clusters=n_clusters)
         if n_clusters > n_different:
             raise InputError(
                 f"n_clusters must be at most {n_different}, the number of different occurrences, "

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.contexts import Context
+from bilm.analysis.contexts import Context, in_context, line_markup
 from bilm.analysis.geometry import LayerGeometry, measure_layers
-from bilm.analysis.layout import in_context
 from bilm.analysis.occurrences import Occurrences, Sample, Sentence, ordinary_words, sample_uses
-from bilm.analysis.page import line_markup, page
+from bilm.analysis.page import page
 from bilm.cli.terminal import table
 from bilm.training.verdict import verdict
 

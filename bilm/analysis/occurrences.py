@@ -23,17 +23,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bilm.core.errors import (
-    InputError,
-    Rule,
-    integer,
-    require,
-    require_count,
-    require_iterable,
-    require_words,
-)
-from bilm.data.query import parse_query
-from bilm.data.sentences import as_tokens, require_sentences
+from bilm.core.errors import SENTENCES, WORDS, InputError, Rule, integer, iterable, require
+from bilm.data.sentences import as_tokens, parse_query
 from bilm.files.reading import PathLike, require_file
 from bilm.files.writing import atomic_write, require_place
 
@@ -166,13 +157,13 @@ def sample_uses(
     Raises:
         InputError: `words` is empty, or a word does not occur.
     """
-    require_count(max_occurrences=max_occurrences)
+    require(integer(), max_occurrences=max_occurrences)
     name_of: Callable[[str], str | None] = (lambda token: token) if match_case else str.lower
     if words is None:
         names, name_of = [""], lambda token: "" if is_word(token) else None
     else:
-        require_iterable("words", words=words)
-        require_words(words=(words := list(words)))
+        require(iterable("words"), words=words)
+        require(WORDS, words=(words := list(words)))
         names = [name_of(word) or "" for word in words]
     if not names:
         raise InputError("words must name at least one word.")
@@ -231,7 +222,7 @@ def numbered(
     sentences: Iterable[str | Sentence],
 ) -> Iterator[tuple[int, str | Sentence, Sentence]]:
     """The number of each sentence, the sentence as given, and its tokens."""
-    require_sentences(sentences)
+    require(SENTENCES, sentences=sentences)
     for number, sentence in enumerate(sentences):
         yield number, sentence, as_tokens(sentence, f"sentence {number}")
 

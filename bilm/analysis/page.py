@@ -7,8 +7,6 @@ import json
 from importlib import resources
 from typing import Any
 
-from bilm.analysis.contexts import Context
-
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -43,19 +41,6 @@ def page(title: str, body: str, data: Any = None) -> bytes:
         body = f'<script type="application/json" id="data">{values}</script>\n{body}'
     filled = _PAGE.format(title=html.escape(title), style=resource("page.css"), body=body)
     return filled.encode("utf-8", "backslashreplace")
-
-
-def line_markup(context: Context, width: int | None = None) -> str:
-    """A list item: the cosine, and the word with `width` tokens (None: all) on each side."""
-    tokens, position = context.sentence, context.position
-    start = 0 if width is None else max(0, position - width)
-    sides = " ".join(tokens[start:position]), " ".join(tokens[position + 1 :][:width])
-    left, right = map(html.escape, sides)
-    cosine = "" if context.cosine is None else f"{context.cosine:.2f}"
-    return (
-        f'<li><span class="mark">{cosine}</span><span class="left"><bdi>{left}</bdi></span> '
-        f'<b>{html.escape(tokens[position])}</b> <span class="right">{right}</span></li>'
-    )
 
 
 def resource(name: str) -> str:

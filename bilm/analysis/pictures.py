@@ -1,4 +1,5 @@
-"""Pictures of occurrences: a PNG or SVG by matplotlib, or a page to explore in a browser.
+"""Pictures of occurrences: a PNG or SVG by matplotlib, a page to explore in a browser, or a folder
+for TensorBoard's Embedding Projector.
 
     projection = project(occurrences, "tsne")
     write_picture("bank.html", occurrences, projection, title="bank")
@@ -22,13 +23,13 @@ import numpy as np
 from bilm.analysis.clusters import Clusters, clusters_by_name, typical_occurrences
 from bilm.analysis.occurrences import Occurrences
 from bilm.analysis.page import page, resource
-from bilm.analysis.probe_charts import save_picture
-from bilm.analysis.projection import Projection
+from bilm.analysis.probe_charts import new_figure, save_picture
+from bilm.analysis.projection import Projection, layer_numbers
 from bilm.cli.terminal import printable
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike
-from bilm.files.writing import atomic_write
+from bilm.files.writing import atomic_write, atomic_write_all, folder_made
 
 ENDINGS = (".html", ".png", ".svg")
 LARGE_PAGE = 10_000_000
@@ -49,6 +50,18 @@ _TOKENS = 40  # shown on each side of the word
 _EXTENT = 1000  # page coordinates are integers from 0 to this
 _INVISIBLE = {"Zs", "Zl", "Zp", "Cc", "Cf"}  # spaces and control characters
 _PURPOSE = "A picture of occurrences"
+
+CONFIG_FILE = "projector_config.pbtxt"
+_METADATA_FILE = "metadata.tsv"
+# A protocol buffer in text form.
+_ENTRY = """embeddings {{
+  tensor_name: "{name}"
+  tensor_shape: {rows}
+  tensor_shape: {dim}
+  tensor_path: "{name}.tsv"
+  metadata_path: "metadata.tsv"
+}}
+"""
 
 
 class Kinds(NamedTuple):
@@ -121,7 +134,6 @@ def draw(
     """A `matplotlib.figure.Figure` with one panel per layer and a legend; see `write_picture`."""
     kinds = _kinds(occurrences, projection, colour)
     matplotlib = import_extra("matplotlib", _PURPOSE)
-    figures = import_extra("matplotlib.figure", _PURPOSE)
     title = printable(title or _words(occurrences))
     # Labels are not formulas.
     settings = {"text.parse_math": False, "font.family": _fonts(title + "".join(kinds.names))}
@@ -130,8 +142,7 @@ def draw(
     rows = math.ceil(n_panels / across)
     size = 8.9 / across if n_panels > 1 else 6.2
     with matplotlib.rc_context(settings):
-        figure = figures.Figure((8.9 if n_panels > 1 else 6.2, rows * size + 1.1),
-                                layout="constrained", dpi=100)  # fmt: skip
+        figure = new_figure(8.9 if n_panels > 1 else 6.2, rows * size + 1.1)
         figure.supxlabel(
             _about(occurrences, projection), x=0.01, ha="left", fontsize=8, color="#555"
         )
@@ -315,3 +326,49 @@ def _neighbours(occurrences: Occurrences, layer: int) -> list[list[int]]:
             for cosine, k in same_word:
                 near[number] += [int(own[k]), round(100 * cosine)]
     return near
+
+
+# The folder for TensorBoard
+
+
+def write_projector(
+    folder: PathLike,
+    occurrences: Occurrences,
+    *,
+    layers: Sequence[int | str] | None = None,
+    replace: bool = False,
+) -> None:
+    """Write a folder for `tensorboard --logdir FOLDER`; other files in it are kept.
+
+    The files are the vectors of each layer (layer-0.tsv and so on, one line per occurrence),
+    metadata.tsv with the word, label, cluster and sentence of each occurrence, and
+    projector_config.pbtxt, which lists these files and is written last.
+
+    Args:
+        folder: folder to write to; created if missing.
+        layers: numbers of layers, or "top"; None for all.
+        replace: overwrite these files, if projector_config.pbtxt exists.
+    """
+    numbers = layer_numbers(occurrences, range(occurrences.n_layers) if layers is None else layers)
+    columns: dict[str, Sequence[str]] = {
+        "word": [occurrences.word(k) for k in range(len(occurrences))],
+        "label": occurrences.labels or (),
+        "cluster": occurrences.clusters or (),
+        "line": [occurrences.in_context(k, 12) for k in range(len(occurrences))],
+    }
+    given = {name: values for name, values in columns.items() if values}
+    rows = [[*given], *zip(*given.values(), strict=True)]
+    table = "".join("\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in rows)
+    names = [CONFIG_FILE, _METADATA_FILE, *(f"layer-{number}.tsv" for number in numbers)]
+    paths = [os.path.join(folder, name) for name in names]
+    overwrite = replace and os.path.isfile(paths[0])
+    with folder_made(folder), atomic_write_all(paths, overwrite=overwrite) as temporaries:
+        config, metadata, *files = map(Path, temporaries)
+        entries = ""
+        for number, file in zip(numbers, files, strict=True):
+            vectors, name = occurrences.layer(number), f"layer-{number}"
+            entries += _ENTRY.format(name=name, rows=len(vectors), dim=vectors.shape[1])
+            with file.open("w", encoding="utf-8", newline="\n") as stream:
+                stream.writelines("\t".join(f"{x:.6g}" for x in row) + "\n" for row in vectors)
+        metadata.write_bytes(table.encode("utf-8", "backslashreplace"))
+        config.write_text(entries, encoding="utf-8")

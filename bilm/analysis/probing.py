@@ -220,7 +220,7 @@ class _ProbeTask:
         if name == MIX:
             return train, test
         if name == STATIC and self._static is not None:
-            table = static_table(self._static, self._types)
+            table = self._static.table(self._types)
             return table[self._words[0]], table[self._words[1]]
         layer = int(name.removeprefix("layer "))
         return train[:, layer], test[:, layer]
@@ -245,16 +245,6 @@ class _ProbeTask:
 def _numbered(names: Sequence[str], values: Sequence[str]) -> np.ndarray:
     numbers = {name: number for number, name in enumerate(names)}
     return np.array([numbers[value] for value in values], np.int64)
-
-
-def static_table(static: StaticVectors, words: Sequence[str]) -> np.ndarray:
-    """The static vectors of words: float32 (words, dim), zeros for missing words."""
-    table = np.zeros((len(words), static.dim), np.float32)
-    for k, word in enumerate(words):
-        vector = static.vector(word)
-        if vector is not None:
-            table[k] = vector
-    return table
 
 
 class ProbeFile:
@@ -313,17 +303,16 @@ def checksum(path: PathLike) -> str:
 
 
 class Summary(NamedTuple):
-    """Mean and standard deviation (n - 1) of n numbers; 0 for a single number."""
+    """Mean and standard deviation (n - 1) of numbers; 0 for a single number."""
 
     mean: float
     deviation: float
-    n: int
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Summary:
         """The summary of at least one number."""
         deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-        return cls(float(np.mean(values)), deviation, len(values))
+        return cls(float(np.mean(values)), deviation)
 
 
 def summarised(

@@ -34,7 +34,7 @@ from bilm.analysis.occurrences import (
     require_one_model,
     unit,
 )
-from bilm.core.errors import InputError, require_at_least, require_count
+from bilm.core.errors import InputError, integer, require, require_at_least
 from bilm.extras import import_extra
 from bilm.files.hdf5 import open_hdf5, own_dataset
 from bilm.files.reading import PathLike, read_lines
@@ -137,7 +137,7 @@ def sample_targets(
     Raises:
         InputError: `targets` is empty, or no target occurs.
     """
-    require_count(max_occurrences=max_occurrences)
+    require(integer(), max_occurrences=max_occurrences)
     targets = list(dict.fromkeys(targets))
     if not targets:
         raise InputError("targets must name at least one word.")

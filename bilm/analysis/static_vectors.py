@@ -15,13 +15,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bilm.analysis.occurrences import Sentence
-from bilm.core.errors import InputError, require_at_least, require_count
+from bilm.core.errors import InputError, integer, require, require_at_least
 from bilm.extras import import_extra
-from bilm.files.reading import PathLike, read_lines, reading_text, require_file
+from bilm.files.reading import PathLike, read_lines, require_file
 from bilm.files.writing import atomic_write
 
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
+
+
+_BINARY = (".bin", ".bin.gz")
 
 
 class StaticVectors:
@@ -54,6 +57,14 @@ class StaticVectors:
         """The vector of a word, float32 (dim,), or None."""
         index = self.index(word)
         return None if index is None else self.vectors[index]
+
+    def table(self, words: Sequence[str]) -> np.ndarray:
+        """The vectors of words: float32 (words, dim), zeros for missing words."""
+        found = [self.index(word) for word in words]
+        indices = np.array([-1 if index is None else index for index in found], np.int64)
+        table = self.vectors[indices]
+        table[indices < 0] = 0
+        return table
 
     def nearest(self, word: str, n: int = 10) -> list[tuple[float, str]]:
         """The `n` nearest words as pairs (cosine, word), nearest first."""
@@ -105,7 +116,7 @@ class StaticVectors:
         keep: Collection[str] | None = None,
         max_words: int | None = None,
     ) -> StaticVectors:
-        """Read vectors of word2vec, GloVe or fastText: text (plain, .gz, .xz), or .bin by gensim.
+        """Read vectors of word2vec, GloVe or fastText: text (plain, .gz, .xz), or .bin (.bin.gz).
 
         If a word is repeated, its first vector wins.
 
@@ -117,7 +128,7 @@ class StaticVectors:
         wanted = None if keep is None else {*keep, *map(str.lower, keep)}
         words: dict[str, int] = {}
         rows: list[np.ndarray] = []
-        read = _read_binary if _is_binary(path) else _read_text
+        read = _read_binary if path.endswith(_BINARY) else _read_text
         for word, vector in read(path, max_words):
             if word not in words and (wanted is None or word in wanted):
                 words[word] = len(rows)
@@ -130,24 +141,6 @@ class StaticVectors:
     @cached_property
     def _indices(self) -> dict[str, int]:
         return {word: index for index, word in enumerate(self.words)}
-
-
-def _is_binary(path: str) -> bool:
-    """Whether a file is in word2vec's binary form: bytes that numbers in text do not contain.
-
-    Words in text may hold such bytes, so a first row of numbers is text.
-    """
-    with reading_text(path) as stream:
-        header, _, rest = stream.read(2**16).partition(b"\n")
-    sizes = header.split()
-    if len(sizes) != 2 or not any(byte < 9 for byte in rest):
-        return False
-    fields = rest.partition(b"\n")[0].split()
-    try:
-        numbers = [float(field) for field in fields[-int(sizes[1]) :]]
-    except ValueError:
-        return True
-    return len(numbers) == len(fields)
 
 
 def _read_binary(path: str, max_words: int | None) -> Iterator[tuple[str, np.ndarray]]:
@@ -213,7 +206,7 @@ def train_word2vec(
     Raises:
         InputError: an argument is out of range, or no word is frequent enough.
     """
-    require_count(dim=dim, window=window, epochs=epochs, threads=threads, min_count=min_count)
+    require(integer(), dim=dim, window=window, epochs=epochs, threads=threads, min_count=min_count)
     require_at_least(0, 2**32 - 2, seed=seed)  # seed + 1 must fit in 32 bits
     model = import_extra("gensim.models", "word2vec").Word2Vec(
         vector_size=dim,

@@ -17,7 +17,7 @@ import numpy as np
 
 from bilm.analysis.occurrences import Occurrences, Sample
 from bilm.core.errors import InputError
-from bilm.data.query import parse_query
+from bilm.data.sentences import parse_query
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike, read_lines
 

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from bilm.analysis.occurrences import Layer, Occurrences, indices_by_name, require_one_model, unit
-from bilm.analysis.probing import static_table
 from bilm.core.errors import InputError, one_of, real, require, require_at_least
 
 if TYPE_CHECKING:
@@ -259,7 +258,7 @@ def with_static(
     tokens = (token for n in np.unique(occurrences.positions[:, 0])
               for token in occurrences.sentences[n])  # fmt: skip
     types = {token: number for number, token in enumerate(dict.fromkeys(tokens))}
-    table = static_table(static, list(types))
+    table = static.table(list(types))
     has_vector: np.ndarray = np.any(table, axis=1)
     vectors = np.zeros((len(occurrences), 1, static.dim), np.float32)
     for k in range(len(occurrences)):

@@ -16,6 +16,7 @@ import argparse
 
 from bilm.cli import flags
 from bilm.cli.terminal import import_tensorflow
+from bilm.files.published import require_known
 from bilm.files.reading import OPTIONS_FILE, WEIGHTS_FILE
 
 
@@ -25,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
+    require_known(args.source)
     import_tensorflow()
     from bilm.use.many_langs import convert_many_langs
 

@@ -19,9 +19,10 @@ import argparse
 import os
 import shutil
 
-from bilm.cli import flags, training_folder
+from bilm.cli import flags, train
 from bilm.cli.terminal import import_tensorflow, note
 from bilm.files.reading import OPTIONS_FILE, VOCABULARY_FILE, WEIGHTS_FILE
+from bilm.files.writing import require_place
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,15 +59,21 @@ def run(args: argparse.Namespace) -> int:
         flags.usage_error(
             args, "--vocab_file with --outfile is for the softmax, which --without_softmax omits"
         )
-    flags.require_folder(args.save_dir)
+    flags.require_run(args.save_dir)
     flags.require_inputs(args)
+    names = WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE
+    written = []
+    if args.outfile is not None:
+        require_place(args.outfile)
+        written = [args.outfile, f"{os.path.splitext(args.outfile)[0]}.options.json"]
+        flags.require_free_files(args, *written)
+    else:
+        flags.require_model_folder(args, *names)
     import_tensorflow()
     from bilm.training import dump_weights
 
-    args.save_dir = training_folder.model_folder(args)
+    args.save_dir = train.model_folder(args)
     if args.outfile is not None:
-        written = [args.outfile, f"{os.path.splitext(args.outfile)[0]}.options.json"]
-        flags.require_free_files(args, *written)
         words = _words_of_softmax(args)
         dump_weights(
             args.save_dir,
@@ -79,8 +86,7 @@ def run(args: argparse.Namespace) -> int:
         )
         print("\n".join(written))
         return 0
-    words = training_folder.find_vocabulary(args)
-    names = WEIGHTS_FILE, OPTIONS_FILE, VOCABULARY_FILE
+    words = train.find_vocabulary(args)
     with flags.model_folder_files(args, *names) as (weights, options, copy):
         dump_weights(
             args.save_dir,
@@ -100,9 +106,8 @@ def _words_of_softmax(args: argparse.Namespace) -> str | None:
     if args.without_softmax:
         return None
     kept = os.path.join(args.save_dir, VOCABULARY_FILE)
-    is_there = args.vocab_file is not None or os.path.exists(kept)
-    if is_there or args.with_softmax or not os.path.isdir(args.save_dir):
-        return training_folder.find_vocabulary(args)
+    if args.vocab_file is not None or os.path.exists(kept) or args.with_softmax:
+        return train.find_vocabulary(args)
     note(
         f"{args.save_dir} has no {VOCABULARY_FILE}, so the softmax is left out; --vocab_file FILE "
         "adds it."

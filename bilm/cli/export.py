@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import argparse
 import math
+import os
 
 from bilm.cli import flags, text_job
+from bilm.files.writing import overwritten
 
 _weights = flags.value(
     lambda text: [float(number) for number in text.split(",")],
@@ -44,6 +46,9 @@ def run(args: argparse.Namespace) -> int:
     flags.model_source(args)
     if args.mix_name is not None and args.mix is None:
         flags.usage_error(args, "--mix_name goes with --mix")
+    is_empty = os.path.isdir(args.output) and not os.listdir(args.output)
+    if os.path.exists(args.output) and not (args.force or is_empty):
+        raise overwritten(args.output, allowed_by="--force")
     model = text_job.pretrained(args)
     from bilm.use.saved_model import export_saved_model, read_mix
 

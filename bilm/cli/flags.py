@@ -21,6 +21,7 @@ from bilm.cli.terminal import printable, shortened
 from bilm.core.errors import MOST_SEED, InputError, shown
 from bilm.core.options import PRESETS, RECIPES
 from bilm.files.reading import (
+    OPTIONS_FILE,
     VOCABULARY_FILE,
     WEIGHTS_FILE,
     find_files,
@@ -219,8 +220,16 @@ def require_inputs(args: argparse.Namespace) -> None:
 
 def require_folder(path: str) -> None:
     """Check that a folder exists."""
+    if os.path.isfile(path):
+        raise InputError(f"{path!r} must be a folder, it is a file.")
     if not os.path.isdir(path):
         raise FileNotFoundError(f"The folder {path!r} does not exist.")
+
+
+def require_run(folder: str) -> None:
+    """Check that a folder exists and has training options, before the slow import of TensorFlow."""
+    require_folder(folder)
+    require_file(os.path.join(folder, OPTIONS_FILE), "options file")
 
 
 def require_free(args: argparse.Namespace, *paths: str | None) -> None:
@@ -268,19 +277,24 @@ def _read(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
                 yield from ((flag, path) for path in matching_files(name))
 
 
+def require_model_folder(args: argparse.Namespace, *names: str) -> None:
+    """Check that files of the folder `args.model_dir` can be written."""
+    if glob.glob(os.path.join(glob.escape(args.model_dir), "model.ckpt-*")):
+        raise InputError(
+            f"{args.model_dir!r} is the folder of a training run, which has its own options.json: "
+            "name another folder."
+        )
+    require_free_files(args, *(os.path.join(args.model_dir, name) for name in names))
+
+
 @contextlib.contextmanager
 def model_folder_files(args: argparse.Namespace, *names: str) -> Iterator[list[str]]:
     """Temporary names for files of the folder `args.model_dir`, which is created if missing.
 
     The files are renamed into place when the block ends, and none is if it fails.
     """
-    if glob.glob(os.path.join(glob.escape(args.model_dir), "model.ckpt-*")):
-        raise InputError(
-            f"{args.model_dir!r} is the folder of a training run, which has its own options.json: "
-            "name another folder."
-        )
+    require_model_folder(args, *names)
     paths = [os.path.join(args.model_dir, name) for name in names]
-    require_free_files(args, *paths)
     with folder_made(args.model_dir), atomic_write_all(paths, overwrite=args.force) as temporaries:
         yield temporaries
     print("\n".join(paths))
@@ -364,16 +378,22 @@ def add_run(parser: argparse.ArgumentParser) -> None:
     add(group, _RUN)
     add(parser.add_argument_group("monitoring"), _MONITORING)
     add(parser.add_argument_group("learning rate schedule"), _SCHEDULE)
-    parser.set_defaults(n_gpus=1, save_minutes=10.0, heldout_every="epoch")
+    parser.set_defaults(n_gpus=1, save_minutes=10.0)
     # `bilm train` alone has these flags.
-    parser.set_defaults(init_from=None, init_vocab=None, recipe="default")
+    parser.set_defaults(init_from=None, init_vocab=None, recipe="default", time=None)
 
 
 def require_partners(args: argparse.Namespace) -> None:
-    """Require the flags that --patience and --init_vocab depend on."""
-    for flag, partner in (("patience", "heldout_prefix"), ("init_vocab", "init_from")):
+    """Require the flags that others depend on, and none that contradict each other."""
+    for flag, partner in (
+        ("patience", "heldout_prefix"),
+        ("heldout_every", "heldout_prefix"),
+        ("init_vocab", "init_from"),
+    ):
         if getattr(args, flag) is not None and getattr(args, partner) is None:
             usage_error(args, f"--{flag} goes with --{partner}")
+    if args.time is not None and args.n_epochs is not None:
+        usage_error(args, "--time replaces --n_epochs")
 
 
 # Pretrained models

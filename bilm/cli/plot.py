@@ -18,7 +18,7 @@ from bilm.cli import flags
 from bilm.cli.terminal import import_tensorflow
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
-from bilm.files.writing import atomic_write
+from bilm.files.writing import atomic_write, require_place
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,6 +38,10 @@ def run(args: argparse.Namespace) -> int:
     ending = os.path.splitext(args.out)[1]
     if ending not in _FORMATS:
         raise InputError(f"--out must end in one of {', '.join(_FORMATS)}, got {args.out!r}.")
+    for path in args.runs:
+        if not os.path.exists(path):
+            raise FileNotFoundError(f"There is no training log at {path!r}.")
+    require_place(args.out)
     import_extra("matplotlib.figure", "bilm plot")
     import_tensorflow()
     from bilm.training.log import read_log

@@ -12,7 +12,6 @@ import argparse
 
 from bilm.cli import flags, train
 from bilm.cli.terminal import import_tensorflow
-from bilm.cli.training_folder import find_vocabulary, load_vocabulary
 from bilm.core.options import Options
 
 
@@ -25,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     flags.require_partners(args)
-    flags.require_folder(args.save_dir)
+    flags.require_run(args.save_dir)
     flags.require_inputs(args)
     import_tensorflow()
     train.join_workers(args.n_gpus)
@@ -41,6 +40,6 @@ def run(args: argparse.Namespace) -> int:
     options = train.override(options, args)
     settings = RunSettings() if state is None else state.settings
     settings = train.override_settings(settings, args)
-    args.vocab_file = find_vocabulary(args)
-    vocabulary, options = load_vocabulary(args.vocab_file, options, args.save_dir)
+    args.vocab_file = train.find_vocabulary(args)
+    vocabulary, options = train.load_vocabulary(args.vocab_file, options, args.save_dir)
     return train.run_training(args, options, settings, vocabulary, checkpoint)

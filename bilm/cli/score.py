@@ -111,7 +111,7 @@ class _ScoredText:
 
     def __init__(self, path: str, tokenizer: Tokenizer | None) -> None:
         self.name, self._lines = text_job.read_input(path)
-        self.n_sentences = self.n_predictions = 0
+        self.n_sentences = self.n_tokens = self.n_unknown = 0
         self.losses = [0.0, 0.0]
         self._split = str.split if tokenizer is None else tokenizer.tokens
 
@@ -125,7 +125,8 @@ class _ScoredText:
             filled, batch_size=batch_size, with_ids=True
         ):
             self.n_sentences += 1
-            self.n_predictions += len(score.tokens) + 1
+            self.n_tokens += len(score.tokens)
+            self.n_unknown += int((~score.known).sum())
             self.losses[0] -= score.forward_total
             self.losses[1] -= score.backward_total or 0.0
             yield number, (line, score)
@@ -137,6 +138,7 @@ def _score_text(args: argparse.Namespace, predictor: Predictor, tokenizer: Token
     import numpy as np
 
     from bilm.training import Perplexity
+    from bilm.training.verdict import unknown_warning
 
     text = _ScoredText(args.input, tokenizer)
     scores = text.scores(predictor, args.batch_size)
@@ -164,7 +166,12 @@ def _score_text(args: argparse.Namespace, predictor: Predictor, tokenizer: Token
             "scoring",
         )
     losses = np.array(text.losses[: predictor.options.n_directions])
-    note(_summary(text.n_sentences, Perplexity.of_losses(losses, text.n_predictions)))
+    # Each sentence has one more prediction, of its end.
+    perplexity = Perplexity.of_losses(losses, text.n_tokens + text.n_sentences)
+    perplexity.unknown = text.n_unknown / text.n_tokens
+    note(_summary(text.n_sentences, perplexity))
+    if warning := unknown_warning(perplexity.unknown, text.name):
+        note(f"warning: {warning}")
     return 0
 
 
@@ -227,12 +234,12 @@ def _token_objects(score: SentenceScore) -> Iterator[dict[str, Any]]:
 
 
 def _summary(n_sentences: int, perplexity: Perplexity) -> str:
-    """The text's perplexity, as `bilm test` prints it."""
+    """The text's perplexity and its proportion of unknown tokens, as `bilm test` prints them."""
     text = f"{n_sentences:,} sentences, {perplexity.n_predictions:,} predictions; perplexity: "
     text += f"forward {perplexity.forward:.4f}"
-    if perplexity.backward is None:
-        return text
-    return f"{text}, backward {perplexity.backward:.4f}, both {float(perplexity):.4f}"
+    if perplexity.backward is not None:
+        text += f", backward {perplexity.backward:.4f}, both {float(perplexity):.4f}"
+    return f"{text}, unknown tokens {perplexity.unknown:.2%}"
 
 
 # Minimal pairs

@@ -15,7 +15,7 @@ import dataclasses
 import math
 from typing import TYPE_CHECKING
 
-from bilm.cli import flags, training_folder
+from bilm.cli import flags, train
 from bilm.cli.terminal import import_tensorflow, note
 from bilm.core.options import Options
 from bilm.files.writing import atomic_write
@@ -52,20 +52,20 @@ def run(args: argparse.Namespace) -> int:
     if args.per_sentence and args.carry_state:
         flags.usage_error(args, "--per_sentence scores each sentence alone, not --carry_state")
     flags.require_free(args, args.per_sentence)
-    flags.require_folder(args.save_dir)
+    flags.require_run(args.save_dir)
     flags.require_inputs(args)
     import_tensorflow()
     from bilm.files.checkpoints import load_options_latest_checkpoint
     from bilm.training import test
     from bilm.training.verdict import unknown_warning
 
-    args.save_dir = training_folder.model_folder(args)
+    args.save_dir = train.model_folder(args)
     values, checkpoint = load_options_latest_checkpoint(args.save_dir)
     options = Options.from_dict(values, training=True, source=args.save_dir)
     options = dataclasses.replace(options, sample_softmax=False)
-    vocab_file = training_folder.find_vocabulary(args)
-    vocabulary, options = training_folder.load_vocabulary(vocab_file, options, args.save_dir)
-    corpus = training_folder.open_corpus(options, args.test_prefix, vocabulary, test=True)
+    vocab_file = train.find_vocabulary(args)
+    vocabulary, options = train.load_vocabulary(vocab_file, options, args.save_dir)
+    corpus = train.open_corpus(options, args.test_prefix, vocabulary, test=True)
     with ProgressDisplay() as display:
         perplexity = test(
             options,

@@ -17,9 +17,8 @@ from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     from bilm.files.model_files import ModelSource
-    from bilm.use.elmo import ELMo
+    from bilm.use.elmo import ELMo, Pretrained
     from bilm.use.predictor import Predictor
-    from bilm.use.pretrained import Pretrained
 
 STANDARD = "-"
 
@@ -51,7 +50,7 @@ def pretrained(args: argparse.Namespace, source: ModelSource | None = None) -> P
     source = source or flags.model_source(args)
     flags.require_inputs(args)
     import_tensorflow()
-    from bilm.use.pretrained import Pretrained
+    from bilm.use.elmo import Pretrained
 
     names = ("vocab_file", "embedding_weight_file", "precision", "warm_up", "softmax_file")
     return Pretrained(source, **{name: getattr(args, name) for name in names if name in args})

@@ -31,7 +31,6 @@ from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags
 from bilm.cli.terminal import count, import_tensorflow, note
-from bilm.cli.training_folder import load_vocabulary, open_corpus, require_kept_vocabulary
 from bilm.core.errors import InputError, differences
 from bilm.core.options import Options, preset
 from bilm.files.reading import VOCABULARY_FILE, find_files, read_lines
@@ -39,7 +38,7 @@ from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
-    from bilm.data import Vocabulary
+    from bilm.data import BidirectionalLMDataset, LMDataset, Vocabulary
     from bilm.training import Perplexity, TrainingProgress, TrainingRecord
     from bilm.training.state import RunSettings
 
@@ -67,6 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     flags.require_partners(args)
     flags.require_inputs(args)
+    if os.path.exists(args.save_dir):
+        flags.require_folder(args.save_dir)
     import_tensorflow()
     join_workers(args.n_gpus)
     from bilm.data.tokenized_text import read_record
@@ -141,21 +142,11 @@ def _find_same_run(
         options = dataclasses.replace(options, dropout=there.dropout)
     if options.tokenizer is None:
         options = dataclasses.replace(options, tokenizer=there.tokenizer)
-    asked = _flat(options.training_dict()) | _flat(dataclasses.asdict(settings))
-    stored = _flat(there.training_dict()) | _flat(dataclasses.asdict(state.settings))
+    asked = options.training_dict() | dataclasses.asdict(settings)
+    stored = there.training_dict() | dataclasses.asdict(state.settings)
     if differing := differences(stored, asked):
         raise _refusal(args, "; ".join(differing))
     return options, checkpoint
-
-
-def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
-    flat: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, dict):
-            flat |= _flat(value, f"{prefix}{name}.")
-        else:
-            flat[prefix + name] = value
-    return flat
 
 
 def _refusal(args: argparse.Namespace, reason: str) -> InputError:
@@ -244,9 +235,10 @@ def run_training(
                 checkpoint,
                 progress=progress,
                 heldout=heldout,
-                time_limit=getattr(args, "time", None),
+                time_limit=args.time,
                 **vars(settings),
-                **flags.given(args, "save_minutes", "heldout_every", "patience"),
+                heldout_every=args.heldout_every or "epoch",
+                **flags.given(args, "save_minutes", "patience"),
                 **flags.given(args, "init_vocab", "tensorboard"),
             )
         except KeyboardInterrupt:
@@ -279,6 +271,80 @@ def _what_is_saved(args: argparse.Namespace) -> str:
     return f"The last checkpoint is in {args.save_dir}; to resume: {flags.command(args)}"
 
 
+# Training folders: vocabulary, corpus, the best model; also for restart, test and dump
+
+
+def find_vocabulary(args: argparse.Namespace) -> str:
+    """--vocab_file, or the vocabulary in --save_dir; if both exist they must be the same."""
+    kept = os.path.join(args.save_dir, VOCABULARY_FILE)
+    if args.vocab_file is None:
+        if not os.path.exists(kept):
+            raise InputError(
+                f"{args.save_dir} has no {VOCABULARY_FILE}: name the vocabulary by --vocab_file."
+            )
+        return kept
+    require_kept_vocabulary(args.vocab_file, args.save_dir)
+    return args.vocab_file
+
+
+def require_kept_vocabulary(vocab_file: str, save_dir: str) -> None:
+    """Require that a vocabulary is the one kept in a folder, if there is one."""
+    kept = os.path.join(save_dir, VOCABULARY_FILE)
+    if not os.path.exists(kept) or os.path.samefile(vocab_file, kept):
+        return
+    if list(read_lines(vocab_file)) != list(read_lines(kept)):
+        raise InputError(f"{vocab_file} differs from {kept}, the vocabulary kept in that folder.")
+
+
+def load_vocabulary(vocab_file: str, options: Options, source: str) -> tuple[Vocabulary, Options]:
+    """The vocabulary for a model, and the options for it: its size, and a softmax that fits it.
+
+    `source` names the options in messages.
+    """
+    from bilm.data import load_vocab
+
+    vocabulary = load_vocab(vocab_file, options.max_word_length)
+    stated, n_words = options.n_tokens_vocab, vocabulary.size
+    if stated is not None and stated != n_words:
+        raise InputError(
+            f"{source} is for n_tokens_vocab = {stated} words, but {vocab_file} has {n_words}: "
+            "name the vocabulary that belongs to it, or leave n_tokens_vocab out."
+        )
+    options = dataclasses.replace(options, n_tokens_vocab=n_words)
+    n_samples = options.n_negative_samples_batch
+    if options.sample_softmax and n_words <= n_samples:
+        note(
+            f"{vocab_file} has {n_words:,} words, not more than the {n_samples:,} negative samples "
+            "of a batch: training with the full softmax."
+        )
+        options = dataclasses.replace(options, sample_softmax=False)
+    return vocabulary, options
+
+
+def open_corpus(
+    options: Options, filepattern: str, vocabulary: Vocabulary, **settings: Any
+) -> LMDataset | BidirectionalLMDataset:
+    """The data set for a model of one direction or of two."""
+    from bilm.data import BidirectionalLMDataset, LMDataset
+
+    kind = BidirectionalLMDataset if options.bidirectional else LMDataset
+    return kind(filepattern, vocabulary, **settings)
+
+
+def model_folder(args: argparse.Namespace) -> str:
+    """--save_dir, or the folder of its best model."""
+    from bilm.files.checkpoints import BEST_FOLDER, holds_checkpoint
+
+    if not args.best:
+        return args.save_dir
+    folder = os.path.join(args.save_dir, BEST_FOLDER)
+    if not holds_checkpoint(folder):
+        raise InputError(
+            f"{args.save_dir} has no best model: `bilm train --heldout_prefix` keeps one."
+        )
+    return folder
+
+
 # What is shown
 
 
@@ -300,7 +366,9 @@ def training_display(display: ProgressDisplay, sampled: bool) -> Callable[[Train
             details.insert(0, details[0].replace(perplexity, f"{perplexity} (sampled)"))
         display.update("step", event.step, event.n_steps, detail=details)
         if event.heldout is not None:
-            text = f"step {event.step:,}: held-out {_in_words(event.heldout)}"
+            # As in the log, the names of checkpoints, and the best step at the end.
+            step = event.step if event.global_step is None else event.global_step
+            text = f"step {step:,}: held-out {_in_words(event.heldout)}"
             display.note(text + (", the best so far" if event.is_best else ""))
 
     return show
@@ -329,7 +397,7 @@ def _report(record: TrainingRecord, save_dir: str, sampled: bool) -> None:
         return
     print(f"trained {count(record.n_steps, 'step')}; the model is {record.checkpoint}")
     if record.best is not None:
-        print(f"best held-out perplexity {record.best:.4f} after step {record.best_step}")
+        print(f"best held-out perplexity {record.best:.4f} after step {record.best_step:,}")
     print("\n".join(_verdict(record, sampled)))
     chosen = " --best" if record.best is not None else ""
     run = f"--save_dir {shlex.quote(save_dir)}{chosen}"

@@ -116,9 +116,33 @@ def optional(rule: Rule) -> Rule:
     return Rule(f"{rule.text} or null", lambda value: value is None or rule.holds(value))
 
 
+def iterable(what: str) -> Rule:
+    """Something that can be iterated, but not a single string; `what` names its values."""
+    return Rule(f"an iterable of {what}", _is_iterable)
+
+
+def _is_iterable(value: Any) -> bool:
+    try:
+        return not isinstance(value, str | bytes) and iter(value) is not None
+    except TypeError:  # a 0-d array has __iter__, but cannot be iterated
+        return False
+
+
+def is_ordered(value: Any) -> bool:
+    """Whether a value is an iterable with an order, but not a single string."""
+    has_order = isinstance(value, KeysView) or not isinstance(value, Set | Mapping)
+    return has_order and _is_iterable(value)
+
+
+def _are_words(value: Any) -> bool:
+    return isinstance(value, Collection) and is_ordered(value) and all(map(TEXT.holds, value))
+
+
 TEXT = Rule("text", lambda value: isinstance(value, str))
 FLAG = Rule("true or false", lambda value: isinstance(value, bool))
 OBJECT = Rule("a JSON object", lambda value: isinstance(value, Mapping))
+WORDS = Rule("a list of words", _are_words)
+SENTENCES = Rule("a list of sentences", is_ordered)
 
 
 def require(rule: Rule, /, **values: Any) -> None:
@@ -132,13 +156,18 @@ def require(rule: Rule, /, **values: Any) -> None:
             raise InputError(f"{name} must be {rule.text}, got {shown(value)}.")
 
 
+def require_at_least(least: int, most: float = math.inf, /, **values: int | None) -> None:
+    """Require integers in [least, most], or None; errors as for `require`."""
+    given = {name: value for name, value in values.items() if value is not None}
+    require(integer(least, min(most, 2**63 - 1)), **given)
+
+
 def require_record(values: Any, rules: Mapping[str, Rule], source: str) -> None:
     """Require that a record read from a file meets a rule for each key.
 
     Args:
         values: the record, which must be an object.
-        rules: the rule of each key; all keys are required. "run.seed" is the key "seed" of the
-            object "run", whose own rule must come before.
+        rules: the rule of each key; all keys are required.
         source: name of the record, for messages.
 
     Raises:
@@ -147,19 +176,17 @@ def require_record(values: Any, rules: Mapping[str, Rule], source: str) -> None:
     if not isinstance(values, Mapping):
         raise InputError(f"{source} must be {OBJECT.text}, got {shown(values)}.")
     for key, rule in rules.items():
-        value: Any = values
-        for part in key.split("."):
-            if part not in value:
-                raise InputError(f"{source}: {key} is missing; it must be {rule.text}.")
-            value = value[part]
-        if not rule.holds(value):
-            raise InputError(f"{source}: {key} must be {rule.text}, got {shown(value)}.")
+        if key not in values:
+            raise InputError(f"{source}: {key} is missing; it must be {rule.text}.")
+        if not rule.holds(values[key]):
+            raise InputError(f"{source}: {key} must be {rule.text}, got {shown(values[key])}.")
 
 
 def differences(
     theirs: Mapping[str, Any], ours: Mapping[str, Any], there: str = "there", here: str = "here"
 ) -> list[str]:
-    """The settings that differ, as "seed is 0 there, 1 here"; a missing setting is None."""
+    """The settings that differ, as "lstm.dim is 8 there, 16 here"; a missing setting is None."""
+    theirs, ours = _flat(theirs), _flat(ours)
     return [
         f"{name} is {shown(theirs.get(name))} {there}, {shown(ours.get(name))} {here}"
         for name in sorted({*theirs, *ours})
@@ -167,41 +194,12 @@ def differences(
     ]
 
 
-# Arguments
-
-
-def require_count(most: float = math.inf, /, **values: Any) -> None:
-    """Require integers >= 1, and <= `most`; errors as for `require`."""
-    require(integer(1, min(most, 2**63 - 1)), **values)
-
-
-def require_at_least(least: int, most: float = math.inf, /, **values: int | None) -> None:
-    """Require integers in [least, most], or None; errors as for `require`."""
-    given = {name: value for name, value in values.items() if value is not None}
-    require(integer(least, min(most, 2**63 - 1)), **given)
-
-
-def require_iterable(what: str, **values: Any) -> None:
-    """Require iterables of `what`, not a single string; errors as for `require`."""
-    require(Rule(f"an iterable of {what}", _is_iterable), **values)
-
-
-def _is_iterable(value: Any) -> bool:
-    try:
-        return not isinstance(value, str | bytes) and iter(value) is not None
-    except TypeError:  # a 0-d array has __iter__, but cannot be iterated
-        return False
-
-
-def require_words(**values: Any) -> None:
-    """Require lists of text; errors as for `require`."""
-    require(WORDS, **values)
-
-
-def _are_words(value: Any) -> bool:
-    is_list = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
-    is_list = is_list and (isinstance(value, KeysView) or not isinstance(value, Set))
-    return is_list and _is_iterable(value) and all(map(TEXT.holds, value))
-
-
-WORDS = Rule("a list of words", _are_words)
+def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings with names such as "lstm.dim" instead of the object "lstm"."""
+    flat: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name}.{key}": inner for key, inner in _flat(value).items()}
+        else:
+            flat[name] = value
+    return flat

@@ -174,6 +174,8 @@ class LSTMStack(keras.layers.Layer):
     ) -> tuple[list[tf.Tensor], States]:
         """Run the layers over the time axis."""
         mode = mode or self.mode
+        if boundaries.mask is not None and mode is not Mode.PLAIN:
+            raise ValueError("Only Mode.PLAIN takes a padding mask.")
         weights = [weights.tensors() for weights in self.layer_weights]
         if mode is Mode.COMPILED_LOOP:
             return _xla_layers(self.options)(inputs, weights, states, boundaries)

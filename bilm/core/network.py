@@ -104,7 +104,8 @@ class BiLM(NamedTuple):
         """
         mask = tf.transpose(tf.sequence_mask(lengths, tf.shape(tokens)[0]))  # (time, batch)
         read = [_as_read(tokens, lengths, d) for d in range(len(self.stacks))]
-        outputs, after = self.run(read, states, [Boundaries(mask)] * len(read))
+        boundaries = [Boundaries(mask)] * len(read)
+        outputs, after = self.run(read, states, boundaries, mode=Mode.PLAIN)
         halves = [
             [tokens, *(_as_read(x, lengths, d) for x in layers)] for d, layers in enumerate(outputs)
         ]

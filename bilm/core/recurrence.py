@@ -38,7 +38,7 @@ def projected_lstm(
 
     Args:
         inputs, weights, state, clips: as for `plain_lstm`.
-        boundaries: resets; a mask is ignored.
+        boundaries: resets, no mask.
         precision: with "bfloat16" the matmuls accumulate in float32 and round their result; gates,
             cell state and clipping stay float32.
         trains: save activations for a backward pass, which gives gradients of `inputs`, weights and

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import InputError, real, require, require_count, shown
+from bilm.core.errors import InputError, integer, real, require, shown
 from bilm.core.keras_backend import keras, require_eager
 
 # Far above the number of layers of any model.
@@ -115,7 +115,7 @@ class ScalarMix(keras.layers.Layer):
         # Independent of the global policy: W and gamma are multiplied with float32 layers.
         super().__init__(name=name, autocast=False, **({"dtype": "float32"} | kwargs))
         require_eager()
-        require_count(_MOST_LAYERS, n_layers=n_layers)
+        require(integer(1, _MOST_LAYERS), n_layers=n_layers)
         if l2_coef is not None:
             require(real(0, 3e38), l2_coef=l2_coef)
         self.supports_masking = True

@@ -52,7 +52,7 @@ def xla_lstm(
     Args:
         inputs: words of a table of products, or float32 (time, batch, input_dim).
         weights, state, clips: as for `plain_lstm`.
-        boundaries: resets and the initial state; a mask is ignored.
+        boundaries: resets and the initial state, no mask.
         n_steps: int32 ().
 
     Returns:

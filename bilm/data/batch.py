@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bilm.core.errors import InputError, require_count
+from bilm.core.errors import InputError, integer, require
 from bilm.core.options import MOST_ROWS
 from bilm.data.corpus import (
     Corpus,
@@ -269,7 +269,7 @@ def _get_batch(
         InputError: a size is below 1, or far too large for the text; a sentence's arrays have wrong
             shapes, or are not integers.
     """
-    require_count(MOST_ROWS, batch_size=batch_size, num_steps=num_steps)
+    require(integer(1, MOST_ROWS), batch_size=batch_size, num_steps=num_steps)
     reader = generator
     if not isinstance(reader, SentenceReader) or reader.source.max_word_length != max_word_length:
         chunks = SentenceChunks(generator, max_word_length, batch_size * num_steps)

@@ -10,14 +10,15 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from bilm.core.errors import SENTENCES, require
 from bilm.data.encoding import (
+    WORD_LENGTH,
     DistinctWords,
     encode_words,
     framed,
     network_ids,
-    require_max_word_length,
 )
-from bilm.data.sentences import as_tokens, require_sentences
+from bilm.data.sentences import as_tokens
 from bilm.data.vocabulary import Vocabulary
 from bilm.files.reading import PathLike
 
@@ -36,7 +37,8 @@ class Batcher:
     """
 
     def __init__(self, lm_vocab_file: PathLike | None, max_token_length: int) -> None:
-        self._max_token_length = require_max_word_length(max_token_length)
+        require(WORD_LENGTH, max_token_length=max_token_length)
+        self._max_token_length = max_token_length
         if lm_vocab_file is not None:
             Vocabulary(lm_vocab_file)
 
@@ -96,7 +98,7 @@ def index_words(sentences: Sentences) -> tuple[list[str], np.ndarray]:
         rows: (sentences, longest + 2) int32, 1 + the number in `words` of `<S>`, each token and
             `</S>`; 0 past a sentence's end.
     """
-    require_sentences(sentences)
+    require(SENTENCES, sentences=sentences)
     listed = [as_tokens(s, f"sentence {n}", split=False) for n, s in enumerate(sentences)]
     distinct = DistinctWords()
     tokens = itertools.chain.from_iterable(listed)

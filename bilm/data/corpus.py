@@ -16,17 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bilm.core.errors import (
-    FLAG,
-    MOST_SEED,
-    InputError,
-    Rule,
-    differences,
-    integer,
-    require_at_least,
-    require_record,
-    shown,
-)
+from bilm.core.errors import InputError, differences, integer, require, shown
 from bilm.data.encoding import BOS, EOS, PAD_CHAR, DistinctWords, encode_words
 from bilm.data.vocabulary import Vocabulary
 from bilm.files.reading import PathLike, find_files, read_lines, require_file
@@ -57,7 +47,7 @@ class Corpus:
     worker: tuple[int, int]
 
     def __post_init__(self) -> None:
-        require_at_least(0, MOST_SEED, seed=self.seed)
+        require(integer(0), seed=self.seed)
         is_pair = isinstance(self.worker, tuple | list) and len(self.worker) == 2
         is_pair = is_pair and all(isinstance(number, int) for number in self.worker)
         index, count = self.worker if is_pair else (-1, 0)
@@ -359,18 +349,15 @@ class IteratorState(NamedTuple):
         Raises:
             InputError: the dict is not valid.
         """
-        if isinstance(values, Mapping) and "load" in values:  # its name in earlier versions
-            values = {"shard": values["load"]} | {**values}
-        require_record(values, _STATE, "iterator_state")
-        rows = values["rows"]
-        if len(rows) != values["batch_size"]:
+        try:
+            if "load" in values:  # its name in earlier versions
+                values = {"shard": values["load"], **values}
+            rows = tuple(row and RowPosition(*row) for row in values["rows"])
+            return cls(**{name: values[name] for name in cls._fields} | {"rows": rows})
+        except (KeyError, TypeError) as error:
             raise InputError(
-                f"iterator_state: rows must be {values['batch_size']} positions, got {len(rows)}."
-            )
-        return cls(
-            **{name: values[name] for name in cls._fields if name != "rows"},
-            rows=tuple(row and RowPosition(*row) for row in rows),
-        )
+                f"iterator_state must be the result of to_dict, got {shown(values)}."
+            ) from error
 
     def with_batches(self, batch_size: int, num_steps: int) -> IteratorState:
         """The state for another batch shape, which starts with the next sentence.
@@ -400,21 +387,3 @@ class IteratorState(NamedTuple):
         changes += differences(there, here, "there", "now")
         if changes:
             raise InputError(f"cannot resume reading the corpus: {'; '.join(changes)}.")
-
-
-def _are_rows(value: Any) -> bool:
-    n = len(RowPosition._fields)
-    return isinstance(value, list | tuple) and all(
-        row is None or (isinstance(row, list | tuple) and len(row) == n and all(map(_holds, row)))
-        for row in value
-    )
-
-
-_NUMBER = integer(0)
-_holds = _NUMBER.holds
-_STATE = {
-    **dict.fromkeys(IteratorState._fields, _NUMBER),
-    "shuffle_on_load": FLAG,
-    "test": FLAG,
-    "rows": Rule("a list of positions or null", _are_rows),
-}

@@ -17,7 +17,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from bilm.core.errors import InputError, require_at_least
+from bilm.core.errors import InputError, integer, require
 from bilm.data.encoding import BOS, EOS, UNK
 from bilm.data.text_ranges import Span, cut_into_parts, read_blocks
 from bilm.data.untokenized import first_sentences, warn_if_untokenized
@@ -200,7 +200,7 @@ def build_vocabulary(
             hold no word; no word is left; a number is out of range; a process was killed.
     """
     _require_size(max_size)
-    require_at_least(1, jobs=jobs)
+    require(integer(), jobs=jobs)
     files = find_all_files(patterns)
     targets = [require_name(path) for path in (filename, counts_file) if path is not None]
     taken = [os.path.realpath(path) for path in (*files, *targets)]

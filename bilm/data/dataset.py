@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from bilm.core.errors import InputError, require_count, shown
+from bilm.core.errors import InputError, integer, require, shown
 from bilm.data.batch import Batch, SentenceReader, _get_batch, sentence_batches
 from bilm.data.corpus import Corpus, IteratorState, SentenceChunks, SentenceIds
 from bilm.data.vocabulary import Vocabulary
@@ -222,7 +222,7 @@ class _Dataset:
             InputError: `max_tokens` is below 1; text is not UTF-8 (file and line); a subclass
                 overrides `get_sentence` without `test=True`.
         """
-        require_count(max_tokens=max_tokens)
+        require(integer(), max_tokens=max_tokens)
         sentences = self.get_sentence()
         if isinstance(sentences, SentenceReader):
             source, reverse = sentences.source, sentences.reverse

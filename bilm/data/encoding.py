@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bilm.core.errors import InputError, require_words, shown
+from bilm.core.errors import WORDS, InputError, integer, require
 from bilm.core.options import MOST_CHARACTERS
 
 BOS_CHAR = 256
@@ -23,6 +23,9 @@ EOS_CHAR = 257
 BOW_CHAR = 258
 EOW_CHAR = 259
 PAD_CHAR = 260
+
+# Characters per word, of which two are the marks of its begin and end.
+WORD_LENGTH = integer(3, MOST_CHARACTERS)
 
 BOS = "<S>"
 EOS = "</S>"
@@ -91,12 +94,13 @@ def encode_words(words: Sequence[str], max_word_length: int) -> np.ndarray:
         (len(words), max_word_length) uint16: 0..255 bytes, 256..259 marks, 260 padding. These ids
         are 0-based; see `network_ids`.
     """
-    room = require_max_word_length(max_word_length) - 2
+    require(WORD_LENGTH, max_word_length=max_word_length)
+    room = max_word_length - 2
     # Lone surrogates are dropped: they cannot be encoded.
     try:
         encoded = [word.encode("utf-8", "ignore")[:room] for word in words]
     except (TypeError, AttributeError):
-        require_words(words=words)
+        require(WORDS, words=words)
         raise
     lengths = np.fromiter(map(len, encoded), np.int32, len(encoded))
     values = np.frombuffer(b"".join(encoded), np.uint8)
@@ -114,17 +118,6 @@ def encode_words(words: Sequence[str], max_word_length: int) -> np.ndarray:
             rows[number] = PAD_CHAR
             rows[number, :3] = BOW_CHAR, BOS_CHAR if word == BOS else EOS_CHAR, EOW_CHAR
     return rows
-
-
-def require_max_word_length(max_word_length: int) -> int:
-    """`max_word_length`; InputError if it is below 3 (begin, one character, end) or too large."""
-    is_whole = isinstance(max_word_length, int | np.integer)
-    if not is_whole or not 3 <= max_word_length <= MOST_CHARACTERS:
-        raise InputError(
-            f"max_word_length must be an integer from 3 (begin, one character, end) to "
-            f"{MOST_CHARACTERS}, got {shown(max_word_length)}."
-        )
-    return max_word_length
 
 
 def as_bytes(rows: Sequence[str]) -> np.ndarray:

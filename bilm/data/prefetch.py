@@ -8,8 +8,6 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-from bilm.core.errors import require_count
-
 T = TypeVar("T")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -52,16 +50,8 @@ def prefetch(items: Iterable[T], n: int = 4) -> Generator[T, None, None]:
 
     Args:
         items: an iterable, which is used only in the thread.
-        n: number of items to keep ready, >= 1.
-
-    Raises:
-        InputError: `n` is not an integer from 1 to 65,536.
+        n: number of items to keep ready.
     """
-    require_count(2**16, n=n)
-    return _prefetch(items, n)
-
-
-def _prefetch(items: Iterable[T], n: int) -> Generator[T, None, None]:
     iterator, end = iter(items), object()
     close = getattr(items, "close", None) if isinstance(items, Generator) else None
     made = compute_ahead(lambda _: next(iterator, end), itertools.repeat(None), n, close)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from typing import IO, Any, NamedTuple
 
-from bilm.core.errors import InputError, shown
+from bilm.core.errors import SENTENCES, TEXT, InputError, is_ordered, require, shown
 from bilm.files.reading import COMPRESSED, PathLike, lines_of, read_lines
 
 FASTA = (".fasta", ".fa")
@@ -114,18 +114,12 @@ def read_keys(path: PathLike) -> list[str]:
 # Sentences from the caller
 
 
-def require_sentences(sentences: Any) -> None:
-    """Require an ordered iterable, not a single string."""
-    if not _is_ordered(sentences):
-        raise InputError(f"sentences must be a list of sentences, got {shown(sentences)}.")
-
-
 def as_tokens(sentence: Any, where: str, kind: Any = str, *, split: bool = True) -> list[Any]:
     """The tokens of a sentence, which is a list of tokens of type `kind` or, with `split`, text;
     `where` names it in messages."""
     if split and isinstance(sentence, str):
         return sentence.split()
-    if not _is_ordered(sentence):
+    if not is_ordered(sentence):
         rule = "text or a list of tokens" if split else "a list of tokens"
         raise InputError(f"{where} must be {rule}, got {shown(sentence)}.")
     tokens = list(sentence)
@@ -150,11 +144,56 @@ def read_stream(items: Iterable[Any], with_ids: bool) -> Iterator[tuple[Any, lis
             raise InputError(f"{where} must be a pair (id, sentence), got {shown(item)}.")
 
 
-def _is_ordered(value: Any) -> bool:
-    if isinstance(value, str | bytes | Set | Mapping) and not isinstance(value, KeysView):
-        return False
-    try:
-        iter(value)
-    except TypeError:  # a 0-d tensor has __iter__, but cannot be iterated
-        return False
-    return True
+# A word in a sentence, as text
+
+_MARKED = re.compile(r"\[(\S+)\]")
+
+
+def parse_query(text: str) -> tuple[tuple[str, ...], int]:
+    """The tokens of a sentence such as "they [play] cards", and the position of the marked
+    token."""
+    require(TEXT, text=text)
+    tokens = text.split()
+    marked = [k for k, token in enumerate(tokens) if _MARKED.fullmatch(token)]
+    if len(marked) != 1:
+        raise InputError(
+            f"{shown(text)}: exactly one token must be in brackets, with spaces around it, as in "
+            f'"they [play] cards"; got {len(marked)}.'
+        )
+    position = marked[0]
+    tokens[position] = tokens[position][1:-1]
+    return tuple(tokens), position
+
+
+# Warm-up text
+#
+# With `reset_rate` 0, as in the original program, training starts from zero states only once per
+# row, but in use every text starts from them. Instead, such a model can start from the mean of its
+# states after reading a warm-up text. They are computed once and are the same for every sentence.
+
+# A file with one sentence per line, or sentences: text that is split on white space, or tokens.
+WarmUpText = PathLike | Iterable[str | Sequence[str]]
+
+N_WARM_UP_WORDS = 2048
+"""Number of words to read; a shorter text is repeated."""
+
+
+def read_warm_up(text: WarmUpText) -> list[list[str]]:
+    """The sentences of a warm-up: the first `N_WARM_UP_WORDS` words of a text, which is repeated if
+    it is shorter."""
+    is_file = isinstance(text, str | os.PathLike)
+    if not is_file:
+        require(SENTENCES, sentences=text)
+    sentences: list[list[str]] = []
+    n_words = 0
+    for number, sentence in enumerate(read_lines(text) if is_file else text):  # type: ignore[arg-type]
+        tokens = as_tokens(sentence, f"warm_up: sentence {number}")
+        if tokens:
+            sentences.append(tokens)
+            n_words += len(tokens)
+        if n_words >= N_WARM_UP_WORDS:
+            break
+    if not sentences:
+        name = os.fspath(text) if is_file else "the sentences"  # type: ignore[arg-type]
+        raise InputError(f"warm_up: {name} must hold a word, got none.")
+    return sentences * -(-N_WARM_UP_WORDS // n_words)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from bilm.core.errors import InputError, real, require, require_at_least, shown
+from bilm.core.errors import InputError, integer, real, require, require_at_least, shown
 from bilm.data.tokenized_text import read_record, write_record
 from bilm.data.untokenized import first_sentences, warn_if_untokenized
 from bilm.files.reading import (
@@ -154,7 +154,7 @@ def _check(
     n_shards: int | None, shard_bytes: int, heldout: int | float, seed: int, compress: str | None
 ) -> None:
     require_at_least(1, n_shards=n_shards, shard_bytes=shard_bytes)
-    require_at_least(0, seed=seed)
+    require(integer(0), seed=seed)
     require(real(), heldout=heldout)
     if heldout < 0 or (isinstance(heldout, float) and not heldout < 1):
         raise InputError(

@@ -11,7 +11,6 @@ import io
 import itertools
 import logging
 import os
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -230,47 +229,3 @@ def _read_one(path: str) -> str | None:
     if not isinstance(name, str):
         raise InputError(f"{path}: tokenizer must be text, got {shown(name)}.")
     return name
-
-
-# Text that was tokenised differently
-
-
-def warn_if_other_tokenizer(path: PathLike, tokenizer: str | None) -> None:
-    """Log a warning if a text's record names another tokenizer than the model's `tokenizer`."""
-    name = read_record([path])
-    if name is not None and tokenizer is not None and name != tokenizer:
-        logger.warning(
-            "%s was tokenised by %r, but the training text of the model by %r: the vectors may be "
-            "worse",
-            path,
-            name,
-            tokenizer,
-        )
-
-
-# Tokens in the sample, and the proportion of them that the tokenizer may split.
-_SAMPLE, _SPLIT = 2000, 0.02
-
-
-def tokenization_warning(name: str, sentences: Iterable[Sequence[str]]) -> str | None:
-    """A warning if text does not look like the output of the tokenizer with this name; None if it
-    does, or if the tokenizer is not installed.
-
-    A tokenizer does not split its own tokens, so tokens that it would split are from another
-    tokenizer. Only the first sentences are checked.
-    """
-    tokenizer = Tokenizer.from_name(name)
-    if tokenizer is None:
-        return None
-    sample = list(itertools.islice(itertools.chain.from_iterable(sentences), _SAMPLE))
-    split = {token: tokenizer.tokens(token) for token in set(sample)}
-    counts = Counter(token for token in sample if split[token] != [token])
-    if counts.total() <= _SPLIT * len(sample):
-        return None
-    token = counts.most_common(1)[0][0]
-    return (
-        f"{counts.total():,} of {len(sample):,} tokens do not look like those of the model's "
-        f"tokenizer ({name}), which would split {shown(token)} into "
-        f"{shown(' '.join(split[token]))}. `bilm tokenize --language {tokenizer.language} --method "
-        f"{tokenizer.method}` splits text in the same way"
-    )

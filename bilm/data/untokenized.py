@@ -1,13 +1,19 @@
-"""Warnings about text that is not tokenised, from statistics of its first sentences."""
+"""Warnings about text that is not tokenised, or unlike the training text of a model.
+
+They look at the first sentences.
+"""
 
 from __future__ import annotations
 
 import itertools
 import logging
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from bilm.data.tokenized_text import tokenization_warning
+from bilm.core.errors import shown
+from bilm.data.tokenized_text import read_record
+from bilm.data.tokenizer import Tokenizer
 from bilm.files.reading import PathLike, reading_text
 
 logger = logging.getLogger(__name__)
@@ -143,3 +149,47 @@ class UntokenizedCheck:
         sample, self._sample = self._sample, []
         if sample and warn_if_untokenized(sample, "the text", self._tokenizer):
             self._n_left = 0
+
+
+# Text that was tokenised differently
+
+
+def warn_if_other_tokenizer(path: PathLike, tokenizer: str | None) -> None:
+    """Log a warning if a text's record names another tokenizer than the model's `tokenizer`."""
+    name = read_record([path])
+    if name is not None and tokenizer is not None and name != tokenizer:
+        logger.warning(
+            "%s was tokenised by %r, but the training text of the model by %r: the vectors may be "
+            "worse",
+            path,
+            name,
+            tokenizer,
+        )
+
+
+# Tokens in the sample, and the proportion of them that the tokenizer may split.
+_SAMPLE, _SPLIT = 2000, 0.02
+
+
+def tokenization_warning(name: str, sentences: Iterable[Sequence[str]]) -> str | None:
+    """A warning if text does not look like the output of the tokenizer with this name; None if it
+    does, or if the tokenizer is not installed.
+
+    A tokenizer does not split its own tokens, so tokens that it would split are from another
+    tokenizer. Only the first sentences are checked.
+    """
+    tokenizer = Tokenizer.from_name(name)
+    if tokenizer is None:
+        return None
+    sample = list(itertools.islice(itertools.chain.from_iterable(sentences), _SAMPLE))
+    split = {token: tokenizer.tokens(token) for token in set(sample)}
+    counts = Counter(token for token in sample if split[token] != [token])
+    if counts.total() <= _SPLIT * len(sample):
+        return None
+    token = counts.most_common(1)[0][0]
+    return (
+        f"{counts.total():,} of {len(sample):,} tokens do not look like those of the model's "
+        f"tokenizer ({name}), which would split {shown(token)} into "
+        f"{shown(' '.join(split[token]))}. `bilm tokenize --language {tokenizer.language} --method "
+        f"{tokenizer.method}` splits text in the same way"
+    )

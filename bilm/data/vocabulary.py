@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from bilm.core.errors import InputError, integer, require, require_iterable, require_words, shown
+from bilm.core.errors import WORDS, InputError, integer, iterable, require, shown
 from bilm.data.encoding import (
     BOS,
     BOS_CHAR,
@@ -21,8 +21,8 @@ from bilm.data.encoding import (
     EOW_CHAR,
     PAD_CHAR,
     UNK,
+    WORD_LENGTH,
     encode_words,
-    require_max_word_length,
 )
 from bilm.files.reading import PathLike, read_lines
 
@@ -128,7 +128,7 @@ class Vocabulary:
 
     def known_ids(self, words: Sequence[str]) -> np.ndarray:
         """The ids of words, -1 for those outside the vocabulary: (len(words),) int32."""
-        require_words(words=words)
+        require(WORDS, words=words)
         found = (self._word_to_id.get(word, -1) for word in words)
         return np.fromiter(found, np.int32, len(words))
 
@@ -143,7 +143,7 @@ class Vocabulary:
 
     def decode(self, cur_ids: Iterable[int]) -> str:
         """The words of ids, joined by single spaces; errors as for `id_to_word`."""
-        require_iterable("ids of words", cur_ids=cur_ids)
+        require(iterable("ids of words"), cur_ids=cur_ids)
         return " ".join(self.id_to_word(cur_id) for cur_id in cur_ids)
 
     def encode(
@@ -183,7 +183,8 @@ class UnicodeCharsVocabulary(Vocabulary):
     def __init__(
         self, filename: PathLike, max_word_length: int, validate_file: bool = False
     ) -> None:
-        self.max_word_length = require_max_word_length(max_word_length)
+        require(WORD_LENGTH, max_word_length=max_word_length)
+        self.max_word_length = max_word_length
         super().__init__(filename, validate_file)
 
     @property
@@ -248,7 +249,8 @@ def vocab_of_words(
         vocabulary = Vocabulary.__new__(Vocabulary)
     else:
         vocabulary = UnicodeCharsVocabulary.__new__(UnicodeCharsVocabulary)
-        vocabulary.max_word_length = require_max_word_length(max_word_length)
+        require(WORD_LENGTH, max_word_length=max_word_length)
+        vocabulary.max_word_length = max_word_length
     vocabulary._set_words(list(words), source)
     return vocabulary
 
@@ -300,7 +302,7 @@ def _marked(sentence: str | Sequence[str], reverse: bool, split: bool) -> list[s
         rule = "text" if split else "a list of tokens (split=False)"
         raise InputError(f"sentence must be {rule}, got {shown(sentence)}.")
     tokens = sentence.split() if isinstance(sentence, str) else sentence
-    require_words(sentence=tokens)
+    require(WORDS, sentence=tokens)
     return [EOS, *tokens, BOS] if reverse else [BOS, *tokens, EOS]
 
 

@@ -156,20 +156,24 @@ def read_checkpoint(
     return {name: _finite(path, name).numpy() for name in shapes}
 
 
-def load_checkpoint(path: str, targets: Mapping[str, Any], also: Sequence[str]) -> None:
-    """Set variables from a checkpoint, one at a time and without copies.
+def load_variables(
+    ckpt_file: str, table: Sequence[Weight], slots: Mapping[str, Any] | None = None
+) -> None:
+    """Set variables, and the optimizer's slots if they are given by name, from a checkpoint: one at
+    a time and without copies.
 
-    Arguments and errors as for `read_checkpoint`, with variables instead of shapes. After an error,
-    some variables may have no values.
+    After an error, some variables may have no values.
     """
-    _require_shapes(path, {name: tuple(v.shape) for name, v in targets.items()}, also)
+    targets = {weight.checkpoint: weight.variable.value for weight in table} | dict(slots or {})
+    shapes = {name: tuple(variable.shape) for name, variable in targets.items()}
+    _require_shapes(ckpt_file, shapes, names_beside(table))
     for name, variable in targets.items():
         if isinstance(variable, tf.distribute.DistributedValues):
-            variable.assign(_finite(path, name))
+            variable.assign(_finite(ckpt_file, name))
             continue
         # Free the old values before reading the new ones.
         _replace(variable, tf.zeros((0,)))
-        _replace(variable, _finite(path, name))
+        _replace(variable, _finite(ckpt_file, name))
 
 
 def _replace(variable: tf.Variable, value: tf.Tensor) -> None:
@@ -191,14 +195,6 @@ def names_beside(table: Sequence[Weight]) -> list[str]:
     """Prefixes of the names in a checkpoint besides the variables of a network."""
     slots = [f"{weight.checkpoint}/{slot}" for weight in table for slot in ("Adagrad", "Adam")]
     return [STEP, PERPLEXITY, OURS, *slots]
-
-
-def load_variables(
-    ckpt_file: str, table: Sequence[Weight], slots: Mapping[str, Any] | None = None
-) -> None:
-    """Set variables, and the optimizer's slots if they are given by name, from a checkpoint."""
-    targets = {weight.checkpoint: weight.variable.value for weight in table} | dict(slots or {})
-    load_checkpoint(ckpt_file, targets, names_beside(table))
 
 
 def read_step(ckpt_file: str) -> int:

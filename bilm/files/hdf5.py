@@ -17,6 +17,8 @@ import numpy as np
 from bilm.core.errors import InputError
 from bilm.files.reading import PathLike, require_file
 
+_OWN = "be stored in the file itself"
+
 
 @contextlib.contextmanager
 def open_hdf5(path: PathLike, what: str = "weights file") -> Iterator[h5py.File]:
@@ -40,28 +42,26 @@ def damage_named(path: PathLike) -> Iterator[None]:
 
 
 def dataset_shapes(path: PathLike) -> dict[str, tuple[int, ...]]:
-    """The shape of every dataset in an HDF5 file by name; soft links are not followed."""
+    """The shape of every dataset in an HDF5 file by name; see `shapes_in`."""
     with open_hdf5(path) as file:
         return shapes_in(file)
 
 
 def shapes_in(file: h5py.File) -> dict[str, tuple[int, ...]]:
-    """`dataset_shapes` of an open file."""
-    return {name: dataset.shape or () for name, dataset in _datasets(file)}
-
-
-def _datasets(file: h5py.File) -> Iterator[tuple[str, h5py.Dataset]]:
+    """The shape of every dataset in an open file by name; soft links are not followed."""
     names: list[bytes] = []
     file.id.links.visit(names.append)  # the callback must not raise
+    shapes = {}
     for name in names:
         shown = os.fsdecode(name)  # not all names are UTF-8
         link = file.get(name, getlink=True)
         if isinstance(link, h5py.ExternalLink):
-            raise _not_own(file, shown, _as_link(link))
+            raise _wrong(file, shown, _OWN, _as_link(link))
         item = file[name] if isinstance(link, h5py.HardLink) else None
         if isinstance(item, h5py.Dataset):
             _require_own(file, shown, item)
-            yield shown, item
+            shapes[shown] = item.shape or ()
+    return shapes
 
 
 def own_dataset(file: h5py.File, name: str) -> h5py.Dataset:
@@ -72,7 +72,7 @@ def own_dataset(file: h5py.File, name: str) -> h5py.Dataset:
         if link is None:
             raise KeyError(f"the dataset {name} is missing")
         if not isinstance(link, h5py.HardLink):
-            raise _not_own(file, name, _as_link(link))
+            raise _wrong(file, name, _OWN, _as_link(link))
         item = item[step]
     if not isinstance(item, h5py.Dataset):
         raise KeyError(f"{name} must be a dataset, got a group")
@@ -82,18 +82,14 @@ def own_dataset(file: h5py.File, name: str) -> h5py.Dataset:
 
 def _require_own(file: h5py.File, name: str, dataset: h5py.Dataset) -> None:
     if dataset.external:
-        raise _not_own(file, name, f"data in the file {dataset.external[0][0]!r}")
+        raise _wrong(file, name, _OWN, f"data in the file {dataset.external[0][0]!r}")
     if dataset.is_virtual:
-        raise _not_own(file, name, "a virtual dataset")
+        raise _wrong(file, name, _OWN, "a virtual dataset")
 
 
 def _as_link(link: h5py.SoftLink | h5py.ExternalLink) -> str:
     of_file = f" in the file {link.filename!r}" if isinstance(link, h5py.ExternalLink) else ""
     return f"a link to {link.path!r}{of_file}"
-
-
-def _not_own(file: h5py.File, name: str, found: str) -> InputError:
-    return _wrong(file, name, "be stored in the file itself", found)
 
 
 def _wrong(file: h5py.File, name: str, rule: str, found: object) -> InputError:

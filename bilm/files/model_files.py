@@ -11,8 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -111,7 +110,7 @@ def open_model(
         known = {*option_names(name), *VOCABULARIES, *softmax_names(name)}
         known &= set(os.listdir(folder or os.curdir))
         chosen = files_beside(sorted(known), "", name, folder or os.curdir)
-        yield _located(chosen, partial(os.path.join, folder), path)
+        yield _located(chosen, folder, path)
     elif not zipfile.is_zipfile(path):
         raise InputError(
             f"{path} must be a folder, a ZIP file, an HDF5 file, a checkpoint, or a pair of "
@@ -154,14 +153,11 @@ def _in_folder(folder: str) -> ModelFiles:
     # Archives are often unpacked into a subfolder.
     found = [*Path(folder).glob("*"), *Path(folder).glob("*/*")]
     names = [path.relative_to(folder).as_posix() for path in found if path.is_file()]
-    return _located(choose_files(names, folder), partial(os.path.join, folder), folder)
+    return _located(choose_files(names, folder), folder, folder)
 
 
-def _located(chosen: Chosen, locate: Callable[[str], str], source: str) -> ModelFiles:
-    return ModelFiles(
-        locate(chosen.options),
-        locate(chosen.weights),
-        chosen.vocabulary and locate(chosen.vocabulary),
-        source,
-        softmax=chosen.softmax and locate(chosen.softmax),
-    )
+def _located(chosen: Chosen, folder: str, source: str) -> ModelFiles:
+    """The files with the names `chosen` in a folder."""
+    options, weights = (os.path.join(folder, name) for name in chosen[:2])
+    vocabulary, softmax = (name and os.path.join(folder, name) for name in chosen[2:])
+    return ModelFiles(options, weights, vocabulary, source, softmax=softmax)

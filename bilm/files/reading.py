@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
 
-from bilm.core.errors import InputError, require_iterable, shown
+from bilm.core.errors import InputError, iterable, require, shown
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,12 @@ def find_files(pattern: PathLike) -> list[str]:
     """The files that a glob matches, sorted by name; see `matching_files`."""
     files = matching_files(require_path(pattern, "a pattern of files"))
     if not files:
-        raise FileNotFoundError(f"No file matches {os.fspath(pattern)!r}.")
+        hint = ""
+        if os.path.isdir(pattern):
+            hint = " It is a folder."
+        elif os.path.exists(pattern):
+            hint = " It is not a regular file: a corpus is read more than once."
+        raise FileNotFoundError(f"No file matches {os.fspath(pattern)!r}.{hint}")
     return files
 
 
@@ -89,7 +94,7 @@ def find_all_files(patterns: PathLike | Iterable[PathLike]) -> list[str]:
     """The files that one or several globs match, without duplicates, sorted by name."""
     if isinstance(patterns, str | os.PathLike):
         patterns = [patterns]
-    require_iterable("names of files", patterns=patterns)
+    require(iterable("names of files"), patterns=patterns)
     files: dict[str, str] = {}
     for path in sorted({path for pattern in patterns for path in find_files(pattern)}):
         known = files.setdefault(os.path.realpath(path), path)
@@ -163,12 +168,8 @@ def bytes_read(stream: IO[bytes]) -> int:
 
 @contextlib.contextmanager
 def reading_text(path: PathLike) -> Iterator[IO[bytes]]:
-    """Open a text file (plain, .gz or .xz) for reading as bytes within the block.
-
-    Raises:
-        FileNotFoundError: The file does not exist.
-        InputError: The file is damaged, or is not UTF-8 (names the line).
-    """
+    """Open a text file (plain, .gz or .xz) for reading as bytes within the block; the error for
+    damaged data and for text that is not UTF-8 names the line."""
     try:
         with open_bytes(path) as stream:
             yield stream

@@ -43,7 +43,6 @@ TRAINING = "training"
 _TRAINING_KEYS = (
     "steps", "tokens", "passes", "n_train_tokens", "n_tokens_vocab", "reset_rate",
 )  # fmt: skip
-_MOST_NAMED = 100
 
 
 class WeightsFile:
@@ -213,7 +212,7 @@ def write_words(file: h5py.File, words: Sequence[str]) -> None:
 def require_shapes(
     path: PathLike, expected: Mapping[str, Sequence[int]], stored: Mapping[str, Sequence[int]]
 ) -> None:
-    """Require that a file holds exactly the expected arrays; name up to 100 that differ."""
+    """Require that a file holds exactly the expected arrays; name those that differ."""
     problems = []
     for name in [*expected, *sorted(set(stored) - set(expected))]:
         if name not in stored:
@@ -223,6 +222,5 @@ def require_shapes(
         elif stored[name] != expected[name]:
             problems.append(f"{name}: must have shape {expected[name]}, got {stored[name]}")
     if problems:
-        more = [f"and {len(problems) - _MOST_NAMED} more"] if len(problems) > _MOST_NAMED else []
-        listed = "\n  ".join(problems[:_MOST_NAMED] + more)
+        listed = "\n  ".join(problems)
         raise InputError(f"{path}: the weights do not fit the options:\n  {listed}")

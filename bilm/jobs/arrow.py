@@ -20,7 +20,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -52,20 +52,6 @@ def import_pyarrow(module: str = "pyarrow") -> Any:
     return import_extra(module, _NEEDED_BY)
 
 
-class _VectorShape(NamedTuple):
-    """The named sizes of a shape."""
-
-    n_layers: int | None  # None: without an axis of layers
-    is_pooled: bool
-    dim: int
-
-    @classmethod
-    def of(cls, shape: Shape) -> _VectorShape:
-        *middle, dim = shape
-        layers = [n for n in middle if n is not None]
-        return cls(layers[0] if layers else None, None not in middle, dim or 0)
-
-
 def settings_metadata(settings: Mapping[str, Any]) -> dict[str, str]:
     """Metadata of a schema: JSON of the `SETTINGS` and the package's version."""
     facts = {name: settings[name] for name in SETTINGS} | {"version": bilm.__version__}
@@ -75,14 +61,15 @@ def settings_metadata(settings: Mapping[str, Any]) -> dict[str, str]:
 def vector_fields(shape: Shape, dtype: str, *, fixed_size: bool = True) -> list[pa.Field]:
     """The columns of vectors of this shape and dtype; without `fixed_size` a vector is a list of
     any size."""
-    arrow, parts = import_pyarrow(), _VectorShape.of(shape)
+    arrow, (*before, dim) = import_pyarrow(), shape
     number = arrow.float16() if dtype == "float16" else arrow.float32()
-    kind = arrow.list_(number, parts.dim) if fixed_size else arrow.list_(number)
-    if not parts.is_pooled:
+    kind = arrow.list_(number, dim) if fixed_size else arrow.list_(number)
+    if None in before:
         kind = arrow.list_(kind)
-    if parts.n_layers is None:
+    n_layers = next(filter(None, before), None)
+    if n_layers is None:
         return [arrow.field("vectors", kind)]
-    return [arrow.field(f"layer_{k}", kind) for k in range(parts.n_layers)]
+    return [arrow.field(f"layer_{k}", kind) for k in range(n_layers)]
 
 
 def vector_arrays(
@@ -196,8 +183,8 @@ def require_row(
 ) -> None:
     """Require that the vectors of a sentence of `n_tokens` fit into a row, which is in memory at
     once; `where` names the sentence."""
-    parts = _VectorShape.of(shape)
-    size = np.dtype(dtype).itemsize * parts.dim * (1 if parts.is_pooled else n_tokens)
+    *before, dim = shape
+    size = np.dtype(dtype).itemsize * (dim or 0) * (n_tokens if None in before else 1)
     if size > row_bytes:
         raise InputError(
             f"{where}: a sentence's vectors are one row in Parquet and must have at most "

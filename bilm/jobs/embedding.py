@@ -20,14 +20,13 @@ import numpy as np
 
 from bilm.core.errors import InputError, shown
 from bilm.data.sentences import Sentence, is_fasta, read_keys, read_sentences
-from bilm.data.tokenized_text import warn_if_other_tokenizer
+from bilm.data.untokenized import warn_if_other_tokenizer
 from bilm.files.reading import PathLike, require_file
 from bilm.files.writing import atomic_write, require_place
 from bilm.jobs import vector_files
 from bilm.jobs.arrow import import_pyarrow, require_row, write_parquet
 from bilm.jobs.job_folder import JobFolder, check_output, is_complete
-from bilm.jobs.sentence_pieces import EmbeddedSentence, SentencePieces, as_dtype
-from bilm.jobs.wanted import Wanted
+from bilm.jobs.sentence_pieces import EmbeddedSentence, SentencePieces, Wanted, as_dtype
 
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
@@ -222,6 +221,10 @@ class EmbeddingJob:
             self.out.flush()
             return EmbeddedFile(n_repeated=text.n_repeated, n_empty=text.n_empty)
         folder = JobFolder(self.out, settings, resume=self.resume, force=self.force)
+        if folder.is_over:
+            with folder:
+                folder.remove()
+            return EmbeddedFile(was_complete=True)
         with folder, SentencePieces(folder.pieces, settings["shape"], self.dtype) as pieces:
             n_left = pieces.n_sentences
             todo = text.sentences()

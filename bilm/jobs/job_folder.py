@@ -29,6 +29,8 @@ from bilm.files.reading import PathLike, read_json_object, require_name
 from bilm.files.writing import atomic_write, write_json
 
 _LOCK, _RECORD = "lock", "job.json"
+# Files named in a message.
+_MOST_FILES = 3
 _PROGRAM, _FORMAT = "bilm embed", 1
 # Further names: folders, and temporary files of a killed `write_json`.
 _FOLDER = re.compile(r"(pieces|replaced)-[0-9a-f]{8}")
@@ -49,7 +51,7 @@ class JobFolder:
 
     Attributes:
         pieces: path of the folder of pieces.
-        is_over: the pieces were renamed to OUT; only `remove` remains to be done.
+        is_over: OUT is complete and the pieces are gone; only `remove` remains to be done.
     """
 
     def __init__(
@@ -87,7 +89,8 @@ class JobFolder:
             self._record = found
             self._require_same(settings)
             self._require_free()
-            self.is_over = found["finished"] and not os.path.lexists(self.pieces)
+            is_done = found["finished"] and not os.path.lexists(self.pieces)
+            self.is_over = is_done and _is_taken(self.out)  # unless OUT was moved away since
         else:
             raise _left(self._folder)
         if os.path.islink(self.pieces):
@@ -108,8 +111,9 @@ class JobFolder:
 
     def _require_same(self, settings: dict[str, Any]) -> None:
         found, settings = dict(self._record["settings"]), dict(settings)
-        files = _changed_files(found.pop("files", {}), settings.pop("files", {}))
-        listed = differences(found, settings, "there", "now") + files
+        before, files = found.pop("files", {}), settings.pop("files", {})
+        listed = differences(found, settings, "there", "now")
+        listed += differences(before, files, "there", "now")[:_MOST_FILES]
         if listed:
             raise InputError(
                 f"{self._folder} holds vectors of another job: {'; '.join(listed)}. Repeat that "
@@ -259,18 +263,3 @@ def _read_record(folder: str) -> dict[str, Any] | None:
     if not isinstance(settings.get("files", {}), dict):
         raise not_ours
     return record
-
-
-def _changed_files(found: Mapping[str, Any], files: Mapping[str, Any]) -> list[str]:
-    """The first file that differs, described."""
-    changed = sorted(path for path in {**found, **files} if found.get(path) != files.get(path))
-    if not changed:
-        return []
-    path = changed[0]
-    change = "has changed"
-    if path not in files:
-        change = "is not read now"
-    elif path not in found:
-        change = "was not read before"
-    more = f" ({len(changed)} files differ)" if len(changed) > 1 else ""
-    return [f"{path} {change}{more}"]

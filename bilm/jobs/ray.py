@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bilm.core.errors import InputError, require_count
+from bilm.core.errors import InputError, integer, require
 from bilm.data.counting import n_processors
 from bilm.data.text_ranges import FileLines, RangeReader, TextRange, find_ranges
 from bilm.extras import import_extra
@@ -108,9 +108,9 @@ def embed(
             could not be computed (file, lines, reason); there are fewer CPUs than the workers need;
             OUT exists; the interrupted job differs; Ray is not installed.
     """
-    require_count(workers=workers)
+    require(integer(), workers=workers)
     if part_bytes is not None:
-        require_count(part_bytes=part_bytes)
+        require(integer(), part_bytes=part_bytes)
     import_extra("ray", _NEEDED_BY)
     if "://" in require_name(out):
         raise InputError(f"out must be a folder that all machines see, got the address {out}.")
@@ -202,13 +202,7 @@ class RangeWriter(NamedTuple):
         return n_rows == text_range.n_lines and found == self._schema(text_range).metadata
 
     def write(self, text_range: TextRange, reader: RangeReader) -> None:
-        """Compute a range and write its file.
-
-        Raises:
-            FileNotFoundError, InputError: the model or the text is missing or has changed; a
-                sentence has no vectors (file and line).
-            OSError: the file cannot be written.
-        """
+        """Compute a range and write its file."""
         schema, arrow = self._schema(text_range), import_pyarrow()
         texts = [line.strip() for line in reader.lines(text_range)]
         for row, text in enumerate(texts):

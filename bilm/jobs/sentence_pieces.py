@@ -15,12 +15,13 @@ import math
 import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 
-from bilm.core.errors import InputError
+from bilm.core.errors import InputError, one_of, require, shown
 from bilm.data.sentences import Sentence
 from bilm.files.hdf5 import open_hdf5, own_dataset, writing_hdf5
 from bilm.jobs.job_folder import writing_piece
@@ -28,6 +29,39 @@ from bilm.jobs.job_folder import writing_piece
 _SLAB_BYTES = 16 * 2**20
 # Approximate memory of a sentence besides its vectors and its text.
 _SENTENCE_BYTES = 200
+
+
+class Wanted(NamedTuple):
+    """Layers, pooling over the tokens of a sentence, and dtype of vectors, as JSON has them."""
+
+    layers: str | int | list[float]
+    pooling: str | None
+    dtype: str
+
+    @classmethod
+    def of(cls, layers: Any, pooling: Any, dtype: Any) -> Wanted:
+        """Check the arguments; `layers` is as for `ELMo.encode`, but not a `ScalarMix`."""
+        require(one_of((None, "mean", "max")), pooling=pooling)
+        require(one_of(("float32", "float16")), dtype=dtype)
+        if isinstance(layers, int | np.integer) and not isinstance(layers, bool):
+            layers = int(layers)
+        elif not isinstance(layers, str):
+            is_list = isinstance(layers, Sequence | np.ndarray)
+            if not is_list or not all(isinstance(weight, Real) for weight in layers):
+                raise InputError(
+                    "layers must be 'average', 'top', 'all', 'sum', a number or a list of weights, "
+                    f"got {shown(layers)}."
+                )
+            layers = [float(weight) for weight in layers]
+        return cls(layers, pooling, dtype)
+
+    def shape(self, n_layers: int, dim: int) -> list[int | None]:
+        """The shape of a sentence's vectors, (layers, tokens, dim) or a part of it; None stands for
+        the number of tokens."""
+        from bilm.use.elmo import LayerChoice  # which imports TensorFlow
+
+        all_layers = [n_layers] if LayerChoice(self.layers, n_layers).keeps_layers else []
+        return [*all_layers, *([] if self.pooling else [None]), dim]
 
 
 class EmbeddedSentence(NamedTuple):

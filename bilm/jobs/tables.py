@@ -11,6 +11,7 @@ calls it.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import pickle
 import threading
@@ -30,9 +31,8 @@ from bilm.jobs.arrow import (
     vector_arrays,
     vector_fields,
 )
-from bilm.jobs.sentence_pieces import as_dtype
-from bilm.jobs.wanted import Wanted
-from bilm.use.pretrained import Pretrained
+from bilm.jobs.sentence_pieces import Wanted, as_dtype
+from bilm.use.elmo import Pretrained
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,7 +95,6 @@ class TableEmbedder:
         self.text_column, self.batch_size, self.threads = text_column, batch_size, threads
         self.fixed_size = fixed_size
         self.wanted = Wanted.of(layers, pooling, dtype)
-        self._shape: list[int | None] | None = None
         self._loaded: _Loaded | None = None
         self._key = uuid.uuid4().hex
         self._model: Any = model  # a Pretrained, an ELMo, or the bytes of its pickle
@@ -110,13 +109,11 @@ class TableEmbedder:
             model = pickle.dumps(model)
         return self.__dict__ | {"_model": model, "_loaded": None}
 
-    @property
+    @functools.cached_property
     def shape(self) -> list[int | None]:
         """The shape of a sentence's vectors, (layers, tokens, dim) or a part of it; None stands
         for the number of tokens. Reads the options of the model, but not its weights."""
-        if self._shape is None:
-            self._shape = self.wanted.shape(*self._sizes())
-        return self._shape
+        return self.wanted.shape(*self._sizes())
 
     def _sizes(self) -> tuple[int, int]:
         """The number of layers, and the size of a vector."""
@@ -160,11 +157,8 @@ class TableEmbedder:
             raise InputError(f"column {name!r} must hold text or lists of text, got {kind}.")
 
     def check_row(self, text: str, where: str) -> None:
-        """Require that a sentence's words have vectors, which fit into a row of Parquet.
-
-        Raises:
-            InputError: they do not; the message names the sentence by `where`.
-        """
+        """Require that a sentence's words have vectors, which fit into a row of Parquet; `where`
+        names the sentence in the message."""
         tokens = text.split()
         self._load().model.refuse_unknown(tokens, where)
         require_row(len(tokens), self.shape, self.wanted.dtype, where)
@@ -195,10 +189,9 @@ class TableEmbedder:
                 f"table must be a pyarrow.Table, got {type(table).__name__}; for Ray Data "
                 "set batch_format='pyarrow'."
             )
-        self.schema(table.schema)  # checked before the model is loaded
-        return arrow.Table.from_batches(
-            self.batches(table.to_batches()), self._described(self.schema(table.schema))
-        )
+        schema = self.schema(table.schema)  # checked before the model is loaded
+        batches = self.batches(table.to_batches())
+        return arrow.Table.from_batches(batches, self._described(schema))
 
     def batches(
         self, batches: Iterable[pa.RecordBatch], most_bytes: int = _PIECE_BYTES

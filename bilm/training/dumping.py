@@ -10,8 +10,7 @@ from bilm.core.language_model import LanguageModel
 from bilm.core.network import build_network
 from bilm.core.options import Options
 from bilm.core.weight_names import with_softmax_datasets
-from bilm.data import Vocabulary
-from bilm.data.vocabulary import require_same_words
+from bilm.data.vocabulary import vocabulary_of
 from bilm.files.checkpoints import (
     load_options_latest_checkpoint,
     names_beside,
@@ -111,28 +110,26 @@ def _softmax_words(
 ) -> list[str]:
     """The words of the softmax in the order of their ids, checked to be this model's."""
     kept = os.path.join(tf_save_dir, VOCABULARY_FILE)
-    own = Vocabulary(kept) if os.path.isfile(kept) else None
-    if vocab_file is None and own is None:
+    beside = kept if os.path.isfile(kept) else None
+    vocabulary = vocabulary_of(vocab_file, None, tf_save_dir, beside)
+    if vocabulary is None:
         raise InputError(
             f"{os.fspath(tf_save_dir)} has no {VOCABULARY_FILE}: the softmax is written with its "
             "words; vocab_file names them."
         )
-    vocab_file = kept if vocab_file is None else vocab_file
-    vocabulary = Vocabulary(vocab_file)
     if vocabulary.size != options.n_tokens_vocab:
         raise InputError(
-            f"{os.fspath(vocab_file)} must have {options.n_tokens_vocab} words, like the softmax "
+            f"{vocabulary.source} must have {options.n_tokens_vocab} words, like the softmax "
             f"of {os.fspath(tf_save_dir)}, got {vocabulary.size}."
         )
     words = vocabulary.words
     for number, word in enumerate(words):
         if "\0" in word:
             raise InputError(
-                f"{os.fspath(vocab_file)}: word {number}, {word!r}, holds the character 0, which "
-                "texts in HDF5 cannot."
+                f"{vocabulary.source}: word {number}, {word!r}, holds the character 0, which "
+                "texts in HDF5 cannot. Without the softmax (bilm dump --without_softmax) the "
+                "weights can be written."
             )
-    if own is not None:
-        require_same_words(vocabulary, own)
     return words
 
 

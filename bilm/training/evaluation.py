@@ -15,13 +15,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import InputError, require_count
+from bilm.core.errors import InputError, integer, require
 from bilm.core.language_model import Feed, LanguageModel
 from bilm.core.lstm import Mode
 from bilm.core.options import Options
 from bilm.data import Batch, Vocabulary, deciding_method, network_ids, prefetch
 from bilm.data.corpus import IndexedText
-from bilm.data.warm_up import WarmUpText, read_text
+from bilm.data.sentences import WarmUpText, read_warm_up
 from bilm.files.checkpoints import load_variables
 from bilm.files.reading import ShowStage, Stage
 from bilm.training.state import exp_of_loss, load_mean_states
@@ -137,7 +137,7 @@ def test(
         compare: score the text a second time, with carried states, as the result's `carried`. Its
             rows start from the mean of the states of training, if the checkpoint holds them.
         warm_up: a text file, or sentences; each sentence starts from the states after reading
-            them instead of zeros. `data` needs a `vocab`. See `bilm.data.warm_up`.
+            them instead of zeros. `data` needs a `vocab`. See `bilm.data.sentences.read_warm_up`.
         progress: called with a `Stage` of predictions after each batch; `data` needs
             `n_train_tokens`.
 
@@ -147,11 +147,11 @@ def test(
     """
     if not isinstance(options, Options):
         options = Options.from_dict(options, training=True)
-    require_count(batch_size=batch_size)
+    require(integer(), batch_size=batch_size)
     model = LanguageModel(options, is_training=False, seed=None)
     load_variables(ckpt_file, model.weight_table())
     if warm_up is not None:
-        warm_up_language_model(model, read_text(warm_up), data.vocab)
+        warm_up_language_model(model, read_warm_up(warm_up), data.vocab)
     scorer = Scorer(model)
 
     def show(doing: str) -> Callable[[int], None] | None:

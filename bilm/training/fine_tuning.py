@@ -39,15 +39,9 @@ def require_same_network(options: Options, source: ModelFiles) -> None:
 
 
 def _network_of(options: Options) -> dict[str, Any]:
-    flat: dict[str, Any] = {
-        name: getattr(options, name) for name in ("bidirectional", "share_embedding_softmax")
-    }
-    for part, values in (("lstm", options.lstm), ("char_cnn", options.char_cnn)):
-        if values is None:
-            flat[part] = None
-        else:
-            flat |= {f"{part}.{name}": value for name, value in asdict(values).items()}
-    return flat
+    values = asdict(options)
+    names = ("bidirectional", "share_embedding_softmax", "lstm", "char_cnn")
+    return {name: values[name] for name in names}
 
 
 def load_pretrained(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from bilm.core.errors import InputError
+from bilm.extras import import_extra
 from bilm.files.reading import PathLike, read_lines
 from bilm.files.writing import atomic_write
 
@@ -31,7 +32,8 @@ class RunLog:
         self.path = os.path.join(folder, LOG_FILE)
         self._curves = None
         if tensorboard:
-            self._curves = _tensorboard_writer(os.path.join(folder, TENSORBOARD_FOLDER))
+            summary = import_extra("tensorboard.summary", "tensorboard=True")
+            self._curves = summary.Writer(os.path.join(folder, TENSORBOARD_FOLDER))
         os.makedirs(folder, exist_ok=True)
 
     def go_back(self, step: int) -> None:
@@ -63,16 +65,6 @@ class RunLog:
                 if name not in _NOT_CURVES and value is not None:
                     self._curves.add_scalar(name + suffix.get(name, ""), value, step)
             self._curves.flush()
-
-
-def _tensorboard_writer(folder: str) -> Any:
-    try:
-        from tensorboard.summary import Writer
-    except ImportError as error:
-        raise InputError(
-            "tensorboard: the package is not installed; `pip install tensorboard` installs it."
-        ) from error
-    return Writer(folder)
 
 
 def read_log(folder: PathLike) -> list[dict[str, Any]]:

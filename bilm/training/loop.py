@@ -13,16 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bilm.core.errors import (
-    MOST_SEED,
     InputError,
     NotFiniteError,
     TrainingError,
     WorkerLostError,
     WorkersError,
+    integer,
     real,
     require,
     require_at_least,
-    require_count,
 )
 from bilm.core.options import Options
 from bilm.data import prefetch
@@ -141,9 +140,9 @@ def train(
         raise InputError("patience needs a held-out text.")
     if tensorboard and tf_log_dir is None:
         raise InputError("tensorboard needs tf_log_dir, where its files are written.")
-    require_count(keep_checkpoints=keep_checkpoints)
+    require(integer(), keep_checkpoints=keep_checkpoints)
     require_at_least(1, patience=patience)
-    require_at_least(0, MOST_SEED, seed=seed)
+    require(integer(0), seed=seed)
     require(real(0), save_minutes=save_minutes)
     if schedule is None:
         schedule = Schedule(options.schedule, options.warmup_steps)
@@ -185,8 +184,9 @@ def train(
                 start_bias(run)
             if is_chief:
                 count_words(trainer.record, data, heldout)
+            best: str | None = None
             if restart_ckpt_file is not None:
-                trainer.restart(restart_ckpt_file, is_own)
+                best = trainer.restart(restart_ckpt_file, is_own)
             elif init_from is not None:
                 with replicas.scope():
                     words = getattr(data, "vocab", None)
@@ -194,6 +194,8 @@ def train(
                     trainer.record.words_carried = carried
             if is_chief:
                 write_json(os.path.join(tf_save_dir, OPTIONS_FILE), extra | options.training_dict())
+                if best is not None:
+                    keep_best(tf_save_dir, best)
         group.all_gather()
         return trainer.train()
 
@@ -227,8 +229,6 @@ class Trainer:
     # The state of the run in the last checkpoint.
     _saved: RunState | None = None
     _saved_at: float = 0.0
-    # A checkpoint to keep as the best one before the first step.
-    _best_before: str | None = None
 
     def __post_init__(self) -> None:
         self.record = TrainingRecord(self.run.state, self.run.state)
@@ -237,24 +237,28 @@ class Trainer:
     def _group(self) -> ProcessGroup:
         return self.run.replicas.group
 
-    def restart(self, ckpt_file: str, is_own: bool) -> None:
-        """Resume from a checkpoint; one of the folder's own need not be saved again."""
+    def restart(self, ckpt_file: str, is_own: bool) -> str | None:
+        """Resume from a checkpoint; one of the folder's own need not be saved again.
+
+        Returns the checkpoint of the best model so far, if the folder may still lack it.
+        """
         run = self.run
         run.restart(ckpt_file)
         best_step = run.state.heldout.best_step
         if is_own:
             self.record.checkpoint, self._saved = ckpt_file, run.state
-            if best_step == run.state.step:
-                # A crash may have come before the checkpoint was kept as the best one.
-                self._best_before = ckpt_file
-        elif best_step is not None:
-            self._best_before = find_best(ckpt_file, best_step)
-            if self._best_before is None:
-                run.state = dataclasses.replace(run.state, heldout=HeldoutState())
-                logger.warning(
-                    "%s: the best model of its run (step %d) is missing next to it: the best "
-                    "perplexity and patience start again", ckpt_file, best_step,
-                )  # fmt: skip
+            # A crash may have come before the checkpoint was kept as the best one.
+            return ckpt_file if best_step == run.state.step else None
+        if best_step is None:
+            return None
+        best = find_best(ckpt_file, best_step)
+        if best is None:
+            run.state = dataclasses.replace(run.state, heldout=HeldoutState())
+            logger.warning(
+                "%s: the best model of its run (step %d) is missing next to it: the best "
+                "perplexity and patience start again", ckpt_file, best_step,
+            )  # fmt: skip
+        return best
 
     def train(self) -> TrainingRecord:
         """Train until the last step, the end of the data, or a stop by patience or `progress`."""
@@ -262,8 +266,6 @@ class Trainer:
         with self._group.deferred_errors():
             if self.log is not None:
                 self.log.go_back(run.state.step)
-        if self._best_before is not None:
-            self._keep_best(self._best_before)
         record.first = record.state = run.state
         run.start_clock()
         self._saved_at = time.monotonic()
@@ -318,6 +320,7 @@ class Trainer:
                 record.seconds,
                 heldout=perplexity,
                 is_best=perplexity is not None and run.state.heldout.best_step == run.state.step,
+                global_step=run.state.step,
             )
 
     def _next(
@@ -388,13 +391,11 @@ class Trainer:
         )
         self.record.heldout.append((step, perplexity))
         if is_best:
-            self._keep_best(self._save())
+            ckpt_file = self._save()
+            if self._group.worker.is_chief:
+                with self._group.deferred_errors():
+                    keep_best(self.folder, ckpt_file)
         return perplexity
-
-    def _keep_best(self, ckpt_file: str) -> None:
-        if self._group.worker.is_chief:
-            with self._group.deferred_errors():
-                keep_best(self.folder, ckpt_file)
 
     # Checkpoints, and errors that name the checkpoint to resume from
 

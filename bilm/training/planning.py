@@ -11,7 +11,6 @@ import dataclasses
 import logging
 import os
 import re
-import statistics
 import time
 from typing import Any
 
@@ -85,25 +84,23 @@ def steps_for(
     """
     started = time.monotonic()
     run = Run(options, replicas, settings, data)
-    times: list[float] = []
+    ends: list[float] = []
     n_measured = _MEASURED_STEPS[0]
     with contextlib.closing(prefetch(run.inputs(), 2)) as batches:
-        compiled = started
         for item in batches:
-            before = time.monotonic()
             run.set_learning_rate()
             run.train_step(*item)
-            times.append(time.monotonic() - before)
-            if len(times) == 1:
-                compiled = time.monotonic()
-            if len(times) == 3:
+            ends.append(time.monotonic())
+            if len(ends) == 3:
                 # All workers do the chief's number of steps.
-                fitting = int(_MEASURED_SECONDS / max(times[-1], 1e-4))
+                fitting = int(_MEASURED_SECONDS / max(ends[2] - ends[1], 1e-4))
                 low, high = _MEASURED_STEPS
                 n_measured = replicas.group.all_gather(min(max(fitting, low), high))[0]
-            if len(times) >= 3 + n_measured:
+            if len(ends) >= 3 + n_measured:
                 break
-    step = statistics.fmean(times[1:]) if len(times) > 1 else sum(times)
+    # The first step compiles. The time between steps includes waiting for their batches.
+    compiled = ends[0] if ends else started
+    step = (ends[-1] - compiled) / (len(ends) - 1) if len(ends) > 1 else compiled - started
     remaining = seconds - (time.monotonic() - started) - (compiled - started)
     n_steps = int(replicas.group.all_gather(remaining / max(step, 1e-6))[0])
     if n_steps < _FEWEST_STEPS:
@@ -152,6 +149,7 @@ def check_shares(worker: Worker, *data: Any) -> None:
 
 
 def with_train_tokens(options: Options, data: Any) -> Options:
+    """The options with n_train_tokens, counted in the data if it is missing."""
     if options.n_train_tokens is not None:
         return options
     counted = getattr(data, "n_train_tokens", None)

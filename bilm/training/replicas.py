@@ -30,7 +30,8 @@ from bilm.core.errors import (
     WorkerLostError,
     WorkersError,
     differences,
-    require_count,
+    integer,
+    require,
     shown,
 )
 from bilm.training.interrupts import killable
@@ -258,7 +259,7 @@ def find_replicas(n_gpus: int = 1) -> Replicas:
         InputError: there are fewer GPUs; TF_CONFIG is invalid; TensorFlow is already in use; or
             this process has used another number of devices (more than one) before.
     """
-    require_count(n_gpus=n_gpus)
+    require(integer(), n_gpus=n_gpus)
     worker = find_worker()
     if not worker.is_alone:
         return _join(n_gpus, worker)

@@ -183,6 +183,9 @@ class TrainingProgress:
         seconds: since the first step of this call began.
         heldout: held-out perplexity by the full softmax, if it was measured after this step.
         is_best: whether `heldout` is the lowest perplexity of the run so far.
+        global_step: the step's number in the log and in the names of checkpoints. It differs from
+            `step` if the run was resumed with another batch size, or from a checkpoint of the
+            original program. None: the same as `step`.
     """
 
     step: int
@@ -193,6 +196,7 @@ class TrainingProgress:
     seconds: float
     heldout: Perplexity | None = None
     is_best: bool = False
+    global_step: int | None = None
 
 
 @dataclass

@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.core.cell import LSTMState
-from bilm.core.errors import InputError, require_count, shown
+from bilm.core.errors import InputError, integer, require, shown
 from bilm.core.keras_backend import keras
 from bilm.core.lstm import States
 from bilm.core.network import build_network
@@ -29,11 +29,7 @@ class LayerOfFiles(keras.layers.Layer):
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Any:
         """Rebuild a saved layer. Its configuration must not contain paths, because a model file
-        must not make the program open other files.
-
-        Raises:
-            InputError: the configuration names a file.
-        """
+        must not make the program open other files."""
         checks = [(key, "null", config.get(key) is None) for key in _FILES]
         has_options = isinstance(config.get("options_file"), Mapping)
         for key, rule, is_right in (("options_file", "options", has_options), *checks):
@@ -112,7 +108,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
         self.max_batch_size = max_batch_size
         self.stateful = stateful
         self.precision = precision
-        require_count(MOST_ROWS, max_batch_size=max_batch_size)
+        require(integer(1, MOST_ROWS), max_batch_size=max_batch_size)
         char_cnn = self.options.char_cnn
         if use_character_inputs and char_cnn is not None and char_cnn.dictionary is not None:
             raise InputError(
@@ -188,8 +184,8 @@ class BidirectionalLanguageModel(LayerOfFiles):
     def warm_up(self, ids: Any) -> None:
         """Start texts from the states after reading some sentences.
 
-        For models that were trained without resets, see `bilm.data.warm_up`. The states are saved
-        with a Keras model that contains this layer.
+        For models that were trained without resets, see `bilm.data.sentences.read_warm_up`. The
+        states are saved with a Keras model that contains this layer.
 
         Args:
             ids: sentences, as for a call, with a few thousand words.
@@ -294,11 +290,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
         """None: the results include the mask; their time axes differ, so Keras cannot carry it."""
 
     def check(self, ids: Any) -> None:
-        """Check ids; symbolic ones by type and shape only.
-
-        Raises:
-            InputError: wrong type, shape or range.
-        """
+        """Check the type, shape and range of ids; symbolic ones by type and shape only."""
         dtype = getattr(ids.dtype, "name", ids.dtype)
         if "int" not in dtype:
             raise InputError(

@@ -72,7 +72,8 @@ class CorpusEncoder:
         self.chunk_tokens = _CHUNK_TOKENS
 
     def warm_up(self, sentences: Sequence[Tokens]) -> None:
-        """Start sentences from the states after a warm-up text; see `bilm.data.warm_up`."""
+        """Start sentences from the states after a warm-up text; see
+        `bilm.data.sentences.read_warm_up`."""
         numbers = self._words.numbers(sentences)
         stops = np.cumsum([len(sentence) for sentence in sentences])
         # `<S>` and `</S>` are the words 0 and 1.
@@ -199,8 +200,8 @@ class EncodedWords:
         """The rows of `vectors` for the words of sentences, in order: int32 (words,). Rows from
         earlier calls may have changed."""
         if self.vectors[: self._n_encoded].nbytes > self._kept_bytes:
-            self._numbers, self._n_encoded = DistinctWords(), 0
             self._forget()
+            self._numbers, self._n_encoded = DistinctWords(), 0
         words = itertools.chain.from_iterable(sentences)
         numbers = np.fromiter(map(self._numbers.__getitem__, words), np.int32)
         done, size = self._n_encoded, len(self._numbers)

@@ -12,32 +12,90 @@ from __future__ import annotations
 import functools
 import itertools
 import json
+import os
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import InputError, one_of, require, require_at_least, shown
+from bilm.core.errors import SENTENCES, InputError, one_of, require, require_at_least, shown
 from bilm.core.network import BiLM
+from bilm.core.scalar_mix import ScalarMix
 from bilm.data import Vocabulary
-from bilm.data.query import parse_query
-from bilm.data.sentences import Tokens, read_stream, require_sentences
+from bilm.data.sentences import Tokens, WarmUpText, parse_query, read_stream, read_warm_up
 from bilm.data.untokenized import UntokenizedCheck
-from bilm.data.warm_up import WarmUpText, read_text
 from bilm.files.model_files import ModelSource, open_model
+from bilm.files.published import is_remote
 from bilm.files.reading import PathLike
 from bilm.files.weights import open_weights
 from bilm.progress import ShowProgress, encoding_progress
 from bilm.use.corpus_encoder import CorpusEncoder
-from bilm.use.layer_choice import LayerChoice, Layers
-from bilm.use.pretrained import Pretrained
 from bilm.use.word_vectors import WordSource, find_words, open_if_given
 
+Layers = str | int | ScalarMix | Sequence[float] | np.ndarray
 # An array of a given shape to write into: in memory, or on a disk.
 NewArray = Callable[[tuple[int, ...]], Any]
+
+
+class Pretrained(NamedTuple):
+    """A model and the settings that it is loaded with: the arguments of `ELMo.from_pretrained` and
+    `Predictor.from_pretrained`, which accept a `Pretrained` instead of a source. It can be pickled.
+
+    Attributes:
+        source: a folder, a ZIP file, a name, an address, or a pair; see
+            `bilm.files.model_files.open_model`.
+        vocab_file: the vocabulary of a word-level model, of a token cache, or of a softmax.
+        embedding_weight_file: a token cache.
+        precision: "float32", or "bfloat16" for matrix products in bfloat16.
+        warm_up: a text to read first; see `bilm.data.sentences.read_warm_up`.
+        softmax_file: the softmax of a `Predictor`, if the weights lack it.
+    """
+
+    source: ModelSource
+    vocab_file: PathLike | None = None
+    embedding_weight_file: PathLike | None = None
+    precision: str = "float32"
+    warm_up: WarmUpText | None = None
+    softmax_file: PathLike | None = None
+
+    @classmethod
+    def of(cls, source: ModelSource | Pretrained, **settings: Any) -> Pretrained:
+        """`source` with settings; a `Pretrained` already includes them, so none may be given."""
+        if not isinstance(source, Pretrained):
+            return cls(source, **settings)
+        defaults = cls(source.source)
+        for name, value in settings.items():
+            if value != getattr(defaults, name):
+                raise InputError(f"{name} must be set in the Pretrained, got {shown(value)}.")
+        return source
+
+    def absolute(self) -> Pretrained:
+        """The same model with absolute paths, for processes with other working directories."""
+        source: Any = self.source
+        if isinstance(source, str | os.PathLike):
+            source = _absolute(source)
+        elif isinstance(source, Sequence):
+            source = tuple(map(_absolute, source))
+        return self._replace(
+            source=source,
+            vocab_file=_absolute(self.vocab_file),
+            embedding_weight_file=_absolute(self.embedding_weight_file),
+            warm_up=_absolute(self.warm_up),
+            softmax_file=_absolute(self.softmax_file),
+        )
+
+    def load(self) -> ELMo:
+        """Load it as an `ELMo`; raises what `ELMo.from_pretrained` does."""
+        return ELMo.from_pretrained(self)
+
+
+def _absolute(value: Any) -> Any:
+    if not isinstance(value, str | os.PathLike) or is_remote(value):
+        return value
+    return os.path.abspath(value)
 
 
 class ELMo:
@@ -113,7 +171,7 @@ class ELMo:
                 network = words.load(weights, table, model.precision)
         elmo = cls(words, network)
         if model.warm_up is not None:
-            elmo.corpus.warm_up(read_text(model.warm_up))
+            elmo.corpus.warm_up(read_warm_up(model.warm_up))
         return elmo
 
     def __getstate__(self) -> dict[str, Any]:
@@ -238,7 +296,7 @@ class ELMo:
         Raises:
             InputError: as for `encode`; arguments are checked immediately, sentences when read.
         """
-        require_sentences(sentences)
+        require(SENTENCES, sentences=sentences)
         require_at_least(1, batch_size=batch_size)
         require(one_of((None, "mean", "max")), pooling=pooling)
         choice = LayerChoice(layers, self.n_layers)
@@ -314,6 +372,108 @@ class ELMo:
     def precision(self) -> str:
         """The precision of matrix products: "float32" or "bfloat16"."""
         return self.network.stacks[0].precision
+
+
+class LayerChoice:
+    """Selects or sums the layers of a token.
+
+    Args:
+        layers: "average" or "sum" of all layers, including the token layer; "top"; "all"; a layer
+            number, 0 for the token layer, -1 for the top; a `ScalarMix`; or one weight per layer.
+        n_layers: number of layers, including the token layer.
+
+    Attributes:
+        weights: float32 (n_layers,), the factors of the sum; None if they are not fixed.
+        keeps_layers: whether the vectors keep the layer axis.
+        normalises: whether a token's vector depends on the other tokens, through layer
+            normalisation.
+    """
+
+    def __init__(self, layers: Layers, n_layers: int) -> None:
+        self.weights: np.ndarray | None = None
+        self.keeps_layers = isinstance(layers, str) and layers == "all"
+        self._mix: ScalarMix | None = None
+        self._number: int | None = None
+        if isinstance(layers, ScalarMix):
+            self._choose_mix(layers, n_layers)
+        elif isinstance(layers, str):
+            if layers not in ("average", "sum", "top", "all"):
+                raise InputError(
+                    f"layers must be one of average, sum, top, all, got {shown(layers)}."
+                )
+            if layers == "average":
+                self.weights = np.full(n_layers, 1 / n_layers, np.float32)
+            elif layers == "sum":
+                self.weights = np.ones(n_layers, np.float32)
+            elif layers == "top":
+                self._number = n_layers - 1
+        elif isinstance(layers, int | np.integer) and not isinstance(layers, bool):
+            if not -n_layers <= layers < n_layers:
+                raise InputError(
+                    f"layers must be a layer from 0 (tokens) to {n_layers - 1} (top), got "
+                    f"{shown(layers)}."
+                )
+            self._number = int(layers) % n_layers
+        else:
+            self.weights = _as_weights(layers, n_layers)
+        if self._number is not None:
+            self.weights = np.eye(n_layers, dtype=np.float32)[self._number]
+        self.normalises = self._mix is not None
+
+    def _choose_mix(self, mix: ScalarMix, n_layers: int) -> None:
+        if mix.n_layers != n_layers:
+            raise InputError(
+                f"layers: the mix {mix.name!r} must have {n_layers} layers like the model, got "
+                f"{mix.n_layers}."
+            )
+        if not all(np.isfinite(variable.numpy()).all() for variable in mix.weights):
+            raise InputError(f"layers: the weights of the mix {mix.name!r} must be finite.")
+        gamma = float(mix.gamma.numpy()[0])
+        if mix.W is None:
+            self.weights = np.zeros(n_layers, np.float32)
+            self.weights[-1] = gamma
+        elif mix.do_layer_norm:
+            self._mix = mix
+        else:
+            W = mix.W.numpy().astype(np.float64)
+            raised = np.exp(W - W.max())
+            self.weights = (gamma * raised / raised.sum()).astype(np.float32)
+
+    def __call__(self, layers: np.ndarray) -> np.ndarray:
+        """The vectors of the chosen layers.
+
+        Args:
+            layers: float32 (n_layers, tokens, dim).
+
+        Returns:
+            float32 (tokens, dim), or (n_layers, tokens, dim) for "all"; not a view.
+        """
+        if self._number is not None:
+            return layers[self._number].copy()
+        if self._mix is not None:
+            mask = np.ones((1, layers.shape[1]), bool)
+            return self._mix.mixed(tf.constant(layers[np.newaxis]), tf.constant(mask))[0].numpy()
+        if self.weights is None:
+            return layers
+        # Layer by layer, so that a token's vector is bit-identical in every batch.
+        result = layers[0] * self.weights[0]
+        for layer, weight in zip(layers[1:], self.weights[1:], strict=True):
+            result += weight * layer
+        return result
+
+
+def _as_weights(weights: Any, n_layers: int) -> np.ndarray:
+    try:
+        with np.errstate(over="ignore"):
+            values = np.asarray(weights, np.float32)
+    except (TypeError, ValueError, OverflowError):
+        values = np.empty(0, np.float32)
+    if values.shape != (n_layers,) or not np.isfinite(values).all():
+        raise InputError(
+            f"layers must be 'average', 'top', 'all', a number, a ScalarMix, or {n_layers} finite "
+            f"weights, got {shown(weights)}."
+        )
+    return values
 
 
 class _Job(NamedTuple):

@@ -4,32 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import (
-    WORDS,
-    InputError,
-    integer,
-    one_of,
-    optional,
-    require_record,
-    shown,
-)
+from bilm.core.errors import WORDS, InputError, integer, one_of, optional, require_record, shown
 from bilm.core.keras_backend import keras
 from bilm.core.options import Options
 from bilm.core.scalar_mix import ScalarMix
 from bilm.data.encoding import BOS, EOS
-from bilm.data.warm_up import WarmUpText, read_text
+from bilm.data.sentences import WarmUpText, read_warm_up
 from bilm.files.model_files import ModelSource, open_model, read_options
 from bilm.files.published import local_source
 from bilm.files.reading import PathLike
 from bilm.files.weights import WeightsFile, open_weights
 from bilm.use.bidirectional import BidirectionalLanguageModel, LayerOfFiles, ids_as_array
-from bilm.use.layer_choice import LayerChoice
-from bilm.use.pretrained import Pretrained
+from bilm.use.elmo import LayerChoice, Pretrained
 from bilm.use.text_layers import FramedWords, as_text, framed_words, tokens_of
 from bilm.use.word_vectors import (
     CACHE,
@@ -65,7 +56,9 @@ class ELMoEmbedding(LayerOfFiles):
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
         warm_up: as for `ELMo.from_pretrained`; the states are saved with the layer.
         words: for loaders: source of the word vectors, if no files are given.
-        trainable: False also freezes the mix.
+        trainable: False also freezes the mix. As in Keras, setting the attribute to another value
+            later sets it for the mix too, also if `mix.trainable` was set alone, which is not
+            saved.
 
     Call arguments:
         inputs: strings: sentences (batch,), which are split at white space, or tokens (batch,
@@ -117,14 +110,14 @@ class ELMoEmbedding(LayerOfFiles):
         with open_if_given(weight_file) as weights, open_if_given(embedding_weight_file) as table:
             if weights is not None and words is None:
                 words = _found_words(options, weights, table, vocab_file)
-            self._build(options, weights, table, _SavedWords.checked(words), precision)
+            self._build(options, weights, table, words, precision)
         self.n_layers = options.lstm.n_layers + 1
         self.dim = options.n_directions * options.lstm.projection_dim
         self._factors: np.ndarray | None = None  # fixed weights of the layers
         self.mix = self._make_mix(layers, l2_coef, do_layer_norm)
         self.built = True
         if warm_up is not None:
-            self._warm_up(read_text(warm_up))
+            self._warm_up(read_warm_up(warm_up))
         # After the layers exist, because it is set on their variables.
         self.trainable = trainable
 
@@ -133,25 +126,25 @@ class ELMoEmbedding(LayerOfFiles):
         options: Options,
         weights: WeightsFile | None,
         table: WeightsFile | None,
-        words: _SavedWords,
+        words: Any,
         precision: str,
     ) -> None:
         """Create the language model and the word encoder, and load them from files if given."""
-        if self.train_language_model and words.kind in (CACHE, CACHE_AND_CHARACTERS):
+        _require_words(words)
+        kind, vocabulary = words["kind"], words["vocabulary"]
+        if self.train_language_model and kind in (CACHE, CACHE_AND_CHARACTERS):
             raise InputError("train_language_model must be False for a token cache.")
-        cache = table if words.kind == CACHE_AND_CHARACTERS else None
+        cache = table if kind == CACHE_AND_CHARACTERS else None
         self.language_model = BidirectionalLanguageModel(
             options,
             weights,
-            use_character_inputs=words.kind in (CHARACTERS, CACHE_AND_CHARACTERS),
+            use_character_inputs=kind in (CHARACTERS, CACHE_AND_CHARACTERS),
             embedding_weight_file=None if cache else table,
             trainable=self.train_language_model,
-            n_tokens=words.n_rows,
+            n_tokens=words["n_rows"],
             precision=precision,
         )
-        self.word_vectors = WordVectors(
-            words.kind, words.vocabulary, options, cache, name="word_vectors"
-        )
+        self.word_vectors = WordVectors(kind, vocabulary, options, cache, name="word_vectors")
 
     @property
     def trainable(self) -> bool:
@@ -303,23 +296,13 @@ class ELMoEmbedding(LayerOfFiles):
 _RULES = {"kind": one_of(KINDS), "vocabulary": optional(WORDS), "n_rows": optional(integer())}
 
 
-class _SavedWords(NamedTuple):
-    """The source of word vectors, in the form of the argument `words`."""
-
-    kind: str  # see `WordSource`
-    vocabulary: list[str] | None
-    n_rows: int | None = None  # of the word table; None for characters, or to count them
-
-    @classmethod
-    def checked(cls, words: Any) -> _SavedWords:
-        """The source in a saved layer's configuration."""
-        if words is None:
-            raise InputError("weight_file must be given, or words, got neither.")
-        require_record(words, _RULES, "words")
-        found = cls(**{name: words[name] for name in cls._fields})
-        if found.vocabulary is None and found.kind in (CACHE, CACHE_AND_CHARACTERS):
-            raise InputError("words: vocabulary must be a list of words for a token cache.")
-        return found
+def _require_words(words: Any) -> None:
+    """Check the argument `words`, which may be from a saved layer's configuration."""
+    if words is None:
+        raise InputError("weight_file must be given, or words, got neither.")
+    require_record(words, _RULES, "words")
+    if words["vocabulary"] is None and words["kind"] in (CACHE, CACHE_AND_CHARACTERS):
+        raise InputError("words: vocabulary must be a list of words for a token cache.")
 
 
 def _found_words(
@@ -334,7 +317,7 @@ def _found_words(
     kind = source.kind
     if kind == CACHE_AND_CHARACTERS and source.dictionary is not None:
         kind = CACHE  # a graph cannot look up characters in a dictionary
-    return _SavedWords(kind, source.words)._asdict()
+    return {"kind": kind, "vocabulary": source.words, "n_rows": None}
 
 
 def _as_array(inputs: Any) -> Any:

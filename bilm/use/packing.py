@@ -324,9 +324,9 @@ class _WordProducts:
         n = len(numbers)
         rows = np.argpartition(self._used_at, n - 1)[:n].astype(np.int32)
         former = self._number_in[rows]
+        # The rows belong to no word until they are written, because writing may fail.
         self._row_of[former[former >= 0]] = -1
-        self._row_of[numbers] = rows
-        self._number_in[rows], self._used_at[rows] = numbers, self._n_calls
+        self._number_in[rows] = -1
         if not self._tables:
             shape = (len(self._number_in), 4 * self._stacks[0].options.dim)
             self._tables = [tf.zeros(shape) for _ in self._stacks]
@@ -335,6 +335,8 @@ class _WordProducts:
             tf.raw_ops.InplaceUpdate(x=table, i=rows, v=stack.word_products(tf.constant(vectors)))
             for table, stack in zip(self._tables, self._stacks, strict=True)
         ]
+        self._row_of[numbers] = rows
+        self._number_in[rows], self._used_at[rows] = numbers, self._n_calls
         return rows
 
 

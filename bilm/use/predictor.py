@@ -32,15 +32,16 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.core.errors import (
+    SENTENCES,
     InputError,
+    integer,
     one_of,
     real,
     require,
     require_at_least,
-    require_count,
     shown,
 )
-from bilm.core.full_softmax import NEVER
+from bilm.core.full_softmax import NEVER, LogitBlocks, add_to_log_sum, block_size
 from bilm.core.language_model import LanguageModel
 from bilm.core.options import Options
 from bilm.core.weight_names import with_softmax_datasets
@@ -49,9 +50,8 @@ from bilm.data.batch import sentence_batches
 from bilm.data.corpus import IndexedText
 from bilm.data.encoding import BOS, EOS, UNK
 from bilm.data.prefetch import windows
-from bilm.data.sentences import Tokens, read_stream, require_sentences
+from bilm.data.sentences import Tokens, WarmUpText, read_stream, read_warm_up
 from bilm.data.vocabulary import vocabulary_of
-from bilm.data.warm_up import WarmUpText, read_text
 from bilm.files.checkpoints import load_variables
 from bilm.files.model_files import ModelFiles, ModelSource, open_model
 from bilm.files.reading import PathLike
@@ -63,8 +63,7 @@ from bilm.files.weights import (
     open_weights,
 )
 from bilm.training.evaluation import Chunk, Scorer, chunks, warm_up_language_model
-from bilm.use.likeliest import likeliest_words
-from bilm.use.pretrained import Pretrained
+from bilm.use.elmo import Pretrained
 from bilm.use.word_vectors import open_if_given
 
 logger = logging.getLogger(__name__)
@@ -233,7 +232,7 @@ class Predictor:
         with open_model(model.source, with_softmax=model.softmax_file is None) as files:
             language_model, vocabulary = _load(files, model)
         if model.warm_up is not None:
-            warm_up_language_model(language_model, read_text(model.warm_up), vocabulary)
+            warm_up_language_model(language_model, read_warm_up(model.warm_up), vocabulary)
         return cls(language_model, vocabulary)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -275,7 +274,7 @@ class Predictor:
             sentences, batch_size: as for `score`; with `with_ids` pairs (id, sentence).
             with_ids: yield pairs (id, `SentenceScore`), the ids as they came.
         """
-        require_sentences(sentences)
+        require(SENTENCES, sentences=sentences)
         require_at_least(1, batch_size=batch_size)
         requests = (_Request(*item) for item in read_stream(sentences, with_ids))
         return self._by_window(requests, lambda w: self._scores(w, batch_size), with_ids)
@@ -329,9 +328,9 @@ class Predictor:
         Args:
             with_ids: take pairs (id, sentence) and yield pairs (id, list), the ids as they came.
         """
-        require_sentences(sentences)
+        require(SENTENCES, sentences=sentences)
         require_at_least(1, batch_size=batch_size)
-        require_count(n=n)
+        require(integer(), n=n)
         if prior is not None:
             require(real(0, 1), prior=prior)
         are_places = places in ("gaps", "all") if isinstance(places, str) else _are_numbers(places)
@@ -466,6 +465,65 @@ class Predictor:
                     float(of_targets[k]) if counts else None,
                     int(ranks[k]) + 1 if counts else None,
                 )
+
+
+class Likeliest(NamedTuple):
+    """The likeliest words at n positions."""
+
+    ids: tf.Tensor  # int32 (n, k), the likeliest word first; ties by ascending id
+    log_probabilities: tf.Tensor  # float32 (n, k), nats
+    of_targets: tf.Tensor  # float32 (n,), log-probabilities of the targets
+    ranks: tf.Tensor  # int32 (n,), number of words likelier than the target
+
+
+def likeliest_words(
+    hidden: tf.Tensor,
+    W: tf.Tensor,
+    bias: tf.Tensor,
+    targets: tf.Tensor,
+    k: int,
+    *,
+    block: int | None = None,
+) -> Likeliest:
+    """The `k` likeliest classes of softmax(hidden . W^T + bias), and the ranks of the targets.
+
+    Args:
+        hidden, W, bias, targets: as for `full_cross_entropy`; the bias is NEVER for excluded
+            classes.
+        k: at most the number of classes.
+        block: classes per block; None: 64 MiB of logits.
+    """
+    size = block_size(hidden) if block is None else tf.constant(block)
+    blocks, n = LogitBlocks(hidden, W, bias, size, "float32"), tf.shape(hidden)[0]
+    # (n,), the logits of the targets
+    given = tf.reduce_sum(hidden * tf.gather(W, targets), axis=1) + tf.gather(bias, targets)
+
+    def add_block(
+        start: tf.Tensor, log_sum: tf.Tensor, best: tf.Tensor, ids: tf.Tensor, ranks: tf.Tensor
+    ) -> tuple[tf.Tensor, ...]:
+        logits = blocks.logits(start)  # (n, block)
+        log_sum = add_to_log_sum(log_sum, logits)
+        classes = start + tf.range(tf.shape(logits)[1])
+        # The target itself is not counted, however its logit is rounded.
+        above = (logits > given[:, tf.newaxis]) & (classes != targets[:, tf.newaxis])
+        ranks += tf.reduce_sum(tf.cast(above, tf.int32), axis=1)
+        # (n, k + block): the best classes so far and the block's
+        ids = tf.concat([ids, tf.broadcast_to(classes, (n, tf.size(classes)))], axis=1)
+        best, index = tf.math.top_k(tf.concat([best, logits], axis=1), k)
+        ids = tf.gather(ids, index, batch_dims=1)  # (n, k)
+        return start + size, log_sum, best, ids, ranks
+
+    nothing = tf.fill((n,), NEVER)
+    # Excluded classes still rank above empty slots.
+    unfilled = tf.fill((n, k), 2 * NEVER)
+    _, log_sum, best, ids, ranks = tf.while_loop(
+        lambda start, *_: start < blocks.n_classes,
+        add_block,
+        (tf.constant(0), nothing, unfilled, tf.zeros((n, k), tf.int32), tf.zeros_like(targets)),
+        parallel_iterations=1,
+        shape_invariants=tuple(map(tf.TensorShape, ([], [None], [None, k], [None, k], [None]))),
+    )
+    return Likeliest(ids, best - log_sum[:, tf.newaxis], given - log_sum, ranks)
 
 
 def _log_uniform(n_tokens: int) -> np.ndarray:

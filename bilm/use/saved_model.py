@@ -22,9 +22,8 @@ from bilm.files.hdf5 import dataset_shapes, open_hdf5, read_numbers
 from bilm.files.model_files import ModelSource
 from bilm.files.reading import PathLike, parse_json, require_path, require_utf8
 from bilm.files.writing import folder_in_place
+from bilm.use.elmo import LayerChoice, Pretrained
 from bilm.use.elmo_embedding import MIX, ELMoEmbedding
-from bilm.use.layer_choice import LayerChoice
-from bilm.use.pretrained import Pretrained
 from bilm.use.text_layers import FramedWords, framed_words, tokens_of
 
 # The files of our SavedModels; the first one identifies such a folder.

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import InputError, require_words
+from bilm.core.errors import SENTENCES, WORDS, InputError, require
 from bilm.core.keras_backend import keras
 from bilm.data.encoding import (
     BOS,
@@ -23,10 +23,10 @@ from bilm.data.encoding import (
     EOW_CHAR,
     PAD_CHAR,
     UNK,
+    WORD_LENGTH,
     network_ids,
-    require_max_word_length,
 )
-from bilm.data.sentences import as_tokens, require_sentences
+from bilm.data.sentences import as_tokens
 
 # The white space of str.split; TensorFlow's split knows ASCII only.
 _WHITE_SPACE = r"[\t-\r\x{1c}-\x{20}\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]+"  # noqa: E501
@@ -61,7 +61,7 @@ def _padded(text: Any) -> np.ndarray:
         if text.dtype.kind not in "USO":
             raise InputError(f"text must be strings, got {text.dtype.name}.")
         text = text.tolist()
-    require_sentences(text)
+    require(SENTENCES, sentences=text)
     text = list(text)
     if all(isinstance(sentence, str | bytes) for sentence in text):
         return np.array([*map(_utf8, text)], object)
@@ -204,7 +204,8 @@ class CharacterIds(_TextToIds):
         self, max_characters_per_token: int = 50, *, name: str = "character_ids", **kwargs: Any
     ) -> None:
         super().__init__(name, **kwargs)
-        self.max_characters_per_token = require_max_word_length(max_characters_per_token)
+        require(WORD_LENGTH, max_characters_per_token=max_characters_per_token)
+        self.max_characters_per_token = max_characters_per_token
         self.last_axes = (max_characters_per_token,)
 
     def ids_of(self, words: tf.Tensor) -> tf.Tensor:
@@ -241,7 +242,7 @@ class WordIds(_TextToIds):
 
     def __init__(self, vocabulary: Sequence[str], *, name: str = "word_ids", **kwargs: Any) -> None:
         super().__init__(name, **kwargs)
-        require_words(vocabulary=vocabulary)
+        require(WORDS, vocabulary=vocabulary)
         self.vocabulary = tuple(vocabulary)
         ids = {word: number for number, word in enumerate(self.vocabulary, start=1)}
         missing = [word for word in (BOS, EOS) if word not in ids]

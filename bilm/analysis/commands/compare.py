@@ -24,8 +24,7 @@ import argparse
 import itertools
 import json
 import math
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bilm import analysis
 from bilm.analysis.commands import word_job
@@ -74,7 +73,15 @@ def run(args: argparse.Namespace) -> int:
     found = _cosines(text_job.load_elmo(args), pairs, static)
     if args.format == "json":
         for number in range(len(pairs) // 2):
-            print(json.dumps(_as_dict(pairs, found, number), ensure_ascii=False))
+            own = (2 * number, 2 * number + 1)
+            values = {name: _finite(float(column[number])) for name, column in found.items()}
+            pair = {
+                "words": [pairs.word(k) for k in own],
+                "sentences": [list(pairs.sentences[k]) for k in own],
+                "positions": [int(pairs.positions[k, 1]) for k in own],
+                "cosines": values,
+            }
+            print(json.dumps(pair, ensure_ascii=False))
         return 0
     if args.pairs is None:
         show([*(f"{k}  {query}" for k, query in enumerate(args.query, start=1)), ""])
@@ -154,18 +161,6 @@ def _run_gold(
         if thresholds is None:
             note("For each half of the pairs, the threshold is the best one for the other half.")
     return 0
-
-
-def _as_dict(
-    pairs: analysis.Sample, found: Mapping[str, np.ndarray], number: int
-) -> dict[str, Any]:
-    own = (2 * number, 2 * number + 1)
-    return {
-        "words": [pairs.word(k) for k in own],
-        "sentences": [list(pairs.sentences[k]) for k in own],
-        "positions": [int(pairs.positions[k, 1]) for k in own],
-        "cosines": {name: _finite(float(values[number])) for name, values in found.items()},
-    }
 
 
 def _finite(value: float) -> float | None:

@@ -31,7 +31,7 @@ from bilm.extras import import_extra
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
-    from bilm.analysis.demo.raw_text import SplitText
+    from bilm.analysis.demo import SplitText
 
 _MAX_TOKENS = 3_000_000
 _HELDOUT_PROPORTION = 0.03
@@ -95,9 +95,10 @@ def _bilm(*words: str) -> None:
 
 
 def _read_text(args: argparse.Namespace) -> SplitText:
-    from bilm.analysis.demo.raw_text import count_tokens, gather_docstrings, read_texts, set_aside
+    from bilm.analysis.demo import count_tokens, gather_docstrings, read_texts, set_aside
 
     if args.corpus:
+        note("reading the text ...")
         documents = read_texts(args.corpus, args.tokenized, _MAX_TOKENS)
     else:
         note("reading the docstrings of Python, NumPy, Keras and TensorFlow ...")
@@ -127,7 +128,7 @@ def _words(args: argparse.Namespace, text: SplitText) -> list[str] | None:
 
 
 def _run_all(args: argparse.Namespace, text: SplitText, words: list[str] | None) -> None:
-    from bilm.analysis.demo.raw_text import count_tokens, write_sentences
+    from bilm.analysis.demo import count_tokens, write_sentences
     from bilm.files.published import published_models
 
     os.makedirs(args.out)
@@ -157,7 +158,7 @@ def _show_words(
 ) -> list[str]:
     """Show and return the words; None chooses those with the clearest clusters in a model."""
     if words is None:
-        from bilm.analysis.demo.words import clearest_words
+        from bilm.analysis.demo import clearest_words
         from bilm.use.elmo import ELMo
 
         elmo = ELMo.from_pretrained(model)

@@ -17,11 +17,11 @@ import json
 import os
 from dataclasses import replace
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING
 
 from bilm import analysis
 from bilm.analysis.commands import word_job
-from bilm.analysis.layout import in_context, terminal_width
+from bilm.analysis.contexts import in_context, terminal_width
 from bilm.cli import flags
 from bilm.cli.terminal import count, note, show, table
 from bilm.core.errors import InputError
@@ -66,11 +66,44 @@ def run(args: argparse.Namespace) -> int:
     occurrences = _occurrences(args, words, elmo)
     for number, text in enumerate(args.query):
         query = analysis.Occurrences.of_query(elmo, text)
-        found = _found(args, text, query, elmo.n_layers, occurrences, static)
+        word = query.word(0)
+        own = occurrences.of(word, match_case=args.match_case)
+        if len(own) <= 1:
+            note(
+                f"{word!r}: {count(len(own), 'occurrence')} to search; cosines require two, "
+                "because their mean is subtracted."
+            )
+        is_searched = occurrences.words != query.words[0]
+        is_searched[own] = True
+        layers = analysis.nearest_contexts(
+            query,
+            occurrences.select(is_searched),
+            range(elmo.n_layers) if args.layer == "all" else [args.layer],
+            args.n,
+            args.any_word,
+        )
+        near = None
+        if static is not None and word in static:
+            near = static.nearest(word, _STATIC_WORDS)
         if args.format == "json":
-            print(json.dumps(_as_dict(found), ensure_ascii=False))
+            listed = [{"cosine": round(c, 4), "word": other} for c, other in near or ()]
+            found = {
+                "query": text,
+                "word": word,
+                "occurrences": len(own),
+                "static": None if near is None else listed,
+                "layers": [layer.as_dict() for layer in layers],
+            }
+            print(json.dumps(found, ensure_ascii=False))
         else:
-            show([""] * (number > 0) + _lines(args, found, terminal_width()))
+            heading = f"{word}, {count(len(own), 'occurrence')}"
+            lines = _context_lines(layers, heading, terminal_width())
+            if args.static is not None:
+                static_lines = [f"static: {os.path.basename(args.static)}", ""]
+                static_lines += [f"{word!r} is not in it"] * (near is None)
+                static_lines += [f"{cosine:.2f}  {other}" for cosine, other in near or ()]
+                lines = _beside(static_lines, layers, heading)
+            show([""] * (number > 0) + [text, "", *lines])
     return 0
 
 
@@ -102,85 +135,19 @@ def _joined(own: analysis.Sample, others: analysis.Sample) -> analysis.Sample:
     return replace(own, sentences=[*own.sentences, *others.sentences], positions=positions)
 
 
-class _Found(NamedTuple):
-    """The neighbours of a query; `static` is None if the word has no static vector."""
-
-    query: str
-    word: str
-    n_occurrences: int
-    static: list[tuple[float, str]] | None
-    layers: list[analysis.LayerContexts]
-
-
-def _found(
-    args: argparse.Namespace,
-    text: str,
-    query: analysis.Occurrences,
-    n_layers: int,
-    occurrences: analysis.Occurrences,
-    static: analysis.StaticVectors | None,
-) -> _Found:
-    word = query.word(0)
-    own = occurrences.of(word, match_case=args.match_case)
-    is_searched = occurrences.words != word.lower()
-    is_searched[own] = True
-    layers = analysis.nearest_contexts(
-        query,
-        occurrences.select(is_searched),
-        range(n_layers) if args.layer == "all" else [args.layer],
-        args.n,
-        args.any_word,
-    )
-    if len(own) <= 1:
-        note(
-            f"{word!r}: {count(len(own), 'occurrence')} to search; cosines require two, because "
-            "their mean is subtracted."
-        )
-    nearest = static.nearest(word, _STATIC_WORDS) if static is not None and word in static else None
-    return _Found(text, word, len(own), nearest, layers)
-
-
-def _as_dict(found: _Found) -> dict[str, Any]:
-    """The neighbours for JSON."""
-    near = [{"cosine": round(c, 4), "word": word} for c, word in found.static or ()]
-    layers = [
-        {
-            "layer": layer,
-            "same_word": [context.as_dict() for context in same],
-            "other_words": [context.as_dict() for context in other],
-        }
-        for layer, same, other in found.layers
-    ]
-    return {
-        "query": found.query,
-        "word": found.word,
-        "occurrences": found.n_occurrences,
-        "static": None if found.static is None else near,
-        "layers": layers,
-    }
-
-
-def _lines(args: argparse.Namespace, found: _Found, width: int) -> list[str]:
-    """The contexts, to the right of any static neighbours."""
-    title = [found.query, ""]
-    if args.static is None:
-        return title + _context_lines(found, width)
-    left = [f"static: {os.path.basename(args.static)}", ""]
-    if found.static is None:
-        left.append(f"{found.word!r} is not in it")
-    left += [f"{cosine:.2f}  {word}" for cosine, word in found.static or ()]
-    right = _context_lines(found, width - _STATIC_COLUMNS - 3)
+def _beside(left: list[str], layers: list[analysis.LayerContexts], heading: str) -> list[str]:
+    """The contexts to the right of other lines."""
     left = [line[:_STATIC_COLUMNS] for line in left]
-    return title + table([*zip_longest(left, right, fillvalue="")], left=2)
+    right = _context_lines(layers, heading, terminal_width() - _STATIC_COLUMNS - 3)
+    return table([*zip_longest(left, right, fillvalue="")], left=2)
 
 
-def _context_lines(found: _Found, width: int) -> list[str]:
+def _context_lines(layers: list[analysis.LayerContexts], heading: str, width: int) -> list[str]:
     lines: list[str] = []
-    for layer, same, other in found.layers:
+    for layer, same, other in layers:
         name = f"layer {layer}" if isinstance(layer, int) else f"{layer} layer"
         name = "average of all layers" if layer == "average" else name
-        heading = f"{name}: {found.word}, {count(found.n_occurrences, 'occurrence')}"
-        lines += [heading, *in_context(same, width), ""]
+        lines += [f"{name}: {heading}", *in_context(same, width), ""]
         if other:
             lines += [f"{name}: other words", *in_context(other, width), ""]
     return lines[:-1]

@@ -87,7 +87,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _check_output(args: argparse.Namespace, is_folder: bool) -> None:
     """Check --out and the required packages before the work."""
-    from bilm.analysis.tensorboard_folder import CONFIG_FILE
+    from bilm.analysis.pictures import CONFIG_FILE
 
     if is_folder:
         if os.path.exists(os.path.join(args.out, CONFIG_FILE)) and not args.force:
@@ -129,12 +129,8 @@ def _draw(
     size = analysis.write_picture(
         args.out, occurrences, projection, title=args.title, colour=args.colour
     )
-    if (warning := slow_page(args.out, size)) is not None:
-        note(warning)
-
-
-def slow_page(path: str, size: int) -> str | None:
-    """A warning for a page that is too large for a browser."""
-    if not path.lower().endswith(".html") or size <= analysis.LARGE_PAGE:
-        return None
-    return f"{path} has {size / 1e6:.0f} MB, slow in a browser: --max_occurrences makes it smaller."
+    if args.out.lower().endswith(".html") and size > analysis.LARGE_PAGE:
+        note(
+            f"{args.out} has {size / 1e6:.0f} MB, slow in a browser: --max_occurrences makes it "
+            "smaller."
+        )

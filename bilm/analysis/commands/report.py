@@ -34,7 +34,6 @@ from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
     from bilm.files.model_files import ModelSource
-    from bilm.use.predictor import Predictor
 
 _FORMATS = (".txt", ".json", ".html")
 
@@ -63,6 +62,7 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(f"the name of a report must end in {', '.join(_FORMATS)}, got {args.out}.")
     flags.require_free(args, args.out)
     find_all_files(args.text)
+    flags.require_inputs(args)
     import_tensorflow()
     with _with_weights(args, source) as usable:
         report = _measure(args, source, usable)
@@ -129,7 +129,7 @@ def _measure(args: argparse.Namespace, source: ModelSource, usable: ModelSource)
             sentences,
             ", ".join(args.text),
             human_text(facts),
-            predictor=_predictor(args, usable),
+            predictor=word_job.predictor_of(text_job.pretrained(args, usable)),
             counts=counts,
             trained=facts.get("training") or facts.get("trained"),
             measurements=measurements,
@@ -137,14 +137,3 @@ def _measure(args: argparse.Namespace, source: ModelSource, usable: ModelSource)
             seed=args.seed,
             progress=lambda doing, done, total: display.update(doing, done, total, "sentences"),
         )
-
-
-def _predictor(args: argparse.Namespace, usable: ModelSource) -> Predictor | None:
-    """The model with its softmax; None without a softmax."""
-    from bilm.files.model_files import open_model
-    from bilm.use.predictor import Predictor, has_softmax
-
-    with open_model(usable) as files:
-        if args.softmax_file is None and not has_softmax(files):
-            return None
-    return Predictor.from_pretrained(text_job.pretrained(args, usable))

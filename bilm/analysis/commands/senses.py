@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bilm import analysis
 from bilm.analysis.commands import word_job
-from bilm.analysis.layout import in_context, terminal_width
+from bilm.analysis.contexts import in_context, terminal_width
 from bilm.cli import flags
 from bilm.cli.terminal import count, note, show, table
 from bilm.core.errors import InputError

@@ -12,12 +12,13 @@ from bilm import analysis
 from bilm.cli import flags, text_job
 from bilm.cli.terminal import import_tensorflow, note
 from bilm.core.errors import InputError
+from bilm.files.published import require_known
 from bilm.files.reading import bytes_read, find_all_files, lines_of, reading_text, size_of
 from bilm.files.writing import require_place
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
-    from bilm.use.elmo import ELMo
+    from bilm.use.elmo import ELMo, Pretrained
     from bilm.use.predictor import Predictor
 
 TEXT = "files or globs (plain, .gz, .xz; UTF-8), one sentence per line, tokens separated by spaces"
@@ -62,7 +63,9 @@ def add_layer(group: flags.Group, text: str, *names: str, default: int | str | N
 
 
 def check_files(args: argparse.Namespace) -> None:
-    """Check --text and --occurrences before the model is loaded."""
+    """Check --text, --occurrences and --model before TensorFlow is imported."""
+    if args.model is not None:
+        require_known(args.model)
     if args.text is not None:
         find_all_files(args.text)
         if args.occurrences is not None:
@@ -85,20 +88,30 @@ def load_predictor(args: argparse.Namespace) -> Predictor | None:
 
     Without a softmax, print a note and return None.
     """
-    source = args.substitutes_from
-    if source is None and args.model is None and args.weight_file is None:
+    if args.substitutes_from is None and args.model is None and args.weight_file is None:
         return None
-    source = source or flags.model_source(args)
     import_tensorflow()
+    from bilm.use.elmo import Pretrained
+    from bilm.use.predictor import Predictor
+
+    settings = {"precision": args.precision, "warm_up": args.warm_up}
+    if args.substitutes_from is not None:
+        return Predictor.from_pretrained(args.substitutes_from, **settings)
+    predictor = predictor_of(Pretrained(flags.model_source(args), **settings))
+    if predictor is None:
+        note("Typical words are nearby words, because the model has no softmax.")
+    return predictor
+
+
+def predictor_of(model: Pretrained) -> Predictor | None:
+    """A model with its softmax, which is not downloaded; None without a softmax."""
     from bilm.files.model_files import open_model
     from bilm.use.predictor import Predictor, has_softmax
 
-    if args.substitutes_from is None:
-        with open_model(source) as files:  # does not download a softmax
-            if not has_softmax(files):
-                note("Typical words are nearby words, because the model has no softmax.")
-                return None
-    return Predictor.from_pretrained(source, precision=args.precision, warm_up=args.warm_up)
+    with open_model(model.source) as files:
+        if model.softmax_file is None and not has_softmax(files):
+            return None
+    return Predictor.from_pretrained(model)
 
 
 def read_sentences(

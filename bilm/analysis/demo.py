@@ -1,4 +1,4 @@
-"""Text for the demo: docstrings, or the user's own, as sentences of tokens."""
+"""The demo's text (docstrings, or the user's own), and the words of it that are worth showing."""
 
 from __future__ import annotations
 
@@ -8,15 +8,20 @@ import itertools
 import random
 import re
 import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from bilm.analysis.clusters import cluster_occurrences
+from bilm.analysis.occurrences import Occurrences, Sentence, ordinary_words, sample_uses
 from bilm.core.errors import InputError
 from bilm.data.tokenized_text import read_sentences
 from bilm.data.tokenizer import Tokenizer, is_unspaced
 from bilm.files.reading import PathLike, read_lines
 from bilm.files.writing import atomic_write
+
+if TYPE_CHECKING:
+    from bilm.use.elmo import ELMo
 
 Tokens = list[str]
 """A sentence, with punctuation separated from words, without <S> and </S>."""
@@ -30,6 +35,11 @@ PACKAGES = ("numpy", "keras", "tensorflow")
 _SKIPPED_FOLDERS = frozenset(
     ("site-packages", "dist-packages", "__pycache__", "test", "tests", "testing", "idle_test")
 )
+# Words that are tried, and what they must have to be shown.
+_CANDIDATES = 300
+_OCCURRENCES = 150  # of each word
+_LEAST = 40
+_LEAST_PROPORTION = 0.2  # of the smaller cluster
 # Sentences per document of the user's text.
 _SENTENCES_PER_DOCUMENT = 100
 # Lines of a text that determine its tokenizer.
@@ -178,3 +188,33 @@ def write_sentences(path: PathLike, sentences: Iterable[Tokens]) -> None:
     """Write one sentence per line, tokens separated by spaces."""
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as text:
         text.writelines(f"{' '.join(sentence)}\n" for sentence in sentences)
+
+
+def clearest_words(
+    elmo: ELMo,
+    sentences: Sequence[Sentence],
+    n: int = 3,
+    progress: Callable[[int, int], None] | None = None,
+) -> list[str]:
+    """The lower-case words with the highest silhouettes for two clusters, the clearest first.
+
+    Args:
+        elmo: the model.
+        sentences: the text.
+        n: most words.
+        progress: called with the number of occurrences encoded, and the total.
+    """
+    candidates = ordinary_words(sentences, _CANDIDATES)
+    if not candidates:
+        return []
+    # With capitals, the position in the sentence would separate the clusters.
+    sample = sample_uses(sentences, candidates, max_occurrences=_OCCURRENCES, match_case=True)
+    occurrences = Occurrences.encoded(elmo, sample, progress=progress)
+    found = []
+    for word in sample.counts:
+        own = occurrences.select(occurrences.of(word, match_case=True))
+        clusters = cluster_occurrences(own, max_clusters=2)
+        smaller = min(clusters.sizes) if len(clusters) == 2 else 0
+        if len(own) >= _LEAST and smaller >= _LEAST_PROPORTION * len(own):
+            found.append((-clusters.silhouettes[2], word))
+    return [word for _, word in sorted(found)[:n]]

@@ -1,1 +1,0 @@
-"""The text of `bilm demo`, and the choice of the words that it shows."""
