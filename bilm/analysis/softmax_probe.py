@@ -140,7 +140,8 @@ def _blocks(vectors: np.ndarray, rows: np.ndarray) -> Iterator[np.ndarray]:
 
 def _moments(vectors: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of each dimension over rows; the deviation 0 becomes 1."""
-    mean = sum(block.sum(axis=0, dtype=np.float64) for block in _blocks(vectors, rows)) / len(rows)
+    sums = (block.sum(axis=0, dtype=np.float64) for block in _blocks(vectors, rows))
+    mean = sum(sums, np.zeros(vectors.shape[1:])) / len(rows)
     squares = sum(np.square(block - mean).sum(axis=0) for block in _blocks(vectors, rows))
     deviation = np.sqrt(squares / len(rows))
     return mean.astype(np.float32), np.where(deviation > 1e-6, deviation, 1).astype(np.float32)
