@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from bilm.core.errors import InputError, NotFiniteError
+from bilm.intervals import Interval
 from bilm.training.evaluation import Perplexity
-from bilm.training.heldout import Interval, Monitor
+from bilm.training.heldout import Monitor
 from bilm.training.state import HeldoutState, exp_of_loss
 
 
@@ -18,7 +19,8 @@ from bilm.training.state import HeldoutState, exp_of_loss
         ("2 epochs", Interval(2, "epochs"), [8]),
         ("5steps", Interval(5, "steps"), [5, 10]),
         ("step", Interval(1, "steps"), list(range(1, 13))),
-        ("0.5min", Interval(0.5, "minutes"), []),
+        ("0.5min", Interval(30, "seconds"), []),
+        ("2 h", Interval(7200, "seconds"), []),
     ],
 )
 def test_intervals(text, interval, steps):

@@ -14,8 +14,9 @@ import tensorflow as tf
 from bilm.cli import main
 from bilm.core.errors import InputError
 from bilm.core.options import Options, preset
-from bilm.training.planning import choose_length, parse_duration
-from tests.command_line import input_error, make_text, train_arguments
+from bilm.intervals import parse_duration
+from bilm.training.planning import choose_length
+from tests.command_line import make_text, train_arguments
 from tests.small_runs import small_options, train, write_corpus
 
 
@@ -105,14 +106,6 @@ def test_a_timed_run_resumes_with_its_number_of_steps(tmp_path: Path, capsys):
     assert main(arguments) == 0  # all steps are done: nothing is measured again
     again = json.loads((tmp_path / "model" / "options.json").read_text("utf-8"))
     assert again == stored and stored["n_steps"] >= 20
-
-
-def test_a_time_that_is_not_one_at_the_command_line(tmp_path: Path, capsys):
-    text = make_text(tmp_path)
-    arguments = train_arguments(text, str(tmp_path / "model"), "--time=soon")
-    assert "time must be a duration such as 30min or 2h, got 'soon'." in input_error(
-        arguments, capsys
-    )
 
 
 def test_options_keep_what_was_chosen():

@@ -23,10 +23,11 @@ from bilm.core.options import Options
 from bilm.data.sentences import N_WARM_UP_WORDS, read_warm_up
 from bilm.files.checkpoints import load_variables
 from bilm.files.weights import read_training
+from bilm.intervals import Interval
 from bilm.training import LanguageModel, train
 from bilm.training.draws import draw_resets, sentence_starts
 from bilm.training.evaluation import Scorer, evaluate
-from bilm.training.heldout import Interval, Monitor
+from bilm.training.heldout import Monitor
 from bilm.training.optimizer import Optimizer
 from bilm.training.state import HeldoutState, load_mean_states
 from bilm.training.step import TrainingStep, make_feed

@@ -36,6 +36,7 @@ from bilm.files.writing import (
     require_place,
     require_plain_output,
 )
+from bilm.intervals import DURATION_RULE, INTERVAL_RULE, Interval, parse_duration
 
 Flags = dict[str, str]
 Group = argparse.ArgumentParser | argparse._ArgumentGroup
@@ -138,6 +139,11 @@ def whole_number(minimum: int) -> Callable[[str], int]:
     return value(checked, "must be an integer below 2^63", lambda n: n <= MOST_SEED)
 
 
+def _as_written(parse: Callable[[str], Any], rule: str) -> Callable[[str], str]:
+    """A type for flags whose text is kept, and parsed only to find mistakes early."""
+    return value(lambda text: parse(text) and text, rule)
+
+
 _positive = value(float, "must be a number > 0", lambda x: 0 < x < math.inf)
 _TYPES = {
     "N": whole_number(1),
@@ -145,6 +151,8 @@ _TYPES = {
     "X": _positive,
     "MB": _positive,
     "P": value(float, "must be a number from 0 to 1", lambda p: 0 <= p <= 1),
+    "DURATION": _as_written(parse_duration, DURATION_RULE),
+    "INTERVAL": _as_written(Interval.parse, INTERVAL_RULE),
 }
 
 
@@ -154,7 +162,8 @@ def add(parser: Group, flags: Flags, **settings: Any) -> None:
     Args:
         flags: {"--name VALUE": help}. Without VALUE the flag is a switch. VALUE is N or ROWS for an
             integer >= 1, "N>=0" for one >= 0, X or MB for a number > 0, P for a number from 0 to 1,
-            "a|b" for a choice of words, and otherwise text; "FILE ..." takes several.
+            DURATION or INTERVAL for a time (`bilm.intervals`), "a|b" for a choice of words, and
+            otherwise text; "FILE ..." takes several.
         settings: passed to `argparse.ArgumentParser.add_argument` for each flag: `default`,
             `required`, `nargs`, or a `type` that overrides the type of VALUE.
     """
@@ -349,8 +358,8 @@ _RUN = {
 _MONITORING = {
     "--heldout_prefix GLOB": "held-out text: its perplexity (full softmax) is measured during "
     "training, and the best model is kept in the folder `best` in --save_dir",
-    "--heldout_every TIME": "how often to measure it: epoch, 2epochs, 500steps, 30min or the like "
-    "(default: epoch)",
+    "--heldout_every INTERVAL": "how often to measure it: epoch, 2epochs, 500steps, 30min or the "
+    "like (default: epoch)",
     "--patience N": "stop after N measurements in a row without a new best (default: never)",
     "--tensorboard": "write files for TensorBoard next to the log (needs the package tensorboard)",
 }

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from bilm.core.errors import InputError, NotFiniteError, shown
+from bilm.core.errors import NotFiniteError
+from bilm.intervals import Interval
 from bilm.training.evaluation import Perplexity
 from bilm.training.replicas import ProcessGroup
 from bilm.training.state import HeldoutState
@@ -21,38 +21,6 @@ logger = logging.getLogger(__name__)
 
 # Warn if the perplexity from initial states exceeds that from training states by this factor.
 _LOST = 1.1
-_UNITS = {"epoch": "epochs", "step": "steps", "min": "minutes"}
-_FORM = re.compile(r"\s*(\d+(?:\.\d+)?)?\s*(epoch|step|min)(?:s|utes?)?\s*")
-
-
-@dataclass(frozen=True)
-class Interval:
-    """Every `number` epochs, steps or minutes.
-
-    With epochs or steps, a resumed run evaluates after the same steps as an uninterrupted one.
-    """
-
-    number: float
-    unit: str
-
-    @classmethod
-    def parse(cls, text: str) -> Interval:
-        """Read "epoch", "2 epochs", "500 steps", "30min" and the like."""
-        match = _FORM.fullmatch(text) if isinstance(text, str) else None
-        number = float(match[1] or 1) if match else 0.0
-        if match is None or number <= 0 or (match[2] != "min" and number % 1):
-            raise InputError(
-                f"heldout_every must be epoch, 2epochs, 500steps, 30min or the like, got "
-                f"{shown(text)}."
-            )
-        return cls(number, _UNITS[match[2]])
-
-    def falls_on(self, step: int, steps_per_epoch: int) -> bool:
-        """Whether to evaluate after `step` steps of a run; always False for minutes."""
-        if self.unit == "minutes":
-            return False
-        length = self.number * (steps_per_epoch if self.unit == "epochs" else 1)
-        return step > 0 and step % int(length) == 0
 
 
 @dataclass
@@ -75,10 +43,10 @@ class Monitor:
     group: ProcessGroup = field(default_factory=ProcessGroup)
     _last: float = field(default_factory=time.monotonic)
 
-    def minutes_are_over(self) -> bool:
-        """Whether the interval is in minutes, and they have passed."""
-        minutes = (time.monotonic() - self._last) / 60
-        return self.every.unit == "minutes" and minutes >= self.every.number
+    def time_is_over(self) -> bool:
+        """Whether the interval is a time, which has passed."""
+        seconds = time.monotonic() - self._last
+        return self.every.unit == "seconds" and seconds >= self.every.number
 
     def should_stop(self, state: HeldoutState) -> bool:
         """Whether patience is exhausted."""

@@ -34,9 +34,10 @@ from bilm.files.checkpoints import (
 )
 from bilm.files.reading import OPTIONS_FILE, PathLike, require_name, require_path, require_utf8
 from bilm.files.writing import training_lock, write_json
+from bilm.intervals import Interval, parse_duration
 from bilm.training.evaluation import Perplexity, Scorer, evaluate
 from bilm.training.fine_tuning import load_pretrained
-from bilm.training.heldout import Interval, Monitor
+from bilm.training.heldout import Monitor
 from bilm.training.interrupts import Interrupts, interrupts
 from bilm.training.log import RunLog
 from bilm.training.optimizer import Schedule
@@ -45,7 +46,6 @@ from bilm.training.planning import (
     check_shares,
     choose_length,
     count_words,
-    parse_duration,
     start_bias,
     steps_for,
     with_train_tokens,
@@ -154,6 +154,7 @@ def train(
     started_from = None if init_from is None else require_path(init_from, "init_from")
     settings = RunSettings(seed, precision, schedule, started_from)
     seconds = None if time_limit is None else parse_duration(time_limit)
+    every = Interval.parse(heldout_every)
     replicas = find_replicas(n_gpus)
     group, is_chief = replicas.group, replicas.worker.is_chief
     with contextlib.ExitStack() as stack:
@@ -177,7 +178,7 @@ def train(
         options = choose_length(options, options.batch_size * replicas.n * options.unroll_steps)
         run = Run(options, replicas, settings, data)
         with group.deferred_errors():
-            monitor = None if heldout is None else _monitor(run, heldout, heldout_every, patience)
+            monitor = None if heldout is None else _monitor(run, heldout, every, patience)
             folder, save_seconds = os.fspath(tf_save_dir), save_minutes * 60
             trainer = Trainer(run, folder, save_seconds, keep_checkpoints, log, monitor, progress)
             if restart_ckpt_file is None and options.softmax_bias == "unigram":
@@ -200,14 +201,14 @@ def train(
         return trainer.train()
 
 
-def _monitor(run: Run, heldout: Any, every: str, patience: int | None) -> Monitor:
+def _monitor(run: Run, heldout: Any, every: Interval, patience: int | None) -> Monitor:
     # This reads the text once, so that errors are found before the first step.
     _ = getattr(heldout, "n_train_tokens", None)
     # float32 as in `test`, also if training uses bfloat16.
     scorer = Scorer(run.model, precision="float32")
     return Monitor(
         lambda states: evaluate(scorer, heldout, _HELDOUT_ROWS, training_states=states),
-        Interval.parse(every),
+        every,
         patience,
         run.options.reset_rate,
         run.replicas.group,
@@ -340,7 +341,7 @@ class Trainer:
                 else:
                     batch = next(batches, None)
         save = time.monotonic() - self._saved_at > self.save_seconds
-        evaluate = monitor is not None and monitor.minutes_are_over()
+        evaluate = monitor is not None and monitor.time_is_over()
         plans = self._group.all_gather((batch is None, save, evaluate))
         return None if any(end for end, *_ in plans) else batch, plans[0][1], plans[0][2]
 

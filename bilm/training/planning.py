@@ -10,13 +10,12 @@ import contextlib
 import dataclasses
 import logging
 import os
-import re
 import time
 from typing import Any
 
 import numpy as np
 
-from bilm.core.errors import InputError, shown
+from bilm.core.errors import InputError
 from bilm.core.options import Options
 from bilm.data import prefetch
 from bilm.files.checkpoints import holds_checkpoint, is_whole, list_checkpoints
@@ -33,24 +32,9 @@ _SAMPLED_TOKENS = 1_000_000
 # A short text is read again until about this many tokens have been read.
 _TOKENS_TO_READ = 15_000_000
 _MOST_PASSES = 10
-_FORM = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)")
-_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _MEASURED_SECONDS = 8.0
 _MEASURED_STEPS = (5, 200)
 _FEWEST_STEPS = 20
-
-
-def parse_duration(text: str) -> float:
-    """Seconds in "90s", "30min", "2h" or "1.5 days".
-
-    >>> parse_duration("30min")
-    1800.0
-    """
-    match = _FORM.fullmatch(text.strip()) if isinstance(text, str) else None
-    seconds = float(match[1]) * _SECONDS[match[2][0]] if match else 0.0
-    if not seconds:
-        raise InputError(f"time must be a duration such as 30min or 2h, got {shown(text)}.")
-    return seconds
 
 
 def n_passes(options: Options, tokens_per_step: int) -> float:
