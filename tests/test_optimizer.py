@@ -1,4 +1,4 @@
-"""Adagrad against the formulas: dense and sparse gradients, repeated rows, the bound; schedules."""
+"""Adagrad, Adam and Muon against the formulas: sparse gradients, the bound; schedules."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from bilm.core.errors import InputError
-from bilm.training.optimizer import Optimizer, Schedule, sum_repeated_rows
+from bilm.training.optimizer import Optimizer, Schedule, orthogonal, sum_repeated_rows
 from tests import oracle
 
 SHAPES = {"table": (7, 3), "matrix": (4, 5), "bias": (6,)}
@@ -178,6 +178,68 @@ def test_adam_for_dense_weights_and_adagrad_for_rows():
         np.testing.assert_allclose(trained[name], weight, 1e-4, 1e-6, err_msg=name)
     names = [sorted(slots) for slots in optimizer.slots]
     assert names == [["Adagrad"], ["Adam", "Adam_1"], ["Adam", "Adam_1"]]
+
+
+# Muon
+
+
+def near_orthogonal(matrix):
+    """The iteration of Jordan et al. (2024), which acts on singular values alone, and the scale of
+    Liu et al. (2025)."""
+    u, s, v = np.linalg.svd(matrix, full_matrices=False)
+    s = s / np.linalg.norm(s)
+    for _ in range(5):
+        s = 3.4445 * s - 4.775 * s**3 + 2.0315 * s**5
+    return (u * s) @ v * 0.2 * np.sqrt(max(matrix.shape))
+
+
+@pytest.mark.parametrize("shape", [(6, 6), (4, 9), (9, 4), (1, 5)])
+def test_the_orthogonal_matrix(shape):
+    matrix = np.random.default_rng(4).normal(size=shape)
+    result = orthogonal(tf.constant(matrix, tf.float32)).numpy()
+    np.testing.assert_allclose(result, near_orthogonal(matrix), atol=1e-4)
+    sizes = np.linalg.svd(result, compute_uv=False) / (0.2 * np.sqrt(max(shape)))
+    assert sizes.min() > 0.6 and sizes.max() < 1.3
+
+
+def test_each_block_is_a_matrix_of_its_own():
+    matrix = np.random.default_rng(5).normal(size=(6, 20)).astype(np.float32)
+    blocks = [[near_orthogonal(block) for block in np.split(half, 4, axis=1)]
+              for half in np.split(matrix, 2)]  # fmt: skip
+    np.testing.assert_allclose(orthogonal(matrix, (2, 4)), np.block(blocks), atol=1e-4)
+
+
+def test_a_matrix_of_zeros_stays():
+    np.testing.assert_array_equal(orthogonal(tf.zeros((3, 4))), np.zeros((3, 4)))
+
+
+def test_muon_for_matrices_beside_adam_and_adagrad():
+    trained = variables()
+    others = variables()
+    settings = {"initial_accumulator": 0.01, "adam_learning_rate": 0.05,
+                "adam_variables": [name != "table" for name in trained]}  # fmt: skip
+    blocks = [(2, 1) if name == "matrix" else None for name in trained]
+    optimizer = Optimizer(list(trained.values()), 0.2, 0.7, **settings, muon_blocks=blocks)
+    without = Optimizer(list(others.values()), 0.2, 0.7, **settings)
+    step, other_step = in_graph(optimizer, list(trained)), in_graph(without, list(trained))
+    matrix, mean = trained["matrix"].numpy().astype(float), np.zeros(SHAPES["matrix"])
+    for t, factor in enumerate((0.5, 1.0, 0.25), start=1):
+        optimizer.set_rates(factor, t - 1)
+        without.set_rates(factor, t - 1)
+        given, dense = gradients(t)
+        step(given)
+        other_step(given)
+        gradient = oracle.clip_by_global_norm(dense, 0.7)["matrix"]
+        mean = 0.95 * mean + 0.05 * gradient
+        ahead = 0.95 * mean + 0.05 * gradient  # Nesterov's momentum
+        update = np.concatenate([near_orthogonal(half) for half in np.split(ahead, 2)])
+        matrix -= 0.05 * factor * update
+    np.testing.assert_allclose(trained["matrix"], matrix, 1e-4, 1e-5)
+    for name in ("table", "bias"):
+        np.testing.assert_array_equal(trained[name], others[name], err_msg=name)
+    names = [sorted(slots) for slots in optimizer.slots]
+    assert names == [["Adagrad"], ["Momentum"], ["Adam", "Adam_1"]]
+    np.testing.assert_allclose(optimizer.slots[1]["Momentum"], mean, 1e-4, 1e-6)
 
 
 # Schedules of the learning rate

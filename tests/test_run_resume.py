@@ -54,7 +54,7 @@ def make_text(tmp_path: Path) -> Text:
     for name, content in parts.items():
         (tmp_path / name).write_text("\n".join(content) + "\n", encoding="utf-8")
     options = OPTIONS | {"n_epochs": 3, "n_train_tokens": 240, "reset_rate": 0.5}
-    options |= {"optimizer": "adam", "initial_accumulator": 0.001, "softmax_bias": "unigram"}
+    options |= {"optimizer": "muon", "initial_accumulator": 0.001, "softmax_bias": "unigram"}
     (tmp_path / "options.json").write_text(json.dumps(options), encoding="utf-8")
     names = ("vocab.txt", "train-*.txt", "heldout.txt", "options.json")
     return Text(tmp_path, *(str(tmp_path / name) for name in names))

@@ -147,7 +147,8 @@ def _training_text(training: dict[str, Any]) -> list[tuple[str, str]]:
         length = count(training["n_steps"], "step")
     rates = f"learning rate {training['learning_rate']:g}"
     if adam_rate is not None:
-        rates = f"learning rates {adam_rate:g} (Adam), {training['learning_rate']:g} (Adagrad)"
+        dense = "Muon and Adam" if training["optimizer"] == "muon" else "Adam"
+        rates = f"learning rates {adam_rate:g} ({dense}), {training['learning_rate']:g} (Adagrad)"
     shape = f"{training['batch_size']} x {training['unroll_steps']}"
     rows = [
         ("checkpoint", f"{training['checkpoint']}: {amount}"),

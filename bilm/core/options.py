@@ -34,8 +34,8 @@ logger = logging.getLogger(__name__)
 # Byte values 0..255, then BOS, EOS, begin of word, end of word, padding.
 N_CHARACTERS = 261
 ACTIVATIONS = ("relu", "tanh")
-# "adam" trains the dense weights with Adam and the rows of words with Adagrad.
-OPTIMIZERS = ("adagrad", "adam")
+# All but "adagrad" train the dense weights alone, and the rows of words with Adagrad.
+OPTIMIZERS = ("adagrad", "adam", "muon")
 SCHEDULES = ("constant", "linear", "cosine")
 SOFTMAX_BIASES = ("zeros", "unigram")
 
@@ -211,7 +211,8 @@ class Options(_CheckedFields):
     The original's files lack the keys from `n_steps` on; the defaults reproduce the original:
         n_steps: number of training steps; overrides `n_epochs`.
         optimizer: "adam" trains the dense weights with Adam at `adam_learning_rate`, and the rows
-            of words (softmax, word embeddings) with Adagrad at `learning_rate`.
+            of words (softmax, word embeddings) with Adagrad at `learning_rate`. "muon" trains the
+            matrices of the LSTMs with Muon, also at `adam_learning_rate`, the others like "adam".
         initial_accumulator: initial value of Adagrad's sums of squares.
         softmax_bias: "unigram" initialises a word's bias with the logarithm of its frequency.
         schedule, warmup_steps: schedule of the learning rates.

@@ -15,6 +15,17 @@ Encoder = CharacterEncoder | WordEmbedding
 WORD_ROWS = ("lm/embedding", "lm/softmax/W", "lm/softmax/b")
 
 
+def lstm_blocks(name: str) -> tuple[int, int] | None:
+    """The matrices of an LSTM's weight by its name in checkpoints: one below another, side by side.
+
+    A kernel holds the weights of the input and of the state for each of four gates, (2, 4); a
+    projection is one matrix. None for a bias and for weights outside the LSTMs.
+    """
+    if "lstm_cell/" not in name or not name.endswith("kernel"):
+        return None
+    return (1, 1) if name.endswith("projection/kernel") else (2, 4)
+
+
 @dataclass(frozen=True)
 class Weight:
     """A Keras variable and its names."""

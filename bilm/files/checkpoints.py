@@ -193,7 +193,8 @@ def _require_shapes(path: str, shapes: Mapping[str, tuple[int, ...]], also: Sequ
 
 def names_beside(table: Sequence[Weight]) -> list[str]:
     """Prefixes of the names in a checkpoint besides the variables of a network."""
-    slots = [f"{weight.checkpoint}/{slot}" for weight in table for slot in ("Adagrad", "Adam")]
+    kinds = ("Adagrad", "Adam", "Momentum")
+    slots = [f"{weight.checkpoint}/{kind}" for weight in table for kind in kinds]
     return [STEP, PERPLEXITY, OURS, *slots]
 
 

@@ -1,7 +1,12 @@
-"""Adagrad and Adam with one bound on the gradient's global norm, and learning rate schedules.
+"""Adagrad, Adam and Muon with one bound on the gradient's global norm, and learning rate schedules.
 
 The original trained all weights with Adagrad (Duchi et al. 2011). Repeated rows of a sparse
 gradient are summed before anything is squared, and a step's cost depends on the rows it touches.
+
+Muon (Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks") replaces the
+mean gradient of a matrix by the nearest orthogonal matrix, so that a step moves all directions
+equally far, also those that are rare in the text. It is scaled as in Liu et al. (2025), "Muon is
+scalable for LLM training", section 2.2: its entries are as large as Adam's, and both have one rate.
 """
 
 from __future__ import annotations
@@ -20,15 +25,24 @@ Gradient = Any  # a tf.Tensor, or tf.IndexedSlices where few rows have one
 INITIAL_ACCUMULATOR = 1.0
 SCHEDULES = ("constant", "linear", "cosine")
 # Names of the slots in checkpoints, as in TensorFlow 1.
-_ADAGRAD, _ADAM = "Adagrad", ("Adam", "Adam_1")
+_ADAGRAD, _ADAM, _MUON = "Adagrad", ("Adam", "Adam_1"), "Momentum"
 _BETA1, _BETA2 = 0.9, 0.999
+_MOMENTUM = 0.95
+# Root mean square of a step's entries by Adam, in units of the rate.
+_ADAM_SIZE = 0.2
+# Jordan et al.: an iteration that takes all singular values near 1 in few steps.
+_NEWTON_SCHULZ = (3.4445, -4.7750, 2.0315)
+_ITERATIONS = 5
+
+Blocks = tuple[int, int]  # matrices of a variable, one below another and side by side
 
 
 class Optimizer:
-    """Adagrad for all weights, or Adam for the dense ones and Adagrad for the word rows.
+    """Adagrad for all weights, or for the word rows, with Adam or Muon for the others.
 
     Adagrad: a += g ** 2; v -= rate * g / sqrt(a), without an epsilon. A step changes only those
     rows of a sparse gradient that it touches. Adam (Kingma and Ba 2015): beta1 0.9, beta2 0.999.
+    Muon: Nesterov momentum 0.95, no weight decay.
 
     Args:
         variables: Keras variables, float32.
@@ -36,12 +50,14 @@ class Optimizer:
         clip_norm: bound on the global norm of all gradients; None disables clipping.
         initial_accumulator: initial value of Adagrad's sums of squares. Smaller values make the
             first steps of rare rows larger.
-        adam_learning_rate: Adam's rate; None trains all variables with Adagrad.
-        adam_variables: for each variable, whether Adam trains it.
+        adam_learning_rate: rate of Adam and Muon; None trains all variables with Adagrad.
+        adam_variables: for each variable, whether Adam or Muon trains it.
+        muon_blocks: for each variable, the matrices that it consists of, each of which Muon takes
+            alone; None: Adam trains it. Empty: all by Adam.
 
     Attributes:
         slots: for each variable its state by TensorFlow 1's name in checkpoints: "Adagrad", or
-            "Adam" (mean) and "Adam_1" (mean square); of the variable's shape.
+            "Adam" (mean) and "Adam_1" (mean square), or "Momentum"; of the variable's shape.
     """
 
     def __init__(
@@ -53,6 +69,7 @@ class Optimizer:
         initial_accumulator: float = INITIAL_ACCUMULATOR,
         adam_learning_rate: float | None = None,
         adam_variables: Sequence[bool] = (),
+        muon_blocks: Sequence[Blocks | None] = (),
     ) -> None:
         self._variables = [variable.value for variable in variables]
         self._base_rates = learning_rate, adam_learning_rate or 0.0
@@ -62,12 +79,12 @@ class Optimizer:
         self._n_steps = tf.Variable(0.0, trainable=False)  # before the next step
         self.clip_norm = clip_norm
         self.slots: list[dict[str, tf.Variable]] = []
-        uses_adam = adam_variables if adam_learning_rate is not None else ()
-        for number, variable in enumerate(self._variables):
-            names: tuple[str, ...] = (_ADAGRAD,)
-            start = initial_accumulator
-            if uses_adam and uses_adam[number]:
-                names, start = _ADAM, 0.0
+        none = (None,) * len(self._variables)
+        uses_adam = adam_variables if adam_learning_rate is not None else none
+        self._blocks = muon_blocks or none
+        for variable, adam, blocks in zip(self._variables, uses_adam, self._blocks, strict=True):
+            names = (_ADAGRAD,) if not adam else _ADAM if blocks is None else (_MUON,)
+            start = 0.0 if adam else initial_accumulator
             self.slots.append(
                 {
                     name: tf.Variable(tf.fill(variable.shape, start), trainable=False)
@@ -93,11 +110,14 @@ class Optimizer:
         scale = tf.ones(())
         if self.clip_norm is not None:
             scale = self.clip_norm / tf.maximum(norm, self.clip_norm)
-        for variable, slots, gradient in zip(self._variables, self.slots, summed, strict=True):
+        of_each = zip(self._variables, self.slots, self._blocks, summed, strict=True)
+        for variable, slots, blocks, gradient in of_each:
             if gradient is None:
                 continue
             if _ADAGRAD in slots:
                 self._adagrad(variable, slots[_ADAGRAD], gradient, scale)
+            elif blocks is not None:
+                self._muon(variable, slots[_MUON], blocks, tf.convert_to_tensor(gradient) * scale)
             else:
                 self._adam(variable, slots, tf.convert_to_tensor(gradient) * scale)
         return norm
@@ -135,6 +155,45 @@ class Optimizer:
             epsilon=1e-8,
             grad=gradient,
         )
+
+    def _muon(
+        self, variable: tf.Variable, momentum: tf.Variable, blocks: Blocks, gradient: tf.Tensor
+    ) -> None:
+        def mean_with(mean: tf.Tensor) -> tf.Tensor:
+            return _MOMENTUM * mean + (1 - _MOMENTUM) * gradient
+
+        mean = mean_with(tf.raw_ops.ReadVariableOp(resource=momentum.handle, dtype=tf.float32))
+        tf.raw_ops.AssignVariableOp(resource=momentum.handle, value=mean)
+        step = orthogonal(mean_with(mean), blocks) * tf.convert_to_tensor(self._adam_rate)
+        tf.raw_ops.AssignSubVariableOp(resource=variable.handle, value=step)
+
+
+def orthogonal(matrix: tf.Tensor, blocks: Blocks = (1, 1)) -> tf.Tensor:
+    """The nearest orthogonal matrix of each block, approximately, with entries of Adam's size.
+
+    Singular values become 0.7 to 1.2; the exact ones are not needed (Jordan et al. 2024).
+
+    Args:
+        matrix: float32 (rows, columns).
+        blocks: the number of blocks one below another and side by side.
+    """
+    n_rows, n_columns = blocks
+    rows, columns = matrix.shape[0] // n_rows, matrix.shape[1] // n_columns
+    # (n_rows * rows, n_columns * columns) -> (n_rows, n_columns, rows, columns)
+    x = tf.transpose(tf.reshape(matrix, (n_rows, rows, n_columns, columns)), (0, 2, 1, 3))
+    turned = rows > columns  # the products below are over the longer side
+    if turned:
+        x = tf.linalg.matrix_transpose(x)
+    x /= tf.sqrt(tf.reduce_sum(x * x, axis=(2, 3), keepdims=True)) + 1e-7
+    a, b, c = _NEWTON_SCHULZ
+    for _ in range(_ITERATIONS):
+        square = tf.matmul(x, x, transpose_b=True)
+        x = a * x + tf.matmul(b * square + c * tf.matmul(square, square), x)
+    x *= _ADAM_SIZE * math.sqrt(max(rows, columns))
+    if turned:
+        x = tf.linalg.matrix_transpose(x)
+    # (n_rows, n_columns, rows, columns) -> (n_rows * rows, n_columns * columns)
+    return tf.reshape(tf.transpose(x, (0, 2, 1, 3)), matrix.shape)
 
 
 def sum_repeated_rows(gradient: Gradient) -> Gradient:

@@ -21,7 +21,7 @@ from bilm.core.language_model import Feed, LanguageModel
 from bilm.core.lstm import BatchSlice, Dropout, Mode, States
 from bilm.core.options import N_CHARACTERS, Options
 from bilm.core.softmax import Negatives, log_uniform_log_expected
-from bilm.core.weight_names import WORD_ROWS
+from bilm.core.weight_names import WORD_ROWS, lstm_blocks
 from bilm.data import Batch, IteratorState, deciding_method, network_ids
 from bilm.files.checkpoints import (
     PERPLEXITY,
@@ -231,21 +231,22 @@ class Run:
             )
             variables = self.model.trainable_variables
             self.table = self.model.weight_table()
-            names = {id(weight.variable): weight.checkpoint for weight in self.table}
+            by_variable = {id(weight.variable): weight.checkpoint for weight in self.table}
+            names = [by_variable[id(variable)] for variable in variables]
+            uses_adam, uses_muon = options.optimizer != "adagrad", options.optimizer == "muon"
             self.optimizer = Optimizer(
                 variables,
                 options.learning_rate,
                 options.all_clip_norm_val,
                 initial_accumulator=options.initial_accumulator,
-                adam_learning_rate=(
-                    options.adam_learning_rate if options.optimizer == "adam" else None
-                ),
-                adam_variables=[names[id(x)] not in WORD_ROWS for x in variables],
+                adam_learning_rate=options.adam_learning_rate if uses_adam else None,
+                adam_variables=[name not in WORD_ROWS for name in names],
+                muon_blocks=[lstm_blocks(name) for name in names] if uses_muon else (),
             )
         # By their names in checkpoints.
         self.slots = {
-            f"{names[id(variable)]}/{slot}": value
-            for variable, slots in zip(variables, self.optimizer.slots, strict=True)
+            f"{name}/{slot}": value
+            for name, slots in zip(names, self.optimizer.slots, strict=True)
             for slot, value in slots.items()
         }
         self.step = TrainingStep(self.model, self.optimizer, options.batch_size, replicas)

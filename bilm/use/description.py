@@ -30,7 +30,7 @@ from bilm.use.word_vectors import load_network
 
 _OF_THE_RUN = (
     "batch_size", "unroll_steps", "n_train_tokens", "n_epochs", "n_steps", "n_tokens_vocab",
-    "reset_rate", "dropout", "learning_rate",
+    "reset_rate", "dropout", "optimizer", "learning_rate",
 )  # fmt: skip
 _SOFTMAX = "softmax/"
 _TEXTS = {VOCABULARY, DICTIONARY_CHARACTERS, DICTIONARY_WORDS}
@@ -105,7 +105,7 @@ def describe_training(files: ModelFiles) -> dict[str, Any]:
             "passes": state and state.passes,
             **{name: getattr(options, name) for name in _OF_THE_RUN},
             "adam_learning_rate": (
-                options.adam_learning_rate if options.optimizer == "adam" else None
+                options.adam_learning_rate if options.optimizer != "adagrad" else None
             ),
             "sampled_softmax": options.sample_softmax,
             "train_perplexity": state and state.train_perplexity,
