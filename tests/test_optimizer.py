@@ -233,7 +233,7 @@ def test_muon_for_matrices_beside_adam_and_adagrad():
         mean = 0.95 * mean + 0.05 * gradient
         ahead = 0.95 * mean + 0.05 * gradient  # Nesterov's momentum
         update = np.concatenate([near_orthogonal(half) for half in np.split(ahead, 2)])
-        matrix -= 0.05 * factor * update
+        matrix -= 0.05 * factor * (update + 0.2 * matrix)
     np.testing.assert_allclose(trained["matrix"], matrix, 1e-4, 1e-5)
     for name in ("table", "bias"):
         np.testing.assert_array_equal(trained[name], others[name], err_msg=name)

@@ -364,7 +364,7 @@ def test_the_original_recipe_has_the_originals_keys_alone():
 def test_the_default_recipe():
     for name in PRESETS:
         values = preset(name)
-        assert (values["optimizer"], values["softmax_bias"]) == ("adam", "unigram")
+        assert (values["optimizer"], values["softmax_bias"]) == ("muon", "unigram")
         assert (values["schedule"], values["warmup_steps"]) == ("linear", 200)
         assert (values["learning_rate"], values["initial_accumulator"]) == (0.1, 0.001)
         assert values["reset_rate"] == 1.0

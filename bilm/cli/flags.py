@@ -332,8 +332,8 @@ TIME = {
     "speed is measured first, and the learning rate falls to zero at the end"
 }
 RECIPE = {
-    f"--recipe {'|'.join(RECIPES)}": "how to train the preset (default: default). default: Adam "
-    "and Adagrad, with a learning rate that falls to zero; original: like the program of 2018",
+    f"--recipe {'|'.join(RECIPES)}": "how to train the preset (default: default). default: Muon, "
+    "Adam and Adagrad, with a learning rate that falls to zero; original: like the program of 2018",
 }
 NETWORK_CHOICE = {
     f"--preset {'|'.join(PRESETS)}": "size of the model (default: base). tiny: a trial in minutes; "

@@ -337,7 +337,7 @@ class _Size(NamedTuple):
 _FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 _SIZES = {
     "tiny": _Size(256, 64, 1, ((1, 16), (2, 16), (3, 32), (4, 64), (5, 128)), 32, 2048, 0.005),
-    "base": _Size(512, 128, 1, _FILTERS[:5], 32, 2048, 0.004),
+    "base": _Size(512, 128, 1, _FILTERS[:5], 64, 2048, 0.004),
     "small": _Size(1024, 128, 1, _FILTERS, 64, 4096, 0.002),
     "medium": _Size(2048, 256, 1, _FILTERS, 128, 8192, 0.0015),
     "original": _Size(4096, 512, 2, _FILTERS, 128, 8192, 0.001),
@@ -386,7 +386,7 @@ def preset(name: str, recipe: str = "default") -> dict[str, Any]:
             n_negative_samples_batch=size.n_negative_samples,
             learning_rate=0.1,
             reset_rate=1.0,
-            optimizer="adam",
+            optimizer="muon",
             adam_learning_rate=size.adam_learning_rate,
             initial_accumulator=0.001,
             softmax_bias="unigram",

@@ -28,6 +28,8 @@ SCHEDULES = ("constant", "linear", "cosine")
 _ADAGRAD, _ADAM, _MUON = "Adagrad", ("Adam", "Adam_1"), "Momentum"
 _BETA1, _BETA2 = 0.9, 0.999
 _MOMENTUM = 0.95
+# Weight decay per step, in units of the rate: a large step without it fits rare words too closely.
+_DECAY = 0.2
 # Root mean square of a step's entries by Adam, in units of the rate.
 _ADAM_SIZE = 0.2
 # Jordan et al.: an iteration that takes all singular values near 1 in few steps.
@@ -42,7 +44,7 @@ class Optimizer:
 
     Adagrad: a += g ** 2; v -= rate * g / sqrt(a), without an epsilon. A step changes only those
     rows of a sparse gradient that it touches. Adam (Kingma and Ba 2015): beta1 0.9, beta2 0.999.
-    Muon: Nesterov momentum 0.95, no weight decay.
+    Muon: v -= rate * (step + 0.2 * v), with Nesterov momentum 0.95.
 
     Args:
         variables: Keras variables, float32.
@@ -164,7 +166,9 @@ class Optimizer:
 
         mean = mean_with(tf.raw_ops.ReadVariableOp(resource=momentum.handle, dtype=tf.float32))
         tf.raw_ops.AssignVariableOp(resource=momentum.handle, value=mean)
-        step = orthogonal(mean_with(mean), blocks) * tf.convert_to_tensor(self._adam_rate)
+        step = orthogonal(mean_with(mean), blocks)
+        step += _DECAY * tf.raw_ops.ReadVariableOp(resource=variable.handle, dtype=tf.float32)
+        step *= tf.convert_to_tensor(self._adam_rate)
         tf.raw_ops.AssignSubVariableOp(resource=variable.handle, value=step)
 
 
