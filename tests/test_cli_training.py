@@ -141,7 +141,8 @@ def all_flags(verb, capsys):
     """Each flag in the help of a verb, with a value that is not its default."""
     with pytest.raises(SystemExit):
         main([verb, "--help"])
-    values = {"N": "7", "ROWS": "7", "X": "0.75", "P": "0.75", "TIME": "9steps"}
+    values = {"N": "7", "ROWS": "7", "X": "0.75", "P": "0.75", "DURATION": "9min",
+              "INTERVAL": "9steps"}  # fmt: skip
     for flag, value in re.findall(r"^  (--\w+)(?: (\S+))?", capsys.readouterr().out, re.MULTILINE):
         if flag == "--options_file":  # which excludes --preset
             continue

@@ -17,7 +17,7 @@ ROOT = Path(bilm.__file__).parent
 # A part imports from parts above it only, and never from another one of its own line.
 LINES = (
     ("core",),
-    ("errors", "extras", "progress"),
+    ("errors", "extras", "intervals", "progress"),
     ("files",),
     ("data",),
     ("training",),
@@ -34,7 +34,7 @@ FRAMEWORKS = {"tensorflow", "keras"}
 NO_TENSORS = {"data", "errors"}
 NO_FILES = {"core"}
 # What all parts may import, and the program's door: not in the drawing of docs/reading.md.
-NOT_DRAWN = {"errors", "extras", "progress", "__main__"}
+NOT_DRAWN = {"errors", "extras", "intervals", "progress", "__main__"}
 # Programs for a person at a terminal.
 MAY_PRINT = {"cli", "__main__"}
 
