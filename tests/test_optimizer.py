@@ -8,8 +8,11 @@ import pytest
 import tensorflow as tf
 
 from bilm.core.errors import InputError
+from bilm.core.weight_names import lstm_blocks
+from bilm.training import LanguageModel
 from bilm.training.optimizer import Optimizer, Schedule, orthogonal, sum_repeated_rows
 from tests import oracle
+from tests.small_runs import small_options
 
 SHAPES = {"table": (7, 3), "matrix": (4, 5), "bias": (6,)}
 ROWS = np.array([5, 0, 5, 2, 5, 0], np.int32)
@@ -240,6 +243,21 @@ def test_muon_for_matrices_beside_adam_and_adagrad():
     names = [sorted(slots) for slots in optimizer.slots]
     assert names == [["Adagrad"], ["Momentum"], ["Adam", "Adam_1"]]
     np.testing.assert_allclose(optimizer.slots[1]["Momentum"], mean, 1e-4, 1e-6)
+
+
+def test_muon_trains_the_kernels_of_the_lstms():
+    """A kernel has the input's rows above the state's, and the gates side by side."""
+    for kind in ("as_published", "no_lstm_projection_tight_clips", "one_direction_one_layer_words"):
+        options = small_options(kind)
+        table = LanguageModel(options, seed=1).weight_table()
+        found = {w.checkpoint: lstm_blocks(w.checkpoint) for w in table}
+        lstms = {name: blocks for name, blocks in found.items() if "/rnn/" in name}
+        assert {blocks for name, blocks in found.items() if name not in lstms} == {None}
+        for name, blocks in lstms.items():
+            projection = name.endswith("projection/kernel")
+            kernel = name.endswith("lstm_cell/kernel")
+            assert blocks == ((1, 1) if projection else (2, 4) if kernel else None), name
+        assert (2, 4) in lstms.values()
 
 
 # Schedules of the learning rate

@@ -4,9 +4,9 @@ The original trained all weights with Adagrad (Duchi et al. 2011). Repeated rows
 gradient are summed before anything is squared, and a step's cost depends on the rows it touches.
 
 Muon (Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks") replaces the
-mean gradient of a matrix by the nearest orthogonal matrix, so that a step moves all directions
-equally far, also those that are rare in the text. It is scaled as in Liu et al. (2025), "Muon is
-scalable for LLM training", section 2.2: its entries are as large as Adam's, and both have one rate.
+mean gradient of a matrix by the nearest orthogonal matrix: a step is equally far in all directions.
+It is scaled as in Liu et al. (2025), "Muon is scalable for LLM training", section 2.2: its entries
+are as large as Adam's, so both have one rate.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SCHEDULES = ("constant", "linear", "cosine")
 _ADAGRAD, _ADAM, _MUON = "Adagrad", ("Adam", "Adam_1"), "Momentum"
 _BETA1, _BETA2 = 0.9, 0.999
 _MOMENTUM = 0.95
-# Weight decay per step, in units of the rate: a large step without it fits rare words too closely.
+# Weight decay per step, in units of the rate: on WikiText-2 better than 0, 0.5 and 1.2.
 _DECAY = 0.2
 # Root mean square of a step's entries by Adam, in units of the rate.
 _ADAM_SIZE = 0.2
