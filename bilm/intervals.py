@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from bilm.core.errors import InputError, shown
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|sec|seconds?|m|min|minutes?|h|hours?|d|days?)")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|secs?|seconds?|m|mins?|minutes?|h|hours?|d|days?)")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _COUNT = re.compile(r"(\d+)?\s*(epoch|step)s?")
 DURATION_RULE = "must be a duration such as 30min or 2h"

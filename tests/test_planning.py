@@ -22,7 +22,14 @@ from tests.small_runs import small_options, train, write_corpus
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("90s", 90), ("30min", 1800), ("2h", 7200), ("1.5 days", 129600), (" 10 minutes ", 600)],
+    [
+        ("90s", 90),
+        ("30min", 1800),
+        ("2h", 7200),
+        ("1.5 days", 129600),
+        (" 10 minutes ", 600),
+        ("5mins", 300),
+    ],
 )
 def test_durations(text, seconds):
     assert parse_duration(text) == seconds
