@@ -63,15 +63,11 @@ def test_without_a_subcommand_help_is_printed_and_the_code_is_2(capsys):
     assert "usage: bilm" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["tarin"], "there is no subcommand 'tarin'; did you mean 'train'?"),
-        (["x9", "--help"], "there is no subcommand 'x9'."),
-    ],
-)
-def test_unknown_subcommand(arguments, message, capsys):
-    assert usage_error(arguments, capsys) == f"bilm: error: {message}\nSee `bilm --help`.\n"
+def test_unknown_subcommand(capsys):
+    error = usage_error(["tarin"], capsys)
+    assert error.startswith(
+        "bilm: error: argument SUBCOMMAND: invalid choice: 'tarin' (choose from "
+    )
 
 
 def test_abbreviated_flags_are_refused(text, capsys):
@@ -200,16 +196,13 @@ def test_wrong_paths_and_flags_are_reported_before_tensorflow_is_imported(text):
         (["export", "run", "vocab.txt"], "'vocab.txt' would be overwritten: --force allows it."),
         (["convert", "none", "m"], "The model 'none' does not exist."),
         (["plot", "none"], "There is no training log at 'none'."),
-        (["restart", "--save_dir", "none", "--train_prefix", text.training], "folder 'none' does"),
-        (["test", "--save_dir", "none", "--test_prefix", text.heldout], "folder 'none' does not"),
-        (["dump", "--save_dir", "none", "--model_dir", "m"], "The folder 'none' does not exist."),
+        (["restart", "--save_dir", "none", "--train_prefix", text.training], "'none/options.json'"),
+        (["test", "--save_dir", "none", "--test_prefix", text.heldout], "'none/options.json'"),
+        (["dump", "--save_dir", "none", "--model_dir", "m"], "The options file 'none/options.json"),
         (["info", "orginal"], "The model 'orginal' does not exist. Did you mean 'original'?"),
         (["embed", text.heldout, "o.hdf5", "--model", "none"], "The model 'none' does not exist."),
         (["embed", "none", "o.hdf5", "--model", "m"], "The text file 'none' does not exist."),
-        (
-            ["embed", "a", "o.npz", "--model", "m", "--resume", "--force"],
-            "choose one",
-        ),
+        (["embed", "a", "o.npz", "--model", "m", "--resume", "--force"], "choose one"),
     ]
     (text.folder / "bare").mkdir()
     (text.folder / "run").mkdir()

@@ -40,8 +40,8 @@ def labels_of(tmp_path, **runs):
     from bilm.cli.plot import draw
 
     pytest.importorskip("matplotlib.figure")
-    folders = {name: write_run(tmp_path / name, **run) for name, run in runs.items()}
-    figure = draw({path: read_log(path) for path in folders.values()})
+    logs = {name: read_log(write_run(tmp_path / name, **run)) for name, run in runs.items()}
+    figure = draw(logs)
     return [text.get_text() for text in figure.legends[0].get_texts()], figure.axes[0]
 
 

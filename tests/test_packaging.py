@@ -101,20 +101,6 @@ def test_tensorflow_is_imported_without_its_greetings():
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
-def test_what_tensorflow_says_is_shown_when_its_import_fails(tmp_path: Path):
-    broken = "import os; os.write(2, b'no such driver'); raise ImportError('broken')"
-    (tmp_path / "tensorflow.py").write_text(broken, encoding="utf-8")
-    code = "from bilm.cli.terminal import import_tensorflow as load; load()"
-    environment = {name: value for name, value in os.environ.items() if name != LEVEL}
-    environment["PYTHONPATH"] = str(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 1
-    assert "no such driver" in done.stderr and "ImportError: broken" in done.stderr
-
-
 def test_constraints_of_the_oldest_versions():
     """`.ci/run oldest` installs each requirement at its lower bound."""
     program = ROOT / ".ci" / "lower_bounds.py"

@@ -9,17 +9,15 @@ Exit codes: 0 success; 1 an error in a file or argument that the user can fix, r
 from __future__ import annotations
 
 import argparse
-import difflib
-import errno
 import importlib
+import io
 import sys
 from collections.abc import Sequence
 from types import ModuleType
-from typing import TextIO
 
 import bilm
 from bilm.cli.flags import Parser
-from bilm.cli.terminal import discard, note, standard_streams, warnings_on_stderr
+from bilm.cli.terminal import end_output, note, warnings_on_stderr
 from bilm.core.errors import InputError, TrainingError
 
 SUBCOMMANDS = (
@@ -47,19 +45,16 @@ def main(argv: Sequence[str] | None = None, subcommand: str | None = None) -> in
         argv: arguments after the program's name; None takes the arguments of the process.
         subcommand: run this subcommand, with `argv` as its arguments, as the scripts in bin/ do.
     """
-    argv = sys.argv[1:] if argv is None else argv
-    with standard_streams():
-        if subcommand is None:
-            parser = make_parser()
-            _require_subcommand(parser, argv)
-        else:
-            parser = _fill(Parser(), subcommand)
-        args = parser.parse_args(argv)
-        if args.run is None:
-            parser.print_help(sys.stderr)
-            return 2
-        with warnings_on_stderr(parser.prog):
-            return _run(args, parser.prog)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Results are UTF-8 in every locale; file names that are not come out unchanged.
+        sys.stdout.reconfigure(encoding="utf-8", errors="surrogateescape")
+    parser = make_parser() if subcommand is None else _fill(Parser(), subcommand)
+    args = parser.parse_args(argv)
+    if args.run is None:
+        parser.print_help(sys.stderr)
+        return 2
+    with warnings_on_stderr(parser.prog):
+        return _run(args, parser.prog)
 
 
 def make_parser() -> argparse.ArgumentParser:
@@ -80,15 +75,6 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _require_subcommand(parser: argparse.ArgumentParser, argv: Sequence[str]) -> None:
-    """End with exit code 2 and a suggestion if the first argument is not a subcommand."""
-    name = next((arg for arg in argv if not arg.startswith("-")), SUBCOMMANDS[0])
-    if name not in SUBCOMMANDS:
-        near = difflib.get_close_matches(name, SUBCOMMANDS, 1)
-        hint = f"; did you mean {near[0]!r}?" if near else "."
-        parser.error(f"there is no subcommand {name!r}{hint}")
-
-
 def _fill(parser: argparse.ArgumentParser, subcommand: str) -> argparse.ArgumentParser:
     module = module_of(subcommand)
     parser.description = module.__doc__
@@ -106,10 +92,11 @@ def _run(args: argparse.Namespace, program: str) -> int:
         return code
     except BrokenPipeError:
         # The reader closed our output, as `head` does; that is not an error.
-        discard(sys.stdout)
+        end_output()
         return 0
     except (InputError, TrainingError, OSError) as error:
         note(f"{program}: error: {_one_line(error)}")
+        end_output()
         return 1
     except KeyboardInterrupt as interrupt:
         more = f" {interrupt}" if interrupt.args else ""
@@ -119,17 +106,5 @@ def _run(args: argparse.Namespace, program: str) -> int:
 
 def _one_line(error: Exception) -> str:
     if isinstance(error, OSError) and error.strerror is not None:
-        name = error.filename
-        if name is None and error.errno == errno.ENOSPC and _is_full(sys.stdout):
-            name = "standard output"
-        return f"{error.strerror}." if name is None else f"{name}: {error.strerror}."
+        return f"{error.filename}: {error.strerror}." if error.filename else f"{error.strerror}."
     return " ".join(str(error).splitlines())
-
-
-def _is_full(stream: TextIO) -> bool:
-    """Whether writing an empty line to a stream fails."""
-    try:
-        print(file=stream, flush=True)
-    except OSError:
-        return True
-    return False

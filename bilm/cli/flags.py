@@ -12,7 +12,6 @@ import glob
 import math
 import os
 import re
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
@@ -27,14 +26,12 @@ from bilm.files.reading import (
     find_files,
     matching_files,
     require_file,
-    require_name,
 )
 from bilm.files.writing import (
     atomic_write_all,
     folder_made,
     overwritten,
     require_place,
-    require_plain_output,
 )
 from bilm.intervals import DURATION_RULE, INTERVAL_RULE, Interval, parse_duration
 
@@ -92,20 +89,6 @@ def usage_error(args: argparse.Namespace, message: str) -> NoReturn:
     parser.error(message)
 
 
-def command(args: argparse.Namespace) -> str:
-    """The shell command with these arguments, leaving out defaults."""
-    parser: argparse.ArgumentParser = args.parser
-    words = ["bilm", args.run.__module__.rpartition(".")[2]]
-    for action in parser._actions:
-        given = getattr(args, action.dest, None)
-        if given is None or given == parser.get_default(action.dest):
-            continue
-        words += action.option_strings[:1]
-        if given is not True:
-            words += map(str, given if isinstance(given, list) else [given])
-    return shlex.join(words)
-
-
 def given(args: argparse.Namespace, *names: str) -> dict[str, Any]:
     """The values of some flags, as keyword arguments of the same names."""
     return {name: getattr(args, name) for name in names}
@@ -139,11 +122,6 @@ def whole_number(minimum: int) -> Callable[[str], int]:
     return value(checked, "must be an integer below 2^63", lambda n: n <= MOST_SEED)
 
 
-def _as_written(parse: Callable[[str], Any], rule: str) -> Callable[[str], str]:
-    """A type for flags whose text is kept, and parsed only to find mistakes early."""
-    return value(lambda text: parse(text) and text, rule)
-
-
 _positive = value(float, "must be a number > 0", lambda x: 0 < x < math.inf)
 _TYPES = {
     "N": whole_number(1),
@@ -151,8 +129,9 @@ _TYPES = {
     "X": _positive,
     "MB": _positive,
     "P": value(float, "must be a number from 0 to 1", lambda p: 0 <= p <= 1),
-    "DURATION": _as_written(parse_duration, DURATION_RULE),
-    "INTERVAL": _as_written(Interval.parse, INTERVAL_RULE),
+    # These stay text, and are parsed only to find mistakes early.
+    "DURATION": value(lambda text: parse_duration(text) and text, DURATION_RULE),
+    "INTERVAL": value(lambda text: Interval.parse(text) and text, INTERVAL_RULE),
 }
 
 
@@ -194,10 +173,9 @@ _WRITTEN = {"out", "output", "outfile", "model_dir", "counts", "per_sentence", "
 # Files of models and of training runs, whose folder may be given.
 _OF_MODELS = (WEIGHTS_FILE, "weights.hdf5", "*options.json", f"{VOCABULARY_FILE}*", "checkpoint",
               "model.ckpt-*", "train_log*.jsonl")  # fmt: skip
-
-
-# Flags that name inputs, which have to exist; globs, files with their names in messages, models.
+# Flags that name inputs, which have to exist; globs, models, files with their names in messages.
 _GLOBS = ("files", "train_prefix", "heldout_prefix", "test_prefix")
+_MODELS = ("model", "init_from")
 _FILES = {
     "input": "text file",
     "vocab_file": "vocabulary file",
@@ -208,36 +186,31 @@ _FILES = {
     "softmax_file": "softmax file",
     "warm_up": "text file",
 }
-_MODELS = ("model", "init_from")
+
+
+def _texts(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
+    """The names of flags and arguments with text, and each of their values."""
+    for flag, given in vars(args).items():
+        for text in given if isinstance(given, list) else [given]:
+            if isinstance(text, str):
+                yield flag, text
 
 
 def require_inputs(args: argparse.Namespace) -> None:
     """Check that the inputs of a command exist, before the slow import of TensorFlow."""
     from bilm.files.published import is_remote, require_known
 
-    for flag, given in vars(args).items():
-        for value in given if isinstance(given, list) else [given]:
-            if not isinstance(value, str) or value == "-":
-                continue
-            if flag in _GLOBS or (flag == "input" and getattr(args, "engine", None)):
-                find_files(value)
-            elif flag in _MODELS:
-                require_known(value)
-            elif flag in _FILES and not is_remote(value):
-                require_file(value, _FILES[flag])
-
-
-def require_folder(path: str) -> None:
-    """Check that a folder exists."""
-    if os.path.isfile(path):
-        raise InputError(f"{path!r} must be a folder, it is a file.")
-    if not os.path.isdir(path):
-        raise FileNotFoundError(f"The folder {path!r} does not exist.")
+    for flag, name in _texts(args):
+        if flag in _GLOBS or (flag == "input" and getattr(args, "engine", None)):
+            find_files(name)
+        elif flag in _MODELS:
+            require_known(name)
+        elif flag in _FILES and name != "-" and not is_remote(name):
+            require_file(name, _FILES[flag])
 
 
 def require_run(folder: str) -> None:
-    """Check that a folder exists and has training options, before the slow import of TensorFlow."""
-    require_folder(folder)
+    """Check that a folder has training options, before the slow import of TensorFlow."""
     require_file(os.path.join(folder, OPTIONS_FILE), "options file")
 
 
@@ -245,18 +218,12 @@ def require_free(args: argparse.Namespace, *paths: str | None) -> None:
     """Check that files can be written, that none would be overwritten without --force, and that
     none is an input of the command or belongs to the model that it reads.
     """
-    _require_new(args, *paths)
-    for path in filter(None, paths):
+    given = [path for path in paths if path is not None]
+    for path in given:
         require_place(path)
-
-
-def _require_new(args: argparse.Namespace, *paths: str | None) -> None:
-    for path in paths:
-        if path is not None:
-            require_plain_output(require_name(path))
-    taken = [path for path in paths if path and os.path.exists(path)]
-    for path in taken:
-        for flag, read in _read(args):
+    taken = [path for path in given if os.path.exists(path)]
+    for flag, read in _read(args):
+        for path in taken:
             if os.path.samefile(path, read):
                 raise InputError(
                     f"{path!r} is an input of this command ({flag}): name another output."
@@ -269,21 +236,17 @@ def require_free_files(args: argparse.Namespace, first: str, *others: str | None
     """`require_free` for the files of one result, of which the first is renamed into place last: if
     it is missing, the others may stem from a killed run (`bilm.files.writing.atomic_write_all`).
     """
-    whole = args.force or os.path.exists(first)
-    _require_new(args, first, *(others if whole else ()))
+    require_free(args, first, *(others if args.force or os.path.exists(first) else ()))
 
 
 def _read(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
     """The files that a command reads, with the flags that name them."""
-    for flag, given in vars(args).items():
-        for text in given if isinstance(given, list) else [given]:
-            if flag in _WRITTEN or not isinstance(text, str):
-                continue
-            names: list[str] = [text]
-            if os.path.isdir(text):
-                names = [os.path.join(glob.escape(text), name) for name in _OF_MODELS]
-            for name in names:
-                yield from ((flag, path) for path in matching_files(name))
+    for flag, name in _texts(args):
+        names = [name]
+        if os.path.isdir(name):
+            names = [os.path.join(glob.escape(name), file) for file in _OF_MODELS]
+        if flag not in _WRITTEN:
+            yield from ((flag, path) for name in names for path in matching_files(name))
 
 
 def require_model_folder(args: argparse.Namespace, *names: str) -> None:
@@ -293,7 +256,8 @@ def require_model_folder(args: argparse.Namespace, *names: str) -> None:
             f"{args.model_dir!r} is the folder of a training run, which has its own options.json: "
             "name another folder."
         )
-    require_free_files(args, *(os.path.join(args.model_dir, name) for name in names))
+    if os.path.isdir(args.model_dir):
+        require_free_files(args, *(os.path.join(args.model_dir, name) for name in names))
 
 
 @contextlib.contextmanager

@@ -42,53 +42,50 @@ def run(args: argparse.Namespace) -> int:
 
 def human_text(facts: dict[str, Any]) -> list[tuple[str, str]]:
     """The facts as text: pairs of a name and a description."""
-    rows = [("model", facts["model"]), ("input", _input_text(facts["input"]))]
-    if facts["input"]["kind"] == "characters":
-        rows.append(("encoder", _encoder_text(facts["input"], facts["lstm"]["projection_dim"])))
-    rows.append(("LSTMs", _lstm_text(facts["lstm"])))
-    vectors, counts = facts["vectors"], facts["parameters"]
+    source, lstm, counts = facts["input"], facts["lstm"], facts["parameters"]
+    vectors, vocabulary = facts["vectors"], facts["vocabulary"]
+    rows = [("model", facts["model"])]
+    if source["kind"] == "words":
+        rows.append(("input", f"words, a table of {source['words'] or 0:,}"))
+    else:
+        rows += _character_rows(source, lstm["projection_dim"])
+    rows.append(("LSTMs", _lstm_text(lstm)))
     rows.append(("vectors", f"{vectors['layers']} layers of {vectors['dim']}, layer 0 the tokens'"))
-    rows.append(("parameters", _parameters_text(counts)))
+    more = f"; the softmax has {counts['softmax']:,} more" if "softmax" in counts else ""
+    parts = f"token encoder {counts['token_encoder']:,}; LSTMs {counts['lstms']:,}{more}"
+    rows.append(("parameters", f"{counts['total']:,} ({parts})"))
     if facts.get("predicts"):
         rows.append(("predicts", f"{facts['predicts']:,} words; for bilm score, bilm substitutes"))
-    if "weights" in facts:
-        weights = facts["weights"]
+    if weights := facts.get("weights"):
         rows.append(("weights", f"{weights['file']}, {weights['bytes']:,} bytes"))
         if weights["other_datasets"]:
             rows.append(("", f"with {', '.join(weights['other_datasets'])}"))
-    vocabulary = facts["vocabulary"]
-    words = "none" if vocabulary is None else f"{vocabulary['file']}, {vocabulary['words']:,} words"
+    words = f"{vocabulary['file']}, {vocabulary['words']:,} words" if vocabulary else "none"
     rows.append(("vocabulary", words))
     if facts["tokenizer"] is not None:
         rows.append(("tokenizer", f"{facts['tokenizer']}, of the training text"))
     if "training" in facts:
-        rows += _training_text(facts["training"])
-        rows.append(("begin", _begin_text(facts["training"]["reset_rate"])))
+        rows += _training_rows(facts["training"])
     else:
-        rows += _trained_text(facts["trained"])
-        if facts["initial_states"] == "own":
-            rows[-1] = ("begin", "sentences start from the mean states of training, in the file")
+        rows.append(("training", _amount(facts["trained"]) if facts["trained"] else "not known"))
+    trained = facts.get("training") or facts["trained"] or {}
+    rows.append(("begin", _begin_text(trained.get("reset_rate"), facts.get("initial_states"))))
     return [(name, printable(text)) for name, text in rows]
 
 
-def _input_text(source: dict[str, Any]) -> str:
-    if source["kind"] == "words":
-        return f"words, a table of {source['words'] or 0:,}"
+def _character_rows(source: dict[str, Any], size: int) -> list[tuple[str, str]]:
+    """The input and the encoder of a model of characters."""
     text = f"characters, up to {source['max_characters_per_token']} a token"
-    tokens = source["dictionary"]
-    if tokens:
+    if tokens := source["dictionary"]:
         text += f"; a dictionary of {tokens['n_characters']:,} characters"
         text += f" and one of {tokens['n_words']:,} words" if tokens["word_dim"] else ""
-    return text
-
-
-def _encoder_text(source: dict[str, Any], size: int) -> str:
     filters = ", ".join(f"{number} of width {width}" for width, number in source["filters"])
-    after = f"projected to {size}" if source["projection"] else "not projected"
-    return (
+    encoder = (
         f"characters of {source['character_dim']}; filters {filters}; {source['activation']}; "
-        f"{count(source['highway_layers'], 'highway layer')}; {after}"
+        f"{count(source['highway_layers'], 'highway layer')}; "
+        f"{f'projected to {size}' if source['projection'] else 'not projected'}"
     )
+    return [("input", text), ("encoder", encoder)]
 
 
 def _lstm_text(lstm: dict[str, Any]) -> str:
@@ -105,24 +102,9 @@ def _lstm_text(lstm: dict[str, Any]) -> str:
     return "; ".join(parts)
 
 
-def _parameters_text(counts: dict[str, int]) -> str:
-    parts = f"token encoder {counts['token_encoder']:,}; LSTMs {counts['lstms']:,}"
-    if "softmax" in counts:
-        parts += f"; the softmax has {counts['softmax']:,} more"
-    return f"{counts['total']:,} ({parts})"
-
-
-def _trained_text(trained: dict[str, Any] | None) -> list[tuple[str, str]]:
-    """How the model of a weights file was trained."""
-    if trained is None:
-        return [("training", "not known"), ("begin", _begin_text(None))]
-    text = f"{count(trained.get('steps') or 0, 'step')}{_amount_text(trained)}"
-    return [("training", text), ("begin", _begin_text(trained.get("reset_rate")))]
-
-
-def _amount_text(trained: dict[str, Any]) -> str:
-    """The tokens that a model was trained on, and the passes, as far as they are known."""
-    text, n = "", trained.get("n_train_tokens")
+def _amount(trained: dict[str, Any]) -> str:
+    """The steps, tokens and passes of a training, as far as they are known."""
+    text, n = count(trained.get("steps") or 0, "step"), trained.get("n_train_tokens")
     if trained.get("tokens"):
         text += f", {trained['tokens']:,} tokens"
     if trained.get("passes"):
@@ -130,26 +112,31 @@ def _amount_text(trained: dict[str, Any]) -> str:
     return text
 
 
-def _begin_text(reset_rate: float | None) -> str:
-    """Whether training visited the initial states of sentences."""
-    if reset_rate:
-        return f"sentences start from zeros, which training visited (reset rate {reset_rate:g})"
-    if reset_rate is None:
-        return "sentences start from zeros; whether training visited them is unknown"
-    return "sentences start from zeros, which training did not visit (reset rate 0)"
+def _begin_text(reset_rate: float | None, states: str | None) -> str:
+    """Where sentences start, and whether training visited these states."""
+    if states == "own":
+        return "sentences start from the mean states of training, in the file"
+    visited = "; whether training visited them is unknown"
+    if reset_rate is not None:
+        verb = "visited" if reset_rate else "did not visit"
+        visited = f", which training {verb} (reset rate {reset_rate:g})"
+    return f"sentences start from zeros{visited}"
 
 
-def _training_text(training: dict[str, Any]) -> list[tuple[str, str]]:
-    amount = f"{count(training['step'], 'step')}{_amount_text(training)}"
-    n_epochs, adam_rate = training["n_epochs"], training["adam_learning_rate"]
-    length = count(n_epochs, "epoch")
+def _training_rows(training: dict[str, Any]) -> list[tuple[str, str]]:
+    """The newest checkpoint of a run, its settings, and the perplexity of its last batch."""
+    length = count(training["n_epochs"], "epoch")
     if training["n_steps"] is not None:
         length = count(training["n_steps"], "step")
-    rates = f"learning rate {training['learning_rate']:g}"
+    rates, adam_rate = (
+        f"learning rate {training['learning_rate']:g}",
+        training["adam_learning_rate"],
+    )
     if adam_rate is not None:
         dense = "Muon and Adam" if training["optimizer"] == "muon" else "Adam"
         rates = f"learning rates {adam_rate:g} ({dense}), {training['learning_rate']:g} (Adagrad)"
     shape = f"{training['batch_size']} x {training['unroll_steps']}"
+    amount = _amount(training | {"steps": training["step"]})
     rows = [
         ("checkpoint", f"{training['checkpoint']}: {amount}"),
         ("training", f"batches of {shape}; {length}; dropout {training['dropout']:g}; {rates}"),

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 
 from bilm.cli import flags
+from bilm.cli.terminal import show, table
 from bilm.files.published import published_models
 
-_WIDE = 1000  # columns of an output that is not a terminal: no line is wrapped
+_COLUMNS = {"name": "name", "language": "language, text", "megabytes": "MB", "tokens": "tokens",
+            "licence": "licence", "present": "present"}  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,28 +29,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     models = [
-        {
-            "name": model.name,
-            "language": model.language,
-            "tokens": model.tokens,
-            "megabytes": model.megabytes,
-            "licence": model.licence,
-            "present": model.folder if model.is_present else None,
-            "files": model.files,
-            "softmax": model.softmax,
-        }
+        model._asdict() | {"present": model.folder if model.is_present else None}
         for model in published_models()
     ]
     if args.json:
         print(json.dumps(models, ensure_ascii=False, indent=1))
         return 0
-    from rich.console import Console
-    from rich.table import Table
-
-    table = Table("name", "language, text", "MB", "tokens", "licence", "present", box=None)
-    for model in models:
-        fields = ("name", "language", "megabytes", "tokens", "licence", "present")
-        table.add_row(*("" if model[field] is None else str(model[field]) for field in fields))
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _WIDE)
-    console.print(table, highlight=False, markup=False)
+    rows = [[str(model[key] or "") for key in _COLUMNS] for model in models]
+    show(table([[*_COLUMNS.values()], *rows], left=len(_COLUMNS)))
     return 0

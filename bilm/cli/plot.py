@@ -61,9 +61,8 @@ def draw(runs: dict[str, list[dict[str, Any]]]) -> Figure:
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     axes.set_yscale("log")
-    labels = _names(list(runs))
     for number, (name, lines) in enumerate(runs.items()):
-        prefix = f"{labels[name]}: " if len(runs) > 1 else ""
+        prefix = f"{name}: " if len(runs) > 1 else ""
         _draw_run(axes, lines, prefix, number, len(runs) == 1)
     axes.set_xlabel("training tokens seen")
     axes.set_ylabel("perplexity")
@@ -71,7 +70,7 @@ def draw(runs: dict[str, list[dict[str, Any]]]) -> Figure:
     axes.grid(alpha=0.3)
     figure.legend(loc="outside lower center", ncols=3, fontsize="small")
     if len(runs) == 1:
-        axes.set_title(next(iter(labels.values())))
+        axes.set_title(next(iter(runs)))
     return figure
 
 
@@ -79,36 +78,36 @@ def _draw_run(
     axes: Axes, lines: list[dict[str, Any]], prefix: str, number: int, alone: bool
 ) -> None:
     """The curves of a run: training thin, held-out thick, the best one marked."""
-    color = f"C{number}"
-    held = "C1" if alone else color
+    held = "C1" if alone else f"C{number}"
 
-    def plot(lines: list[dict[str, Any]], name: str, label: str, **style: Any) -> None:
-        lines = [line for line in lines if line.get(name) is not None]
-        x, y = [line["tokens"] for line in lines], [line[name] for line in lines]
-        axes.plot(x, y, color=held, label=label, **style)
+    def points(key: str) -> tuple[list[int], list[float]]:
+        found = [line for line in lines if line.get(key) is not None]
+        return [line["tokens"] for line in found], [line[key] for line in found]
 
-    trained = [line for line in lines if line.get("train_perplexity") is not None]
-    if trained:
-        kind = "training, sampled softmax" if trained[-1].get("sampled") else "training"
-        x = [line["tokens"] for line in trained]
-        y = [line["train_perplexity"] for line in trained]
-        half = min(_SMOOTHED, len(y) // 10)
+    tokens, perplexities = points("train_perplexity")
+    if tokens:
+        sampled = any(line.get("sampled") for line in lines)
+        label = f"{prefix}training{', sampled softmax' if sampled else ''}"
+        half = min(_SMOOTHED, len(tokens) // 10)
         if half:  # the points themselves, behind the curve
-            axes.plot(x, y, color=color, alpha=0.2, linewidth=0.6)
-            kind += ", smoothed"
-        curve = _smooth(y, half)
-        axes.plot(x, curve, color=color, alpha=0.7, linewidth=1, label=f"{prefix}{kind}")
+            axes.plot(tokens, perplexities, color=f"C{number}", alpha=0.2, linewidth=0.6)
+            label += ", smoothed"
+        smooth = _smooth(perplexities, half)
+        axes.plot(tokens, smooth, color=f"C{number}", alpha=0.7, linewidth=1, label=label)
     measured = [line for line in lines if line.get("heldout_perplexity") is not None]
     if not measured:
         return
-    plot(measured, "heldout_perplexity", f"{prefix}held-out", marker="o", linewidth=2)
-    if alone and measured[-1].get("heldout_backward") is not None:
+    axes.plot(
+        *points("heldout_perplexity"), "o-", color=held, linewidth=2, label=f"{prefix}held-out"
+    )
+    if alone and points("heldout_backward")[0]:
         for direction, style in (("forward", "--"), ("backward", ":")):
-            plot(measured, f"heldout_{direction}", f"held-out, {direction}", linestyle=style)
+            curve = points(f"heldout_{direction}")
+            axes.plot(*curve, style, color=held, label=f"held-out, {direction}")
     best = min(measured, key=lambda line: line["heldout_perplexity"])
-    label = f"{prefix}best: {best['heldout_perplexity']:,.1f} at step {best['step']:,}"
-    star = {"marker": "*", "markersize": 14, "linestyle": "none"}
-    plot([best], "heldout_perplexity", label, **star)
+    y = best["heldout_perplexity"]
+    label = f"{prefix}best: {y:,.1f} at step {best['step']:,}"
+    axes.plot([best["tokens"]], [y], "*", color=held, markersize=14, label=label)
 
 
 def _smooth(values: list[float], half: int) -> list[float]:
@@ -127,9 +126,3 @@ def _label_axes(axes: Axes) -> None:
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-
-
-def _names(paths: list[str]) -> dict[str, str]:
-    """The last part of each path, or the complete paths if these parts are not unique."""
-    last = {path: os.path.basename(os.path.normpath(path)) for path in paths}
-    return last if len(set(last.values())) == len(paths) else {path: path for path in paths}

@@ -86,12 +86,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_made(made: ShardedCorpus) -> None:
-    parts = [("training", made.training)]
-    if made.heldout is not None:
-        parts.append(("held out", made.heldout))
-    for name, part in parts:
-        amounts = f"{count(part.n_sentences, 'sentence')} in {count(part.n_files, 'file')}"
-        print(f"{name:<12} {amounts}: {shlex.quote(part.pattern)}")
+    for name, part in (("training", made.training), ("held out", made.heldout)):
+        if part is not None:
+            amounts = f"{count(part.n_sentences, 'sentence')} in {count(part.n_files, 'file')}"
+            print(f"{name:<12} {amounts}: {shlex.quote(part.pattern)}")
     print(f"empty lines  {made.n_empty_lines:,} skipped")
 
 

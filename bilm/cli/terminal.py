@@ -1,5 +1,4 @@
-"""Standard streams of the subcommands: their state, notes, warnings, and TensorFlow's start-up
-messages."""
+"""What subcommands print: tables, notes, warnings; and hiding TensorFlow's start-up messages."""
 
 from __future__ import annotations
 
@@ -10,9 +9,7 @@ import logging
 import os
 import re
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
 
 _LEVEL = "TF_CPP_MIN_LOG_LEVEL"
 
@@ -73,56 +70,13 @@ def show(lines: Iterable[str]) -> None:
     print(printable("\n".join(lines)))
 
 
-@contextlib.contextmanager
-def standard_streams() -> Iterator[None]:
-    """Print results as UTF-8 in every locale, and file names unchanged, within the block; errors in
-    writing to standard error are ignored."""
-    out: Any = sys.stdout
-    errors: Any = sys.stderr
-    sys.stderr = _Unfailing(errors)
-    form = {}
-    if isinstance(out, io.TextIOWrapper):
-        form = {"encoding": out.encoding, "errors": out.errors}
-        out.reconfigure(encoding="utf-8", errors="surrogateescape")
+def end_output() -> None:
+    """Flush standard output; if it is broken, redirect it to /dev/null, so that Python can exit."""
     try:
-        yield
-    finally:
-        try:
-            out.flush()
-        except OSError:  # reported already
-            discard(out)
-        if form:
-            out.reconfigure(**form)
-        sys.stderr = errors
-
-
-def discard(stream: Any) -> None:
-    """Redirect a broken stream to /dev/null, so that interpreter shutdown can flush it."""
-    with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), stream.fileno())
-
-
-class _Unfailing:
-    """A stream whose errors are ignored."""
-
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
-
-    def write(self, text: str) -> int:
-        try:
-            return int(self._stream.write(text))
-        except OSError:
-            discard(self._stream)
-            return len(text)
-
-    def flush(self) -> None:
-        try:
-            self._stream.flush()
-        except OSError:
-            discard(self._stream)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
+        sys.stdout.flush()
+    except OSError:
+        with contextlib.suppress(OSError), open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 class _Messages(logging.Handler):
@@ -161,27 +115,15 @@ def warnings_on_stderr(program: str) -> Iterator[None]:
 def import_tensorflow() -> None:
     """Import TensorFlow and Keras without TensorFlow's messages about processors and drivers.
 
-    The first messages come from C++, straight to the file descriptor, before any setting is read.
-    They are shown if the import fails, and always if the user has set TF_CPP_MIN_LOG_LEVEL.
+    The first messages come from C++, before any setting is read. All are shown if the user has set
+    TF_CPP_MIN_LOG_LEVEL.
     """
-    if _LEVEL in os.environ or "tensorflow" in sys.modules:
+    with contextlib.ExitStack() as stack:
+        if _LEVEL not in os.environ and "tensorflow" not in sys.modules:
+            # Errors are raised as exceptions too; the log has missing drivers and the like.
+            os.environ[_LEVEL] = "3"
+            stack.enter_context(python_only_on_stderr())
         importlib.import_module("bilm.core.keras_backend")
-        return
-    # Errors are raised as exceptions too; the log has missing drivers and the like.
-    os.environ[_LEVEL] = "3"
-    sys.stderr.flush()
-    with tempfile.TemporaryFile() as messages:
-        shown = os.dup(2)
-        os.dup2(messages.fileno(), 2)
-        try:
-            importlib.import_module("bilm.core.keras_backend")
-        except BaseException:
-            messages.seek(0)
-            os.write(shown, messages.read())
-            raise
-        finally:
-            os.dup2(shown, 2)
-            os.close(shown)
 
 
 @contextlib.contextmanager
@@ -189,16 +131,14 @@ def python_only_on_stderr() -> Iterator[None]:
     """Hide what libraries write to standard error's file descriptor instead of `sys.stderr`."""
     own = sys.stderr
     own.flush()
-    shown = os.dup(2)
-    with contextlib.ExitStack() as stack:
-        stack.callback(os.close, shown)
+    with open(os.dup(2), "w", 1, encoding=own.encoding, errors=own.errors) as shown:
         with contextlib.suppress(OSError):  # the stream has no descriptor
             if own.fileno() == 2:
-                sys.stderr = stack.enter_context(
-                    open(os.dup(shown), "w", 1, encoding=own.encoding, errors=own.errors)
-                )
-        stack.callback(setattr, sys, "stderr", own)
-        nowhere = stack.enter_context(open(os.devnull, "wb"))
-        stack.callback(os.dup2, shown, 2)
-        os.dup2(nowhere.fileno(), 2)
-        yield
+                sys.stderr = shown
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(shown.fileno(), 2)
+            sys.stderr = own

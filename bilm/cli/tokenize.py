@@ -21,6 +21,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from bilm.cli import flags
+from bilm.cli.terminal import count
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
@@ -68,10 +69,7 @@ def run(args: argparse.Namespace) -> int:
             overwrite=args.force,
         )
     _print_made(made)
-    print("next:")
-    print(
-        f"  {shlex.join(['bilm', 'shard', args.out, '--out_dir', 'shards', '--heldout', '0.01'])}"
-    )
+    print(f"next:\n  bilm shard {shlex.quote(args.out)} --out_dir shards --heldout 0.01")
     return 0
 
 
@@ -99,9 +97,7 @@ _MEANING = {
 
 def _print_made(made: TokenizedText) -> None:
     counts = Counter(made.lines.values())
-    lines = ", ".join(
-        f"{_MEANING[kind]} ({n:,} file{'s' * (n > 1)})" for kind, n in counts.most_common()
-    )
+    lines = ", ".join(f"{_MEANING[kind]} ({count(n, 'file')})" for kind, n in counts.most_common())
     print(f"sentences    {made.n_sentences:,}")
     print(f"tokens       {made.n_tokens:,}")
     print(f"tokenizer    {made.tokenizer}")
