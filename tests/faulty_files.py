@@ -158,7 +158,7 @@ class Case:
         first: of results that belong together the one without which the others are nothing.
         together: the results that may be missing, with the first, when some were to be replaced.
         keeps: what may be left for the same command again, also after an error.
-        adds: results may be there in part when the command was killed; it then refuses to
+        adds: results may be there in part when the command ended early; it then refuses to
             overwrite them.
         runs: `run_here` or `run_forked`.
         normal: makes contents equal that may differ, by their names.
@@ -252,7 +252,7 @@ def _after_fault(
     is_half = new and not all(found.get(path) == content for path, content in expected.items())
     folders = all(path.endswith("/") for path in new)
     may_be_half = case.first is not None and case.first not in found
-    if is_half and not folders and not may_be_half and not (case.adds and is_killed):
+    if is_half and not folders and not may_be_half and not case.adds:
         yield f"of the results only {sorted(new)} are there"
 
 

@@ -135,7 +135,7 @@ def test_a_file_that_may_not_be_written_is_an_error_of_one_line(text, capsys):
 
 def test_names_that_no_file_can_have(tmp_path, text, capsys):
     before = sorted(os.listdir(tmp_path))
-    error = "bilm: error: '' cannot be the name of a file or folder."
+    error = "bilm: error: The name of a file or folder must be text or a path, got ''."
     assert input_error(["vocab", text.training, "--out", ""], capsys) == error
     assert input_error(["embed", text.heldout, "", "--model", "m"], capsys) == error
     assert sorted(os.listdir(tmp_path)) == before

@@ -245,7 +245,7 @@ def test_names_of_files(place, capsys):
     assert "The folder 'no' to write 'out.hdf5' into does not exist" in input_error(
         ["embed", "text.txt", "no/out.hdf5", "--model", "elmo"], capsys
     )
-    assert "elmo' must be a file or not exist, it is a folder" in input_error(
+    assert "elmo' must be a regular file or not exist" in input_error(
         ["embed", "text.txt", "elmo", "--model", "elmo"], capsys
     )
 

@@ -322,13 +322,14 @@ def test_a_folder_that_is_there_is_not_replaced(small, tmp_path, capsys):
     assert message.endswith("served' would be overwritten: --force allows it.")
     message = input_error([*arguments, "--force"], capsys)
     assert message.endswith(
-        "served' must hold saved_model.pb to be replaced: choose another folder."
+        "served' must hold saved_model.pb and no files of other kinds to be replaced, got "
+        "notes.txt: choose another folder."
     )
     assert contents(out) == {"notes.txt": b"mine"} and os.listdir(tmp_path) == ["served"]
     file = tmp_path / "file"
     file.write_text("mine", encoding="utf-8")
     message = input_error(["export", str(small), str(file), "--force"], capsys)
-    assert message.endswith("file' must be a folder or not exist, it is a file.")
+    assert message.endswith("file' must be a folder or not exist.")
 
 
 def test_a_saved_model_is_replaced_if_that_is_wanted(small, tmp_path, capsys):
@@ -350,13 +351,13 @@ def test_a_folder_with_other_files_is_not_replaced(small, tmp_path, capsys):
         (out / mine).write_text("mine", encoding="utf-8")
         before = contents(out)
         assert input_error(again, capsys).endswith(
-            f"served' must hold no other files to be replaced, got {mine!r}: move it "
-            "away, or choose another folder."
+            "served' must hold saved_model.pb and no files of other kinds to be replaced, got "
+            f"{mine}: choose another folder."
         )
         assert contents(out) == before and os.listdir(tmp_path) == ["served"]
         (out / mine).unlink()
     (out / "link").symlink_to(tmp_path, target_is_directory=True)
-    assert "got 'link': move" in input_error(again, capsys)
+    assert "got link: choose" in input_error(again, capsys)
     (out / "link").unlink()
     assert main(again) == 0
 
@@ -380,8 +381,6 @@ def test_what_tensorflow_says_of_a_full_disk(small, tmp_path, monkeypatch):
     with pytest.raises(OSError, match=r"served: cannot be written: no room"):
         export_saved_model(small, tmp_path / "served")
     assert os.listdir(tmp_path) == []
-    with pytest.raises(InputError, match="must be UTF-8: TensorFlow"):
-        export_saved_model(small, tmp_path / os.fsdecode(b"\xff"))
 
 
 def test_an_empty_folder_is_taken(small, tmp_path, monkeypatch):

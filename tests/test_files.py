@@ -32,7 +32,6 @@ from bilm.files.writing import (
     atomic_write_all,
     files_added,
     folder_in_place,
-    folder_made,
     named_in_errors,
     write_json,
 )
@@ -65,7 +64,7 @@ def test_a_file_with_brackets_in_its_name_is_found(tmp_path):
 
 @pytest.mark.parametrize(
     ("pattern", "hint"),
-    [("nothing-*.txt", ""), ("", " It is a folder."), ("pipe", " It is not a regular file: ")],
+    [("nothing-*.txt", ""), ("", " It is not a regular"), ("pipe", " It is not a regular file.")],
 )
 def test_a_pattern_that_matches_no_file(tmp_path, pattern, hint):
     os.mkfifo(tmp_path / "pipe")
@@ -78,7 +77,7 @@ def test_a_pattern_that_matches_no_file(tmp_path, pattern, hint):
 def test_a_file_that_is_not_there(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"The weights file '.*none' does not exist\."):
         require_file(tmp_path / "none", "weights file")
-    with pytest.raises(FileNotFoundError, match=r"The text file '.*' is a folder, not a file\."):
+    with pytest.raises(FileNotFoundError, match=r"The text file '.*' is not a regular file\."):
         require_file(tmp_path, "text file")
     with pytest.raises(FileNotFoundError, match=r"The text file '.*none' does not exist\."):
         list(read_lines(tmp_path / "none"))
@@ -119,28 +118,14 @@ def test_line_ends(tmp_path):
     assert list(read_lines(write(tmp_path / "empty.txt", ""))) == []
 
 
-class InPieces(io.BytesIO):
-    """A stream that gives so many bytes at a time, as a pipe may."""
-
-    size = 1
-
-    def read1(self, size=-1):
-        return super().read1(self.size)
-
-
-@pytest.mark.parametrize("size", [1, 2, 7, 100])
-def test_the_lines_of_files_and_of_streams_are_the_same(tmp_path, size):
+def test_the_lines_of_files_and_of_streams_are_the_same(tmp_path):
     """A line ends at LF or CRLF; a CR elsewhere is white space within it."""
     data = "\ufeffone\rtwo\r\n\n\r\nthree \r four\nεὐρὺς\r\r\nlast\r".encode()
     expected = ["one\rtwo", "", "", "three \r four", "εὐρὺς", "last"]
     for name in ("a.txt", "a.txt.gz", "a.txt.xz"):
         assert list(read_lines(write(tmp_path / name, data))) == expected
-    stream = InPieces(data)
-    stream.size = size
-    assert list(lines_of(stream, "standard input")) == expected
-    stream = InPieces(data + b"\n\nna\xefve")
-    stream.size = size
-    lines = lines_of(stream, "standard input")
+    assert list(lines_of(io.BytesIO(data), "standard input")) == expected
+    lines = lines_of(io.BytesIO(data + b"\n\nna\xefve"), "standard input")
     assert list(itertools.islice(lines, 7)) == [*expected, ""]
     with pytest.raises(InputError, match=r"^standard input, line 8: not UTF-8: byte 2 is 0xef\."):
         next(lines)
@@ -170,50 +155,6 @@ def test_text_that_is_not_utf8_is_named_by_line_and_byte(tmp_path, name, before)
     message = rf"{name}, line {before + 1}: not UTF-8: byte 2 is 0xef\."
     with pytest.raises(InputError, match=message):
         list(read_lines(path))
-
-
-SENTENCES = {
-    "zh": "我们在城市的北部有一个很小的家，他说这个地方不大。\n",
-    "zh-TW": "我們在城市的北部有一個很小的家，他說這個地方不大。\n",
-    "ja": "私たちは町の北に小さな家を持っています。そこには川と木があります。\n",
-    "ko": "우리는 도시의 북쪽에 작은 집이 있다. 그는 이곳이 크지 않다고 말했다.\n",
-    "ru": "Мы живём в маленьком доме на севере города.\n",
-    "fr": "Nous habitons une maison près de la rivière, où l'été est très agréable.\n",
-    "de": "Die Straße ist übrigens größer, als man schätzt.\n",
-}
-
-
-@pytest.mark.parametrize(
-    "language, encoding, guess",
-    [
-        ("zh", "gb18030", "GB18030"), ("zh", "gbk", "GB18030"), ("zh-TW", "big5", "BIG5"),
-        ("ja", "shift_jis", "SHIFT_JIS"), ("ja", "euc-jp", "EUC-JP"), ("ko", "euc-kr", "EUC-KR"),
-        ("ru", "cp1251", "CP1251"), ("ru", "koi8-r", "KOI8-R"), ("fr", "latin-1", "CP1252"),
-        ("de", "cp1252", "CP1252"), ("zh", "utf-16", "UTF-16"), ("fr", "utf-16-le", "UTF-16LE"),
-        ("de", "utf-16-be", "UTF-16BE"),
-    ],
-)  # fmt: skip
-def test_the_encoding_of_other_text_is_named(tmp_path, language, encoding, guess):
-    path = write(tmp_path / "a text.txt", (SENTENCES[language] * 20).encode(encoding))
-    with pytest.raises(InputError, match=", line 1: not UTF-8: byte ") as caught:
-        list(read_lines(path))
-    advice = f" It looks like {guess}; convert it: iconv -f {guess} -t UTF-8 '{path}' > NEW_FILE"
-    assert str(caught.value).endswith(advice)
-    assert SENTENCES[language] == SENTENCES[language].encode(encoding).decode(guess)
-
-
-def test_how_to_convert_compressed_text_and_streams(tmp_path):
-    text = SENTENCES["ja"].encode("euc-jp")
-    with pytest.raises(InputError, match=r"xz -dc \S+/a.xz \| iconv -f EUC-JP -t UTF-8 > NEW_F"):
-        list(read_lines(write(tmp_path / "a.xz", text)))
-    with pytest.raises(InputError, match=r"convert it: iconv -f EUC-JP -t UTF-8$"):
-        list(lines_of(io.BytesIO(text), "standard input"))
-
-
-@pytest.mark.parametrize("data", [random.Random(1).randbytes(5000), b"\x89HDF\r\n\x1a\n\0\0"])
-def test_what_is_not_text_has_no_encoding(tmp_path, data):
-    with pytest.raises(InputError, match=r": not UTF-8: byte \d+ is 0x..\.$"):
-        list(read_lines(write(tmp_path / "a.txt", data)))
 
 
 @pytest.mark.parametrize("name", ["text.gz", "text.xz"])
@@ -264,7 +205,7 @@ def test_json_of_another_kind(tmp_path, value):
 )
 def test_text_that_is_not_json(tmp_path, text, line):
     path = write(tmp_path / "a.json", text)
-    with pytest.raises(InputError, match=rf"a\.json, line {line}: not JSON: "):
+    with pytest.raises(InputError, match=rf"a\.json: not JSON: .*: line {line} column "):
         read_json_object(path)
 
 
@@ -322,19 +263,12 @@ def special(path, kind):
         os.symlink({"device": "/dev/null", "dangling": path.parent / "nowhere"}[kind], path)
 
 
-SPECIAL = {
-    "FIFO": "a FIFO, a socket or a device",
-    "device": "a FIFO, a socket or a device",
-    "dangling": "a broken link",
-}
-
-
-@pytest.mark.parametrize("kind", SPECIAL)
+@pytest.mark.parametrize("kind", ["FIFO", "device", "dangling"])
 def test_what_is_no_file_is_not_replaced(tmp_path, kind):
     path = tmp_path / "out"
     special(path, kind)
     before = os.lstat(path).st_ino
-    message = f"out' must be a file or not exist, it is {SPECIAL[kind]}"
+    message = r"out' must be a regular file or not exist\."
     with pytest.raises(InputError, match=message), atomic_write(path):
         pytest.fail("the block is not entered")
     assert os.lstat(path).st_ino == before and not (tmp_path / "nowhere").exists()
@@ -353,22 +287,21 @@ def test_of_a_link_the_file_that_it_names_is_replaced(tmp_path):
 @pytest.mark.parametrize("kind", ["FIFO", "device"])
 def test_what_is_no_file_is_not_read(tmp_path, kind):
     special(tmp_path / "in", kind)
-    message = "The text file '.*in' is a FIFO, a socket or a device, not a file"
+    message = "The text file '.*in' is not a regular file"
     with pytest.raises(FileNotFoundError, match=message):
         list(read_lines(tmp_path / "in"))
     with pytest.raises(FileNotFoundError, match="No file matches"):
         find_files(tmp_path / "in")
-    with pytest.raises(FileNotFoundError, match=r"The JSON file '.*in' is a FIFO, a socket or a"):
+    with pytest.raises(FileNotFoundError, match=r"The JSON file '.*in' is not a regular file"):
         read_json_object(tmp_path / "in")
 
 
 @pytest.mark.parametrize("write", [atomic_write, folder_in_place])
 def test_a_name_that_no_file_can_have(tmp_path, monkeypatch, write):
     monkeypatch.chdir(tmp_path)
-    for name in ("", "a\0b"):
-        with pytest.raises(InputError) as caught, write(name):
-            pass
-        assert str(caught.value) == f"{name!r} cannot be the name of a file or folder."
+    message = "The name of a file or folder must be text or a path, got ''"
+    with pytest.raises(InputError, match=message), write(""):
+        pass
     assert os.listdir(tmp_path) == []
 
 
@@ -456,7 +389,7 @@ def test_files_of_another_result_are_not_overwritten(tmp_path):
 
 
 def test_a_folder_in_the_place_of_the_result(tmp_path):
-    message = "must be a file or not exist, it is a folder"
+    message = "must be a regular file or not exist"
     with pytest.raises(InputError, match=message), atomic_write(tmp_path):
         pytest.fail("the block is not entered")
 
@@ -515,12 +448,12 @@ def test_a_folder_is_replaced_only_if_it_holds_nothing_else(tmp_path):
     fill(path, notes="mine")
     for replaces, message in (
         ((), "result' would be overwritten"),
-        (("model", "notes"), "result' must hold model to be replaced"),
+        (("model", "notes"), "result' must hold model and no files of other kinds to be replaced"),
         (("notes",), None),
     ):
         if message is None:
             fill(path, more="mine too")
-            message = "must hold no other files to be replaced, got 'more'"
+            message = "must hold notes and no files of other kinds to be replaced, got more"
         with pytest.raises(InputError, match=message), folder_in_place(path, replaces):
             pytest.fail("the block is not entered")
     (path / "more").unlink()
@@ -528,7 +461,7 @@ def test_a_folder_is_replaced_only_if_it_holds_nothing_else(tmp_path):
         fill(tmp_path / temporary, notes="new")
     assert texts(path) == {"notes": "new"} and os.listdir(tmp_path) == ["result"]
     for writing in (folder_in_place, files_added):
-        message = "notes' must be a folder or not exist, it is a file"
+        message = "notes' must be a folder or not exist"
         with pytest.raises(InputError, match=message), writing(path / "notes"):
             pytest.fail("the block is not entered")
 
@@ -552,16 +485,6 @@ def test_a_full_disk_is_named(tmp_path):
             full()
         assert caught.value.filename == str(tmp_path / "out")
     assert os.listdir(tmp_path) == []
-
-
-def test_folders_that_were_made_go_again_when_nothing_came_of_it(tmp_path):
-    with pytest.raises(KeyError), folder_made(tmp_path / "a" / "b" / "c"):
-        fill(tmp_path / "a", mine="mine")
-        raise KeyError
-    assert os.listdir(tmp_path) == ["a"] and os.listdir(tmp_path / "a") == ["mine"]
-    with folder_made(tmp_path / "a" / "b"):
-        fill(tmp_path / "a" / "b", mine="mine")
-    assert texts(tmp_path / "a" / "b") == {"mine": "mine"}
 
 
 def test_a_folder_that_a_killed_program_left_is_named(tmp_path, caplog):

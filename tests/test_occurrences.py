@@ -498,7 +498,7 @@ def test_a_damaged_file(saved):
 def test_a_missing_file(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"file of occurrences .*nothing\.npz.*not exist"):
         Occurrences.load(tmp_path / "nothing.npz")
-    with pytest.raises(FileNotFoundError, match="is a folder"):
+    with pytest.raises(FileNotFoundError, match="is not a regular file"):
         Occurrences.load(tmp_path)
 
 

@@ -146,7 +146,7 @@ def test_a_mix_is_read_without_building_the_model(saved, tmp_path):
 @pytest.mark.parametrize(
     ("member", "content", "message"),
     [
-        ("config.json", b"[", "config.json, line 1: not JSON"),
+        ("config.json", b"[", "config.json: not JSON"),
         ("config.json", b"[[]]", "a.keras must hold one mix, or its name must be given, got none"),
         ("config.json", None, "There is no item named 'config.json' in the archive"),
         ("model.weights.h5", None, "There is no item named 'model.weights.h5' in the archive"),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import lzma
-import os
 import random
 from collections import Counter
 
@@ -244,29 +243,6 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, doing, there):
         shard_corpus(pattern, tmp_path / "out", progress=full)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "text"][not there :]
     assert not there or not sentences_in(tmp_path / "out")
-
-
-def fail_at_second(monkeypatch, error):
-    """Let the second renaming of a shard fail."""
-    rename, calls = os.rename, []
-
-    def rename_once(*names):
-        calls.append(names)
-        if len(calls) == 2:
-            raise error
-        rename(*names)
-
-    monkeypatch.setattr(os, "rename", rename_once)
-
-
-def test_shards_that_were_moved_are_removed_after_an_error(tmp_path, monkeypatch):
-    pattern, _ = write_text(tmp_path)
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "mine").write_text("mine")
-    fail_at_second(monkeypatch, KeyboardInterrupt())
-    with pytest.raises(KeyboardInterrupt):
-        shard_corpus(pattern, tmp_path / "out", n_shards=3)
-    assert os.listdir(tmp_path / "out") == ["mine"]
 
 
 @pytest.mark.parametrize("there", [True, False])

@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 
 from bilm.cli import main
-from bilm.core.errors import InputError
-from bilm.files.reading import require_utf8
 from tests.processes import ROOT
 
 TEXT = "the cat sees\nthe dog\na bird hears\n"
@@ -55,11 +53,3 @@ def test_names_that_are_not_utf8_come_out_as_they_are(monkeypatch):
     assert main(["shard", "text.txt", "--out_dir", folder]) == 0
     assert b"in 1 file: '\xff/train-*.txt'" in out.getvalue()
     assert os.listdir(folder) == ["train-00.txt"]
-
-
-def test_tensorflow_takes_names_in_utf8():
-    name = os.fsdecode(b"run\xff")
-    message = r"'run\\udcff' must be UTF-8: TensorFlow writes no other names\."
-    with pytest.raises(InputError, match=message):
-        require_utf8(name)
-    assert require_utf8("größe") == "größe"

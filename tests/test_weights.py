@@ -189,7 +189,7 @@ def test_files_that_are_not_there(tmp_path, words_file):
     table = network_of(words_file[0]).weight_table()
     with pytest.raises(FileNotFoundError, match=r"The weights file '.*none' does not exist\."):
         load_hdf5(tmp_path / "none", table)
-    with pytest.raises(FileNotFoundError, match=r"The weights file '.*' is a folder, not a file"):
+    with pytest.raises(FileNotFoundError, match=r"The weights file '.*' is not a regular file"):
         load_hdf5(tmp_path, table)
 
 

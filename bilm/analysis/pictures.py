@@ -29,7 +29,7 @@ from bilm.cli.terminal import printable
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike
-from bilm.files.writing import atomic_write, atomic_write_all, folder_made
+from bilm.files.writing import atomic_write, atomic_write_all
 
 ENDINGS = (".html", ".png", ".svg")
 LARGE_PAGE = 10_000_000
@@ -362,7 +362,8 @@ def write_projector(
     names = [CONFIG_FILE, _METADATA_FILE, *(f"layer-{number}.tsv" for number in numbers)]
     paths = [os.path.join(folder, name) for name in names]
     overwrite = replace and os.path.isfile(paths[0])
-    with folder_made(folder), atomic_write_all(paths, overwrite=overwrite) as temporaries:
+    os.makedirs(folder, exist_ok=True)
+    with atomic_write_all(paths, overwrite=overwrite) as temporaries:
         config, metadata, *files = map(Path, temporaries)
         entries = ""
         for number, file in zip(numbers, files, strict=True):

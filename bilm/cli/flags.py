@@ -29,7 +29,6 @@ from bilm.files.reading import (
 )
 from bilm.files.writing import (
     atomic_write_all,
-    folder_made,
     overwritten,
     require_place,
 )
@@ -268,7 +267,8 @@ def model_folder_files(args: argparse.Namespace, *names: str) -> Iterator[list[s
     """
     require_model_folder(args, *names)
     paths = [os.path.join(args.model_dir, name) for name in names]
-    with folder_made(args.model_dir), atomic_write_all(paths, overwrite=args.force) as temporaries:
+    os.makedirs(args.model_dir, exist_ok=True)
+    with atomic_write_all(paths, overwrite=args.force) as temporaries:
         yield temporaries
     print("\n".join(paths))
 

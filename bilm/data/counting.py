@@ -28,7 +28,7 @@ from bilm.files.reading import (
     Stage,
     find_all_files,
     quiet,
-    require_name,
+    require_path,
     size_of,
 )
 from bilm.files.writing import atomic_write, atomic_write_all
@@ -202,7 +202,7 @@ def build_vocabulary(
     _require_size(max_size)
     require(integer(), jobs=jobs)
     files = find_all_files(patterns)
-    targets = [require_name(path) for path in (filename, counts_file) if path is not None]
+    targets = [require_path(path) for path in (filename, counts_file) if path is not None]
     taken = [os.path.realpath(path) for path in (*files, *targets)]
     for path in targets:
         if taken.count(os.path.realpath(path)) > 1:

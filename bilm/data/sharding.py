@@ -29,7 +29,7 @@ from bilm.files.reading import (
     find_all_files,
     quiet,
     read_files,
-    require_name,
+    require_path,
     size_of,
 )
 from bilm.files.writing import compressed_as, files_added
@@ -105,7 +105,7 @@ def shard_corpus(
             read; `out_dir` has shards; there are too few sentences; a number is out of range.
     """
     _check(n_shards, shard_bytes, heldout, seed, compress)
-    require_name(out_dir)
+    require_path(out_dir)
     files = find_all_files(patterns)
     _require_no_shards(out_dir)
     warn_if_untokenized(first_sentences(files[0]), files[0])
@@ -166,7 +166,7 @@ def _check(
 
 
 def _require_no_shards(out_dir: PathLike) -> None:
-    folder = require_name(out_dir)
+    folder = require_path(out_dir)
     if os.path.exists(folder) and not os.path.isdir(folder):
         raise InputError(f"out_dir must be a folder, got the file {folder!r}.")
     for name in ("train", "heldout"):

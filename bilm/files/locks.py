@@ -6,20 +6,30 @@ import contextlib
 import logging
 import os
 import socket
-import stat
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
-from bilm.core.errors import InputError, shown
+from bilm.core.errors import InputError
+from bilm.files.reading import PathLike, require_path
 
 try:
     import fcntl
 except ImportError:  # Windows, where nothing is locked
     fcntl = None  # type: ignore[assignment]
 
+TRAINING_LOCK = ".train.lock"
+
 logger = logging.getLogger(__name__)
 
-_PROCESS = "process "  # the beginning of a lock file
+
+@contextlib.contextmanager
+def training_lock(folder: PathLike) -> Iterator[None]:
+    """Create a folder, and lock it against other training processes for the block."""
+    folder = require_path(folder)
+    os.makedirs(folder, exist_ok=True)
+    with locked(Path(folder, TRAINING_LOCK), "trains into this folder"):
+        yield
 
 
 @contextlib.contextmanager
@@ -34,74 +44,44 @@ def locked(path: Path, doing: str, *, wait: bool = False) -> Iterator[None]:
         doing: activity of the holder, for messages: "trains into this folder".
         wait: wait for another holder; by default it is an error.
     """
-    descriptor = _lock(path, doing, wait)
-    try:
+    file = _lock(path, doing, wait)
+    if file is None:
         yield
-    finally:
-        if descriptor is not None:
-            try:
-                path.unlink(missing_ok=True)  # while still locked, so it cannot be another's
-            finally:
-                os.close(descriptor)
-
-
-def _lock(path: Path, doing: str, wait: bool) -> int | None:
-    """The descriptor that holds the lock; None on a file system without locks."""
-    while fcntl is not None:
-        descriptor, is_kept = _open(path), False
+        return
+    with file:
         try:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-                is_free = True
-            except BlockingIOError:
-                is_free = False
-            holder = _holder(path, descriptor)
-            if not is_free:
-                raise InputError(
-                    f"{path.parent}: {holder or 'another process'} {doing}; wait until it ends or "
-                    "stop it, or choose another folder."
-                )
-            # Its holder may have removed it between our opening and our locking.
-            if os.path.samestat(os.stat(path), os.fstat(descriptor)):
-                is_kept = True
-                with contextlib.suppress(OSError):  # the name is not essential
-                    os.ftruncate(descriptor, 0)
-                    name = f"{_PROCESS}{os.getpid()} on {socket.gethostname()}\n"
-                    os.pwrite(descriptor, name.encode(), 0)
-                return descriptor
-        except FileNotFoundError:
-            continue
-        except OSError as error:
-            logger.warning("%s: cannot be locked: %s", path, error.strerror)
-            return None
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
+            file.flush()
+            yield
         finally:
-            if not is_kept:
-                os.close(descriptor)
+            path.unlink(missing_ok=True)  # while still locked, so it cannot be another's
+
+
+def _not_a_link(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
+def _lock(path: Path, doing: str, wait: bool) -> TextIO | None:
+    """The open file that holds the lock; None on a system without locks."""
+    while fcntl is not None:
+        with contextlib.ExitStack() as stack:
+            file = stack.enter_context(open(path, "a+", encoding="utf-8", opener=_not_a_link))
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                file.seek(0)
+                holder = file.read().strip() or "another process"
+                raise InputError(
+                    f"{path.parent}: {holder} {doing}; wait until it ends or stop it, or choose "
+                    "another folder."
+                ) from None
+            except OSError as error:
+                logger.warning("%s: cannot be locked: %s", path, error.strerror)
+                return None
+            # The last holder may have removed the file between our opening and our locking.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(path.stat(), os.fstat(file.fileno())):
+                    stack.pop_all()
+                    return file
     return None
-
-
-def _open(path: Path) -> int:
-    """Open a lock file, but not through a link, because locking rewrites and removes the file."""
-    try:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
-    except OSError as error:
-        if path.is_symlink():
-            raise _not_our_lock(path, "is a link") from error
-        raise
-
-
-def _holder(path: Path, descriptor: int) -> str:
-    """The process named in a lock file, maybe an earlier one; "" if the file is new."""
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        raise _not_our_lock(path, "is not a regular file")
-    text = os.pread(descriptor, 200, 0).decode("utf-8", "replace").strip()
-    if text and not text.startswith(_PROCESS):
-        raise _not_our_lock(path, f"holds {shown(text)}")
-    return text
-
-
-def _not_our_lock(path: Path, found: str) -> InputError:
-    return InputError(
-        f"{path} must be a lock file of bilm or not exist, but it {found}: move it away, or choose "
-        "another folder."
-    )

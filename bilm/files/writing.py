@@ -17,10 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from bilm.core.errors import InputError
-from bilm.files.locks import locked
-from bilm.files.reading import PathLike, require_name
-
-TRAINING_LOCK = ".train.lock"
+from bilm.files.reading import PathLike, require_path
 
 logger = logging.getLogger(__name__)
 
@@ -28,26 +25,17 @@ logger = logging.getLogger(__name__)
 # Checks before the work
 
 
-def require_plain_output(path: PathLike) -> None:
-    """Require that a file to write does not replace a FIFO, a device or a broken link."""
-    if not os.path.lexists(path) or os.path.isfile(path) or os.path.isdir(path):
-        return
-    kind = "a FIFO, a socket or a device" if os.path.exists(path) else "a broken link"
-    raise InputError(f"{os.fspath(path)!r} must be a file or not exist, it is {kind}.")
-
-
 def require_place(path: PathLike) -> str:
     """Require that a file can be written, and return its name; a link to a file is resolved, so
     that the file gets replaced."""
-    path = require_name(path)
+    path = require_path(path)
     if os.path.islink(path) and os.path.isfile(path):
         path = os.path.realpath(path)
     folder, name = os.path.split(path)
     if folder and not os.path.isdir(folder):
         raise FileNotFoundError(f"The folder {folder!r} to write {name!r} into does not exist.")
-    if os.path.isdir(path):
-        raise InputError(f"{path!r} must be a file or not exist, it is a folder.")
-    require_plain_output(path)
+    if os.path.lexists(path) and not os.path.isfile(path):
+        raise InputError(f"{path!r} must be a regular file or not exist.")
     return path
 
 
@@ -165,21 +153,15 @@ def folder_in_place(path: PathLike, replaces: Sequence[str] = ()) -> Iterator[st
     path = _folder_name(path)
     _require_replaceable(path, replaces)
     above, name = os.path.split(path)
-    with folder_made(above or os.curdir), _temporary_folder(above, name) as temporary:
+    os.makedirs(above or os.curdir, exist_ok=True)
+    with _temporary_folder(above, name) as temporary:
         with named_in_errors(path):
             yield temporary
             _flush_files(temporary)
-        _require_replaceable(path, replaces)
-        if not os.path.isdir(path):
-            os.replace(temporary, path)
-            return
         old = f"{temporary.removesuffix('.tmp')}.old"
-        os.replace(path, old)
-        try:
-            os.replace(temporary, path)
-        except BaseException:
-            os.replace(old, path)
-            raise
+        with contextlib.suppress(FileNotFoundError):
+            os.rename(path, old)
+        os.rename(temporary, path)
         shutil.rmtree(old, ignore_errors=True)
 
 
@@ -201,45 +183,13 @@ def files_added(path: PathLike) -> Iterator[str]:
         names = sorted(os.listdir(temporary))
         if taken := [name for name in names if os.path.lexists(os.path.join(path, name))]:
             raise overwritten(os.path.join(path, taken[0]))
-        added = []
-        try:
-            for name in names:
-                os.rename(os.path.join(temporary, name), os.path.join(path, name))
-                added.append(name)
-        except BaseException:
-            for name in added:
-                os.remove(os.path.join(path, name))
-            raise
-
-
-@contextlib.contextmanager
-def folder_made(path: PathLike) -> Iterator[None]:
-    """Create a folder and its parents for the block; at its end, remove created folders that are
-    empty."""
-    made, folder = [], os.path.abspath(path)
-    while not os.path.isdir(folder):
-        made.append(folder)
-        folder = os.path.dirname(folder)
-    try:
-        os.makedirs(path, exist_ok=True)
-        yield
-    finally:
-        for folder in made:
-            with contextlib.suppress(OSError):  # it is not empty
-                os.rmdir(folder)
-
-
-@contextlib.contextmanager
-def training_lock(folder: PathLike) -> Iterator[None]:
-    """Create a folder for the block, and lock it against other training processes."""
-    path = Path(require_name(folder), TRAINING_LOCK)
-    with folder_made(folder), locked(path, "trains into this folder"):
-        yield
+        for name in names:
+            os.rename(os.path.join(temporary, name), os.path.join(path, name))
 
 
 def _folder_name(path: PathLike) -> str:
     """The name of a folder to write; a link to a folder is resolved."""
-    path = require_name(path).rstrip(os.sep) or os.sep
+    path = require_path(path).rstrip(os.sep) or os.sep
     return os.path.realpath(path) if os.path.islink(path) and os.path.isdir(path) else path
 
 
@@ -267,25 +217,15 @@ def _require_replaceable(path: str, replaces: Sequence[str]) -> None:
     if not os.path.lexists(path):
         return
     if not os.path.isdir(path):
-        raise InputError(f"{path!r} must be a folder or not exist, it is a file.")
-    if not os.listdir(path):
-        return
-    if not replaces:
-        raise overwritten(path)
-    found = set(_files_in(path))
-    if replaces[0] not in found:
-        raise InputError(f"{path!r} must hold {replaces[0]} to be replaced: choose another folder.")
+        raise InputError(f"{path!r} must be a folder or not exist.")
     known = {file for pattern in replaces for file in glob.glob(pattern, root_dir=path)}
-    if others := sorted(found - known):
+    files = [file for file in Path(path).rglob("*") if file.is_symlink() or not file.is_dir()]
+    found = {str(file.relative_to(path)) for file in files}
+    if found and not replaces:
+        raise overwritten(path)
+    if found and not {replaces[0]} <= found <= known:
+        others = sorted(found - known) or [f"no {replaces[0]}"]
         raise InputError(
-            f"{path!r} must hold no other files to be replaced, got {others[0]!r}: move it "
-            "away, or choose another folder."
+            f"{path!r} must hold {replaces[0]} and no files of other kinds to be replaced, got "
+            f"{others[0]}: choose another folder."
         )
-
-
-def _files_in(folder: str) -> Iterator[str]:
-    """The relative paths of all files and links below a folder."""
-    for above, folders, files in os.walk(folder):
-        links = [name for name in folders if os.path.islink(os.path.join(above, name))]
-        for name in [*files, *links]:
-            yield os.path.relpath(os.path.join(above, name), folder)

@@ -25,7 +25,7 @@ from typing import Any
 
 from bilm.core.errors import InputError, differences
 from bilm.files.locks import locked
-from bilm.files.reading import PathLike, read_json_object, require_name
+from bilm.files.reading import PathLike, read_json_object, require_path
 from bilm.files.writing import atomic_write, write_json
 
 _LOCK, _RECORD = "lock", "job.json"
@@ -210,7 +210,7 @@ def is_complete(out: PathLike) -> bool:
 
 
 def _names(out: PathLike) -> tuple[str, str]:
-    out = require_name(out).rstrip(os.sep) or os.sep
+    out = require_path(out).rstrip(os.sep) or os.sep
     return out, f"{out}.partial"
 
 

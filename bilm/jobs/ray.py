@@ -36,7 +36,7 @@ from bilm.core.errors import InputError, integer, require
 from bilm.data.counting import n_processors
 from bilm.data.text_ranges import FileLines, RangeReader, TextRange, find_ranges
 from bilm.extras import import_extra
-from bilm.files.reading import PathLike, ShowStage, Stage, find_all_files, quiet, require_name
+from bilm.files.reading import PathLike, ShowStage, Stage, find_all_files, quiet, require_path
 from bilm.jobs.arrow import import_pyarrow, parquet_writer
 from bilm.jobs.job_folder import JobFolder, check_output, is_complete, writing_piece
 
@@ -112,7 +112,7 @@ def embed(
     if part_bytes is not None:
         require(integer(), part_bytes=part_bytes)
     import_extra("ray", _NEEDED_BY)
-    if "://" in require_name(out):
+    if "://" in require_path(out):
         raise InputError(f"out must be a folder that all machines see, got the address {out}.")
     if resume and is_complete(out):
         return EmbeddedFolder(0, 0, 0)

@@ -32,8 +32,9 @@ from bilm.files.checkpoints import (
     require_own_best,
     tidy_folder,
 )
-from bilm.files.reading import OPTIONS_FILE, PathLike, require_name, require_path, require_utf8
-from bilm.files.writing import training_lock, write_json
+from bilm.files.locks import training_lock
+from bilm.files.reading import OPTIONS_FILE, PathLike, require_path
+from bilm.files.writing import write_json
 from bilm.intervals import Interval, parse_duration
 from bilm.training.evaluation import Perplexity, Scorer, evaluate
 from bilm.training.fine_tuning import load_pretrained
@@ -148,7 +149,6 @@ def train(
         schedule = Schedule(options.schedule, options.warmup_steps)
     elif isinstance(schedule, str):
         schedule = Schedule(schedule)
-    require_name(tf_save_dir)
     if restart_ckpt_file is not None:
         require_path(restart_ckpt_file, "restart_ckpt_file")
     started_from = None if init_from is None else require_path(init_from, "init_from")
@@ -160,7 +160,7 @@ def train(
     with contextlib.ExitStack() as stack:
         with group.deferred_errors():
             if is_chief:
-                stack.enter_context(training_lock(require_utf8(tf_save_dir)))
+                stack.enter_context(training_lock(tf_save_dir))
             is_own = check_folder(tf_save_dir, restart_ckpt_file)
             if heldout is not None or restart_ckpt_file is not None:
                 require_own_best(tf_save_dir, is_own)

@@ -20,7 +20,7 @@ from bilm.core.scalar_mix import ScalarMix
 from bilm.files.archives import extracted
 from bilm.files.hdf5 import dataset_shapes, open_hdf5, read_numbers
 from bilm.files.model_files import ModelSource
-from bilm.files.reading import PathLike, parse_json, require_path, require_utf8
+from bilm.files.reading import PathLike, parse_json, require_path
 from bilm.files.writing import folder_in_place
 from bilm.use.elmo import LayerChoice, Pretrained
 from bilm.use.elmo_embedding import MIX, ELMoEmbedding
@@ -69,7 +69,6 @@ def export_saved_model(
         InputError: a file is not valid, the mix does not fit, or `folder` exists.
         OSError: the disk is full or fails.
     """
-    require_utf8(folder)
     model = Pretrained.of(source, **settings)
     with folder_in_place(folder, _FILES if overwrite else ()) as temporary:
         elmo = ELMoEmbedding.from_pretrained(model, layers="average")
