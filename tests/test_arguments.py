@@ -134,7 +134,7 @@ def test_where_users_call(tmp_path):
         (lambda: bilm.Batcher(None, 9).batch_sentences([5]), "sentence 0 must be a list of tokens"),
         (lambda: parse_query(5), "text must be text, got 5"),
         (lambda: sample_uses([5], ["a"]), "sentence 0 must be text or a list of tokens, got 5"),
-        (lambda: sample_uses(["a"], 5), "words must be an iterable of words, got 5"),
+        (lambda: sample_uses(["a"], 5), "words must be a list of words, got 5"),
     ):
         with pytest.raises(InputError, match=f"^{message}"):
             call()

@@ -128,12 +128,6 @@ def test_no_uses():
         cluster_occurrences(occurrences.select(np.array([], int)))
 
 
-def test_silhouettes_of_many_uses_are_those_of_a_sample():
-    occurrences, of = clouds((1500, 1000))
-    clusters = cluster_occurrences(occurrences, layer=1, max_clusters=2)
-    np.testing.assert_array_equal(clusters.of, of)
-
-
 # What is typical
 
 

@@ -172,7 +172,7 @@ def test_a_word_that_occurs_once_or_not_at_all(place, capsys):
     (found,) = json_lines(run(capsys, *once, "--format", "json").out)
     assert [context["cosine"] for context in found["layers"][0]["same_word"]] == [None]
     missing = ["neighbours", "a [ship]", *NEIGHBOURS[2:]]
-    assert input_error(missing, capsys).endswith("'ship' does not occur in the text.")
+    assert input_error(missing, capsys).endswith("the text must have an occurrence of 'ship'.")
 
 
 def test_a_word_without_a_static_vector(place, capsys):
@@ -296,10 +296,10 @@ def test_a_word_that_occurs_once_is_one_group(place, capsys):
     arguments = ["senses", "harbour", *SENSES[2:]]
     assert run(capsys, *arguments).out.startswith("harbour: 1 occurrence, layer 1, 1 cluster\n")
     assert input_error([*arguments, "--clusters", "2"], capsys).endswith(
-        "--clusters must be at most 1, the occurrences of 'harbour', got 2."
+        "n_clusters must be at most 1, the number of different occurrences, got 2."
     )
     missing = ["senses", "ship", *SENSES[2:]]
-    assert input_error(missing, capsys).endswith("'ship' does not occur in the text.")
+    assert input_error(missing, capsys).endswith("the text must have an occurrence of 'ship'.")
 
 
 @pytest.fixture

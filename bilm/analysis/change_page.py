@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bilm.analysis.clusters import cluster_titles, typical_words
 from bilm.analysis.contexts import Context, line_markup
 from bilm.analysis.occurrences import Layer, Occurrences
-from bilm.analysis.page import page
+from bilm.analysis.page import write_page
 from bilm.analysis.semantic_change import NEW, OLD, Change, ClusteredUses, cluster_uses, uses_of
 from bilm.files.reading import PathLike
-from bilm.files.writing import atomic_write
 
 if TYPE_CHECKING:
     from bilm.use.predictor import Predictor
@@ -64,8 +62,7 @@ def write_change_page(
         sections.append(_section(heading, change, uses, cluster_titles(words), corpora, n_lines))
     title = f"Words that changed: {corpora[0]} and {corpora[1]}"
     hint = _HINT if sections else "<p>No word occurs often enough in both corpora.</p>"
-    with atomic_write(path) as temporary:
-        Path(temporary).write_bytes(page(title, hint + "".join(sections)))
+    write_page(path, title, hint + "".join(sections))
 
 
 def _section(

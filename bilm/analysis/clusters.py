@@ -8,7 +8,7 @@ The occurrences in a cluster have similar vectors; a cluster need not be a word 
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -23,16 +23,13 @@ if TYPE_CHECKING:
     from bilm.use.predictor import Predictor, Substitutes
 
 _PURPOSE = "Clustering occurrences"
-# Defaults of `bilm senses`; see the manual for measurements.
-LAYER: Layer = 1
-MAX_CLUSTERS = 6
-MIN_SILHOUETTE = 0.25
+_LAYER = 1
+_MIN_SILHOUETTE = 0.25
 _NEARLY = 0.9  # fewer clusters are preferred at this proportion of the highest silhouette
 _COMPONENTS = 10
 _MIN_SIZE = 5  # mean occurrences per cluster
 _STARTS = 5  # k-means runs; the best one is kept
-_SILHOUETTE_SAMPLE = 2000  # points whose pairwise distances are kept in memory
-TYPICAL = 20  # occurrences per cluster whose substitutes are computed
+_TYPICAL = 20  # occurrences per cluster whose substitutes are computed
 _SUBSTITUTES = 500  # per occurrence
 _LIKELIEST = 50  # substitutes of a cluster, ranked by how typical they are
 _FREQUENT = 100  # most frequent words of a large vocabulary, never typical
@@ -56,6 +53,15 @@ class Clusters:
     of: np.ndarray
     closeness: np.ndarray
     silhouettes: dict[int, float] = field(default_factory=dict)
+
+    @classmethod
+    def of_points(
+        cls, points: np.ndarray, of: np.ndarray, silhouettes: dict[int, float] | None = None
+    ) -> Clusters:
+        """The clusters `of` points (n, dim)."""
+        centres = np.stack([points[of == k].mean(axis=0) for k in range(of.max() + 1)])
+        closeness = (unit(points) * unit(centres)[of]).sum(axis=1)
+        return cls(of, closeness.astype(np.float32), silhouettes or {})
 
     def __len__(self) -> int:
         return int(self.of.max()) + 1
@@ -94,9 +100,9 @@ class Fit(NamedTuple):
 def cluster_occurrences(
     occurrences: Occurrences,
     *,
-    layer: Layer = LAYER,
+    layer: Layer = _LAYER,
     n_clusters: int | None = None,
-    max_clusters: int = MAX_CLUSTERS,
+    max_clusters: int = 6,
     seed: int = 0,
 ) -> Clusters:
     """Cluster occurrences, usually of one word, by k-means on a layer.
@@ -110,7 +116,6 @@ def cluster_occurrences(
     0.15.
 
     Args:
-        occurrences: at least one.
         layer: as for `Occurrences.layer`.
         n_clusters: number of clusters, or None.
         max_clusters: highest number to try.
@@ -133,39 +138,28 @@ def cluster_occurrences(
                 f"n_clusters must be at most {n_different}, the number of different occurrences, "
                 f"got {n_clusters}."
             )
-        return _with_closeness(points, _k_means(points, n_clusters, seed))
+        return Clusters.of_points(points, _k_means(points, n_clusters, seed))
     most = min(max_clusters, n_different, len(points) // _MIN_SIZE)
     tried = {k: _k_means(points, k, seed) for k in range(2, most + 1)}
-    silhouettes = {k: _silhouette(points, of, seed) for k, of in tried.items()}
-    enough = max(MIN_SILHOUETTE, _NEARLY * max(silhouettes.values(), default=0.0))
+    metrics = import_extra("sklearn.metrics", _PURPOSE)
+    silhouettes = {
+        k: float(metrics.silhouette_score(points, of, metric="cosine")) for k, of in tried.items()
+    }
+    enough = max(_MIN_SILHOUETTE, _NEARLY * max(silhouettes.values(), default=0.0))
     one = np.zeros(len(points), np.int64)
     chosen = next((tried[k] for k, value in silhouettes.items() if value >= enough), one)
-    return _with_closeness(points, chosen, silhouettes)
+    return Clusters.of_points(points, chosen, silhouettes)
 
 
-def clusters_by_name(
-    occurrences: Occurrences, names: Sequence[str], order: Sequence[str], layer: Layer = LAYER
-) -> Clusters:
-    """Occurrences grouped by a name of each, such as its word; cluster k is named `order[k]`."""
-    of = np.array([order.index(name) for name in names], np.int64)
-    return _with_closeness(occurrences.directions(layer), of)
+# Typical occurrences and words
 
 
 def typical_occurrences(
     occurrences: Occurrences, clusters: Clusters, cluster: int, n: int = 5
 ) -> list[int]:
-    """The `n` occurrences nearest to the centre of a cluster, nearest first.
-
-    Sentences, and contexts that share the previous and the next word, count once.
-    """
-    chosen: list[int] = []
-    seen: set[object] = set()
-    for number in map(int, clusters.members(cluster)):
-        context = {occurrences.frame(number), (tuple(occurrences.sentence(number)),)}
-        if len(chosen) < n and not context & seen:
-            chosen.append(number)
-        seen |= context
-    return chosen
+    """The `n` occurrences nearest to the centre of a cluster, in different contexts, nearest
+    first."""
+    return occurrences.distinct(clusters.members(cluster), n)
 
 
 def typical_words(
@@ -175,7 +169,7 @@ def typical_words(
     numbers = range(len(clusters))
     if predictor is None:
         return [nearby_words(occurrences, clusters, k, n) for k in numbers]
-    typical = [typical_occurrences(occurrences, clusters, k, TYPICAL) for k in numbers]
+    typical = [typical_occurrences(occurrences, clusters, k, _TYPICAL) for k in numbers]
     return substitute_words(predictor, occurrences, typical, n)
 
 
@@ -228,13 +222,12 @@ def _with_gap(occurrences: Occurrences, number: int) -> list[str]:
 
 def _mean_of(found: Sequence[Substitutes]) -> tuple[dict[str, float], float]:
     """Mean log-probabilities of words, and the value for all other words."""
-    least = float(np.mean([each.log_probabilities[-1] for each in found])) if found else 0.0
-    above: defaultdict[str, float] = defaultdict(float)
+    least = sum(float(each.log_probabilities[-1]) for each in found) / max(len(found), 1)
+    above = Counter[str]()
     for each in found:
         values = each.log_probabilities - each.log_probabilities[-1]
-        for word, value in zip(each.words, values.tolist(), strict=True):
-            above[word] += value / len(found)
-    return {word: least + value for word, value in above.items()}, least
+        above.update(dict(zip(each.words, values.tolist(), strict=True)))
+    return {word: least + value / len(found) for word, value in above.items()}, least
 
 
 def nearby_words(
@@ -250,8 +243,8 @@ def nearby_words(
     inside, outside = Counter[str](), Counter[str]()
     for number, own_cluster in enumerate(clusters.of):
         side = inside if own_cluster == cluster else outside
-        around = occurrences.around(number, width)
-        side.update({token.lower() for token in around if is_word(token)})
+        left, right = occurrences.sides(number, width)
+        side.update({token.lower() for token in (*left, *right) if is_word(token)})
     everything = inside + outside
     total = sum(everything.values())
     weight = _PRIOR * len(everything)
@@ -289,7 +282,7 @@ def cluster_names(clusters: Clusters, words: Sequence[ScoredWords], prefix: str 
     return [titles[number] for number in clusters.of]
 
 
-def with_clusters(occurrences: Occurrences, *, layer: Layer = LAYER, seed: int = 0) -> Occurrences:
+def with_clusters(occurrences: Occurrences, *, layer: Layer = _LAYER, seed: int = 0) -> Occurrences:
     """Cluster the occurrences of each word, and name the clusters by nearby words."""
     names = np.full(len(occurrences), "", object)
     words = list(dict.fromkeys(occurrences.words))
@@ -342,24 +335,3 @@ def _k_means(points: np.ndarray, k: int, seed: int) -> np.ndarray:
     with threads.threadpool_limits(1):
         found = cluster.KMeans(k, n_init=_STARTS, random_state=seed).fit_predict(points)
     return np.argsort(np.argsort(-np.bincount(found), kind="stable"))[found]
-
-
-def _with_closeness(
-    points: np.ndarray, of: np.ndarray, silhouettes: dict[int, float] | None = None
-) -> Clusters:
-    centres = np.stack([points[of == k].mean(axis=0) for k in range(of.max() + 1)])
-    closeness = (unit(points) * unit(centres)[of]).sum(axis=1)
-    return Clusters(of, closeness.astype(np.float32), silhouettes or {})
-
-
-def _silhouette(points: np.ndarray, of: np.ndarray, seed: int) -> float:
-    metrics = import_extra("sklearn.metrics", _PURPOSE)
-    size = min(len(of), _SILHOUETTE_SAMPLE)
-    try:
-        return float(
-            metrics.silhouette_score(
-                points, of, metric="cosine", sample_size=size, random_state=seed
-            )
-        )
-    except ValueError:  # the sample has a single cluster
-        return -1.0

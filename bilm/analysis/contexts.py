@@ -9,9 +9,11 @@ In a terminal, Chinese characters are two columns wide.
 from __future__ import annotations
 
 import html
+import itertools
 import shutil
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # `bilm --help` imports this file, and shall not import NumPy
     from bilm.analysis.occurrences import Layer, Occurrences, Sentence
@@ -19,7 +21,8 @@ if TYPE_CHECKING:  # `bilm --help` imports this file, and shall not import NumPy
 _NARROWEST = 60
 
 
-class Context(NamedTuple):
+@dataclass(frozen=True)
+class Context:
     """A word in a sentence.
 
     Attributes:
@@ -36,29 +39,17 @@ class Context(NamedTuple):
     @classmethod
     def of(cls, occurrences: Occurrences, number: int, cosine: float | None = None) -> Context:
         """The context of an occurrence."""
-        position = int(occurrences.positions[number, 1])
-        return cls(cosine, occurrences.sentence(number), position)
-
-    def as_dict(self) -> dict[str, Any]:
-        """The context for JSON."""
-        cosine = None if self.cosine is None else round(self.cosine, 4)
-        return {"cosine": cosine, "sentence": list(self.sentence), "position": self.position}
+        cosine = None if cosine is None else round(cosine, 4)
+        return cls(cosine, occurrences.sentence(number), int(occurrences.positions[number, 1]))
 
 
-class LayerContexts(NamedTuple):
+@dataclass(frozen=True)
+class LayerContexts:
     """The nearest contexts in one layer: of the same word, and of other words."""
 
     layer: Layer
     same_word: list[Context]
     other_words: list[Context]
-
-    def as_dict(self) -> dict[str, Any]:
-        """The contexts for JSON."""
-        return {
-            "layer": self.layer,
-            "same_word": [context.as_dict() for context in self.same_word],
-            "other_words": [context.as_dict() for context in self.other_words],
-        }
 
 
 def nearest_contexts(
@@ -66,22 +57,25 @@ def nearest_contexts(
     occurrences: Occurrences,
     layers: Sequence[Layer] = ("top",),
     n: int = 5,
+    *,
     any_word: bool = False,
+    match_case: bool = False,
 ) -> list[LayerContexts]:
     """The `n` contexts nearest to a query in each layer, from different sentences.
 
     The mean of the word's vectors, which is the larger part of each, is subtracted before they are
     compared. Occurrences of other words (only with `any_word`) are centred on their own.
     """
-    is_same = occurrences.words == query.words[0]
-    both = [occurrences.select(is_same), occurrences.select(~is_same & any_word)]
+    same = occurrences.select(occurrences.of(query.word(0), match_case=match_case))
+    other = occurrences.select((occurrences.words != query.words[0]) & any_word)
 
-    def nearest(side: int, layer: Layer) -> list[Context]:
-        own = both[side]
-        found = own.neighbours(query, n, layer)[side] if len(own) else []
-        return [Context.of(own, k, cosine if len(own) > 1 else None) for cosine, k in found]
+    def nearest(searched: Occurrences, layer: Layer) -> list[Context]:
+        found = searched.neighbours(query, n, layer) if len(searched) else ()
+        has_mean = len(searched) > 1
+        near = itertools.chain(*found)
+        return [Context.of(searched, k, cosine if has_mean else None) for cosine, k in near]
 
-    return [LayerContexts(layer, nearest(0, layer), nearest(1, layer)) for layer in layers]
+    return [LayerContexts(layer, nearest(same, layer), nearest(other, layer)) for layer in layers]
 
 
 # Shown in a terminal and on a page
@@ -106,12 +100,12 @@ def in_context(contexts: Sequence[Context], width: int, cosines: bool = True) ->
     middle = max(map(cell_len, words), default=0)
     side = max(8, (width - middle - 2) // 2)
     lines = []
-    for word, (cosine, tokens, position) in zip(words, contexts, strict=True):
-        left = " ".join(reversed(_fitting(tokens[:position][::-1], side)))
-        right = " ".join(_fitting(tokens[position + 1 :], side))
+    for word, context in zip(words, contexts, strict=True):
+        left = " ".join(reversed(_fitting(context.sentence[: context.position][::-1], side)))
+        right = " ".join(_fitting(context.sentence[context.position + 1 :], side))
         blanks = " " * (side - cell_len(left))
         line = f"{blanks}{left} {set_cell_size(word, middle)} {right}".rstrip()
-        number = "" if cosine is None else f"{cosine:.2f}"
+        number = "" if context.cosine is None else f"{context.cosine:.2f}"
         lines.append(f"{number:>5}  {line}" if cosines else line)
     return lines
 
@@ -133,8 +127,8 @@ def line_markup(context: Context, width: int | None = None) -> str:
     """A list item: the cosine, and the word with `width` tokens (None: all) on each side."""
     tokens, position = context.sentence, context.position
     start = 0 if width is None else max(0, position - width)
-    sides = " ".join(tokens[start:position]), " ".join(tokens[position + 1 :][:width])
-    left, right = map(html.escape, sides)
+    left = html.escape(" ".join(tokens[start:position]))
+    right = html.escape(" ".join(tokens[position + 1 :][:width]))
     cosine = "" if context.cosine is None else f"{context.cosine:.2f}"
     return (
         f'<li><span class="mark">{cosine}</span><span class="left"><bdi>{left}</bdi></span> '

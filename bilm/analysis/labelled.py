@@ -123,11 +123,9 @@ def limited(sample: Sample, max_tokens: int, seed: int = 0) -> Sample:
     order = rng.permutation(len(sample.sentences))
     n_kept = max(1, int(np.searchsorted(np.cumsum(counts[order]), max_tokens, "right")))
     kept = np.sort(order[:n_kept])
-    rows = np.flatnonzero(np.isin(sample.positions[:, 0], kept))
-    positions = sample.positions[rows].copy()
-    positions[:, 0] = np.searchsorted(kept, positions[:, 0])
-    labels = None if sample.labels is None else [sample.labels[row] for row in rows]
-    return Sample([sample.sentences[number] for number in kept], positions, labels)
+    chosen = sample.select(np.isin(sample.positions[:, 0], kept))
+    chosen.positions[:, 0] = np.searchsorted(kept, chosen.positions[:, 0])
+    return Sample([sample.sentences[number] for number in kept], chosen.positions, chosen.labels)
 
 
 def _conllu_rows(path: PathLike, column: str, features: set[str]) -> Iterator[_Row]:

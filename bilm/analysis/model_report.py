@@ -112,7 +112,6 @@ class Report:
         return asdict(self) | {
             "model": dict(self.model),
             "layers": [layer._asdict() for layer in self.layers],
-            "examples": [[context.as_dict() for context in own] for own in self.examples],
         }
 
     def as_text(self) -> str:

@@ -10,7 +10,6 @@ sample, not on the size of the text.
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import random
@@ -19,12 +18,12 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from bilm.core.errors import SENTENCES, WORDS, InputError, Rule, integer, iterable, require
-from bilm.data.sentences import as_tokens, parse_query
+from bilm.core.errors import SENTENCES, WORDS, InputError, Rule, integer, require
+from bilm.data.sentences import parse_query, read_stream
 from bilm.files.reading import PathLike, require_file
 from bilm.files.writing import atomic_write, require_place
 
@@ -34,88 +33,10 @@ if TYPE_CHECKING:
 Sentence = Sequence[str]
 # The number of a layer, "top", or "average".
 Layer = int | str
+_Words = TypeVar("_Words", bound="WordsInSentences")
 
 # Relative difference below which two vectors differ by rounding only.
 _SMALLEST_DIFFERENCE = 1e-5
-
-
-class Reservoir:
-    """A uniform sample of `size` occurrences from a stream (reservoir sampling, algorithm R).
-
-    Attributes:
-        uses: the sample: sentence number, token position, and sentence of each occurrence.
-        n_offered: length of the stream so far.
-    """
-
-    def __init__(self, size: int, seed: str) -> None:
-        self.uses: list[tuple[int, int, str | Sentence]] = []
-        self.n_offered = 0
-        self._size = size
-        # A text seed with a lone surrogate cannot be encoded; its bytes give the same numbers.
-        self._draw = random.Random(seed.encode("utf-8", "surrogatepass")).random
-
-    def offer(self, number: int, position: int, sentence: str | Sentence) -> None:
-        self.n_offered += 1
-        if len(self.uses) < self._size:
-            self.uses.append((number, position, sentence))
-            return
-        slot = int(self._draw() * self.n_offered)
-        if slot < self._size:
-            self.uses[slot] = (number, position, sentence)
-
-
-@dataclass(frozen=True, eq=False)
-class Sample:
-    """Occurrences of words drawn from a text, without vectors.
-
-    Attributes:
-        sentences: the sentences with occurrences, in the order of the text.
-        positions: int64 (n, 2): sentence index, ascending, and token index.
-        labels: a label for each occurrence, such as its sense; None without labels.
-        counts: occurrences of each requested word in the text; the key is "" if all words
-            were requested.
-        lines: 0-based line number of each sentence in the text; empty if unknown.
-    """
-
-    sentences: list[tuple[str, ...]]
-    positions: np.ndarray
-    labels: list[str] | None = None
-    counts: dict[str, int] = field(default_factory=dict)
-    lines: list[int] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.positions)
-
-    def word(self, occurrence: int) -> str:
-        """The token itself."""
-        number, position = self.positions[occurrence]
-        return self.sentences[number][position]
-
-    @classmethod
-    def drawn(cls, reservoirs: Mapping[str, Reservoir], *, labelled: bool = False) -> Sample:
-        """The occurrences in named reservoirs; if `labelled`, the names become the labels."""
-        uses = sorted(
-            (number, position, name)
-            for name, reservoir in reservoirs.items()
-            for number, position, _ in reservoir.uses
-        )
-        texts = {number: text for r in reservoirs.values() for number, _, text in r.uses}
-        lines = sorted(texts)
-        index = {number: k for k, number in enumerate(lines)}
-        return cls(
-            [tuple(as_tokens(texts[number], f"sentence {number}")) for number in lines],
-            np.array([(index[number], k) for number, k, _ in uses], np.int64).reshape(-1, 2),
-            [name for _, _, name in uses] if labelled else None,
-            {name: reservoir.n_offered for name, reservoir in reservoirs.items()},
-            lines,
-        )
-
-
-class Neighbours(NamedTuple):
-    """The occurrences nearest to another one: pairs (cosine, occurrence), nearest first."""
-
-    same_word: list[tuple[float, int]]
-    other_words: list[tuple[float, int]]
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
@@ -136,9 +57,197 @@ def is_word(token: str) -> bool:
     return token.isalpha() and (len(token) > 1 or not token.isascii())
 
 
+# Words in sentences
+
+
+@dataclass(frozen=True, eq=False)
+class WordsInSentences:
+    """Words in their sentences; an occurrence is a 0-based index.
+
+    Attributes:
+        sentences: the sentences of the occurrences.
+        positions: int64 (n, 2): sentence index and token index.
+    """
+
+    sentences: Sequence[Sentence]
+    positions: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.positions)
+
+    def word(self, occurrence: int) -> str:
+        """The token itself."""
+        number, position = self.positions[occurrence]
+        return self.sentences[number][position]
+
+    def sentence(self, occurrence: int) -> Sentence:
+        """The sentence of an occurrence."""
+        return self.sentences[self.positions[occurrence, 0]]
+
+    def sides(self, occurrence: int, width: int | None = None) -> tuple[Sentence, Sentence]:
+        """Up to `width` tokens before the word and after it; None takes the sentence."""
+        number, position = self.positions[occurrence]
+        sentence = self.sentences[number]
+        start = 0 if width is None else max(0, position - width)
+        return sentence[start:position], sentence[position + 1 :][:width]
+
+    def around(self, occurrence: int, width: int) -> tuple[str, str, str]:
+        """The text before a word, the word, and the text after it; dots for omitted tokens."""
+        left, right = self.sides(occurrence, width)
+        before, after = map(len, self.sides(occurrence))
+        left_text = " ".join(["..."] * (before > width) + [*left])
+        right_text = " ".join([*right] + ["..."] * (after > width))
+        return left_text, self.word(occurrence), right_text
+
+    def in_context(self, occurrence: int, width: int = 6) -> str:
+        """The token in brackets among `width` tokens on each side."""
+        left, word, right = self.around(occurrence, width)
+        return " ".join(filter(None, (left, f"[{word}]", right)))
+
+    @cached_property
+    def words(self) -> np.ndarray:
+        """The words in lower case: object array (n,) of str."""
+        return np.array([self.word(k).lower() for k in range(len(self))], object)
+
+    def of(self, word: str, *, match_case: bool = False) -> np.ndarray:
+        """The occurrences of a word, by default in any case: int64, ascending."""
+        found = np.flatnonzero(self.words == word.lower())
+        return found[[self.word(int(k)) == word for k in found]] if match_case else found
+
+    def select(self: _Words, chosen: np.ndarray | Sequence[int]) -> _Words:
+        """Some of the occurrences: indices in any order, or a mask (n,)."""
+        rows = np.asarray(chosen)
+        rows = np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.int64)
+        parallel: dict[str, Any] = {}
+        for name in ("positions", "vectors", "labels", "clusters"):
+            values = getattr(self, name, None)
+            if isinstance(values, np.ndarray):
+                parallel[name] = values[rows]
+            elif values is not None:
+                parallel[name] = [values[k] for k in rows.tolist()]
+        return replace(self, **parallel)
+
+    def distinct(
+        self, ranked: Iterable[int], n: int, query: WordsInSentences | None = None
+    ) -> list[int]:
+        """The first `n` of ranked occurrences in different contexts.
+
+        Text is often repeated with small changes, so an occurrence is skipped if it shares its
+        sentence, or the word with the previous and the next one, with an earlier one or with the
+        single occurrence `query`.
+        """
+        chosen: list[int] = []
+        seen = set() if query is None else query._contexts(0)
+        for k in map(int, ranked):
+            if len(chosen) == n:
+                break
+            contexts = self._contexts(k)
+            if not contexts & seen:
+                chosen.append(k)
+            seen |= contexts
+        return chosen
+
+    def _contexts(self, occurrence: int) -> set[object]:
+        left, right = self.sides(occurrence, 1)
+        frame = (*left, None, self.word(occurrence), None, *right)
+        return {tuple(self.sentence(occurrence)), frame}
+
+
+@dataclass(frozen=True, eq=False)
+class Sample(WordsInSentences):
+    """Occurrences of words drawn from a text, without vectors; sentence indices ascend.
+
+    Attributes:
+        labels: a label for each occurrence, such as its sense; None without labels.
+        counts: occurrences of each requested word in the text; the key is "" if all words
+            were requested.
+        lines: 0-based line number of each sentence in the text; empty if unknown.
+    """
+
+    labels: Sequence[str] | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    lines: Sequence[int] = ()
+
+    def by_sentence(self) -> list[np.ndarray]:
+        """The token indices of the occurrences in each sentence."""
+        bounds = np.searchsorted(self.positions[:, 0], np.arange(1, len(self.sentences)))
+        return np.split(self.positions[:, 1], bounds)
+
+
+# Drawing
+
+
+class Reservoir:
+    """A uniform sample of `size` occurrences from a stream (reservoir sampling, algorithm R).
+
+    Attributes:
+        uses: the sample: sentence number, token position, and sentence of each occurrence.
+        n_offered: length of the stream so far.
+    """
+
+    def __init__(self, size: int, seed: str) -> None:
+        self.uses: list[tuple[int, int, Sentence]] = []
+        self.n_offered = 0
+        self._size = size
+        # A text seed with a lone surrogate cannot be encoded; its bytes give the same numbers.
+        self._draw = random.Random(seed.encode("utf-8", "surrogatepass")).random
+
+    def offer(self, number: int, position: int, sentence: Sentence) -> None:
+        self.n_offered += 1
+        if len(self.uses) < self._size:
+            self.uses.append((number, position, sentence))
+            return
+        slot = int(self._draw() * self.n_offered)
+        if slot < self._size:
+            self.uses[slot] = (number, position, sentence)
+
+
+def draw_uses(
+    sentences: Iterable[str | Sentence],
+    forms: Iterable[tuple[str, Iterable[str]]],
+    name_of: Callable[[str], str | None],
+    max_occurrences: int,
+    seed: int,
+) -> list[Reservoir]:
+    """Draw occurrences of words with several forms from a text, which is read once.
+
+    Args:
+        forms: pairs of a word, which its draw depends on, and the names of its forms.
+        name_of: the name of a token.
+    """
+    require(integer(), max_occurrences=max_occurrences)
+    require(SENTENCES, sentences=sentences)
+    drawn = []
+    wanted: defaultdict[str | None, list[Reservoir]] = defaultdict(list)
+    for word, names in forms:
+        drawn.append(Reservoir(max_occurrences, f"{seed} {word}"))
+        for name in dict.fromkeys(names):
+            wanted[name].append(drawn[-1])
+    for number, tokens in read_stream(sentences, with_ids=False):
+        for position, token in enumerate(tokens):
+            for reservoir in wanted.get(name_of(token), ()):
+                reservoir.offer(number, position, tokens)
+    return drawn
+
+
+def sample_of(reservoirs: Mapping[str, Reservoir], *, labelled: bool = False) -> Sample:
+    """The occurrences in named reservoirs; if `labelled`, the names become the labels."""
+    uses = sorted((*use[:2], name) for name, own in reservoirs.items() for use in own.uses)
+    texts = {number: tokens for own in reservoirs.values() for number, _, tokens in own.uses}
+    lines = sorted(texts)
+    index = {number: k for k, number in enumerate(lines)}
+    return Sample(
+        [tuple(texts[number]) for number in lines],
+        np.array([(index[number], k) for number, k, _ in uses], np.int64).reshape(-1, 2),
+        [name for _, _, name in uses] if labelled else None,
+        {name: reservoir.n_offered for name, reservoir in reservoirs.items()},
+        lines,
+    )
+
+
 def sample_uses(
     sentences: Iterable[str | Sentence],
-    words: Iterable[str] | None = None,
+    words: Sequence[str] | None = None,
     *,
     max_occurrences: int = 1000,
     seed: int = 0,
@@ -157,36 +266,21 @@ def sample_uses(
     Raises:
         InputError: `words` is empty, or a word does not occur.
     """
-    require(integer(), max_occurrences=max_occurrences)
-    name_of: Callable[[str], str | None] = (lambda token: token) if match_case else str.lower
+    fold: Callable[[str], str] = str if match_case else str.lower
+    name_of: Callable[[str], str | None] = fold
     if words is None:
         names, name_of = [""], lambda token: "" if is_word(token) else None
     else:
-        require(iterable("words"), words=words)
-        require(WORDS, words=(words := list(words)))
-        names = [name_of(word) or "" for word in words]
+        require(WORDS, words=words)
+        names = list(dict.fromkeys(map(fold, words)))
     if not names:
         raise InputError("words must name at least one word.")
-    drawn = {name: Reservoir(max_occurrences, f"{seed} {name}") for name in names}
-    wanted: dict[str | None, list[Reservoir]] = {name: [r] for name, r in drawn.items()}
-    offer_tokens(sentences, lambda token: wanted.get(name_of(token), ()))
-    missing = [name for name in names if not drawn[name].n_offered]
-    if missing and words is None:
-        raise InputError("the text must have at least one word.")
-    if missing:
-        verb = "does" if len(missing) == 1 else "do"
-        raise InputError(f"{', '.join(map(repr, missing))} {verb} not occur in the text.")
-    return Sample.drawn({name: drawn[name] for name in names})
-
-
-def offer_tokens(
-    sentences: Iterable[str | Sentence], reservoirs_of: Callable[[str], Iterable[Reservoir]]
-) -> None:
-    """Offer each token of a text to the reservoirs of its word."""
-    for number, sentence, tokens in numbered(sentences):
-        for position, token in enumerate(tokens):
-            for reservoir in reservoirs_of(token):
-                reservoir.offer(number, position, sentence)
+    forms = [(name, [name]) for name in names]
+    drawn = draw_uses(sentences, forms, name_of, max_occurrences, seed)
+    sample = sample_of(dict(zip(names, drawn, strict=True)))
+    if missing := [repr(name) if name else "a word" for name in names if not sample.counts[name]]:
+        raise InputError(f"the text must have an occurrence of {', '.join(missing)}.")
+    return sample
 
 
 def sample_sentences(
@@ -194,11 +288,10 @@ def sample_sentences(
 ) -> list[tuple[str, ...]]:
     """Draw up to `n` non-empty sentences uniformly, in their order."""
     drawn = Reservoir(n, str(seed))
-    for number, sentence, tokens in numbered(sentences):
-        if len(tokens):
-            drawn.offer(number, 0, sentence)
-    chosen = sorted(drawn.uses, key=lambda use: use[0])
-    return [tuple(as_tokens(text, f"sentence {number}")) for number, _, text in chosen]
+    for number, tokens in read_stream(sentences, with_ids=False):
+        if tokens:
+            drawn.offer(number, 0, tokens)
+    return [tuple(tokens) for _, _, tokens in sorted(drawn.uses)]
 
 
 def ordinary_words(sentences: Iterable[Sentence], n: int) -> list[str]:
@@ -218,40 +311,32 @@ def ordinary_words(sentences: Iterable[Sentence], n: int) -> list[str]:
     return ranked[min(100, len(ranked) // 4) :][:n]
 
 
-def numbered(
-    sentences: Iterable[str | Sentence],
-) -> Iterator[tuple[int, str | Sentence, Sentence]]:
-    """The number of each sentence, the sentence as given, and its tokens."""
-    require(SENTENCES, sentences=sentences)
-    for number, sentence in enumerate(sentences):
-        yield number, sentence, as_tokens(sentence, f"sentence {number}")
+# With vectors
+
+
+class Neighbours(NamedTuple):
+    """The occurrences nearest to another one: pairs (cosine, occurrence), nearest first."""
+
+    same_word: list[tuple[float, int]]
+    other_words: list[tuple[float, int]]
 
 
 @dataclass(frozen=True, eq=False)
-class Occurrences:
+class Occurrences(WordsInSentences):
     """Words in their sentences, with their vectors in all layers.
 
-    An occurrence is a 0-based index into these arrays:
-
     Attributes:
-        sentences: the sentences of the occurrences.
-        positions: int64 (n, 2): sentence index and token index.
         vectors: float32 (n, layers, dim).
-        labels: a label for each, such as its sense; None without labels.
-        clusters: the name of each occurrence's cluster, or ""; None before `bilm senses`.
+        labels: a label for each occurrence, such as its sense; None without labels.
         about: the source of the vectors, JSON-able; `encoded` writes "model" (a fingerprint),
             "sample" (a checksum), "n" (size of the sample), and "layer" and "context" if given.
+        clusters: the name of each occurrence's cluster, or ""; None before `bilm senses`.
     """
 
-    sentences: Sequence[Sentence]
-    positions: np.ndarray
     vectors: np.ndarray
     labels: Sequence[str] | None = None
     about: dict[str, Any] = field(default_factory=dict)
     clusters: Sequence[str] | None = None
-
-    def __len__(self) -> int:
-        return len(self.positions)
 
     @property
     def n_layers(self) -> int:
@@ -286,9 +371,7 @@ class Occurrences:
             InputError: `file` has another model or sample; a vector is not finite; the sample's
                 positions are not tokens in ascending order.
         """
-        are_tokens = len(sample) > 0 and _are_tokens(sample.positions, sample.sentences)
-        if not are_tokens or (np.diff(sample.positions[:, 0]) < 0).any():
-            raise InputError("sample: positions (n, 2) must be tokens of the sentences, ascending.")
+        _require_tokens(sample)
         about = {"model": elmo.fingerprint(), "sample": _checksum(sample), "n": len(sample)}
         about |= {"layer": layer} if layer is not None else {}
         about |= {"context": True} if context else {}
@@ -305,21 +388,23 @@ class Occurrences:
             done = len(earlier)
             vectors[:done] = earlier.vectors
         made = cls(sample.sentences, sample.positions, vectors, sample.labels, about)
+        first = int(sample.positions[done, 0]) if done < len(sample) else len(sample.sentences)
         try:
-            for done in _fill(elmo, sample, layer, context, vectors, done):  # noqa: B020
+            for found in _sentence_vectors(elmo, sample, first, layer, context):
+                vectors[done : done + len(found)] = found
+                done += len(found)
                 if progress is not None:
                     progress(done, len(sample))
-        except BaseException as error:
+        except KeyboardInterrupt:
+            if file is None or not done:
+                raise
+            raise KeyboardInterrupt(
+                f"{file} has {done:,} of {len(sample):,} occurrences; the same command continues "
+                "from it."
+            ) from None
+        finally:
             if file is not None and done:
-                made.select(np.arange(done)).save(file)
-                if isinstance(error, KeyboardInterrupt):
-                    raise KeyboardInterrupt(
-                        f"{file} has {done:,} of {len(sample):,} occurrences; the same command "
-                        "continues from it."
-                    ) from None
-            raise
-        if file is not None:
-            made.save(file)
+                (made if done == len(sample) else made.select(np.arange(done))).save(file)
         return made
 
     @classmethod
@@ -327,58 +412,6 @@ class Occurrences:
         """The one marked word of a sentence such as "they [play] cards"; see `parse_query`."""
         tokens, position = parse_query(text)
         return cls.encoded(elmo, Sample([tokens], np.array([(0, position)], np.int64)))
-
-    def select(self, chosen: np.ndarray | Sequence[int]) -> Occurrences:
-        """Some of the occurrences: indices in any order, or a mask (n,)."""
-        rows = np.asarray(chosen)
-        rows = np.flatnonzero(rows) if rows.dtype == bool else rows.astype(np.int64)
-        parallel: dict[str, Any] = {
-            name: [values[k] for k in rows.tolist()]
-            for name, values in (("labels", self.labels), ("clusters", self.clusters))
-            if values is not None
-        }
-        return replace(self, positions=self.positions[rows], vectors=self.vectors[rows], **parallel)
-
-    def word(self, occurrence: int) -> str:
-        """The token itself."""
-        number, position = self.positions[occurrence]
-        return self.sentences[number][position]
-
-    def sentence(self, occurrence: int) -> Sentence:
-        """The sentence of an occurrence."""
-        return self.sentences[self.positions[occurrence, 0]]
-
-    def around(self, occurrence: int, width: int | None) -> list[str]:
-        """Up to `width` tokens on each side, without the word; None takes the sentence."""
-        number, position = self.positions[occurrence]
-        sentence = self.sentences[number]
-        left, right = sentence[:position], sentence[position + 1 :]
-        return [*left, *right] if width is None else [*left[-width or position :], *right[:width]]
-
-    def in_context(self, occurrence: int, width: int = 6) -> str:
-        """The token in brackets among `width` tokens on each side."""
-        sentence, position = self.sentence(occurrence), int(self.positions[occurrence, 1])
-        left = sentence[max(0, position - width) : position]
-        right = sentence[position + 1 :]
-        words = [*left, f"[{sentence[position]}]", *right[:width]]
-        before, after = position > len(left), len(right) > width
-        return " ".join(["..."] * before + words + ["..."] * after)
-
-    def frame(self, occurrence: int) -> tuple[Sentence, str, Sentence]:
-        """The previous token, the token and the next one; empty at the ends of the sentence."""
-        number, position = self.positions[occurrence]
-        tokens = tuple(self.sentences[number])
-        return tokens[max(0, position - 1) : position], tokens[position], tokens[position + 1 :][:1]
-
-    def of(self, word: str, *, match_case: bool = False) -> np.ndarray:
-        """The occurrences of a word, by default in any case: int64, ascending."""
-        found = np.flatnonzero(self.words == word.lower())
-        return found[[self.word(int(k)) == word for k in found]] if match_case else found
-
-    @cached_property
-    def words(self) -> np.ndarray:
-        """The words in lower case: object array (n,) of str."""
-        return np.array([self.word(k).lower() for k in range(len(self))], object)
 
     def layer_number(self, layer: Layer) -> int | None:
         """The number of a layer given as a number or "top"; None for "average"."""
@@ -395,18 +428,13 @@ class Occurrences:
         number = self.layer_number(layer)
         return self.vectors.mean(axis=1) if number is None else self.vectors[:, number]
 
-    def directions(self, layer: Layer = "top") -> np.ndarray:
+    def directions(self, layer: Layer = "top", of: Occurrences | None = None) -> np.ndarray:
         """The vectors of a layer minus their mean, scaled to length 1: float32 (n, dim).
 
-        The common mean would make all contexts look similar.
+        The common mean would make all contexts look similar. A vector equal to the mean, up to
+        rounding, becomes zeros. `of` gives the directions of other occurrences from this mean.
         """
-        return self.directions_of(self.layer(layer), layer)
-
-    def directions_of(self, vectors: np.ndarray, layer: Layer = "top") -> np.ndarray:
-        """The directions of other vectors (m, dim) of the layer from the mean of this sample.
-
-        A vector equal to the mean, up to rounding, becomes zeros.
-        """
+        vectors = (of or self).layer(layer)
         centred = vectors - self.layer(layer).mean(axis=0)
         norms = np.linalg.norm(centred, axis=1, keepdims=True)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -414,10 +442,9 @@ class Occurrences:
         return np.where(has_direction, unit(centred), 0)
 
     def neighbours(self, query: int | Occurrences, n: int = 3, layer: Layer = "top") -> Neighbours:
-        """The `n` nearest contexts of the same word and of other words, in other sentences.
+        """The `n` nearest contexts of the same word and of other words, in different sentences.
 
-        Text is often repeated with small changes, so contexts that share the previous and the next
-        word count once.
+        Contexts that share the previous and the next word count once.
 
         Args:
             query: an index, or a single occurrence from elsewhere (`of_query`), whose word need
@@ -425,38 +452,25 @@ class Occurrences:
             n: number of contexts of each kind.
             layer: the layer whose directions are compared, by their cosine.
         """
-        if isinstance(query, Occurrences):
-            direction = self.directions_of(query.layer(layer)[:1], layer)[0]
-            return self._nearest(self.directions(layer), direction, query, 0, n)
-        require(integer(0, len(self) - 1), query=query)
-        directions = self.directions(layer)
-        return self._nearest(directions, directions[query], self, query, n)
+        if not isinstance(query, Occurrences):
+            require(integer(0, len(self) - 1), query=query)
+            query = self.select([query])
+        return self.neighbours_of_each(query, n, layer)[0]
 
-    def neighbours_of_all(self, n: int = 3, layer: Layer = "top") -> list[Neighbours]:
-        """`neighbours` of each occurrence."""
-        directions = self.directions(layer)
-        return [self._nearest(directions, directions[k], self, k, n) for k in range(len(self))]
-
-    def _nearest(
-        self, directions: np.ndarray, direction: np.ndarray, asked: Occurrences, number: int, n: int
-    ) -> Neighbours:
-        """The nearest contexts to occurrence `number` of `asked`, in other sentences."""
-        cosines = directions @ direction
-        if not direction.any():  # layer 0, when all occurrences have one spelling
-            cosines[~directions.any(axis=1)] = 1
-        ranked = np.argsort(-cosines, kind="stable")
-        is_same = (self.words == asked.words[number])[ranked]
-        sentence = tuple(asked.sentence(number))
-        found = Neighbours([], [])
-        for nearest, candidates in zip(found, (ranked[is_same], ranked[~is_same]), strict=True):
-            seen = {asked.frame(number)}
-            for other in map(int, candidates):
-                if len(nearest) == n:
-                    break
-                frame = self.frame(other)
-                if frame not in seen and tuple(self.sentence(other)) != sentence:
-                    seen.add(frame)
-                    nearest.append((float(cosines[other]), other))
+    def neighbours_of_each(self, queries: Occurrences, n: int, layer: Layer) -> list[Neighbours]:
+        """`neighbours` of each of several occurrences."""
+        directions, found = self.directions(layer), []
+        for k, direction in enumerate(self.directions(layer, queries)):
+            cosines = directions @ direction
+            if not direction.any():  # layer 0, when all occurrences have one spelling
+                cosines[~directions.any(axis=1)] = 1
+            ranked = np.argsort(-cosines, kind="stable")
+            is_same = (self.words == queries.words[k])[ranked]
+            both = (
+                self.distinct(kind, n, queries.select([k]))
+                for kind in (ranked[is_same], ranked[~is_same])
+            )
+            found.append(Neighbours(*([(float(cosines[j]), j) for j in near] for near in both)))
         return found
 
     def contrasting_pair(self, word: str, layer: Layer = "top") -> tuple[int, int]:
@@ -488,21 +502,12 @@ class Occurrences:
         """Read a file written by `save`."""
         path = require_file(path, "file of occurrences")
         try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+            with np.load(path, allow_pickle=False) as arrays:
                 values = json.loads(arrays["text"].tobytes())
                 values["sentences"] = [tuple(sentence) for sentence in values["sentences"]]
-                loaded = cls(vectors=arrays["vectors"], positions=arrays["positions"], **values)
-            parallel = [loaded.vectors, loaded.labels, loaded.clusters]
-            fits = all(len(values) == len(loaded) for values in parallel if values is not None)
-            fits = fits and loaded.vectors.ndim == 3 and bool(np.isfinite(loaded.vectors).all())
-            if not (fits and _are_tokens(loaded.positions, loaded.sentences)):
-                raise ValueError("its arrays do not fit each other, or have non-finite values")
-            texts = itertools.chain(*loaded.sentences, loaded.labels or (), loaded.clusters or ())
-            if not all(isinstance(text, str) for text in texts):
-                raise ValueError("its tokens, labels and clusters must be text")
+                return cls(vectors=arrays["vectors"], positions=arrays["positions"], **values)
         except Exception as error:  # NumPy and zipfile do not document what they raise
             raise InputError(f"{path}: not a file of occurrences, or damaged: {error}") from error
-        return loaded
 
 
 def require_one_model(one: Occurrences, other: Occurrences) -> None:
@@ -515,48 +520,39 @@ def require_one_model(one: Occurrences, other: Occurrences) -> None:
         )
 
 
-def _are_tokens(positions: np.ndarray, sentences: Sequence[Sentence]) -> bool:
-    """Whether all positions (n, 2) are tokens of the sentences."""
-    if positions.shape != (len(positions), 2) or positions.dtype.kind != "i":
-        return False
-    number, position = positions.T
-    lengths = np.array([*map(len, sentences), 0])
-    number = np.where((number >= 0) & (number < len(sentences)), number, len(sentences))
-    return bool(((position >= 0) & (position < lengths[number])).all())
+def _require_tokens(sample: Sample) -> None:
+    number, position = sample.positions.T
+    lengths = np.array([*map(len, sample.sentences)])
+    if (
+        not len(sample)
+        or (np.diff(number) < 0).any()
+        or not 0 <= number[0] <= number[-1] < len(lengths)
+        or not ((position >= 0) & (position < lengths[number])).all()
+    ):
+        raise InputError("sample: positions (n, 2) must be tokens of the sentences, ascending.")
 
 
-def _fill(
-    elmo: ELMo,
-    sample: Sample,
-    layer: Layer | None,
-    context: bool,
-    vectors: np.ndarray,
-    done: int,
-) -> Iterable[int]:
-    """Compute the vectors from index `done` on; yield the number done after each sentence."""
-    ends = np.searchsorted(sample.positions[:, 0], np.arange(len(sample.sentences)), "right")
-    first = int(sample.positions[done, 0]) if done < len(sample) else len(sample.sentences)
-    sentences = ([*sentence] for sentence in sample.sentences[first:])
-    layers = "all" if layer is None else layer
-    for number, found in enumerate(elmo.encode_iter(sentences, layers), start=first):
-        stop = int(ends[number])
-        # (layers, tokens, dim) or (tokens, dim) -> (occurrences, layers, dim)
-        found = found.reshape(-1, *found.shape[-2:])
+def _sentence_vectors(
+    elmo: ELMo, sample: Sample, first: int, layer: Layer | None, context: bool
+) -> Iterator[np.ndarray]:
+    """The vectors (occurrences, layers, dim) in each sentence from number `first` on."""
+    sentences = map(list, sample.sentences[first:])
+    encoded = elmo.encode_iter(sentences, "all" if layer is None else layer)
+    for found, positions in zip(encoded, sample.by_sentence()[first:], strict=True):
+        found = found.reshape(-1, *found.shape[-2:])  # (layers, tokens, dim)
         if context:
             forward = elmo.dim // elmo.options.n_directions
             around = np.zeros_like(found[:1])
             around[:, 1:, :forward] = found[-1, :-1, :forward]
             around[:, :-1, forward:] = found[-1, 1:, forward:]
             found = np.concatenate([found, around])
-        found = found[:, sample.positions[done:stop, 1]]
+        found = found[:, positions].transpose(1, 0, 2)
         if not np.isfinite(found).all():
             raise InputError(
                 "the model's vectors are not finite: its weights are damaged, or its training "
                 "diverged."
             )
-        vectors[done:stop] = found.transpose(1, 0, 2)
-        done = stop
-        yield done
+        yield found
 
 
 def _checksum(sample: Sample) -> str:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import html
 import json
 from importlib import resources
+from pathlib import Path
 from typing import Any
+
+from bilm.files.reading import PathLike
+from bilm.files.writing import atomic_write
 
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -41,6 +45,12 @@ def page(title: str, body: str, data: Any = None) -> bytes:
         body = f'<script type="application/json" id="data">{values}</script>\n{body}'
     filled = _PAGE.format(title=html.escape(title), style=resource("page.css"), body=body)
     return filled.encode("utf-8", "backslashreplace")
+
+
+def write_page(path: PathLike, title: str, body: str, data: Any = None) -> int:
+    """Write a page, and return its size in bytes; see `page`."""
+    with atomic_write(path) as temporary:
+        return Path(temporary).write_bytes(page(title, body, data))
 
 
 def resource(name: str) -> str:

@@ -20,16 +20,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.clusters import Clusters, clusters_by_name, typical_occurrences
-from bilm.analysis.occurrences import Occurrences
-from bilm.analysis.page import page, resource
+from bilm.analysis.clusters import Clusters, typical_occurrences
+from bilm.analysis.occurrences import Occurrences, indices_by_name
+from bilm.analysis.page import resource, write_page
 from bilm.analysis.probe_charts import new_figure, save_picture
 from bilm.analysis.projection import Projection, layer_numbers
 from bilm.cli.terminal import printable
-from bilm.core.errors import InputError
+from bilm.core.errors import InputError, one_of, require
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike
-from bilm.files.writing import atomic_write, atomic_write_all
+from bilm.files.writing import atomic_write_all
 
 ENDINGS = (".html", ".png", ".svg")
 LARGE_PAGE = 10_000_000
@@ -42,17 +42,14 @@ _MARKERS = "o^sDP"
 _GREY = "#a0a0a0"
 _MOST_KINDS = len(_COLOURS) * len(_MARKERS)
 _UNLABELLED, _OTHERS = "unlabelled", "others"
-_TITLE_WORDS = 5
 _ACROSS = 3  # panels per row
-_TYPICAL = 3  # sentences listed for each cluster
-_NEIGHBOURS = 3
+_NEAREST = 3  # sentences listed for each cluster and as neighbours
 _TOKENS = 40  # shown on each side of the word
 _EXTENT = 1000  # page coordinates are integers from 0 to this
 _INVISIBLE = {"Zs", "Zl", "Zp", "Cc", "Cf"}  # spaces and control characters
 _PURPOSE = "A picture of occurrences"
 
 CONFIG_FILE = "projector_config.pbtxt"
-_METADATA_FILE = "metadata.tsv"
 # A protocol buffer in text form.
 _ENTRY = """embeddings {{
   tensor_name: "{name}"
@@ -65,19 +62,12 @@ _ENTRY = """embeddings {{
 
 
 class Kinds(NamedTuple):
-    """The kinds of occurrences that colours and shapes distinguish.
+    """The kinds of occurrences that colours and shapes distinguish."""
 
-    Attributes:
-        what: "label", "cluster" or "word".
-        names: the kinds, most frequent first.
-        clusters: the occurrences by kind.
-        styles: index of each kind's colour and shape; -1 for grey.
-    """
-
-    what: str
-    names: list[str]
-    clusters: Clusters
-    styles: list[int]
+    what: str  # "label", "cluster" or "word"
+    names: list[str]  # most frequent first
+    clusters: Clusters  # the occurrences by kind
+    styles: list[int]  # of colour and shape; -1 for grey
 
 
 def write_picture(
@@ -103,17 +93,16 @@ def write_picture(
         size of the file in bytes.
 
     Raises:
-        InputError: the projection has another number of occurrences; they have no labels or
-            clusters for `colour`; a character of a PNG or SVG is missing from all fonts.
+        InputError: the occurrences have no labels or clusters for `colour`; a character of a PNG or
+            SVG is missing from all fonts.
     """
     if picture_ending(path) != ".html":
         save_picture(draw(occurrences, projection, title=title, colour=colour), path)
         return os.path.getsize(path)
     kinds = _kinds(occurrences, projection, colour)
-    content = _page(occurrences, projection, kinds, printable(title or _words(occurrences)))
-    with atomic_write(path) as temporary:
-        Path(temporary).write_bytes(content)
-    return len(content)
+    data = _page_data(occurrences, projection, kinds)
+    title = printable(title or _words(occurrences))
+    return write_page(path, title, resource("picture.html"), data)
 
 
 def picture_ending(path: PathLike) -> str:
@@ -140,17 +129,13 @@ def draw(
     n_panels = len(projection.layers)
     across = min(_ACROSS, n_panels)
     rows = math.ceil(n_panels / across)
-    size = 8.9 / across if n_panels > 1 else 6.2
+    width = 8.9 if n_panels > 1 else 6.2
     with matplotlib.rc_context(settings):
-        figure = new_figure(8.9 if n_panels > 1 else 6.2, rows * size + 1.1)
-        figure.supxlabel(
-            _about(occurrences, projection), x=0.01, ha="left", fontsize=8, color="#555"
-        )
-        for number, axes in enumerate(figure.subplots(rows, across, squeeze=False).flat):
-            if number < n_panels:
-                _draw_panel(axes, projection, number, kinds)
-            else:
-                axes.remove()
+        figure = new_figure(width, rows * width / across + 1.1)
+        about = _about(occurrences, projection)
+        figure.supxlabel(about, x=0.01, ha="left", fontsize=8, color="#555")
+        for number in range(n_panels):
+            _draw_panel(figure.add_subplot(rows, across, number + 1), projection, number, kinds)
         handles, names = figure.axes[0].get_legend_handles_labels()
         figure.legend(
             handles, names, loc="outside upper left", ncols=min(3, len(names)), title=title,
@@ -178,23 +163,25 @@ def _draw_panel(axes: Any, projection: Projection, number: int, kinds: Kinds) ->
 def _fonts(text: str) -> list[str]:
     """Installed font families that together cover all characters of a text."""
     fonts = import_extra("matplotlib.font_manager", _PURPOSE)
-    manager = fonts.fontManager
-    families: list[str] = []
-    missing = {c for c in text if unicodedata.category(c) not in _INVISIBLE}
-    known = {entry.fname for entry in manager.ttflist}
-    for path in set(fonts.findSystemFonts()) - known:  # installed since matplotlib listed them
+    entries = fonts.fontManager.ttflist
+    new = set(fonts.findSystemFonts()) - {entry.fname for entry in entries}
+    for path in new:  # installed since matplotlib listed them
         with contextlib.suppress(Exception):  # a damaged file raises FreeType's own errors
-            manager.addfont(path)
-    regular = [e for e in manager.ttflist if e.weight == 400 and "Last Resort" not in e.name]
+            fonts.fontManager.addfont(path)
     # Preferred: DejaVu Sans, which comes with matplotlib; sans serif; simplified Chinese.
-    regular.sort(key=lambda e: (e.name != "DejaVu Sans", "Mono" in e.name, "Sans" not in e.name,
-                                "SC" not in e.name))  # fmt: skip
+    regular = sorted(
+        (e for e in entries if e.weight == 400 and "Last Resort" not in e.name),
+        key=lambda e: (e.name != "DejaVu Sans", "Mono" in e.name, "Sans" not in e.name,
+                       "SC" not in e.name),
+    )  # fmt: skip
+    families = ["DejaVu Sans"]
+    missing = {c for c in text if unicodedata.category(c) not in _INVISIBLE}
     for entry in regular:
-        if families and not missing:
+        if not missing:
             break
         index = fonts.get_font(entry.fname).get_char_index
         covered = {c for c in missing if index(ord(c))}
-        if covered or not families:
+        if covered:
             families.append(entry.name)
             missing -= covered
     if missing:
@@ -209,39 +196,30 @@ def _fonts(text: str) -> list[str]:
 
 
 def _kinds(occurrences: Occurrences, projection: Projection, colour: str | None) -> Kinds:
-    if len(projection.points) != len(occurrences):
-        raise InputError(
-            f"the projection must have one point per occurrence, {len(occurrences)}, got "
-            f"{len(projection.points)}."
-        )
-    given: dict[str, Sequence[str] | None] = {
-        "label": occurrences.labels,
-        "cluster": occurrences.clusters,
-        "word": occurrences.words.tolist(),
-    }
-    if colour is None:
-        colour = next(name for name, values in given.items() if values is not None)
-    if colour not in given:
-        raise InputError(f"colour must be 'label', 'cluster' or 'word', got {colour!r}.")
-    values = given[colour]
-    if values is None:
-        raise InputError(
-            f"colour must be a property of the occurrences, got {colour!r} without {colour}s."
-        )
-    values = [printable(value) for value in values]
+    if (n := len(projection.points)) != len(occurrences):
+        rule = f"one point per occurrence, {len(occurrences)}, got {n}"
+        raise InputError(f"the projection must have {rule}.")
+    given = {"label": occurrences.labels, "cluster": occurrences.clusters}
+    properties = {name: values for name, values in given.items() if values is not None}
+    properties["word"] = occurrences.words.tolist()
+    colour = colour or next(iter(properties))
+    require(one_of(tuple(properties)), colour=colour)
+    values = [printable(value) for value in properties[colour]]
     counts = Counter(filter(None, values))
     coloured = sorted(counts, key=lambda name: (-counts[name], name))[:_MOST_KINDS]
     shown = [v if v in coloured else _OTHERS if v else _UNLABELLED for v in values]
     grey = [name for name in (_OTHERS, _UNLABELLED) if name in shown and name not in coloured]
-    clusters = clusters_by_name(occurrences, shown, coloured + grey, projection.layers[0])
-    return Kinds(colour, coloured + grey, clusters, [*range(len(coloured)), *[-1] * len(grey)])
+    names = coloured + grey
+    of = np.array([names.index(value) for value in shown])
+    clusters = Clusters.of_points(occurrences.directions(projection.layers[0]), of)
+    return Kinds(colour, names, clusters, [*range(len(coloured)), *[-1] * len(grey)])
 
 
 def _words(occurrences: Occurrences) -> str:
     """The words, most frequent first, as a title."""
     words = [word for word, _ in Counter(occurrences.words.tolist()).most_common()]
-    more = f" and {len(words) - _TITLE_WORDS} more words" if len(words) > _TITLE_WORDS else ""
-    return ", ".join(words[:_TITLE_WORDS]) + more
+    more = f" and {len(words) - 5} more words" if len(words) > 5 else ""
+    return ", ".join(words[:5]) + more
 
 
 def _about(occurrences: Occurrences, projection: Projection) -> str:
@@ -273,12 +251,9 @@ def _fitted(points: np.ndarray) -> np.ndarray:
     return np.rint((centred + 0.5) * _EXTENT).astype(int)
 
 
-# The page
-
-
-def _page(occurrences: Occurrences, projection: Projection, kinds: Kinds, title: str) -> bytes:
+def _page_data(occurrences: Occurrences, projection: Projection, kinds: Kinds) -> dict[str, Any]:
     clusters = kinds.clusters
-    data = {
+    return {
         "about": _about(occurrences, projection),
         "what": f"{kinds.what}s",
         "kinds": [
@@ -286,11 +261,13 @@ def _page(occurrences: Occurrences, projection: Projection, kinds: Kinds, title:
                 "name": name,
                 "style": kinds.styles[kind],
                 "n": clusters.sizes[kind],
-                "typical": typical_occurrences(occurrences, clusters, kind, _TYPICAL),
+                "typical": typical_occurrences(occurrences, clusters, kind, _NEAREST),
             }
             for kind, name in enumerate(kinds.names)
         ],
-        "rows": [[int(kind), *_around(occurrences, k)] for k, kind in enumerate(clusters.of)],
+        "rows": [
+            [int(kind), *occurrences.around(k, _TOKENS)] for k, kind in enumerate(clusters.of)
+        ],
         "panels": [
             {
                 "name": f"layer {layer}",
@@ -301,16 +278,6 @@ def _page(occurrences: Occurrences, projection: Projection, kinds: Kinds, title:
             for k, layer in enumerate(projection.layers)
         ],
     }
-    return page(title, resource("picture.html"), data)
-
-
-def _around(occurrences: Occurrences, number: int) -> list[str]:
-    """The text before an occurrence, the word itself, and the text after it."""
-    position, sentence = int(occurrences.positions[number, 1]), occurrences.sentence(number)
-    left, right = sentence[max(0, position - _TOKENS) : position], sentence[position + 1 :]
-    before, after = ["…"] * (position > _TOKENS), ["…"] * (len(right) > _TOKENS)
-    sides = [*before, *left], [sentence[position]], [*right[:_TOKENS], *after]
-    return list(map(" ".join, sides))
 
 
 def _neighbours(occurrences: Occurrences, layer: int) -> list[list[int]]:
@@ -319,9 +286,9 @@ def _neighbours(occurrences: Occurrences, layer: int) -> list[list[int]]:
     As in `bilm neighbours`, vectors are centred over the occurrences of the word.
     """
     near: list[list[int]] = [[] for _ in range(len(occurrences))]
-    for word in dict.fromkeys(occurrences.words):
-        own = occurrences.of(word)
-        found = occurrences.select(own).neighbours_of_all(_NEIGHBOURS, layer)
+    for own in indices_by_name(occurrences.words).values():
+        selected = occurrences.select(own)
+        found = selected.neighbours_of_each(selected, _NEAREST, layer)
         for number, (same_word, _) in zip(own, found, strict=True):
             for cosine, k in same_word:
                 near[number] += [int(own[k]), round(100 * cosine)]
@@ -350,16 +317,16 @@ def write_projector(
         replace: overwrite these files, if projector_config.pbtxt exists.
     """
     numbers = layer_numbers(occurrences, range(occurrences.n_layers) if layers is None else layers)
-    columns: dict[str, Sequence[str]] = {
+    columns: dict[str, Sequence[str] | None] = {
         "word": [occurrences.word(k) for k in range(len(occurrences))],
-        "label": occurrences.labels or (),
-        "cluster": occurrences.clusters or (),
+        "label": occurrences.labels,
+        "cluster": occurrences.clusters,
         "line": [occurrences.in_context(k, 12) for k in range(len(occurrences))],
     }
     given = {name: values for name, values in columns.items() if values}
     rows = [[*given], *zip(*given.values(), strict=True)]
     table = "".join("\t".join(" ".join(cell.split()) for cell in row) + "\n" for row in rows)
-    names = [CONFIG_FILE, _METADATA_FILE, *(f"layer-{number}.tsv" for number in numbers)]
+    names = [CONFIG_FILE, "metadata.tsv", *(f"layer-{number}.tsv" for number in numbers)]
     paths = [os.path.join(folder, name) for name in names]
     overwrite = replace and os.path.isfile(paths[0])
     os.makedirs(folder, exist_ok=True)
@@ -369,7 +336,6 @@ def write_projector(
         for number, file in zip(numbers, files, strict=True):
             vectors, name = occurrences.layer(number), f"layer-{number}"
             entries += _ENTRY.format(name=name, rows=len(vectors), dim=vectors.shape[1])
-            with file.open("w", encoding="utf-8", newline="\n") as stream:
-                stream.writelines("\t".join(f"{x:.6g}" for x in row) + "\n" for row in vectors)
+            np.savetxt(file, vectors, fmt="%.6g", delimiter="\t")
         metadata.write_bytes(table.encode("utf-8", "backslashreplace"))
         config.write_text(entries, encoding="utf-8")

@@ -20,7 +20,7 @@ from bilm.core.errors import InputError, one_of, require, shown
 from bilm.extras import import_extra
 
 METHODS = ("pca", "tsne")
-DEFAULT_PERPLEXITY = 30.0
+_PERPLEXITY = 30.0
 _PURPOSE = "bilm project"
 
 
@@ -55,7 +55,6 @@ def project(
     layers: Sequence[int | str] | None = None,
     perplexity: float | None = None,
     seed: int = 0,
-    n_threads: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Projection:
     """Project the vectors of each layer to two dimensions.
@@ -69,7 +68,6 @@ def project(
         perplexity: t-SNE's effective number of neighbours, less than a third of the occurrences.
             None: 30, or less for few occurrences.
         seed: random seed of t-SNE. PCA is deterministic.
-        n_threads: threads of t-SNE and of matmuls; the result does not depend on it.
         progress: called with the number of layers done, and the total.
 
     Raises:
@@ -77,25 +75,24 @@ def project(
     """
     numbers = layer_numbers(occurrences, layers)
     require(one_of(METHODS), method=method)
-    n, is_pca = len(occurrences), method == "pca"
+    n, most, is_pca = len(occurrences), (len(occurrences) - 1) / 3, method == "pca"
     if n < 3:
         raise InputError(f"a picture needs at least 3 occurrences, got {n}.")
-    if perplexity is None:
-        perplexity = min(DEFAULT_PERPLEXITY, (n - 1) / 3)
-    if not 0 < perplexity <= (n - 1) / 3:
+    perplexity = min(_PERPLEXITY, most) if perplexity is None else perplexity
+    if not 0 < perplexity <= most:
         raise InputError(
-            f"perplexity must be above 0 and at most {(n - 1) / 3:.4g}, a third of the other "
-            f"occurrences, got {perplexity:g}."
+            f"perplexity must be above 0 and at most {most:.4g}, a third of the other occurrences, "
+            f"got {perplexity:g}."
         )
     manifold = import_extra("sklearn.manifold", _PURPOSE)
     points = np.zeros((n, len(numbers), 2), np.float32)
     variance, n_distinct = np.zeros((len(numbers), 2)), []
-    with import_extra("threadpoolctl", _PURPOSE).threadpool_limits(n_threads):
+    # For so little data, several threads are slower.
+    with import_extra("threadpoolctl", _PURPOSE).threadpool_limits(1):
         for k, number in enumerate(numbers):
             directions = occurrences.directions(number)
-            _, first, index = np.unique(
-                directions.round(5), axis=0, return_index=True, return_inverse=True
-            )
+            rounded = directions.round(5)
+            _, first, index = np.unique(rounded, axis=0, return_index=True, return_inverse=True)
             distinct, index = directions[first], index.reshape(-1)
             n_distinct.append(len(distinct))
             found, proportions = principal_components(distinct[index], 2)
@@ -103,25 +100,21 @@ def project(
             # t-SNE needs at least four different vectors.
             if not is_pca and len(distinct) > 3:
                 bound = min(perplexity, (len(distinct) - 1) / 3)
-                tsne = manifold.TSNE(
-                    2, perplexity=bound, init="pca", random_state=seed, n_jobs=n_threads
-                )
+                tsne = manifold.TSNE(2, perplexity=bound, init="pca", random_state=seed, n_jobs=1)
                 points[:, k] = tsne.fit_transform(distinct)[index]
             if progress is not None:
                 progress(k + 1, len(numbers))
-    return Projection(
-        method, numbers, points, variance if is_pca else None, n_distinct,
-        None if is_pca else perplexity,
-    )  # fmt: skip
+    if is_pca:
+        return Projection(method, numbers, points, variance, n_distinct, None)
+    return Projection(method, numbers, points, None, n_distinct, perplexity)
 
 
 def layer_numbers(occurrences: Occurrences, layers: Sequence[int | str] | None) -> list[int]:
     """The numbers of layers given as numbers or "top"; None for all contextual layers."""
     if layers is None:
         return list(range(min(1, occurrences.n_layers - 1), occurrences.n_layers))
-    is_list = isinstance(layers, Sequence) and not isinstance(layers, str)
-    numbers = [occurrences.layer_number(layer) for layer in layers] if is_list else []
-    found = [number for number in numbers if number is not None]
-    if not found or len(found) < len(numbers):
+    found = [occurrences.layer_number(layer) for layer in layers]
+    numbers = [number for number in found if number is not None]
+    if not numbers or len(numbers) < len(found):
         raise InputError(f"layers must be numbers of layers or 'top', got {shown(layers)}.")
-    return found
+    return numbers

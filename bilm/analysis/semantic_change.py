@@ -17,7 +17,6 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -26,15 +25,15 @@ from bilm.analysis.clusters import Clusters, cluster_occurrences, typical_occurr
 from bilm.analysis.occurrences import (
     Layer,
     Occurrences,
-    Reservoir,
     Sample,
     Sentence,
+    draw_uses,
     indices_by_name,
-    offer_tokens,
     require_one_model,
+    sample_of,
     unit,
 )
-from bilm.core.errors import InputError, integer, require, require_at_least
+from bilm.core.errors import InputError, require_at_least
 from bilm.extras import import_extra
 from bilm.files.hdf5 import open_hdf5, own_dataset
 from bilm.files.reading import PathLike, read_lines
@@ -137,36 +136,33 @@ def sample_targets(
     Raises:
         InputError: `targets` is empty, or no target occurs.
     """
-    require(integer(), max_occurrences=max_occurrences)
     targets = list(dict.fromkeys(targets))
     if not targets:
         raise InputError("targets must name at least one word.")
-    fold = (lambda token: token) if match_case else str.lower
-    # Keys: target, and whether it is looked for as given or without its part of speech.
-    drawn: dict[tuple[str, bool], Reservoir] = {}
-    wanted: dict[str, list[Reservoir]] = {}
-    for target in targets:
-        for as_given in (True, False) if lemma_pos else (True,):
-            drawn[target, as_given] = Reservoir(max_occurrences, f"{seed} {target}")
-            for form in forms_of(target):
-                name = fold(form if as_given else _split_tag(form)[0])
-                wanted.setdefault(name, []).append(drawn[target, as_given])
-    offer_tokens(sentences, lambda token: wanted.get(fold(token), ()))
+    fold: Callable[[str], str] = str if match_case else str.lower
+    forms = [(target, [*map(fold, forms_of(target))]) for target in targets]
+    without_tags = [(target, [_split_tag(form)[0] for form in own]) for target, own in forms]
+    wanted = [*forms, *without_tags] if lemma_pos else forms
+    drawn = draw_uses(sentences, wanted, fold, max_occurrences, seed)
+    as_given, untagged = drawn[: len(targets)], drawn[len(targets) :]
     is_tagged = not lemma_pos or any(
-        drawn[target, True].n_offered for target in targets if _split_tag(target)[1]
+        reservoir.n_offered
+        for target, reservoir in zip(targets, as_given, strict=True)
+        if _split_tag(target)[1]
     )
-    sample = Sample.drawn({t: drawn[t, is_tagged] for t in targets}, labelled=True)
+    chosen = zip(targets, as_given if is_tagged else untagged, strict=True)
+    sample = sample_of(dict(chosen), labelled=True)
     if not len(sample):
         raise InputError("at least one target word must occur in the text.")
     if not lemma_pos or not is_tagged:
         return sample
     tags = {_split_tag(form)[1] for target in targets for form in forms_of(target)} - {""}
 
-    def untagged(token: str) -> str:
+    def word_of(token: str) -> str:
         word, tag = _split_tag(token)
         return word if tag in tags else token
 
-    return replace(sample, sentences=[tuple(map(untagged, s)) for s in sample.sentences])
+    return replace(sample, sentences=[tuple(map(word_of, s)) for s in sample.sentences])
 
 
 def _split_tag(token: str) -> tuple[str, str]:
@@ -182,21 +178,18 @@ def embedded_occurrences(path: PathLike, sample: Sample) -> Occurrences:
         path: HDF5 with line numbers as keys, or packed HDF5, without pooling.
         sample: from the same text; `lines` are the line numbers.
     """
-    ends = np.searchsorted(sample.positions[:, 0], np.arange(len(sample.lines)), "right")
-    starts = [0, *ends[:-1]]
+    of_lines = _line_vectors(path, sample.lines)
+    rows = zip(of_lines, sample.lines, sample.sentences, sample.by_sentence(), strict=True)
     vectors = []
-    rows = zip(sample.lines, sample.sentences, starts, ends, strict=True)
-    for found, (line, tokens, start, stop) in zip(
-        _line_vectors(path, sample.lines), rows, strict=True
-    ):
+    for found, line, tokens, positions in rows:
         if found.ndim not in (2, 3) or found.shape[-2] != len(tokens):
             raise InputError(
                 f"{path}: line {line + 1} of the text has {len(tokens)} tokens; its vectors must "
                 f"have the shape (tokens, dim) or (layers, tokens, dim), got {found.shape}. Is the "
                 "file of another text, or pooled?"
             )
-        found = found.reshape(-1, *found.shape[-2:])[:, sample.positions[start:stop, 1]]
-        vectors.append(found.transpose(1, 0, 2).astype(np.float32))
+        layers = found.reshape(-1, *found.shape[-2:])
+        vectors.append(layers[:, positions].transpose(1, 0, 2).astype(np.float32))
     joined = np.concatenate(vectors)
     if not np.isfinite(joined).all():
         raise InputError(f"{path}: the vectors of the target words must be finite.")
@@ -388,19 +381,6 @@ def read_gold(path: PathLike) -> dict[str, float]:
     return gold
 
 
-def _correlation(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """Pearson's correlation of each row."""
-    a, b = (x - x.mean(axis=-1, keepdims=True) for x in (a, b))
-    return (a * b).sum(axis=-1) / np.sqrt((a**2).sum(axis=-1) * (b**2).sum(axis=-1))
-
-
-def _area_under_curve(ranks: np.ndarray, positive: np.ndarray) -> np.ndarray:
-    """Area under the ROC curve of each row of ranks: the Mann-Whitney U statistic, normalised."""
-    n = positive.sum(axis=-1)
-    above = (ranks * positive).sum(axis=-1) - n * (n + 1) / 2
-    return above / (n * (ranks.shape[-1] - n))
-
-
 def agreement(
     changes: Sequence[Change], gold: Mapping[str, float], *, seed: int = 0
 ) -> list[Agreement]:
@@ -423,31 +403,29 @@ def agreement(
             f"gold: at least 3 of the measured words must have a gold score, got {len(known)}."
         )
     scores = np.array([score for _, score in known])
-    ranks = partial(stats.rankdata, axis=-1)
-    # Functions of rows of values and of gold scores, one row per sample of words.
-    statistics: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-        "Spearman": lambda values, gold: _correlation(ranks(values), ranks(gold))
-    }
-    if set(scores.tolist()) == {0.0, 1.0}:
-        statistics = {
-            "accuracy": lambda values, gold: ((values > threshold) == (gold == 1)).mean(axis=-1),
-            "AUC": lambda values, gold: _area_under_curve(ranks(values), gold == 1),
-        }
+    is_binary = set(scores.tolist()) == {0.0, 1.0}
     rng = np.random.default_rng(seed)
-    drawn = rng.integers(len(known), size=(_RESAMPLES, len(known)))
-    # A sample with equal gold scores has no correlation.
-    drawn = drawn[np.ptp(scores[drawn], axis=1) > 0]
+    samples = rng.integers(len(known), size=(_RESAMPLES, len(known)))
     lines = []
     for name, measure in MEASURES.items():
         values = np.array([measure(change) for change, _ in known])
         threshold = values[np.isfinite(values)].mean()
         values = np.nan_to_num(values, posinf=np.finfo(np.float64).max)
+        statistics: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
+            "Spearman": lambda x, gold: np.corrcoef(stats.rankdata(x), stats.rankdata(gold))[0, 1]
+        }
+        if is_binary:
+            statistics = {
+                "accuracy": lambda x, gold: np.mean((x > threshold) == gold),  # noqa: B023
+                "AUC": lambda x, gold: (1 + np.sign(x[gold == 1, None] - x[gold == 0]).mean()) / 2,
+            }
+        # Without samples of equal values or scores, which have no correlation.
+        usable = [own for own in samples if np.ptp(values[own]) > 0 and np.ptp(scores[own]) > 0]
         for title, statistic in statistics.items():
             value, low, high = np.nan, np.nan, np.nan
             if np.ptp(values) > 0:
                 value = float(statistic(values, scores))
-                rows = drawn[np.ptp(values[drawn], axis=1) > 0]
-                resampled = statistic(values[rows], scores[rows])
+                resampled = [statistic(values[own], scores[own]) for own in usable]
                 low, high = map(float, np.percentile(resampled, [2.5, 97.5]))
             lines.append(Agreement(name, title, value, low, high, len(known)))
     return lines

@@ -262,7 +262,8 @@ def with_static(
     has_vector: np.ndarray = np.any(table, axis=1)
     vectors = np.zeros((len(occurrences), 1, static.dim), np.float32)
     for k in range(len(occurrences)):
-        around = [occurrences.word(k)] if window == 0 else occurrences.around(k, window)
+        left, right = occurrences.sides(k, window)
+        around = [occurrences.word(k)] if window == 0 else [*left, *right]
         chosen = np.array([types[token] for token in around], np.int64)
         chosen = chosen[has_vector[chosen]]
         if len(chosen):

@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import zip_longest
 from typing import TYPE_CHECKING
 
@@ -55,99 +55,88 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    parsed = [analysis.parse_query(query) for query in args.query]
-    asked = [tokens[position] for tokens, position in parsed]
-    words = list(dict.fromkeys(word_job.compared(args, asked)))
-    if args.text is None and args.occurrences is None:
-        flags.usage_error(args, "name --text, or --occurrences with an existing file")
+    asked = {}
+    for query in args.query:
+        tokens, position = analysis.parse_query(query)
+        asked[query] = tokens[position]
     word_job.check_files(args)
     static = None if args.static is None else analysis.StaticVectors.load(args.static)
+    if args.text is None and args.occurrences is None:
+        flags.usage_error(args, "name --text, or --occurrences with an existing file")
     elmo = word_job.load_elmo(args)
+    words = list(dict.fromkeys(word_job.compared(args, asked.values())))
     occurrences = _occurrences(args, words, elmo)
-    for number, text in enumerate(args.query):
-        query = analysis.Occurrences.of_query(elmo, text)
-        word = query.word(0)
-        own = occurrences.of(word, match_case=args.match_case)
-        if len(own) <= 1:
+    layers = range(elmo.n_layers) if args.layer == "all" else [args.layer]
+    for number, (query, word) in enumerate(asked.items()):
+        n_own = len(occurrences.of(word, match_case=args.match_case))
+        if n_own <= 1:
             note(
-                f"{word!r}: {count(len(own), 'occurrence')} to search; cosines require two, "
-                "because their mean is subtracted."
+                f"{word!r}: {count(n_own, 'occurrence')} to search; cosines require two, because "
+                "their mean is subtracted."
             )
-        is_searched = occurrences.words != query.words[0]
-        is_searched[own] = True
-        layers = analysis.nearest_contexts(
-            query,
-            occurrences.select(is_searched),
-            range(elmo.n_layers) if args.layer == "all" else [args.layer],
+        found = analysis.nearest_contexts(
+            analysis.Occurrences.of_query(elmo, query),
+            occurrences,
+            layers,
             args.n,
-            args.any_word,
+            any_word=args.any_word,
+            match_case=args.match_case,
         )
-        near = None
-        if static is not None and word in static:
-            near = static.nearest(word, _STATIC_WORDS)
+        is_known = static is not None and word in static
+        near = static.nearest(word, _STATIC_WORDS) if static and is_known else []
         if args.format == "json":
-            listed = [{"cosine": round(c, 4), "word": other} for c, other in near or ()]
-            found = {
-                "query": text,
+            listed = [{"cosine": round(cosine, 4), "word": other} for cosine, other in near]
+            values = {
+                "query": query,
                 "word": word,
-                "occurrences": len(own),
-                "static": None if near is None else listed,
-                "layers": [layer.as_dict() for layer in layers],
+                "occurrences": n_own,
+                "static": listed if is_known else None,
+                "layers": list(map(asdict, found)),
             }
-            print(json.dumps(found, ensure_ascii=False))
+            print(json.dumps(values, ensure_ascii=False))
+            continue
+        heading = f"{word}, {count(n_own, 'occurrence')}"
+        width = terminal_width()
+        if static is None:
+            lines = _context_lines(found, heading, width)
         else:
-            heading = f"{word}, {count(len(own), 'occurrence')}"
-            lines = _context_lines(layers, heading, terminal_width())
-            if args.static is not None:
-                static_lines = [f"static: {os.path.basename(args.static)}", ""]
-                static_lines += [f"{word!r} is not in it"] * (near is None)
-                static_lines += [f"{cosine:.2f}  {other}" for cosine, other in near or ()]
-                lines = _beside(static_lines, layers, heading)
-            show([""] * (number > 0) + [text, "", *lines])
+            left = [f"static: {os.path.basename(args.static)}", ""]
+            left += [f"{word!r} is not in it"] * (not is_known)
+            left += [f"{cosine:.2f}  {other}" for cosine, other in near]
+            right = _context_lines(found, heading, width - _STATIC_COLUMNS - 3)
+            left = [line[:_STATIC_COLUMNS] for line in left]
+            lines = table([*zip_longest(left, right, fillvalue="")], left=2)
+        show([""] * (number > 0) + [query, "", *lines])
     return 0
 
 
 def _occurrences(args: argparse.Namespace, words: list[str], elmo: ELMo) -> analysis.Occurrences:
     """The occurrences of the words; with --any_word, a sample of all words too."""
-    if args.text is None:
-        found = word_job.load_occurrences(args, None if args.any_word else words)
-        if found.about.get("model") != elmo.fingerprint():
-            raise InputError(f"{args.occurrences}: must have been made with {args.model}.")
-        return found
-    if not args.any_word:
-        return word_job.load_occurrences(args, words, elmo)
-    with ProgressDisplay() as display:
-        own, others = (word_job.sample(args, wanted, display) for wanted in (words, None))
-        return word_job.encode(elmo, _joined(own, others), display, file=args.occurrences)
+    if args.text is not None and args.any_word:
+        with ProgressDisplay() as display:
+            own, others = (word_job.sample(args, wanted, display) for wanted in (words, None))
+            return word_job.encode(elmo, _joined(own, others), display, file=args.occurrences)
+    found = word_job.load_occurrences(args, () if args.any_word else words, elmo)
+    if found.about.get("model") != elmo.fingerprint():
+        raise InputError(f"{args.occurrences}: must have been made with {args.model}.")
+    return found
 
 
 def _joined(own: analysis.Sample, others: analysis.Sample) -> analysis.Sample:
     """Two samples as one; words of the first are removed from the second."""
     import numpy as np
 
-    words = {own.word(k).lower() for k in range(len(own))}
-    kept = [
-        (number + len(own.sentences), position)
-        for number, position in others.positions
-        if others.sentences[number][position].lower() not in words
-    ]
-    positions = np.concatenate([own.positions, np.array(kept, np.int64).reshape(-1, 2)])
+    kept = others.select([k for k, word in enumerate(others.words) if word not in own.words])
+    positions = np.concatenate([own.positions, kept.positions + np.array([len(own.sentences), 0])])
     return replace(own, sentences=[*own.sentences, *others.sentences], positions=positions)
-
-
-def _beside(left: list[str], layers: list[analysis.LayerContexts], heading: str) -> list[str]:
-    """The contexts to the right of other lines."""
-    left = [line[:_STATIC_COLUMNS] for line in left]
-    right = _context_lines(layers, heading, terminal_width() - _STATIC_COLUMNS - 3)
-    return table([*zip_longest(left, right, fillvalue="")], left=2)
 
 
 def _context_lines(layers: list[analysis.LayerContexts], heading: str, width: int) -> list[str]:
     lines: list[str] = []
-    for layer, same, other in layers:
-        name = f"layer {layer}" if isinstance(layer, int) else f"{layer} layer"
-        name = "average of all layers" if layer == "average" else name
-        lines += [f"{name}: {heading}", *in_context(same, width), ""]
-        if other:
-            lines += [f"{name}: other words", *in_context(other, width), ""]
+    for own in layers:
+        name = f"layer {own.layer}" if isinstance(own.layer, int) else f"{own.layer} layer"
+        name = "average of all layers" if own.layer == "average" else name
+        lines += [f"{name}: {heading}", *in_context(own.same_word, width), ""]
+        if own.other_words:
+            lines += [f"{name}: other words", *in_context(own.other_words, width), ""]
     return lines[:-1]

@@ -100,13 +100,11 @@ def _check_output(args: argparse.Namespace, is_folder: bool) -> None:
 
 
 def _occurrences(args: argparse.Namespace) -> analysis.Occurrences:
-    if args.labels is not None:
-        if args.text is not None or args.words:
-            flags.usage_error(args, "--labels replaces --text and WORD")
-        return word_job.labelled_occurrences(args)
-    if not args.words and (args.text is not None or args.occurrences is None):
+    if args.labels is not None and (args.text is not None or args.words):
+        flags.usage_error(args, "--labels replaces --text and WORD")
+    if not args.words and args.labels is None and (args.text is not None or not args.occurrences):
         flags.usage_error(args, "name at least one WORD")
-    return word_job.load_occurrences(args, args.words or None)
+    return word_job.load_occurrences(args, args.words)
 
 
 def _draw(

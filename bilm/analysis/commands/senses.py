@@ -23,8 +23,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from bilm import analysis
@@ -34,6 +33,7 @@ from bilm.cli import flags
 from bilm.cli.terminal import count, note, show, table
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
+from bilm.files.writing import atomic_write
 
 if TYPE_CHECKING:
     from bilm.analysis.clusters import ScoredWords
@@ -72,8 +72,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    from bilm.analysis.clusters import cluster_names
-
     if args.labels is not None and args.text is not None:
         flags.usage_error(args, "--labels replaces --text")
     if args.labels is None and not args.word:
@@ -82,39 +80,24 @@ def run(args: argparse.Namespace) -> int:
     import_extra("sklearn.cluster", "bilm senses")
     word_job.check_files(args)
     predictor = word_job.load_predictor(args) if args.n_words else None
-    words = [_clustered(args, word, own, predictor) for word, own in _by_word(args)]
+    words = _clustered(args, predictor)
     for number, word in enumerate(words):
         if args.format == "json":
             print(json.dumps(_as_dict(args, word), ensure_ascii=False))
         else:
             show([""] * (number > 0) + _lines(args, word, terminal_width()))
-    names = [
-        cluster_names(own.clusters, own.words, own.word if len(words) > 1 else "") for own in words
-    ]
     if args.out is not None:
-        _write(args.out, words, names)
+        _write(args.out, words)
     if args.occurrences is not None:
-        _keep(args.occurrences, words, names)
+        _keep(args.occurrences, words)
     return 0
 
 
-def _by_word(args: argparse.Namespace) -> Iterator[tuple[str, analysis.Occurrences]]:
-    """The occurrences of each given word, or of every word of --labels."""
-    from bilm.analysis.semantic_change import forms_of
-
-    words = [form for word in args.word for form in forms_of(word)]
-    if args.labels is None:
-        occurrences = word_job.load_occurrences(args, words or None)
-    else:
-        occurrences = word_job.labelled_occurrences(args, words)
-    tokens = word_job.compared(args, map(occurrences.word, range(len(occurrences))))
-    for name in dict.fromkeys(word_job.compared(args, args.word) or tokens):
-        forms = forms_of(name) if args.word else [name]
-        yield name, occurrences.select([k for k, token in enumerate(tokens) if token in forms])
-
-
 class _WordClusters(NamedTuple):
-    """The clusters of a word, with the typical occurrences and words of each."""
+    """The clusters of a word, and for each its typical occurrences and words, which are of a kind.
+
+    `names` has the name of each occurrence's cluster; `fit` is None without labels.
+    """
 
     word: str
     occurrences: analysis.Occurrences
@@ -122,41 +105,40 @@ class _WordClusters(NamedTuple):
     typical: list[list[analysis.Context]]
     words: list[ScoredWords]
     kind: str
-
-    def fit(self) -> analysis.Fit | None:
-        """The agreement with the labels, or None without labels."""
-        labels = self.occurrences.labels
-        return None if labels is None else analysis.fit_to_labels(self.clusters, labels)
+    names: list[str]
+    fit: analysis.Fit | None
 
 
-def _clustered(
-    args: argparse.Namespace,
-    word: str,
-    occurrences: analysis.Occurrences,
-    predictor: Predictor | None,
-) -> _WordClusters:
+def _clustered(args: argparse.Namespace, predictor: Predictor | None) -> list[_WordClusters]:
+    """The clusters of each given word, or of every word of --labels."""
     from bilm.analysis.clusters import typical_words
+    from bilm.analysis.semantic_change import forms_of
 
-    if args.clusters is not None and args.clusters > len(occurrences):
-        raise InputError(
-            f"--clusters must be at most {len(occurrences)}, the occurrences of {word!r}, got "
-            f"{args.clusters}."
+    occurrences = word_job.load_occurrences(args, [f for word in args.word for f in forms_of(word)])
+    tokens = word_job.compared(args, map(occurrences.word, range(len(occurrences))))
+    names = dict.fromkeys(word_job.compared(args, args.word) or tokens)
+    found = []
+    for name in names:
+        forms = forms_of(name) if args.word else [name]
+        own = occurrences.select([k for k, token in enumerate(tokens) if token in forms])
+        clusters = analysis.cluster_occurrences(
+            own,
+            layer=args.layer,
+            n_clusters=args.clusters,
+            max_clusters=args.max_clusters,
+            seed=args.seed,
         )
-    found = analysis.cluster_occurrences(
-        occurrences,
-        layer=args.layer,
-        n_clusters=args.clusters,
-        max_clusters=args.max_clusters,
-        seed=args.seed,
-    )
-    typical = [
-        [analysis.Context.of(occurrences, use, float(found.closeness[use]))
-         for use in analysis.typical_occurrences(occurrences, found, cluster, args.lines)]
-        for cluster in range(len(found))
-    ]  # fmt: skip
-    words = typical_words(occurrences, found, predictor, args.n_words)
-    kind = "nearby" if predictor is None else "substitutes"
-    return _WordClusters(word, occurrences, found, typical, words, kind)
+        typical = [
+            [analysis.Context.of(own, use, float(clusters.closeness[use]))
+             for use in analysis.typical_occurrences(own, clusters, cluster, args.lines)]
+            for cluster in range(len(clusters))
+        ]  # fmt: skip
+        words = typical_words(own, clusters, predictor, args.n_words)
+        kind = "nearby" if predictor is None else "substitutes"
+        titles = analysis.cluster_names(clusters, words, name if len(names) > 1 else "")
+        fit = None if own.labels is None else analysis.fit_to_labels(clusters, own.labels)
+        found.append(_WordClusters(name, own, clusters, typical, words, kind, titles, fit))
+    return found
 
 
 def _as_dict(args: argparse.Namespace, own: _WordClusters) -> dict[str, Any]:
@@ -173,13 +155,13 @@ def _as_dict(args: argparse.Namespace, own: _WordClusters) -> dict[str, Any]:
                 "size": size,
                 "proportion": round(size / n, 4),
                 "words": [{"score": round(s, 4), "word": word} for s, word in words],
-                "lines": [context.as_dict() for context in typical],
+                "lines": list(map(asdict, typical)),
             }
             for size, words, typical in zip(own.clusters.sizes, own.words, own.typical, strict=True)
         ],
     }
-    if (fit := own.fit()) is not None:
-        values = fit._asdict().items()
+    if own.fit is not None:
+        values = own.fit._asdict().items()
         found["labels"] = {k: round(v, 4) if isinstance(v, float) else v for k, v in values}
     return found
 
@@ -198,7 +180,7 @@ def _lines(args: argparse.Namespace, own: _WordClusters, width: int) -> list[str
             lines.append(f"  {own.kind}: {' '.join(word for _, word in own.words[number])}")
         shown = in_context(own.typical[number], width - 2, cosines=False)
         lines += [f"  {line}" for line in shown]
-    if (fit := own.fit()) is not None:
+    if (fit := own.fit) is not None:
         head = ["label", *(f"cluster {k + 1}" for k in range(len(sizes)))]
         rows = [[label, *map(str, counts)] for label, counts in fit.table.items()]
         lines += [
@@ -210,34 +192,28 @@ def _lines(args: argparse.Namespace, own: _WordClusters, width: int) -> list[str
     return lines
 
 
-def _write(path: str, words: list[_WordClusters], names: list[list[str]]) -> None:
+def _write(path: str, words: list[_WordClusters]) -> None:
     """Write each occurrence with its cluster, in the order of distance from the centre."""
-    from bilm.files.writing import atomic_write
-
     n_left_out = 0
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        for own, own_names in zip(words, names, strict=True):
+        for own in words:
             for number in (k for c in range(len(own.clusters)) for k in own.clusters.members(c)):
-                tokens = list(own.occurrences.sentence(number))
-                position = int(own.occurrences.positions[number, 1])
-                tokens[position] = f"[{tokens[position]}]"
+                line = own.occurrences.in_context(number, len(own.occurrences.sentence(number)))
                 try:
-                    analysis.parse_query(line := " ".join(tokens))
+                    analysis.parse_query(line)
+                    file.write(f"{own.names[number]}\t{line}\n")
                 except InputError:
                     n_left_out += 1
-                    continue
-                file.write(f"{own_names[number]}\t{line}\n")
     if n_left_out:
         left_out = count(n_left_out, "occurrence")
         note(f"{path}: {left_out} skipped, because other tokens are in [brackets].")
 
 
-def _keep(path: str, words: list[_WordClusters], names: list[list[str]]) -> None:
+def _keep(path: str, words: list[_WordClusters]) -> None:
     """Add the clusters to a file of occurrences."""
     kept = analysis.Occurrences.load(path)
     places = list(map(tuple, kept.positions.tolist()))
     clusters = dict(zip(places, kept.clusters or [""] * len(kept), strict=True))
-    for own, own_names in zip(words, names, strict=True):
-        own_places = map(tuple, own.occurrences.positions.tolist())
-        clusters |= zip(own_places, own_names, strict=True)
+    for own in words:
+        clusters |= zip(map(tuple, own.occurrences.positions.tolist()), own.names, strict=True)
     replace(kept, clusters=[clusters[place] for place in places]).save(path)

@@ -5,22 +5,22 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from bilm import analysis
 from bilm.cli import flags, text_job
 from bilm.cli.terminal import import_tensorflow, note
 from bilm.core.errors import InputError
-from bilm.files.published import require_known
 from bilm.files.reading import bytes_read, find_all_files, lines_of, reading_text, size_of
 from bilm.files.writing import require_place
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
+    from bilm.analysis.occurrences import WordsInSentences
     from bilm.use.elmo import ELMo, Pretrained
     from bilm.use.predictor import Predictor
 
+_Words = TypeVar("_Words", bound="WordsInSentences")
 TEXT = "files or globs (plain, .gz, .xz; UTF-8), one sentence per line, tokens separated by spaces"
 LABELS = "instead of --text: lines of a label, a tab, and a sentence with one [word]"
 FORMAT = {"--format text|json": "text for a terminal, or one JSON object per line (default: text)"}
@@ -63,13 +63,12 @@ def add_layer(group: flags.Group, text: str, *names: str, default: int | str | N
 
 
 def check_files(args: argparse.Namespace) -> None:
-    """Check --text, --occurrences and --model before TensorFlow is imported."""
-    if args.model is not None:
-        require_known(args.model)
+    """Check the names of files before TensorFlow is imported."""
+    flags.require_inputs(args)
     if args.text is not None:
         find_all_files(args.text)
-        if args.occurrences is not None:
-            require_place(args.occurrences)
+    if args.occurrences is not None:
+        require_place(args.occurrences)
 
 
 def load_elmo(args: argparse.Namespace) -> ELMo:
@@ -88,15 +87,16 @@ def load_predictor(args: argparse.Namespace) -> Predictor | None:
 
     Without a softmax, print a note and return None.
     """
-    if args.substitutes_from is None and args.model is None and args.weight_file is None:
+    source = args.substitutes_from
+    if source is None and args.model is None and args.weight_file is None:
         return None
     import_tensorflow()
     from bilm.use.elmo import Pretrained
     from bilm.use.predictor import Predictor
 
-    settings = {"precision": args.precision, "warm_up": args.warm_up}
-    if args.substitutes_from is not None:
-        return Predictor.from_pretrained(args.substitutes_from, **settings)
+    settings = flags.given(args, "precision", "warm_up")
+    if source is not None:
+        return Predictor.from_pretrained(source, **settings)
     predictor = predictor_of(Pretrained(flags.model_source(args), **settings))
     if predictor is None:
         note("Typical words are nearby words, because the model has no softmax.")
@@ -164,56 +164,38 @@ def encode(
 
 
 def load_occurrences(
-    args: argparse.Namespace, words: Sequence[str] | None, elmo: ELMo | None = None
+    args: argparse.Namespace, words: Sequence[str] = (), elmo: ELMo | None = None
 ) -> analysis.Occurrences:
-    """The occurrences for the flags, encoded or read from --occurrences.
+    """The occurrences for the flags: of --labels or --text, encoded, or read from --occurrences.
 
     Args:
-        words: the words; None for all.
+        words: the words, each of which must occur; empty for all, which --text does not support.
         elmo: the model, if it is already loaded.
     """
-    if args.text is not None:
-        check_files(args)
-        elmo = elmo or load_elmo(args)
-        with ProgressDisplay() as display:
-            return encode(elmo, sample(args, words, display), display, file=args.occurrences)
-    if args.occurrences is None:
-        flags.usage_error(args, "name --text, or --occurrences with an existing file")
-    found = analysis.Occurrences.load(args.occurrences)
-    total = found.about.get("n", len(found))
-    if len(found) < total:
-        note(
-            f"{args.occurrences} has {len(found):,} of {total:,} occurrences: repeat the "
-            "interrupted command to complete it."
-        )
-    return found if words is None else found.select(_of(args, words, args.occurrences, found))
-
-
-def labelled_occurrences(
-    args: argparse.Namespace, words: Sequence[str] = ()
-) -> analysis.Occurrences:
-    """The occurrences of --labels (of some words, or all), encoded."""
-    found = analysis.read_labelled_uses(args.labels)
-    if words:
-        kept = _of(args, words, args.labels, found)
-        labels = [(found.labels or [])[k] for k in kept]
-        found = replace(found, positions=found.positions[kept], labels=labels)
-    elmo = load_elmo(args)
+    labels = getattr(args, "labels", None)
+    if labels is None and args.text is None:
+        if args.occurrences is None:
+            flags.usage_error(args, "name --text, or --occurrences with an existing file")
+        found = analysis.Occurrences.load(args.occurrences)
+        total = found.about.get("n", len(found))
+        if len(found) < total:
+            note(
+                f"{args.occurrences} has {len(found):,} of {total:,} occurrences: repeat the "
+                "interrupted command to complete it."
+            )
+        return _of(args, words, args.occurrences, found)
+    check_files(args)
+    if labels is not None:
+        labelled = _of(args, words, labels, analysis.read_labelled_uses(labels))
+    elmo = elmo or load_elmo(args)
     with ProgressDisplay() as display:
-        return encode(elmo, found, display, file=args.occurrences)
+        sampled = sample(args, words, display) if labels is None else labelled
+        return encode(elmo, sampled, display, file=args.occurrences)
 
 
-def _of(
-    args: argparse.Namespace,
-    words: Sequence[str],
-    path: str,
-    found: analysis.Sample | analysis.Occurrences,
-) -> Any:
-    """The indices of the occurrences of some words; each of them must occur."""
-    import numpy as np
-
-    words = compared(args, words)
-    tokens = compared(args, map(found.word, range(len(found))))
-    if missing := [repr(word) for word in words if word not in tokens]:
+def _of(args: argparse.Namespace, words: Sequence[str], path: str, found: _Words) -> _Words:
+    """The occurrences of some words, or all without words."""
+    own = {word: found.of(word, match_case=args.match_case).tolist() for word in words}
+    if missing := [repr(word) for word, numbers in own.items() if not numbers]:
         raise InputError(f"{path}: must have an occurrence of {', '.join(missing)}.")
-    return np.flatnonzero([token in words for token in tokens])
+    return found.select(sorted(set().union(*own.values()))) if words else found
