@@ -10,8 +10,9 @@ Each test use gets the sense of the most similar training uses of its word.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 METHODS = ("use", "votes", "mean", "prior")
 CENTRES = ("all", "word", None)
-UNSEEN = ("similar", "frequent", None)
+UNSEEN = ("similar", None)
 WINDOW = 10
 """Tokens on either side whose mean static vector is the static context."""
 
@@ -35,10 +36,10 @@ _FOLDS = 5
 _EQUAL = 1e-5  # smaller differences of cosines are rounding errors
 _SMALLEST_VOTE = 1e-3
 
-# What counts as the word of each training use and of each test use.
+# The word of each training use and of each test use.
 WordLists = tuple[Sequence[str], Sequence[str]]
-# Vectors of all training uses (n, dim) and all test uses (m, dim). Several blocks are concatenated,
-# each centred and scaled to length 1.
+# Vectors of training uses (n, dim) and test uses (m, dim). Several blocks are concatenated, each
+# centred and scaled to length 1.
 Blocks = Sequence[tuple[np.ndarray, np.ndarray]]
 
 
@@ -49,16 +50,13 @@ class SenseSettings:
     Attributes:
         method: "use": the sense of the nearest training use; "votes": the sense with most votes
             among the nearest uses, weighted by cosine; "mean": the sense whose mean vector is
-            nearest, as in the paper; "prior": the highest log(n_s + a) + kappa cos(v, mean_s), for
+            nearest, as in the paper; "prior": the highest log(n_s + 1) + kappa cos(v, mean_s), for
             a sense s with n_s training uses; kappa 0 is the most frequent sense.
-        centre: what is subtracted from the vectors: "all": the mean of all training uses;
-            "word": the mean of the training uses of the same word; None: nothing.
+        centre: subtract the mean of "all" training uses, of those of the same "word", or nothing.
         unseen: a word without training uses is treated as the training word whose layer 0, which
-            sees its spelling only, is nearest ("similar"), or gets the most frequent of all
-            senses ("frequent"), or no sense (None).
+            sees its spelling only, is nearest ("similar"), or gets no sense (None).
         shrinkage: m of "mean" and "prior": a sense's mean is that of its n_s uses and of m uses
             with the mean vector of the word.
-        smoothing: a of "prior".
         kappa, neighbours: of "prior" and "votes"; None chooses the best of `KAPPAS` or
             `NEIGHBOURS` by cross-validation on the training uses.
     """
@@ -67,24 +65,20 @@ class SenseSettings:
     centre: str | None = "all"
     unseen: str | None = "similar"
     shrinkage: float = 0.0
-    smoothing: float = 1.0
     kappa: float | None = None
     neighbours: int | None = None
 
     def __post_init__(self) -> None:
         for name, choices in {"method": METHODS, "centre": CENTRES, "unseen": UNSEEN}.items():
             require(one_of(choices), **{name: getattr(self, name)})
-        numbers = {name: getattr(self, name) for name in ("shrinkage", "smoothing", "kappa")}
-        require(real(0), **{name: value for name, value in numbers.items() if value is not None})
+        require(real(0), shrinkage=self.shrinkage, kappa=self.kappa or 0)
         require_at_least(1, neighbours=self.neighbours)
 
 
 class SenseRow(NamedTuple):
-    """How well a representation finds senses.
+    """How well a representation ("first sense", "static", "layer 0" ...) finds senses.
 
     Attributes:
-        representation: "first sense", "static", "static context", "layer 0", "layers", ...
-        accuracy: on all test uses.
         ambiguous_accuracy: on uses of words with several senses in training; None without any.
         macro_accuracy: mean over senses.
         by_kind: accuracy by part of speech or the like.
@@ -108,7 +102,7 @@ class SenseResult:
         gold: the correct senses; None without labels.
         seen: bool (n,): the word occurs in training.
         ambiguous: bool (n,): it has several senses there.
-        parameter: kappa or the number of neighbours; None for other methods.
+        parameter: kappa or the number of neighbours that was used.
     """
 
     senses: list[str | None]
@@ -126,17 +120,17 @@ class SenseResult:
 
     @property
     def accuracy(self) -> float:
-        """The proportion of test uses with the correct sense."""
+        """The proportion of correct senses."""
         return float(self.right.mean())
 
     @property
     def ambiguous_accuracy(self) -> float | None:
-        """The same for uses whose word has several senses in training; None if there are none."""
+        """The proportion for `ambiguous` uses; None if there are none."""
         return float(self.right[self.ambiguous].mean()) if self.ambiguous.any() else None
 
     @property
     def macro_accuracy(self) -> float:
-        """The accuracy for each sense, mean over senses."""
+        """The mean over senses."""
         _, of = np.unique(np.array(self.gold or (), object), return_inverse=True)
         return float((np.bincount(of, self.right) / np.bincount(of)).mean())
 
@@ -182,7 +176,7 @@ def first_sense(
     words: WordLists | None = None,
 ) -> SenseResult:
     """The baseline: each word's most frequent sense in training; see `nearest_sense`."""
-    return _SenseFinder(train, test, words, SenseSettings(unseen=unseen)).first()
+    return _SenseFinder(train, test, words, SenseSettings(unseen=unseen)).senses(None)
 
 
 def sense_table(
@@ -210,36 +204,31 @@ def sense_table(
     finder = _SenseFinder(train, test, words, settings)
     has_context = bool(train.about.get("context") and test.about.get("context"))
     n_layers = train.n_layers - has_context
-    layers = [(train.layer(k), test.layer(k)) for k in range(n_layers)]
-    found: dict[str, Blocks] = {}
+    layers = [(train.layer(k), test.layer(k)) for k in range(train.n_layers)]
+    found: dict[str, Blocks | None] = {"first sense": None}
     if static is not None:
         for name, window in (("static", 0), ("static context", WINDOW)):
             both = (with_static(uses, static, window).layer(0) for uses in (train, test))
             found[name] = [(next(both), next(both))]
-    found |= {f"layer {k}": [pair] for k, pair in enumerate(layers)}
+    found |= {f"layer {k}": [layers[k]] for k in range(n_layers)}
     if n_layers > 2:
-        found["layers"] = layers[1:]
+        found["layers"] = layers[1:n_layers]
     if static is not None:
-        found["layers, static context"] = [*layers[1:], *found["static context"]]
+        found["layers, static context"] = [*layers[1:n_layers], *(found["static context"] or ())]
     if has_context:
-        found["context"] = [(train.layer(n_layers), test.layer(n_layers))]
-    rows = [finder.first().row("first sense", kinds)]
-    return rows + [finder.senses(blocks).row(name, kinds) for name, blocks in found.items()]
+        found["context"] = layers[-1:]
+    return [finder.senses(blocks).row(name, kinds) for name, blocks in found.items()]
 
 
 def as_cells(rows: Sequence[SenseRow]) -> list[list[str]]:
     """The rows as text with a head, accuracies in per cent."""
-
-    def shown(value: float | None) -> str:
-        return "-" if value is None else f"{100 * value:.1f}"
-
-    kinds = list(rows[0].by_kind)
-    cells = [["", "all", "several senses", "by sense", *kinds, "parameter"]]
+    cells = [["", "all", "several senses", "by sense", *rows[0].by_kind, "parameter"]]
     for row in rows:
         accuracies = [row.accuracy, row.ambiguous_accuracy, row.macro_accuracy]
-        accuracies += [row.by_kind[kind] for kind in kinds]
+        accuracies += row.by_kind.values()
+        shown = ["-" if value is None else f"{100 * value:.1f}" for value in accuracies]
         parameter = "-" if row.parameter is None else f"{row.parameter:g}"
-        cells.append([row.representation, *map(shown, accuracies), parameter])
+        cells.append([row.representation, *shown, parameter])
     has_parameter = any(row.parameter is not None for row in rows)
     return cells if has_parameter else [row[:-1] for row in cells]
 
@@ -255,41 +244,47 @@ def with_static(
         window: 0: the vector of the word itself, which is the same for all its uses; n: the mean
             over n tokens on either side, without the word; None: over the sentence.
     """
-    tokens = (token for n in np.unique(occurrences.positions[:, 0])
-              for token in occurrences.sentences[n])  # fmt: skip
-    types = {token: number for number, token in enumerate(dict.fromkeys(tokens))}
-    table = static.table(list(types))
-    has_vector: np.ndarray = np.any(table, axis=1)
     vectors = np.zeros((len(occurrences), 1, static.dim), np.float32)
-    for k in range(len(occurrences)):
+    for k, row in enumerate(vectors):
         left, right = occurrences.sides(k, window)
         around = [occurrences.word(k)] if window == 0 else [*left, *right]
-        chosen = np.array([types[token] for token in around], np.int64)
-        chosen = chosen[has_vector[chosen]]
-        if len(chosen):
-            vectors[k, 0] = table[chosen].mean(axis=0)
+        if found := [index for index in map(static.index, around) if index is not None]:
+            row[0] = static.vectors[found].mean(axis=0)
     return replace(occurrences, vectors=vectors, about={})
 
 
 class _Evidence(NamedTuple):
-    """What decides between the senses of a word, before kappa or the number of neighbours.
+    """What decides between the senses of a word, before kappa or the number of neighbours."""
 
-    Attributes:
-        cosines: (m, c) of each asked use with the means of the senses, or with its nearest
-            training uses, nearest first.
-        senses: int (m, c): the sense of each of these.
-        counts: (senses,): training uses of each sense, most frequent sense first.
-    """
+    cosines: np.ndarray  # (m, c) of asked uses with means of senses, or with nearest training uses
+    senses: np.ndarray  # int (m, c): the sense of each of these
+    counts: np.ndarray  # (senses,): training uses of each sense, most frequent sense first
 
-    cosines: np.ndarray
-    senses: np.ndarray
-    counts: np.ndarray
+    @classmethod
+    def of(cls, blocks: Blocks, ranks: np.ndarray, settings: SenseSettings) -> _Evidence:
+        """Compare uses with the training uses of their word, whose senses have these ranks."""
+        scaled = []
+        for known, asked in blocks:
+            centre = known.mean(axis=0) if settings.centre == "word" else 0
+            scaled.append((unit(known - centre), unit(asked - centre)))
+        known, asked = (np.concatenate(sides, axis=1) for sides in zip(*scaled, strict=True))
+        counts = np.bincount(ranks)
+        if settings.method in ("mean", "prior"):
+            sums = np.eye(len(counts))[ranks].T @ known  # (senses, dim)
+            means = unit(sums + settings.shrinkage * known.mean(axis=0))
+            return cls(unit(asked) @ means.T, np.arange(len(counts)), counts)
+        cosines = asked @ known.T / len(blocks)
+        # Among equally near uses, those of frequent senses come first.
+        by_rank = np.argsort(ranks, kind="stable")
+        order = np.argsort(-np.round(cosines[:, by_rank] / _EQUAL), axis=1, kind="stable")
+        nearest = by_rank[order[:, : max(*NEIGHBOURS, settings.neighbours or 1)]]
+        return cls(np.take_along_axis(cosines, nearest, axis=1), ranks[nearest], counts)
 
     def decide(self, settings: SenseSettings, parameter: float | None) -> np.ndarray:
-        """The sense of each asked use: int (m,)."""
+        """The rank of the sense of each asked use: int (m,)."""
         scores = self.cosines
         if settings.method == "prior" and parameter is not None:
-            scores = np.log(self.counts + settings.smoothing) + parameter * self.cosines
+            scores = np.log(self.counts + 1) + parameter * self.cosines
         elif settings.method in ("use", "votes"):
             k = 1 if parameter is None else int(parameter)
             scores = np.zeros((len(self.cosines), len(self.counts)))
@@ -323,8 +318,6 @@ class _SenseFinder:
         if how.unseen == "similar" and not self._seen.all():
             self._replace_unseen(test_words, train.vectors[:, 0], test.vectors[:, 0])
         self._test = indices_by_name(test_words)
-        # Contiguous parts of the training text, so that documents are rarely divided.
-        self._fold = np.arange(len(train)) * _FOLDS // len(train)
 
     def _replace_unseen(self, words: list[str], train: np.ndarray, test: np.ndarray) -> None:
         """Replace each word without training uses by the training word nearest in layer 0."""
@@ -335,92 +328,53 @@ class _SenseFinder:
         for row, best in zip(unseen, found.argmax(axis=1), strict=True):
             words[row] = names[best]
 
-    def first(self) -> SenseResult:
-        """The most frequent sense of each word."""
-        return self._result(lambda ranks, own, rows: np.zeros(len(rows), np.int64))
-
-    def senses(self, blocks: Blocks) -> SenseResult:
-        """The sense of each test use."""
-        settings, parameter = self._settings, None
-        if settings.method == "prior":
-            parameter = settings.kappa
-            parameter = self._best_of(KAPPAS, blocks) if parameter is None else parameter
-        elif settings.method == "votes":
-            parameter = settings.neighbours or self._best_of(NEIGHBOURS, blocks)
-        means = [train.mean(axis=0) for train, _ in blocks]
-
-        def decide(ranks: np.ndarray, own: np.ndarray, rows: np.ndarray) -> np.ndarray:
-            vectors = [(train[own], test[rows]) for train, test in blocks]
-            return self._evidence(vectors, means, ranks).decide(settings, parameter)
-
-        return self._result(decide, parameter)
-
-    def _result(
-        self,
-        decide: Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray],
-        parameter: float | None = None,
-    ) -> SenseResult:
-        """`decide` gives the rank of the sense of some test uses of a word, from the ranks and the
-        indices of its training uses.
-        """
-        common = Counter(self._labels.tolist()).most_common(1)[0][0]
-        fallback = None if self._settings.unseen is None else common
-        senses = np.full(len(self._seen), fallback, object)
+    def senses(self, blocks: Blocks | None) -> SenseResult:
+        """The sense of each test use; without vectors, the most frequent sense of its word."""
+        if blocks is not None and self._settings.centre == "all":
+            means = (train.mean(axis=0) for train, _ in blocks)
+            blocks = [(a - mean, b - mean) for (a, b), mean in zip(blocks, means, strict=True)]
+        parameter = None if blocks is None else self._parameter(blocks)
+        senses = np.full(len(self._seen), None)
         for word, rows in self._test.items():
-            if word in self._train:
-                own = self._train[word]
-                names, ranks = _ranked(self._labels[own])
-                senses[rows] = np.array(list(names), object)[decide(ranks, own, rows)]
+            if word not in self._train:
+                continue
+            own = self._train[word]
+            names, ranks = _ranked(self._labels[own])
+            senses[rows] = names[0]
+            if blocks is not None:
+                compared = [(train[own], test[rows]) for train, test in blocks]
+                evidence = _Evidence.of(compared, ranks, self._settings)
+                senses[rows] = names[evidence.decide(self._settings, parameter)]
         return SenseResult(senses.tolist(), self._gold, self._seen, self._ambiguous, parameter)
 
-    def _best_of(self, grid: Sequence[float], blocks: Blocks) -> float:
-        """The parameter with the highest accuracy on held-out folds of the training uses.
-
-        The evidence of a word in a fold is computed once, for all parameters.
+    def _parameter(self, blocks: Blocks) -> float | None:
+        """Kappa or the number of neighbours; if not given, the one with the highest accuracy on
+        held-out folds of the training uses.
         """
+        settings = self._settings
+        if settings.method not in ("prior", "votes"):
+            return None
+        is_prior = settings.method == "prior"
+        given, grid = (settings.kappa, KAPPAS) if is_prior else (settings.neighbours, NEIGHBOURS)
+        if given is not None:
+            return given
+        # Contiguous parts of the training text, so that documents are rarely divided.
+        folds = np.arange(len(self._labels)) * _FOLDS // len(self._labels)
         right = np.zeros(len(grid))
-        for fold in range(_FOLDS):
-            is_held_out = self._fold == fold
-            if is_held_out.all():
+        for own, fold in itertools.product(self._train.values(), range(_FOLDS)):
+            asked, known = own[folds[own] == fold], own[folds[own] != fold]
+            names, ranks = _ranked(self._labels[known])
+            if not len(asked) or len(names) < 2:
                 continue
-            means = [train.mean(axis=0, where=~is_held_out[:, None]) for train, _ in blocks]
-            for own in self._train.values():
-                asked, known = own[is_held_out[own]], own[~is_held_out[own]]
-                names, ranks = _ranked(self._labels[known])
-                if not len(asked) or len(names) < 2:
-                    continue
-                vectors = [(train[known], train[asked]) for train, _ in blocks]
-                evidence = self._evidence(vectors, means, ranks)
-                gold = np.array([names.get(label, -1) for label in self._labels[asked]])
-                right += [(evidence.decide(self._settings, p) == gold).sum() for p in grid]
+            compared = [(train[known], train[asked]) for train, _ in blocks]
+            evidence = _Evidence.of(compared, ranks, settings)
+            gold = self._labels[asked]
+            right += [(names[evidence.decide(settings, value)] == gold).sum() for value in grid]
         return grid[int(np.argmax(right))]
 
-    def _evidence(
-        self, blocks: Blocks, means: Sequence[np.ndarray], ranks: np.ndarray
-    ) -> _Evidence:
-        """Compare test uses with the training uses of one word, whose senses have these ranks."""
-        scaled = []
-        for (known, asked), mean in zip(blocks, means, strict=True):
-            centre = {"all": mean, "word": known.mean(axis=0), None: 0 * mean}
-            subtracted = centre[self._settings.centre]
-            scaled.append((unit(known - subtracted), unit(asked - subtracted)))
-        known, asked = (np.concatenate(sides, axis=1) for sides in zip(*scaled, strict=True))
-        counts = np.bincount(ranks)
-        if self._settings.method in ("mean", "prior"):
-            sums = np.eye(len(counts))[ranks].T @ known  # (senses, dim)
-            centres = unit(sums + self._settings.shrinkage * known.mean(axis=0))
-            return _Evidence(unit(asked) @ centres.T, np.arange(len(counts)), counts)
-        cosines = asked @ known.T / len(blocks)
-        # Among equally near uses, those of frequent senses come first.
-        by_rank = np.argsort(ranks, kind="stable")
-        order = np.argsort(-np.round(cosines[:, by_rank] / _EQUAL), axis=1, kind="stable")
-        nearest = by_rank[order[:, : max(*NEIGHBOURS, self._settings.neighbours or 1)]]
-        return _Evidence(np.take_along_axis(cosines, nearest, axis=1), ranks[nearest], counts)
 
-
-def _ranked(labels: np.ndarray) -> tuple[dict[str, int], np.ndarray]:
-    """The senses by descending frequency with their ranks, earlier ones first among equals; and
-    the rank of each label.
-    """
-    names = {sense: rank for rank, (sense, _) in enumerate(Counter(labels).most_common())}
-    return names, np.array([names[label] for label in labels], np.int64)
+def _ranked(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The senses by descending frequency, earlier ones first among equals; each label's rank."""
+    names = [sense for sense, _ in Counter(labels).most_common()]
+    ranks = {sense: rank for rank, sense in enumerate(names)}
+    return np.array(names, object), np.array([ranks[label] for label in labels], np.int64)
