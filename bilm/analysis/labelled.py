@@ -12,6 +12,7 @@ The first line that is neither empty nor a comment determines the form:
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Iterator
 
@@ -31,8 +32,8 @@ _SHOWN = 80  # characters of a wrong line in a message
 
 TAGGED, USES, CONLLU = "token TAB label", "label TAB sentence with one [word]", "CoNLL-U"
 
-# A token and its label or None; None at the end of a sentence.
-_Row = tuple[str, str | None] | None
+# A token and its label, "" for none; None at the end of a sentence.
+_Row = tuple[str, str] | None
 
 
 def read_labelled(path: PathLike, column: str = "UPOS") -> Sample:
@@ -53,13 +54,14 @@ def read_labelled(path: PathLike, column: str = "UPOS") -> Sample:
     form = labelled_form(path)
     if form == USES:
         return read_labelled_uses(path)
+    name = column.upper() if form == TAGGED or column.upper() in COLUMNS else column
     features: set[str] = set()
-    rows = _conllu_rows(path, column, features) if form == CONLLU else _tagged_rows(path)
+    rows = _conllu_rows(path, name, features) if form == CONLLU else _tagged_rows(path)
     sample = _sample_of(rows)
     if len(sample):
         return sample
-    if form == TAGGED or column.upper() in COLUMNS:
-        raise InputError(f"{path}: must have a label in the column {column.upper()}.")
+    if form == TAGGED or name in COLUMNS:
+        raise InputError(f"{path}: must have a label in the column {name}.")
     raise InputError(
         f"{path}: column must be one of {', '.join(COLUMNS)}, or a feature of the file "
         f"({', '.join(sorted(features)) or 'which has no features'}), got {column!r}."
@@ -118,19 +120,17 @@ def limited(sample: Sample, max_tokens: int, seed: int = 0) -> Sample:
     """Up to `max_tokens` labelled tokens, in randomly drawn sentences; at least one sentence."""
     if len(sample) <= max_tokens:
         return sample
-    counts = np.bincount(sample.positions[:, 0], minlength=len(sample.sentences))
-    rng = np.random.default_rng(seed)
-    order = rng.permutation(len(sample.sentences))
-    n_kept = max(1, int(np.searchsorted(np.cumsum(counts[order]), max_tokens, "right")))
-    kept = np.sort(order[:n_kept])
-    chosen = sample.select(np.isin(sample.positions[:, 0], kept))
+    numbers = sample.positions[:, 0]
+    order = np.random.default_rng(seed).permutation(len(sample.sentences))
+    ends = np.cumsum(np.bincount(numbers, minlength=len(order))[order])
+    kept = np.sort(order[: max(1, np.searchsorted(ends, max_tokens, "right"))])
+    chosen = sample.select(np.isin(numbers, kept))
     chosen.positions[:, 0] = np.searchsorted(kept, chosen.positions[:, 0])
     return Sample([sample.sentences[number] for number in kept], chosen.positions, chosen.labels)
 
 
 def _conllu_rows(path: PathLike, column: str, features: set[str]) -> Iterator[_Row]:
     """The tokens with their label in `column`; adds the names of all features to `features`."""
-    index = COLUMNS.get(column.upper())
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             yield None
@@ -142,15 +142,12 @@ def _conllu_rows(path: PathLike, column: str, features: set[str]) -> Iterator[_R
             rule = "ten fields separated by tabs, a number and a token first"
             raise _wrong_line(path, number, line, rule)
         token = fields[1].strip()
-        if index is None:
-            pairs = [pair.partition("=") for pair in fields[5].split("|") if "=" in pair]
-            features.update(name for name, _, _ in pairs)
-            yield token, {name: value for name, _, value in pairs}.get(column)
-            continue
-        label = fields[index].strip()
+        own = dict(pair.split("=", 1) for pair in fields[5].split("|") if "=" in pair)
+        features.update(own)
+        label = fields[COLUMNS[column]].strip() if column in COLUMNS else own.get(column, "")
         # `_` means no label, but it is also the lemma of the token `_`.
-        is_missing = not label or (label == "_" and (index, token) != (COLUMNS["LEMMA"], "_"))
-        yield token, None if is_missing else label
+        is_missing = label == "_" and (column, token) != ("LEMMA", "_")
+        yield token, "" if is_missing else label
 
 
 def _tagged_rows(path: PathLike) -> Iterator[_Row]:
@@ -165,21 +162,18 @@ def _tagged_rows(path: PathLike) -> Iterator[_Row]:
 
 
 def _sample_of(rows: Iterable[_Row]) -> Sample:
-    """The sentences with labels; None ends a sentence."""
+    """The sentences with labels."""
     sentences: list[tuple[str, ...]] = []
     positions: list[tuple[int, int]] = []
     labels: list[str] = []
-    tokens: list[tuple[str, str | None]] = []
-    for row in (*rows, None):
-        if row is not None:
-            tokens.append(row)
+    for row, sentence in itertools.groupby(rows, bool):
+        if not row:
             continue
-        labelled = [(k, label) for k, (_, label) in enumerate(tokens) if label is not None]
-        if labelled:
-            positions += [(len(sentences), k) for k, _ in labelled]
-            labels += [label for _, label in labelled]
-            sentences.append(tuple(token for token, _ in tokens))
-        tokens = []
+        tokens, own = zip(*filter(None, sentence), strict=True)
+        if any(own):
+            positions += [(len(sentences), k) for k, label in enumerate(own) if label]
+            labels += filter(None, own)
+            sentences.append(tokens)
     return Sample(sentences, np.array(positions, np.int64), labels)
 
 
