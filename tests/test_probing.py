@@ -10,12 +10,13 @@ import pytest
 from bilm.analysis import Occurrences, ProbeCell, ProbeSettings, StaticVectors, probe
 from bilm.analysis.probe_charts import check_picture, probe_chart, save_picture, sense_chart
 from bilm.analysis.probing import (
-    ProbeFile,
     checksum,
     keys,
     mix_weights,
+    read_cells,
     representations,
     summarised,
+    write_cells,
 )
 from bilm.analysis.softmax_probe import SoftmaxProbe, n_steps
 from bilm.analysis.word_sense import SenseRow
@@ -176,17 +177,12 @@ def test_wrong_arguments(texts, change, message):
     assert str(raised.value) == message
 
 
-def test_the_file_of_results_goes_on(tmp_path, cells):
+def test_the_file_of_results_is_read_again(tmp_path, cells):
     path = tmp_path / "result.json"
-    file = ProbeFile(path, {"model": "a", "static": None})
-    for cell in cells[:3]:
-        file.add(cell)
-    again = ProbeFile(path, {"model": "a", "static": None})
-    assert list(again.cells.values()) == cells[:3]
-    assert not ProbeFile(path, {"model": "b"}, fresh=True).cells
-    assert not ProbeFile(None, {}).cells
+    write_cells(path, {"model": "a", "static": None}, cells[:3])
+    assert read_cells(path, {"model": "a", "static": None}) == cells[:3]
     with pytest.raises(InputError) as raised:
-        ProbeFile(path, {"model": "b", "static": None})
+        read_cells(path, {"model": "b", "static": None})
     assert str(raised.value) == (
         f"{path}: must have been made with the same settings; model is 'a' there, 'b' here. "
         "Name another file, or overwrite it with --force."
@@ -196,17 +192,20 @@ def test_the_file_of_results_goes_on(tmp_path, cells):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"cells": []}, "must be a file of results of `bilm probe`."),
-        ({"format": "bilm probe 1", "settings": {}}, "damaged: 'cells'."),
-        ({"format": "bilm probe 1", "settings": {}, "cells": [{"size": 1}]}, "damaged: "),
+        ({"cells": []}, "'format'."),
+        ({"format": "other"}, "another format."),
+        ({"format": "bilm probe 1", "settings": []}, ""),
+        ({"format": "bilm probe 1", "settings": {}}, "'cells'."),
+        ({"format": "bilm probe 1", "settings": {}, "cells": [{"size": 1}]}, ""),
     ],
 )
 def test_files_that_are_no_results(tmp_path, content, message):
     path = tmp_path / "result.json"
     path.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(InputError) as raised:
-        ProbeFile(path, {})
-    assert str(raised.value).startswith(f"{path}: {message}")
+        read_cells(path, {})
+    rule = f"{path}: not a file of results of `bilm probe`, or damaged: {message}"
+    assert str(raised.value).startswith(rule)
 
 
 def test_checksums(tmp_path):

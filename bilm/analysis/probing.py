@@ -13,7 +13,8 @@ selectivity, the accuracy minus the control task's accuracy, discounts memorised
 
 from __future__ import annotations
 
-import os
+import functools
+import itertools
 import zlib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -28,7 +29,6 @@ from bilm.files.reading import PathLike, read_json_object, require_file
 from bilm.files.writing import write_json
 
 if TYPE_CHECKING:
-    from bilm.analysis.softmax_probe import SoftmaxProbe
     from bilm.analysis.static_vectors import StaticVectors
 
 MAJORITY, WORD_MAJORITY, STATIC, MIX = "majority", "word's majority", "static", "mix"
@@ -64,12 +64,10 @@ class ProbeCell:
             label of each word; for unseen words, of all words), "static", "layer 0", "layer 1",
             ..., "mix".
         size: number of training sentences; None is all.
-        seed: random seed.
         accuracy: proportion of correct labels.
         macro_f1: mean F1 over the labels of the test text.
         control_accuracy: accuracy on the control task; None if not measured.
-        weights: weights of the layers in the mix, with sum 1; None for other representations.
-        gamma: factor of the mix.
+        weights, gamma: of the mix: the weights of the layers, with sum 1, and the factor.
     """
 
     representation: str
@@ -100,10 +98,8 @@ def representations(n_layers: int, has_static: bool) -> list[str]:
 
 def keys(names: Iterable[str], settings: ProbeSettings) -> list[Key]:
     """The keys of all cells, in the order of `probe`."""
-    names = list(names)
-    return [
-        (name, size, seed) for size in settings.sizes for seed in settings.seeds for name in names
-    ]
+    product = itertools.product(settings.sizes, settings.seeds, names)
+    return [(name, size, seed) for size, seed, name in product]
 
 
 def check_sizes(sizes: Iterable[int | None], n_sentences: int) -> None:
@@ -150,25 +146,27 @@ def probe(
 
 
 class _ProbeTask:
-    """The texts as arrays, and the probes, traced once for each shape.
-
-    Words and labels are int64 (n,) for the training and the test text.
-    """
+    """The texts as arrays, and the probes, traced once for each shape."""
 
     def __init__(
         self, train: Occurrences, test: Occurrences, static: StaticVectors | None, min_steps: int
     ) -> None:
-        self._texts, self._static, self._min_steps = (train, test), static, min_steps
+        from bilm.analysis.softmax_probe import SoftmaxProbe
+
+        self._texts, self._static = (train, test), static
         words = [[text.word(k) for k in range(len(text))] for text in self._texts]
         labels = [list(text.labels or ()) for text in self._texts]
         self._types = sorted({*words[0], *words[1]})
         # The labels of the training text come first; a probe predicts only these.
         known = sorted(set(labels[0]))
-        self._n_labels = len(known)
-        self._names = [*known, *sorted(set(labels[1]) - set(known))]
+        names = [*known, *sorted(set(labels[1]) - set(known))]
+        self._n_labels, self._n_names = len(known), len(names)
+        # int64 (n,) for each text
         self._words = [_numbered(self._types, own) for own in words]
-        self._labels = [_numbered(self._names, own) for own in labels]
-        self._probes: dict[tuple[int, ...], SoftmaxProbe] = {}
+        self._labels = [_numbered(names, own) for own in labels]
+        self._probe_of = functools.cache(
+            lambda shape: SoftmaxProbe(shape, self._n_labels, min_steps)
+        )
 
     def cell(self, name: str, size: int | None, seed: int, control: bool) -> ProbeCell:
         """Measure one representation."""
@@ -184,17 +182,13 @@ class _ProbeTask:
         if control:
             of_word = self._control_labels(seed)
             fitted.fit(train, rows, of_word[self._words[0]][rows], seed)
-            right = fitted.predict(test) == of_word[self._words[1]]
-            control_accuracy = float(right.mean())
+            control_accuracy = float((fitted.predict(test) == of_word[self._words[1]]).mean())
         return ProbeCell(name, size, seed, *scores, control_accuracy, *(mix or (None, None)))
 
     def _drawn(self, size: int | None, seed: int) -> np.ndarray:
         """The tokens of `size` drawn sentences; a larger size includes the smaller ones."""
         sentences = self._texts[0].positions[:, 0]
-        if size is None:
-            return np.arange(len(sentences))
-        rng = np.random.default_rng((seed, 0))
-        order = rng.permutation(np.unique(sentences))
+        order = np.random.default_rng((seed, 0)).permutation(np.unique(sentences))
         return np.flatnonzero(np.isin(sentences, order[:size]))
 
     def _control_labels(self, seed: int) -> np.ndarray:
@@ -225,16 +219,9 @@ class _ProbeTask:
         layer = int(name.removeprefix("layer "))
         return train[:, layer], test[:, layer]
 
-    def _probe_of(self, shape: tuple[int, ...]) -> SoftmaxProbe:
-        if shape not in self._probes:
-            from bilm.analysis.softmax_probe import SoftmaxProbe
-
-            self._probes[shape] = SoftmaxProbe(shape, self._n_labels, self._min_steps)
-        return self._probes[shape]
-
     def _scores(self, answers: np.ndarray) -> tuple[float, float]:
         """Accuracy, and macro-F1 over the labels of the test text."""
-        gold, n = self._labels[1], len(self._names)
+        gold, n = self._labels[1], self._n_names
         right = answers == gold
         n_gold, n_answers = np.bincount(gold, minlength=n), np.bincount(answers, minlength=n)
         occurs = n_gold > 0
@@ -247,63 +234,39 @@ def _numbered(names: Sequence[str], values: Sequence[str]) -> np.ndarray:
     return np.array([numbers[value] for value in values], np.int64)
 
 
-class ProbeFile:
-    """Cells saved to a JSON file, which is rewritten with each new cell.
+def read_cells(path: PathLike, settings: dict[str, Any]) -> list[ProbeCell]:
+    """The cells of a file of results, which must have been made with the same settings."""
+    value = read_json_object(path, "file of results")
+    try:
+        if value["format"] != _FORMAT:
+            raise ValueError("another format")
+        other = differences(value["settings"], settings)
+        cells = [ProbeCell(**cell) for cell in value["cells"]]
+    except (TypeError, KeyError, ValueError, AttributeError) as error:
+        raise InputError(
+            f"{path}: not a file of results of `bilm probe`, or damaged: {error}."
+        ) from error
+    if other:
+        raise InputError(
+            f"{path}: must have been made with the same settings; {'; '.join(other)}. Name "
+            "another file, or overwrite it with --force."
+        )
+    return cells
 
-    Args:
-        path: the file, which is continued if it exists; None saves nothing.
-        settings: JSON-able settings that the cells depend on.
-        fresh: ignore an existing file.
 
-    Attributes:
-        path: as given.
-        cells: by their keys.
-
-    Raises:
-        InputError: the file has other settings, or is not a file of results.
-    """
-
-    def __init__(
-        self, path: PathLike | None, settings: dict[str, Any], *, fresh: bool = False
-    ) -> None:
-        self.path, self._settings = path, settings
-        self.cells: dict[Key, ProbeCell] = {}
-        if path is None or fresh or not os.path.exists(path):
-            return
-        value = read_json_object(path, "file of results")
-        theirs = value.get("settings")
-        if value.get("format") != _FORMAT or not isinstance(theirs, dict):
-            raise InputError(f"{path}: must be a file of results of `bilm probe`.")
-        if other := differences(theirs, settings):
-            raise InputError(
-                f"{path}: must have been made with the same settings; {'; '.join(other)}. Name "
-                "another file, or overwrite it with --force."
-            )
-        try:
-            cells = [ProbeCell(**cell) for cell in value["cells"]]
-            self.cells = {cell.key: cell for cell in cells}
-        except (TypeError, KeyError) as error:
-            raise InputError(f"{path}: damaged: {error}.") from error
-
-    def add(self, cell: ProbeCell) -> None:
-        """Add a cell and save the file."""
-        self.cells[cell.key] = cell
-        if self.path is not None:
-            cells = [asdict(cell) for cell in self.cells.values()]
-            write_json(self.path, {"format": _FORMAT, "settings": self._settings, "cells": cells})
+def write_cells(path: PathLike, settings: dict[str, Any], cells: Iterable[ProbeCell]) -> None:
+    """Write a file of results, with JSON-able settings that the cells depend on."""
+    found = [asdict(cell) for cell in cells]
+    write_json(path, {"format": _FORMAT, "settings": settings, "cells": found})
 
 
 def checksum(path: PathLike) -> str:
     """A checksum of a file's content, to detect changes."""
-    value = 0
-    with open(require_file(path, "file"), "rb") as file:
-        while block := file.read(1 << 20):
-            value = zlib.crc32(block, value)
-    return f"{value:08x}"
+    return f"{zlib.crc32(np.memmap(require_file(path, 'file'), mode='r').data):08x}"
 
 
 class Summary(NamedTuple):
-    """Mean and standard deviation (n - 1) of numbers; 0 for a single number."""
+    """Mean and standard deviation (n - 1; 0 for a single number)."""
 
     mean: float
     deviation: float

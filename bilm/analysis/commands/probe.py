@@ -26,9 +26,10 @@ After Ctrl-C, the same command computes the results that are missing from --out.
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from bilm import analysis
@@ -41,7 +42,6 @@ from bilm.files.writing import require_place, write_json
 from bilm.progress import ProgressDisplay
 
 if TYPE_CHECKING:
-    from bilm.analysis.probing import Key, ProbeFile
     from bilm.use.elmo import ELMo
 
 _TAGS, _SENSES = "tags", "senses"
@@ -65,11 +65,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         },
     )
     word_job.add_model(parser)
-    static = "static vectors to compare with, from `bilm static`"
-    flags.add(parser, {"--static FILE": static})
+    flags.add(parser, {"--static FILE": "static vectors to compare with, from `bilm static`"})
     tags, senses = parser.add_argument_group("tags"), parser.add_argument_group("senses")
-    sizes = "numbers of training sentences, or `all` (default: all)"
-    flags.add(tags, {"--sizes N,N,...": sizes}, type=_sizes)
+    sizes = {"--sizes N,N,...": "numbers of training sentences, or `all` (default: all)"}
+    flags.add(tags, sizes, type=_sizes)
     flags.add(
         tags,
         {
@@ -128,24 +127,29 @@ def run(args: argparse.Namespace) -> int:
         flags.require_free(args, args.picture)
     if args.out is not None:
         require_place(args.out)
-    forms = [labelled.labelled_form(path) for path in (args.train, args.test)]
-    if forms[0] != forms[1]:
+    form, other_form = map(labelled.labelled_form, (args.train, args.test))
+    if form != other_form:
         raise InputError(
-            f"{args.test}: must have the form of {args.train} ({forms[0]}), got {forms[1]}."
+            f"{args.test}: must have the form of {args.train} ({form}), got {other_form}."
         )
-    is_uses = forms[0] == labelled.USES
-    task = args.task or (_SENSES if is_uses else _TAGS)
-    if task == _SENSES and not is_uses:
+    task = args.task or (_SENSES if form == labelled.USES else _TAGS)
+    if task == _SENSES and form != labelled.USES:
         flags.usage_error(args, "--task senses requires files of uses of words")
-    for other, names in ((_SENSES, _OF_SENSES), (_TAGS, _OF_TAGS)):
-        for name in names if task != other else ():
-            if getattr(args, name) is not None:
-                flags.usage_error(args, f"--{name} requires --task {other}")
+    other, names = (_TAGS, _OF_TAGS) if task == _SENSES else (_SENSES, _OF_SENSES)
+    for name in names:
+        if getattr(args, name) is not None:
+            flags.usage_error(args, f"--{name} requires --task {other}")
     if args.static is not None:
         require_file(args.static, "file of static vectors")
-    texts = [_read(path, args) for path in (args.train, args.test)]
-    _note_overlap(args, *texts)
-    (_senses if task == _SENSES else _tags)(args, *texts)
+    train, test = _read(args.train, args), _read(args.test, args)
+    seen = {(train.sentences[number], position) for number, position in train.positions}
+    n_seen = sum((test.sentences[number], position) in seen for number, position in test.positions)
+    if n_seen:
+        note(
+            f"{args.test}: {n_seen:,} of {len(test):,} labelled tokens are in the same sentence in "
+            f"{args.train}: on these, the probe measures memorisation."
+        )
+    (_senses if task == _SENSES else _tags)(args, train, test)
     return 0
 
 
@@ -159,33 +163,21 @@ def _read(path: str, args: argparse.Namespace) -> analysis.Sample:
     return kept
 
 
-def _note_overlap(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sample) -> None:
-    """Report how much of the test text is also in the training text."""
-    seen = {(train.sentences[number], position) for number, position in train.positions}
-    n_seen = sum((test.sentences[number], position) in seen for number, position in test.positions)
-    if n_seen:
-        note(
-            f"{args.test}: {n_seen:,} of {len(test):,} labelled tokens are in the same sentence in "
-            f"{args.train}: on these, the probe measures memorisation."
-        )
-
-
 def _static(
-    args: argparse.Namespace, texts: Sequence[analysis.Sample]
+    args: argparse.Namespace, train: analysis.Sample, test: analysis.Sample
 ) -> analysis.StaticVectors | None:
     """The static vectors of the words of the texts."""
     if args.static is None:
         return None
-    words = {token for text in texts for sentence in text.sentences for token in sentence}
-    static = analysis.StaticVectors.load(args.static, keep=words)
-    test = texts[-1]
+    sentences = itertools.chain(train.sentences, test.sentences)
+    static = analysis.StaticVectors.load(args.static, keep={*itertools.chain(*sentences)})
     known = sum(test.word(k) in static for k in range(len(test)))
     note(f"{args.static}: {known / len(test):.1%} of the labelled test tokens have a vector")
     return static
 
 
 def _encode(
-    args: argparse.Namespace, elmo: ELMo, texts: Sequence[analysis.Sample], context: bool = False
+    args: argparse.Namespace, elmo: ELMo, *texts: analysis.Sample, context: bool = False
 ) -> list[analysis.Occurrences]:
     """The texts with the model's vectors."""
     files: list[str | None] = [None, None]
@@ -203,14 +195,12 @@ def _settings(args: argparse.Namespace, elmo: ELMo, task: str) -> dict[str, Any]
     """The settings that the results depend on."""
     from bilm.analysis.probing import checksum
 
+    files = {name: getattr(args, name) for name in ("train", "test", "static")}
     return {
         "task": task,
         "model": elmo.fingerprint(),
-        "train": checksum(args.train),
-        "test": checksum(args.test),
-        "column": args.column,
-        "max_tokens": args.max_tokens,
-        "static": None if args.static is None else checksum(args.static),
+        **{name: path and checksum(path) for name, path in files.items()},
+        **flags.given(args, "column", "max_tokens"),
     }
 
 
@@ -224,73 +214,70 @@ def _tags(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sampl
     )
     n_sentences = len(train.sentences)
     probing.check_sizes(settings.sizes, n_sentences)
-    static = _static(args, (train, test))
+    static = _static(args, train, test)
     elmo = text_job.load_elmo(args)
     about = {**_settings(args, elmo, _TAGS), "control": settings.control}
-    file = probing.ProbeFile(args.out, about, fresh=args.force)
+    cells: dict[probing.Key, analysis.ProbeCell] = {}
+    if args.out is not None and os.path.exists(args.out) and not args.force:
+        cells = {cell.key: cell for cell in probing.read_cells(args.out, about)}
     wanted = probing.keys(probing.representations(elmo.n_layers, static is not None), settings)
-    if any(key not in file.cells for key in wanted):
-        known, asked = _encode(args, elmo, (train, test))
-        cells = probing.probe(known, asked, settings, static=static, done=list(file.cells))
-        _fill(file, cells, wanted)
-    found = [file.cells[key] for key in wanted]
+
+    def n_done() -> int:
+        return sum(key in cells for key in wanted)
+
+    if n_done() < len(wanted):
+        known, asked = _encode(args, elmo, train, test)
+        missing = probing.probe(known, asked, settings, static=static, done=list(cells))
+        try:
+            with ProgressDisplay() as display:
+                display.update("probing cells", n_done(), len(wanted))
+                for cell in missing:
+                    cells[cell.key] = cell
+                    if args.out is not None:
+                        probing.write_cells(args.out, about, cells.values())
+                    display.update("probing cells", n_done(), len(wanted))
+        except KeyboardInterrupt:
+            if args.out is None:
+                raise
+            raise KeyboardInterrupt(
+                f"{args.out} has {n_done()} of {len(wanted)} cells; the same command continues "
+                "from it."
+            ) from None
+    found = [cells[key] for key in wanted]
     _print_tables(found, n_sentences, len(settings.seeds))
     if args.picture is not None:
         save_picture(probe_chart(found, n_sentences), args.picture)
         note(args.picture)
 
 
-def _fill(file: ProbeFile, cells: Iterator[analysis.ProbeCell], wanted: Sequence[Key]) -> None:
-    """Compute and save the missing cells."""
-    n_done = sum(key in file.cells for key in wanted)
-    try:
-        with ProgressDisplay() as display:
-            display.update("probing cells", n_done, len(wanted))
-            for cell in cells:
-                file.add(cell)
-                n_done += 1
-                display.update("probing cells", n_done, len(wanted))
-    except KeyboardInterrupt:
-        if file.path is None:
-            raise
-        raise KeyboardInterrupt(
-            f"{file.path} has {n_done} of {len(wanted)} cells; the same command continues from it."
-        ) from None
-
-
 def _print_tables(cells: Sequence[analysis.ProbeCell], n_sentences: int, n_seeds: int) -> None:
     """A table for each measure, and the weights of the mix."""
-    from bilm.analysis.probing import MIX, mix_weights, summarised
+    from bilm.analysis.probing import Summary, mix_weights, summarised
+
+    def shown(value: Summary, factor: int, digits: int) -> str:
+        mean, deviation = (f"{number * factor:.{digits}f}" for number in value)
+        return f"{mean} ± {deviation}" if n_seeds > 1 else mean
 
     spread = f"mean and standard deviation of {n_seeds} seeds" if n_seeds > 1 else "one seed"
-    measures: dict[str, Callable[[analysis.ProbeCell], float | None]] = {
-        "accuracy": lambda cell: cell.accuracy,
-        "selectivity: accuracy minus accuracy on the control task": lambda cell: cell.selectivity,
-        "macro-F1": lambda cell: cell.macro_f1,
-    }
+    selectivity = "selectivity: accuracy minus accuracy on the control task"
+    mix = {(f"layer {number}", size): layer
+           for size, layers in mix_weights(cells).items()
+           for number, layer in enumerate(layers)}  # fmt: skip
+    gamma = summarised(cells, lambda cell: cell.gamma)
+    mix |= {("gamma", size): value for (_, size), value in gamma.items()}
     sizes = list(dict.fromkeys(cell.size for cell in cells))
-    names = list(dict.fromkeys(cell.representation for cell in cells))
     head = ["training sentences", *(f"{s:,}" if s else f"all {n_sentences:,}" for s in sizes)]
-
-    def shown(value: Any, factor: float, digits: int) -> str:
-        if value is None:
-            return "-"
-        mean = f"{value.mean * factor:.{digits}f}"
-        return f"{mean} ± {value.deviation * factor:.{digits}f}" if n_seeds > 1 else mean
-
-    for title, measure in measures.items():
-        found = summarised(cells, measure)
-        rows = [[name, *(shown(found.get((name, size)), 100, 1) for size in sizes)]
-                for name in names if any((name, size) in found for size in sizes)]  # fmt: skip
+    for title, found, factor, digits in (
+        (f"accuracy, % ({spread})", summarised(cells, lambda cell: cell.accuracy), 100, 1),
+        (f"{selectivity}, % ({spread})", summarised(cells, lambda cell: cell.selectivity), 100, 1),
+        (f"macro-F1, % ({spread})", summarised(cells, lambda cell: cell.macro_f1), 100, 1),
+        ("weights of the layers in the mix", mix, 1, 2),
+    ):
+        names = dict.fromkeys(name for name, _ in found)
+        rows = [[name, *(shown(found[name, size], factor, digits) for size in sizes)]
+                for name in names]  # fmt: skip
         if rows:
-            show([f"{title}, % ({spread})", *table([head, *rows]), ""])
-    weights = mix_weights(cells)
-    if weights:
-        gamma = summarised(cells, lambda cell: cell.gamma)
-        rows = [[f"layer {layer}", *(shown(weights[size][layer], 1, 2) for size in sizes)]
-                for layer in range(len(next(iter(weights.values()))))]  # fmt: skip
-        rows.append(["gamma", *(shown(gamma.get((MIX, size)), 1, 2) for size in sizes)])
-        show(["weights of the layers in the mix", *table([head, *rows])])
+            show([title, *table([head, *rows]), ""])
 
 
 def _senses(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sample) -> None:
@@ -303,13 +290,15 @@ def _senses(args: argparse.Namespace, train: analysis.Sample, test: analysis.Sam
     if args.centre == "none":
         given["centre"] = None
     settings = word_sense.SenseSettings(**given)
-    static = _static(args, (train, test))
+    static = _static(args, train, test)
     elmo = text_job.load_elmo(args)
-    uses, asked = _encode(args, elmo, (train, test), context=True)
+    uses, asked = _encode(args, elmo, train, test, context=True)
     rows = word_sense.sense_table(uses, asked, settings, static=static)
-    known = word_sense.first_sense(uses, asked)
-    several = f"{known.ambiguous.mean():.1%} with several senses"
-    note(f"{len(test):,} uses; the word of {known.seen.mean():.1%} is in training, {several}")
+    first = word_sense.first_sense(uses, asked)
+    note(
+        f"{len(test):,} uses; the word of {first.seen.mean():.1%} is in training, "
+        f"{first.ambiguous.mean():.1%} with several senses"
+    )
     show(["accuracy, %", *table(word_sense.as_cells(rows))])
     if args.out is not None:
         about = {**_settings(args, elmo, _SENSES), **given}
