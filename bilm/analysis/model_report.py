@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import math
 import textwrap
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -17,14 +17,12 @@ from bilm.analysis.geometry import LayerGeometry, measure_layers
 from bilm.analysis.occurrences import Occurrences, Sample, Sentence, ordinary_words, sample_uses
 from bilm.analysis.page import page
 from bilm.cli.terminal import table
+from bilm.training.state import exp_of_loss
 from bilm.training.verdict import verdict
 
 if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
     from bilm.use.predictor import Predictor
-
-# Called with the name of a step, the number of sentences done, and the total.
-Progress = Callable[[str, int, int], None]
 
 _WIDTH = 100  # of text for a terminal
 _FIRST_TOKENS = 3
@@ -52,7 +50,7 @@ class Prediction:
     """How well the language model predicts a text, each sentence alone.
 
     Attributes:
-        forward, backward: perplexity; None for a missing direction.
+        forward, backward: perplexity; None without a backward direction.
         by_rank: perplexity of the log-uniform distribution over the ranks of the vocabulary.
         by_frequency: perplexity of a unigram model: the frequency of each word in the rest of the
             text, smoothed by its rank.
@@ -136,7 +134,7 @@ def make_report(
     measurements: Sequence[float] = (),
     words: Sequence[str] | None = None,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: Callable[[str, int, int], None] = lambda doing, done, total: None,
 ) -> Report:
     """Measure a model on sentences that it was not trained on.
 
@@ -150,26 +148,29 @@ def make_report(
         trained: "tokens" and "passes" of the training, if known.
         measurements: held-out perplexities during training, in order.
         words: words to show in context; None chooses frequent ones.
-        progress: see `Progress`.
+        progress: called with the name of a step, the number of sentences done, and the total.
 
     Raises:
         InputError: there is too little text, or a word does not occur.
     """
-    show = progress or (lambda doing, done, total: None)
     total = len(sentences)
     chosen = ordinary_words(sentences, _N_WORDS) if words is None else words
     sample = None
     if chosen:
         sample = sample_uses(sentences, chosen, max_occurrences=_OCCURRENCES, seed=seed)
     layers = measure_layers(
-        elmo, sentences, seed=seed, progress=lambda done: show("measuring layers", done, total)
+        elmo, sentences, seed=seed, progress=lambda done: progress("measuring layers", done, total)
     )
     found = None
     if predictor is not None:
         found = measure_prediction(
-            predictor, sentences, counts, lambda done: show("predicting", done, total)
+            predictor, sentences, counts, lambda done: progress("predicting", done, total)
         )
     is_finite = not any(layer.not_finite for layer in layers)
+    trained = trained or {}
+    perplexity = unigram = unknown = None
+    if found is not None:
+        perplexity, unigram, unknown = found.both, found.by_frequency, found.unknown
     return Report(
         model,
         text,
@@ -179,11 +180,11 @@ def make_report(
         layers,
         _examples(elmo, sample) if sample is not None and is_finite else [],
         verdict(
-            perplexity=None if found is None else found.both,
-            unigram=None if found is None else found.by_frequency,
-            unknown=None if found is None else found.unknown,
-            tokens=(trained or {}).get("tokens"),
-            passes=(trained or {}).get("passes"),
+            perplexity=perplexity,
+            unigram=unigram,
+            unknown=unknown,
+            tokens=trained.get("tokens"),
+            passes=trained.get("passes"),
             measurements=measurements,
         ),
         suspicions(layers, found),
@@ -194,47 +195,39 @@ def measure_prediction(
     predictor: Predictor,
     sentences: Sequence[Sentence],
     counts: Mapping[str, int] | None = None,
-    progress: Callable[[int], None] | None = None,
+    progress: Callable[[int], None] = lambda done: None,
 ) -> Prediction:
     """The perplexity of sentences in each direction, and of two baselines; see `make_report`."""
-    losses: dict[str, list[float]] = {"forward": [], "backward": [], "first": [], "last": []}
+    losses: defaultdict[str, list[float]] = defaultdict(list)
     known: list[bool] = []
     targets: list[str] = []
     for done, score in enumerate(predictor.score_iter(map(list, sentences)), start=1):
         targets += [*score.tokens, "</S>"]
         known += score.known.tolist()
         losses["forward"] += [*-score.forward, -score.end]
-        losses["first"] += [*-score.forward[:_FIRST_TOKENS]]
+        losses["first_forward"] += [*-score.forward[:_FIRST_TOKENS]]
         if score.backward is not None and score.begin is not None:
             losses["backward"] += [*-score.backward, -score.begin]
-            losses["last"] += [*-score.backward[-_FIRST_TOKENS:]]
-        if progress is not None:
-            progress(done)
+            losses["first_backward"] += [*-score.backward[-_FIRST_TOKENS:]]
+        progress(done)
     vocabulary = predictor.vocabulary
     counts = Counter(targets) if counts is None else counts
-    by_rank, by_frequency = _baselines(
+    losses["by_rank"], losses["by_frequency"] = _baselines(
         np.array([vocabulary.word_to_id(word) for word in targets]),
         np.array([vocabulary.word_to_id(word) for word in counts]),
         np.array(list(counts.values()), np.float64),
         vocabulary.size,
     )
-    perplexities = {name: _perplexity(values) for name, values in losses.items() if values}
-    return Prediction(
-        perplexities["forward"],
-        perplexities.get("backward"),
-        by_rank,
-        by_frequency,
-        perplexities["first"],
-        perplexities.get("last"),
-        1 - float(np.mean(known)),
-        len(targets),
-    )
+    perplexities: dict[str, Any] = {"backward": None, "first_backward": None}
+    perplexities |= {name: exp_of_loss(float(np.mean(own))) for name, own in losses.items()}
+    unknown = 1 - float(np.mean(known))
+    return Prediction(**perplexities, unknown=unknown, n_predictions=len(targets))
 
 
 def _baselines(
     targets: np.ndarray, counted: np.ndarray, counts: np.ndarray, n_words: int
-) -> tuple[float, float]:
-    """The perplexities of `targets` (ids) by rank and by frequency.
+) -> tuple[list[float], list[float]]:
+    """The losses of `targets` (ids) by rank and by frequency.
 
     `counts` are the frequencies of the ids `counted` in a text that contains the targets; each
     target is subtracted from the counts that predict it. The frequencies are interpolated with the
@@ -246,12 +239,7 @@ def _baselines(
     n_different = np.count_nonzero(by_id)
     mixed = (by_id - 1).clip(0) + n_different * by_rank
     mixed /= max(by_id.sum() - 1, 0) + n_different
-    return _perplexity(-np.log(by_rank[targets])), _perplexity(-np.log(mixed[targets]))
-
-
-def _perplexity(losses: Sequence[float] | np.ndarray) -> float:
-    mean = float(np.mean(losses, dtype=np.float64))
-    return math.exp(mean) if mean < 700 else math.inf
+    return (-np.log(by_rank[targets])).tolist(), (-np.log(mixed[targets])).tolist()
 
 
 def _examples(elmo: ELMo, sample: Sample) -> list[list[Context]]:
@@ -269,7 +257,7 @@ def _examples(elmo: ELMo, sample: Sample) -> list[list[Context]]:
 
 def suspicions(layers: Sequence[LayerGeometry], prediction: Prediction | None) -> list[str]:
     """Sentences on suspicious figures: the figure, the usual one, and a remedy."""
-    return [*_of_layers(layers), *(() if prediction is None else _of_prediction(prediction))]
+    return [*_of_layers(layers), *(_of_prediction(prediction) if prediction else ())]
 
 
 def _of_layers(layers: Sequence[LayerGeometry]) -> Iterator[str]:
@@ -337,21 +325,13 @@ def _of_prediction(found: Prediction) -> Iterator[str]:
 
 
 class _Section(NamedTuple):
-    """A section of a report.
-
-    Attributes:
-        title: heading.
-        paragraphs: text, shown first.
-        rows: a table, with its head as first row.
-        contexts: lists of words in context.
-        kind: CSS class of the paragraphs.
-    """
+    """A section of a report: paragraphs, a table and words in context."""
 
     title: str
-    paragraphs: Sequence[str] = ()
-    rows: Sequence[Sequence[str]] = ()
+    paragraphs: Sequence[str]
+    rows: Sequence[Sequence[str]] = ()  # with the table's head
     contexts: Sequence[Sequence[Context]] = ()
-    kind: str = ""
+    kind: str = ""  # CSS class of the paragraphs
 
     def lines(self) -> Iterator[str]:
         yield from (self.title, "-" * len(self.title))
@@ -366,12 +346,12 @@ class _Section(NamedTuple):
         content = [f"<h2>{html.escape(self.title)}</h2>"]
         content += [f'<p class="{self.kind}">{html.escape(text)}</p>' for text in self.paragraphs]
         if self.rows:
-            tags = ["th", *["td"] * len(self.rows)]
-            rows = "".join(
-                f"<tr>{''.join(f'<{tag}>{html.escape(cell)}</{tag}>' for cell in row)}</tr>"
-                for tag, row in zip(tags, self.rows, strict=False)
-            )
-            content.append(f'<div class="table"><table>{rows}</table></div>')
+            content.append('<div class="table"><table>')
+            for number, row in enumerate(self.rows):
+                tag = "td" if number else "th"
+                cells = "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in row)
+                content.append(f"<tr>{cells}</tr>")
+            content.append("</table></div>")
         for own in self.contexts:
             lines = "".join(line_markup(context, _TOKENS) for context in own)
             content.append(f'<ul class="lines cosines">{lines}</ul>')
@@ -389,27 +369,25 @@ def _sections(report: Report) -> Iterator[_Section]:
         yield _prediction_section(report.prediction, measured)
     rows = [["layer", "random", "same word", "sentence", "length"]]
     for number, layer in enumerate(report.layers):
-        same, intra = layer.self_similarity, layer.intra_sentence
         rows.append([
             str(number),
             f"{layer.anisotropy:.3f}",
-            f"{same:.3f} ({layer.adjusted_self_similarity:.3f})",
-            f"{intra:.3f} ({layer.adjusted_intra_sentence:.3f})",
+            f"{layer.self_similarity:.3f} ({layer.adjusted_self_similarity:.3f})",
+            f"{layer.intra_sentence:.3f} ({layer.adjusted_intra_sentence:.3f})",
             f"{layer.norm:.2f}",
         ])  # fmt: skip
-    yield _Section(
-        "Layers (mean cosines)",
-        [
-            f"{measured}. random: words of different sentences (anisotropy). same word: two "
-            "occurrences of a word. sentence: a token and the mean of its sentence. In brackets: "
-            "minus random. The lower `same word` in brackets, the more a layer depends on context.",
-        ],
-        rows,
+    about_layers = (
+        f"{measured}. random: words of different sentences (anisotropy). same word: two "
+        "occurrences of a word. sentence: a token and the mean of its sentence. In brackets: "
+        "minus random. The lower `same word` in brackets, the more a layer depends on context."
     )
+    yield _Section("Layers (mean cosines)", [about_layers], rows)
     if report.examples:
-        text = "Each occurrence is followed by the nearest occurrences of its word in the top "
-        text += "layer, with their cosines."
-        yield _Section("Words in context", [text], contexts=report.examples)
+        about_words = (
+            "Each occurrence is followed by the nearest occurrences of its word in the top layer, "
+            "with their cosines."
+        )
+        yield _Section("Words in context", [about_words], contexts=report.examples)
     yield _Section("Model", [f"{name or 'also'}: {what}" for name, what in report.model])
 
 

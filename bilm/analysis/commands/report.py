@@ -18,9 +18,9 @@ import json
 import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bilm import analysis
 from bilm.analysis.commands import word_job
@@ -64,8 +64,7 @@ def run(args: argparse.Namespace) -> int:
     find_all_files(args.text)
     flags.require_inputs(args)
     import_tensorflow()
-    with _with_weights(args, source) as usable:
-        report = _measure(args, source, usable)
+    report = _measure(args, source)
     if args.out is None:
         show(report.as_text().splitlines())
         return 0
@@ -78,42 +77,37 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-@contextlib.contextmanager
-def _with_weights(args: argparse.Namespace, source: ModelSource) -> Iterator[ModelSource]:
-    """The model as weights; a training folder is dumped to a temporary folder."""
+def _measure(args: argparse.Namespace, source: ModelSource) -> analysis.Report:
     from bilm.files.model_files import open_model
     from bilm.files.reading import OPTIONS_FILE, WEIGHTS_FILE
     from bilm.training import dump_weights
-
-    with open_model(source) as files:
-        is_checkpoint = files.is_checkpoint
-    if not (is_checkpoint and isinstance(source, str) and os.path.isdir(source)):
-        yield source
-        return
-    with tempfile.TemporaryDirectory(prefix="bilm-") as folder:
-        dump_weights(
-            source,
-            os.path.join(folder, WEIGHTS_FILE),
-            with_softmax=True,
-            vocab_file=args.vocab_file,
-            options_file=os.path.join(folder, OPTIONS_FILE),
-        )
-        yield folder
-
-
-def _measure(args: argparse.Namespace, source: ModelSource, usable: ModelSource) -> analysis.Report:
-    from bilm.files.model_files import open_model
     from bilm.training.log import read_log
     from bilm.use.description import describe_model, describe_training
 
     with open_model(source) as files:
         facts = describe_training(files) if files.is_checkpoint else describe_model(files)
-    measurements: list[float] = []
-    if isinstance(source, str) and facts["kind"] == "training":
-        with contextlib.suppress(FileNotFoundError, InputError):  # a missing or damaged log
-            found = [line.get("heldout_perplexity") for line in read_log(source)]
-            measurements = [value for value in found if value is not None]
-    elmo = text_job.load_elmo(args, usable)
+    if facts["kind"] != "training":
+        return _report(args, source, facts)
+    save_dir = str(source)
+    lines = []
+    with contextlib.suppress(FileNotFoundError, InputError):  # a missing or damaged log
+        lines = read_log(save_dir)
+    found = [line.get("heldout_perplexity") for line in lines]
+    with tempfile.TemporaryDirectory(prefix="bilm-") as folder:
+        weights, options = (os.path.join(folder, name) for name in (WEIGHTS_FILE, OPTIONS_FILE))
+        dump_weights(
+            save_dir, weights, with_softmax=True, vocab_file=args.vocab_file, options_file=options
+        )
+        return _report(args, folder, facts, [value for value in found if value is not None])
+
+
+def _report(
+    args: argparse.Namespace,
+    source: ModelSource,
+    facts: dict[str, Any],
+    measurements: Sequence[float] = (),
+) -> analysis.Report:
+    elmo = text_job.load_elmo(args, source)
     counts = Counter[str]()
 
     def counted(sentences: Iterator[list[str]]) -> Iterator[list[str]]:
@@ -129,7 +123,7 @@ def _measure(args: argparse.Namespace, source: ModelSource, usable: ModelSource)
             sentences,
             ", ".join(args.text),
             human_text(facts),
-            predictor=word_job.predictor_of(text_job.pretrained(args, usable)),
+            predictor=word_job.predictor_of(text_job.pretrained(args, source)),
             counts=counts,
             trained=facts.get("training") or facts.get("trained"),
             measurements=measurements,
