@@ -17,9 +17,9 @@ import argparse
 import random
 import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import tensorflow as tf
@@ -95,58 +95,83 @@ def elmo_vectors(model: Sequence[str], layers: str) -> keras.layers.Layer:
     return ELMoEmbedding.from_pretrained(source, layers=chosen, l2_coef=l2_coef)
 
 
-def learned_vectors(sentences: Sequence[TaggedSentence], dim: int = 128) -> keras.layers.Layer:
-    """Trainable vectors for words that occur at least twice, and one for all others."""
-    counts = Counter(word for sentence in sentences for word in sentence.words)
+def learned_vectors(
+    sentences: Iterable[Sequence[str]],
+    ids: Callable[[list[str]], keras.layers.Layer],
+    dim: int = 128,
+) -> keras.layers.Layer:
+    """Trainable vectors for words that occur at least twice, and one for all others.
+
+    Args:
+        ids: makes the layer from text to word ids for a vocabulary.
+    """
+    counts = Counter(word for words in sentences for word in words)
     words = [word for word, count in counts.items() if count > 1]
-    ids = keras.layers.StringLookup(vocabulary=words, mask_token="")
-    return keras.Sequential([ids, keras.layers.Embedding(len(words) + 2, dim, mask_zero=True)])
+    table = keras.layers.Embedding(len(words) + 2, dim, mask_zero=True)
+    return keras.Sequential([ids(words), table])
 
 
-def build_tagger(
-    vectors: Sequence[keras.layers.Layer], learning_rate: float, probe: bool = False
-) -> keras.Model:
-    """Words -> vectors -> LSTMs -> tags. The vectors have a mask, so padding is not in the loss."""
-    words = keras.Input((None,), dtype="string")
-    found = [layer(words) for layer in vectors]
+def word_ids(vocabulary: list[str]) -> keras.layers.Layer:
+    """Words to ids; "" is padding."""
+    return keras.layers.StringLookup(vocabulary=vocabulary, mask_token="")
+
+
+def hidden_states(text: Any, vectors: Sequence[keras.layers.Layer], probe: bool) -> Any:
+    """Text -> vectors -> LSTMs. The vectors have a mask."""
+    found = [layer(text) for layer in vectors]
     hidden = keras.layers.concatenate(found) if len(found) > 1 else found[0]
     hidden = keras.layers.Dropout(0.2)(hidden)
-    if not probe:
-        hidden = keras.layers.Bidirectional(keras.layers.LSTM(64, return_sequences=True))(hidden)
-    tagger = keras.Model(words, keras.layers.Dense(len(TAGS), activation="softmax")(hidden))
-    tagger.compile(
-        optimizer=keras.optimizers.Adam(learning_rate),
-        loss="sparse_categorical_crossentropy",
-        metrics=["accuracy"],
-    )
-    return tagger
+    if probe:
+        return hidden
+    return keras.layers.Bidirectional(keras.layers.LSTM(64, return_sequences=True))(hidden)
 
 
-def accuracy(tagger: keras.Model, batches: tf.data.Dataset) -> float:
-    """Proportion of correct tags."""
-    return tagger.evaluate(batches, verbose=0, return_dict=True)["accuracy"]
+def classifier(text: Any, hidden: Any, n_classes: int, learning_rate: float) -> keras.Model:
+    """A softmax on hidden states; padding is not in the loss."""
+    model = keras.Model(text, keras.layers.Dense(n_classes, activation="softmax")(hidden))
+    optimizer = keras.optimizers.Adam(learning_rate)
+    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
 
 
-def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    """The command line."""
+def accuracy(model: keras.Model, batches: tf.data.Dataset) -> float:
+    """Proportion of correct answers."""
+    return model.evaluate(batches, verbose=0, return_dict=True)["accuracy"]
+
+
+def train_and_save(
+    model: keras.Model, train: tf.data.Dataset, dev: tf.data.Dataset, args: argparse.Namespace
+) -> None:
+    """Train, measure, save and load a model, and measure it again."""
+    model.fit(train, epochs=args.epochs, shuffle=False, verbose=2)  # already shuffled
+    print(f"train accuracy {accuracy(model, train):.4f}")
+    print(f"dev accuracy {accuracy(model, dev):.4f}")
+    model.save(args.save)
+    loaded = keras.saving.load_model(args.save)
+    print(f"dev accuracy of {args.save}, loaded again: {accuracy(loaded, dev):.4f}")
+
+
+def parse_arguments(
+    argv: Sequence[str] | None, description: str | None, save: str
+) -> argparse.Namespace:
+    """The command line; `save` is the default of --save."""
     parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    add = parser.add_argument
     model = "language model: a folder, ZIP file or name; or options.json and weights.hdf5"
-    parser.add_argument("--model", nargs="+", metavar="MODEL", help=model)
-    parser.add_argument("--layers", default="mix", help="mix, average, top, a number, or none")
-    parser.add_argument("--words", action="store_true", help="add learned word vectors")
-    parser.add_argument("--probe", action="store_true", help="omit the LSTMs")
-    parser.add_argument("--train", type=Path, required=True, help="CoNLL-U file to train on")
-    parser.add_argument("--dev", type=Path, required=True, help="CoNLL-U file to measure on")
-    parser.add_argument("--save", type=Path, default=Path("tagger.keras"), help="file to write")
-    parser.add_argument("--epochs", type=int, default=5)
-    parser.add_argument("--batch_size", type=int, default=32, help="sentences per batch")
-    parser.add_argument("--learning_rate", type=float, default=0.003, help="learning rate of Adam")
-    parser.add_argument(
-        "--max_sentences", type=int, help="train on N random sentences", metavar="N"
-    )
-    parser.add_argument("--seed", type=int, default=0)
+    add("--model", nargs="+", metavar="MODEL", help=model)
+    add("--layers", default="mix", help="mix, average, top, a number, or none")
+    add("--words", action="store_true", help="add learned word vectors")
+    add("--probe", action="store_true", help="omit the LSTMs")
+    add("--train", type=Path, required=True, help="CoNLL-U file to train on")
+    add("--dev", type=Path, required=True, help="CoNLL-U file to measure on")
+    add("--save", type=Path, default=Path(save), help="file to write")
+    add("--epochs", type=int, default=5)
+    add("--batch_size", type=int, default=32, help="sentences per batch")
+    add("--learning_rate", type=float, default=0.003, help="learning rate of Adam")
+    add("--max_sentences", type=int, help="train on N random sentences", metavar="N")
+    add("--seed", type=int, default=0)
     args = parser.parse_args(argv)
     if args.model is None and args.layers != "none":
         parser.error("--model is required, unless --layers is none")
@@ -155,32 +180,22 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Train a tagger, print its accuracy, save it, load it, and measure it again."""
-    args = parse_arguments(argv)
+    args = parse_arguments(argv, __doc__, "tagger.keras")
+    keras.utils.set_random_seed(args.seed)
     try:
-        train_tagger(args)
+        training, dev = list(read_conllu(args.train)), list(read_conllu(args.dev))
+        vectors = [] if args.layers == "none" else [elmo_vectors(args.model, args.layers)]
     except (InputError, FileNotFoundError) as error:
         sys.exit(f"pos_tagging.py: error: {error}")
-
-
-def train_tagger(args: argparse.Namespace) -> None:
-    """Train, measure, save and load a tagger."""
-    keras.utils.set_random_seed(args.seed)
-    training = list(read_conllu(args.train))
     random.Random(args.seed).shuffle(training)
     training = training[: args.max_sentences]
-    vectors = [] if args.layers == "none" else [elmo_vectors(args.model, args.layers)]
     if args.words or not vectors:
-        vectors.append(learned_vectors(training))
-    tagger = build_tagger(vectors, args.learning_rate, args.probe)
-    train = make_dataset(training, args.batch_size)
-    dev = make_dataset(list(read_conllu(args.dev)), args.batch_size)
-
-    tagger.fit(train, epochs=args.epochs, shuffle=False, verbose=2)  # already shuffled
-    print(f"train accuracy {accuracy(tagger, train):.4f}")
-    print(f"dev accuracy {accuracy(tagger, dev):.4f}")
-    tagger.save(args.save)
-    loaded = keras.saving.load_model(args.save)
-    print(f"dev accuracy of {args.save}, loaded again: {accuracy(loaded, dev):.4f}")
+        vectors.append(learned_vectors((sentence.words for sentence in training), word_ids))
+    words = keras.Input((None,), dtype="string")
+    hidden = hidden_states(words, vectors, args.probe)
+    tagger = classifier(words, hidden, len(TAGS), args.learning_rate)
+    train, heldout = (make_dataset(part, args.batch_size) for part in (training, dev))
+    train_and_save(tagger, train, heldout, args)
 
 
 if __name__ == "__main__":
