@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import argparse
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -63,90 +63,32 @@ def read_proteins(path: Path) -> list[Protein]:
     return proteins
 
 
-class ProteinBatch(NamedTuple):
-    """Concatenated residues of several proteins.
-
-    Attributes:
-        layers: float32 (1, n_layers, residues, dim).
-        labels: int32 (1, residues).
-        known: float32 (1, residues), 1 for residues with a known label.
-    """
-
-    layers: np.ndarray
-    labels: np.ndarray
-    known: np.ndarray
+def encode(elmo: ELMo, proteins: Sequence[Protein]) -> np.ndarray:
+    """All layers of the residues of all proteins: float32 (residues, n_layers, 1, dim)."""
+    found = elmo.encode_iter((list(protein.residues) for protein in proteins), "all")
+    return np.concatenate([as_rows(layers) for layers in found])
 
 
-def encode(
-    elmo: ELMo, proteins: Sequence[Protein], alphabet: str, most_residues: int
-) -> list[ProteinBatch]:
-    """Batches of at most `most_residues`, or of one longer protein."""
-    batches: list[list[tuple[np.ndarray, str]]] = [[]]
-    size = 0
-    found = elmo.encode_iter(((p, list(p.residues)) for p in proteins), "all", with_ids=True)
-    for protein, layers in found:
-        if batches[-1] and size + len(protein.residues) > most_residues:
-            batches.append([])
-            size = 0
-        batches[-1].append((layers, protein.labels))
-        size += len(protein.residues)
-    return [_joined(batch, alphabet) for batch in batches]
-
-
-def _joined(batch: Sequence[tuple[np.ndarray, str]], alphabet: str) -> ProteinBatch:
-    labels = "".join(labels for _, labels in batch)
-    # Labels that do not occur in training count as errors.
-    numbers = [alphabet.find(label) for label in labels]
-    known = [float(label != UNKNOWN) for label in labels]
-    layers = np.concatenate([layers for layers, _ in batch], axis=1)
-    return ProteinBatch(
-        layers[np.newaxis], np.array([numbers], np.int32), np.array([known], np.float32)
-    )
+def as_rows(layers: np.ndarray) -> np.ndarray:
+    """(n_layers, residues, dim) -> (residues, n_layers, 1, dim)"""
+    return layers.swapaxes(0, 1)[:, :, np.newaxis]
 
 
 def build_tagger(n_layers: int, dim: int, n_labels: int) -> keras.Model:
-    """(batch, n_layers, residues, dim) -> probabilities (batch, residues, n_labels)."""
-    layers = keras.Input((n_layers, None, dim))
-    mask = keras.Input((None,), dtype="bool")
-    mixed = ScalarMix(n_layers, l2_coef=0.001)(layers, mask)
+    """(batch, n_layers, 1, dim) -> probabilities (batch, 1, n_labels)."""
+    layers = keras.Input((n_layers, 1, dim))
+    mixed = ScalarMix(n_layers, l2_coef=0.001)(layers, keras.ops.ones_like(layers[:, 0, :, 0]) > 0)
     hidden = keras.layers.Dense(64, activation="relu")(keras.layers.Dropout(0.2)(mixed))
     probabilities = keras.layers.Dense(n_labels, activation="softmax")(hidden)
-    tagger = keras.Model([layers, mask], probabilities)
+    tagger = keras.Model(layers, probabilities)
     tagger.compile(keras.optimizers.Adam(0.003), "sparse_categorical_crossentropy")
     return tagger
 
 
-def predict(tagger: keras.Model, layers: np.ndarray) -> np.ndarray:
-    """The likeliest label of each residue: (1, residues)."""
-    mask = np.ones((1, layers.shape[2]), bool)
-    return np.argmax(tagger.predict_on_batch([layers, mask]), axis=-1)
-
-
-def accuracy(tagger: keras.Model, batches: Sequence[ProteinBatch]) -> float:
-    """Proportion of correct labels, over residues with a known label."""
-    right = sum(float(((predict(tagger, b.layers) == b.labels) * b.known).sum()) for b in batches)
-    return right / max(sum(float(batch.known.sum()) for batch in batches), 1)
-
-
-def train(tagger: keras.Model, batches: Sequence[ProteinBatch], epochs: int, seed: int) -> None:
-    """Train on each batch once per epoch, in random order."""
-    draw = np.random.default_rng(seed)
-    for epoch in range(1, epochs + 1):
-        losses = []
-        for number in draw.permutation(len(batches)):
-            batch = batches[number]
-            inputs = [batch.layers, np.ones(batch.labels.shape, bool)]
-            labels = np.maximum(batch.labels, 0)
-            losses.append(tagger.train_on_batch(inputs, labels, sample_weight=batch.known))
-        print(f"epoch {epoch}  loss {np.mean(losses):.4f}")
-
-
-def predictions(tagger: keras.Model, elmo: ELMo, fasta: Path, alphabet: str) -> Iterator[Protein]:
-    """The proteins of a FASTA file with predicted labels."""
-    pairs = ((pair, pair[1]) for pair in read_fasta(fasta))
-    for (key, residues), layers in elmo.encode_iter(pairs, "all", with_ids=True):
-        labels = predict(tagger, layers[np.newaxis])[0] if residues else []
-        yield Protein(key, "".join(residues), "".join(alphabet[k] for k in labels))
+def predict(tagger: keras.Model, layers: np.ndarray, alphabet: str) -> str:
+    """The likeliest label of each residue."""
+    numbers = np.argmax(tagger.predict_on_batch(layers)[:, 0], axis=-1)
+    return "".join(alphabet[number] for number in numbers)
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -173,25 +115,35 @@ def main(argv: Sequence[str] | None = None) -> None:
     except (ValueError, OSError) as error:
         raise SystemExit(f"residues.py: error: {error}") from None
     keras.utils.set_random_seed(args.seed)
-    counts = Counter(label for protein in training for label in protein.labels)
-    counts.pop(UNKNOWN, None)
+    labels = "".join(protein.labels for protein in training)
+    counts = Counter(labels.replace(UNKNOWN, ""))
     alphabet = "".join(sorted(counts))
     elmo = ELMo.from_pretrained(args.model)
     tagger = build_tagger(elmo.n_layers, elmo.dim, len(alphabet))
-    train(tagger, encode(elmo, training, alphabet, args.batch_residues), args.epochs, args.seed)
+    tagger.fit(
+        encode(elmo, training),
+        np.array([[max(alphabet.find(label), 0)] for label in labels]),
+        sample_weight=np.array([float(label != UNKNOWN) for label in labels]),
+        batch_size=args.batch_residues,
+        epochs=args.epochs,
+        verbose=2,
+    )
 
-    most_frequent = counts.most_common(1)[0][0]
-    labels = "".join(protein.labels for protein in dev).replace(UNKNOWN, "")
-    measured = accuracy(tagger, encode(elmo, dev, alphabet, args.batch_residues))
-    print(f"dev accuracy {measured:.4f}")
-    print(f"always {most_frequent}: {labels.count(most_frequent) / max(len(labels), 1):.4f}")
+    gold = "".join(protein.labels for protein in dev)
+    found = predict(tagger, encode(elmo, dev), alphabet)
+    known = [pair for pair in zip(gold, found, strict=True) if pair[0] != UNKNOWN]
+    print(f"dev accuracy {sum(a == b for a, b in known) / max(len(known), 1):.4f}")
+    ((most_frequent, _),) = counts.most_common(1)
+    print(f"always {most_frequent}: {gold.count(most_frequent) / max(len(known), 1):.4f}")
     mix = next(layer for layer in tagger.layers if isinstance(layer, ScalarMix))
     weights = keras.ops.convert_to_numpy(keras.ops.softmax(mix.W))
     print("layer weights " + " ".join(f"{weight:.3f}" for weight in weights))
     if args.predict is not None:
+        pairs = ((pair, pair[1]) for pair in read_fasta(args.predict))
         with open(args.out, "w", encoding="utf-8") as file:
-            for protein in predictions(tagger, elmo, args.predict, alphabet):
-                file.write(f">{protein.key}\n{protein.residues}\n{protein.labels}\n")
+            for (key, residues), layers in elmo.encode_iter(pairs, "all", with_ids=True):
+                labels = predict(tagger, as_rows(layers), alphabet) if residues else ""
+                file.write(f">{key}\n{''.join(residues)}\n{labels}\n")
         print(args.out)
 
 
