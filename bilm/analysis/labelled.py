@@ -121,7 +121,8 @@ def limited(sample: Sample, max_tokens: int, seed: int = 0) -> Sample:
     if len(sample) <= max_tokens:
         return sample
     numbers = sample.positions[:, 0]
-    order = np.random.default_rng(seed).permutation(len(sample.sentences))
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(sample.sentences))
     ends = np.cumsum(np.bincount(numbers, minlength=len(order))[order])
     kept = np.sort(order[: max(1, np.searchsorted(ends, max_tokens, "right"))])
     chosen = sample.select(np.isin(numbers, kept))

@@ -188,7 +188,8 @@ class _ProbeTask:
     def _drawn(self, size: int | None, seed: int) -> np.ndarray:
         """The tokens of `size` drawn sentences; a larger size includes the smaller ones."""
         sentences = self._texts[0].positions[:, 0]
-        order = np.random.default_rng((seed, 0)).permutation(np.unique(sentences))
+        rng = np.random.default_rng((seed, 0))
+        order = rng.permutation(np.unique(sentences))
         return np.flatnonzero(np.isin(sentences, order[:size]))
 
     def _control_labels(self, seed: int) -> np.ndarray:
