@@ -81,7 +81,7 @@ def test_cut_by_size(tmp_path):
     [
         ({"a": 1}, {"min_count": 2}, r"vocab.txt: no word occurs 2 times or more\."),
         ({"<S>": 1}, {}, r"no word occurs 1 times or more\."),
-        ({"a": 1}, {"max_size": 2}, r"max_size must be >= 3 \(the special tokens\), got 2\."),
+        ({"a": 1}, {"max_size": 2}, r"max_size must be an integer >= 3, got 2\."),
         ({"a b": 1}, {}, r"'a b' cannot be in a vocabulary: it is not one token\."),
         ({"": 1}, {}, r"'' cannot be in a vocabulary"),
         ({"a\n": 1}, {}, r"'a\\n' cannot be in a vocabulary"),
@@ -225,7 +225,7 @@ def test_no_file_is_named():
     ("arguments", "message"),
     [
         ({"min_count": 10**6}, r"vocab.txt: no word occurs 1000000 times or more\."),
-        ({"max_size": 2}, r"max_size must be >= 3 \(the special tokens\), got 2\."),
+        ({"max_size": 2}, r"max_size must be an integer >= 3, got 2\."),
         ({"jobs": 0}, r"jobs must be an integer >= 1, got 0\."),
         (
             {"counts_file": "{}/text/a.txt"},

@@ -11,11 +11,10 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, NamedTuple
 
-from bilm.core.errors import InputError, integer, require
+from bilm.core.errors import InputError, integer, require, require_at_least
 from bilm.data.encoding import BOS, EOS, UNK
 from bilm.data.text_ranges import Span, cut, read_span
 from bilm.data.untokenized import first_sentences, warn_if_untokenized
@@ -109,7 +108,7 @@ def write_vocabulary(
         InputError: a word is empty or holds white space, `max_size` is below 3, or no word is left.
         FileNotFoundError: the folder to write into does not exist.
     """
-    _require_size(max_size)
+    require_at_least(len(_SPECIAL), max_size=max_size)
     for word, count in counts.items():
         if count >= min_count and word.split() != [word]:
             raise InputError(f"{word!r} cannot be in a vocabulary: it is not one token.")
@@ -117,11 +116,6 @@ def write_vocabulary(
         words = _words(_ranked(counts), filename, min_count, max_size)
         _write_lines(temporary, [*_SPECIAL, *words])
     return len(_SPECIAL) + len(words)
-
-
-def _require_size(max_size: int | None) -> None:
-    if max_size is not None and max_size < len(_SPECIAL):
-        raise InputError(f"max_size must be >= 3 (the special tokens), got {max_size}.")
 
 
 def _ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -143,8 +137,7 @@ def _write_lines(path: str, lines: Iterable[str]) -> None:
         file.writelines(f"{line}\n" for line in lines)
 
 
-@dataclass(frozen=True)
-class VocabularyReport:
+class VocabularyReport(NamedTuple):
     """Numbers of tokens, types (distinct tokens), words of the vocabulary without the three special
     tokens, and tokens that are in the vocabulary."""
 
@@ -189,10 +182,9 @@ def build_vocabulary(
 
     Raises:
         FileNotFoundError: a pattern matches nothing, or a folder to write into does not exist.
-        InputError: a file is not UTF-8 (file and line), damaged, or would be overwritten; the files
-            hold no word; no word is left; a number is out of range; a process was killed.
+        InputError: as for `count_words` and `write_vocabulary`; a file would be overwritten.
     """
-    _require_size(max_size)
+    require_at_least(len(_SPECIAL), max_size=max_size)
     require(integer(), jobs=jobs)
     files = find_all_files(patterns)
     targets = [require_path(path) for path in (filename, counts_file) if path is not None]
@@ -249,14 +241,14 @@ def _count_in_processes(
                 sender.close()  # the pipe ends with the process
         waiting = {*n_read}
         while waiting:
-            for receiver in multiprocessing.connection.wait(waiting):
-                message = _received(receiver)
+            for ready in multiprocessing.connection.wait(waiting):
+                message = _received(ready)
                 if isinstance(message, int):
-                    n_read[receiver] = message
+                    n_read[ready] = message
                     show(sum(n_read.values()))
                 else:
                     counts.update(message)
-                    waiting.remove(receiver)
+                    waiting.remove(ready)
         return counts
     finally:
         for process in processes:
@@ -273,7 +265,7 @@ def _send_count(spans: Sequence[Span], sender: Connection) -> None:
             sender.send(error)
 
 
-def _received(receiver: Connection) -> int | Counter[str]:
+def _received(receiver: Any) -> int | Counter[str]:
     try:
         message = receiver.recv()
     except (EOFError, OSError):

@@ -47,7 +47,7 @@ def prefetch(items: Iterable[T], n: int = 4) -> Generator[T, None, None]:
     iterator, end = iter(items), object()
     made = compute_ahead(lambda _: next(iterator, end), itertools.repeat(None), n)
     with contextlib.closing(made):
-        yield from itertools.takewhile(lambda item: item is not end, made)  # type: ignore[misc]
+        yield from itertools.takewhile(lambda item: item is not end, made)
 
 
 def compute_ahead(
