@@ -75,7 +75,7 @@ class _Dataset:
     ) -> None:
         if not isinstance(vocab, Vocabulary):
             raise InputError(f"vocab must be a Vocabulary, got {shown(vocab)}.")
-        vocab.require_unk()
+        _ = vocab.unk  # raises if it is missing
         self._corpus = Corpus(
             filepattern, vocab, shuffle=shuffle_on_load, one_pass=test, seed=seed, worker=worker
         )
