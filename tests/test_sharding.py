@@ -175,7 +175,7 @@ def test_shards_are_never_overwritten(tmp_path, name):
 def test_a_file_in_the_place_of_the_folder(tmp_path):
     pattern, _ = write_text(tmp_path)
     (tmp_path / "out").write_text("mine", encoding="utf-8")
-    with pytest.raises(InputError, match=r"out' must be a folder or not exist, it is a file"):
+    with pytest.raises(InputError, match=r"out' must be a folder or not exist"):
         shard_corpus(pattern, tmp_path / "out")
 
 
