@@ -143,6 +143,7 @@ def shard_corpus(
             progress(Stage("writing", done, total))
         if tokenizer is not None:
             write_record(os.path.join(folder, TOKENIZER_FILE), tokenizer)
+        _require_no_shards(out_dir)
     training, *heldout_part = [
         ShardedPart(os.path.join(out_dir, f"{name}-*{suffix}"), n_files, n_of_part)
         for name, n_of_part, n_files in sizes
