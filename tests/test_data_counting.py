@@ -20,7 +20,7 @@ import pytest
 import bilm
 from bilm.core.errors import InputError
 from bilm.data import Vocabulary, build_vocabulary, count_words, write_vocabulary
-from bilm.data.text_ranges import cut, read_span
+from bilm.data.text_ranges import cut_into_parts, read_blocks
 from bilm.files.reading import find_all_files
 
 # Separators of every length in UTF-8, of which the last ones are none to a splitter of bytes.
@@ -81,7 +81,7 @@ def test_cut_by_size(tmp_path):
     [
         ({"a": 1}, {"min_count": 2}, r"vocab.txt: no word occurs 2 times or more\."),
         ({"<S>": 1}, {}, r"no word occurs 1 times or more\."),
-        ({"a": 1}, {"max_size": 2}, r"max_size must be an integer >= 3, got 2\."),
+        ({"a": 1}, {"max_size": 2}, r"max_size must be >= 3 \(the special tokens\), got 2\."),
         ({"a b": 1}, {}, r"'a b' cannot be in a vocabulary: it is not one token\."),
         ({"": 1}, {}, r"'' cannot be in a vocabulary"),
         ({"a\n": 1}, {}, r"'a\\n' cannot be in a vocabulary"),
@@ -190,16 +190,17 @@ def test_progress_ends_with_all_bytes(corpus, tmp_path):
     assert {stage.total for stage in stages} == {total}
 
 
-def test_spans_hold_the_text_once_and_no_word_is_cut(tmp_path):
+def test_parts_hold_the_text_once_and_no_word_is_cut(tmp_path):
     paths = [tmp_path / name for name in ("a.txt", "b.txt", "c.txt")]
     texts = [random_text(5), "", "one" * 40 + "\n" + random_text(6, 20)]
     for path, text in zip(paths, texts, strict=True):
         path.write_bytes(text.encode("utf-8"))
     for n_parts in (1, 2, 7, 50):
         size = sum(path.stat().st_size for path in paths)
-        spans = cut([str(path) for path in paths], -(-size // n_parts))
-        assert n_parts <= len(spans) <= n_parts + 1
-        read = [text for span in spans for text, _ in read_span(span, block=11)]
+        parts = cut_into_parts([str(path) for path in paths], -(-size // n_parts))
+        assert (n_parts + 1) // 2 <= len(parts) <= n_parts
+        spans = [span for part in parts for span in part]
+        read = [text for span in spans for text, _ in read_blocks(span, block=11)]
         assert "".join(read) == "".join(texts)
         assert [w for text in read for w in text.split()] == "\n".join(texts).split()
 
@@ -210,8 +211,9 @@ def test_a_byte_order_mark_is_not_counted_with_the_first_word(tmp_path, opened):
     with opened(path, "wb") as file:
         file.write("\ufeffone two\none two one\n".encode())
     for part_bytes in (100, 9):
-        spans = cut([str(path)], part_bytes)
-        text = "".join(text for span in spans for text, _ in read_span(span))
+        parts = cut_into_parts([str(path)], part_bytes)
+        spans = [span for part in parts for span in part]
+        text = "".join(text for span in spans for text, _ in read_blocks(span))
         assert text == "one two\none two one\n"
     assert count_words(path) == {"one": 3, "two": 2}
 
@@ -225,7 +227,7 @@ def test_no_file_is_named():
     ("arguments", "message"),
     [
         ({"min_count": 10**6}, r"vocab.txt: no word occurs 1000000 times or more\."),
-        ({"max_size": 2}, r"max_size must be an integer >= 3, got 2\."),
+        ({"max_size": 2}, r"max_size must be >= 3 \(the special tokens\), got 2\."),
         ({"jobs": 0}, r"jobs must be an integer >= 1, got 0\."),
         (
             {"counts_file": "{}/text/a.txt"},
@@ -277,7 +279,7 @@ def test_files_and_folders_that_are_not_there(corpus, tmp_path):
 
 def test_a_killed_process_is_reported(tmp_path):
     path = tmp_path / "large.txt"
-    path.write_text("".join(f"w{n}\n" for n in range(2_000_000)), encoding="utf-8")
+    path.write_text("".join(f"w{n} " for n in range(2_000_000)), encoding="utf-8")
 
     def kill():
         while not (children := multiprocessing.active_children()):
@@ -294,7 +296,7 @@ def test_a_killed_process_is_reported(tmp_path):
 
 def test_an_error_in_the_caller_ends_the_processes(tmp_path):
     path = tmp_path / "large.txt"
-    path.write_text("".join(f"w{n}\n" for n in range(2_000_000)), encoding="utf-8")
+    path.write_text("".join(f"w{n} " for n in range(2_000_000)), encoding="utf-8")
 
     def interrupted(stage):
         if multiprocessing.active_children():
@@ -308,7 +310,7 @@ def test_an_error_in_the_caller_ends_the_processes(tmp_path):
 @pytest.mark.slow
 def test_the_processes_end_with_the_one_that_started_them(tmp_path):
     path = tmp_path / "large.txt"
-    path.write_text("".join(f"w{n}\n" for n in range(4_000_000)), encoding="utf-8")
+    path.write_text("".join(f"w{n} " for n in range(4_000_000)), encoding="utf-8")
     program = tmp_path / "program.py"
     program.write_text(
         "import multiprocessing, os, signal, sys\n"

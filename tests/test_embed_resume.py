@@ -200,7 +200,7 @@ def test_a_long_sentence_stays_on_the_disk(published, tmp_path, layers, dtype):
             enumerate(texts), layers, with_ids=True, new_array=pieces.new_array
         ):
             kept.append(not isinstance(vectors, np.ndarray))
-            pieces.add(Sentence(number, texts[number]), len(texts[number].split()), vectors)
+            pieces.add(Sentence(number, texts[number]), vectors)
         pieces.save()
     assert kept == [False, False, True, False]
     assert [isinstance(e.vectors, h5py.Dataset) for e in pieces] == kept
@@ -242,7 +242,7 @@ def test_an_error_within_a_long_sentence_leaves_no_piece(tmp_path):
         pytest.raises(SystemError),
         SentencePieces(str(tmp_path), (None, 2), "float32") as pieces,
     ):
-        pieces.add(Sentence(0, "a"), 1, np.zeros((1, 2), np.float32))
+        pieces.add(Sentence(0, "a"), np.zeros((1, 2), np.float32))
         array = pieces.new_array((100, 2))
         array[..., 10:20, :] = np.ones((10, 2), np.float32)
         raise SystemError

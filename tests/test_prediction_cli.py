@@ -209,7 +209,7 @@ def test_errors_name_the_line(place, capsys):
     assert "--text, line 1 must have a token ___, the place to fill." in error
     Path("empty.txt").write_text("\n", encoding="utf-8")
     error = input_error(["score", "empty.txt", "--model", "model"], capsys)
-    assert "empty.txt: must have a sentence to score, got empty lines only." in error
+    assert "empty.txt: must have a sentence, got empty lines only." in error
     error = input_error(["substitutes", "empty.txt", "--model", "model"], capsys)
     assert "empty.txt: must have a sentence, got empty lines only." in error
     Path("bad.txt").write_bytes(b"good\nb\xffd\n")

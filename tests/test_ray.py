@@ -195,7 +195,7 @@ def workers_of(cluster):
             command = (folder / "cmdline").read_bytes()
         except (OSError, ValueError):
             continue
-        if parent in raylets and b"RangeWorker" in command:
+        if parent in raylets and b"RangeWriter" in command:
             found.append(int(folder.name))
     return found
 

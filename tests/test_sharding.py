@@ -175,7 +175,7 @@ def test_shards_are_never_overwritten(tmp_path, name):
 def test_a_file_in_the_place_of_the_folder(tmp_path):
     pattern, _ = write_text(tmp_path)
     (tmp_path / "out").write_text("mine", encoding="utf-8")
-    with pytest.raises(InputError, match=r"out' must be a folder or not exist"):
+    with pytest.raises(InputError, match=r"out_dir must be a folder, got the file '.*out'"):
         shard_corpus(pattern, tmp_path / "out")
 
 
@@ -187,11 +187,11 @@ def test_a_file_in_the_place_of_the_folder(tmp_path):
         ({"shard_bytes": 0}, r"shard_bytes must be an integer >= 1, got 0\."),
         ({"heldout": -1}, r"a proportion between 0 and 1, got -1\."),
         ({"heldout": 1.0}, r"a proportion between 0 and 1, got 1\.0\."),
-        ({"heldout": float("nan")}, r"a proportion between 0 and 1, got nan\."),
+        ({"heldout": float("nan")}, r"heldout must be a finite number, got nan\."),
         ({"heldout": 1000}, r"heldout must be below the number of sentences, 1,000, got 1000\."),
         ({"heldout": 0.9999}, r"heldout must be below the number of sentences"),
         ({"seed": -1}, r"seed must be an integer >= 0, got -1\."),
-        ({"compress": "zip"}, r"compress must be 'gz' or 'xz' or null, got 'zip'\."),
+        ({"compress": "zip"}, r"compress must be gz or xz, got 'zip'\."),
     ],
 )
 def test_refusals_leave_nothing_behind(tmp_path, arguments, message):

@@ -10,7 +10,6 @@ counts as found if its type, first and last token are correct.
 from __future__ import annotations
 
 import argparse
-import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -40,7 +39,10 @@ def make_task(args: argparse.Namespace) -> Task:
         ]
         for part in PARTS
     }
-    build = functools.partial(build_tagger, tags=tags, size=args.size, dropout=args.dropout)
+
+    def build(inputs: ModelInputs) -> Built:
+        return build_tagger(inputs, tags, args.size, args.dropout)
+
     return Task("entities", parts, build, decode, score)
 
 

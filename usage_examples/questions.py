@@ -12,7 +12,6 @@ match and word F1 with the best of the given answers, both without articles and 
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import re
 import string
@@ -72,7 +71,10 @@ def make_task(args: argparse.Namespace) -> Task:
         ]
         for part in questions
     }
-    build = functools.partial(build_reader, size=args.size, dropout=args.dropout)
+
+    def build(inputs: ModelInputs) -> Built:
+        return build_reader(inputs, args.size, args.dropout)
+
     return Task("questions", parts, build, decode, score)
 
 

@@ -25,11 +25,18 @@ a folder of Parquet files:
 from __future__ import annotations
 
 import argparse
+import contextlib
+import logging
+import os
 import sys
+import warnings
+from collections.abc import Iterator
 
-from bilm.cli import flags, ray_job, text_job
-from bilm.cli.terminal import note
+from bilm.cli import flags, text_job
+from bilm.cli.terminal import note, python_only_on_stderr
 from bilm.cli.text_job import STANDARD, progress_display
+from bilm.extras import import_extra
+from bilm.progress import ProgressDisplay
 
 _NAMED_LAYERS = ("all", "top", "average", "sum")
 _layers = flags.value(
@@ -57,8 +64,18 @@ _FILE = {
     "--forget_sentences": "leave out sentence_to_index (with --packed and in Parquet: the text)",
     "--force": "overwrite OUT and discard an interrupted job",
 }
-_RESUME = {
+_JOB = {
+    **flags.BATCH_SIZE,
     "--resume": "continue an interrupted job, or start one; if OUT exists, do nothing",
+    **flags.PRECISION,
+}
+_SHARD = "embed only lines I, I + N, I + 2 N, ... (I from 1 to N), so that N jobs can share a text"
+_ENGINE = {
+    "--workers N": "processes that compute, each with a model in its memory",
+    "--cpus N": "CPUs and TensorFlow threads of each worker (default: 1)",
+    "--address ADDRESS": "address of a Ray cluster (default: the variable RAY_ADDRESS; without it "
+    "Ray is started on this machine and ended again)",
+    "--part_mb MB": "approximate text per file of OUT (default: 0.25 to 2, by the text's size)",
 }
 _shard = flags.value(
     lambda text: tuple(map(int, text.split("/"))),
@@ -86,20 +103,31 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(group, _VECTORS)
     flags.add(parser.add_argument_group("file"), _FILE)
     group = parser.add_argument_group("job")
-    flags.add(group, flags.BATCH_SIZE)
-    shard = (
-        "embed only lines I, I + N, I + 2 N, ... (I from 1 to N), so that N jobs can share a text"
+    flags.add(group, {"--shard I/N": _SHARD}, type=_shard, default=(1, 1))
+    flags.add(group, _JOB)
+    group = parser.add_argument_group(
+        "engine",
+        "IN is then a file or a glob, OUT a folder of Parquet files on a disk that all workers "
+        "see. A row's id is the number of its line over all files in the order of their names.",
     )
-    flags.add(group, {"--shard I/N": shard}, type=_shard, default=(1, 1))
-    flags.add(group, _RESUME | flags.PRECISION)
-    ray_job.add_flags(parser)
+    flags.add(group, {"--engine NAME": "compute on an engine: ray"}, choices=("ray",))
+    flags.add(group, _ENGINE)
     parser.set_defaults(dtype="float32", precision="float32")
 
 
 def run(args: argparse.Namespace) -> int:
-    ray_job.require_fitting_flags(args)
-    if args.engine is not None:
-        return ray_job.run(args)
+    embed = _embed if args.engine is None else _embed_on_ray
+    try:
+        return embed(args)
+    except KeyboardInterrupt:
+        more = [] if args.output == STANDARD else ["The same command with --resume continues."]
+        raise KeyboardInterrupt(*more) from None
+
+
+def _embed(args: argparse.Namespace) -> int:
+    for flag in ("workers", "cpus", "address", "part_mb"):
+        if getattr(args, flag) is not None:
+            flags.usage_error(args, f"--{flag} goes with --engine ray")
     source = flags.model_source(args)
     from bilm.jobs.embedding import ArgumentsError, EmbeddingJob
 
@@ -115,8 +143,7 @@ def run(args: argparse.Namespace) -> int:
     except ArgumentsError as error:
         flags.usage_error(args, str(error))
     if job.is_complete():
-        note(f"{args.output} is complete already; nothing to do.")
-        return 0
+        return _note_complete(args)
     if args.output != STANDARD and args.force:
         flags.require_free(args, args.output)
     model = text_job.load_elmo(args, source)
@@ -125,11 +152,7 @@ def run(args: argparse.Namespace) -> int:
         def show(n_sentences: int, n_tokens: int, n_all: int | None) -> None:
             display.update("embedding", n_sentences, n_all, "sentences", f"{n_tokens:,} tokens")
 
-        try:
-            done = job.run(model, show)
-        except KeyboardInterrupt:
-            more = [] if args.output == STANDARD else ["The same command with --resume continues."]
-            raise KeyboardInterrupt(*more) from None
+        done = job.run(model, show)
     if done.n_left:
         note(f"{done.n_left:,} sentences are taken over from the interrupted job")
     if done.n_repeated or done.n_empty:
@@ -137,3 +160,72 @@ def run(args: argparse.Namespace) -> int:
     if args.output != STANDARD:
         print(args.output)
     return 0
+
+
+def _note_complete(args: argparse.Namespace) -> int:
+    note(f"{args.output} is complete already; nothing to do.")
+    return 0
+
+
+def _embed_on_ray(args: argparse.Namespace) -> int:
+    _require_flags_for_ray(args)
+    import_extra("ray", "--engine ray")
+    from bilm.jobs.ray import embed
+
+    model = text_job.pretrained(args)
+    from bilm.jobs.tables import TableEmbedder
+
+    embedder = TableEmbedder(
+        model, threads=args.cpus, **flags.given(args, "layers", "pooling", "dtype", "batch_size")
+    )
+    with _without_ray(), ProgressDisplay() as display:
+        done = embed(
+            args.input,
+            args.output,
+            embedder,
+            part_bytes=args.part_mb and max(1, round(args.part_mb * 2**20)),
+            show=lambda stage: display.update(*stage),
+            **flags.given(args, "workers", "address", "resume", "force"),
+        )
+    if not done.n_files:
+        return _note_complete(args)
+    if done.n_left:
+        note(f"{done.n_left} of {done.n_files} files are taken over from the interrupted job")
+    print(args.output)
+    return 0
+
+
+def _require_flags_for_ray(args: argparse.Namespace) -> None:
+    from bilm.data.sentences import is_fasta
+
+    for flag in ("packed", "use_sentence_keys", "forget_sentences", "ids"):
+        if getattr(args, flag):
+            flags.usage_error(args, f"--{flag} does not go with --engine")
+    for is_broken, rule in (
+        (args.format not in (None, "parquet"), f"--engine writes Parquet, not {args.format}"),
+        (args.shard != (1, 1), "--shard does not go with --engine, which divides the text itself"),
+        (
+            STANDARD in (args.input, args.output),
+            "--engine reads files and writes a folder, not standard output",
+        ),
+        (is_fasta(args.input), "--engine reads text, not FASTA"),
+        (args.workers is None, "--engine ray needs --workers"),
+        (args.resume and args.force, "--resume continues, --force starts over: choose one"),
+    ):
+        if is_broken:
+            flags.usage_error(args, rule)
+
+
+@contextlib.contextmanager
+def _without_ray() -> Iterator[None]:
+    """Keep Ray's messages off both streams: its logger, its C++, and its prints about processes
+    that have ended. Its log files have them all."""
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    with (
+        warnings.catch_warnings(),
+        python_only_on_stderr(),
+        open(os.devnull, "w", encoding="utf-8") as nowhere,
+        contextlib.redirect_stdout(nowhere),
+    ):
+        warnings.filterwarnings("ignore", module="ray")
+        yield

@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     from bilm.files.checkpoints import load_options_latest_checkpoint
     from bilm.training.state import RunSettings, read_run_state
 
-    values, checkpoint = load_options_latest_checkpoint(args.save_dir)
+    values, checkpoint = load_options_latest_checkpoint(args.save_dir, verify=True)
     state = read_run_state(checkpoint)
     if state is None:
         # The original program does not record its position in the text: count the current text.

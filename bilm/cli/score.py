@@ -28,8 +28,10 @@ probable. --out also writes the log-probabilities of each pair.
 from __future__ import annotations
 
 import argparse
+import functools
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags, text_job
@@ -43,6 +45,8 @@ if TYPE_CHECKING:
     from bilm.training import Perplexity
     from bilm.use.minimal_pairs import PairCounts, ScoredPair
     from bilm.use.predictor import Predictor, SentenceScore
+
+Scored = tuple[str, "SentenceScore"]  # a line, and the score of its tokens
 
 _LOGS = ("forward", "backward", "joint")
 _SURPRISAL = ("sentence_id", "token_id", "token", "surprisal", "start", "end", "known")
@@ -106,89 +110,56 @@ def _tokenizer_of(predictor: Predictor, args: argparse.Namespace) -> Tokenizer |
 # Text
 
 
-class _ScoredText:
-    """The scored sentences of a text, and the sums of their losses."""
-
-    def __init__(self, path: str, tokenizer: Tokenizer | None) -> None:
-        self.name, self._lines = text_job.read_input(path)
-        self.n_sentences = self.n_tokens = self.n_unknown = 0
-        self.losses = [0.0, 0.0]
-        self._split = str.split if tokenizer is None else tokenizer.tokens
-
-    def scores(
-        self, predictor: Predictor, batch_size: int | None
-    ) -> Iterator[tuple[int, tuple[str, SentenceScore]]]:
-        """Yield (0-based line number, (line, its score)) for each line that is not empty."""
-        sentences = ((item, self._split(item[1])) for item in enumerate(self._lines))
-        filled = ((item, tokens) for item, tokens in sentences if tokens)
-        for (number, line), score in predictor.score_iter(
-            filled, batch_size=batch_size, with_ids=True
-        ):
-            self.n_sentences += 1
-            self.n_tokens += len(score.tokens)
-            self.n_unknown += int((~score.known).sum())
-            self.losses[0] -= score.forward_total
-            self.losses[1] -= score.backward_total or 0.0
-            yield number, (line, score)
-        if not self.n_sentences:
-            raise InputError(f"{self.name}: must have a sentence to score, got empty lines only.")
-
-
 def _score_text(args: argparse.Namespace, predictor: Predictor, tokenizer: Tokenizer | None) -> int:
     import numpy as np
 
     from bilm.training import Perplexity
     from bilm.training.verdict import unknown_warning
 
-    text = _ScoredText(args.input, tokenizer)
-    scores = text.scores(predictor, args.batch_size)
-    first: tuple[str, ...]
-    first, rows, objects = ("place", "token", "known"), _token_rows, _token_objects
-    if args.totals:
-        first, rows, objects = ("tokens", "unknown"), _total_rows, _total_objects
+    name, lines = text_job.read_input(args.input)
+    split = str.split if tokenizer is None else tokenizer.tokens
+    losses = np.zeros(predictor.options.n_directions)
+    counts = Counter[str]()
+    first = int(args.format == "surprisal")  # the number of the first line
+
+    def scores() -> Iterator[tuple[int, Scored]]:
+        found = text_job.sentences(name, lines, split, first)
+        scored = predictor.score_iter(found, batch_size=args.batch_size, with_ids=True)
+        for (number, line), score in scored:
+            sums = _sums(score)
+            counts.update(sentences=1, tokens=sums["tokens"], unknown=sums["unknown"])
+            losses[:] -= [sums[direction] for direction in _LOGS[: len(losses)]]
+            yield number, (line, score)
+
+    fields: tuple[str, ...] = ("line", "place", "token", "known", *_LOGS)
+    rows: Callable[[Scored], Iterator[tuple[Any, ...]]] = _token_rows
+    objects = _token_objects
     if args.format == "surprisal":
-        scores = ((number + 1, scored) for number, scored in scores)
-        text_job.write_results(
-            args,
-            scores,
-            _SURPRISAL,
-            lambda scored: _surprisal_rows(scored[0], scored[1], tokenizer),
-            lambda scored: iter(()),
-            "scoring",
-        )
-    else:
-        text_job.write_results(
-            args,
-            scores,
-            ("line", *first, *_LOGS),
-            lambda scored: rows(scored[1]),
-            lambda scored: objects(scored[1]),
-            "scoring",
-        )
-    losses = np.array(text.losses[: predictor.options.n_directions])
+        fields, rows = _SURPRISAL, functools.partial(_surprisal_rows, tokenizer)
+    elif args.totals:
+        fields, rows, objects = ("line", "tokens", "unknown", *_LOGS), _total_rows, _total_objects
+    text_job.write_results(args, scores(), fields, rows, objects, "scoring")
     # Each sentence has one more prediction, of its end.
-    perplexity = Perplexity.of_losses(losses, text.n_tokens + text.n_sentences)
-    perplexity.unknown = text.n_unknown / text.n_tokens
-    note(_summary(text.n_sentences, perplexity))
-    if warning := unknown_warning(perplexity.unknown, text.name):
+    perplexity = Perplexity.of_losses(losses, counts["tokens"] + counts["sentences"])
+    perplexity.unknown = counts["unknown"] / counts["tokens"]
+    note(_summary(counts["sentences"], perplexity))
+    if warning := unknown_warning(perplexity.unknown, name):
         note(f"warning: {warning}")
     return 0
 
 
-def _surprisal_rows(
-    line: str, score: SentenceScore, tokenizer: Tokenizer | None
-) -> Iterator[tuple[Any, ...]]:
+def _surprisal_rows(tokenizer: Tokenizer | None, scored: Scored) -> Iterator[tuple[Any, ...]]:
     """token_id, token, surprisal, start, end, known; the last row is `</S>`."""
+    line, score = scored
     if tokenizer is None:
         spans = [match.span() for match in re.finditer(r"\S+", line)]
     else:
         spans = tokenizer.spans(line)
-    tokens = [*score.tokens, "</S>"]
-    known = [*map(int, score.known), 1]
     spans.append((len(line), len(line)))
+    tokens, known = [*score.tokens, "</S>"], [*score.known, True]
     columns = zip(tokens, score.surprisals.tolist(), spans, known, strict=True)
     for number, (token, surprisal, span, is_known) in enumerate(columns, start=1):
-        yield number, token, surprisal, *span, is_known
+        yield number, token, surprisal, *span, int(is_known)
 
 
 def _sums(score: SentenceScore) -> dict[str, Any]:
@@ -201,16 +172,21 @@ def _sums(score: SentenceScore) -> dict[str, Any]:
     }
 
 
-def _total_rows(score: SentenceScore) -> Iterator[tuple[Any, ...]]:
-    yield tuple(_sums(score).values())
+def _rounded_sums(score: SentenceScore) -> dict[str, Any]:
+    return {name: rounded(value) for name, value in _sums(score).items()}
 
 
-def _total_objects(score: SentenceScore) -> Iterator[dict[str, Any]]:
-    yield {name: rounded(value) for name, value in _sums(score).items()}
+def _total_rows(scored: Scored) -> Iterator[tuple[Any, ...]]:
+    yield tuple(_sums(scored[1]).values())
 
 
-def _token_rows(score: SentenceScore) -> Iterator[tuple[Any, ...]]:
+def _total_objects(scored: Scored) -> Iterator[dict[str, Any]]:
+    yield _rounded_sums(scored[1])
+
+
+def _token_rows(scored: Scored) -> Iterator[tuple[Any, ...]]:
     """place, token, known, forward, backward, joint; <S> and </S> have no place."""
+    _, score = scored
     if score.backward is not None:
         yield None, "<S>", 1, None, score.begin, None
     logs = [
@@ -222,14 +198,15 @@ def _token_rows(score: SentenceScore) -> Iterator[tuple[Any, ...]]:
     yield None, "</S>", 1, score.end, None, None
 
 
-def _token_objects(score: SentenceScore) -> Iterator[dict[str, Any]]:
-    sums = _sums(score)
+def _token_objects(scored: Scored) -> Iterator[dict[str, Any]]:
+    _, score = scored
+    sums = _rounded_sums(score)
     logs = ("forward", "end", "backward", "begin", "joint")
     yield {
         "tokens": score.tokens,
         "known": score.known.tolist(),
         **{name: rounded(getattr(score, name)) for name in logs},
-        "total": {name: rounded(sums[name]) for name in _LOGS},
+        "total": {name: sums[name] for name in _LOGS},
     }
 
 
@@ -285,25 +262,14 @@ def _score_pairs(
 
 
 def _pair_rows(scored: ScoredPair) -> Iterator[tuple[Any, ...]]:
-    good, bad = scored.good, scored.bad
-    yield (
-        scored.pair.phenomenon,
-        good.forward_total,
-        bad.forward_total,
-        good.backward_total,
-        bad.backward_total,
-        int(scored.has_unknown),
-    )
+    good, bad = _sums(scored.good), _sums(scored.bad)
+    logs = (good["forward"], bad["forward"], good["backward"], bad["backward"])
+    yield scored.pair.phenomenon, *logs, int(scored.has_unknown)
 
 
 def _pair_objects(scored: ScoredPair) -> Iterator[dict[str, Any]]:
-    yield {
-        "phenomenon": scored.pair.phenomenon,
-        **{
-            name: {key: rounded(value) for key, value in _sums(score).items()}
-            for name, score in (("good", scored.good), ("bad", scored.bad))
-        },
-    }
+    sums = {"good": _rounded_sums(scored.good), "bad": _rounded_sums(scored.bad)}
+    yield {"phenomenon": scored.pair.phenomenon} | sums
 
 
 def _print_accuracies(by_phenomenon: dict[str, PairCounts], total: PairCounts) -> None:

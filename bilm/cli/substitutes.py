@@ -19,8 +19,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags, text_job
-from bilm.cli.text_job import STANDARD, read_input, rounded
-from bilm.core.errors import InputError
+from bilm.cli.text_job import STANDARD, rounded
 
 if TYPE_CHECKING:
     from bilm.use.predictor import Substitutes
@@ -61,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     predictor = text_job.load_predictor(args)
     places: Any = "all" if args.every else args.place or "gaps"
     found = predictor.substitutes_iter(
-        ((item, item[1]) for item in _sentences(args, places)),
+        _sentences(args, places),
         places,
         n=args.n,
         directions=args.direction,
@@ -69,27 +68,23 @@ def run(args: argparse.Namespace) -> int:
         batch_size=args.batch_size,
         with_ids=True,
     )
-    results = ((number, (tokens, places)) for (number, tokens), places in found)
+    results = ((number, (line.split(), places)) for (number, line), places in found)
     text_job.write_results(args, results, _FIELDS, _rows, _objects, "predicting", _lines)
     return 0
 
 
-def _sentences(args: argparse.Namespace, places: Any) -> Iterator[tuple[int, list[str]]]:
-    """Yield (0-based line number, tokens) of each sentence, after checking its places."""
+def _sentences(
+    args: argparse.Namespace, places: Any
+) -> Iterator[tuple[tuple[int, str], list[str]]]:
+    """The sentences of the input, after checking their places."""
     from bilm.use.predictor import find_places
 
     name, lines = "--text", iter([args.text])
     if args.text is None:
-        name, lines = read_input(args.input)
-    n_sentences = 0
-    for number, line in enumerate(lines):
-        tokens = line.split()
-        if tokens:
-            find_places(tokens, places, f"{name}, line {number + 1}")
-            yield number, tokens
-            n_sentences += 1
-    if not n_sentences:
-        raise InputError(f"{name}: must have a sentence, got empty lines only.")
+        name, lines = text_job.read_input(args.input)
+    for (number, line), tokens in text_job.sentences(name, lines):
+        find_places(tokens, places, f"{name}, line {number + 1}")
+        yield (number, line), tokens
 
 
 _Predicted = tuple[list[str], "list[Substitutes]"]  # the tokens of a sentence, and its places

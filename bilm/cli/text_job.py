@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from bilm.cli import flags
 from bilm.cli.terminal import import_tensorflow, printable
+from bilm.core.errors import InputError
 from bilm.files.reading import lines_of, read_lines
 from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
@@ -28,6 +29,22 @@ def read_input(path: str) -> tuple[str, Iterator[str]]:
     if path == STANDARD:
         return "standard input", lines_of(sys.stdin.buffer, "standard input")
     return path, read_lines(path)
+
+
+def sentences(
+    name: str,
+    lines: Iterable[str],
+    split: Callable[[str], list[str]] = str.split,
+    first: int = 0,
+) -> Iterator[tuple[tuple[int, str], list[str]]]:
+    """Yield ((number, line), tokens) of each line that is not empty, counted from `first`."""
+    is_empty = True
+    for number, line in enumerate(lines, first):
+        if tokens := split(line):
+            is_empty = False
+            yield (number, line), tokens
+    if is_empty:
+        raise InputError(f"{name}: must have a sentence, got empty lines only.")
 
 
 def add_elmo(parser: flags.Group) -> None:

@@ -127,7 +127,7 @@ def _find_same_run(
     from bilm.files.checkpoints import load_options_latest_checkpoint
     from bilm.training.state import read_run_state
 
-    values, checkpoint = load_options_latest_checkpoint(args.save_dir)
+    values, checkpoint = load_options_latest_checkpoint(args.save_dir, verify=True)
     state = read_run_state(checkpoint)
     if state is None:
         raise _refusal(args, "it is from the original program")

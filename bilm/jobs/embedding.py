@@ -9,7 +9,6 @@ embed_file("proteins.fasta", "proteins.h5", elmo, layers="sum")
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -36,13 +35,6 @@ FORMATS = ("hdf5", "npz", "jsonl", "parquet")
 
 ShowEmbedded = Callable[[int, int, int | None], None]
 """Is called with the sentences and tokens so far, and the sentences of the text, if known."""
-
-# A shorter line has vectors that are small enough for a row of Parquet.
-_SHORT = 2000
-
-
-def _quiet(n_sentences: int, n_tokens: int, n_all: int | None) -> None:
-    """Show nothing."""
 
 
 class ArgumentsError(InputError):
@@ -145,7 +137,7 @@ class EmbeddingJob:
         kind, (i, n) = self.kind, self.shard
         if kind not in FORMATS:
             raise InputError(f"format must be one of {', '.join(FORMATS)}, got {shown(kind)}.")
-        _ = self.wanted
+        _ = self.wanted  # which checks its values
         if not 1 <= i <= n:
             raise InputError(f"shard must be (i, n) with 1 <= i <= n, got {self.shard}.")
         packed, by_sentence, stream = self.packed, self.sentence_keys, self._is_stream
@@ -157,8 +149,10 @@ class EmbeddingJob:
             (self.ids is not None and self.is_fasta, "ids does not go with FASTA, which has ids"),
             (self.resume and self.force, "resume continues, force starts over: choose one"),
             (stream and self.resume, "resume continues a file; the output is a stream"),
-            (stream and packed, "a stream takes jsonl, or npz without packed"),
-            (stream and kind in ("hdf5", "parquet"), "a stream takes jsonl, or npz without packed"),
+            (
+                stream and (packed or kind in ("hdf5", "parquet")),
+                "a stream takes jsonl, or npz without packed",
+            ),
         ):
             if is_broken:
                 raise ArgumentsError(rule)
@@ -193,7 +187,7 @@ class EmbeddingJob:
         """Whether the job resumes and OUT is complete."""
         return self.resume and is_complete(self.out)
 
-    def run(self, model: ELMo, show: ShowEmbedded = _quiet) -> EmbeddedFile:
+    def run(self, model: ELMo, show: ShowEmbedded = lambda *_: None) -> EmbeddedFile:
         """Compute the vectors and write the file.
 
         Args:
@@ -210,36 +204,33 @@ class EmbeddingJob:
         settings = self._settings(model)
         text = _KeyedText(self, model, settings["shape"])
         n_all = text.look_through()
-        encode = functools.partial(_encoded, self, model, show, n_all)
         if self._is_stream:
+            results = self._encode(model, text.sentences(), show, (0, 0, n_all))
             dtype = np.dtype(self.dtype)
-            embedded = (
-                EmbeddedSentence(sentence, as_dtype(vectors, dtype))
-                for sentence, _, vectors in encode(text.sentences())
-            )
+            embedded = (EmbeddedSentence(s, as_dtype(vectors, dtype)) for s, vectors in results)
             self._write(self.out, embedded, settings)
             self.out.flush()
             return EmbeddedFile(n_repeated=text.n_repeated, n_empty=text.n_empty)
-        folder = JobFolder(self.out, settings, resume=self.resume, force=self.force)
-        if folder.is_over:
-            with folder:
-                folder.remove()
-            return EmbeddedFile(was_complete=True)
-        with folder, SentencePieces(folder.pieces, settings["shape"], self.dtype) as pieces:
-            n_left = pieces.n_sentences
-            todo = text.sentences()
-            for left, _ in pieces.sentences():
-                if left != next(todo, None):
-                    raise InputError(
-                        f"{text.place(left)} is not the sentence whose vectors are in "
-                        f"{folder.out}.partial. Resume with the same text, or start over with "
-                        "--force."
-                    )
-            for sentence, n_tokens, vectors in encode(todo, pieces):
-                pieces.add(sentence, n_tokens, vectors)
-            pieces.save()
-            with folder.finishing(), atomic_write(self.out) as temporary:
-                self._write(temporary, pieces, settings)
+        with JobFolder(self.out, settings, resume=self.resume, force=self.force) as folder:
+            if folder.is_over:
+                return EmbeddedFile(was_complete=True)
+            with SentencePieces(folder.pieces, settings["shape"], self.dtype) as pieces:
+                todo, n_left, n_tokens = text.sentences(), pieces.n_sentences, 0
+                for left, _ in pieces.sentences():
+                    sentence, tokens = next(todo, (None, []))
+                    if left != sentence:
+                        raise InputError(
+                            f"{text.place(left)} is not the sentence whose vectors are in "
+                            f"{folder.out}.partial. Resume with the same text, or start over with "
+                            "--force."
+                        )
+                    n_tokens += len(tokens)
+                before = (n_left, n_tokens, n_all)
+                for found in self._encode(model, todo, show, before, pieces.new_array):
+                    pieces.add(*found)
+                pieces.save()
+                with folder.finishing(), atomic_write(self.out) as temporary:
+                    self._write(temporary, pieces, settings)
         return EmbeddedFile(pieces.n_sentences, n_left, text.n_repeated, text.n_empty)
 
     def _settings(self, model: ELMo) -> dict[str, Any]:
@@ -254,60 +245,50 @@ class EmbeddingJob:
             "keys": "sentences" if self.sentence_keys else "ids" if self._has_ids else "numbers",
         }
 
+    def _encode(
+        self,
+        model: ELMo,
+        sentences: Iterator[tuple[Sentence, list[str]]],
+        show: ShowEmbedded,
+        before: tuple[int, int, int | None],
+        new_array: Any = None,
+    ) -> Iterator[tuple[Sentence, Any]]:
+        """Pairs of sentences and vectors; `before` is what an interrupted job has shown."""
+        n_sentences, n_tokens, n_all = before
+        show(*before)
+        return model.encode_iter(
+            sentences,
+            self.layers,
+            self.pooling,
+            batch_size=self.batch_size,
+            with_ids=True,
+            show_progress=lambda n, m: show(n_sentences + n, n_tokens + m, n_all),
+            new_array=new_array,
+        )
+
     def _write(self, out: Any, embedded: Any, settings: dict[str, Any]) -> None:
         """Write the file; `embedded` are pieces, or for a stream sentences with vectors."""
-        kind, with_text = self.kind, self.with_text
-        if kind == "hdf5" and self.packed:
-            vector_files.write_packed_hdf5(out, embedded, with_text=with_text)
-            return
-        with_index = with_text and not self.sentence_keys and not self._has_ids
-        if kind == "hdf5":
-            original_ids = self._has_ids
-            vector_files.write_hdf5(out, embedded, with_index=with_index, original_ids=original_ids)
-            return
+        kind, with_text, has_ids = self.kind, self.with_text, self._has_ids
+        with_index = with_text and not self.sentence_keys and not has_ids
         with contextlib.ExitStack() as stack:
-            file = out if self._is_stream else stack.enter_context(open(out, "wb"))
+            file = out
+            if kind != "hdf5" and not self._is_stream:
+                file = stack.enter_context(open(out, "wb"))
             if kind == "jsonl":
                 vector_files.write_jsonl(file, embedded)
             elif kind == "parquet":
-                write_parquet(
-                    file, embedded, settings, with_text=with_text, with_keys=self._has_ids
-                )
+                write_parquet(file, embedded, settings, with_text=with_text, with_keys=has_ids)
             elif self.packed:
-                vector_files.write_packed_npz(file, embedded, with_text=with_text)
-            else:
+                write = (
+                    vector_files.write_packed_hdf5
+                    if kind == "hdf5"
+                    else vector_files.write_packed_npz
+                )
+                write(file, embedded, with_text=with_text)
+            elif kind == "npz":
                 vector_files.write_npz(file, embedded, with_index=with_index)
-
-
-def _encoded(
-    job: EmbeddingJob,
-    model: ELMo,
-    show: ShowEmbedded,
-    n_all: int | None,
-    sentences: Iterator[Sentence],
-    pieces: SentencePieces | None = None,
-) -> Iterator[tuple[Sentence, int, Any]]:
-    """Yield each sentence with its number of tokens and its vectors."""
-    n_sentences, n_tokens, new_array = 0, 0, None
-    if pieces is not None:
-        n_sentences, n_tokens = pieces.n_sentences, pieces.n_tokens
-        new_array = pieces.new_array
-    show(n_sentences, n_tokens, n_all)
-    tokens = ((sentence, sentence.text.split()) for sentence in sentences)
-    results = model.encode_iter(
-        (((sentence, len(split)), split) for sentence, split in tokens),
-        job.layers,
-        job.pooling,
-        batch_size=job.batch_size,
-        with_ids=True,
-        show_progress=False,
-        new_array=new_array,
-    )
-    for (sentence, n), vectors in results:
-        yield sentence, n, vectors
-        n_sentences += 1
-        n_tokens += n
-        show(n_sentences, n_tokens, n_all)
+            else:
+                vector_files.write_hdf5(file, embedded, with_index=with_index, original_ids=has_ids)
 
 
 class _KeyedText:
@@ -320,7 +301,6 @@ class _KeyedText:
         self._job, self._model, self._shape = job, model, shape
         self._is_file = isinstance(job.text, str | os.PathLike)
         self._name = os.fspath(job.text) if self._is_file else "standard input"
-        self._is_checked = False
         self.n_repeated = self.n_empty = 0
 
     def look_through(self) -> int | None:
@@ -328,7 +308,6 @@ class _KeyedText:
         if not self._is_file:
             return None
         n_sentences = sum(1 for _ in self.sentences())
-        self._is_checked = True
         if not self._job.is_fasta:
             warn_if_other_tokenizer(self._job.text, self._model.options.tokenizer)
         return n_sentences
@@ -338,8 +317,9 @@ class _KeyedText:
         kind = "sequence" if self._job.is_fasta else "line"
         return f"{self._name}, {kind} {sentence.number + 1}"
 
-    def sentences(self) -> Iterator[Sentence]:
-        """The sentences in order; sentences of a file are checked in the first pass only."""
+    def sentences(self) -> Iterator[tuple[Sentence, list[str]]]:
+        """The sentences in order and their tokens, checked: there must be a vector for each word,
+        which the format can hold."""
         job, (i, n) = self._job, self._job.shard
         keys = vector_files.Keys(paths=job.kind == "hdf5" and not job.packed)
         self.n_repeated = self.n_empty = 0
@@ -347,17 +327,16 @@ class _KeyedText:
             is_ours, place = sentence.number % n == i - 1, self.place(sentence)
             if sentence.key == "":
                 self.n_empty += is_ours
-                continue
-            if sentence.key is not None and not keys.is_new(sentence.key, place):
+            elif sentence.key is not None and not keys.is_new(sentence.key, place):
                 if not job.sentence_keys:
                     raise InputError(f"{place}: the key {shown(sentence.key)} is repeated.")
                 self.n_repeated += is_ours
-                continue
-            if not is_ours:
-                continue
-            if not self._is_checked:
-                self._check(sentence, place)
-            yield sentence
+            elif is_ours:
+                tokens = sentence.text.split()
+                self._model.refuse_unknown(tokens, place)
+                if job.kind == "parquet":
+                    require_row(len(tokens), self._shape, job.dtype, place)
+                yield sentence, tokens
 
     def _with_ids(self) -> Iterator[Sentence]:
         job, found = self._job, read_sentences(self._job.text, self._name)
@@ -375,14 +354,6 @@ class _KeyedText:
                         f"{len(ids)} keys for {n_lines} lines."
                     )
                 yield sentence._replace(key=key)
-
-    def _check(self, sentence: Sentence, place: str) -> None:
-        """Require a vector for each word, and vectors that the format can hold."""
-        if self._model.vocabulary is not None:
-            self._model.refuse_unknown(sentence.text.split(), place)
-        if self._job.kind == "parquet" and len(sentence.text) > _SHORT:
-            n_tokens = len(sentence.text.split())
-            require_row(n_tokens, self._shape, self._job.dtype, place)
 
 
 def _is_same(path: PathLike, out: Any) -> bool:

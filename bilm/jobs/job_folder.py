@@ -6,18 +6,16 @@
                         of an earlier job cannot write here
 
 A piece appears under its name only once complete, so all named pieces can be used however the
-program ended. Nothing is used or removed in a folder without this record, links are not followed,
-and no path is read from the record.
+program ended. A folder without this record is neither used nor removed.
 """
 
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import os
-import re
 import shutil
-import uuid
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -25,16 +23,12 @@ from typing import Any
 
 from bilm.core.errors import InputError, differences
 from bilm.files.locks import locked
-from bilm.files.reading import PathLike, read_json_object, require_path
-from bilm.files.writing import atomic_write, write_json
+from bilm.files.reading import PathLike, require_path
+from bilm.files.writing import overwritten, write_json
 
 _LOCK, _RECORD = "lock", "job.json"
-# Files named in a message.
-_MOST_FILES = 3
-_PROGRAM, _FORMAT = "bilm embed", 1
-# Further names: folders, and temporary files of a killed `write_json`.
-_FOLDER = re.compile(r"(pieces|replaced)-[0-9a-f]{8}")
-_TEMPORARY = re.compile(r"\.job\.json\.[0-9a-f]{8}\.tmp")
+_OURS = {"program": "bilm embed", "format": 1}
+_MOST_DIFFERENCES = 6  # in a message
 
 
 class JobFolder:
@@ -44,14 +38,13 @@ class JobFolder:
 
     Args:
         out: the file or folder that the job writes.
-        settings: everything that determines the result, as JSON. Values in "files" are compared one
-            by one.
+        settings: everything that determines the result, as JSON.
         resume: continue an interrupted job if there is one.
         force: discard an interrupted job, and let the result replace OUT.
 
     Attributes:
         pieces: path of the folder of pieces.
-        is_over: OUT is complete and the pieces are gone; only `remove` remains to be done.
+        is_over: OUT is complete and the pieces are gone; there is nothing to do.
     """
 
     def __init__(
@@ -64,136 +57,98 @@ class JobFolder:
     ) -> None:
         self.out, self._folder = _names(out)
         content = json.dumps(settings, sort_keys=True)
-        checksum = zlib.crc32(content.encode())
-        self.pieces = os.path.join(self._folder, f"pieces-{checksum:08x}")
-        self.is_over = False
-        self._lock = _locked(self._folder)
-        try:
+        self.pieces = os.path.join(self._folder, f"pieces-{zlib.crc32(content.encode()):08x}")
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(_locked(self._folder))
             self._open(json.loads(content), resume, force)
-        except BaseException:
-            self._release()
-            raise
+            self._lock = stack.pop_all()
 
     def _open(self, settings: dict[str, Any], resume: bool, force: bool) -> None:
-        found = _read_record(self._folder)
+        found = check_output(self.out, resume=resume, force=force)
         if found is None or force:
-            self._record: dict[str, Any] = {
-                "program": _PROGRAM, "format": _FORMAT, "settings": settings,
-                "replaces": force, "finished": False,
-            }  # fmt: skip
-            self._require_free()
             # The record comes first, so a program killed here leaves a folder that counts as ours.
-            self._save_record()
+            self._save_record(_OURS | {"settings": settings, "replaces": force, "finished": False})
             self._remove_folders()
-        elif resume:
-            self._record = found
-            self._require_same(settings)
-            self._require_free()
-            is_done = found["finished"] and not os.path.lexists(self.pieces)
-            self.is_over = is_done and _is_taken(self.out)  # unless OUT was moved away since
         else:
-            raise _left(self._folder)
-        if os.path.islink(self.pieces):
-            raise InputError(f"{self.pieces} is a link; links are not followed here. Remove it.")
+            listed = differences(found["settings"], settings, "there", "now")
+            if listed:
+                raise InputError(
+                    f"{self._folder} holds vectors of another job: "
+                    f"{'; '.join(listed[:_MOST_DIFFERENCES])}. Repeat that job, or start over with "
+                    "--force."
+                )
+            self._record = found
+        is_done = self._record["finished"] and not os.path.isdir(self.pieces)
+        self.is_over = is_done and _is_taken(self.out)  # unless OUT was moved away since
         if not self.is_over:
             os.makedirs(self.pieces, exist_ok=True)
 
-    def _save_record(self) -> None:
-        write_json(os.path.join(self._folder, _RECORD), self._record)
-
-    def _require_free(self) -> None:
-        may_replace = self._record["replaces"] or self._record["finished"]
-        if _is_taken(self.out) and not may_replace:
-            raise InputError(
-                f"{self.out} exists and would be overwritten; finished vectors stay in "
-                f"{self._folder}. Move {self.out} away, then --resume."
-            )
-
-    def _require_same(self, settings: dict[str, Any]) -> None:
-        found, settings = dict(self._record["settings"]), dict(settings)
-        before, files = found.pop("files", {}), settings.pop("files", {})
-        listed = differences(found, settings, "there", "now")
-        listed += differences(before, files, "there", "now")[:_MOST_FILES]
-        if listed:
-            raise InputError(
-                f"{self._folder} holds vectors of another job: {'; '.join(listed)}. Repeat that "
-                "job, or start over with --force."
-            )
-
-    def names(self) -> list[str]:
-        """The names of the finished pieces, sorted."""
-        with os.scandir(self.pieces) as entries:
-            return sorted(
-                entry.name
-                for entry in entries
-                if entry.is_file(follow_symlinks=False) and not entry.name.startswith(".")
-            )
+    def _save_record(self, record: dict[str, Any]) -> None:
+        self._record = record
+        write_json(os.path.join(self._folder, _RECORD), record)
 
     @contextlib.contextmanager
     def finishing(self) -> Iterator[None]:
         """Wrap the block that renames the result to OUT; then remove the folder."""
-        self._require_free()
-        self._record["finished"] = True
-        self._save_record()
+        _require_free(self.out, self._folder, self._record)
+        self._save_record(self._record | {"finished": True})
         yield
-        self.remove()
+        self._remove()
 
     def rename_pieces(self) -> None:
         """Rename the folder of pieces to OUT; an earlier OUT is moved away and removed."""
-        if os.path.isdir(self.out) and os.listdir(self.out):
-            os.replace(self.out, os.path.join(self._folder, f"replaced-{uuid.uuid4().hex[:8]}"))
+        if _is_taken(self.out):
+            os.replace(self.out, os.path.join(self._folder, "replaced"))
         os.replace(self.pieces, self.out)
 
-    def remove(self) -> None:
+    def _remove(self) -> None:
         """Remove the pieces, then the record; the folder follows when its lock is released."""
         self._remove_folders()
         with contextlib.suppress(FileNotFoundError):
             os.remove(os.path.join(self._folder, _RECORD))
 
-    def _release(self) -> None:
-        self._lock.close()
-        with contextlib.suppress(OSError):  # it is not empty
-            os.rmdir(self._folder)
-
     def _remove_folders(self) -> None:
-        with os.scandir(self._folder) as found:
-            entries = list(found)
-        for entry in entries:
-            if _FOLDER.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path)
-            elif _TEMPORARY.fullmatch(entry.name):
-                os.remove(entry.path)
+        for pattern in ("pieces-*", "replaced"):
+            for path in glob.glob(pattern, root_dir=self._folder):
+                shutil.rmtree(os.path.join(self._folder, path))
+        for path in glob.glob(f".{_RECORD}.*", root_dir=self._folder):  # of a killed `write_json`
+            os.remove(os.path.join(self._folder, path))
 
     def __enter__(self) -> JobFolder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(OSError):
-            if not self.names():
-                self.remove()
-        self._release()
+        with self._lock, contextlib.suppress(OSError):
+            if self.is_over or not os.listdir(self.pieces):
+                self._remove()
 
 
-@contextlib.contextmanager
-def writing_piece(path: str) -> Iterator[str]:
-    """`atomic_write` that replaces a link of this name instead of the file that it leads to."""
-    if os.path.islink(path):
-        os.remove(path)
-    with atomic_write(path) as temporary:
-        yield temporary
-
-
-def check_output(out: PathLike, *, resume: bool, force: bool) -> None:
-    """Check that a job can write OUT, before the work."""
+def check_output(out: PathLike, *, resume: bool, force: bool) -> dict[str, Any] | None:
+    """Check that a job can write OUT, before the work; return the record of an interrupted job."""
     out, folder = _names(out)
     above = os.path.dirname(out)
     if above and not os.path.isdir(above):
         raise FileNotFoundError(f"The folder {above!r} to write {out!r} into does not exist.")
-    is_left = os.path.lexists(folder) and _read_record(folder) is not None
-    if is_left and not (resume or force):
-        raise _left(folder)
-    if _is_taken(out) and not (force or is_left):
-        raise InputError(f"{out!r} would be overwritten: --force allows it.")
+    record = _read_record(folder) if os.path.lexists(folder) else None
+    if record is not None and not (resume or force):
+        raise InputError(
+            f"{folder} was left by an interrupted job: --resume continues it, --force starts over."
+        )
+    if not force:
+        _require_free(out, folder, record)
+    return record
+
+
+def _require_free(out: str, folder: str, record: Mapping[str, Any] | None) -> None:
+    """Require that OUT does not exist, unless the job may replace it or wrote it."""
+    if not _is_taken(out) or (record is not None and (record["replaces"] or record["finished"])):
+        return
+    if record is None:
+        raise overwritten(out, allowed_by="--force")
+    raise InputError(
+        f"{out} exists and would be overwritten; finished vectors stay in {folder}. Move {out} "
+        "away, then --resume."
+    )
 
 
 def is_complete(out: PathLike) -> bool:
@@ -202,10 +157,9 @@ def is_complete(out: PathLike) -> bool:
     out, folder = _names(out)
     if not _is_taken(out) or os.path.lexists(os.path.join(folder, _RECORD)):
         return False
-    if os.path.isdir(folder) and set(os.listdir(folder)) <= {_LOCK}:
-        with contextlib.suppress(InputError, OSError):
-            _locked(folder).close()  # which removes the lock file
-            os.rmdir(folder)
+    if os.path.isdir(folder):
+        with contextlib.suppress(InputError, OSError), _locked(folder):
+            pass
     return True
 
 
@@ -216,50 +170,35 @@ def _names(out: PathLike) -> tuple[str, str]:
 
 def _is_taken(out: str) -> bool:
     """Whether the name exists; an empty folder does not count."""
-    return os.path.lexists(out) and not (
-        os.path.isdir(out) and not os.path.islink(out) and not os.listdir(out)
-    )
+    is_empty = os.path.isdir(out) and not os.path.islink(out) and not os.listdir(out)
+    return os.path.lexists(out) and not is_empty
 
 
-def _left(folder: str) -> InputError:
-    return InputError(
-        f"{folder} was left by an interrupted job: --resume continues it, --force starts over."
-    )
-
-
-def _locked(folder: str) -> contextlib.ExitStack:
-    """Make a folder if it is missing, and lock it until the stack is closed."""
-    lock = contextlib.ExitStack()
-    while True:
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(folder)
-        _read_record(folder)  # raises unless the folder is ours
-        with contextlib.suppress(FileNotFoundError):  # another process has just removed the folder
-            lock.enter_context(locked(Path(folder, _LOCK), "is writing there"))
-            return lock
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """Make a folder if it is missing, and lock it for the block; remove it if it is empty then."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder)
+    _read_record(folder)  # raises unless the folder is ours
+    try:
+        with locked(Path(folder, _LOCK), "is writing there"):
+            yield
+    finally:
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
 
 
 def _read_record(folder: str) -> dict[str, Any] | None:
     """The record of a folder; None if the folder is empty except for a lock."""
-    path = os.path.join(folder, _RECORD)
-    not_ours = InputError(
-        f"{folder} is not a folder of an interrupted job of {_PROGRAM}, so it is neither used nor "
+    path = Path(folder, _RECORD)
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        if path.exists():
+            record = json.loads(path.read_bytes())
+            if all(record.get(name) == value for name, value in _OURS.items()):
+                return record
+        elif all(name == _LOCK or name.startswith(f".{_RECORD}.") for name in os.listdir(folder)):
+            return None
+    raise InputError(
+        f"{folder} is not a folder of an interrupted job of bilm embed, so it is neither used nor "
         "removed. Move it away, or choose another name for the result."
     )
-    if os.path.islink(folder) or not os.path.isdir(folder):
-        raise not_ours
-    if not os.path.lexists(path):
-        others = {name for name in os.listdir(folder) if not _TEMPORARY.fullmatch(name)}
-        if others - {_LOCK}:
-            raise not_ours
-        return None
-    if os.path.islink(path) or not os.path.isfile(path):
-        raise not_ours
-    record = read_json_object(path)
-    settings = record.get("settings")
-    is_ours = (record.get("program"), record.get("format")) == (_PROGRAM, _FORMAT)
-    if not is_ours or not isinstance(settings, dict):
-        raise not_ours
-    if not isinstance(settings.get("files", {}), dict):
-        raise not_ours
-    return record

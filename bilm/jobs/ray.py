@@ -20,6 +20,8 @@ from __future__ import annotations
 import bisect
 import contextlib
 import copy
+import glob
+import itertools
 import json
 import logging
 import os
@@ -34,11 +36,12 @@ import numpy as np
 
 from bilm.core.errors import InputError, integer, require
 from bilm.data.counting import n_processors
-from bilm.data.text_ranges import FileLines, RangeReader, TextRange, find_ranges
+from bilm.data.text_ranges import RangeReader, TextRange, find_ranges
 from bilm.extras import import_extra
 from bilm.files.reading import PathLike, ShowStage, Stage, find_all_files, quiet, require_path
+from bilm.files.writing import atomic_write
 from bilm.jobs.arrow import import_pyarrow, parquet_writer
-from bilm.jobs.job_folder import JobFolder, check_output, is_complete, writing_piece
+from bilm.jobs.job_folder import JobFolder, check_output, is_complete
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,10 +50,8 @@ if TYPE_CHECKING:
 
 __all__ = ["EmbeddedFolder", "RangeWriter", "embed", "find_line"]
 
-_NEEDED_BY = "a corpus on Ray"
 _LINES = "bilm.lines"
 _PART = re.compile(r"part-\d{6,}\.parquet")
-_FIRST = "part-000000.parquet"
 _ROW_GROUP_BYTES = 32 * 2**20
 # For a local instance; only small objects go through it.
 _OBJECT_STORE_BYTES = 128 * 2**20
@@ -111,7 +112,7 @@ def embed(
     require(integer(), workers=workers)
     if part_bytes is not None:
         require(integer(), part_bytes=part_bytes)
-    import_extra("ray", _NEEDED_BY)
+    ray = _ray()
     if "://" in require_path(out):
         raise InputError(f"out must be a folder that all machines see, got the address {out}.")
     if resume and is_complete(out):
@@ -123,8 +124,10 @@ def embed(
     _ = embedder.shape  # raises if the model does not exist
     if embedder.text_column != "text":
         raise InputError(f"text_column must be 'text', got {embedder.text_column!r}.")
-    cluster = _Cluster(workers, embedder.threads or 1, address)
-    cluster.require_local_cpus()
+    cpus = embedder.threads or 1
+    address = address or os.environ.get("RAY_ADDRESS") or "local"
+    if address == "local" and not ray.is_initialized():
+        _require_cpus(workers, cpus, [n_processors()], "this machine has")
     ranges = find_ranges(files, part_bytes, show)
     n_sentences = sum(text_range.n_lines for text_range in ranges)
     settings = {
@@ -135,18 +138,20 @@ def embed(
     }
     with JobFolder(out, settings, resume=resume, force=force) as folder:
         if folder.is_over:
-            folder.remove()
             return EmbeddedFolder(n_sentences, len(ranges), len(ranges))
         embedder = copy.copy(embedder)
-        embedder.threads = cluster.cpus
-        writer = RangeWriter(embedder, os.path.abspath(folder.pieces))
-        missing = [text_range for text_range in ranges if not writer.is_done(text_range)]
+        embedder.threads = cpus
+        arguments = embedder, os.path.abspath(folder.pieces), os.getcwd()
+        writer = RangeWriter(*arguments)
+        missing = [one for one in ranges if not os.path.exists(writer.path(one))]
         if missing:
-            with cluster.connected():
-                _compute(missing, sum(r.n_bytes for r in ranges), writer, cluster, show)
-        wanted = {os.path.basename(writer.path(text_range)) for text_range in ranges}
-        for name in set(os.listdir(folder.pieces)) - wanted:  # such as temporary files
-            os.remove(os.path.join(folder.pieces, name))
+            with _connected(workers, cpus, address):
+                actor_class = ray.remote(RangeWriter).options(num_cpus=cpus)
+                actors = (actor_class.remote(*arguments) for _ in itertools.count())
+                _compute(missing, sum(r.n_bytes for r in ranges), actors, workers, show)
+        for name in os.listdir(folder.pieces):
+            if not _PART.fullmatch(name):  # a temporary file
+                os.remove(os.path.join(folder.pieces, name))
         if force:
             _require_parts_only(folder.out)
         with folder.finishing():
@@ -169,50 +174,50 @@ def _require_parts_only(out: str) -> None:
 
 def _described(ranges: Sequence[TextRange]) -> dict[str, str]:
     """The number of lines of each file, and a checksum of its text."""
-    parts: dict[str, list[FileLines]] = {}
+    facts: dict[str, tuple[int, int]] = {}
     for text_range in ranges:
         for part in text_range.parts:
-            parts.setdefault(part.path, []).append(part)
-    return {
-        path: f"{sum(part.n_lines for part in of_file)} lines, "
-        f"{zlib.crc32(b''.join(part.checksum.to_bytes(4, 'big') for part in of_file)):08x}"
-        for path, of_file in parts.items()
-    }
+            n_lines, checksum = facts.get(part.path, (0, 0))
+            checksum = zlib.crc32(part.checksum.to_bytes(4, "big"), checksum)
+            facts[part.path] = n_lines + part.n_lines, checksum
+    return {path: f"{n_lines} lines, {checksum:08x}" for path, (n_lines, checksum) in facts.items()}
 
 
-class RangeWriter(NamedTuple):
-    """Computes ranges and writes their files, in any process that sees the folder."""
+class RangeWriter:
+    """Computes ranges and writes their files, in any process that sees the folder: an actor.
 
-    embedder: TableEmbedder
-    folder: str
+    Args:
+        embedder: its column of text is "text".
+        folder: the folder of the files to write.
+        text_folder: the folder of texts with relative names.
+    """
+
+    def __init__(self, embedder: TableEmbedder, folder: str, text_folder: PathLike = "") -> None:
+        self._embedder, self._folder = embedder, folder
+        self._reader = RangeReader(text_folder)
 
     def path(self, text_range: TextRange) -> str:
         """The file of a range."""
-        return os.path.join(self.folder, f"part-{text_range.number:06d}.parquet")
+        return os.path.join(self._folder, f"part-{text_range.number:06d}.parquet")
 
-    def is_done(self, text_range: TextRange) -> bool:
-        """Whether a range has its file, complete and of the same lines and settings."""
-        parquet, arrow = import_pyarrow("pyarrow.parquet"), import_pyarrow()
-        path = self.path(text_range)
+    def write(self, text_range: TextRange) -> None:
+        """Compute a range and write its file; errors of the disk name the machine."""
         try:
-            with parquet.ParquetFile(path) as file:
-                found, n_rows = file.schema_arrow.metadata, file.metadata.num_rows
-        except (OSError, arrow.ArrowException):  # a file that is cut off has no footer
-            return False
-        return n_rows == text_range.n_lines and found == self._schema(text_range).metadata
+            self._write(text_range)
+        except OSError as error:
+            raise InputError(f"{error} (on the machine {socket.gethostname()})") from error
 
-    def write(self, text_range: TextRange, reader: RangeReader) -> None:
-        """Compute a range and write its file."""
+    def _write(self, text_range: TextRange) -> None:
         schema, arrow = self._schema(text_range), import_pyarrow()
-        texts = [line.strip() for line in reader.lines(text_range)]
+        texts = [line.strip() for line in self._reader.lines(text_range)]
         for row, text in enumerate(texts):
             path, line = text_range.place(row)
-            self.embedder.check_row(text, f"{path}, line {line + 1}")
+            self._embedder.check_row(text, f"{path}, line {line + 1}")
         ids = np.arange(text_range.first_id, text_range.first_id + len(texts))
         rows = arrow.RecordBatch.from_arrays([ids, arrow.array(texts, "string")], ["id", "text"])
         try:
-            with writing_piece(self.path(text_range)) as path, parquet_writer(path, schema) as file:
-                for batch in self.embedder.batches(iter([rows]), _ROW_GROUP_BYTES):
+            with atomic_write(self.path(text_range)) as path, parquet_writer(path, schema) as file:
+                for batch in self._embedder.batches(iter([rows]), _ROW_GROUP_BYTES):
                     file.write_batch(batch.replace_schema_metadata(schema.metadata))
         except InputError as error:
             raise InputError(f"{text_range}: {error}") from error
@@ -220,82 +225,53 @@ class RangeWriter(NamedTuple):
     def _schema(self, text_range: TextRange) -> pa.Schema:
         """The columns of a range's file, with all metadata. Loads the model."""
         arrow = import_pyarrow()
-        schema = self.embedder.schema(
-            arrow.schema([("id", arrow.int64()), ("text", arrow.string())])
-        )
+        columns = arrow.schema([("id", arrow.int64()), ("text", arrow.string())])
         lines = [[part.path, part.line, part.n_lines, part.id] for part in text_range.parts]
-        metadata: Any = {
-            **self.embedder.metadata(), _LINES: json.dumps(lines, ensure_ascii=False)
-        }  # fmt: skip
-        return schema.with_metadata(metadata)
-
-
-class RangeWorker:
-    """An actor that writes ranges."""
-
-    def __init__(self, writer: RangeWriter, folder: str) -> None:
-        self._writer = writer
-        self._reader = RangeReader(folder)
-
-    def ready(self) -> None:
-        """Return once the actor has started."""
-
-    def write(self, text_range: TextRange) -> None:
-        """Like `RangeWriter.write`; disk errors name the machine."""
-        try:
-            self._writer.write(text_range, self._reader)
-        except OSError as error:
-            raise InputError(f"{error} (on the machine {socket.gethostname()})") from error
+        metadata: Any = {_LINES: json.dumps(lines, ensure_ascii=False)}
+        return self._embedder.schema(columns).with_metadata(self._embedder.metadata() | metadata)
 
 
 def _compute(
-    ranges: Sequence[TextRange],
-    total: int,
-    writer: RangeWriter,
-    cluster: _Cluster,
-    show: ShowStage,
+    ranges: Sequence[TextRange], total: int, actors: Iterator[Any], workers: int, show: ShowStage
 ) -> None:
-    """Let workers compute ranges; `total` is the bytes of all text."""
+    """Let actors compute ranges; `total` is the bytes of all text."""
     ray = _ray()
-    actor_class = ray.remote(RangeWorker).options(num_cpus=cluster.cpus)
-    waiting, failures = deque(ranges), Counter[TextRange | None]()
-    busy: dict[Any, tuple[Any, TextRange | None]] = {}  # pending results -> (actor, range)
+    waiting, failures = deque(ranges), Counter[TextRange]()
+    busy: dict[Any, tuple[Any, TextRange]] = {}  # pending results -> (actor, range)
     done = total - sum(text_range.n_bytes for text_range in ranges)
 
-    def start_worker() -> None:
-        actor = actor_class.remote(writer, os.getcwd())
-        busy[actor.ready.remote()] = actor, None
+    def give_range(actor: Any) -> None:
+        text_range = waiting.popleft()
+        busy[actor.write.remote(text_range)] = actor, text_range
 
     try:
-        for _ in range(min(cluster.workers, len(ranges))):
-            start_worker()
-        show(Stage("embedding", done, total))
-        while waiting or any(text_range for _, text_range in busy.values()):
+        for actor in itertools.islice(actors, min(workers, len(ranges))):
+            give_range(actor)
+        while busy:
+            show(Stage("embedding", done, total))
             (result,), _ = ray.wait(list(busy), num_returns=1)
-            actor, text_range = busy.pop(result)
+            actor, text_range = busy[result]
             try:
                 ray.get(result)
-                done += text_range.n_bytes if text_range else 0
+                done += text_range.n_bytes
             except Exception as error:
                 if isinstance(getattr(error, "cause", None), InputError):
                     raise error.cause from None  # type: ignore[attr-defined]
-                if text_range is not None:
-                    waiting.appendleft(text_range)
                 failures[text_range] += 1
                 if failures[text_range] == _TRIES:
-                    failure = f"{text_range}: failed" if text_range else "workers: failed to start"
                     raise InputError(
-                        f"{failure} {_TRIES} times; a machine may have too little memory. The last "
-                        f"error: {_shortened(error)}"
+                        f"{text_range}: failed {_TRIES} times; a machine may have too little "
+                        f"memory. The last error: {_shortened(error)}"
                     ) from error
-                with contextlib.suppress(Exception):
-                    ray.kill(actor)
-                start_worker()
-                continue
-            show(Stage("embedding", done, total))
+                ray.kill(actor)
+                actor = next(actors)
+                waiting.appendleft(text_range)
+            del busy[result]
             if waiting:
-                following = waiting.popleft()
-                busy[actor.write.remote(following)] = actor, following
+                give_range(actor)
+            else:
+                ray.kill(actor)  # its CPUs may be those that another one waits for
+        show(Stage("embedding", done, total))
     finally:
         for actor, _ in busy.values():
             with contextlib.suppress(Exception):
@@ -308,61 +284,34 @@ def _shortened(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[-1].strip()[-500:]}"
 
 
-class _Cluster(NamedTuple):
-    """The Ray cluster, its workers, and the CPUs of each."""
+def _require_cpus(workers: int, cpus: int, machines: Sequence[float], have: str) -> None:
+    """Ray silently waits for CPUs that do not exist."""
+    most = sum(int(n // cpus) for n in machines)
+    if most < workers:
+        listed = " + ".join(f"{n:g}" for n in machines) or "no"
+        raise InputError(
+            f"workers must be at most {most}, got {workers}: {have} {listed} CPUs, and a worker "
+            f"needs {cpus}."
+        )
 
-    workers: int
-    cpus: int
-    address: str | None
 
-    @property
-    def is_local(self) -> bool:
-        """Whether Ray is to be started on this machine."""
-        return self._named in ("", "local") and not _ray().is_initialized()
-
-    @property
-    def _named(self) -> str:
-        return self.address or os.environ.get("RAY_ADDRESS", "")
-
-    def require_local_cpus(self) -> None:
-        """Check that this machine has the CPUs, if Ray is to be started on it."""
-        if self.is_local:
-            self._require_cpus([n_processors()], "this machine has")
-
-    def _require_cpus(self, machines: Sequence[float], have: str) -> None:
-        """Ray silently waits for CPUs that do not exist."""
-        most = sum(int(n // self.cpus) for n in machines)
-        if most < self.workers:
-            listed = " + ".join(f"{n:g}" for n in machines) or "no"
-            raise InputError(
-                f"workers must be at most {most}, got {self.workers}: {have} {listed} CPUs, and a "
-                f"worker needs {self.cpus}."
-            )
-
-    @contextlib.contextmanager
-    def connected(self) -> Iterator[None]:
-        """Connect to Ray or start it, unless this process already has; disconnect afterwards."""
-        ray = _ray()
-        ours = not ray.is_initialized()
-        settings = {"log_to_driver": False, "logging_level": logging.ERROR}
-        if self.is_local:
-            ray.init(
-                "local",
-                num_cpus=self.workers * self.cpus,
-                object_store_memory=_OBJECT_STORE_BYTES,
-                include_dashboard=False,
-                **settings,
-            )
-        elif ours:
-            _require_listener(self._named)
-            ray.init(self._named, **settings)
-        try:
-            alive = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-            self._require_cpus([node.get("CPU", 0) for node in alive], "Ray's machines have")
-            yield
-        finally:
-            if ours:
-                ray.shutdown()
+@contextlib.contextmanager
+def _connected(workers: int, cpus: int, address: str) -> Iterator[None]:
+    """Connect to Ray or start it, unless this process already has; disconnect afterwards."""
+    ray = _ray()
+    with contextlib.ExitStack() as stack:
+        if not ray.is_initialized():
+            settings: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+            if address == "local":
+                settings |= {"num_cpus": workers * cpus, "include_dashboard": False}
+                settings["object_store_memory"] = _OBJECT_STORE_BYTES
+            else:
+                _require_listener(address)
+            ray.init(address, **settings)
+            stack.callback(ray.shutdown)
+        alive = [node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]]
+        _require_cpus(workers, cpus, alive, "Ray's machines have")
+        yield
 
 
 def _require_listener(address: str) -> None:
@@ -380,7 +329,7 @@ def _require_listener(address: str) -> None:
 
 
 def _ray() -> Any:
-    return import_extra("ray", _NEEDED_BY)
+    return import_extra("ray", "a corpus on Ray")
 
 
 def find_line(folder: PathLike, row_id: int) -> tuple[str, int]:
@@ -398,17 +347,14 @@ def find_line(folder: PathLike, row_id: int) -> tuple[str, int]:
             row does not exist.
     """
     folder = os.fspath(folder)
-    if not os.path.isfile(os.path.join(folder, _FIRST)):
-        raise FileNotFoundError(f"The folder {folder!r} has no {_FIRST}.")
-    paths = sorted(
-        (os.path.join(folder, name) for name in os.listdir(folder) if _PART.fullmatch(name)),
-        key=lambda path: (len(path), path),
-    )
+    paths = sorted(glob.glob(f"{glob.escape(folder)}/part-*.parquet"), key=lambda p: (len(p), p))
+    if not paths:
+        raise FileNotFoundError(f"The folder {folder!r} has no part-000000.parquet.")
 
     def first_id(path: str) -> int:
         return min((first for *_, first in _lines_in(path)), default=0)
 
-    number = max(bisect.bisect_right(paths, row_id, key=first_id) - 1, 0)
+    number = bisect.bisect_right(paths, row_id, key=first_id) - 1
     for path, line, n_lines, first in _lines_in(paths[number]):
         if 0 <= row_id - first < n_lines:
             return path, line + row_id - first
@@ -418,10 +364,9 @@ def find_line(folder: PathLike, row_id: int) -> tuple[str, int]:
 def _lines_in(path: str) -> list[tuple[str, int, int, int]]:
     arrow = import_pyarrow()
     try:
-        metadata = import_pyarrow("pyarrow.parquet").read_schema(path).metadata or {}
-        content = metadata[_LINES.encode()]
-        return [(str(name), int(a), int(b), int(c)) for name, a, b, c in json.loads(content)]
-    except KeyError:
-        raise InputError(f"{path} has no {_LINES} in its metadata.") from None
-    except (OSError, arrow.ArrowException, ValueError, TypeError) as error:
-        raise InputError(f"{path} is not a Parquet file, or is damaged: {error}") from error
+        metadata = import_pyarrow("pyarrow.parquet").read_schema(path).metadata
+        return [(name, a, b, c) for name, a, b, c in json.loads(metadata[_LINES.encode()])]
+    except (OSError, arrow.ArrowException, LookupError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{path} is not a Parquet file with {_LINES} in its metadata, or is damaged: {error!r}"
+        ) from error

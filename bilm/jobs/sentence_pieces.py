@@ -2,7 +2,7 @@
 
 A piece is an HDF5 file with some sentences that follow each other in the text:
 
-    sentences   uint8: JSON in UTF-8, a list of [number, text, key, tokens]
+    sentences   uint8: JSON in UTF-8, a list of [number, text, key, rows]
     vectors     (rows, dim), or (n_layers, rows, dim) for all layers; a row is a token, or a
                 sentence if its tokens are pooled; the sentences one after the other
 """
@@ -10,11 +10,12 @@ A piece is an HDF5 file with some sentences that follow each other in the text:
 from __future__ import annotations
 
 import contextlib
+import glob
 import json
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from numbers import Real
 from typing import Any, NamedTuple
 
@@ -24,11 +25,12 @@ import numpy as np
 from bilm.core.errors import InputError, one_of, require, shown
 from bilm.data.sentences import Sentence
 from bilm.files.hdf5 import open_hdf5, own_dataset, writing_hdf5
-from bilm.jobs.job_folder import writing_piece
+from bilm.files.writing import atomic_write
 
 _SLAB_BYTES = 16 * 2**20
 # Approximate memory of a sentence besides its vectors and its text.
 _SENTENCE_BYTES = 200
+_SECONDS = 10.0  # between two pieces, at most
 
 
 class Wanted(NamedTuple):
@@ -80,11 +82,10 @@ class EmbeddedSentence(NamedTuple):
 class SentencePieces:
     """Appends sentences to the pieces in a folder, and reads them again; a context manager.
 
-    Pieces in the folder are continued; damaged ones and those after them are removed. Sentences
-    that were added wait in memory until they have `piece_bytes`, or for `seconds`. An error within
-    the block, such as Ctrl-C, does not lose them. When read, a sentence with more than
-    `memory_bytes` stays on the disk. `shape` is the shape of a sentence's vectors, with None
-    for the number of tokens.
+    Pieces in the folder are continued. Sentences that were added wait in memory until they have
+    `piece_bytes`, or for some seconds. An error within the block, such as Ctrl-C, does not lose
+    them. When read, a sentence with more than `memory_bytes` stays on the disk. `shape` is the
+    shape of a sentence's vectors, with None for the number of tokens.
     """
 
     def __init__(
@@ -93,77 +94,55 @@ class SentencePieces:
         shape: Sequence[int | None],
         dtype: str,
         *,
-        seconds: float = 10.0,
         piece_bytes: int = 32 * 2**20,
         memory_bytes: int = 64 * 2**20,
     ) -> None:
         self.shape, self.dtype = tuple(shape), np.dtype(dtype)
         self.is_pooled = None not in self.shape
-        self.n_sentences = self.n_tokens = 0
-        self._folder = folder
-        self._seconds, self._piece_bytes, self._memory_bytes = seconds, piece_bytes, memory_bytes
-        self._n_pieces = 0
-        self._waiting: list[tuple[Sentence, int, np.ndarray]] = []
+        self.n_sentences = self.n_rows = 0
+        self._folder, self._piece_bytes, self._memory_bytes = folder, piece_bytes, memory_bytes
+        self._paths = sorted(glob.glob(os.path.join(glob.escape(folder), "*.hdf5")))
+        self._waiting: list[tuple[Sentence, np.ndarray]] = []  # with rows (..., rows, dim)
         self._waiting_bytes = 0
         self._since = time.monotonic()
-        self._long: contextlib.ExitStack | None = None  # the open file of a long sentence
-        self._long_file: Any = None
-        self._find_pieces()
+        # A long sentence, which is being written: the open file, and what closes it.
+        self._long: tuple[h5py.File, contextlib.ExitStack] | None = None
+        for _, n_rows in self.sentences():
+            self.n_sentences += 1
+            self.n_rows += n_rows
 
-    def _find_pieces(self) -> None:
-        names = sorted(os.listdir(self._folder))
-        with contextlib.suppress(FileNotFoundError, InputError):
-            while True:
-                found = self._read_sentences(self._path(self._n_pieces))
-                self.n_sentences += len(found)
-                self.n_tokens += sum(n for _, n in found)
-                self._n_pieces += 1
-        kept = {os.path.basename(self._path(n)) for n in range(self._n_pieces)}
-        for name in names:
-            if name not in kept:
-                os.remove(os.path.join(self._folder, name))
-
-    def _path(self, number: int) -> str:
-        return os.path.join(self._folder, f"{number:06d}.hdf5")
-
-    def _read_sentences(self, path: str) -> list[tuple[Sentence, int]]:
-        """The sentences of a piece, with their numbers of tokens."""
-        with open_hdf5(path, "piece") as file:
-            shape = own_dataset(file, "vectors").shape
-            content = json.loads(own_dataset(file, "sentences")[()].tobytes())
-            found = [(Sentence(number, text, key), n) for number, text, key, n in content]
-            if shape != self._shape_of(sum(self._n_rows(n) for _, n in found)):
-                raise InputError(f"{path}: the vectors do not fit the sentences.")
-            return found
-
-    def _n_rows(self, n_tokens: int) -> int:
-        return 1 if self.is_pooled else n_tokens
-
-    def _shape_of(self, n_rows: int) -> tuple[int, ...]:
-        *layers, dim = (n for n in self.shape if n is not None)
-        return (*layers, n_rows, dim)
+    @contextlib.contextmanager
+    def _new_piece(self) -> Iterator[h5py.File]:
+        path = os.path.join(self._folder, f"{len(self._paths):06d}.hdf5")
+        with atomic_write(path) as temporary, writing_hdf5(temporary) as file:
+            yield file
+        self._paths.append(path)
 
     def new_array(self, shape: tuple[int, ...]) -> _OnDisk:
         """An array on disk for the vectors of a long sentence, which is added next."""
         self.save()
-        self._long = contextlib.ExitStack()
-        path = self._long.enter_context(writing_piece(self._path(self._n_pieces)))
-        self._long_file = self._long.enter_context(writing_hdf5(path))
-        return _OnDisk(self._long_file.create_dataset("vectors", shape, self.dtype))
+        closing = contextlib.ExitStack()
+        file = closing.enter_context(self._new_piece())
+        self._long = file, closing
+        return _OnDisk(file.create_dataset("vectors", shape, self.dtype))
 
-    def add(self, sentence: Sentence, n_tokens: int, vectors: Any) -> None:
+    def add(self, sentence: Sentence, vectors: Any) -> None:
         """Append a sentence; `vectors` is an array in memory, or the one from `new_array`."""
         if self._long is not None:
-            _write_sentences(self._long_file, [(sentence, n_tokens)])
-            with self._long:
-                self._long = self._long_file = None
-            self._n_pieces += 1
+            file, closing = self._long
+            n_rows = file["vectors"].shape[-2]
+            _write_sentences(file, [(sentence, n_rows)])
+            self._long = None
+            closing.close()
         else:
-            self._waiting.append((sentence, n_tokens, as_dtype(vectors, self.dtype)))
+            rows = as_dtype(vectors, self.dtype)
+            rows = rows[..., np.newaxis, :] if self.is_pooled else rows
+            n_rows = rows.shape[-2]
+            self._waiting.append((sentence, rows))
             self._waiting_bytes += vectors.nbytes + len(sentence.text) + _SENTENCE_BYTES
         self.n_sentences += 1
-        self.n_tokens += n_tokens
-        is_late = time.monotonic() - self._since > self._seconds
+        self.n_rows += n_rows
+        is_late = time.monotonic() - self._since > _SECONDS
         if self._waiting_bytes >= self._piece_bytes or is_late:
             self.save()
 
@@ -172,44 +151,46 @@ class SentencePieces:
         self._since = time.monotonic()
         if not self._waiting:
             return
-        axis = np.newaxis if self.is_pooled else slice(None)
-        rows = [vectors[..., axis, :] for *_, vectors in self._waiting]
-        path = self._path(self._n_pieces)
-        with writing_piece(path) as temporary, writing_hdf5(temporary) as file:
-            file["vectors"] = np.concatenate(rows, axis=-2)
-            _write_sentences(file, [(sentence, n) for sentence, n, _ in self._waiting])
-        self._n_pieces += 1
+        with self._new_piece() as file:
+            file["vectors"] = np.concatenate([rows for _, rows in self._waiting], axis=-2)
+            _write_sentences(file, [(sentence, rows.shape[-2]) for sentence, rows in self._waiting])
         self._waiting, self._waiting_bytes = [], 0
 
+    def _pieces(self) -> Iterator[tuple[list[tuple[Sentence, int]], h5py.Dataset]]:
+        """The sentences of each saved piece, with their numbers of rows, and their vectors."""
+        for path in self._paths:
+            with open_hdf5(path, "piece") as file:
+                content = json.loads(own_dataset(file, "sentences")[()].tobytes())
+                sentences = [
+                    (Sentence(number, text, key), 1 if self.is_pooled else n_rows)
+                    for number, text, key, n_rows in content
+                ]
+                yield sentences, own_dataset(file, "vectors")
+
     def sentences(self) -> Iterator[tuple[Sentence, int]]:
-        """The saved sentences and their numbers of tokens, without vectors."""
-        for number in range(self._n_pieces):
-            yield from self._read_sentences(self._path(number))
+        """The saved sentences and their numbers of rows, without vectors."""
+        for sentences, _ in self._pieces():
+            yield from sentences
 
     def blocks(self) -> Iterator[np.ndarray]:
         """The saved vectors, some megabytes at a time: (..., rows, dim)."""
-        for number in range(self._n_pieces):
-            with open_hdf5(self._path(number), "piece") as file:
-                for _, _, slab in slabs(own_dataset(file, "vectors")):
-                    yield slab
+        for _, vectors in self._pieces():
+            for _, _, slab in slabs(vectors):
+                yield slab
 
     def __iter__(self) -> Iterator[EmbeddedSentence]:
         """The saved sentences with their vectors. A dataset is open until the next one."""
-        for number in range(self._n_pieces):
-            path = self._path(number)
-            sentences = self._read_sentences(path)
-            with open_hdf5(path, "piece") as file:
-                vectors = own_dataset(file, "vectors")
-                if len(sentences) == 1 and not self.is_pooled:
-                    is_small = vectors.nbytes <= self._memory_bytes
-                    yield EmbeddedSentence(sentences[0][0], vectors[()] if is_small else vectors)
-                    continue
-                vectors, start = vectors[()], 0
-                for sentence, n_tokens in sentences:
-                    stop = start + self._n_rows(n_tokens)
-                    of_sentence = start if self.is_pooled else slice(start, stop)
-                    yield EmbeddedSentence(sentence, vectors[..., of_sentence, :])
-                    start = stop
+        for sentences, vectors in self._pieces():
+            if len(sentences) == 1 and not self.is_pooled:
+                is_small = vectors.nbytes <= self._memory_bytes
+                yield EmbeddedSentence(sentences[0][0], vectors[()] if is_small else vectors)
+                continue
+            rows, start = vectors[()], 0
+            for sentence, n_rows in sentences:
+                stop = start + n_rows
+                of_sentence = start if self.is_pooled else slice(start, stop)
+                yield EmbeddedSentence(sentence, rows[..., of_sentence, :])
+                start = stop
 
     def __enter__(self) -> SentencePieces:
         return self
@@ -217,7 +198,7 @@ class SentencePieces:
     def __exit__(self, *error: Any) -> None:
         with contextlib.suppress(OSError):
             if self._long is not None:
-                self._long.__exit__(*error)
+                self._long[1].__exit__(*error)
             else:
                 self.save()
 
@@ -232,7 +213,7 @@ class _OnDisk:
         self._dataset[index] = as_dtype(values, self._dataset.dtype)
 
 
-def _write_sentences(file: h5py.File, sentences: Iterable[tuple[Sentence, int]]) -> None:
+def _write_sentences(file: h5py.File, sentences: Sequence[tuple[Sentence, int]]) -> None:
     content = json.dumps([(s.number, s.text, s.key, n) for s, n in sentences]).encode()
     file["sentences"] = np.frombuffer(content, np.uint8)
 

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from bilm.core.errors import TEXT, InputError, require, require_at_least
+from bilm.data.sentences import as_tokens
 from bilm.files.model_files import ModelSource, open_model
 from bilm.jobs.arrow import (
     import_pyarrow,
@@ -42,17 +43,10 @@ if TYPE_CHECKING:
 _PIECE_BYTES = 64 * 2**20
 
 
-class _Loaded(NamedTuple):
-    """A model in this process."""
-
-    key: str  # shared by copies of an embedder
-    model: ELMo
-    fingerprint: str
-
-
-# The model loaded last: engines pass a copy of the same embedder with each task.
+# The model loaded last, by the key of its embedder: engines pass a copy of the same embedder with
+# each task.
 _LOCK = threading.Lock()
-_LATEST: list[_Loaded] = []
+_LATEST: dict[str, ELMo] = {}
 
 
 class TableEmbedder:
@@ -95,7 +89,7 @@ class TableEmbedder:
         self.text_column, self.batch_size, self.threads = text_column, batch_size, threads
         self.fixed_size = fixed_size
         self.wanted = Wanted.of(layers, pooling, dtype)
-        self._loaded: _Loaded | None = None
+        self._loaded: ELMo | None = None
         self._key = uuid.uuid4().hex
         self._model: Any = model  # a Pretrained, an ELMo, or the bytes of its pickle
         if not hasattr(model, "encode_iter"):
@@ -107,7 +101,9 @@ class TableEmbedder:
         if not isinstance(model, Pretrained | bytes):
             # As bytes: TensorFlow is then not used before its threads are set.
             model = pickle.dumps(model)
-        return self.__dict__ | {"_model": model, "_loaded": None}
+        state = self.__dict__ | {"_model": model, "_loaded": None}
+        state.pop("_settings", None)  # of the model as that process finds it
+        return state
 
     @functools.cached_property
     def shape(self) -> list[int | None]:
@@ -121,54 +117,52 @@ class TableEmbedder:
             with open_model(self._model.source, weights_only=True) as files:
                 options = files.read_options()
             return options.lstm.n_layers + 1, options.n_directions * options.lstm.projection_dim
-        model = self._load().model
+        model = self._load()
         return model.n_layers, model.dim
 
     def schema(self, table: pa.Schema) -> pa.Schema:
         """The schema of the result for tables of schema `table`; no weights are loaded.
 
         Raises:
-            InputError: the text column is missing or has another type; or a column to be added
-                exists already.
+            InputError: the text column is missing, or a column to be added exists already.
             FileNotFoundError: the model does not exist.
         """
-        self._require_text(table)
-        fields = self._fields()
-        taken = [field.name for field in fields if field.name in table.names]
-        if taken:
-            raise InputError(f"the table has a column {taken[0]!r} already: rename or drop it.")
-        for field in fields:
+        if table.get_field_index(self.text_column) < 0:
+            raise InputError(
+                f"the table must have one column {self.text_column!r}, its columns are "
+                f"{table.names}."
+            )
+        for field in self._fields():
+            if field.name in table.names:
+                raise InputError(
+                    f"the table has a column {field.name!r} already: rename or drop it."
+                )
             table = table.append(field)
         return table
 
     def _fields(self) -> list[pa.Field]:
         return vector_fields(self.shape, self.wanted.dtype, fixed_size=self.fixed_size)
 
-    def _require_text(self, schema: pa.Schema) -> None:
-        arrow, name = import_pyarrow(), self.text_column
-        n_found = schema.names.count(name)
-        if n_found != 1:
-            found = "has no" if n_found == 0 else f"has {n_found} times a"
-            raise InputError(f"the table {found} column {name!r}; its columns are {schema.names}.")
-        kind = schema.field(name).type
-        types = arrow.types
-        inner = kind.value_type if types.is_list(kind) or types.is_large_list(kind) else kind
-        if not (_is_text(inner) or types.is_null(kind)):
-            raise InputError(f"column {name!r} must hold text or lists of text, got {kind}.")
-
     def check_row(self, text: str, where: str) -> None:
         """Require that a sentence's words have vectors, which fit into a row of Parquet; `where`
         names the sentence in the message."""
         tokens = text.split()
-        self._load().model.refuse_unknown(tokens, where)
+        self._load().refuse_unknown(tokens, where)
         require_row(len(tokens), self.shape, self.wanted.dtype, where)
 
     def settings(self) -> dict[str, Any]:
         """The settings that determine the vectors, for JSON: "model" (its fingerprint, for which
         the model is loaded), "layers", "pooling", "dtype" and "precision"."""
-        loaded = self._load(strict=False)
-        precision = loaded.model.precision
-        return {"model": loaded.fingerprint, **self.wanted._asdict(), "precision": precision}
+        return dict(self._settings)
+
+    @functools.cached_property
+    def _settings(self) -> dict[str, Any]:
+        model = self._load(strict=False)
+        return {
+            "model": model.fingerprint(),
+            **self.wanted._asdict(),
+            "precision": model.precision,
+        }
 
     def metadata(self) -> dict[str, str]:
         """The settings as the metadata of a schema, which the tables of the result have."""
@@ -209,13 +203,13 @@ class TableEmbedder:
             InputError: as `__call__`, when the batch is reached.
         """
         waiting: deque[_Piece] = deque()
-        model = self._load().model
+        model = self._load()
 
         def sentences() -> Iterator[tuple[_Piece, Any]]:
             for batch in batches:
                 for piece in self._pieces(batch, most_bytes):
                     waiting.append(piece)
-                    yield from ((piece, sentence) for sentence in piece.sentences)
+                    yield from ((piece, tokens or []) for tokens in piece.sentences)
 
         results = model.encode_iter(
             sentences(),
@@ -229,7 +223,7 @@ class TableEmbedder:
             while waiting[0] is not piece:  # one without rows
                 yield self._finished(waiting.popleft())
             piece.vectors.append(as_dtype(vectors, np.dtype(self.wanted.dtype)))
-            if len(piece.vectors) == len(piece.texts):
+            if len(piece.vectors) == len(piece.sentences):
                 yield self._finished(waiting.popleft())
         while waiting:
             yield self._finished(waiting.popleft())
@@ -237,24 +231,23 @@ class TableEmbedder:
     def _pieces(self, batch: pa.RecordBatch, most_bytes: int) -> Iterator[_Piece]:
         """A batch in parts of some rows each."""
         schema = self._described(self.schema(batch.schema))
-        try:
-            texts = batch.column(self.text_column).to_pylist()
-        except UnicodeDecodeError as error:
-            raise InputError(f"column {self.text_column!r}: not UTF-8: {error}.") from error
-        numbers = [n for n in self.shape if n is not None]
-        size = np.dtype(self.wanted.dtype).itemsize * math.prod(numbers)
-        sizes = [size if self.wanted.pooling else size * _n_tokens(text) for text in texts]
+        sentences = [
+            None if text is None else as_tokens(text, f"sentence {row}")
+            for row, text in enumerate(batch.column(self.text_column).to_pylist())
+        ]
+        of_token = np.dtype(self.wanted.dtype).itemsize * math.prod(filter(None, self.shape))
         start = n_bytes = 0
-        for row, size in enumerate([*sizes, 0]):
-            is_last = row == len(texts)
-            if is_last or (row > start and n_bytes + size > most_bytes):
-                yield _Piece(batch.slice(start, row - start), schema, texts[start:row], [])
+        for row, tokens in enumerate(sentences):
+            size = of_token * (1 if self.wanted.pooling else len(tokens or ()))
+            if row > start and n_bytes + size > most_bytes:
+                yield _Piece(batch.slice(start, row - start), schema, sentences[start:row], [])
                 start, n_bytes = row, 0
             n_bytes += size
+        yield _Piece(batch.slice(start), schema, sentences[start:], [])
 
     def _finished(self, piece: _Piece) -> pa.RecordBatch:
         """The rows of a piece with their vectors."""
-        missing = [text is None for text in piece.texts]
+        missing = [tokens is None for tokens in piece.sentences]
         arrays = vector_arrays(piece.vectors, self._fields(), missing)
         columns = [*piece.rows.columns, *arrays]
         return import_pyarrow().RecordBatch.from_arrays(columns, schema=piece.schema)
@@ -264,26 +257,22 @@ class TableEmbedder:
         ours = {key.encode(): value.encode() for key, value in self.metadata().items()}
         return schema.with_metadata({**(schema.metadata or {}), **ours})
 
-    def _load(self, strict: bool = True) -> _Loaded:
+    def _load(self, strict: bool = True) -> ELMo:
         """The model in this process; `strict` insists on the number of threads."""
         with _LOCK:
             if self.threads is not None:
                 with contextlib.suppress(*([] if strict else [InputError])):
                     set_threads(self.threads)
-            found = [loaded for loaded in (self._loaded, *_LATEST) if loaded is not None]
-            self._loaded = next((one for one in found if one.key == self._key), None)
             if self._loaded is None:
-                self._loaded = self._read()
-            _LATEST[:] = [self._loaded]
+                self._loaded = _LATEST.get(self._key) or self._read()
+            _LATEST.clear()
+            _LATEST[self._key] = self._loaded
             return self._loaded
 
-    def _read(self) -> _Loaded:
-        model = self._model
-        if isinstance(model, Pretrained):
-            model = model.load()
-        elif isinstance(model, bytes):
-            model = self._model = pickle.loads(model)
-        return _Loaded(self._key, model, model.fingerprint())
+    def _read(self) -> ELMo:
+        if isinstance(self._model, bytes):
+            self._model = pickle.loads(self._model)
+        return self._model.load() if isinstance(self._model, Pretrained) else self._model
 
 
 class _Piece(NamedTuple):
@@ -291,24 +280,8 @@ class _Piece(NamedTuple):
 
     rows: pa.RecordBatch
     schema: pa.Schema  # of the result
-    texts: list[Any]  # text, tokens, or None
+    sentences: list[list[str] | None]  # None for a null, which counts as a sentence without tokens
     vectors: list[np.ndarray]
-
-    @property
-    def sentences(self) -> Iterator[Any]:
-        """The sentences to compute: a null counts as a sentence without tokens."""
-        return ("" if text is None else text for text in self.texts)
-
-
-def _n_tokens(text: str | list[str] | None) -> int:
-    return 0 if text is None else len(text.split() if isinstance(text, str) else text)
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    types = import_pyarrow("pyarrow.types")
-    if types.is_dictionary(kind):
-        kind = kind.value_type
-    return types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind)
 
 
 def set_threads(n: int) -> None:

@@ -18,6 +18,7 @@ The packed layout, for very many sentences, has few arrays, in HDF5 or .npz:
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import operator
 import zipfile
@@ -30,6 +31,7 @@ from h5py import h5d, h5p, h5s, h5t
 
 from bilm.core.errors import InputError, shown
 from bilm.files.hdf5 import (
+    damage_named,
     open_hdf5,
     own_dataset,
     read_integers,
@@ -168,8 +170,7 @@ def write_packed_npz(file: IO[bytes], pieces: SentencePieces, *, with_text: bool
 
 
 def _packed_shape(pieces: SentencePieces) -> tuple[int, ...]:
-    n_rows = pieces.n_sentences if pieces.is_pooled else pieces.n_tokens
-    return (n_rows, *(n for n in pieces.shape if n is not None))
+    return (pieces.n_rows, *(n for n in pieces.shape if n is not None))
 
 
 def _packed_rows(pieces: SentencePieces) -> Iterator[np.ndarray]:
@@ -180,8 +181,8 @@ def _packed_rows(pieces: SentencePieces) -> Iterator[np.ndarray]:
 def _small_arrays(pieces: SentencePieces, with_text: bool) -> Iterator[tuple[str, np.ndarray]]:
     lines, sizes = (np.empty(pieces.n_sentences, np.int64) for _ in range(2))
     has_keys = False
-    for k, (sentence, n_tokens) in enumerate(pieces.sentences()):
-        lines[k], sizes[k] = sentence.number, 1 if pieces.is_pooled else n_tokens
+    for k, (sentence, sizes[k]) in enumerate(pieces.sentences()):
+        lines[k] = sentence.number
         has_keys = sentence.key is not None
     yield "lines", lines
     yield "offsets", _offsets(sizes)
@@ -213,66 +214,57 @@ class PackedVectors:
 
     Raises:
         FileNotFoundError: the file does not exist.
-        InputError: the file is not a packed file, or an array has a wrong type or shape; when a
-            sentence is read: its data is damaged, missing, or not UTF-8.
+        InputError: the file is not a packed file, or is damaged; the latter also when a sentence is
+            read.
     """
 
     def __init__(self, path: PathLike) -> None:
         self._path = require_path(path, "a file of vectors")
         with contextlib.ExitStack() as stack:
             file = stack.enter_context(open_hdf5(path, "file of vectors"))
-            try:
-                self.vectors = own_dataset(file, "vectors")
-                self._offsets = read_integers(file, "offsets")
-                self._lines = read_integers(file, "lines")
-                self._strings = {
-                    name: (own_dataset(file, name), read_integers(file, f"{name}_offsets"))
-                    for name in ("text", "key")
-                    if file.get(name, getlink=True) is not None
-                }
-            except KeyError as error:
+            if not {"vectors", "offsets", "lines"} <= file.keys():
                 raise InputError(
-                    f"{path}: a packed HDF5 file must have vectors, offsets and lines: "
-                    f"{error.args[0]}."
-                ) from error
-            require_floats(file, "vectors", self.vectors)
-            shape = self.vectors.shape
-            if len(shape) not in (2, 3):
-                raise InputError(
-                    f"{path}: vectors must have the shape (rows, dim) or (rows, layers, dim), got "
-                    f"{shape}."
+                    f"{path}: a packed HDF5 file must have vectors, offsets and lines, as `bilm "
+                    "embed --packed` writes them."
                 )
+            self._lines = read_integers(file, "lines")
+            self._contents = {
+                name: self._content(file, name, offsets)
+                for name, offsets in (
+                    ("vectors", "offsets"), ("text", "text_offsets"), ("key", "key_offsets")
+                )
+                if name in file
+            }  # fmt: skip
+            self.vectors = self._contents["vectors"][0]
+            require_floats(file, "vectors", self.vectors)
             self._is_pooled = bool(self.vectors.attrs.get("pooled", False))
-            self._require_bounds("offsets", self._offsets, shape[0])
-            for name, (content, offsets) in self._strings.items():
-                if content.dtype != np.uint8 or content.ndim != 1:
-                    raise InputError(f"{path}: {name} must be uint8 of one axis.")
-                self._require_bounds(f"{name}_offsets", offsets, len(content))
             self._open = stack.pop_all()
 
-    def _require_bounds(self, name: str, offsets: np.ndarray, most: int) -> None:
-        n = len(self) + 1
-        is_rising = len(offsets) == n and not (offsets[1:] < offsets[:-1]).any()
-        if not is_rising or offsets[0] < 0 or offsets[-1] > most:
+    def _content(self, file: h5py.File, name: str, offsets: str) -> tuple[h5py.Dataset, np.ndarray]:
+        """An array, and the offset of each sentence in it."""
+        content, starts = own_dataset(file, name), read_integers(file, offsets)
+        n, most = len(self) + 1, len(content)
+        if len(starts) != n or (np.diff(starts, prepend=0, append=most) < 0).any():
             raise InputError(
-                f"{self._path}: {name} must be {n} non-decreasing numbers from 0 to {most}, one "
+                f"{self._path}: {offsets} must be {n} non-decreasing numbers from 0 to {most}, one "
                 "more than lines."
             )
+        return content, starts
 
     def __len__(self) -> int:
         return len(self._lines)
 
     def __getitem__(self, k: int) -> np.ndarray:
-        rows = self._read("vectors", self.vectors, *self._offsets[self._known(k) :][:2])
-        if self._is_pooled and len(rows) == 1:
-            return rows[0]
-        return np.moveaxis(rows, 0, -2)
+        rows = self._read("vectors", k)
+        return rows[0] if self._is_pooled else np.moveaxis(rows, 0, -2)
 
-    def _read(self, name: str, dataset: h5py.Dataset, start: int, stop: int) -> np.ndarray:
-        try:
-            return dataset[start:stop]
-        except (OSError, RuntimeError) as error:
-            raise InputError(f"{self._path}: {name} is damaged: {error}") from error
+    def _read(self, name: str, k: int) -> np.ndarray:
+        if name not in self._contents:
+            raise InputError(f"{self._path}: the file was written without {name}.")
+        content, offsets = self._contents[name]
+        start, stop = offsets[self._known(k) :][:2]
+        with damage_named(self._path):
+            return content[start:stop]
 
     def _known(self, k: int) -> int:
         if not 0 <= operator.index(k) < len(self):
@@ -292,14 +284,8 @@ class PackedVectors:
         return self._string("key", k)
 
     def _string(self, name: str, k: int) -> str:
-        if name not in self._strings:
-            raise InputError(f"{self._path}: the file was written without {name}.")
-        content, offsets = self._strings[name]
-        start, stop = offsets[self._known(k) :][:2]
-        try:
-            return self._read(name, content, start, stop).tobytes().decode()
-        except UnicodeDecodeError as error:
-            raise InputError(f"{self._path}: {name} {k} is not UTF-8: {error}.") from error
+        with damage_named(self._path):
+            return self._read(name, k).tobytes().decode()
 
     def __enter__(self) -> PackedVectors:
         return self
@@ -326,21 +312,20 @@ class Keys:
         steps = [key]
         if self._paths:
             steps = [step for step in key.split("/") if step not in ("", ".")]
-        name = "/".join(steps)
-        groups = {"/".join(steps[:n]) for n in range(1, len(steps))}
+        *groups, name = itertools.accumulate(steps, "{}/{}".format) if steps else [""]
         if self._taken.get(name) == key:
             return False
         if "\0" in key or len(key.encode()) > _LONGEST_KEY:
             reason = f"keys have at most {_LONGEST_KEY} bytes and no NUL"
         elif not steps:
             reason = "in HDF5 it names the file itself"
-        elif name in self._taken or name in self._groups:
-            reason = "in HDF5 another sentence has this name or group"
-        elif not groups.isdisjoint(self._taken):
-            reason = "in HDF5 another sentence has the name before a /"
+        elif (
+            name in self._taken or name in self._groups or not self._taken.keys().isdisjoint(groups)
+        ):
+            reason = "in HDF5 another sentence has this name, or one within the other"
         else:
             self._taken[name] = key
-            self._groups |= groups
+            self._groups.update(groups)
             return True
         raise InputError(
             f"{where}: {shown(key)} cannot be a key: {reason}. Line numbers (the default) are "
