@@ -299,10 +299,3 @@ def test_ari_is_that_of_hubert_and_arabie():
     fit = fit_to_labels(cluster_occurrences(occurrences, layer=0, n_clusters=2), list("aaabbb"))
     assert fit.ari == pytest.approx((2 - 36 / 15) / (6 - 36 / 15))
     assert sorted(map(sorted, fit.table.values())) == [[1, 2], [1, 2]]
-
-
-def test_labels_that_do_not_fit():
-    occurrences, _ = clouds((30, 20))
-    with pytest.raises(InputError) as error:
-        fit_to_labels(cluster_occurrences(occurrences), ["a"] * 49)
-    assert str(error.value) == "labels must have one entry per occurrence, 50, got 49."

@@ -16,7 +16,6 @@ from bilm.files.reading import PathLike
 if TYPE_CHECKING:
     from bilm.use.predictor import Predictor
 
-_COLOURS = 7  # of page.css
 _MOVED = 0.02  # smallest difference of proportions that counts as growing or shrinking
 _HINT = """<p class='hint'>The most changed words by excess: the mean cosine distance of occurrences
 in different corpora minus that within a corpus. It is about 0 for a word that did not change. Bars
@@ -38,18 +37,10 @@ def write_change_page(
 ) -> None:
     """Write a page that needs no network.
 
-    For each word it shows the proportion of each cluster in both corpora, and the sentences nearest
-    to the centre of each cluster: from the new corpus if the cluster grew, otherwise from the old
-    one. Clusters that grew come first.
-
-    Args:
-        path: file to write.
-        old, new, layer, seed: as for `measure_change`.
-        changes: its result; the first measured words are shown.
-        n_words: number of words.
-        n_lines: number of sentences per cluster.
-        corpora: names of the two corpora.
-        predictor: a language model whose substitutes name the clusters; None takes nearby words.
+    For each of the first `n_words` of `changes`, from `measure_change`, it shows the proportion of
+    each cluster in both corpora, and the `n_lines` sentences nearest to the centre of each cluster:
+    from the new corpus if the cluster grew, otherwise from the old one. Substitutes from
+    `predictor`, or else nearby words, name the clusters; `corpora` are the names of the corpora.
     """
     measured = [change for change in changes if change.is_measured][:n_words]
     both = (old, uses_of(old)), (new, uses_of(new))
@@ -57,39 +48,38 @@ def write_change_page(
     for number, change in enumerate(measured, start=1):
         own = [corpus.select(found[change.word]) for corpus, found in both]
         uses = cluster_uses(own[0], own[1], layer, seed)
-        words = typical_words(uses.occurrences, uses.clusters, predictor)
-        heading = f"{number}. {html.escape(change.word)}"
-        sections.append(_section(heading, change, uses, cluster_titles(words), corpora, n_lines))
+        names = cluster_titles(typical_words(uses.occurrences, uses.clusters, predictor))
+        heading = (
+            f"<h2>{number}. {html.escape(change.word)} <small>excess {change.excess:.3f}, PRT "
+            f"{change.prt:.3f}, APD {change.apd:.3f}, JSD {change.jsd:.3f}; {change.n_old:,} and "
+            f"{change.n_new:,} occurrences</small></h2>"
+        )
+        content = heading + _bars(uses, names, corpora) + _lines(uses, names, corpora, n_lines)
+        sections.append(f"<section>{content}</section>")
     title = f"Words that changed: {corpora[0]} and {corpora[1]}"
     hint = _HINT if sections else "<p>No word occurs often enough in both corpora.</p>"
     write_page(path, title, hint + "".join(sections))
 
 
-def _section(
-    heading: str,
-    change: Change,
-    uses: ClusteredUses,
-    names: Sequence[str],
-    corpora: tuple[str, str],
-    n_lines: int,
-) -> str:
-    colours = [f"var(--c{k % _COLOURS})" for k in range(len(names))]
-    content = [
-        f"<h2>{heading} <small>excess {change.excess:.3f}, PRT {change.prt:.3f}, APD "
-        f"{change.apd:.3f}, JSD {change.jsd:.3f}; {change.n_old:,} and {change.n_new:,} occurrences"
-        "</small></h2>"
-    ]
+def _bars(uses: ClusteredUses, names: Sequence[str], corpora: Sequence[str]) -> str:
+    """The proportions of the clusters in each corpus."""
+    bars = ""
     for corpus, proportions in zip(corpora, uses.shares, strict=True):
-        listed = ", ".join(f"{n} {p:.0%}" for n, p in zip(names, proportions, strict=True))
-        bars = "".join(
-            f'<span style="width:{100 * proportion:.2f}%;background:{colour}"></span>'
-            for proportion, colour in zip(proportions, colours, strict=True)
-        )
-        label = html.escape(f"{corpus}: {listed}", quote=True)
-        content.append(
+        listed, parts = [], ""
+        for k, (name, proportion) in enumerate(zip(names, proportions, strict=True)):
+            listed.append(f"{name} {proportion:.0%}")
+            parts += f'<span style="width:{100 * proportion:.2f}%;background:{_colour(k)}"></span>'
+        label = html.escape(f"{corpus}: {', '.join(listed)}")
+        bars += (
             f'<div class="shares"><small>{html.escape(corpus)}</small>'
-            f'<div role="img" aria-label="{label}">{bars}</div></div>'
+            f'<div role="img" aria-label="{label}">{parts}</div></div>'
         )
+    return bars
+
+
+def _lines(uses: ClusteredUses, names: Sequence[str], corpora: Sequence[str], n_lines: int) -> str:
+    """The typical sentences of each cluster, those that grew first."""
+    content = ""
     growth = uses.shares[1] - uses.shares[0]
     for cluster in sorted(range(len(names)), key=lambda k: -growth[k]):
         before, after = uses.shares[:, cluster]
@@ -97,9 +87,13 @@ def _section(
         moved = ("grew: " if grew else "shrank: ") if abs(growth[cluster]) >= _MOVED else ""
         typical = uses.typical(cluster, NEW if grew else OLD, n_lines)
         lines = "".join(line_markup(Context.of(uses.occurrences, use)) for use in typical)
-        content.append(
-            f'<h3><span class="chip" style="background:{colours[cluster]}"></span>'
+        content += (
+            f'<h3><span class="chip" style="background:{_colour(cluster)}"></span>'
             f"{html.escape(names[cluster])} <small>{moved}{before:.0%} → {after:.0%}; sentences "
             f'from {html.escape(corpora[grew])}</small></h3><ul class="lines">{lines}</ul>'
         )
-    return f"<section>{''.join(content)}</section>"
+    return content
+
+
+def _colour(cluster: int) -> str:
+    return f"var(--c{cluster % 7})"  # of page.css

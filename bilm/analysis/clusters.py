@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.occurrences import Layer, Occurrences, is_word, unit
-from bilm.core.errors import InputError, integer, require, require_at_least
+from bilm.analysis.occurrences import Layer, Occurrences, indices_by_name, is_word, unit
+from bilm.core.errors import InputError, require_at_least
 from bilm.extras import import_extra
 
 if TYPE_CHECKING:
@@ -108,31 +108,23 @@ def cluster_occurrences(
     """Cluster occurrences, usually of one word, by k-means on a layer.
 
     The vectors are centred, scaled to length 1 and reduced to their ten principal components, so
-    that silhouettes are comparable between models of any size. If the number of clusters is not
-    given, it is the smallest from 2 to `max_clusters`, with five occurrences per cluster on
-    average, whose mean silhouette (Rousseeuw 1987; by the cosine) is at least 0.9 times the
-    highest. It is 1 if all silhouettes are below 0.25: by Kaufman and Rousseeuw (1990, "Finding
-    groups in data", chapter 2), there is then no substantial structure. Random directions have
-    0.15.
-
-    Args:
-        layer: as for `Occurrences.layer`.
-        n_clusters: number of clusters, or None.
-        max_clusters: highest number to try.
-        seed: random seed of k-means.
+    that silhouettes are comparable between models of any size. `n_clusters` None takes the smallest
+    number from 2 to `max_clusters`, with five occurrences per cluster on average, whose mean
+    silhouette (Rousseeuw 1987; by the cosine) is at least 0.9 times the highest. It is 1 if all
+    silhouettes are below 0.25: by Kaufman and Rousseeuw (1990, "Finding groups in data", chapter
+    2), there is then no substantial structure. Random directions have 0.15.
 
     Raises:
         InputError: `occurrences` is empty, or has fewer different vectors than `n_clusters`.
     """
     require_at_least(0, 2**32 - 1, seed=seed)
-    require(integer(), max_clusters=max_clusters)
+    require_at_least(1, max_clusters=max_clusters, n_clusters=n_clusters)
     if not len(occurrences):
         raise InputError("occurrences must not be empty.")
     points = principal_components(occurrences.directions(layer), _COMPONENTS)[0]
     # Equal vectors, as in layer 0, differ in their last digits.
     n_different = len(np.unique(points.round(3), axis=0))
     if n_clusters is not None:
-        require(integer(), n_clusters=n_clusters)
         if n_clusters > n_different:
             raise InputError(
                 f"n_clusters must be at most {n_different}, the number of different occurrences, "
@@ -178,19 +170,15 @@ def substitute_words(
 ) -> list[ScoredWords]:
     """The words with which a language model would replace the occurrences of each cluster.
 
-    The log-probability of a word in a cluster is the mean over its occurrences. The 50 likeliest
-    words of a cluster are ranked by how much less likely they are in the other clusters. Each
-    occurrence contributes its 500 likeliest words; any other word counts like the last of these,
-    which overestimates it.
-
-    Args:
-        typical: typical occurrences of each cluster, from `typical_occurrences`.
-        n: number of words.
+    The log-probability of a word in a cluster is the mean over its `typical` occurrences. The 50
+    likeliest words of a cluster are ranked by how much less likely they are in the other clusters.
+    Each occurrence contributes its 500 likeliest words; any other word counts like the last of
+    these, which overestimates it. The words of the occurrences, tokens that are not words, and the
+    most frequent words of the vocabulary, such as "the", are skipped.
 
     Returns:
-        for each cluster pairs of a mean log-probability in nats and a word, the most typical word
-        first. The words of the occurrences, tokens that are not words, and the most frequent words
-        of the vocabulary, such as "the", are skipped.
+        for each cluster `n` pairs of a mean log-probability in nats and a word, the most typical
+        word first.
     """
     requests = [_with_gap(occurrences, number) for group in typical for number in group]
     found = iter(predictor.substitutes(requests, n=_SUBSTITUTES))
@@ -261,12 +249,7 @@ def nearby_words(
 
 
 def cluster_titles(words: Sequence[ScoredWords], prefix: str = "") -> list[str]:
-    """A distinct name for each cluster: its first four typical words.
-
-    Args:
-        words: typical words of each cluster, from `substitute_words` or `nearby_words`.
-        prefix: put before each name, such as the word itself.
-    """
+    """A distinct name for each cluster: `prefix`, and the first four of its typical words."""
     titles: list[str] = []
     for number, typical in enumerate(words, start=1):
         own = " ".join(word for _, word in typical[:_NAME_WORDS])
@@ -285,9 +268,8 @@ def cluster_names(clusters: Clusters, words: Sequence[ScoredWords], prefix: str 
 def with_clusters(occurrences: Occurrences, *, layer: Layer = _LAYER, seed: int = 0) -> Occurrences:
     """Cluster the occurrences of each word, and name the clusters by nearby words."""
     names = np.full(len(occurrences), "", object)
-    words = list(dict.fromkeys(occurrences.words))
-    for word in words:
-        own = occurrences.of(word)
+    words = indices_by_name(occurrences.words)
+    for word, own in words.items():
         selected = occurrences.select(own)
         clusters = cluster_occurrences(selected, layer=layer, seed=seed)
         typical = typical_words(selected, clusters, None)
@@ -297,19 +279,14 @@ def with_clusters(occurrences: Occurrences, *, layer: Layer = _LAYER, seed: int 
 
 def fit_to_labels(clusters: Clusters, labels: Sequence[str]) -> Fit:
     """How well clusters agree with a label for each occurrence."""
-    if len(labels) != len(clusters.of):
-        raise InputError(
-            f"labels must have one entry per occurrence, {len(clusters.of)}, got {len(labels)}."
-        )
     metrics = import_extra("sklearn.metrics", _PURPOSE)
-    homogeneity, completeness, v_measure = metrics.homogeneity_completeness_v_measure(
-        list(labels), clusters.of
-    )
-    ari = metrics.adjusted_rand_score(list(labels), clusters.of)
-    counts = metrics.cluster.contingency_matrix(list(labels), clusters.of).tolist()
+    both = (list(labels), clusters.of)
+    homogeneity, completeness, v_measure = metrics.homogeneity_completeness_v_measure(*both)
+    counts = metrics.cluster.contingency_matrix(*both).tolist()
     rows = zip(sorted(set(labels)), counts, strict=True)
     table = dict(sorted(rows, key=lambda item: -sum(item[1])))
-    return Fit(float(ari), float(v_measure), float(homogeneity), float(completeness), table)
+    ari = float(metrics.adjusted_rand_score(*both))
+    return Fit(ari, float(v_measure), float(homogeneity), float(completeness), table)
 
 
 def principal_components(vectors: np.ndarray, n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -32,7 +32,6 @@ class LayerGeometry(NamedTuple):
             sentences.
         norm: mean length of a vector.
         largest_share: largest proportion of the squared lengths in one dimension.
-        not_finite: number of vectors with a non-finite value.
     """
 
     anisotropy: float
@@ -40,7 +39,6 @@ class LayerGeometry(NamedTuple):
     intra_sentence: float
     norm: float
     largest_share: float
-    not_finite: int
 
     @property
     def adjusted_self_similarity(self) -> float:
@@ -82,12 +80,10 @@ def measure_layers(
     # Sums over sentences: (layers, dim) for each word and for random tokens; (layers,) otherwise.
     by_word = np.zeros((len(words), elmo.n_layers, elmo.dim))
     drawn, squares = np.zeros((2, elmo.n_layers, elmo.dim))
-    norms, intra, not_finite = np.zeros((3, elmo.n_layers))
+    norms, intra = np.zeros((2, elmo.n_layers))
     found = elmo.encode_iter(([*sentence] for sentence in sentences), "all")
     for done, (sentence, vectors) in enumerate(zip(sentences, found, strict=True), start=1):
-        finite = np.isfinite(vectors)  # (layers, tokens, dim)
-        not_finite += (~finite.all(axis=2)).sum(axis=1)
-        vectors = np.where(finite, vectors, 0).astype(np.float64)
+        vectors = vectors.astype(np.float64)  # (layers, tokens, dim)
         units = unit(vectors)
         drawn += units[:, draw.randrange(len(sentence))]
         squares += np.square(vectors).sum(axis=1)
@@ -108,10 +104,7 @@ def measure_layers(
         norms / sum(map(len, sentences)),
         squares.max(axis=1) / np.maximum(squares.sum(axis=1), 1e-12),
     ])  # fmt: skip
-    return [
-        LayerGeometry._make([*measures[:, layer].tolist(), int(not_finite[layer])])
-        for layer in range(elmo.n_layers)
-    ]
+    return [LayerGeometry._make(layer) for layer in measures.T.tolist()]
 
 
 def _mean_cosine(sums: np.ndarray, n: np.ndarray) -> np.ndarray:

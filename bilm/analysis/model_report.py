@@ -166,7 +166,6 @@ def make_report(
         found = measure_prediction(
             predictor, sentences, counts, lambda done: progress("predicting", done, total)
         )
-    is_finite = not any(layer.not_finite for layer in layers)
     trained = trained or {}
     perplexity = unigram = unknown = None
     if found is not None:
@@ -178,7 +177,7 @@ def make_report(
         sum(map(len, sentences)),
         found,
         layers,
-        _examples(elmo, sample) if sample is not None and is_finite else [],
+        [] if sample is None else _examples(elmo, sample),
         verdict(
             perplexity=perplexity,
             unigram=unigram,
@@ -262,12 +261,7 @@ def suspicions(layers: Sequence[LayerGeometry], prediction: Prediction | None) -
 
 def _of_layers(layers: Sequence[LayerGeometry]) -> Iterator[str]:
     for number, layer in enumerate(layers):
-        if layer.not_finite:
-            yield (
-                f"Layer {number}: {layer.not_finite} vectors have non-finite values. The weights "
-                "are damaged, or training diverged."
-            )
-        elif layer.anisotropy > _ALL_ALIKE:
+        if layer.anisotropy > _ALL_ALIKE:
             yield (
                 f"Layer {number}: two random words have a cosine of {layer.anisotropy:.2f}, so all "
                 "vectors point in nearly the same direction. Subtract their mean before comparing "

@@ -93,11 +93,9 @@ class WordsInSentences:
 
     def around(self, occurrence: int, width: int) -> tuple[str, str, str]:
         """The text before a word, the word, and the text after it; dots for omitted tokens."""
-        left, right = self.sides(occurrence, width)
-        before, after = map(len, self.sides(occurrence))
-        left_text = " ".join(["..."] * (before > width) + [*left])
-        right_text = " ".join([*right] + ["..."] * (after > width))
-        return left_text, self.word(occurrence), right_text
+        (left, right), all_tokens = self.sides(occurrence, width), self.sides(occurrence)
+        before, after = (["..."] * (len(side) > width) for side in all_tokens)
+        return " ".join([*before, *left]), self.word(occurrence), " ".join([*right, *after])
 
     def in_context(self, occurrence: int, width: int = 6) -> str:
         """The token in brackets among `width` tokens on each side."""
@@ -323,7 +321,7 @@ class Neighbours(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Occurrences(WordsInSentences):
-    """Words in their sentences, with their vectors in all layers.
+    """Occurrences with their vectors in all layers.
 
     Attributes:
         vectors: float32 (n, layers, dim).
@@ -419,8 +417,8 @@ class Occurrences(WordsInSentences):
             return None
         most = self.n_layers - 1
         number = most if layer == "top" else layer
-        rule = f"'top', 'average' or a number from 0 to {most}"
-        require(Rule(rule, integer(0, most).holds), layer=number)
+        is_layer = Rule(f"'top', 'average' or a number from 0 to {most}", integer(0, most).holds)
+        require(is_layer, layer=number)
         return int(number)
 
     def layer(self, layer: Layer) -> np.ndarray:

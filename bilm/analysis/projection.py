@@ -34,8 +34,7 @@ class Projection:
         points: float32 (n, m, 2), in the order of the occurrences and of `layers`.
         variance: float (m, 2): proportion of a layer's variance along each axis of PCA; zeros if
             all vectors are equal. None for t-SNE.
-        n_distinct: number of different vectors in each layer; in layer 0, all occurrences of a
-            spelling have the same vector.
+        n_distinct: number of different vectors in each layer; in layer 0, one for each spelling.
         perplexity: the highest perplexity of t-SNE, None for PCA. For a layer with few different
             vectors it is a third of their number.
     """
@@ -60,14 +59,13 @@ def project(
     """Project the vectors of each layer to two dimensions.
 
     Args:
-        occurrences: at least three.
         method: "pca", the two directions of highest variance, preserves large distances; "tsne"
             (van der Maaten and Hinton 2008) preserves neighbourhoods, while distances between its
             clusters, and their sizes, mean little.
         layers: numbers of layers, or "top"; None for all contextual layers (1 and up).
         perplexity: t-SNE's effective number of neighbours, less than a third of the occurrences.
             None: 30, or less for few occurrences.
-        seed: random seed of t-SNE. PCA is deterministic.
+        seed: random seed of t-SNE.
         progress: called with the number of layers done, and the total.
 
     Raises:

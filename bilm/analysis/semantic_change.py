@@ -17,6 +17,7 @@ import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
@@ -83,11 +84,7 @@ class Change(NamedTuple):
 
 
 MEASURES: dict[str, Callable[[Change], float]] = {
-    "excess": lambda change: change.excess,
-    "PRT": lambda change: change.prt,
-    "APD": lambda change: change.apd,
-    "geometric_mean": lambda change: change.geometric_mean,
-    "JSD": lambda change: change.jsd,
+    name: attrgetter(name.lower()) for name in ("excess", "PRT", "APD", "geometric_mean", "JSD")
 }
 """The measures, by the names of their columns."""
 
@@ -97,11 +94,11 @@ MEASURES: dict[str, Callable[[Change], float]] = {
 
 def read_targets(path: PathLike) -> list[str]:
     """The target words of a file, one per line; text after a tab is ignored."""
-    words = [line.partition("\t")[0].strip() for line in read_lines(path)]
-    words = list(dict.fromkeys(filter(None, words)))
-    if not words:
+    words = (line.partition("\t")[0].strip() for line in read_lines(path))
+    targets = list(dict.fromkeys(filter(None, words)))
+    if not targets:
         raise InputError(f"{path}: must have one target word per line, got an empty file.")
-    return words
+    return targets
 
 
 def forms_of(target: str) -> list[str]:
@@ -145,18 +142,12 @@ def sample_targets(
     wanted = [*forms, *without_tags] if lemma_pos else forms
     drawn = draw_uses(sentences, wanted, fold, max_occurrences, seed)
     as_given, untagged = drawn[: len(targets)], drawn[len(targets) :]
-    is_tagged = not lemma_pos or any(
-        reservoir.n_offered
-        for target, reservoir in zip(targets, as_given, strict=True)
-        if _split_tag(target)[1]
-    )
+    is_tagged = not lemma_pos or any(reservoir.n_offered for reservoir in as_given)
     chosen = zip(targets, as_given if is_tagged else untagged, strict=True)
     sample = sample_of(dict(chosen), labelled=True)
     if not len(sample):
         raise InputError("at least one target word must occur in the text.")
-    if not lemma_pos or not is_tagged:
-        return sample
-    tags = {_split_tag(form)[1] for target in targets for form in forms_of(target)} - {""}
+    tags = {_split_tag(form)[1] for _, own in forms for form in own} - {""} if lemma_pos else set()
 
     def word_of(token: str) -> str:
         word, tag = _split_tag(token)
@@ -291,13 +282,20 @@ def uses_of(occurrences: Occurrences) -> dict[str, np.ndarray]:
     return indices_by_name(occurrences.labels)
 
 
+def write_table(path: PathLike, changes: Sequence[Change]) -> None:
+    """Write a row of `MEASURES` for each word, separated by tabs."""
+    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
+        file.write("\t".join(["word", "occurrences_old", "occurrences_new", *MEASURES]) + "\n")
+        for change in changes:
+            numbers = [f"{measure(change):.8g}" for measure in MEASURES.values()]
+            file.write("\t".join([change.word, *map(str, change[1:3]), *numbers]) + "\n")
+
+
 class ClusteredUses(NamedTuple):
     """The occurrences of a word in both corpora, clustered together.
 
-    Attributes:
-        occurrences: from both corpora; the labels are "old" and "new".
-        clusters: two or more clusters; one if all occurrences have the same vector.
-        shares: float64 (2, clusters), the proportion of each cluster in the old and new corpus.
+    The labels of `occurrences` are "old" and "new". There are at least two clusters, unless all
+    vectors are equal. `shares`, float64 (2, clusters), are their proportions in each corpus.
     """
 
     occurrences: Occurrences
@@ -307,9 +305,8 @@ class ClusteredUses(NamedTuple):
     @property
     def jsd(self) -> float:
         """The Jensen-Shannon divergence of the two distributions, in nats."""
-        mean = self.shares.mean(axis=0)
-        ratios = np.divide(self.shares, mean, out=np.ones_like(self.shares), where=self.shares > 0)
-        return float((self.shares * np.log(ratios)).sum() / 2)
+        special = import_extra("scipy.special", "Measuring change")
+        return float(special.rel_entr(self.shares, self.shares.mean(axis=0)).sum() / 2)
 
     def typical(self, cluster: int, corpus: str, n: int = 5) -> list[int]:
         """The `n` occurrences in one corpus that are nearest to the centre of a cluster."""
@@ -343,14 +340,9 @@ def cluster_uses(old: Occurrences, new: Occurrences, layer: Layer, seed: int) ->
 class Agreement(NamedTuple):
     """How well a measure agrees with a gold standard.
 
-    Attributes:
-        measure: its name in `MEASURES`.
-        statistic: "Spearman" for graded gold scores; for gold scores of 0 and 1, "accuracy",
-            where words above the mean of the measure count as changed, and "AUC", the area under
-            the ROC curve.
-        value: the statistic.
-        low, high: its 95 % bootstrap interval over words.
-        n: number of words.
+    `statistic` is "Spearman" for graded gold scores; for gold scores of 0 and 1 it is "accuracy",
+    where words above the mean of the measure count as changed, and "AUC", the area under the ROC
+    curve. `low` and `high` are its 95 % bootstrap interval over the `n` words.
     """
 
     measure: str
@@ -387,7 +379,7 @@ def agreement(
     """How well each measure agrees with gold scores.
 
     Args:
-        changes: from `measure_change`; words that were too rare to measure are skipped.
+        changes: from `measure_change`; words that are too rare to measure are skipped.
         gold: a score for each word; `bank+banks` may be listed as `bank`.
         seed: random seed of the bootstrap.
 
@@ -395,9 +387,9 @@ def agreement(
         InputError: fewer than 3 measured words have a gold score.
     """
     stats = import_extra("scipy.stats", "Comparing with gold scores")
-    found = [(change, gold.get(change.word, gold.get(forms_of(change.word)[0])))
-             for change in changes if change.is_measured]  # fmt: skip
-    known = [(change, score) for change, score in found if score is not None]
+    measured = [change for change in changes if change.is_measured]
+    golds = [gold.get(change.word, gold.get(forms_of(change.word)[0])) for change in measured]
+    known = [(c, score) for c, score in zip(measured, golds, strict=True) if score is not None]
     if len(known) < 3:
         raise InputError(
             f"gold: at least 3 of the measured words must have a gold score, got {len(known)}."

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.occurrences import Occurrences, Sample
+from bilm.analysis.occurrences import Occurrences, Sample, unit
 from bilm.core.errors import InputError
 from bilm.data.sentences import parse_query
 from bilm.extras import import_extra
@@ -31,12 +31,9 @@ _ANSWERS = {"t": 1.0, "true": 1.0, "f": 0.0, "false": 0.0}
 class LayerResult(NamedTuple):
     """How well the cosines of a layer agree with gold answers.
 
-    Attributes:
-        name: such as "layer 1".
-        n: pairs with a cosine; words may be missing from a static model.
-        accuracy: proportion of correctly classified pairs; None for graded answers.
-        threshold: pairs with a higher cosine count as one meaning; None for graded answers.
-        spearman: Spearman's correlation of cosines and answers; nan if all cosines are equal.
+    `n` pairs have a cosine; words may be missing from a static model. Pairs with a cosine above
+    `threshold` count as one meaning, and `accuracy` is the proportion of correct ones; both are
+    None for graded answers. `spearman` is nan if all cosines are equal.
     """
 
     name: str
@@ -56,9 +53,7 @@ def read_word_pairs(path: PathLike) -> Sample:
     """Read pairs in WiC's form: word, part of speech, positions, and two sentences, by tabs.
 
     Positions are 0-based, as in 2-5 for the two sentences; tokens are separated by spaces.
-
-    Returns:
-        a sample in which occurrences 2k and 2k + 1 are pair k.
+    Occurrences 2k and 2k + 1 of the sample are pair k.
     """
     words: list[tuple[tuple[str, ...], int]] = []
     for number, line in enumerate(read_lines(path), start=1):
@@ -97,12 +92,11 @@ def read_gold(path: PathLike, n: int) -> np.ndarray:
         if not text:
             continue
         try:
-            value = _ANSWERS[text.lower()] if text.lower() in _ANSWERS else float(text)
+            values.append(_ANSWERS[text.lower()] if text.lower() in _ANSWERS else float(text))
         except ValueError:
-            value = np.nan
-        if not np.isfinite(value):
+            values.append(np.nan)
+        if not np.isfinite(values[-1]):
             raise InputError(f"{path}, line {number}: must be T, F or a number, got {text[:40]!r}.")
-        values.append(value)
     if len(values) != n:
         raise InputError(
             f"{path}: must have one answer for each of {n:,} pairs, got {len(values):,}."
@@ -121,16 +115,12 @@ def cosines(
     static: StaticVectors | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> dict[str, np.ndarray]:
-    """The cosines of the words of pairs, by layer.
-
-    Args:
-        pairs: occurrences 2k and 2k + 1 are pair k.
-        static: vectors that do not see the sentence, for comparison.
-        progress: called with the number of words done, and of all words.
+    """The cosines of the words of pairs, by layer; occurrences 2k and 2k + 1 are pair k.
 
     Returns:
         float64 (pairs,) under "layer 0", "layer 1", ... and "average", and under "static" if
-        `static` is given: there nan for words without a vector.
+        `static` is given: there nan for words without a vector. `progress` is called with the
+        number of words done, and of all words.
     """
     found = Occurrences.encoded(elmo, pairs, progress=progress)
     result = {f"layer {k}": _cosines(found.layer(k)) for k in range(elmo.n_layers)}
@@ -144,17 +134,13 @@ def cosines(
 
 def _cosines(vectors: np.ndarray) -> np.ndarray:
     """Cosines of even and odd rows, rounded to hide differences in the last digits."""
-    one, other = vectors[::2].astype(np.float64), vectors[1::2].astype(np.float64)
-    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
-    return np.round((one * other).sum(axis=1) / np.maximum(lengths, 1e-12), 5)
+    units = unit(vectors.astype(np.float64))
+    return np.round((units[::2] * units[1::2]).sum(axis=1), 5)
 
 
 def best_threshold(values: np.ndarray, answers: np.ndarray) -> float:
-    """The threshold that separates the answers 1 (above) and 0 best.
-
-    Returns:
-        a number between two neighbouring cosines, or just beyond the lowest or highest.
-    """
+    """The threshold that separates the answers 1 (above) and 0 best: a number between two
+    neighbouring cosines, or just beyond the lowest or highest."""
     distinct = np.unique(values)
     bounds = [distinct[:1] - 1e-6, (distinct[1:] + distinct[:-1]) / 2, distinct[-1:]]
     thresholds = np.concatenate(bounds)
@@ -167,16 +153,11 @@ def agreement_with_gold(
     gold: np.ndarray,
     thresholds: Mapping[str, float] | None = None,
 ) -> list[LayerResult]:
-    """How well the cosines of each layer agree with gold answers.
+    """How well the cosines of each layer, from `cosines`, agree with gold answers.
 
-    Args:
-        found: from `cosines`.
-        thresholds: for each layer, such as the `best_threshold` of training pairs. None takes, for
-            each half of the pairs (even and odd numbers), the best threshold of the other half; the
-            reported threshold is the best one for all pairs.
-
-    Raises:
-        InputError: there are fewer than 4 pairs.
+    `thresholds` are those of the layers, such as the `best_threshold` of training pairs. None
+    takes, for each half of the pairs (even and odd numbers), the best threshold of the other half;
+    the reported threshold is the best one for all pairs.
     """
     stats = import_extra("scipy.stats", "Comparing with gold answers")
     results = []
@@ -187,13 +168,15 @@ def agreement_with_gold(
             raise InputError(f"{name}: at least 4 pairs must have a cosine, got {len(values)}.")
         accuracy = threshold = None
         if is_binary(gold):
-            given = None if thresholds is None else thresholds[name]
-            threshold = best_threshold(values, answers) if given is None else given
-            right = 0
-            for own, other in itertools.permutations((slice(0, None, 2), slice(1, None, 2))):
-                bound = best_threshold(values[other], answers[other]) if given is None else given
-                right += ((values[own] > bound) == answers[own]).sum()
-            accuracy = float(right / len(values))
+            if thresholds is None:
+                threshold = best_threshold(values, answers)
+                bounds = np.empty(len(values))
+                for own, other in itertools.permutations((slice(0, None, 2), slice(1, None, 2))):
+                    bounds[own] = best_threshold(values[other], answers[other])
+            else:
+                threshold = thresholds[name]
+                bounds = np.full(len(values), threshold)
+            accuracy = float(((values > bounds) == answers).mean())
         spearman = np.nan
         if np.ptp(values) > 0 and np.ptp(answers) > 0:
             spearman = float(stats.spearmanr(values, answers).statistic)

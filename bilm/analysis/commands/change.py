@@ -26,7 +26,7 @@ import argparse
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
 
 from bilm import analysis
 from bilm.analysis.commands import word_job
@@ -35,11 +35,7 @@ from bilm.cli.terminal import note
 from bilm.core.errors import InputError
 from bilm.extras import import_extra
 from bilm.files.reading import find_all_files
-from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
-
-if TYPE_CHECKING:
-    from bilm.analysis.semantic_change import Change
 
 _CORPORA = ("old", "new")
 _SHOWN = 10
@@ -96,7 +92,7 @@ def run(args: argparse.Namespace) -> int:
         flags.model_source(args)
     elif args.model is not None or args.weight_file is not None:
         flags.usage_error(args, "--old_vectors and --new_vectors replace the model")
-    uses: list[str | None] = [None, None]
+    uses = []
     if args.save_uses is not None:
         uses = [os.path.join(args.save_uses, f"{name}.npz") for name in _CORPORA]
         os.makedirs(args.save_uses, exist_ok=True)
@@ -114,23 +110,21 @@ def run(args: argparse.Namespace) -> int:
     predictor = word_job.load_predictor(args) if args.page is not None else None
     with ProgressDisplay() as display:
         old, new = _occurrences(args, targets, display)
-        for path, occurrences in zip(uses, (old, new), strict=True):
-            if path is not None:
-                change.save_uses(path, occurrences, targets)
-        found = change.measure_change(
-            old,
-            new,
-            targets,
-            min_occurrences=args.min_occurrences,
-            seed=args.seed,
-            progress=lambda done, total: display.update("comparing", done, total, "words"),
+        for path, occurrences in zip(uses, (old, new), strict=False):
+            change.save_uses(path, occurrences, targets)
+        progress = partial(display.update, "comparing", unit="words")
+        settings = flags.given(args, "min_occurrences", "seed")
+        found = change.measure_change(old, new, targets, **settings, progress=progress)
+    rare = [c.word for c in found if min(c.n_old, c.n_new) < args.min_occurrences]
+    if rare:
+        more = f" and {len(rare) - _SHOWN} more" if len(rare) > _SHOWN else ""
+        note(
+            f"Not measured, with fewer than {args.min_occurrences} occurrences in a corpus: "
+            f"{', '.join(rare[:_SHOWN])}{more}"
         )
-    _note_rare(found, args.min_occurrences)
-    _write(args.out, found)
+    change.write_table(args.out, found)
     if args.page is not None:
-        corpora = [os.path.basename(pattern) for pattern in (args.old, args.new)]
-        if corpora[0] == corpora[1]:
-            corpora = [args.old, args.new]
+        names = [os.path.basename(pattern) for pattern in (args.old, args.new)]
         write_change_page(
             args.page,
             old,
@@ -138,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
             found,
             n_words=args.page_words,
             seed=args.seed,
-            corpora=(corpora[0], corpora[1]),
+            corpora=(args.old, args.new) if names[0] == names[1] else (names[0], names[1]),
             predictor=predictor,
         )
     print(*filter(None, (args.out, args.page, *uses)), sep="\n")
@@ -159,56 +153,27 @@ def _occurrences(
     from bilm.analysis.semantic_change import embedded_occurrences
 
     samples = [_sample(args, pattern, targets, display) for pattern in (args.old, args.new)]
-    if args.old_vectors is not None:
-        for path, sample in zip((args.old_vectors, args.new_vectors), samples, strict=True):
-            found = embedded_occurrences(path, sample)
-            if found.n_layers == 1 and args.layer is not None:
-                raise InputError(
-                    f"{path}: must have all layers (`bilm embed --all`) for --layer, got one layer."
-                )
-            vectors = found.layer("top" if args.layer is None else args.layer)
-            yield replace(found, vectors=vectors[:, None])
+    layer = "top" if args.layer is None else args.layer
+    if args.old_vectors is None:
+        elmo = word_job.load_elmo(args)
+        for name, sample in zip(_CORPORA, samples, strict=True):
+            yield word_job.encode(elmo, sample, display, f"encoding {name}", layer=layer)
         return
-    elmo = word_job.load_elmo(args)
-    for name, sample in zip(_CORPORA, samples, strict=True):
-        layer = "top" if args.layer is None else args.layer
-        yield word_job.encode(elmo, sample, display, f"encoding {name}", layer=layer)
+    for path, sample in zip((args.old_vectors, args.new_vectors), samples, strict=True):
+        found = embedded_occurrences(path, sample)
+        if found.n_layers == 1 and args.layer is not None:
+            raise InputError(
+                f"{path}: must have all layers (`bilm embed --all`) for --layer, got one layer."
+            )
+        yield replace(found, vectors=found.layer(layer)[:, None])
 
 
 def _sample(
     args: argparse.Namespace, pattern: str, targets: Sequence[str], display: ProgressDisplay
 ) -> analysis.Sample:
-    from bilm.analysis.semantic_change import sample_targets
-
     sentences = word_job.read_sentences([pattern], display, f"reading {pattern}")
+    settings = flags.given(args, "max_occurrences", "seed", "match_case", "lemma_pos")
     try:
-        return sample_targets(
-            (" ".join(tokens) for tokens in sentences),  # smaller in memory than lists of tokens
-            targets,
-            max_occurrences=args.max_occurrences,
-            seed=args.seed,
-            match_case=args.match_case,
-            lemma_pos=args.lemma_pos,
-        )
+        return analysis.sample_targets(sentences, targets, **settings)
     except InputError as error:
         raise InputError(f"{pattern}: {error}") from None
-
-
-def _note_rare(changes: Sequence[Change], min_occurrences: int) -> None:
-    rare = [c.word for c in changes if min(c.n_old, c.n_new) < min_occurrences]
-    if rare:
-        more = f" and {len(rare) - _SHOWN} more" if len(rare) > _SHOWN else ""
-        note(
-            f"Not measured, with fewer than {min_occurrences} occurrences in a corpus: "
-            f"{', '.join(rare[:_SHOWN])}{more}"
-        )
-
-
-def _write(path: str, changes: Sequence[Change]) -> None:
-    from bilm.analysis.semantic_change import MEASURES
-
-    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        file.write("\t".join(["word", "occurrences_old", "occurrences_new", *MEASURES]) + "\n")
-        for change in changes:
-            numbers = [f"{measure(change):.8g}" for measure in MEASURES.values()]
-            file.write("\t".join([change.word, *map(str, change[1:3]), *numbers]) + "\n")

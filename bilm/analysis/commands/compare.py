@@ -24,6 +24,7 @@ import argparse
 import itertools
 import json
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 from bilm import analysis
@@ -64,22 +65,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     _check_flags(args)
-    from bilm.analysis.word_pairs import pairs_of_queries, read_word_pairs
+    from bilm.analysis import word_pairs
 
-    pairs = pairs_of_queries(args.query) if args.pairs is None else read_word_pairs(args.pairs)
+    if args.pairs is None:
+        pairs = word_pairs.pairs_of_queries(args.query)
+    else:
+        pairs = word_pairs.read_word_pairs(args.pairs)
     static = None if args.static is None else analysis.StaticVectors.load(args.static)
     if args.gold is not None:
         return _run_gold(args, pairs, static)
     found = _cosines(text_job.load_elmo(args), pairs, static)
+    rows = zip(*found.values(), strict=True)
+    words = [pairs.word(k) for k in range(len(pairs))]
     if args.format == "json":
-        for number in range(len(pairs) // 2):
-            own = (2 * number, 2 * number + 1)
-            values = {name: _finite(float(column[number])) for name, column in found.items()}
+        for number, values in enumerate(rows):
+            own = slice(2 * number, 2 * number + 2)
             pair = {
-                "words": [pairs.word(k) for k in own],
-                "sentences": [list(pairs.sentences[k]) for k in own],
-                "positions": [int(pairs.positions[k, 1]) for k in own],
-                "cosines": values,
+                "words": words[own],
+                "sentences": pairs.sentences[own],
+                "positions": pairs.positions[own, 1].tolist(),
+                "cosines": dict(zip(found, map(_finite, values), strict=True)),
             }
             print(json.dumps(pair, ensure_ascii=False))
         return 0
@@ -88,12 +93,10 @@ def run(args: argparse.Namespace) -> int:
         numbers = itertools.combinations(range(1, len(args.query) + 1), 2)
         names = [f"{one} - {other}" for one, other in numbers]
     else:
-        names = [
-            f"{k + 1}  {pairs.word(2 * k)} - {pairs.word(2 * k + 1)}"
-            for k in range(len(pairs) // 2)
-        ]
-    rows = zip(names, *found.values(), strict=True)
-    show(table([["pair", *found], *([name, *map(_shown, values)] for name, *values in rows)]))
+        both = zip(words[::2], words[1::2], strict=True)
+        names = [f"{k}  {one} - {other}" for k, (one, other) in enumerate(both, start=1)]
+    cells = [[name, *map(_shown, values)] for name, values in zip(names, rows, strict=True)]
+    show(table([["pair", *found], *cells]))
     return 0
 
 
@@ -102,12 +105,9 @@ def _check_flags(args: argparse.Namespace) -> None:
         flags.usage_error(args, "--pairs replaces queries")
     if args.pairs is None and len(args.query) < 2:
         flags.usage_error(args, "name at least two queries, or --pairs")
-    for flag, partner in (
-        ("gold", "pairs"),
-        ("train_pairs", "gold"),
-        ("train_pairs", "train_gold"),
-        ("train_gold", "train_pairs"),
-    ):
+    partners = [("gold", "pairs"), ("train_pairs", "gold"), ("train_pairs", "train_gold"),
+                ("train_gold", "train_pairs")]  # fmt: skip
+    for flag, partner in partners:
         if getattr(args, flag) is not None and getattr(args, partner) is None:
             flags.usage_error(args, f"--{flag} requires --{partner}")
 
@@ -118,9 +118,7 @@ def _cosines(
     from bilm.analysis.word_pairs import cosines
 
     with ProgressDisplay() as display:
-        return cosines(
-            elmo, pairs, static, lambda n, total: display.update("encoding", n, total, "words")
-        )
+        return cosines(elmo, pairs, static, partial(display.update, "encoding", unit="words"))
 
 
 def _run_gold(
@@ -138,24 +136,21 @@ def _run_gold(
     elmo = text_job.load_elmo(args)
     thresholds = None
     if training is not None:
-        values = _cosines(elmo, training, static)
-        thresholds = {
-            name: word_pairs.best_threshold(own, training_gold) for name, own in values.items()
-        }
+        known = _cosines(elmo, training, static).items()
+        thresholds = {name: word_pairs.best_threshold(own, training_gold) for name, own in known}
     results = word_pairs.agreement_with_gold(_cosines(elmo, pairs, static), gold, thresholds)
     if args.format == "json":
         for result in results:
             print(json.dumps(result._asdict() | {"spearman": _finite(result.spearman)}))
         return 0
     is_binary = word_pairs.is_binary(gold)
-    head = ["", "pairs", *["accuracy", "threshold"] * is_binary, "Spearman"]
-    rows = []
+    rows = [["", "pairs", *["accuracy", "threshold"] * is_binary, "Spearman"]]
     for result in results:
         row = [result.name, f"{result.n:,}"]
         if result.accuracy is not None and result.threshold is not None:
             row += [f"{100 * result.accuracy:.1f} %", f"{result.threshold:.3f}"]
         rows.append([*row, _shown(result.spearman)])
-    show(table([head, *rows]))
+    show(table(rows))
     if is_binary:
         note(f"{100 * gold.mean():.1f} % of the pairs have the answer T.")
         if thresholds is None:
@@ -164,7 +159,7 @@ def _run_gold(
 
 
 def _finite(value: float) -> float | None:
-    return None if math.isnan(value) else value
+    return None if math.isnan(value) else float(value)
 
 
 def _shown(value: float) -> str:

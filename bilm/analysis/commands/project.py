@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import argparse
 import os
+from functools import partial
 
 from bilm import analysis
 from bilm.analysis.commands import word_job
@@ -118,15 +119,12 @@ def _draw(
     with ProgressDisplay() as display:
         projection = analysis.project(
             occurrences,
-            args.method,
             layers=layers,
-            perplexity=args.perplexity,
-            seed=args.seed,
-            progress=lambda done, total: display.update("projecting", done, total, "layers"),
+            progress=partial(display.update, "projecting", unit="layers"),
+            **flags.given(args, "method", "perplexity", "seed"),
         )
-    size = analysis.write_picture(
-        args.out, occurrences, projection, title=args.title, colour=args.colour
-    )
+    settings = flags.given(args, "title", "colour")
+    size = analysis.write_picture(args.out, occurrences, projection, **settings)
     if args.out.lower().endswith(".html") and size > analysis.LARGE_PAGE:
         note(
             f"{args.out} has {size / 1e6:.0f} MB, slow in a browser: --max_occurrences makes it "

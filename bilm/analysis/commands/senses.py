@@ -121,13 +121,8 @@ def _clustered(args: argparse.Namespace, predictor: Predictor | None) -> list[_W
     for name in names:
         forms = forms_of(name) if args.word else [name]
         own = occurrences.select([k for k, token in enumerate(tokens) if token in forms])
-        clusters = analysis.cluster_occurrences(
-            own,
-            layer=args.layer,
-            n_clusters=args.clusters,
-            max_clusters=args.max_clusters,
-            seed=args.seed,
-        )
+        settings = flags.given(args, "layer", "max_clusters", "seed")
+        clusters = analysis.cluster_occurrences(own, n_clusters=args.clusters, **settings)
         typical = [
             [analysis.Context.of(own, use, float(clusters.closeness[use]))
              for use in analysis.typical_occurrences(own, clusters, cluster, args.lines)]

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from bilm import analysis
 from bilm.cli import flags, text_job
 from bilm.cli.terminal import import_tensorflow, note
 from bilm.core.errors import InputError
-from bilm.files.reading import bytes_read, find_all_files, lines_of, reading_text, size_of
+from bilm.files.reading import find_all_files, read_files
 from bilm.files.writing import require_place
 from bilm.progress import ProgressDisplay
 
@@ -24,7 +24,6 @@ _Words = TypeVar("_Words", bound="WordsInSentences")
 TEXT = "files or globs (plain, .gz, .xz; UTF-8), one sentence per line, tokens separated by spaces"
 LABELS = "instead of --text: lines of a label, a tab, and a sentence with one [word]"
 FORMAT = {"--format text|json": "text for a terminal, or one JSON object per line (default: text)"}
-_LINES_BETWEEN_UPDATES = 1000
 
 
 def add_model(parser: argparse.ArgumentParser) -> None:
@@ -119,15 +118,8 @@ def read_sentences(
 ) -> Iterator[list[str]]:
     """The tokens of each line of text files, with progress in bytes."""
     files = find_all_files(patterns)
-    total, before = size_of(files), 0
-    for path in files:
-        with reading_text(path) as stream:
-            for number, line in enumerate(lines_of(stream, path)):
-                if number % _LINES_BETWEEN_UPDATES == 0:
-                    display.update(doing, before + bytes_read(stream), total, "bytes")
-                yield line.split()
-        before += os.path.getsize(path)
-    display.update(doing, total, total, "bytes")
+    for _, lines in read_files(files, doing, lambda stage: display.update(*stage)):
+        yield from map(str.split, lines)
 
 
 def compared(args: argparse.Namespace, words: Iterable[str]) -> list[str]:
@@ -139,13 +131,8 @@ def sample(
     args: argparse.Namespace, words: Sequence[str] | None, display: ProgressDisplay
 ) -> analysis.Sample:
     """Draw occurrences of words from --text."""
-    return analysis.sample_uses(
-        read_sentences(args.text, display),
-        words,
-        max_occurrences=args.max_occurrences,
-        seed=args.seed,
-        match_case=args.match_case,
-    )
+    settings = flags.given(args, "max_occurrences", "seed", "match_case")
+    return analysis.sample_uses(read_sentences(args.text, display), words, **settings)
 
 
 def encode(
@@ -156,10 +143,7 @@ def encode(
     **settings: Any,
 ) -> analysis.Occurrences:
     """Encode a sample with progress; `settings` are passed to `Occurrences.encoded`."""
-
-    def progress(done: int, total: int) -> None:
-        display.update(doing, done, total, "occurrences")
-
+    progress = partial(display.update, doing, unit="occurrences")
     return analysis.Occurrences.encoded(elmo, sampled, progress=progress, **settings)
 
 
