@@ -7,9 +7,7 @@ import math
 import numpy as np
 import pytest
 
-import bilm
 from bilm import InputError
-from bilm.analysis import parse_query, sample_uses
 from bilm.core.errors import (
     OBJECT,
     TEXT,
@@ -25,7 +23,6 @@ from bilm.core.errors import (
     require_record,
     shown,
 )
-from bilm.data import encode_words
 
 
 @pytest.mark.parametrize(
@@ -113,28 +110,3 @@ def test_what_is_no_list_of_words(value):
 def test_what_cannot_be_gone_through(value):
     with pytest.raises(InputError, match=r"^ids must be an iterable of numbers, got "):
         require(iterable("numbers"), ids=value)
-
-
-def test_where_users_call(tmp_path):
-    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\na\n", encoding="utf-8")
-    vocabulary = bilm.Vocabulary(tmp_path / "vocab.txt")
-    for call, message in (
-        (lambda: bilm.Vocabulary(5), "The name of the text file must be text or a path, got 5"),
-        (lambda: bilm.load_vocab(tmp_path, "9"), "max_word_length must be"),
-        (lambda: vocabulary.word_ids([["a"]]), "words must be a list of words, got"),
-        (lambda: vocabulary.decode(3), "cur_ids must be an iterable of ids of words, got 3"),
-        (lambda: vocabulary.id_to_word("a"), "cur_id must be an integer from 0 to 3, got 'a'"),
-        (lambda: vocabulary.encode([1], split=False), "sentence must be a list of words, got"),
-        (lambda: encode_words([1], 5), "words must be a list of words, got"),
-        (lambda: encode_words(["a"], 2**31), "max_word_length must be"),
-        (
-            lambda: bilm.Batcher(None, 9).batch_sentences(5),
-            "sentences must be a list of sentences, got",
-        ),
-        (lambda: bilm.Batcher(None, 9).batch_sentences([5]), "sentence 0 must be a list of tokens"),
-        (lambda: parse_query(5), "text must be text, got 5"),
-        (lambda: sample_uses([5], ["a"]), "sentence 0 must be text or a list of tokens, got 5"),
-        (lambda: sample_uses(["a"], 5), "words must be a list of words, got 5"),
-    ):
-        with pytest.raises(InputError, match=f"^{message}"):
-            call()

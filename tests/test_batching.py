@@ -106,8 +106,3 @@ def test_a_vocabulary_that_is_given_is_checked(tmp_path):
         Batcher(path, 50)
     with pytest.raises(InputError, match=r"lacks <S>, </S>; each of"):
         TokenBatcher(path)
-
-
-def test_max_token_length_must_hold_a_character():
-    with pytest.raises(InputError, match=r"must be an integer from 3 .* got 1\."):
-        Batcher(None, 1)

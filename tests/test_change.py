@@ -118,12 +118,6 @@ def test_clusters_of_both_corpora():
     assert set(found.clusters.of[found.typical(0, "new", 9)]) == {0}
 
 
-def test_equal_vectors_are_one_cluster():
-    old, new = occurrences({"w": np.ones((4, 3))}), occurrences({"w": np.ones((5, 3))})
-    (change,) = measure_change(old, new)
-    assert (change.prt, change.apd, change.jsd, change.excess) == pytest.approx((1, 0, 0, 0))
-
-
 def area(changed, unchanged):
     """The proportion of pairs in which the changed word has the higher value."""
     return np.mean([[a > b for b in unchanged] for a in changed])

@@ -66,21 +66,6 @@ def test_a_model_folder_is_not_that_of_a_training_run(trained, tmp_path, capsys)
     assert contents(tmp_path / "run") == before
 
 
-def test_scores_of_sentences_overwrite_only_when_forced(trained, tmp_path, capsys):
-    text, save_dir = trained
-    out = tmp_path / "scores.tsv"
-    out.write_text("mine", encoding="utf-8")
-    arguments = ["test", "--save_dir", save_dir, "--test_prefix", text.heldout]
-    arguments += ["--per_sentence", str(out)]
-    error = input_error(arguments, capsys)
-    assert (
-        f"{str(out)!r} would be overwritten: --force allows it" in error
-        and out.read_text() == "mine"
-    )
-    assert main([*arguments, "--force"]) == 0
-    assert len(out.read_text(encoding="utf-8").splitlines()) == 6
-
-
 # Test
 
 
@@ -105,29 +90,6 @@ def test_test_prints_perplexities_that_do_not_depend_on_the_batch(trained, capsy
     for other in printed[1:]:
         values = [float(line.split()[-1]) for line in other[:-1]]
         assert values == pytest.approx([forward, backward, joint, n_predictions], rel=1e-5)
-
-
-def test_test_with_carried_state(trained, capsys):
-    text, save_dir = trained
-    arguments = ["test", "--save_dir", save_dir, "--test_prefix", text.heldout]
-    assert main([*arguments, "--batch_size", "1", "--carry_state"]) == 0
-    assert "perplexity" in capsys.readouterr().out
-
-
-def test_test_refuses_another_vocabulary(trained, tmp_path: Path, capsys):
-    text, save_dir = trained
-    other = tmp_path / "other.txt"
-    other.write_text("<S>\n</S>\n<UNK>\nword\n", encoding="utf-8")
-    arguments = ["test", "--save_dir", save_dir, "--test_prefix", text.heldout]
-    error = input_error([*arguments, "--vocab_file", str(other)], capsys)
-    assert f"{other} differs from {save_dir}/vocab.txt" in error
-
-
-def test_test_of_an_original_model_with_a_vocabulary_of_another_size(golden: Path, text, capsys):
-    start = golden / "training" / "characters" / "start"
-    arguments = ["test", "--save_dir", str(start), "--test_prefix", text.heldout]
-    error = input_error([*arguments, "--vocab_file", text.vocabulary], capsys)
-    assert f"{start} is for n_tokens_vocab = " in error and f"{text.vocabulary} has 14" in error
 
 
 # Dump
@@ -183,41 +145,6 @@ def test_dump_overwrites_only_when_forced(trained, tmp_path: Path, capsys):
     assert outfile.read_bytes() == b"precious"
     assert main([*arguments, "--force"]) == 0
     assert outfile.read_bytes() != b"precious"
-
-
-@pytest.mark.parametrize("target", ["--outfile", "--model_dir"])
-def test_dump_completes_what_a_killed_run_left(trained, tmp_path, capsys, target):
-    """The weights get their name last; other options are not overwritten."""
-    name = {"--outfile": "new/model.hdf5", "--model_dir": "new"}[target]
-    (tmp_path / "new").mkdir()
-    arguments = ["dump", "--save_dir", trained[1], target, str(tmp_path / name)]
-    assert main(arguments) == 0
-    made = contents(tmp_path / "new")
-    (tmp_path / "new" / "model.hdf5").unlink()
-    assert main(arguments) == 0
-    assert contents(tmp_path / "new").keys() == made.keys()
-    (tmp_path / "new" / "model.hdf5").unlink()
-    options = next((tmp_path / "new").glob("*options.json"))
-    options.write_text("{}", encoding="utf-8")
-    assert f"{str(options)!r} would be overwritten." in input_error(arguments, capsys)
-    assert contents(tmp_path / "new").keys() == made.keys() - {"model.hdf5"}
-    assert options.read_text(encoding="utf-8") == "{}"
-
-
-def test_dump_of_a_folder_overwrites_only_when_forced(trained, tmp_path: Path, capsys):
-    _, save_dir = trained
-    (tmp_path / "options.json").write_text("{}", encoding="utf-8")
-    arguments = ["dump", "--save_dir", save_dir, "--model_dir", str(tmp_path)]
-    assert "options.json' would be overwritten" in input_error(arguments, capsys)
-    assert os.listdir(tmp_path) == ["options.json"]
-    assert main([*arguments, "--force"]) == 0
-    assert sorted(os.listdir(tmp_path)) == ["model.hdf5", "options.json", "vocab.txt"]
-
-
-def test_dump_without_a_model(tmp_path: Path, capsys):
-    arguments = ["dump", "--save_dir", str(tmp_path), "--outfile", str(tmp_path / "w.hdf5")]
-    assert str(tmp_path) in input_error(arguments, capsys)
-    assert os.listdir(tmp_path) == []
 
 
 @pytest.mark.slow

@@ -42,29 +42,6 @@ def test_vocab_writes_and_reports(folder, capsys):
     assert "counting 2/2 kB" in captured.err
 
 
-def test_vocab_of_several_globs_in_processes_with_counts(folder, capsys):
-    flags = ["--out", "v.txt", "--counts", "c.tsv", "--jobs", "2"]
-    assert main(["vocab", "train-1.txt", "train-*.txt", *flags, "--min-count", "30"]) == 0
-    words = Path("v.txt").read_text("utf-8").split()[3:]
-    assert words == [".", "cat", "a", "old", "small", "the", "unknown"]
-    assert Path("c.tsv").read_text("utf-8").splitlines()[:2] == [".\t72", "cat\t60"]
-
-
-def test_counts_of_a_killed_run_are_completed(folder, capsys):
-    """They get their name before the vocabulary does; other counts are refused."""
-    arguments = ["vocab", "train-*.txt", "--out", "v.txt", "--counts", "c.tsv"]
-    assert main(arguments) == 0
-    made = [Path(name).read_bytes() for name in ("v.txt", "c.tsv")]
-    Path("v.txt").unlink()
-    assert main(arguments) == 0
-    assert [Path(name).read_bytes() for name in ("v.txt", "c.tsv")] == made
-    Path("v.txt").unlink()
-    Path("c.tsv").write_text("mine", "utf-8")
-    error = input_error(arguments, capsys)
-    assert error == "bilm: error: 'c.tsv' would be overwritten."
-    assert Path("c.tsv").read_text("utf-8") == "mine" and not Path("v.txt").exists()
-
-
 def test_vocab_never_overwrites_silently(folder, capsys):
     for name in ("v.txt", "c.tsv"):
         Path(name).write_text("mine", "utf-8")
@@ -74,16 +51,6 @@ def test_vocab_never_overwrites_silently(folder, capsys):
     assert Path("v.txt").read_text("utf-8") == "mine"
     assert main([*arguments, "--force"]) == 0
     assert Path("v.txt").read_text("utf-8").startswith("<S>\n")
-
-
-@pytest.mark.parametrize("verb", [["vocab", "--out", "v.txt"], ["shard", "--out_dir", "out"]])
-def test_text_that_cannot_be_read(verb, folder, capsys):
-    assert "No file matches 'no-*.txt'." in input_error([*verb, "no-*.txt"], capsys)
-    Path("bad.txt").write_bytes(b"fine\n\xe9\n")
-    assert "bad.txt, line 2: not UTF-8" in input_error([*verb, "bad.txt"], capsys)
-    Path("empty.txt").write_text("\n", "utf-8")
-    assert "empty.txt: no " in input_error([*verb, "empty.txt"], capsys)
-    assert not Path("v.txt").exists() and not Path("out").exists()
 
 
 @pytest.mark.parametrize(
@@ -137,19 +104,6 @@ def test_brackets_in_names_of_folders_are_not_patterns(folder, capsys):
     assert Path("runs [1]/shards/vocab.txt").read_text("utf-8").split()[3:] == ["a", "b"]
 
 
-@pytest.mark.slow
-def test_commands_that_come_next_run_as_printed(folder, capsys):
-    """With a model that is small enough for a test instead of a preset."""
-    assert main(["shard", "train-*.txt", "--out_dir", "corpus", "--heldout", "9"]) == 0
-    commands = [shlex.split(line) for line in capsys.readouterr().out.splitlines()[4:]]
-    assert [words[1] for words in commands] == ["vocab", "train"]
-    for words in commands:
-        if words[1] == "train":
-            words[words.index("--preset") :] = ["--options_file", "options.json"]
-        assert main(words[1:]) == 0, words
-    assert (folder / "model" / "checkpoint").exists()
-
-
 @pytest.mark.parametrize(
     ("n_tokens", "preset"),
     [(500_000, "tiny"), (500_001, "base"), (60_000_000, "small"), (300_000_000, "medium"),
@@ -169,20 +123,6 @@ def test_min_count_is_advised_for_large_text(folder, capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "training     10,000 sentences in 3 files: 'out/train-*.txt'"
     assert lines[3] == "  bilm vocab 'out/train-*.txt' --out out/vocab.txt --min_count 3"
-
-
-@pytest.mark.parametrize("verb", ["vocab", "shard"])
-def test_neither_tensorflow_nor_keras_is_loaded(verb, folder):
-    flag = "--out" if verb == "vocab" else "--out_dir"
-    code = (
-        f"import sys; from bilm.cli import main; main(['{verb}', 'train-0.txt', '{flag}', 'new'])\n"
-        "sys.exit(bool({'tensorflow', 'keras', 'h5py'} & set(sys.modules)))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.slow

@@ -29,11 +29,6 @@ def test_iterations_do_not_disturb_each_other(vocab, write_shards):
         assert_same(next(other), batch)
 
 
-def test_no_file(vocab, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"No file matches '.*train-\*'\."):
-        LMDataset(tmp_path / "train-*", vocab)
-
-
 def test_no_sentence(vocab, write_shards):
     pattern = write_shards([[]], [[" "]])
     with pytest.raises(InputError, match=r"shard-\*.txt: no sentence in these files\."):
@@ -52,13 +47,6 @@ def test_an_empty_shard_among_others_is_passed_over(vocab, write_shards, caplog)
     assert "shard-01.txt: no sentence in this file" in caplog.text
     (batch,) = data.iter_distinct(1, 9)
     assert batch.mask.sum() == 4
-
-
-def test_text_that_is_not_utf8(vocab, tmp_path):
-    path = tmp_path / "shard.txt"
-    path.write_bytes(b"a b\n" * 3 + b"a \xe4 b\n")
-    with pytest.raises(InputError, match=r"shard.txt, line 4: not UTF-8"):
-        next(LMDataset(path, vocab).iter_distinct(1, 2))
 
 
 def test_a_shard_that_goes_away(vocab, write_shards, tmp_path):
@@ -80,16 +68,6 @@ def test_a_shard_that_goes_away(vocab, write_shards, tmp_path):
 def test_arguments_out_of_range(vocab, write_shards, arguments, message):
     with pytest.raises(InputError, match=message):
         LMDataset(write_shards([["a"]]), vocab, **arguments)
-
-
-def test_sizes_out_of_range(vocab, write_shards):
-    data = LMDataset(write_shards([["a"]]), vocab)
-    with pytest.raises(InputError, match="batch_size must be an integer from 1 to 1,048,576"):
-        next(data.iter_distinct(0, 2))
-    with pytest.raises(InputError, match="num_steps must be an integer from 1 to 1,048,576"):
-        next(data.iter_batches(2, 0))
-    with pytest.raises(InputError, match=r"max_tokens must be an integer >= 1, got 0\."):
-        next(data.iter_sentence_batches(0))
 
 
 def test_a_state_is_described_by_file_and_sentence(tmp_path):

@@ -70,12 +70,6 @@ def test_written_by_falling_count_then_by_word(tmp_path):
     assert Vocabulary(path, validate_file=True).size == 6
 
 
-def test_cut_by_size(tmp_path):
-    path = tmp_path / "vocab.txt"
-    assert write_vocabulary(path, {"a": 1, "b": 2, "c": 3}, max_size=5) == 5
-    assert path.read_text(encoding="utf-8").split()[3:] == ["c", "b"]
-
-
 @pytest.mark.parametrize(
     ("counts", "arguments", "message"),
     [
@@ -102,19 +96,6 @@ def test_text_without_words(tmp_path):
         count_words(tmp_path / "a.txt")
     with pytest.raises(FileNotFoundError, match="No file matches"):
         count_words(tmp_path / "b*.txt")
-
-
-def test_text_that_is_not_utf8(tmp_path):
-    (tmp_path / "a.txt").write_bytes(b"one\ntwo \xff\n")
-    with pytest.raises(InputError, match=r"a.txt, line 2: not UTF-8"):
-        count_words(tmp_path / "a.txt")
-
-
-def test_of_nothing_but_empty_files(tmp_path):
-    (tmp_path / "a.txt").write_text("", encoding="utf-8")
-    with pytest.raises(InputError, match=r"a.txt: no word in these files\."):
-        build_vocabulary(tmp_path / "a.txt", tmp_path / "vocab.txt")
-    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
 
 
 # Counting text of any size
@@ -179,15 +160,6 @@ def test_special_tokens_in_the_text_are_no_words(tmp_path, caplog):
     assert (tmp_path / "vocab.txt").read_text(encoding="utf-8").split()[3:] == ["a"]
     assert (made.n_tokens, made.n_types, made.n_words, made.n_covered) == (7, 4, 1, 2)
     assert "the text holds <S> 2 times" in caplog.text
-
-
-def test_progress_ends_with_all_bytes(corpus, tmp_path):
-    stages = []
-    build_vocabulary(corpus[0], tmp_path / "vocab.txt", progress=stages.append)
-    total = sum(path.stat().st_size for path in (tmp_path / "text").iterdir())
-    done = [stage.done for stage in stages if stage.doing == "counting"]
-    assert done[0] == 0 and done[-1] == total and done == sorted(done) and len(set(done)) == 4
-    assert {stage.total for stage in stages} == {total}
 
 
 def test_parts_hold_the_text_once_and_no_word_is_cut(tmp_path):
@@ -261,20 +233,6 @@ def test_bad_text_is_named_by_file_and_line(corpus, name, jobs, tmp_path):
     with pytest.raises(InputError, match=message):
         build_vocabulary(corpus[0], tmp_path / "vocab.txt", jobs=jobs)
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
-
-
-def test_damaged_data(corpus, tmp_path):
-    path = tmp_path / "text" / "b.txt.gz"
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(InputError, match=r"b.txt.gz: damaged after line \d+: "):
-        build_vocabulary(corpus[0], tmp_path / "vocab.txt")
-
-
-def test_files_and_folders_that_are_not_there(corpus, tmp_path):
-    with pytest.raises(FileNotFoundError, match="No file matches"):
-        build_vocabulary([corpus[0], tmp_path / "no-*.txt"], tmp_path / "vocab.txt")
-    with pytest.raises(FileNotFoundError, match=r"The folder '.*no' to write 'v' into does not ex"):
-        build_vocabulary(corpus[0], tmp_path / "no" / "v")
 
 
 def test_a_killed_process_is_reported(tmp_path):

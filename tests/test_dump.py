@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import os
 
-import h5py
 import numpy as np
 import pytest
 
@@ -111,14 +110,6 @@ def test_lines_are_sentences_and_white_space_divides(words, tmp_path):
 
 
 @pytest.mark.eager
-def test_a_text_of_empty_lines(words, tmp_path):
-    (tmp_path / "text.txt").write_text("\n \n", encoding="utf-8")
-    words.dump(tmp_path / "text.txt", tmp_path / "out.hdf5")
-    shapes = {name: value.shape for name, value in oracle.read_hdf5(tmp_path / "out.hdf5").items()}
-    assert shapes == {"0": (3, 0, 16), "1": (3, 0, 16)}
-
-
-@pytest.mark.eager
 def test_a_file_without_a_line_gives_a_file_without_a_dataset(words, tmp_path):
     (tmp_path / "empty.txt").write_text("", encoding="utf-8")
     words.dump(tmp_path / "empty.txt", tmp_path / "out.hdf5")
@@ -188,19 +179,6 @@ def test_sentences_after_an_error_in_the_middle(characters, monkeypatch):
         np.testing.assert_allclose(layers, one[:, : len(sentence)], 1e-5, 2e-5)
 
 
-@pytest.mark.eager
-@pytest.mark.parametrize("old", [None, b"old"])
-def test_a_text_that_fails_leaves_what_was_there(words, tmp_path, old):
-    (tmp_path / "text.txt").write_bytes(b"the model\n" * 3 + b"na\xefve\n")
-    if old is not None:
-        (tmp_path / "out.hdf5").write_bytes(old)
-    with pytest.raises(InputError, match=r"text\.txt, line 4: not UTF-8: byte 2 is 0xef"):
-        words.dump(tmp_path / "text.txt", tmp_path / "out.hdf5")
-    left = set(os.listdir(tmp_path))
-    assert left == {"text.txt"} | ({"out.hdf5"} if old else set())
-    assert old is None or (tmp_path / "out.hdf5").read_bytes() == old
-
-
 def test_files_that_are_not_there_or_do_not_fit(words, characters, tmp_path):
     text = write_sentences(tmp_path / "text.txt", [["the"]])
     out = tmp_path / "out.hdf5"
@@ -257,24 +235,3 @@ def test_vectors_of_a_vocabulary_from_a_model_of_words(words, tmp_path):
             words.vocab_file, words.options_file, words.weight_file, str(tmp_path / "out.hdf5")
         )
     assert os.listdir(tmp_path) == []
-
-
-def test_vectors_of_a_vocabulary_that_fail_keep_the_old_file(characters, tmp_path):
-    out = tmp_path / "cache.hdf5"
-    out.write_bytes(b"old")
-    (tmp_path / "vocab.txt").write_text("<S>\n<UNK>\n", encoding="utf-8")
-    with pytest.raises(InputError, match=r"vocab\.txt: the vocabulary lacks </S>"):
-        dump_token_embeddings(
-            str(tmp_path / "vocab.txt"), characters.options_file, characters.weight_file, str(out)
-        )
-    assert out.read_bytes() == b"old"
-    assert sorted(os.listdir(tmp_path)) == ["cache.hdf5", "vocab.txt"]
-
-
-@pytest.mark.eager
-def test_keys_are_numbers_that_readers_sort(words, tmp_path):
-    path = write_sentences(tmp_path / "text.txt", [["x"] * (n % 4) for n in range(12)])
-    words.dump(path, tmp_path / "out.hdf5")
-    with h5py.File(tmp_path / "out.hdf5") as file:
-        lengths = [file[key].shape[1] for key in sorted(file, key=int)]
-    assert lengths == [n % 4 for n in range(12)]

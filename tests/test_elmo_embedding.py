@@ -434,25 +434,6 @@ def test_a_model_of_keras_exports_with_its_words(tmp_path, words):
 
 
 @pytest.mark.parametrize(
-    "inputs, message",
-    [
-        ("a sentence", "sentences must be a list of sentences, got 'a sentence'"),
-        (np.zeros((2, 3)), "text must be strings, got float64"),
-        (keras.Input((None,)), "text must be strings, got float32; a keras.Input needs"),
-        (keras.Input((2, 3), dtype="string"), r"got shape \(None, 2, 3\)"),
-        (np.ones((2, 3), int), r"ids must have the shape \(batch, time, 50\), got \(2, 3\)"),
-        ([[[1] * 50, [2]]], "ids: all sentences must have the same length"),
-        (np.full((1, 2, 50), 262), "character ids must be from 0 to 261"),
-        (keras.Input((None,), dtype="int32"), r"ids must have the shape \(batch, time, 50\)"),
-        (tf.ragged.constant([[1], []]), "text must be strings, got int32"),
-    ],
-)
-def test_inputs_that_are_refused(elmo, inputs, message):
-    with pytest.raises(InputError, match=message):
-        elmo(inputs)
-
-
-@pytest.mark.parametrize(
     "settings, message",
     [
         ({"layers": "all"}, "layers must be 'mix', 'average', 'top', a number, or one weight"),

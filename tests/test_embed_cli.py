@@ -223,43 +223,7 @@ def test_npz_to_a_pipe(place, monkeypatch):
         np.testing.assert_allclose(found[key], wanted, rtol=1e-3, atol=1e-3)
 
 
-def test_standard_input_that_is_not_utf8(place, monkeypatch, capsys):
-    standard(monkeypatch, b"good\nb\xffd\n")
-    assert main(["embed", "-", "out.hdf5", "--model", "elmo"]) == 1
-    assert "standard input, line 2: not UTF-8: byte 1 is 0xff." in capsys.readouterr().err
-    assert not os.path.exists("out.hdf5")
-
-
 # Errors
-
-
-def test_names_of_files(place, capsys):
-    arguments = ["embed", "text.txt", "out.hdf5", "--model", "elmo"]
-    Path("out.hdf5").write_bytes(b"precious")
-    assert "'out.hdf5' would be overwritten: --force allows it" in input_error(arguments, capsys)
-    assert Path("out.hdf5").read_bytes() == b"precious"
-    assert main([*arguments, "--force"]) == 0
-    assert "The text file 'no.txt' does not exist" in input_error(
-        ["embed", "no.txt", "new.hdf5", "--model", "elmo"], capsys
-    )
-    assert "The folder 'no' to write 'out.hdf5' into does not exist" in input_error(
-        ["embed", "text.txt", "no/out.hdf5", "--model", "elmo"], capsys
-    )
-    assert "elmo' must be a regular file or not exist" in input_error(
-        ["embed", "text.txt", "elmo", "--model", "elmo"], capsys
-    )
-
-
-def test_a_text_is_looked_through_before_anything_is_computed(place, capsys):
-    Path("text.txt").write_bytes(b"good\nalso good\nb\xffd\n")
-    error = input_error(["embed", "text.txt", "out.hdf5", "--model", "elmo"], capsys)
-    assert "text.txt, line 3: not UTF-8: byte 1 is 0xff." in error
-    assert sorted(os.listdir()) == ["elmo", "text.txt"]
-
-
-def test_layer_that_there_is_not(place, capsys):
-    error = input_error(["embed", "text.txt", "o", "--model=elmo", "--layer=3"], capsys)
-    assert "layers must be a layer from 0 (tokens) to 2 (top), got 3" in error
 
 
 @pytest.mark.parametrize(

@@ -31,7 +31,6 @@ from tests.small_models import write_small_model
 TEXT = ["the cat sees a bird .", "", "a dog", "the the </S> the", "ünïcödé\u3000猫 ."]
 TOKENS = [line.split() for line in TEXT]
 WORDS = ["<S>", "</S>", "<UNK>", "the", "cat", "dog", "a", "."]
-N = len(TEXT)
 
 
 @pytest.fixture(scope="module")
@@ -360,17 +359,6 @@ def test_a_folder_with_other_files_is_not_replaced(small, tmp_path, capsys):
     assert "got link: choose" in input_error(again, capsys)
     (out / "link").unlink()
     assert main(again) == 0
-
-
-def test_an_export_that_fails_leaves_nothing(small, tmp_path, monkeypatch):
-    def fail(module, folder, **settings):
-        (Path(folder) / "saved_model.pb").write_bytes(b"half")
-        raise OSError("no space left")
-
-    monkeypatch.setattr(tf.saved_model, "save", fail)
-    with pytest.raises(OSError, match="no space left"):
-        export_saved_model(small, tmp_path / "served")
-    assert os.listdir(tmp_path) == []
 
 
 def test_what_tensorflow_says_of_a_full_disk(small, tmp_path, monkeypatch):

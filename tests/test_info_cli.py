@@ -82,17 +82,3 @@ def test_info_of_what_is_no_model(tmp_path, capsys):
         ["info", str(tmp_path)], capsys
     )
     assert "name a model" in usage_error(["info"], capsys)
-
-
-@pytest.mark.parametrize(
-    ("size", "n_parameters"), [("small", 13593296), ("medium", 28027728), ("original", 93600848)]
-)
-def test_parameters_of_the_published_sizes(size, n_parameters):
-    from bilm import Options, preset
-    from bilm.core.network import build_network
-    from bilm.use.description import count_parameters
-
-    values = preset(size) | {"bidirectional": True}
-    network = build_network(Options.from_dict(values, training=True))
-    shapes = {w.dataset: tuple(w.variable.shape) for w in network.weight_table()}
-    assert count_parameters(shapes)["total"] == n_parameters

@@ -197,29 +197,6 @@ def test_queries_and_texts_that_are_wrong(place, capsys, changes, message):
     assert message in input_error(arguments, capsys)
 
 
-def test_layers_that_there_are_not(place, capsys):
-    late = "--layer must be 0 (tokens) to 2 (top) for this model, got 9."
-    assert input_error([*NEIGHBOURS, "--layer", "9", "--occurrences", "x.npz"], capsys).endswith(
-        late
-    )
-    assert not Path("x.npz").exists()
-    message = "must be an integer >= 0, top, average or all, got 'first'"
-    assert message in usage_error([*NEIGHBOURS, "--layer", "first"], capsys)
-    arguments = ["neighbours", QUERY, "--model", "bare"]
-    assert "name --text, or --occurrences" in usage_error(arguments, capsys)
-
-
-def test_files_that_cannot_be_written_are_found_before_the_work(place, capsys):
-    message = "The folder 'no' to write 'x' into does not exist."
-    for arguments in (
-        [*NEIGHBOURS, "--occurrences", "no/x"],
-        [*SENSES, "--occurrences", "no/x"],
-        [*SENSES, "--out", "no/x"],
-    ):
-        error = input_error(arguments, capsys)
-        assert error.endswith(message) and "encoding" not in error
-
-
 def test_a_query_keeps_to_the_case_of_its_word(place, capsys):
     Path("cases.txt").write_text("a Cat b\nc Cat d\ne cat f\ng cat h\ni cat j\n", encoding="utf-8")
     both = ["neighbours", "the [Cat]", "the [cat]", "--model", "bare", "--text", "cases.txt"]
@@ -396,16 +373,3 @@ def test_flags_that_do_not_go_together(labels, capsys):
     assert "got 7" in input_error([*SENSES, "--layer", "7"], capsys)
     bare = [*SENSES, "--substitutes_from", "bare"]
     assert "the softmax (softmax/b), which predicts words, is missing" in input_error(bare, capsys)
-
-
-def test_control_characters_of_a_text_do_not_reach_the_terminal(place, capsys):
-    lines = [f"a{k} \x1b]0;title\x07 cat \x9b31m \u202e b{k}\n" for k in range(12)]
-    Path("evil.txt").write_text("".join(lines), encoding="utf-8")
-    Path("evil-vectors.txt").write_text("cat 1 0\n\x1b[2Jdog 0.9 0.1\n", encoding="utf-8")
-    for command in (
-        ["senses", "cat", "--clusters", "2"],
-        ["neighbours", "x [cat] y", "--static", "evil-vectors.txt"],
-    ):
-        printed = run(capsys, *command, "--model", "bare", "--text", "evil.txt")
-        assert not set(printed.out + printed.err) & set("\x1b\x07\x9b\u202e")
-        assert "\\u001b" in printed.out and "\\u202e" in printed.out

@@ -19,7 +19,6 @@ from tests import oracle
 
 pytestmark = pytest.mark.eager
 
-SENTENCES = ["the cat sees a bird .", "a dog"]
 WORDS = ["<S>", "</S>", "<UNK>", *(f"w{n}" for n in range(34))]
 
 
@@ -107,29 +106,6 @@ def test_a_model_of_words_finds_its_vocabulary(tmp_path, name, packed):
     table = oracle.read_hdf5(tmp_path / "m" / "model.hdf5")["embedding"]
     if not packed:
         np.testing.assert_array_equal(elmo.encode(["w0 w1"], 0)[0][:, 8:], table[3:5])
-
-
-QUICK = ("short_words_261", "one_direction")
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pytest.param(kind, marks=() if kind in QUICK else pytest.mark.slow)
-        for kind, options in oracle.MODELS.items()
-        if "char_cnn" in options
-    ],
-)
-def test_models_of_every_kind(tmp_path, kind):
-    options = oracle.MODELS[kind]
-    write(tmp_path, kind)
-    width = options["char_cnn"].get("max_characters_per_token", 50)
-    tokens = [[*s.split(), "x" * 60] for s in SENTENCES]
-    weights = oracle.read_hdf5(tmp_path / "model.hdf5")
-    expected = oracle.embed(weights, options, oracle.character_ids(tokens, width)).lm_embeddings
-    vectors = ELMo.from_pretrained(tmp_path).encode(tokens, "all")
-    for actual, wanted in zip(vectors, expected, strict=True):
-        np.testing.assert_allclose(actual, wanted[:, : actual.shape[1]], rtol=1e-5, atol=5e-6)
 
 
 def test_an_hdf5_file_has_its_options_beside_it(tmp_path):

@@ -277,14 +277,6 @@ def test_of_a_query(elmo):
     assert found.word(0) == "bank" and found.in_context(0) == "the bank by the [bank]"
 
 
-def test_progress_of_encoding(elmo):
-    said = []
-    Occurrences.encoded(
-        elmo, sample_uses(TEXT, ["bank"]), progress=lambda *counts: said.append(counts)
-    )
-    assert said == [(1, 5), (2, 5), (4, 5), (5, 5)]
-
-
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, RuntimeError])
 def test_a_file_has_what_was_done_and_is_continued(elmo, tmp_path, stop):
     sample, file = sample_uses(TEXT, WORDS), tmp_path / "uses.npz"
@@ -330,11 +322,6 @@ def test_nothing_is_written_if_nothing_was_done(tmp_path):
     with pytest.raises(KeyboardInterrupt) as stopped:
         Occurrences.encoded(Interrupted(), sample_uses(TEXT, WORDS), file=tmp_path / "uses.npz")
     assert not stopped.value.args and not list(tmp_path.iterdir())
-
-
-def test_a_file_in_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"to write 'uses\.npz' into does not exist"):
-        Occurrences.encoded(Interrupted(), sample_uses(TEXT, WORDS), file=tmp_path / "no/uses.npz")
 
 
 def test_vectors_that_are_not_finite(tmp_path):
@@ -470,13 +457,6 @@ def test_a_damaged_file(saved):
             continue
         np.testing.assert_array_equal(read.vectors, made.vectors)
         np.testing.assert_array_equal(read.positions, made.positions)
-
-
-def test_a_missing_file(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"file of occurrences .*nothing\.npz.*not exist"):
-        Occurrences.load(tmp_path / "nothing.npz")
-    with pytest.raises(FileNotFoundError, match="is not a regular file"):
-        Occurrences.load(tmp_path)
 
 
 # What an object of them says

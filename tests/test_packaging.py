@@ -51,12 +51,6 @@ def test_setup_reads_the_version_without_importing_the_package():
     assert done.stdout.splitlines()[-1] == bilm.__version__
 
 
-def test_license_is_the_whole_apache_license():
-    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
-    assert "Apache License\n                           Version 2.0, January 2004" in text
-    assert "END OF TERMS AND CONDITIONS" in text
-
-
 @pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["train", "--help"]])
 def test_help_and_version_import_nothing_heavy(arguments):
     code = (

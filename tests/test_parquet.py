@@ -6,7 +6,6 @@ import errno
 import io
 import json
 import os
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +17,7 @@ from bilm.data.sentences import Sentence
 from bilm.jobs.arrow import require_row, write_parquet
 from bilm.jobs.sentence_pieces import EmbeddedSentence
 from tests.command_line import input_error, usage_error
-from tests.embedded_text import LINES, embed, read, write_lines
+from tests.embedded_text import LINES, embed, write_lines
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -198,15 +197,6 @@ def test_flags_that_do_not_go_with_it(flags, message, capsys):
     assert message in usage_error(["embed", "t", OUT, "--model=m", *flags], capsys)
     arguments = ["embed", "t", "-", "--model=m", "--format=parquet"]
     assert "a stream takes jsonl, or npz" in usage_error(arguments, capsys)
-
-
-def test_without_pyarrow(place, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    error = input_error(["embed", "text.txt", OUT, "--model", "elmo"], capsys)
-    assert "needs the Python module pyarrow: `pip install pyarrow` installs it." in error
-    assert not os.path.exists(f"{OUT}.partial")
-    embed("--top")
-    assert len(read()[0]) == 6
 
 
 def test_a_row_that_is_too_large(place):

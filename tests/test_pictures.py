@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -237,10 +236,3 @@ def test_other_alphabets_are_drawn_or_named(projected, tmp_path):
         assert "fonts-noto-cjk" in str(error)
     else:
         assert "苹果" in texts(svg)
-
-
-def test_a_missing_package_is_named(projected, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(InputError, match="needs the Python module matplotlib: "):
-        write_picture(tmp_path / "picture.png", *projected)
-    write_picture(tmp_path / "page.html", *projected)

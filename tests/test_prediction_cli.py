@@ -13,7 +13,7 @@ import h5py
 import numpy as np
 import pytest
 
-from bilm import InputError, Predictor
+from bilm import Predictor
 from bilm.cli import main
 from tests.command_line import input_error, usage_error
 from tests.scored_models import KINDS, Model
@@ -227,24 +227,6 @@ def test_usage(place, capsys):
     prior[-1] = "much"
     assert "must be a number from 0 to 1, got 'much'" in usage_error(prior, capsys)
     assert "name a model" in usage_error(["score", "text.txt"], capsys)
-
-
-def test_a_dump_is_enough_with_its_softmax(place, capsys):
-    expected = run(capsys, "score", "text.txt", "--model", "model").out
-    run(capsys, "dump", "--save_dir", "model", "--outfile", "w.hdf5")
-    pair = ["--options_file", "w.options.json", "--weight_file", "w.hdf5"]
-    assert run(capsys, "score", "text.txt", *pair).out == expected
-    folder = ["--model_dir", "elmo", "--with-softmax"]  # which is the default
-    run(capsys, "dump", "--save_dir", "model", *folder)
-    assert run(capsys, "score", "text.txt", "--model", "elmo").out == expected
-    said = run(capsys, "info", "elmo").out
-    assert f"predicts      {len(VOCABULARY)} words" in said
-    run(capsys, "dump", "--save_dir", "model", "--outfile", "plain.hdf5", "--without_softmax")
-    pair = ["--options_file", "plain.options.json", "--weight_file", "plain.hdf5"]
-    error = input_error(["score", "text.txt", *pair], capsys)
-    assert "plain.hdf5: the softmax (softmax/b), which predicts words, is missing" in error
-    with pytest.raises(InputError, match=r"the softmax .* is missing"):
-        Predictor.from_pretrained(("plain.options.json", "plain.hdf5"))
 
 
 def test_a_dump_without_a_vocabulary_says_that_it_has_no_softmax(place, capsys):

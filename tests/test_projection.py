@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-
 import numpy as np
 import pytest
 import threadpoolctl
@@ -109,9 +107,3 @@ def test_threads_are_bounded_while_it_works():
 def test_what_cannot_be_projected(n, settings, message):
     with pytest.raises(InputError, match=message):
         project(two_senses().select(np.arange(n)), **settings)
-
-
-def test_scikit_learn_that_is_missing_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "sklearn.decomposition", None)
-    with pytest.raises(InputError, match="needs the Python module sklearn: `pip inst"):
-        project(two_senses())

@@ -244,15 +244,6 @@ def test_a_vocabulary_of_another_place_is_used(trained, tmp_path, capsys):
     assert "words.txt" in input_error(with_other, capsys)
 
 
-def test_control_characters_of_a_text_do_not_reach_the_terminal(elmo, tmp_path, capsys):
-    options, weights = write_small_model(tmp_path / "model", "short_words_261").files
-    (tmp_path / "t.txt").write_text("one \x1b[2J\x07 one\none \x9b31m one\none \u202e one\n" * 3)
-    arguments = ["report", str(tmp_path / "t.txt"), "--options_file", options, "--words", "one"]
-    assert main([*arguments, "--weight_file", weights]) == 0
-    printed = capsys.readouterr().out
-    assert not set(printed) & set("\x1b\x07\x9b\u202e") and "\\u001b[2J" in printed
-
-
 def test_the_verb_prints_a_report_of_weights(elmo, tmp_path, capsys):
     model = write_small_model(tmp_path / "model", "short_words_261")
     options, weights = model.files

@@ -158,13 +158,3 @@ def mixed_precision():
     keras.mixed_precision.set_global_policy("mixed_bfloat16")
     yield
     keras.mixed_precision.set_global_policy("float32")
-
-
-def test_keras_policy_of_mixed_precision_changes_nothing(mixed_precision):
-    layers, mask, W = mix_case()
-    mix = ScalarMix(3, do_layer_norm=True)
-    mix.W.assign(W)
-    result = mix(layers, mask)
-    assert result.dtype == tf.float32
-    expected, _ = oracle.weight_layers(layers, mask, W, 1.0, do_layer_norm=True)
-    np.testing.assert_allclose(result, expected, 1e-5, 1e-5)

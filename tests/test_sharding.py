@@ -228,35 +228,6 @@ def test_text_that_changes_while_it_is_read(tmp_path, more):
     assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
-@pytest.mark.parametrize("there", [True, False])
-@pytest.mark.parametrize("doing", ["writing", "scattering"])
-def test_a_full_disk_leaves_nothing_behind(tmp_path, doing, there):
-    pattern, _ = write_text(tmp_path)
-    if there:
-        (tmp_path / "out").mkdir()
-
-    def full(stage):
-        if stage.doing == doing and stage.done == stage.total:
-            raise OSError(28, "No space left on device")
-
-    with pytest.raises(OSError, match="No space left"):
-        shard_corpus(pattern, tmp_path / "out", progress=full)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["out", "text"][not there :]
-    assert not there or not sentences_in(tmp_path / "out")
-
-
-@pytest.mark.parametrize("there", [True, False])
-def test_what_a_killed_run_left_is_named(tmp_path, caplog, there):
-    pattern, _ = write_text(tmp_path)
-    home = tmp_path / "out" if there else tmp_path
-    (home / ".out.0a1b2c3d.tmp").mkdir(parents=True)
-    shard_corpus(pattern, tmp_path / "out")
-    assert (
-        ".out.0a1b2c3d.tmp was left by a killed run; remove it unless a run is active"
-        in caplog.text
-    )
-
-
 def test_shards_that_appear_in_the_meantime_are_not_overwritten(tmp_path):
     pattern, _ = write_text(tmp_path)
     (tmp_path / "out").mkdir()
@@ -268,12 +239,3 @@ def test_shards_that_appear_in_the_meantime_are_not_overwritten(tmp_path):
     with pytest.raises(InputError, match=r"out' must hold no shards, .* got train-00.txt"):
         shard_corpus(pattern, tmp_path / "out", progress=other)
     assert contents(tmp_path / "out") == {"train-00.txt": b"mine"}
-
-
-def test_progress_of_each_step_ends_with_all_bytes(tmp_path):
-    pattern, _ = write_text(tmp_path)
-    stages = []
-    shard_corpus(pattern, tmp_path / "out", n_shards=3, progress=stages.append)
-    last = {stage.doing: stage for stage in stages}
-    assert [*last] == ["measuring", "scattering", "writing"]
-    assert all(stage.done == stage.total and stage.unit == "bytes" for stage in last.values())

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-
 import numpy as np
 import pytest
 
@@ -45,11 +43,6 @@ def test_files_are_read(tmp_path, header):
     vectors = StaticVectors.load(written(tmp_path, header + TEXT))
     assert vectors.words == WORDS and vectors.dim == 3
     np.testing.assert_array_equal(vectors.vectors, VECTORS)
-
-
-def test_compressed_files_are_read(tmp_path):
-    path = written(tmp_path, gzip.compress(TEXT.encode()), "vectors.txt.gz")
-    assert StaticVectors.load(path).words == WORDS
 
 
 def test_saved_vectors_are_read_back_exactly(tmp_path):
@@ -307,9 +300,3 @@ def test_flags_that_do_not_go_together(arguments, message, capsys):
 def test_settings_out_of_range(settings, message):
     with pytest.raises(InputError, match=message):
         train_word2vec(lambda: [["a", "b"]], **settings)
-
-
-def test_words_do_not_control_the_terminal(tmp_path, capsys):
-    path = written(tmp_path, "a 1 0\n\x1b]0;title 1 1\n")
-    assert main(["static", "--vectors", str(path), "--nearest", "a"]) == 0
-    assert "\\u001b]0;title" in capsys.readouterr().out

@@ -326,12 +326,3 @@ def test_threads_are_counted():
         InputError, match="threads must be set before TensorFlow is used in this process, got 62"
     ):
         set_threads(62)
-
-
-def test_pyarrow_is_an_extra(monkeypatch, published):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    message = (
-        "a table of vectors needs the Python module pyarrow: `pip install pyarrow` installs it"
-    )
-    with pytest.raises(InputError, match=message):
-        TableEmbedder(published.folder)

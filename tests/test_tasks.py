@@ -108,47 +108,6 @@ def test_lines_that_are_refused(tmp_path: Path, name, ending, text, message):
     assert str(path) in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "change, message",
-    [
-        ({"data": 1}, "must have the form of SQuAD 1.1"),
-        ({"answer_start": 3}, "question 0: the answer 'Carl' must be at character 3"),
-        ({"question": " "}, "must have a question and an answer, got ' '"),
-        ({"text": " ", "answer_start": 4}, "the answer must have a token, got ' '"),
-    ],
-)
-def test_questions_that_are_refused(tmp_path: Path, change, message):
-    folder = small_tasks.questions(tmp_path)
-    data = json.loads((folder / "train.json").read_text())
-    item = data["data"][0]["paragraphs"][0]["qas"][0]
-    for key, value in change.items():
-        place = data if key == "data" else item if key == "question" else item["answers"][0]
-        place[key] = value
-    path = written(tmp_path, "train.json", json.dumps(data))
-    with pytest.raises(InputError, match=message):
-        list(program("questions").read(str(path)))
-
-
-@pytest.mark.parametrize(
-    "column, value, message",
-    [
-        (2, "it", "must be one of he, him, his, she, her, hers, got 'it'"),
-        (3, "0", "line 2: 'she' must be at character '0'"),
-        (5, "x", "'Anna' must be at character 'x'"),
-        (6, "yes", "must be TRUE or FALSE, got 'yes'"),
-        (9, "TRUE", "at most one of the two names may be TRUE"),
-    ],
-)
-def test_passages_that_are_refused(tmp_path: Path, column, value, message):
-    path = small_tasks.coreference(tmp_path) / "gap-test.tsv"
-    lines = path.read_text(encoding="utf-8").splitlines()
-    row = lines[1].split("\t")
-    row[column] = value
-    path.write_text("\n".join([lines[0], "\t".join(row)]), encoding="utf-8")
-    with pytest.raises(InputError, match=message):
-        list(program("coreference").read(str(path)))
-
-
 # Measures
 
 

@@ -76,16 +76,3 @@ def test_files_are_replaced_only_when_asked_and_only_if_they_are_ours(tmp_path):
     with pytest.raises(InputError, match=r"metadata.tsv' would be overwritten"):
         write_projector(other, occurrences, replace=True)
     assert [path.name for path in other.iterdir()] == ["metadata.tsv"]
-
-
-def test_a_link_to_a_folder_stays_and_nothing_temporary_is_left(tmp_path):
-    occurrences = two_senses()
-    (tmp_path / "link").symlink_to(tmp_path / "real", target_is_directory=True)
-    (tmp_path / "real").mkdir()
-    for layers in ([1], [1, 2]):
-        write_projector(tmp_path / "link", occurrences, layers=layers, replace=True)
-    assert (tmp_path / "link").is_symlink()
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "real"]
-    assert sorted(path.name for path in (tmp_path / "real").iterdir()) == [
-        "layer-1.tsv", "layer-2.tsv", "metadata.tsv", "projector_config.pbtxt",
-    ]  # fmt: skip

@@ -95,40 +95,10 @@ def test_ranges_are_about_as_large_as_asked_for(tmp_path):
     assert str(ranges[-2]) == f"{small[2]}, lines 1 to 3; {small[3]}, lines 1 to 3"
 
 
-def test_the_default_size(tmp_path):
-    path = write(tmp_path / "a.txt", "1234567\n" * 100_000)
-    ranges = find_ranges([path])
-    assert [one.n_bytes for one in ranges] == [2**18, 2**18, 2**18, 800_000 - 3 * 2**18]
-
-
-def test_a_line_that_is_too_long(tmp_path):
-    path = write(tmp_path / "a.txt", "a\n" + "b" * (2**24 + 2**18))
-    with pytest.raises(InputError, match=r"a\.txt: a line must have at most 16,777,216 bytes; one "
-                       r"after line 1 has more"):  # fmt: skip
-        find_ranges([path])
-
-
 def test_no_lines(tmp_path):
     (part,) = find_ranges([write(tmp_path / "a.txt", ""), write(tmp_path / "b.gz", "")])
     assert (part.number, part.n_lines, part.first_id, part.n_bytes) == (0, 0, 0, 0)
     assert RangeReader().lines(part) == []
-
-
-@pytest.mark.parametrize("name", ["a.txt", "a.gz", "a.xz"])
-def test_text_that_is_not_utf8(tmp_path, name):
-    path = write(tmp_path / name, b"good\n\n" * 20 + b"b\xfcse\ngood\n")
-    with pytest.raises(InputError, match=rf"{name}, line 41: not UTF-8: byte 1 is 0xfc\."):
-        find_ranges([write(tmp_path / "0.txt", "good\n"), path], 16)
-
-
-@pytest.mark.parametrize("name", ["a.gz", "a.xz"])
-def test_a_damaged_file(tmp_path, name):
-    path = write(tmp_path / name, os.urandom(5000).hex() + "\n")
-    os.truncate(path, 2000)
-    with pytest.raises(InputError, match=rf"{name}: damaged after line 0"):
-        find_ranges([path])
-    with pytest.raises(FileNotFoundError):
-        find_ranges([tmp_path / "none.txt"])
 
 
 @pytest.mark.parametrize("name", ["a.txt", "a.gz"])
@@ -149,12 +119,3 @@ def test_a_file_that_changes_is_refused(tmp_path, name):
     os.remove(path)
     with RangeReader() as reader, pytest.raises(FileNotFoundError):
         reader.lines(first)
-
-
-def test_progress(tmp_path):
-    files = [write(tmp_path / "a.txt", "12\n" * 10), write(tmp_path / "b.gz", "34\n")]
-    total = sum(map(os.path.getsize, files))
-    stages = []
-    find_ranges(files, 10, show=stages.append)
-    assert [stage.done for stage in stages] == [0, 12, 24, 30, 33]
-    assert {(stage.doing, stage.total) for stage in stages} == {("reading", total)}

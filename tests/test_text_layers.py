@@ -90,12 +90,6 @@ def test_batches_without_a_token():
     assert layer(tf.zeros((0, 4), tf.string)).shape == (0, 6, 5)
 
 
-def test_lone_surrogates_have_no_bytes():
-    np.testing.assert_array_equal(
-        CharacterIds(9)([["a\ud800b"]]), Batcher(None, 9).batch_sentences([["a\ud800b"]])
-    )
-
-
 def test_masks():
     for layer in (CharacterIds(6), WordIds(VOCABULARY)):
         text = ["a b c", "", "a"]

@@ -123,15 +123,6 @@ def test_gradients_of_an_encoder(encoder):
         )
 
 
-def test_an_encoder_in_bfloat16_is_near():
-    case = EncoderCase("published", "bfloat16")
-    ids = words_of_every_length(20)
-    result, expected = case.layer(ids), case.expected(ids)
-    assert result.dtype == tf.float32
-    assert np.linalg.norm(result - expected) < 0.02 * np.linalg.norm(expected)
-    assert not np.allclose(result, expected, 1e-5, 2e-6)
-
-
 def test_initial_values_of_an_encoder():
     cnn = CharCNNOptions(((2, 300), (5, 200)), "relu", embedding_dim=16, n_highway=1)
     layer = CharacterEncoder(cnn, 400, seed=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import pickle
 
 import numpy as np
@@ -51,13 +50,6 @@ def test_last_id_of_a_token_that_occurs_twice(write):
 def test_unusual_line_separators_do_not_end_a_line(write):
     vocab = Vocabulary(write("<S>", "</S>", "<UNK>", "a\u2028b", "c"))
     assert vocab.word_to_id("c") == 4
-
-
-def test_compressed_file(tmp_path):
-    path = tmp_path / "vocab.txt.gz"
-    with gzip.open(path, "wt", encoding="utf-8") as file:
-        file.write("<S>\n</S>\n<UNK>\nthe\n")
-    assert Vocabulary(path).word_to_id("the") == 3
 
 
 def test_encode(write):
@@ -198,18 +190,6 @@ def test_an_empty_file(write):
         Vocabulary(write())
 
 
-def test_a_missing_file(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"vocab.txt' does not exist\."):
-        Vocabulary(tmp_path / "vocab.txt")
-
-
-def test_a_file_that_is_not_utf8(tmp_path):
-    path = tmp_path / "vocab.txt"
-    path.write_bytes("<S>\n</S>\n<UNK>\nGröße\n".encode("latin-1"))
-    with pytest.raises(InputError, match=r"vocab.txt, line 4: not UTF-8"):
-        Vocabulary(path)
-
-
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
@@ -225,10 +205,6 @@ def test_validation(write, lines, message):
         Vocabulary(path, validate_file=True)
     with pytest.raises(InputError, match=message):
         UnicodeCharsVocabulary(path, 50, validate_file=True)
-
-
-def test_a_good_file_passes_validation(golden):
-    assert Vocabulary(golden / "vocab.txt", validate_file=True).bos == 0
 
 
 def test_ids_out_of_range(write):

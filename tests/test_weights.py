@@ -185,14 +185,6 @@ def words_file(tmp_path_factory):
     return options, path
 
 
-def test_files_that_are_not_there(tmp_path, words_file):
-    table = network_of(words_file[0]).weight_table()
-    with pytest.raises(FileNotFoundError, match=r"The weights file '.*none' does not exist\."):
-        load_hdf5(tmp_path / "none", table)
-    with pytest.raises(FileNotFoundError, match=r"The weights file '.*' is not a regular file"):
-        load_hdf5(tmp_path, table)
-
-
 @pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.999])
 def test_a_file_that_is_cut_off(tmp_path, words_file, share):
     options, path = words_file
