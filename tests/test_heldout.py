@@ -8,7 +8,6 @@ import pytest
 from bilm.core.errors import InputError, NotFiniteError
 from bilm.intervals import Interval
 from bilm.training.evaluation import Perplexity
-from bilm.training.heldout import Monitor
 from bilm.training.state import HeldoutState, exp_of_loss
 
 
@@ -34,34 +33,25 @@ def test_intervals_that_are_none(text):
         Interval.parse(text)
 
 
-def measured(values, patience=None, n_predictions=5):
-    """The perplexities, the states after each of the measurements, and whether to stop."""
+def measured(values, n_predictions=5):
+    """The states after each of the measurements."""
     numbers = np.broadcast_to(n_predictions, len(values)).tolist()
-    results = [
-        Perplexity.of_losses(np.log([value, value]) * n, n)
-        for value, n in zip(values, numbers, strict=True)
-    ]
-    scores = iter(results)
-    monitor = Monitor(lambda states: next(scores), Interval.parse("step"), patience)
     state, found = HeldoutState(), []
-    for step in range(1, len(values) + 1):
-        perplexity, state = monitor.measure(state, step)
-        found.append((perplexity, state, monitor.should_stop(state)))
+    for step, (value, n) in enumerate(zip(values, numbers, strict=True), 1):
+        state = state.after(Perplexity.of_losses(np.log([value, value]) * n, n), step)
+        found.append(state)
     return found
 
 
-def test_the_best_measurement_and_patience():
-    found = measured([9.0, 7.0, 8.0, 7.5], patience=2)
-    assert [round(float(perplexity), 6) for perplexity, *_ in found] == [9, 7, 8, 7.5]
-    assert [(s.best_step, s.since_best) for _, s, _ in found] == [(1, 0), (2, 0), (2, 1), (2, 2)]
-    assert [stop for *_, stop in found] == [False, False, False, True]
-    state = found[-1][1]
-    assert state.best == pytest.approx(7) and state.measured_at == 4
+def test_the_best_measurement():
+    found = measured([9.0, 7.0, 8.0, 7.5])
+    assert [(s.best_step, s.since_best) for s in found] == [(1, 0), (2, 0), (2, 1), (2, 2)]
+    assert found[-1].best == pytest.approx(7) and found[-1].measured_at == 4
 
 
 def test_another_text_has_another_best(caplog):
     found = measured([5.0, 6.0], n_predictions=(5, 9))
-    assert found[-1][1].best == pytest.approx(6) and "text has changed" in caplog.text
+    assert found[-1].best == pytest.approx(6) and "text has changed" in caplog.text
 
 
 def test_perplexity_of_an_enormous_loss():

@@ -12,7 +12,7 @@ import pytest
 import bilm
 from bilm.core.errors import InputError
 from bilm.files.locks import TRAINING_LOCK, training_lock
-from bilm.training.interrupts import interrupts, killable
+from bilm.training.interrupts import Interrupts, killable
 from tests.small_runs import small_options, write_corpus
 
 HOLDER = """
@@ -75,25 +75,30 @@ def test_files_that_cannot_be_locked(tmp_path, monkeypatch, caplog):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_waits_for_the_end_of_the_step(number):
-    done = []
+    done, signals = [], Interrupts()
     before = signal.getsignal(number)
-    with pytest.raises(KeyboardInterrupt), interrupts() as signals:
-        with signals.held():
-            os.kill(os.getpid(), number)
-            done.append("the step")
+    with pytest.raises(KeyboardInterrupt), signals.handled():
+        os.kill(os.getpid(), number)
+        done.append("the step")
+        signals.due()
         done.append("not this")
-    assert done == ["the step"] and not signals.interrupted_within_step
+    assert done == ["the step"] and not signals.insisted
     assert signal.getsignal(number) is before
 
 
 def test_a_second_interrupt_does_not_wait_and_is_told():
-    done = []
-    with pytest.raises(KeyboardInterrupt), interrupts() as signals, signals.held():
+    done, signals = [], Interrupts()
+    with pytest.raises(KeyboardInterrupt), signals.handled():
         os.kill(os.getpid(), signal.SIGINT)
         done.append("the first")
         os.kill(os.getpid(), signal.SIGINT)
         done.append("not this")
-    assert done == ["the first"] and signals.interrupted_within_step
+    assert done == ["the first"] and signals.insisted
+
+
+def test_an_interrupt_that_comes_last_is_raised_at_the_end():
+    with pytest.raises(KeyboardInterrupt), Interrupts().handled():
+        os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_while_others_are_waited_for_ctrl_c_ends_the_process():
@@ -101,5 +106,5 @@ def test_while_others_are_waited_for_ctrl_c_ends_the_process():
     with killable():
         assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
     assert signal.getsignal(signal.SIGINT) is before
-    with interrupts(), killable():  # ours or an application's stays
+    with Interrupts().handled(), killable():  # ours or an application's stays
         assert signal.getsignal(signal.SIGINT) is not signal.SIG_DFL

@@ -23,13 +23,11 @@ from bilm.core.options import Options
 from bilm.data.sentences import N_WARM_UP_WORDS, read_warm_up
 from bilm.files.checkpoints import load_variables
 from bilm.files.weights import read_training
-from bilm.intervals import Interval
 from bilm.training import LanguageModel, train
 from bilm.training.draws import draw_resets, sentence_starts
 from bilm.training.evaluation import Scorer, evaluate
-from bilm.training.heldout import Monitor
 from bilm.training.optimizer import Optimizer
-from bilm.training.state import HeldoutState, load_mean_states
+from bilm.training.state import load_mean_states
 from bilm.training.step import TrainingStep, make_feed
 from tests import oracle
 from tests.command_line import input_error
@@ -429,11 +427,8 @@ def test_the_ratio_of_training_states_and_its_warning(scored, corpus, caplog):
     )
     assert other.start_ratio is None
     scorer = Scorer(model)
-    monitor = Monitor(
-        lambda states: evaluate(scorer, data, training_states=states), Interval.parse("step")
-    )
     with caplog.at_level(logging.WARNING):
-        monitor.measure(HeldoutState(), 1, states)
+        evaluate(scorer, data, training_states=states).warn_if_lost(0.0)
     assert "does badly" not in caplog.text  # zeros are the better place
     for variable, value in zip(
         tf.nest.flatten([stack.initial for stack in model.stacks]),
@@ -441,7 +436,7 @@ def test_the_ratio_of_training_states_and_its_warning(scored, corpus, caplog):
         strict=True,
     ):
         variable.assign(value)
-    monitor.measure(HeldoutState(), 1, model.network.zero_states(1))
+    evaluate(scorer, data, training_states=model.network.zero_states(1)).warn_if_lost(0.0)
     assert "where this model does badly: its held-out forward perplexity is" in caplog.text
 
 

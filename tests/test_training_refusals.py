@@ -56,7 +56,7 @@ BAD_BATCHES = [
         {},
         r"token_ids has shape \(2, 4\), next_token_id \(3, 4\)",
     ),
-    (random_batch(shape=(2, 5)), {}, "batches must have 3 rows of 4 tokens, got 2 rows of 5"),
+    (random_batch(shape=(2, 5)), {}, "must have rows per batch = 3, got 2"),
     ({"token_ids": np.zeros((ROWS, STEPS))}, {}, "token_ids must be integers, got float64"),
     ({"token_ids": np.zeros((ROWS, STEPS, 1), int)}, {}, r"token_ids has shape \(3, 4, 1\)"),
 ]
@@ -81,9 +81,9 @@ def test_characters_of_another_width(tmp_path):
 
 def test_a_data_set_of_the_wrong_kind(corpus, tmp_path):
     one, both = small_options(), small_options("words")
-    with pytest.raises(InputError, match="must have 1 directions, got 2"):
+    with pytest.raises(InputError, match="must have directions = 1, got 2"):
         train(one, corpus.data(both), tmp_path)
-    with pytest.raises(InputError, match="must have 2 directions, got 1"):
+    with pytest.raises(InputError, match="must have directions = 2, got 1"):
         train(both, corpus.data(one), tmp_path)
     message = "must have max_characters_per_token = None, got 7"
     with pytest.raises(InputError, match=message):

@@ -63,15 +63,12 @@ def draw_resets(
     seed: tuple[int, int],
     rows: BatchSlice | None = None,
 ) -> tuple[np.ndarray, ...]:
-    """Draw the sentences that start from zero LSTM states in training.
+    """Draw the sentences that start from zero LSTM states in training, as every text does in use.
 
-    In use every text starts from zeros, in training only the first sentence of a row. A network
-    that never sees zeros again may diverge there (see docs/states.md), so some sentences start
-    from zeros. Both directions read the same sentences at the same steps of a row, and share the
-    draw.
+    A network that never sees zeros after the start of training may diverge there: docs/states.md.
+    Both directions read the same sentences at the same steps of a row, and share the draw.
 
     Args:
-        feed: the batch.
         marks: see `sentence_starts`.
         rate: probability per sentence.
         seed: the run's seed, and the step; with the row they determine the draw.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from bilm.core.errors import InputError, shown
 from bilm.core.language_model import LanguageModel
@@ -42,18 +41,16 @@ def dump_weights(
         tf_save_dir: a training folder, ours or the original's.
         outfile: the HDF5 file to write.
         with_softmax: also write the softmax and its vocabulary: `softmax/W` float32 (words,
-            projection_dim), `softmax/b` (words,), and `vocabulary/words`, text. Readers of
-            published files ignore these groups. A softmax that is tied to the table of a
-            word-input model has no W: it is `embedding`.
+            projection_dim), unless it is tied to `embedding`; `softmax/b` (words,); and
+            `vocabulary/words`, text. Readers of published files ignore these groups.
         with_states: also write the mean of the LSTM states of training, `states/...` float32
             (1, ...), from which sentences start in this package's readers; for a model that was
-            trained without resets. Other readers ignore them and start from zeros.
+            trained without resets. Other readers start from zeros.
         vocab_file: the words of the softmax, the same as in the folder's vocab.txt if there is
             one; None takes that file.
-        options_file: where to write the options; None writes `weights.options.json` next to
-            `weights.hdf5`.
+        options_file: None writes `weights.options.json` next to `weights.hdf5`.
         overwrite: False refuses existing files, except the same options without weights.
-        dtype: "float32"; or "float16" for files of half the size, which readers cast to float32.
+        dtype: "float32"; or "float16" for files of half the size.
 
     Raises:
         FileNotFoundError, InputError: see `load_options_latest_checkpoint`; or the checkpoint
@@ -88,27 +85,23 @@ def dump_weights(
                 "original program do not."
             )
         datasets |= {name: value.numpy() for name, value in named_states(states).items()}
-    training = _how_trained(options, ckpt_file)
+    state = read_run_state(ckpt_file)
+    training = {
+        "steps": read_step(ckpt_file),
+        "tokens": state and state.tokens,
+        "passes": state and state.passes,
+        "n_train_tokens": options.n_train_tokens,
+        "n_tokens_vocab": options.n_tokens_vocab,
+        "reset_rate": options.reset_rate,
+    }
     with atomic_write_all([outfile, options_file], overwrite=overwrite) as (weights, beside):
         save_hdf5(weights, datasets, words, training=training, dtype=dtype)
         write_json(beside, options.inference_dict())
 
 
-def _how_trained(options: Options, ckpt_file: str) -> dict[str, Any]:
-    """The training facts for `bilm.files.weights.read_training`."""
-    state = read_run_state(ckpt_file)
-    names = ("n_train_tokens", "n_tokens_vocab", "reset_rate")
-    return {
-        "steps": read_step(ckpt_file),
-        "tokens": state and state.tokens,
-        "passes": state and state.passes,
-    } | {name: getattr(options, name) for name in names}
-
-
 def _softmax_words(
     options: Options, tf_save_dir: PathLike, vocab_file: PathLike | None
 ) -> list[str]:
-    """The words of the softmax in the order of their ids, checked to be this model's."""
     kept = os.path.join(tf_save_dir, VOCABULARY_FILE)
     beside = kept if os.path.isfile(kept) else None
     vocabulary = vocabulary_of(vocab_file, None, tf_save_dir, beside)
@@ -122,15 +115,7 @@ def _softmax_words(
             f"{vocabulary.source} must have {options.n_tokens_vocab} words, like the softmax "
             f"of {os.fspath(tf_save_dir)}, got {vocabulary.size}."
         )
-    words = vocabulary.words
-    for number, word in enumerate(words):
-        if "\0" in word:
-            raise InputError(
-                f"{vocabulary.source}: word {number}, {word!r}, holds the character 0, which "
-                "texts in HDF5 cannot. Without the softmax (bilm dump --without_softmax) the "
-                "weights can be written."
-            )
-    return words
+    return vocabulary.words
 
 
 def _refuse_training_files(path: PathLike, tf_save_dir: PathLike) -> None:

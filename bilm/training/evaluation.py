@@ -2,13 +2,14 @@
 
 By default each sentence is scored alone, from the initial states, so the perplexity depends on the
 model and the text only. The original carried the LSTM states along the rows of its batches, as
-`carry_state` does; then the perplexity depends on the batch size too. If the two differ by much,
-the model does badly from the initial states: see docs/states.md.
+`carry_state` does. If the two differ by much, the model does badly from the initial states: see
+docs/states.md.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -27,6 +28,10 @@ from bilm.files.reading import ShowStage, Stage
 from bilm.training.state import exp_of_loss, load_mean_states
 from bilm.training.step import make_feed
 
+logger = logging.getLogger(__name__)
+
+# A ratio of perplexities, from initial states and from the states of training, that is too high.
+_LOST = 1.1
 # Every n-th batch of sentences is scored from the states of training as well.
 _COMPARED_EVERY = 8
 _PREDICTIONS_OF_A_ROW = 1000
@@ -55,8 +60,7 @@ class Perplexity(float):
         unknown: proportion of the words that are outside the vocabulary and count as `<UNK>`; None
             if the data has no `vocab`.
         sentences: the score of each sentence, if requested.
-        carried: perplexity of the text read in order, each sentence continuing from the states
-            after the one before it in its row, if requested.
+        carried: perplexity with carried states, if requested.
         start_ratio: per direction, perplexity of sentences from the initial states divided by the
             perplexity from the states of training; None if not measured.
     """
@@ -85,23 +89,28 @@ class Perplexity(float):
         """The `start_ratio` by the names of the directions; empty if it was not measured."""
         return dict(zip(("forward", "backward"), self.start_ratio or (), strict=False))
 
+    def warn_if_lost(self, reset_rate: float) -> None:
+        """Log a warning if the model does much worse from the initial states."""
+        lost = {name: ratio for name, ratio in self.start_ratios().items() if ratio > _LOST}
+        if lost:
+            logger.warning(
+                "sentences start from LSTM states of zero, where this model does badly: its "
+                "held-out %s the perplexity from the states of training. Vectors suffer as well. "
+                "A reset_rate > 0 (now %g) lets training visit zeros; dump_weights with_states "
+                "writes weights that start from the mean states of training.",
+                " and ".join(f"{name} perplexity is {x:.3g} times" for name, x in lost.items()),
+                reset_rate,
+            )
+
 
 class Chunk(NamedTuple):
-    """Some steps of a batch.
-
-    Attributes:
-        feed: the steps.
-        mask: bool (time, batch), False for padding.
-        is_continued: whether the rows continue from the states after the previous chunk.
-        sentences: int (batch,), the number of each row's sentence; None if rows hold several.
-        start: position in the batch of the first step.
-    """
+    """Some steps of a batch."""
 
     feed: Feed
-    mask: np.ndarray
-    is_continued: bool
-    sentences: np.ndarray | None = None
-    start: int = 0
+    mask: np.ndarray  # bool (time, batch), False for padding
+    is_continued: bool  # whether the rows continue from the states after the previous chunk
+    sentences: np.ndarray | None = None  # int (batch,), their numbers; None if rows hold several
+    start: int = 0  # position in the batch of the first step
 
     def rows(self) -> Iterator[tuple[int, int, int]]:
         """(row, number of its sentence, predictions) for each row with predictions."""
@@ -154,26 +163,18 @@ def test(
         warm_up_language_model(model, read_warm_up(warm_up), data.vocab)
     scorer = Scorer(model)
 
-    def show(doing: str) -> Callable[[int], None] | None:
-        if progress is None:
-            return None
-        total = data.n_train_tokens
-        return lambda n_done: progress(Stage(doing, n_done, total, "predictions"))
+    def run(doing: str, n_rows: int, carry_state: bool, **settings: Any) -> Perplexity:
+        if progress is not None:
+            total = data.n_train_tokens
+            settings["show"] = lambda n: progress(Stage(doing, n, total, "predictions"))
+        return evaluate(scorer, data, n_rows, carry_state=carry_state, **settings)
 
-    result = evaluate(
-        scorer,
-        data,
-        batch_size,
-        carry_state=carry_state,
-        per_sentence=per_sentence,
-        show=show("scoring"),
-    )
+    result = run("scoring", batch_size, carry_state, per_sentence=per_sentence)
     if compare:
         begin = load_mean_states(ckpt_file, model.network.zero_states)
         # Rows so long that their initial states matter little.
         n_rows = max(1, min(batch_size, result.n_predictions // _PREDICTIONS_OF_A_ROW))
-        carried = show("scoring with carried states")
-        result.carried = evaluate(scorer, data, n_rows, carry_state=True, begin=begin, show=carried)
+        result.carried = run("scoring with carried states", n_rows, True, begin=begin)
     return result
 
 
@@ -248,16 +249,15 @@ def _by_sentence(rows: list[tuple[np.ndarray, np.ndarray, np.ndarray]]) -> Sente
 
 
 class Scorer:
-    """Runs a model over chunks of text, without dropout and with the full softmax.
+    """Runs a model over chunks of text, without dropout, with the full softmax, and in float32.
 
     The model may be in training. Each call continues the previous one if `is_continued` is true,
     and otherwise starts from the states `begin`, (1, ...) per direction; None: the model's initial
-    states. `precision` is the precision of the matrix products; None uses the model's.
+    states.
     """
 
-    def __init__(self, model: LanguageModel, precision: str | None = None) -> None:
+    def __init__(self, model: LanguageModel) -> None:
         self.options = model.options
-        self._precision = precision
         self._model = model
         self._states: Any = None
         # One trace for chunks of all shapes.
@@ -288,29 +288,29 @@ class Scorer:
     # The shapes of sentences vary too much to compile each of them: Mode.INFERENCE.
 
     def _run_losses(self, feed: Feed, states: Any) -> tuple[tf.Tensor, Any]:
-        with _products_in(self._precision, self._model):
+        with _in_float32(self._model):
             losses, after = self._model.losses(feed, states, mode=Mode.INFERENCE)
         # n_directions of (time * batch,) -> (n_directions, time, batch)
         return tf.reshape(tf.stack(losses), tf.shape(feed.targets)), after
 
     def _run_hidden(self, feed: Feed, states: Any) -> tuple[tf.Tensor, Any]:
-        with _products_in(self._precision, self._model):
+        with _in_float32(self._model):
             hidden, after = self._model.hidden(feed, states, mode=Mode.INFERENCE)
         return tf.stack(hidden), after
 
 
 @contextlib.contextmanager
-def _products_in(precision: str | None, model: LanguageModel) -> Iterator[None]:
-    """Compute a model's matrix products in a precision within the block; None changes nothing."""
+def _in_float32(model: LanguageModel) -> Iterator[None]:
+    """Compute a model's matmuls in float32 within the block."""
     parts: list[Any] = [model.encoder, *model.stacks, model.softmax]
-    before = {part: part.precision for part in parts if precision and hasattr(part, "precision")}
+    before = {part: part.precision for part in parts if hasattr(part, "precision")}
     for part in before:
-        part.precision = precision
+        part.precision = "float32"
     try:
         yield
     finally:
-        for part, own in before.items():
-            part.precision = own
+        for part, precision in before.items():
+            part.precision = precision
 
 
 def _chunks(data: Any, options: Options, batch_size: int, carry_state: bool) -> Iterator[Chunk]:

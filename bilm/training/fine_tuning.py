@@ -20,11 +20,10 @@ from bilm.core.options import Options
 from bilm.core.weight_names import WORD_ROWS, Weight, with_softmax_datasets
 from bilm.data import Vocabulary
 from bilm.data.vocabulary import vocabulary_of
-from bilm.files.checkpoints import names_beside, read_checkpoint
-from bilm.files.hdf5 import dataset_shapes, open_hdf5, read_numbers
+from bilm.files.checkpoints import names_beside, open_checkpoint, read_checkpoint
 from bilm.files.model_files import ModelFiles, ModelSource, open_model
 from bilm.files.reading import PathLike
-from bilm.files.weights import SOFTMAX_B, VOCABULARY, load_hdf5, open_weights
+from bilm.files.weights import SOFTMAX_B, open_weights
 
 
 def require_same_network(options: Options, source: ModelFiles) -> None:
@@ -63,93 +62,65 @@ def load_pretrained(
         source has no word rows.
     """
     with open_model(source) as files:
-        if vocab_file is not None:
-            files = files._replace(vocabulary=vocab_file)
-        return _load(files, model, vocabulary)
-
-
-def _load(
-    source: ModelFiles, model: LanguageModel, vocabulary: Vocabulary | None
-) -> tuple[int, int] | None:
-    require_same_network(model.options, source)
-    table = model.weight_table()
-    stored = {} if source.is_checkpoint else dataset_shapes(source.weights)
-    if SOFTMAX_B in stored:
-        table = with_softmax_datasets(table)
-    others = [weight for weight in table if weight.checkpoint not in WORD_ROWS]
-    rows = [weight for weight in table if weight.checkpoint in WORD_ROWS]
-    if not source.is_checkpoint:
-        rows = [weight for weight in rows if weight.dataset is not None]
-    if not rows:
-        load_hdf5(source.weights, table, also=("embedding",))
-        return None
-    if vocabulary is None:
-        raise InputError(
-            "init_from: the data needs a vocab, because word rows are carried over by word."
-        )
-    theirs = _vocabulary_of(source, VOCABULARY in stored)
-    read = _read_checkpoint if source.is_checkpoint else _read_hdf5
-    values = read(source, others, rows, theirs.size)
-    ids = {theirs.id_to_word(k): k for k in range(theirs.size)}
-    words = vocabulary.words
+        require_same_network(model.options, files)
+        table = model.weight_table()
+        if files.is_checkpoint:
+            stored_words, rows = None, _load_checkpoint(os.fspath(files.weights), table)
+        else:
+            stored_words, rows = _load_hdf5(files.weights, table)
+        if not rows:
+            return None
+        if vocabulary is None:
+            raise InputError(
+                "init_from: the data needs a vocab, because word rows are carried over by word."
+            )
+        theirs = vocabulary_of(vocab_file or files.vocabulary, stored_words, files.weights, None)
+        if theirs is None:
+            raise InputError(
+                f"init_vocab: name the vocabulary that {files.weights} was trained with; its rows "
+                "of words are carried over."
+            )
+    words, ids = vocabulary.words, {word: k for k, word in enumerate(theirs.words)}
     here = [k for k, word in enumerate(words) if word in ids]
     there = [ids[words[k]] for k in here]
-    for weight, of_weight in zip(rows, values, strict=True):
-        mine = weight.variable.value.numpy().copy()
-        mine[here] = of_weight[there]
-        weight.variable.assign(mine)
+    for weight in table:
+        if weight.checkpoint in rows:
+            value, mine = rows[weight.checkpoint], weight.variable.value.numpy().copy()
+            if value.shape != (theirs.size, *mine.shape[1:]):
+                raise InputError(
+                    f"{files.weights}: {weight.checkpoint} has shape {value.shape}, but "
+                    f"{theirs.source} has {theirs.size}: init_vocab names the right one."
+                )
+            mine[here] = value[there]
+            weight.variable.assign(mine)
     return len(here), vocabulary.size
 
 
-def _vocabulary_of(source: ModelFiles, is_stored: bool) -> Vocabulary:
-    stored = None
-    if is_stored:
-        with open_weights(source.weights) as weights:
-            stored = weights.words()
-    found = vocabulary_of(source.vocabulary, stored, source.weights, None)
-    if found is not None:
-        return found
-    raise InputError(
-        f"init_vocab: name the vocabulary that {source.weights} was trained with; its rows of "
-        "words are carried over."
-    )
+def _load_checkpoint(prefix: str, table: Sequence[Weight]) -> dict[str, np.ndarray]:
+    """Load a checkpoint, except its word rows, which are returned by name."""
+    shapes = {weight.checkpoint: tuple(weight.variable.shape) for weight in table}
+    stored = open_checkpoint(prefix).get_variable_to_shape_map()
+    rows = shapes.keys() & stored.keys() & set(WORD_ROWS)
+    shapes |= {name: tuple(stored[name]) for name in rows}
+    values = read_checkpoint(prefix, shapes, names_beside(table))
+    for weight in table:
+        if weight.checkpoint not in WORD_ROWS:
+            weight.variable.assign(values[weight.checkpoint])
+    return {name: values[name] for name in rows}
 
 
-def _read_checkpoint(
-    source: ModelFiles, others: Sequence[Weight], rows: Sequence[Weight], n_words: int
-) -> list[np.ndarray]:
-    """Set the other weights from a checkpoint, and return its rows of `n_words` words."""
-    stated = source.read_options().n_tokens_vocab
-    if stated is not None and stated != n_words:
-        raise InputError(
-            f"{source.options} is for n_tokens_vocab = {stated} words, but "
-            f"{source.vocabulary} has {n_words}: init_vocab names the right one."
-        )
-    shapes = {weight.checkpoint: tuple(weight.variable.shape) for weight in others}
-    shapes |= {weight.checkpoint: _shape(weight, n_words) for weight in rows}
-    values = read_checkpoint(os.fspath(source.weights), shapes, names_beside([*others, *rows]))
-    for weight in others:
-        weight.variable.assign(values[weight.checkpoint])
-    return [values[weight.checkpoint] for weight in rows]
-
-
-def _read_hdf5(
-    source: ModelFiles, others: Sequence[Weight], rows: Sequence[Weight], n_words: int
-) -> list[np.ndarray]:
-    """Set the other weights from a weights file, and return its rows of `n_words` words."""
-    stored = dataset_shapes(source.weights)
-    names = [weight.dataset or "" for weight in rows]
-    for weight, name in zip(rows, names, strict=True):
-        expected = _shape(weight, n_words)
-        if stored.get(name) != expected:
-            raise InputError(
-                f"{source.weights}: {name} must have shape {expected} for the {n_words} words of "
-                f"{source.vocabulary or VOCABULARY}, got {stored.get(name)}."
-            )
-    load_hdf5(source.weights, others, also=names)
-    with open_hdf5(source.weights) as file:
-        return [read_numbers(file, name) for name in names]
-
-
-def _shape(weight: Weight, n_words: int) -> tuple[int, ...]:
-    return (n_words, *weight.variable.shape[1:])
+def _load_hdf5(
+    path: PathLike, table: Sequence[Weight]
+) -> tuple[list[str] | None, dict[str, np.ndarray]]:
+    """Load a weights file, except its word rows; return its vocabulary, and the rows by name."""
+    with open_weights(path) as weights:
+        if SOFTMAX_B in weights.shapes:
+            table = with_softmax_datasets(table)
+        # Next to a character encoder, `embedding` is a token cache.
+        weights.load([w for w in table if w.checkpoint not in WORD_ROWS], also=("embedding",))
+        rows = {
+            weight.checkpoint: weights.numbers(weight.dataset)
+            for weight in table
+            if weight.checkpoint in WORD_ROWS and weight.dataset is not None
+        }
+        return weights.words(), rows

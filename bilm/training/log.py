@@ -15,16 +15,14 @@ from bilm.files.writing import atomic_write
 
 LOG_FILE = "train_log.jsonl"
 _PREVIOUS = "train_log.previous.jsonl"
-TENSORBOARD_FOLDER = "tensorboard"
 _NOT_CURVES = {"sampled", "best"}
 
 
 class RunLog:
-    """Appends to `train_log.jsonl` in a folder, and to TensorBoard's files there.
+    """Appends to `train_log.jsonl` in a folder, which is made if it is missing.
 
     Args:
-        folder: made if it is missing.
-        tensorboard: whether to write TensorBoard's files, into the folder `tensorboard`.
+        tensorboard: also write TensorBoard's files, into the folder `tensorboard` in `folder`.
     """
 
     def __init__(self, folder: PathLike, tensorboard: bool = False) -> None:
@@ -33,7 +31,7 @@ class RunLog:
         self._curves = None
         if tensorboard:
             summary = import_extra("tensorboard.summary", "tensorboard=True")
-            self._curves = summary.Writer(os.path.join(folder, TENSORBOARD_FOLDER))
+            self._curves = summary.Writer(os.path.join(folder, "tensorboard"))
         os.makedirs(folder, exist_ok=True)
 
     def go_back(self, step: int) -> None:
@@ -47,7 +45,7 @@ class RunLog:
         if step == 0:
             os.replace(self.path, os.path.join(os.path.dirname(self.path), _PREVIOUS))
             return
-        kept = [facts for facts in _whole_lines(self.path) if facts["step"] <= step]
+        kept = [facts for facts in _complete_lines(self.path) if facts["step"] <= step]
         with atomic_write(self.path) as temporary:
             text = "".join(json.dumps(facts) + "\n" for facts in kept)
             Path(temporary).write_text(text, encoding="utf-8")
@@ -68,17 +66,12 @@ class RunLog:
 
 
 def read_log(folder: PathLike) -> list[dict[str, Any]]:
-    """The lines of a run's log, in the order of the run; `folder` may be the log itself.
-
-    Raises:
-        FileNotFoundError: the log does not exist.
-        InputError: the log has no complete line.
-    """
+    """The lines of a run's log, in the order of the run; `folder` may be the log itself."""
     path = os.fspath(folder)
     path = os.path.join(path, LOG_FILE) if os.path.isdir(path) else path
     if not os.path.isfile(path):
         raise FileNotFoundError(f"There is no training log at {path!r}.")
-    lines = list(_whole_lines(path))
+    lines = list(_complete_lines(path))
     if not lines:
         raise InputError(
             f"{path}: the log must have at least one complete line; has the run logged a step yet?"
@@ -86,8 +79,8 @@ def read_log(folder: PathLike) -> list[dict[str, Any]]:
     return lines
 
 
-def _whole_lines(path: str) -> Iterator[dict[str, Any]]:
-    """The complete lines that `RunLog` wrote; a crash may have cut off the last one."""
+def _complete_lines(path: str) -> Iterator[dict[str, Any]]:
+    """The lines that `RunLog` wrote; a crash may have cut off the last one."""
     for line in read_lines(path):
         try:
             facts = json.loads(line)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import logging
 import math
 import os
@@ -12,12 +13,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from bilm.core.errors import (
     InputError,
     NotFiniteError,
     TrainingError,
     WorkerLostError,
-    WorkersError,
     integer,
     real,
     require,
@@ -38,8 +40,7 @@ from bilm.files.writing import write_json
 from bilm.intervals import Interval, parse_duration
 from bilm.training.evaluation import Perplexity, Scorer, evaluate
 from bilm.training.fine_tuning import load_pretrained
-from bilm.training.heldout import Monitor
-from bilm.training.interrupts import Interrupts, interrupts
+from bilm.training.interrupts import Interrupts
 from bilm.training.log import RunLog
 from bilm.training.optimizer import Schedule
 from bilm.training.planning import (
@@ -58,6 +59,7 @@ from bilm.training.state import (
     RunState,
     TrainingProgress,
     TrainingRecord,
+    mean_over_rows,
 )
 from bilm.training.step import Run
 
@@ -68,6 +70,11 @@ Progress = Callable[[TrainingProgress], bool | None]
 _LOG_EVERY = 10  # steps
 _READ_AHEAD = 4  # batches
 _HELDOUT_ROWS = 128
+# What may help after errors after which the finished steps cannot be saved.
+_HINTS = {
+    NotFiniteError: " A lower learning_rate may help.",
+    WorkerLostError: " To resume from it, start the same command for all workers.",
+}
 
 
 def train(
@@ -104,8 +111,8 @@ def train(
             are this worker's share.
         tf_save_dir: folder of options.json and the checkpoints; created if it is missing.
         tf_log_dir: folder of the log, one JSON object per line; None writes no log.
-        restart_ckpt_file: prefix of a checkpoint to resume from. A checkpoint of the original
-            program has neither LSTM states nor a position in the corpus: both start afresh.
+        restart_ckpt_file: prefix of a checkpoint to resume from. After a checkpoint of the
+            original program, LSTM states and text start afresh.
         seed: random seed; a resumed run keeps its own.
         precision: "float32", or "bfloat16" for matrix products in bfloat16.
         save_minutes: time between checkpoints; one is always written at the end.
@@ -114,14 +121,13 @@ def train(
         schedule: learning rate schedule, a `Schedule` or "constant", "linear" or "cosine"; None
             takes it from the options.
         heldout: held-out text, preferably a data set of `bilm.data` with test=True. It is
-            evaluated like by `test`, at the end and every `heldout_every`, and the best model is
-            kept in the folder `best` within `tf_save_dir`.
+            evaluated at the end and every `heldout_every`, and the best model is kept in the
+            folder `best` within `tf_save_dir`.
         heldout_every: "epoch", "500 steps", "30 min" and the like.
         patience: end the run after this many evaluations in a row without a new best; None: never.
         init_from: start with the weights of a model, see `bilm.files.model_files`.
         init_vocab: that model's vocabulary; None takes the vocab.txt next to it, or inside it.
-        tensorboard: also write TensorBoard's files, next to the log; needs the package
-            tensorboard.
+        tensorboard: also write TensorBoard's files, next to the log.
         time_limit: train for about this long, such as "30min" or "2h": the speed of the first
             steps determines the number of steps. A resumed run keeps its number.
 
@@ -178,9 +184,14 @@ def train(
         options = choose_length(options, options.batch_size * replicas.n * options.unroll_steps)
         run = Run(options, replicas, settings, data)
         with group.deferred_errors():
-            monitor = None if heldout is None else _monitor(run, heldout, every, patience)
+            score = None
+            if heldout is not None:
+                _ = getattr(heldout, "n_train_tokens", None)  # finds errors before the first step
+                score = functools.partial(evaluate, Scorer(run.model), heldout, _HELDOUT_ROWS)
             folder, save_seconds = os.fspath(tf_save_dir), save_minutes * 60
-            trainer = Trainer(run, folder, save_seconds, keep_checkpoints, log, monitor, progress)
+            trainer = Trainer(
+                run, folder, save_seconds, keep_checkpoints, log, progress, score, every, patience
+            )
             if restart_ckpt_file is None and options.softmax_bias == "unigram":
                 start_bias(run)
             if is_chief:
@@ -201,20 +212,6 @@ def train(
         return trainer.train()
 
 
-def _monitor(run: Run, heldout: Any, every: Interval, patience: int | None) -> Monitor:
-    # This reads the text once, so that errors are found before the first step.
-    _ = getattr(heldout, "n_train_tokens", None)
-    # float32 as in `test`, also if training uses bfloat16.
-    scorer = Scorer(run.model, precision="float32")
-    return Monitor(
-        lambda states: evaluate(scorer, heldout, _HELDOUT_ROWS, training_states=states),
-        every,
-        patience,
-        run.options.reset_rate,
-        run.replicas.group,
-    )
-
-
 @dataclass
 class Trainer:
     """The training loop of a run, with its logs, evaluations, checkpoints and progress reports."""
@@ -224,12 +221,15 @@ class Trainer:
     save_seconds: float
     keep: int
     log: RunLog | None
-    monitor: Monitor | None
     progress: Progress | None
+    score: Callable[..., Perplexity] | None  # of the held-out text, or of this worker's share
+    every: Interval
+    patience: int | None
     record: TrainingRecord = field(init=False)
-    # The state of the run in the last checkpoint.
-    _saved: RunState | None = None
-    _saved_at: float = 0.0
+    _signals: Interrupts = field(default_factory=Interrupts)
+    _saved: RunState | None = None  # the state of the run in the last checkpoint
+    _saved_at: float = field(default_factory=time.monotonic)
+    _evaluated_at: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         self.record = TrainingRecord(self.run.state, self.run.state)
@@ -269,22 +269,14 @@ class Trainer:
                 self.log.go_back(run.state.step)
         record.first = record.state = run.state
         run.start_clock()
-        self._saved_at = time.monotonic()
-        # With several workers, interrupts are raised only where all workers exchange their plans.
-        is_alone = self._group.worker.is_alone
-        with (
-            interrupts() as signals,
-            contextlib.nullcontext() if is_alone else signals.held(),
-            self._rescuing(signals),
-        ):
+        with self._signals.handled(), self._rescuing():
             with contextlib.closing(prefetch(run.inputs(), _READ_AHEAD)) as batches:
-                self._train_steps(batches, signals)
+                self._train_steps(batches)
             if run.state.done == 0:
                 raise InputError(
                     "The data holds no batch of {} rows by {} tokens.".format(*run.feed_shape)
                 )
-            if self.monitor is not None and run.state.heldout.measured_at != run.state.step:
-                self._evaluate(self.monitor)
+            self._evaluate_if_due(True)
             self._save()
             with self._group.deferred_errors():
                 if self._group.worker.is_chief:
@@ -293,67 +285,63 @@ class Trainer:
         record.state = run.state
         return record
 
-    def _train_steps(self, batches: Iterator[Any], signals: Interrupts) -> None:
+    def _train_steps(self, batches: Iterator[Any]) -> None:
         """The training loop: rate, step, log, evaluate, save, report."""
         run, record = self.run, self.record
         event = None
         self._evaluate_if_due()  # the last step of an earlier call may not have been evaluated
         while True:
-            batch, save_is_due, evaluation_is_due = self._next(batches, signals, event)
+            batch, save_is_due, evaluation_is_due = self._next(batches, event)
             if batch is None:
                 return
-            with signals.held():  # interrupts are raised before the step or after its log line
-                rate = run.set_learning_rate()
-                run.train_step(*batch)
-                record.state = run.state
-                record.train_perplexity.append(run.state.train_perplexity)
-                if run.state.done % _LOG_EVERY == 0 or run.state.done in (1, run.n_steps):
-                    self._log_step(rate)
-            perplexity = self._evaluate_if_due(evaluation_is_due)
+            rate = run.set_learning_rate()
+            run.train_step(*batch)
+            record.state = run.state
+            perplexity = run.state.train_perplexity
+            record.train_perplexity.append(perplexity)
+            if run.state.done % _LOG_EVERY == 0 or run.state.done in (1, run.n_steps):
+                self._log(
+                    train_perplexity=perplexity if math.isfinite(perplexity) else None,
+                    sampled=run.model.samples,
+                    learning_rate=rate,
+                )
+            heldout = self._evaluate_if_due(evaluation_is_due)
             if save_is_due:
                 self._save()
             event = TrainingProgress(
                 run.state.done,
                 run.n_steps,
                 run.epoch,
-                run.state.train_perplexity,
+                perplexity,
                 record.n_tokens,
                 record.seconds,
-                heldout=perplexity,
-                is_best=perplexity is not None and run.state.heldout.best_step == run.state.step,
+                heldout=heldout,
+                is_best=heldout is not None and run.state.heldout.best_step == run.state.step,
                 global_step=run.state.step,
             )
 
     def _next(
-        self, batches: Iterator[Any], signals: Interrupts, event: TrainingProgress | None
+        self, batches: Iterator[Any], event: TrainingProgress | None
     ) -> tuple[Any, bool, bool]:
         """Report progress; return the next batch, and whether to save and evaluate after its step.
 
         The batch is None if the run is to end. Several workers continue together or not at all;
         the chief's clock decides.
         """
-        batch, run, monitor = None, self.run, self.monitor
+        batch, run = None, self.run
         with self._group.deferred_errors():
-            signals.due()
-            if event is None or self.progress is None or not self.progress(event):
-                if monitor is not None and monitor.should_stop(run.state.heldout):
+            is_stopped = event and self.progress and self.progress(event)
+            self._signals.due()
+            if not is_stopped:
+                if self.patience is not None and run.state.heldout.since_best >= self.patience:
                     self.record.stopped_early = run.state.done < run.n_steps
                 else:
                     batch = next(batches, None)
-        save = time.monotonic() - self._saved_at > self.save_seconds
-        evaluate = monitor is not None and monitor.time_is_over()
+        now = time.monotonic()
+        save = now - self._saved_at > self.save_seconds
+        evaluate = self.every.unit == "seconds" and now - self._evaluated_at >= self.every.number
         plans = self._group.all_gather((batch is None, save, evaluate))
         return None if any(end for end, *_ in plans) else batch, plans[0][1], plans[0][2]
-
-    # Logs
-
-    def _log_step(self, learning_rate: float) -> None:
-        perplexity = self.run.state.train_perplexity
-        self._log(
-            train_perplexity=perplexity if math.isfinite(perplexity) else None,
-            sampled=self.run.model.samples,
-            learning_rate=learning_rate,
-        )
 
     def _log(self, **facts: Any) -> None:
         run, state = self.run, self.run.state
@@ -367,20 +355,32 @@ class Trainer:
                     seconds=round(state.seconds, 3),
                 )
 
-    # The held-out text
-
-    def _evaluate_if_due(self, by_time: bool = False) -> Perplexity | None:
-        run, monitor = self.run, self.monitor
-        if monitor is None or run.state.heldout.measured_at == run.state.step:
+    def _evaluate_if_due(self, is_due: bool = False) -> Perplexity | None:
+        """Measure the held-out text if the interval has passed or `is_due`, but once per step."""
+        run = self.run
+        if self.score is None or run.state.heldout.measured_at == run.state.step:
             return None
-        is_due = by_time or monitor.every.falls_on(run.state.done, run.steps_per_epoch)
-        return self._evaluate(monitor) if is_due else None
+        is_due = is_due or self.every.falls_on(run.state.done, run.steps_per_epoch)
+        return self._evaluate(self.score) if is_due else None
 
-    def _evaluate(self, monitor: Monitor) -> Perplexity:
-        """Measure the held-out text; keep the model if it is the best."""
+    def _evaluate(self, score: Callable[..., Perplexity]) -> Perplexity:
+        """Measure the held-out text, of which each worker scores its share; keep the best model."""
         run, step = self.run, self.run.state.step
-        perplexity, heldout = monitor.measure(run.state.heldout, step, run.mean_states())
+        mine: Any = None
+        with self._group.deferred_errors():
+            share = score(
+                training_states=mean_over_rows(run.lstm_states[0]),
+                show=lambda _: self._signals.due(),
+            )
+            mine = share.losses.tolist(), share.n_predictions
+        losses, counts = zip(*self._group.all_gather(mine), strict=True)
+        perplexity = Perplexity.of_losses(np.sum(losses, axis=0), sum(counts))
+        perplexity.unknown, perplexity.start_ratio = share.unknown, share.start_ratio
+        self._evaluated_at = time.monotonic()
+        heldout = run.state.heldout.after(perplexity, step)
         run.state = dataclasses.replace(run.state, heldout=heldout)
+        if self._group.worker.is_chief:
+            perplexity.warn_if_lost(run.options.reset_rate)
         is_best = heldout.best_step == step
         ratios = perplexity.start_ratios().items()
         self._log(
@@ -398,8 +398,6 @@ class Trainer:
                     keep_best(self.folder, ckpt_file)
         return perplexity
 
-    # Checkpoints, and errors that name the checkpoint to resume from
-
     def _save(self) -> str:
         """Write a checkpoint if anything has changed since the last one; return the last one."""
         if self.record.checkpoint is None or self._saved is not self.run.state:
@@ -409,36 +407,30 @@ class Trainer:
         return self.record.checkpoint
 
     @contextlib.contextmanager
-    def _rescuing(self, signals: Interrupts) -> Iterator[None]:
+    def _rescuing(self) -> Iterator[None]:
         """On an error, save the finished steps and name the checkpoint to resume from."""
         try:
             yield
         except KeyboardInterrupt:
-            if not signals.interrupted_within_step:
+            if not self._signals.insisted:
                 self._rescue()
             raise
-        except NotFiniteError as error:
-            raise TrainingError(
-                f"{error} Training stops; {self._last_checkpoint()}. A lower learning_rate may "
-                "help."
-            ) from error
-        except WorkerLostError as error:
-            raise WorkerLostError(
-                f"{error} Training stops; {self._last_checkpoint()}. To resume from it, start the "
-                "same command for all workers."
-            ) from error
-        except (InputError, OSError, WorkersError) as error:
-            if self.record.n_steps == 0:
+        except (InputError, OSError, TrainingError) as error:
+            hint = next((text for kind, text in _HINTS.items() if isinstance(error, kind)), None)
+            if hint is None and self.record.n_steps == 0:
                 raise
             text = str(error)
             if isinstance(error, OSError) and error.strerror is not None:
                 text = f"{error.filename}: {error.strerror}."
             text += f" Training stopped after step {self.run.state.step}"
-            if self._rescue():
+            found = list(list_checkpoints(self.folder).values())
+            if hint is None and self._rescue():
                 text += f", which is saved as {self.record.checkpoint}."
+            elif found:
+                text += f"; nothing was saved since the last good checkpoint, {found[-1]}."
             else:
-                text += f"; {self._last_checkpoint()}."
-            raise type(error)(text) from error
+                text += "; nothing was saved, there is no earlier checkpoint."
+            raise type(error)(text + (hint or "")) from error
 
     def _rescue(self) -> bool:
         """Save the finished steps, if any; return whether that succeeded."""
@@ -450,9 +442,3 @@ class Trainer:
             logger.warning("not saved: %s", error)
             return False
         return True
-
-    def _last_checkpoint(self) -> str:
-        found = list(list_checkpoints(self.folder).values())
-        if not found:
-            return "nothing was saved, there is no earlier checkpoint"
-        return f"nothing was saved since the last good checkpoint, {found[-1]}"

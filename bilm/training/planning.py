@@ -37,24 +37,20 @@ _MEASURED_STEPS = (5, 200)
 _FEWEST_STEPS = 20
 
 
-def n_passes(options: Options, tokens_per_step: int) -> float:
-    """Passes over the training text in the run that `options` describe."""
-    if options.n_steps is None:
-        return float(options.n_epochs or 1)
-    return options.n_steps * tokens_per_step / (options.n_train_tokens or 1)
-
-
 def choose_length(options: Options, tokens_per_step: int) -> Options:
     """Fill in the passes and the dropout if the options leave them open (None).
 
     A text that is read once needs no dropout; more passes need more.
     """
+    n_train_tokens = options.n_train_tokens or 1
     if options.n_steps is None and options.n_epochs is None:
-        passes = round(_TOKENS_TO_READ / (options.n_train_tokens or 1))
+        passes = round(_TOKENS_TO_READ / n_train_tokens)
         options = dataclasses.replace(options, n_epochs=min(max(passes, 1), _MOST_PASSES))
     if options.dropout is None:
-        passes_read = n_passes(options, tokens_per_step)
-        dropout = 0.0 if passes_read <= 2 else 0.1 if passes_read <= 5 else 0.2
+        n_passes = float(options.n_epochs or 1)
+        if options.n_steps is not None:
+            n_passes = options.n_steps * tokens_per_step / n_train_tokens
+        dropout = 0.0 if n_passes <= 2 else 0.1 if n_passes <= 5 else 0.2
         options = dataclasses.replace(options, dropout=dropout)
     return options
 
@@ -121,10 +117,10 @@ def check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:
     return True
 
 
-def check_shares(worker: Worker, *data: Any) -> None:
+def check_shares(worker: Worker, *data_sets: Any) -> None:
     """Require that data sets with an attribute `worker` are this worker's share."""
-    for part in data:
-        share = getattr(part, "worker", worker.share)
+    for data in data_sets:
+        share = getattr(data, "worker", worker.share)
         if share != worker.share:
             raise InputError(
                 f"The data is the share of worker {share[0]} of {share[1]}; this process is "

@@ -66,12 +66,10 @@ class Worker:
 
     @property
     def is_alone(self) -> bool:
-        """Whether there are no other workers."""
         return self.count == 1
 
     @property
     def is_chief(self) -> bool:
-        """Whether this worker writes the files."""
         return self.index == 0
 
 
@@ -122,10 +120,7 @@ class ProcessGroup:
 
     @contextlib.contextmanager
     def deferred_errors(self) -> Iterator[None]:
-        """For work of a single worker: the next `all_gather` raises its errors.
-
-        Without other workers, errors are raised at once.
-        """
+        """For work of a single worker among others: the next `all_gather` raises its errors."""
         try:
             yield
         except (InputError, OSError, KeyboardInterrupt) as error:
@@ -154,12 +149,9 @@ class ProcessGroup:
 
     def require_same(self, facts: dict[str, Any]) -> None:
         """Require the same settings for all workers; the error lists the differences."""
-        plans = self.all_gather(facts)
-        differing = [
-            text
-            for index, plan in enumerate(plans)
-            for text in differences(plans[0], plan, "for worker 0", f"for worker {index}")
-        ]
+        plans, differing = self.all_gather(facts), []
+        for index, plan in enumerate(plans):
+            differing += differences(plans[0], plan, "for worker 0", f"for worker {index}")
         if differing:
             raise InputError(
                 f"All workers need the same command, files and folder: {'; '.join(differing)}."
@@ -171,11 +163,9 @@ class Replicas:
 
     Attributes:
         strategy: strategy of tf.distribute; None for one device.
-        worker: this process.
+        worker: this process, one of `group`.
         n: number of replicas over all workers.
-        n_local: number of replicas of this worker.
-        first: index of this worker's first replica among all.
-        group: the workers.
+        n_local: number of replicas of this worker, from number `first` on.
     """
 
     def __init__(self, strategy: Any = None, worker: Worker = ALONE) -> None:
@@ -248,12 +238,9 @@ class Replicas:
 
 
 def find_replicas(n_gpus: int = 1) -> Replicas:
-    """The devices for a run; with TF_CONFIG, the devices of all workers.
+    """The devices for a run: `n_gpus` of this machine; with TF_CONFIG, those of all workers.
 
     With TF_CONFIG, call it before TensorFlow is used for anything else; it waits for all workers.
-
-    Args:
-        n_gpus: number of GPUs of this machine.
 
     Raises:
         InputError: there are fewer GPUs; TF_CONFIG is invalid; TensorFlow is already in use; or
@@ -273,20 +260,16 @@ def find_replicas(n_gpus: int = 1) -> Replicas:
     return Replicas(_mirrored(tuple(names[:n_gpus])))
 
 
-# One strategy per process: a second one would number its collective operations from the start,
-# and TensorFlow would confuse them with the first strategy's operations.
-_STRATEGIES: dict[tuple[str, ...], Any] = {}
-
-
+@functools.cache
 def _mirrored(devices: tuple[str, ...]) -> Any:
-    if devices not in _STRATEGIES:
-        if _STRATEGIES:
-            raise InputError(
-                f"n_gpus must stay {len(next(iter(_STRATEGIES)))} within one process, got "
-                f"{len(devices)}: start a new process to train on other devices."
-            )
-        _STRATEGIES[devices] = tf.distribute.MirroredStrategy(devices)
-    return _STRATEGIES[devices]
+    # A second strategy would number its collective operations from the start, and TensorFlow would
+    # confuse them with the first strategy's operations.
+    if _mirrored.cache_info().currsize:
+        raise InputError(
+            f"n_gpus: this process has trained on other devices than these {len(devices)}: start "
+            "a new process."
+        )
+    return tf.distribute.MirroredStrategy(devices)
 
 
 @functools.cache

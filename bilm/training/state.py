@@ -1,14 +1,15 @@
 """The state of a run, which checkpoints store, resuming reads, and progress reports show.
 
-`RunState` is everything of a run but its tensors. It is a value: each step and each evaluation
-makes a new one, so a state that is saved or reported never changes. A checkpoint holds it as the
-JSON object `bilm/record`, next to the variables, the optimizer's slots and the LSTM states.
+`RunState` is everything of a run but its tensors; each step and each evaluation makes a new one. A
+checkpoint holds it as the JSON object `bilm/record`, next to the variables, the optimizer's slots
+and the LSTM states.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import tensorflow as tf
 
-from bilm.core.errors import InputError
+from bilm.core.errors import InputError, NotFiniteError
 from bilm.data import IteratorState
 from bilm.files.checkpoints import (
     OURS,
@@ -32,17 +33,15 @@ from bilm.training.optimizer import Schedule
 if TYPE_CHECKING:
     from bilm.training.evaluation import Perplexity
 
+logger = logging.getLogger(__name__)
+
 RECORD = f"{OURS}record"
-# The prefix of the LSTM states' names.
-STATES_PREFIX = f"{OURS}state/"
+STATES_PREFIX = f"{OURS}state/"  # of the LSTM states' names
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """Settings that stay the same from the first step of a run to the last, besides the options.
-
-    As for `train`; `init_from` is None for a run that started from initial values.
-    """
+    """Arguments of `train` that stay the same for a whole run, besides the options."""
 
     seed: int = 0
     precision: str = "float32"
@@ -67,6 +66,18 @@ class HeldoutState:
     since_best: int = 0
     measured_at: int | None = None
     n_predictions: int | None = None
+
+    def after(self, perplexity: Perplexity, step: int) -> HeldoutState:
+        """The state after an evaluation of the model of a global step."""
+        if math.isnan(perplexity):
+            raise NotFiniteError(f"Step {step}: the held-out loss is not a number.")
+        best, best_step, since_best = self.best, self.best_step, self.since_best + 1
+        if self.n_predictions not in (None, perplexity.n_predictions):
+            logger.warning("the held-out text has changed: its best perplexity is measured again")
+            best = None
+        if best is None or perplexity < best:
+            best, best_step, since_best = float(perplexity), step, 0
+        return HeldoutState(best, best_step, since_best, step, perplexity.n_predictions)
 
 
 @dataclass(frozen=True)
@@ -104,13 +115,7 @@ class RunState:
         """Predictions of each direction per step."""
         return math.prod(self.batch_shape)
 
-    def after_step(
-        self,
-        perplexity: float,
-        iterator_state: IteratorState | None,
-        n_train_tokens: int | None,
-        seconds: float,
-    ) -> RunState:
+    def after_step(self, n_train_tokens: int | None, **changes: Any) -> RunState:
         """The state after one more step."""
         n, passes = self.tokens_per_step, self.passes
         if passes is not None and n_train_tokens is not None:
@@ -121,9 +126,7 @@ class RunState:
             done=self.done + 1,
             tokens=None if self.tokens is None else self.tokens + n,
             passes=passes,
-            seconds=seconds,
-            train_perplexity=perplexity,
-            iterator_state=(iterator_state,),
+            **changes,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -140,11 +143,7 @@ class RunState:
 
     @classmethod
     def from_dict(cls, values: Any) -> RunState:
-        """A state from the result of `to_dict`, of this or an earlier version.
-
-        Raises:
-            InputError, KeyError, TypeError: it is something else.
-        """
+        """A state from the result of `to_dict`, of this or an earlier version."""
         # An earlier name, and numbers that earlier versions did not count.
         earlier = {"tokens": None, "passes": None, "iterator_state": values.get("place")}
         values = earlier | values
@@ -183,9 +182,9 @@ class TrainingProgress:
         seconds: since the first step of this call began.
         heldout: held-out perplexity by the full softmax, if it was measured after this step.
         is_best: whether `heldout` is the lowest perplexity of the run so far.
-        global_step: the step's number in the log and in the names of checkpoints. It differs from
-            `step` if the run was resumed with another batch size, or from a checkpoint of the
-            original program. None: the same as `step`.
+        global_step: the step's number in the log and in the names of checkpoints, which differs
+            if the run was resumed with another batch size, or from a checkpoint of the original
+            program. None: the same as `step`.
     """
 
     step: int
@@ -211,11 +210,11 @@ class TrainingRecord:
         heldout: (global step, perplexity) of every evaluation of this call.
         stopped_early: whether the run ended because of `patience`.
         unigram: perplexity of the held-out text, or else of the training text, under a model that
-            knows only the word frequencies in the training text (of a sample); None if the data
+            knows only the word frequencies in (a sample of) the training text; None if the data
             cannot count words.
-        unknown: proportion of the training text's tokens (of a sample) outside the vocabulary.
-        words_carried: number of words whose rows came from `init_from`, and number of words in the
-            vocabulary; None without `init_from`, or if that model has no word rows.
+        unknown: proportion of (a sample of) the training text's tokens outside the vocabulary.
+        words_carried: words whose rows came from `init_from`, and words in the vocabulary; None
+            without `init_from`, or if that model has no word rows.
     """
 
     first: RunState
@@ -296,8 +295,7 @@ def load_states(ckpt_file: str, zero_states: Any) -> Any:
 def load_mean_states(ckpt_file: str, zero_states: Callable[[int], Any]) -> Any:
     """The LSTM states of a checkpoint, averaged over the rows: (1, ...) per direction.
 
-    None for a checkpoint of the original program, which has no states. `zero_states` makes states
-    for a number of rows.
+    None for a checkpoint of the original program. `zero_states` makes states for a number of rows.
     """
     state = read_run_state(ckpt_file)
     if state is None:

@@ -1,6 +1,6 @@
 """A run's model, optimizer and LSTM states, and its step: batch, loss, gradients, update.
 
-State goes in and comes out. Random numbers come from `draws`. The step runs on one or more devices.
+State goes in and comes out. The step runs on one or more devices.
 """
 
 from __future__ import annotations
@@ -41,7 +41,6 @@ from bilm.training.state import (
     RunState,
     exp_of_loss,
     load_states,
-    mean_over_rows,
     read_run_state,
 )
 
@@ -51,19 +50,13 @@ AllStates = tuple[tuple[States, ...], ...]  # of each replica of this worker
 
 
 class StepInputs(NamedTuple):
-    """The inputs of a step besides the model and the states.
-
-    Attributes:
-        feed: the batch.
-        draws: negative samples per direction; empty for the full softmax.
-        dropout_seed: int64 (2,).
-        resets: per direction bool (time, batch), True where a sentence starts from zero states;
-            empty if `reset_rate` is 0.
-    """
+    """The inputs of a step besides the model and the states."""
 
     feed: Feed
-    draws: tuple[Draw, ...]
-    dropout_seed: Any
+    draws: tuple[Draw, ...]  # negative samples per direction; empty for the full softmax
+    dropout_seed: Any  # int64 (2,)
+    # Per direction bool (time, batch), True where a sentence starts from zero states; empty if
+    # `reset_rate` is 0.
     resets: tuple[Any, ...] = ()
 
 
@@ -103,13 +96,11 @@ class TrainingStep:
         They follow from `seed` and `step`; for `marks` see `sentence_starts`.
         """
         options, n_parts = self.model.options, self.replicas.n_local
-        draws: tuple[Draw, ...] = ()
-        if self.model.samples:
-            n_tokens, n_samples = options.n_tokens_vocab or 0, options.n_negative_samples_batch
-            draws = tuple(
-                draw_log_uniform(n_tokens, n_samples, (seed, step, d))
-                for d in range(options.n_directions)
-            )
+        n_tokens, n_samples = self.model.softmax.n_tokens, options.n_negative_samples_batch
+        draws = tuple(
+            draw_log_uniform(n_tokens, n_samples, (seed, step, d))
+            for d in range(options.n_directions if self.model.samples else 0)
+        )
         of_parts: list[tuple[Any, ...]] = [()] * n_parts
         if options.reset_rate:
             drawn = draw_resets(feed, marks, options.reset_rate, (seed, step), self._rows())
@@ -125,12 +116,8 @@ class TrainingStep:
     def __call__(
         self, inputs: tuple[StepInputs, ...], states: AllStates
     ) -> tuple[tf.Tensor, AllStates]:
-        """Do the step.
-
-        Returns:
-            The mean losses over all replicas before the update, float32 (n_directions,) in nats,
-            and the states after the batch.
-        """
+        """Do the step; return the mean losses over all replicas before the update, float32
+        (n_directions,) in nats, and the states after the batch."""
         with self.replicas.reachable():
             return self._step(inputs, states)
 
@@ -199,8 +186,8 @@ class TrainingStep:
 
     def _negatives(self, draw: Draw) -> Negatives:
         n_tries = tf.cast(draw.n_tries, tf.float32)
-        n_tokens = self.model.options.n_tokens_vocab or 0
-        return Negatives(draw.ids, log_uniform_log_expected(draw.ids, n_tries, n_tokens), n_tries)
+        log_expected = log_uniform_log_expected(draw.ids, n_tries, self.model.softmax.n_tokens)
+        return Negatives(draw.ids, log_expected, n_tries)
 
 
 class Run:
@@ -211,7 +198,6 @@ class Run:
         lstm_states: LSTM states of each replica of this worker after the last batch.
         feed_shape: rows of a batch that this worker takes, and tokens per row.
         n_steps: steps of the whole run.
-        started: time at which the first step would have started without interruptions.
     """
 
     def __init__(
@@ -260,7 +246,7 @@ class Run:
 
     def start_clock(self) -> None:
         """Continue counting the run's seconds from now."""
-        self.started = time.monotonic() - self.state.seconds
+        self._started = time.monotonic() - self.state.seconds
 
     # Steps
 
@@ -314,14 +300,12 @@ class Run:
                 text += f" Its batch starts at {where}."
             raise NotFiniteError(text)
         self.lstm_states = lstm_states
-        seconds, n_train_tokens = time.monotonic() - self.started, self.options.n_train_tokens
         self.state = self.state.after_step(
-            exp_of_loss(loss), iterator_state, n_train_tokens, seconds
+            self.options.n_train_tokens,
+            train_perplexity=exp_of_loss(loss),
+            iterator_state=(iterator_state,),
+            seconds=time.monotonic() - self._started,
         )
-
-    def mean_states(self) -> tuple[States, ...]:
-        """LSTM states averaged over the rows of a replica: (1, ...) per direction."""
-        return mean_over_rows(self.lstm_states[0])
 
     # Checkpoints
 
@@ -448,18 +432,17 @@ def _arrays(batch: Mapping[str, Any], options: Options) -> tuple[np.ndarray, np.
     if missing:
         raise InputError(f"A batch of this model needs {needed}; {missing} are missing.")
     arrays = {name: np.asarray(batch[name]) for name in needed}
-    rows_and_steps = arrays["next_token_id"].shape
+    shape = arrays["next_token_id"].shape
     for name, array in arrays.items():
         if array.dtype.kind not in "iu":
             raise InputError(f"A batch's {name} must be integers, got {array.dtype}.")
-        n_axes = 3 if name.startswith("tokens_characters") else 2
-        if array.ndim != n_axes or array.shape[:2] != rows_and_steps:
+        if array.ndim != 2 + name.startswith("tokens_characters") or array.shape[:2] != shape:
             raise InputError(
                 f"The arrays of a batch do not fit together: {name} has shape {array.shape}, "
-                f"next_token_id {rows_and_steps}."
+                f"next_token_id {shape}."
             )
-    of_kind = [np.stack([arrays[name + s] for s in suffixes]) for name in (kind, "next_token_id")]
-    return of_kind[0], of_kind[1]
+    words, targets = (np.stack([arrays[k + s] for s in suffixes]) for k in (kind, "next_token_id"))
+    return words, targets
 
 
 def _time_first(x: np.ndarray) -> np.ndarray:
@@ -468,22 +451,21 @@ def _time_first(x: np.ndarray) -> np.ndarray:
 
 
 def _require_fit(feed: Feed, options: Options, shape: tuple[int, int] | None) -> None:
-    if len(feed.words) != options.n_directions:
-        raise InputError(
-            f"The data must have {options.n_directions} directions, got {len(feed.words)}."
-        )
-    if feed.inputs.shape[1:] != (
-        () if options.max_word_length is None else (options.max_word_length,)
+    steps, rows = feed.targets.shape[1:]
+    n_rows, n_steps = shape or (rows, steps)
+    n_characters = feed.inputs.shape[1] if feed.inputs.ndim == 2 else None
+    for what, needed, given in (
+        ("directions", options.n_directions, len(feed.words)),
+        ("max_characters_per_token", options.max_word_length, n_characters),
+        ("rows per batch", n_rows, rows),
+        ("tokens per row", n_steps, steps),
     ):
-        length = feed.inputs.shape[1] if feed.inputs.ndim == 2 else None
-        raise InputError(
-            f"The data must have max_characters_per_token = {options.max_word_length}, got "
-            f"{length}."
-        )
+        if given != needed:
+            raise InputError(f"The data must have {what} = {needed}, got {given}.")
     n_tokens = options.n_tokens_vocab or 0
-    highest = N_CHARACTERS if options.char_cnn else n_tokens
+    n_inputs = N_CHARACTERS if options.char_cnn else n_tokens
     for what, ids, n in (
-        ("input", feed.inputs - 1, highest),
+        ("input", feed.inputs - 1, n_inputs),
         ("next_token_id", feed.targets, n_tokens),
     ):
         if ids.size and not (ids.min() >= 0 and ids.max() < n):
@@ -491,9 +473,3 @@ def _require_fit(feed: Feed, options: Options, shape: tuple[int, int] | None) ->
                 f"The data's {what} ids must be from 0 to {n - 1} (n_tokens_vocab = {n_tokens}), "
                 f"got ids from {ids.min()} to {ids.max()}."
             )
-    steps, rows = feed.targets.shape[1:]
-    if shape is not None and shape != (rows, steps):
-        raise InputError(
-            f"The data's batches must have {shape[0]} rows of {shape[1]} tokens, got {rows} rows "
-            f"of {steps}."
-        )

@@ -25,8 +25,8 @@ _QUALITIES = (
 )
 _FEW_TOKENS = 2_000_000
 _FEW_PASSES = 3.0
-# Relative changes of the held-out perplexity: a rise above noise, and a fall worth its time.
-_RISE, _FALL = 0.01, 0.01
+# Relative change of the held-out perplexity: a rise above noise, and a fall worth its time.
+_CHANGE = 0.01
 
 
 def unigram_perplexity(counts: np.ndarray, text: np.ndarray) -> float:
@@ -44,9 +44,7 @@ def unigram_perplexity(counts: np.ndarray, text: np.ndarray) -> float:
 def unknown_warning(unknown: float, text: str) -> str | None:
     """A warning if perplexity means little because of many unknown tokens; otherwise None.
 
-    Args:
-        unknown: proportion of the tokens that are outside the vocabulary.
-        text: the name of the text.
+    `unknown` is the proportion of the tokens outside the vocabulary, `text` the text's name.
     """
     if unknown <= MOST_UNKNOWN:
         return None
@@ -78,65 +76,59 @@ def verdict(
         passes: `tokens` in passes over the training text, if known.
         measurements: held-out perplexities, oldest first.
     """
+    unknown = 0.0 if unknown is None else unknown
+    if perplexity is None:
+        quality = "not measured. A held-out text (--heldout_prefix, bilm test) shows it."
+    else:
+        quality = f"{text} perplexity {perplexity:,.1f}{_quality(perplexity, unigram, unknown)}."
     return [
-        _quality(perplexity, text, unigram, unknown),
-        _amount(tokens, passes),
-        _outlook(unknown, passes, measurements),
+        f"Quality: {quality}",
+        f"Training: {_amount(tokens, passes)}.",
+        f"More training: {_outlook(unknown, passes, measurements)}",
     ]
 
 
-def _quality(
-    perplexity: float | None, text: str, unigram: float | None, unknown: float | None
-) -> str:
-    if perplexity is None:
-        return "Quality: not measured. A held-out text (--heldout_prefix, bilm test) shows it."
-    figure = f"Quality: {text} perplexity {perplexity:,.1f}"
-    if unknown is not None and unknown > MOST_UNKNOWN:
-        return f"{figure}, which means little: {unknown:.0%} of the tokens are unknown words."
+def _quality(perplexity: float, unigram: float | None, unknown: float) -> str:
+    if unknown > MOST_UNKNOWN:
+        return f", which means little: {unknown:.0%} of the tokens are unknown words"
     if unigram is None:
-        return f"{figure}."
+        return ""
     ratio = unigram / perplexity
     quality = next(words for bound, words in _QUALITIES if ratio < bound)
-    if ratio < 1:
-        return f"{figure}, above the {unigram:,.1f} of word frequencies alone: {quality}."
-    return (
-        f"{figure}, {ratio:.1f} times lower than the {unigram:,.1f} of word frequencies alone: "
-        f"{quality}."
-    )
+    comparison = "above" if ratio < 1 else f"{ratio:.1f} times lower than"
+    return f", {comparison} the {unigram:,.1f} of word frequencies alone: {quality}"
 
 
 def _amount(tokens: int | None, passes: float | None) -> str:
     if tokens is None:
-        return "Training: it is not known on how much text."
-    line = f"Training: {tokens:,} tokens"
+        return "it is not known on how much text"
+    line = f"{tokens:,} tokens"
     if passes is not None:
         line += f", {passes:.1f} {'pass' if f'{passes:.1f}' == '1.0' else 'passes'} over the text"
-    if tokens < _FEW_TOKENS:
-        line += "; useful models have seen millions"
-    return f"{line}."
+    return f"{line}; useful models have seen millions" if tokens < _FEW_TOKENS else line
 
 
-def _outlook(unknown: float | None, passes: float | None, measurements: Sequence[float]) -> str:
-    if unknown is not None and unknown > MOST_UNKNOWN:
-        return "More training: first make a vocabulary that covers the text."
+def _outlook(unknown: float, passes: float | None, measurements: Sequence[float]) -> str:
+    if unknown > MOST_UNKNOWN:
+        return "first make a vocabulary that covers the text."
     if len(measurements) > 1:
         best, last, before = min(measurements), measurements[-1], measurements[-2]
-        if last > (1 + _RISE) * best:
+        if last > (1 + _CHANGE) * best:
             return (
-                f"More training: will not help, the held-out perplexity has risen from {best:,.1f} "
-                f"to {last:,.1f}. More text, dropout or a smaller model may."
+                f"will not help, the held-out perplexity has risen from {best:,.1f} to "
+                f"{last:,.1f}. More text, dropout or a smaller model may."
             )
-        if last > (1 - _FALL) * before:
+        if last > (1 - _CHANGE) * before:
             return (
-                "More training: is not likely to help much, the held-out perplexity has stopped "
-                "falling. More text or a larger model may."
+                "is not likely to help much, the held-out perplexity has stopped falling. More "
+                "text or a larger model may."
             )
+        fall = 1 - last / before
         return (
-            f"More training: is likely to help, the held-out perplexity fell by "
-            f"{1 - last / before:.0%} between the last two measurements."
+            f"is likely to help, the held-out perplexity fell by {fall:.0%} between the last two "
+            "measurements."
         )
     if passes is not None and passes < _FEW_PASSES:
-        return "More training: is likely to help, as it has seen each sentence only " + (
-            "once or less." if passes < 1.5 else "a few times."
-        )
-    return "More training: measure a held-out text as it goes (--heldout_prefix) to see."
+        times = "once or less" if passes < 1.5 else "a few times"
+        return f"is likely to help, as it has seen each sentence only {times}."
+    return "measure a held-out text as it goes (--heldout_prefix) to see."
