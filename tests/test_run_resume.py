@@ -214,4 +214,4 @@ def test_the_same_command_with_other_options_is_refused(text, tmp_path, capsys):
     error = input_error([*arguments, *more], capsys)
     assert "n_train_tokens is 40 there, 60 here" in error
     assert "precision is 'float32' there, 'bfloat16' here" in error
-    assert "schedule.kind is 'cosine' there, 'linear' here" in error
+    assert "schedule is 'cosine' there, 'linear' here" in error

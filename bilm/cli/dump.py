@@ -73,43 +73,23 @@ def run(args: argparse.Namespace) -> int:
     from bilm.training import dump_weights
 
     args.save_dir = train.model_folder(args)
-    if args.outfile is not None:
-        words = _words_of_softmax(args)
-        dump_weights(
-            args.save_dir,
-            args.outfile,
-            with_softmax=words is not None,
-            with_states=args.with_states,
-            vocab_file=words,
-            overwrite=args.force,
-            dtype=args.dtype,
+    kept = os.path.join(args.save_dir, VOCABULARY_FILE)
+    with_softmax = not args.without_softmax
+    has_words = args.vocab_file is not None or os.path.exists(kept)
+    if args.outfile is not None and not (has_words or args.with_softmax or args.without_softmax):
+        with_softmax = False
+        note(
+            f"{args.save_dir} has no {VOCABULARY_FILE}, so the softmax is left out; --vocab_file "
+            "FILE adds it."
         )
+    settings = flags.given(args, "with_states", "dtype") | {"with_softmax": with_softmax}
+    if args.outfile is not None:
+        settings["vocab_file"] = train.find_vocabulary(args) if with_softmax else None
+        dump_weights(args.save_dir, args.outfile, overwrite=args.force, **settings)
         print("\n".join(written))
         return 0
     words = train.find_vocabulary(args)
     with flags.model_folder_files(args, *names) as (weights, options, copy):
-        dump_weights(
-            args.save_dir,
-            weights,
-            with_softmax=not args.without_softmax,
-            with_states=args.with_states,
-            vocab_file=words,
-            options_file=options,
-            dtype=args.dtype,
-        )
+        dump_weights(args.save_dir, weights, vocab_file=words, options_file=options, **settings)
         shutil.copyfile(words, copy)
     return 0
-
-
-def _words_of_softmax(args: argparse.Namespace) -> str | None:
-    """The vocabulary to write with the softmax; None omits both."""
-    if args.without_softmax:
-        return None
-    kept = os.path.join(args.save_dir, VOCABULARY_FILE)
-    if args.vocab_file is not None or os.path.exists(kept) or args.with_softmax:
-        return train.find_vocabulary(args)
-    note(
-        f"{args.save_dir} has no {VOCABULARY_FILE}, so the softmax is left out; --vocab_file FILE "
-        "adds it."
-    )
-    return None

@@ -9,10 +9,10 @@ A run that was interrupted is resumed where it stopped; a finished one is traine
 from __future__ import annotations
 
 import argparse
+import dataclasses
 
 from bilm.cli import flags, train
 from bilm.cli.terminal import import_tensorflow
-from bilm.core.options import Options
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,18 +28,11 @@ def run(args: argparse.Namespace) -> int:
     flags.require_inputs(args)
     import_tensorflow()
     train.join_workers(args.n_gpus)
-    from bilm.files.checkpoints import load_options_latest_checkpoint
-    from bilm.training.state import RunSettings, read_run_state
-
-    values, checkpoint = load_options_latest_checkpoint(args.save_dir, verify=True)
-    state = read_run_state(checkpoint)
+    options, state, checkpoint = train.read_run(args.save_dir)
     if state is None:
         # The original program does not record its position in the text: count the current text.
-        values.pop("n_train_tokens", None)
-    options = Options.from_dict(values, training=True, source=args.save_dir)
-    options = train.override(options, args)
-    settings = RunSettings() if state is None else state.settings
-    settings = train.override_settings(settings, args)
+        options = dataclasses.replace(options, n_train_tokens=None)
+    options, settings = train.override(options, args), train.run_settings(args, state)
     args.vocab_file = train.find_vocabulary(args)
     vocabulary, options = train.load_vocabulary(args.vocab_file, options, args.save_dir)
     return train.run_training(args, options, settings, vocabulary, checkpoint)

@@ -80,11 +80,14 @@ def run(args: argparse.Namespace) -> int:
         )
     if perplexity.sentences is not None:
         _write_scores(args.per_sentence, perplexity.sentences)
-    _print(perplexity, ("forward perplexity", "backward perplexity", "perplexity"))
+    figures = _figures(perplexity)
+    _print(figures, ("forward perplexity", "backward perplexity", "perplexity"))
     carried = perplexity.carried
-    if carried is not None and _differ(perplexity, carried):
-        _print(carried, ("carried, forward", "carried, backward", "carried"))
-        note(_explanation(perplexity, carried, options.reset_rate))
+    if carried is not None:
+        ratios = [a / b for a, b in zip(figures, _figures(carried), strict=True)]
+        if not all(1 / _ALIKE <= ratio <= _ALIKE for ratio in ratios):
+            _print(_figures(carried), ("carried, forward", "carried, backward", "carried"))
+            note(_explanation(perplexity, carried, options.reset_rate))
     print(f"predictions          {perplexity.n_predictions:,}")
     print(f"unknown tokens       {perplexity.unknown:.2%}")
     if warning := unknown_warning(perplexity.unknown or 0.0, args.test_prefix):
@@ -92,22 +95,19 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print(perplexity: Perplexity, names: tuple[str, str, str]) -> None:
-    """The perplexity of each direction and of both, under these names."""
-    figures = [perplexity.forward]
-    if perplexity.backward is not None:
-        figures += [perplexity.backward, float(perplexity)]
+def _figures(perplexity: Perplexity) -> list[float]:
+    """The perplexity of each direction, and of both together if there are two."""
+    if perplexity.backward is None:
+        return [perplexity.forward]
+    return [perplexity.forward, perplexity.backward, float(perplexity)]
+
+
+def _print(figures: list[float], names: tuple[str, str, str]) -> None:
     for name, figure in zip(names, figures, strict=False):
         print(f"{name:<21}{figure:.4f}")
 
 
-def _differ(alone: Perplexity, carried: Perplexity) -> bool:
-    pairs = [(alone.forward, carried.forward), (alone.backward or 1.0, carried.backward or 1.0)]
-    return any(not 1 / _ALIKE <= one / other <= _ALIKE for one, other in pairs)
-
-
 def _explanation(alone: Perplexity, carried: Perplexity, reset_rate: float) -> str:
-    """Why the two perplexities differ."""
     if alone < carried:
         return (
             "Without `carried` each sentence stands alone; carried, it continues from the states "

@@ -40,11 +40,13 @@ from bilm.progress import ProgressDisplay
 if TYPE_CHECKING:
     from bilm.data import BidirectionalLMDataset, LMDataset, Vocabulary
     from bilm.training import Perplexity, TrainingProgress, TrainingRecord
-    from bilm.training.state import RunSettings
+    from bilm.training.state import RunState
 
 # The training perplexity is exp of the mean loss of this many steps.
 _LAST_STEPS = 100
-_OVERRIDES = ("n_epochs", "batch_size", "learning_rate", "n_train_tokens", "reset_rate")
+_OVERRIDES = (
+    "n_epochs", "batch_size", "learning_rate", "n_train_tokens", "reset_rate", "warmup_steps",
+)  # fmt: skip
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,24 +68,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     flags.require_partners(args)
     flags.require_inputs(args)
-    if os.path.isfile(args.save_dir):
-        raise InputError(f"{args.save_dir!r} must be a folder, it is a file.")
+    if os.path.exists(args.save_dir):
+        flags.require_folder(args.save_dir)
     import_tensorflow()
     join_workers(args.n_gpus)
     from bilm.data.tokenized_text import read_record
     from bilm.files.checkpoints import holds_checkpoint
-    from bilm.training.optimizer import Schedule
-    from bilm.training.state import RunSettings
 
     require_kept_vocabulary(args.vocab_file, args.save_dir)
     options = override(_chosen_options(args), args)
     tokenizer = read_record(find_files(args.train_prefix)) or options.tokenizer
     options = dataclasses.replace(options, tokenizer=tokenizer)
-    schedule = Schedule(options.schedule, options.warmup_steps)
-    settings = RunSettings(init_from=args.init_from, schedule=schedule)
-    settings = override_settings(settings, args)
     source = args.options_file or args.init_from or "the preset"
     vocabulary, options = load_vocabulary(args.vocab_file, options, source)
+    settings = run_settings(args, None)
     checkpoint = None
     if holds_checkpoint(args.save_dir):
         options, checkpoint = _find_same_run(args, options, settings)
@@ -92,17 +90,21 @@ def run(args: argparse.Namespace) -> int:
 
 def _chosen_options(args: argparse.Namespace) -> Options:
     """The training options that --preset, --options_file or --init_from names."""
+    if args.options_file is not None:
+        named = Options.from_file(args.options_file, training=True)
+    else:
+        name = args.preset or "base"
+        named = Options.from_dict(preset(name, args.recipe), training=True, source=f"preset {name}")
     if args.init_from is None:
-        return _named_options(args)
+        return named
     from bilm.files.model_files import open_model
     from bilm.files.weights import read_training
     from bilm.training.fine_tuning import require_same_network
 
     with open_model(args.init_from) as source:
         if args.options_file is not None or args.preset is not None:
-            options = _named_options(args)
-            require_same_network(options, source)
-            return options
+            require_same_network(named, source)
+            return named
         options = source.read_options()
         if not source.is_checkpoint:
             # Options for inference lack it; the weights file records how the model was trained.
@@ -112,46 +114,26 @@ def _chosen_options(args: argparse.Namespace) -> Options:
         return dataclasses.replace(options, n_tokens_vocab=None, n_train_tokens=None, n_steps=None)
 
 
-def _named_options(args: argparse.Namespace) -> Options:
-    if args.options_file is not None:
-        return Options.from_file(args.options_file, training=True)
-    name = args.preset or "base"
-    return Options.from_dict(preset(name, args.recipe), training=True, source=f"preset {name}")
-
-
 def _find_same_run(
-    args: argparse.Namespace, options: Options, settings: RunSettings
+    args: argparse.Namespace, options: Options, settings: dict[str, Any]
 ) -> tuple[Options, str]:
     """The options and the checkpoint to resume the run in --save_dir, whose options must match the
     flags."""
-    from bilm.files.checkpoints import load_options_latest_checkpoint
-    from bilm.training.state import read_run_state
-
-    values, checkpoint = load_options_latest_checkpoint(args.save_dir, verify=True)
-    state = read_run_state(checkpoint)
-    if state is None:
-        raise _refusal(args, "it is from the original program")
-    there = Options.from_dict(values, training=True, source=args.save_dir)
-    if options.n_train_tokens is None:
-        # A run is resumed with the same files only, so they need not be counted again.
-        options = dataclasses.replace(options, n_train_tokens=there.n_train_tokens)
-    # The first call chose these by the size of the text and the time.
-    if options.n_steps is None and args.n_epochs is None:
-        options = dataclasses.replace(options, n_steps=there.n_steps, n_epochs=there.n_epochs)
-    if options.dropout is None:
-        options = dataclasses.replace(options, dropout=there.dropout)
-    if options.tokenizer is None:
-        options = dataclasses.replace(options, tokenizer=there.tokenizer)
-    asked = options.training_dict() | dataclasses.asdict(settings)
-    stored = there.training_dict() | dataclasses.asdict(state.settings)
-    if differing := differences(stored, asked):
-        raise _refusal(args, "; ".join(differing))
-    return options, checkpoint
-
-
-def _refusal(args: argparse.Namespace, reason: str) -> InputError:
+    there, state, checkpoint = read_run(args.save_dir)
+    reason = "it is from the original program"
+    if state is not None:
+        # The first call may have found these out, from the text and the time.
+        names = ["n_train_tokens", "dropout", "tokenizer"]
+        kept = {name: getattr(there, name) for name in names if getattr(options, name) is None}
+        if options.n_steps is None and args.n_epochs is None:
+            kept |= {"n_steps": there.n_steps, "n_epochs": there.n_epochs}
+        options = dataclasses.replace(options, **kept)
+        stored = there.training_dict() | {name: getattr(state.settings, name) for name in settings}
+        reason = "; ".join(differences(stored, options.training_dict() | settings))
+    if not reason:
+        return options, checkpoint
     restart = f"bilm restart --save_dir {shlex.quote(args.save_dir)}"
-    return InputError(
+    raise InputError(
         f"{args.save_dir!r} has a trained model of another run, which is never overwritten: "
         f"{reason}. `{restart}` trains it further, another --save_dir starts a new one."
     )
@@ -170,26 +152,42 @@ def join_workers(n_gpus: int) -> None:
     find_replicas(n_gpus)
 
 
+def read_run(save_dir: str) -> tuple[Options, RunState | None, str]:
+    """The options of the run in a folder, its state (None for the original program), and the
+    checkpoint."""
+    from bilm.files.checkpoints import load_options_latest_checkpoint
+    from bilm.training.state import read_run_state
+
+    values, checkpoint = load_options_latest_checkpoint(save_dir)
+    state = read_run_state(checkpoint)
+    options = Options.from_dict(values, training=True, source=save_dir)
+    if state is not None:  # earlier versions wrote the schedule there alone
+        schedule = state.settings.schedule
+        options = dataclasses.replace(
+            options, schedule=schedule.kind, warmup_steps=schedule.warmup_steps
+        )
+    return options, state, checkpoint
+
+
 def override(options: Options, args: argparse.Namespace) -> Options:
     """`options` with the flags of the run that were given."""
-    return _replaced(options, **{name: getattr(args, name) for name in _OVERRIDES})
+    given = flags.given(args, *_OVERRIDES) | {"schedule": args.lr_schedule}
+    return dataclasses.replace(options, **{k: v for k, v in given.items() if v is not None})
 
 
-def override_settings(settings: RunSettings, args: argparse.Namespace) -> RunSettings:
-    """`settings` with the flags of the run that were given."""
-    schedule = _replaced(settings.schedule, kind=args.lr_schedule, warmup_steps=args.warmup_steps)
-    return _replaced(settings, seed=args.seed, precision=args.precision, schedule=schedule)
+def run_settings(args: argparse.Namespace, state: RunState | None) -> dict[str, Any]:
+    """Arguments of `bilm.train` by the flags, or else as in the run that is continued."""
+    from bilm.training.state import RunSettings
 
-
-def _replaced(value: Any, **given: Any) -> Any:
-    """A dataclass with the fields that are given, that is, not None."""
-    return dataclasses.replace(value, **{k: v for k, v in given.items() if v is not None})
+    before = RunSettings() if state is None else state.settings
+    given = flags.given(args, "seed", "precision", "init_from")
+    return {name: getattr(before, name) if v is None else v for name, v in given.items()}
 
 
 def run_training(
     args: argparse.Namespace,
     options: Options,
-    settings: RunSettings,
+    settings: dict[str, Any],
     vocabulary: Vocabulary,
     checkpoint: str | None,
 ) -> int:
@@ -200,15 +198,15 @@ def run_training(
     from bilm.training.replicas import find_worker
 
     worker = find_worker()
-    data: dict[str, Any] = {"shuffle_on_load": True, "seed": settings.seed, "worker": worker.share}
-    corpus = open_corpus(options, args.train_prefix, vocabulary, **data)
+    shuffled = {"shuffle_on_load": True, "seed": settings["seed"], "worker": worker.share}
+    corpus = open_corpus(options, args.train_prefix, vocabulary, **shuffled)
     if worker.is_chief:
         file = find_files(args.train_prefix)[0]
         warn_if_untokenized(first_sentences(file), file)
     heldout = None
     if args.heldout_prefix is not None:
-        data = {"test": True, "worker": worker.share}
-        heldout = open_corpus(options, args.heldout_prefix, vocabulary, **data)
+        in_order = {"test": True, "worker": worker.share}
+        heldout = open_corpus(options, args.heldout_prefix, vocabulary, **in_order)
     if checkpoint is not None:
         note(f"resuming from {checkpoint}")
     for flag, text in (("train_prefix", corpus), ("heldout_prefix", heldout)):
@@ -236,10 +234,9 @@ def run_training(
                 progress=progress,
                 heldout=heldout,
                 time_limit=args.time,
-                **vars(settings),
                 heldout_every=args.heldout_every or "epoch",
-                **flags.given(args, "save_minutes", "patience"),
-                **flags.given(args, "init_vocab", "tensorboard"),
+                **settings,
+                **flags.given(args, "save_minutes", "patience", "init_vocab", "tensorboard"),
             )
         except KeyboardInterrupt:
             raise KeyboardInterrupt(_what_is_saved(args)) from None
@@ -268,7 +265,7 @@ def _what_is_saved(args: argparse.Namespace) -> str:
 
     if not holds_checkpoint(args.save_dir):
         return "No checkpoint had been written yet."
-    return f"The last checkpoint is in {args.save_dir}; the same command resumes the run."
+    return f"The last checkpoint is in {args.save_dir}; to resume: {flags.command(args)}"
 
 
 # Training folders: vocabulary, corpus, the best model; also for restart, test and dump
@@ -276,31 +273,27 @@ def _what_is_saved(args: argparse.Namespace) -> str:
 
 def find_vocabulary(args: argparse.Namespace) -> str:
     """--vocab_file, or the vocabulary in --save_dir; if both exist they must be the same."""
+    if args.vocab_file is not None:
+        require_kept_vocabulary(args.vocab_file, args.save_dir)
+        return args.vocab_file
     kept = os.path.join(args.save_dir, VOCABULARY_FILE)
-    if args.vocab_file is None:
-        if not os.path.exists(kept):
-            raise InputError(
-                f"{args.save_dir} has no {VOCABULARY_FILE}: name the vocabulary by --vocab_file."
-            )
-        return kept
-    require_kept_vocabulary(args.vocab_file, args.save_dir)
-    return args.vocab_file
+    if not os.path.exists(kept):
+        raise InputError(
+            f"{args.save_dir} has no {VOCABULARY_FILE}: name the vocabulary by --vocab_file."
+        )
+    return kept
 
 
 def require_kept_vocabulary(vocab_file: str, save_dir: str) -> None:
     """Require that a vocabulary is the one kept in a folder, if there is one."""
     kept = os.path.join(save_dir, VOCABULARY_FILE)
-    if not os.path.exists(kept) or os.path.samefile(vocab_file, kept):
-        return
-    if list(read_lines(vocab_file)) != list(read_lines(kept)):
+    if os.path.exists(kept) and list(read_lines(vocab_file)) != list(read_lines(kept)):
         raise InputError(f"{vocab_file} differs from {kept}, the vocabulary kept in that folder.")
 
 
 def load_vocabulary(vocab_file: str, options: Options, source: str) -> tuple[Vocabulary, Options]:
-    """The vocabulary for a model, and the options for it: its size, and a softmax that fits it.
-
-    `source` names the options in messages.
-    """
+    """The vocabulary, and the options with its size and a softmax that fits it. `source` names the
+    options in messages."""
     from bilm.data import load_vocab
 
     vocabulary = load_vocab(vocab_file, options.max_word_length)
@@ -349,8 +342,8 @@ def model_folder(args: argparse.Namespace) -> str:
 
 
 def training_display(display: ProgressDisplay, sampled: bool) -> Callable[[TrainingProgress], None]:
-    """A function that shows the progress events of `bilm.train`. `sampled` marks the perplexity of
-    a sampled softmax, which is below the true perplexity."""
+    """A function that shows the progress events of `bilm.train`; `sampled`: whether the softmax
+    is."""
     first: TrainingProgress | None = None
 
     def show(event: TrainingProgress) -> None:
@@ -388,12 +381,11 @@ def _report(record: TrainingRecord, save_dir: str, sampled: bool) -> None:
     if record.stopped_early:
         note(f"stopped early: the best held-out perplexity was after step {record.best_step:,}")
     if record.n_steps == 0:
+        state, more = "all steps of this run are done", "More --n_epochs train"
         if record.stopped_early:
-            print(f"this run has stopped early; the model is {record.checkpoint}")
-            note("A higher --patience trains it further.")
-        else:
-            print(f"all steps of this run are done; the model is {record.checkpoint}")
-            note("More --n_epochs train it further.")
+            state, more = "this run has stopped early", "A higher --patience trains"
+        print(f"{state}; the model is {record.checkpoint}")
+        note(f"{more} it further.")
         return
     print(f"trained {count(record.n_steps, 'step')}; the model is {record.checkpoint}")
     if record.best is not None:
@@ -405,7 +397,6 @@ def _report(record: TrainingRecord, save_dir: str, sampled: bool) -> None:
 
 
 def _verdict(record: TrainingRecord, sampled: bool) -> list[str]:
-    """How good the model is, how much it was trained, and whether more training may help."""
     from bilm.training.state import exp_of_loss
     from bilm.training.verdict import verdict
 

@@ -53,11 +53,8 @@ def full_cross_entropy(
     """log sum of exp(logit) over all classes, minus the target's logit: float32 (n,), nats.
 
     Args:
-        hidden: float32 (n, dim).
-        W: float32 (classes, dim).
-        b: float32 (classes,).
+        hidden, W, b: see `LogitBlocks`.
         targets: integers (n,).
-        precision: of the matmuls with W.
         block_bytes: bytes of logits per block, which has at least 128 classes.
     """
 

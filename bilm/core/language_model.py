@@ -44,9 +44,6 @@ class LanguageModel(keras.Model):
 
     Attributes:
         samples: whether the loss uses the sampled softmax.
-
-    Raises:
-        InputError: `n_tokens_vocab` is missing, or is too small for the sampled softmax.
     """
 
     def __init__(
@@ -88,8 +85,7 @@ class LanguageModel(keras.Model):
         return weight_table(self.encoder, self.stacks, self.softmax)
 
     def signature(self, steps: int | None = None, rows: int | None = None) -> list[Any]:
-        """The input signature of a tf.function of a `Feed` and states; None: any number of steps
-        or rows."""
+        """The input signature of a tf.function of a `Feed` and states; None: any number."""
         options = self.options
         width = () if options.max_word_length is None else (options.max_word_length,)
         tokens = (options.n_directions, steps, rows)
@@ -112,8 +108,7 @@ class LanguageModel(keras.Model):
         """The loss of every prediction.
 
         Args:
-            feed: the batch.
-            states: the states of each direction before the batch.
+            states: per direction, before the batch.
             negatives: per direction the samples of the sampled softmax; empty: full softmax.
             dropout: None: no dropout.
             resets: per direction bool (time, batch), True where the input is read from zero
@@ -142,11 +137,8 @@ class LanguageModel(keras.Model):
         resets: Sequence[tf.Tensor] = (),
         mode: Mode | None = None,
     ) -> tuple[list[tf.Tensor], tuple[States, ...]]:
-        """The top layer, the input of the softmax. Arguments as for `losses`.
-
-        Returns:
-            per direction float32 (time, batch, projection_dim), and the states.
-        """
+        """The top layer, the input of the softmax: per direction float32 (time, batch,
+        projection_dim), and the states. Arguments as for `losses`."""
         vectors = self.encoder(feed.inputs)  # (distinct, projection_dim)
         # (distinct, projection_dim) -> (time, batch, projection_dim)
         read = [tf.gather(vectors, feed.words[d]) for d in range(len(self.stacks))]

@@ -26,21 +26,18 @@ States = tuple[LSTMState, ...]
 
 
 class Mode(enum.Enum):
-    """How LSTM layers are run. All modes compute the same values, up to rounding.
+    """How LSTM layers are run. All modes compute the same values, up to rounding."""
 
-    PLAIN: the readable loop, with automatic differentiation; the only mode with a padding mask. For
-        Keras models.
-    TRAINING: custom backward pass; the operations of a step are compiled with XLA.
-    INFERENCE: no gradient, no compilation. For shapes that vary.
-    COMPILED_STEPS: no gradient, compiled steps. For many batches of few shapes.
-    COMPILED_LOOP: no gradient, all layers of a direction in one compiled program. For packed
-        sentences and small layers (see `is_faster_for`).
-    """
-
+    # The readable loop, with automatic differentiation; the only mode with a padding mask.
     PLAIN = "plain"
+    # Custom backward pass; the operations of a step are compiled with XLA.
     TRAINING = "training"
+    # No gradient, no compilation. For shapes that vary.
     INFERENCE = "inference"
+    # No gradient, compiled steps. For many batches of few shapes.
     COMPILED_STEPS = "compiled steps"
+    # No gradient, all layers of a direction in one compiled program. For packed sentences and
+    # small layers (see `is_faster_for`).
     COMPILED_LOOP = "compiled loop"
 
 
@@ -63,12 +60,10 @@ class BatchSlice(NamedTuple):
 
 @dataclass(frozen=True)
 class Dropout:
-    """The random numbers of dropout."""
+    """The random numbers of dropout, which do not depend on how rows are split over devices."""
 
     seed: Any  # int64 (2,); every layer derives its own seed from it
-    # Position of these rows in the global batch, so that dropout does not depend on how rows are
-    # split over devices; None: the complete batch.
-    rows: BatchSlice | None = None
+    rows: BatchSlice | None = None  # None: the complete batch
 
     def apply(self, x: tf.Tensor, rate: float, layer: int) -> tf.Tensor:
         """Drop values of x (time, batch, features) before layer number `layer`."""
@@ -85,18 +80,15 @@ class LSTMStack(keras.layers.Layer):
     """The layers of one direction. The backward direction is a second stack, fed reversed text.
 
     Args:
-        options: sizes, clips, skip connections.
         dropout: dropout rate.
-        seed: seed of the initial values; None leaves zeros, for weights that are about to be
-            loaded.
+        seed: seed of the initial values; None: zeros.
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
         mode: how the layers are run when a call does not give a mode.
 
     Call arguments:
         inputs: float32 (time, batch, projection_dim); for `Mode.COMPILED_LOOP` a `ProductLookup`
             of a table from `word_products`.
-        states: one state per layer before the first step: c (batch, dim) and h (batch,
-            projection_dim); a batch size of 1 is broadcast to all rows.
+        states: one state per layer before the first step.
         boundaries: resets and, in `Mode.PLAIN`, padding; `initial` has one state per layer.
         dropout: None: no dropout. It applies to the input of each layer and to the last layer's
             output, not to the recurrence (Zaremba et al. 2014).
@@ -159,8 +151,7 @@ class LSTMStack(keras.layers.Layer):
         return (LSTMState(c, h),) * self.options.n_layers
 
     def word_products(self, vectors: tf.Tensor) -> tf.Tensor:
-        """First-layer pre-activations `x @ W_x + b` of word vectors (n, projection_dim): float32
-        (n, 4 * dim)."""
+        """First-layer pre-activations `x @ W_x + b` of word vectors x: (n, 4 * dim)."""
         kernel, bias, _ = self.layer_weights[0].tensors()
         return vectors @ kernel[: self.options.projection_dim] + bias
 
@@ -198,10 +189,7 @@ def run_layers(
     options: LSTMOptions,
     drop: Callable[..., tf.Tensor] | None = None,
 ) -> tuple[list[tf.Tensor], States]:
-    """Run all layers of a direction with `run_layer`.
-
-    From the second layer on, a skip connection adds a layer's input to its output.
-    """
+    """Run all layers of a direction with `run_layer`."""
     outputs: list[tf.Tensor] = []
     new_states = []
     x = inputs
@@ -220,19 +208,13 @@ def run_layers(
 @functools.cache
 def _xla_layers(options: LSTMOptions) -> Callable[..., tuple[list[tf.Tensor], States]]:
     """All layers of a direction as one program, compiled once per shape and process."""
+    run_layer = functools.partial(
+        EXECUTORS[Mode.COMPILED_LOOP], clips=Clips(options.cell_clip, options.proj_clip)
+    )
 
-    def run(
-        inputs: ProductLookup,
-        weights: Sequence[LSTMWeights],
-        states: Sequence[LSTMState],
-        boundaries: Boundaries,
-    ) -> tuple[list[tf.Tensor], States]:
-        run_layer = functools.partial(
-            EXECUTORS[Mode.COMPILED_LOOP],
-            clips=Clips(options.cell_clip, options.proj_clip),
-            n_steps=inputs.n_steps,
-        )
-        return run_layers(inputs, weights, states, boundaries, run_layer, options)
+    def run(inputs: ProductLookup, weights: Any, states: Any, boundaries: Boundaries) -> Any:
+        run_these = functools.partial(run_layer, n_steps=inputs.n_steps)
+        return run_layers(inputs, weights, states, boundaries, run_these, options)
 
     return tf.function(run, jit_compile=True, autograph=False)
 

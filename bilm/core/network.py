@@ -7,7 +7,7 @@ modes of the LSTM layers (`Mode`) and uses of the outputs.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -33,7 +33,6 @@ class BiLM(NamedTuple):
     stacks: tuple[LSTMStack, ...]
 
     def weight_table(self) -> list[Weight]:
-        """All variables with their names in files."""
         return weight_table(self.encoder, self.stacks)
 
     def zero_states(self, batch_size: int) -> tuple[States, ...]:
@@ -56,8 +55,8 @@ class BiLM(NamedTuple):
         """Run both directions; see `LSTMStack`.
 
         Args:
-            inputs: the inputs of each direction, in its own reading order.
-            states: the states of each direction before the first step.
+            inputs: per direction, in its own reading order.
+            states: per direction, before the first step.
             boundaries: padding and resets per direction; empty: none.
             dropout: None: no dropout.
             mode: None uses the mode given at construction.
@@ -68,22 +67,18 @@ class BiLM(NamedTuple):
         """
         outputs, after = [], []
         for d, stack in enumerate(self.stacks):
+            drop = None
+            if dropout is not None:  # a direction uses n_layers + 1 seeds
+                n_seeds = stack.options.n_layers + 1
+                seed = tf.stack([dropout.seed[0], (dropout.seed[1] * 2 + d) * n_seeds])
+                drop = Dropout(seed, dropout.rows)
+            limits = boundaries[d] if boundaries else Boundaries()
             layers, new_states = stack(
-                inputs[d],
-                states=states[d],
-                boundaries=boundaries[d] if boundaries else Boundaries(),
-                dropout=None if dropout is None else self._dropout_of(dropout, d),
-                mode=mode,
+                inputs[d], states=states[d], boundaries=limits, dropout=drop, mode=mode
             )
             outputs.append(layers)
             after.append(new_states)
         return outputs, tuple(after)
-
-    def _dropout_of(self, dropout: Dropout, d: int) -> Dropout:
-        # A direction uses n_layers + 1 seeds.
-        n_places = self.stacks[0].options.n_layers + 1
-        seed = tf.stack([dropout.seed[0], (dropout.seed[1] * 2 + d) * n_places])
-        return Dropout(seed, dropout.rows)
 
     def sentence_layers(
         self, tokens: tf.Tensor, lengths: tf.Tensor, states: Sequence[States]
@@ -141,18 +136,17 @@ def build_network(
     """Build the layers.
 
     Args:
-        options: sizes, clips, directions.
         n_tokens: rows of a word table; None encodes characters.
         dropout: LSTM dropout rate (only used when `run` is given a `Dropout`).
         seed: seed of the initial values; None: zeros, for weights that are about to be loaded.
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
         mode: how the LSTMs are run if a call gives no mode.
-        n_buckets: number of length buckets in the token encoder; 1 if the caller already buckets
-            the words.
+        n_buckets: see `CharacterEncoder`.
     """
     require_eager()
     require(one_of(PRECISIONS), precision=precision)
     size = options.lstm.projection_dim
+    of_both: dict[str, Any] = {"seed": seed, "precision": precision}
     encoder: Encoder
     if n_tokens is not None:
         encoder = WordEmbedding(n_tokens, size, seed=seed, name="encoder")
@@ -160,18 +154,9 @@ def build_network(
         raise InputError("options: char_cnn is missing: the model takes words, not characters.")
     else:
         kind = CharacterEncoder if options.char_cnn.dictionary is None else DictionaryEncoder
-        encoder = kind(
-            options.char_cnn,
-            size,
-            n_buckets=n_buckets,
-            seed=seed,
-            precision=precision,
-            name="encoder",
-        )
+        encoder = kind(options.char_cnn, size, n_buckets=n_buckets, name="encoder", **of_both)
     stacks = tuple(
-        LSTMStack(
-            options.lstm, dropout=dropout, seed=seed, precision=precision, mode=mode, name=name
-        )
+        LSTMStack(options.lstm, dropout=dropout, mode=mode, name=name, **of_both)
         for name in ("forward", "backward")[: options.n_directions]
     )
     return BiLM(encoder, stacks)
@@ -190,7 +175,7 @@ def _rows_of(sentences: Sequence[np.ndarray], n_directions: int) -> tuple[np.nda
     Returns:
         index: int32 (n_directions, time, rows), the inputs of each direction: all tokens of a
             sentence except the last one, which it would predict.
-        mask: bool (time, rows), False past a row's end; the same for both directions.
+        mask: bool (time, rows), False past a row's end.
     """
     steps = np.array([len(sentence) - 1 for sentence in sentences])
     rows = np.array_split(steps, min(WARM_UP_ROWS, len(sentences)))

@@ -39,8 +39,7 @@ OPTIMIZERS = ("adagrad", "adam", "muon")
 SCHEDULES = ("constant", "linear", "cosine")
 SOFTMAX_BIASES = ("zeros", "unigram")
 
-# Bounds of integers, far above any trained model: anything larger is a typo or would exhaust memory
-# before a better error is possible.
+# Bounds of integers, far above any trained model, to name typos before memory is exhausted.
 _SIZE = 2**20  # units, dimensions, filters: the largest published number is 4,096
 MOST_ROWS = _SIZE  # rows of a batch, and steps
 _LAYERS = 100
@@ -64,9 +63,9 @@ def _option(rule: Rule, default: Any = dataclasses.MISSING) -> Any:
 
 
 class _CheckedFields:
-    """Checks the rules of its fields; `prefix` precedes their keys in messages."""
+    """Checks the rules of its fields."""
 
-    prefix = ""
+    prefix = ""  # of their keys in messages
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):  # type: ignore[arg-type]
@@ -81,11 +80,7 @@ class _CheckedFields:
 
     @classmethod
     def read(cls, values: Any, source: str) -> dict[str, Any]:
-        """The values of the fields in a JSON object; keys that are not fields cause a warning.
-
-        Raises:
-            InputError: a key without a default is missing.
-        """
+        """The values of the fields in a JSON object; keys that are not fields cause a warning."""
         fields = {field.name: field for field in dataclasses.fields(cls)}  # type: ignore[arg-type]
         for name, field in fields.items():
             if name not in values and field.default is dataclasses.MISSING:
@@ -204,7 +199,7 @@ class Options(_CheckedFields):
         n_train_tokens: predictions per direction and epoch: words and sentence ends.
         batch_size: rows per device.
         unroll_steps: tokens per row and step.
-        learning_rate: learning rate of Adagrad.
+        learning_rate: of Adagrad.
         reset_rate: probability that a training sentence starts from zero states instead of the
             states after the previous sentence of its row.
 
@@ -265,15 +260,10 @@ class Options(_CheckedFields):
     def from_dict(
         cls, values: Mapping[str, Any], training: bool, source: str = "options"
     ) -> Options:
-        """Read the contents of an options file.
-
-        Args:
-            values: the JSON object.
-            training: True for a training file, False for an inference file.
-            source: name of the file, for messages.
+        """Read the contents of an options file, for training or for inference.
 
         Raises:
-            InputError: a key is missing or its value is invalid.
+            InputError: a key is missing or its value is invalid; the message names `source`.
         """
         require(OBJECT, **{source: values})
         try:
@@ -298,16 +288,15 @@ class Options(_CheckedFields):
 
     def training_dict(self) -> dict[str, Any]:
         """The contents of a training file, in the original's keys."""
-        run = dataclasses.fields(self)[2:]  # without lstm and char_cnn
-        names = [field.name for field in run]
+        run = {field.name: field.default for field in dataclasses.fields(self)[2:]}
         # As in the original's files, these are left out if they have their defaults.
-        left_out = {"n_tokens_vocab", "n_train_tokens", *names[names.index("n_steps") :]}
-        values = {
-            field.name: value
-            for field in run
-            if (value := getattr(self, field.name)) != field.default or field.name not in left_out
+        left_out = {"n_tokens_vocab", "n_train_tokens", *list(run)[list(run).index("n_steps") :]}
+        values = {name: getattr(self, name) for name in run}
+        return _network_dict(self, n_masks=0) | {
+            name: value
+            for name, value in values.items()
+            if value != run[name] or name not in left_out
         }
-        return _network_dict(self, n_masks=0) | values
 
     def inference_dict(self) -> dict[str, Any]:
         """The contents of an inference file, which has `bidirectional` only if it is false."""
@@ -347,18 +336,12 @@ RECIPES = ("default", "original")
 
 
 def preset(name: str, recipe: str = "default") -> dict[str, Any]:
-    """The training options of a model size and a training recipe.
+    """The contents of an options file for a model size and a training recipe.
 
     Args:
         name: "tiny", "base", "small", "medium" or "original" (the size of the paper's model).
         recipe: "default", for the lowest perplexity in a given time (docs/train.md), or "original",
             which trains exactly as the program of 2018.
-
-    Returns:
-        the contents of an options file, without `n_tokens_vocab` and `n_train_tokens`.
-
-    Raises:
-        InputError: unknown size or recipe.
     """
     for what, value, names in (("preset", name, PRESETS), ("recipe", recipe, RECIPES)):
         if value not in names:

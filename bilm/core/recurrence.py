@@ -16,6 +16,7 @@ Source: Peters et al. (2018), section 3.4.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
@@ -34,10 +35,9 @@ def projected_lstm(
     trains: bool,
     compiled: bool,
 ) -> tuple[tf.Tensor, LSTMState]:
-    """Run the cell over all steps of `inputs`, at least one; see `plain_lstm`.
+    """Run the cell over all steps of `inputs`, at least one; see `plain_lstm` for arguments.
 
     Args:
-        inputs, weights, state, clips: as for `plain_lstm`.
         boundaries: resets, no mask.
         precision: with "bfloat16" the matmuls accumulate in float32 and round their result; gates,
             cell state and clipping stay float32.
@@ -54,12 +54,12 @@ def projected_lstm(
         _step_functions(clips.cell, proj_clip, compiled), tf.as_dtype(precision), boundaries
     )
     if not trains:
-        (outputs, c, h), _ = layer.forward(inputs, state.c, state.h, given, saves=False)
+        (outputs, c, h), _ = layer.forward(inputs, state, given, saves=False)
         return outputs, LSTMState(c, h)
 
     @tf.custom_gradient
     def run(inputs: tf.Tensor, c: tf.Tensor, h: tf.Tensor, *weights: tf.Tensor) -> Any:
-        result, saved = layer.forward(inputs, c, h, weights, saves=True)
+        result, saved = layer.forward(inputs, LSTMState(c, h), weights, saves=True)
 
         def gradient(*upstream: tf.Tensor) -> list[tf.Tensor]:
             return layer.backward(upstream, saved, weights)
@@ -128,7 +128,6 @@ def _cell_gradient(
 def _output_gradient(
     p: tf.Tensor, boundaries: Boundaries, d_output: tf.Tensor, d_h: tf.Tensor, clip: float | None
 ) -> tf.Tensor:
-    """The gradient of p."""
     with tf.GradientTape() as tape:
         tape.watch(p)
         results = _output(p, boundaries, clip)
@@ -144,9 +143,8 @@ class _Steps(NamedTuple):
     output_gradient: Any
 
 
-@functools.cache
+@functools.cache  # so that each function is compiled once per process
 def _step_functions(cell_clip: float | None, proj_clip: float | None, compiled: bool) -> _Steps:
-    """The functions of a step; cached, so that each is compiled once per process."""
     steps = _Steps(
         functools.partial(_cell, clip=cell_clip),
         functools.partial(_output, clip=proj_clip),
@@ -173,12 +171,7 @@ class _Layer(NamedTuple):
     boundaries: Boundaries  # see `_in_loop`
 
     def forward(
-        self,
-        inputs: tf.Tensor,
-        c: tf.Tensor,
-        h: tf.Tensor,
-        weights: tuple[tf.Tensor, ...],
-        saves: bool,
+        self, inputs: tf.Tensor, state: LSTMState, weights: Sequence[tf.Tensor], saves: bool
     ) -> tuple[tuple[tf.Tensor, ...], Any]:
         """Outputs and state as `projected_lstm` returns them, and `_Saved` if `saves`."""
         # (input_dim + hidden_dim, 4 * dim) -> (4 * dim, input_dim + hidden_dim), and
@@ -202,16 +195,16 @@ class _Layer(NamedTuple):
 
         saved: Any = ()
         if saves:
-            dtypes = (self.dtype, self.dtype, c.dtype, self.dtype)
+            dtypes = (self.dtype, self.dtype, state.c.dtype, self.dtype)
             saved = _Saved(*(_array(n_steps, dtype) for dtype in dtypes))
-        loop = (0, tf.transpose(c), tf.transpose(h), _array(n_steps, tf.float32), saved)
+        loop = (0, *map(tf.transpose, state), _array(n_steps, tf.float32), saved)
         _, c, h, outputs, saved = tf.while_loop(lambda t, *_: t < n_steps, step, loop)
         if saves:
             saved = saved._replace(xh=saved.xh.stack())
         return (_transposed(outputs.stack()), tf.transpose(c), tf.transpose(h)), saved
 
     def backward(
-        self, upstream: tuple[tf.Tensor, ...], saved: _Saved, weights: tuple[tf.Tensor, ...]
+        self, upstream: Sequence[tf.Tensor], saved: _Saved, weights: Sequence[tf.Tensor]
     ) -> list[tf.Tensor]:
         """Gradients of inputs, c, h and the weights, from those of outputs, c and h."""
         d_outputs, d_c, d_h = upstream
@@ -246,7 +239,7 @@ class _Layer(NamedTuple):
         return self.boundaries if resets is None else self.boundaries._replace(resets=resets[t])
 
 
-def _matrices(weights: tuple[tf.Tensor, ...]) -> tuple[tf.Tensor, ...]:
+def _matrices(weights: Sequence[tf.Tensor]) -> tuple[tf.Tensor, ...]:
     """The kernel and, if the layer has one, the projection."""
     return (weights[0], *weights[2:])
 

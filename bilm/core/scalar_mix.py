@@ -44,7 +44,7 @@ def weight_layers(
         weighted_op: float32 (batch, time, dim), gamma times the sum weighted by softmax(W).
         regularization_op: float32 scalar, l2_coef * sum(W ** 2): add it to your loss. For Keras
             inputs, the model's losses already include it.
-        mix: the `ScalarMix` layer that holds the variables.
+        mix: the `ScalarMix` that holds the variables.
 
     Raises:
         InputError: `bilm_ops` lacks 'lm_embeddings' or 'mask', or `mix` has another number of
@@ -85,8 +85,8 @@ class ScalarMix(keras.layers.Layer):
         lm_embeddings: float32 (batch, n_layers, time, dim).
         mask: bool (batch, time), False at padding.
 
-    Output: float32 (batch, time, dim), with the mask as its Keras mask, which later Keras layers
-    and losses use. Padding is mixed as well: multiply by the mask where that matters.
+    Output: float32 (batch, time, dim), with the mask as its Keras mask. Padding is mixed as well:
+    multiply by the mask where that matters.
 
     Args:
         n_layers: layers to mix, including the token layer.
@@ -96,9 +96,7 @@ class ScalarMix(keras.layers.Layer):
             unmasked values of the batch.
         return_regularization: return (mix, l2_coef * sum(W ** 2)) instead of the mix alone.
 
-    W starts at zeros (equal weights) and gamma at 1.
-
-    Example: `ScalarMix(3)(lm_embeddings, mask)`.
+    W starts at zeros (equal weights) and gamma at 1. Example: `ScalarMix(3)(lm_embeddings, mask)`.
     """
 
     def __init__(
@@ -145,7 +143,6 @@ class ScalarMix(keras.layers.Layer):
         return super().__call__(lm_embeddings, mask, *args, **kwargs)
 
     def call(self, lm_embeddings: tf.Tensor, mask: tf.Tensor) -> Any:
-        """Mix the layers."""
         mixed = self.mixed(lm_embeddings, mask)
         mixed._keras_mask = mask
         return (mixed, self.regularization()) if self.return_regularization else mixed
@@ -194,14 +191,8 @@ class ScalarMix(keras.layers.Layer):
             )
 
     def get_config(self) -> dict[str, Any]:
-        """The arguments of the constructor."""
-        return super().get_config() | {
-            "n_layers": self.n_layers,
-            "l2_coef": self.l2_coef,
-            "use_top_only": self.use_top_only,
-            "do_layer_norm": self.do_layer_norm,
-            "return_regularization": self.return_regularization,
-        }
+        names = ("n_layers", "l2_coef", "use_top_only", "do_layer_norm", "return_regularization")
+        return super().get_config() | {name: getattr(self, name) for name in names}
 
 
 def _normed(layers: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:

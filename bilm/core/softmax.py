@@ -80,18 +80,11 @@ class Softmax(keras.layers.Layer):
         targets: tuple[tf.Tensor, ...],
         negatives: tuple[Negatives, ...],
     ) -> tuple[tf.Tensor, ...]:
-        """Sampled cross-entropy of each direction, as tf.nn.sampled_softmax_loss defines it.
+        """Sampled cross-entropy, per direction float32 (n,) in nats, as tf.nn.sampled_softmax_loss
+        defines it.
 
         The rows of W for both directions are gathered once, so that the gradient of W is one sparse
         tensor without repeated rows.
-
-        Args:
-            hidden: per direction float32 (n, projection_dim).
-            targets: per direction int32 (n,).
-            negatives: per direction the samples.
-
-        Returns:
-            per direction float32 (n,), nats.
         """
         needed = [*targets, *(sample.ids for sample in negatives)]
         ids, index = tf.unique(tf.concat(needed, axis=0))
@@ -124,18 +117,13 @@ class Softmax(keras.layers.Layer):
         logits are equal, so the target is left out of the sum, which needs no mask over all logits.
         """
         counted = tf.where(hit, tf.constant(-math.inf), true_logit)
-        sizes = self._part_sizes(hidden.shape[0])
+        n_rows = hidden.shape[0] or 0
+        n_parts = max(1, n_rows // self._rows_at_once)
+        # The last part takes the remainder.
+        sizes = [n_rows // n_parts] * (n_parts - 1) + [-1] if n_parts > 1 else 1
         parts = zip(tf.split(hidden, sizes), tf.split(counted, sizes), strict=True)
         log_sums = [_log_sum(rows, other, *sampled, self.precision) for rows, other in parts]
         return tf.concat(log_sums, axis=0) - true_logit
-
-    def _part_sizes(self, n_rows: int | None) -> list[int] | int:
-        """The sizes into which the rows are split, the remainder in the last one; 1: no split."""
-        n_parts = (n_rows or 0) // self._rows_at_once
-        if n_rows is None or n_parts < 2:
-            return 1
-        size = n_rows // n_parts
-        return [size] * (n_parts - 1) + [n_rows - size * (n_parts - 1)]
 
 
 def log_uniform_log_expected(ids: tf.Tensor, n_tries: tf.Tensor, n_classes: int) -> tf.Tensor:

@@ -58,7 +58,6 @@ class WordEmbedding(keras.layers.Layer):
         self.built = True
 
     def call(self, ids: tf.Tensor) -> tf.Tensor:
-        """Look the words up."""
         return lookup(self.embedding.value, ids)
 
 
@@ -66,8 +65,6 @@ class CharacterEncoder(keras.layers.Layer):
     """The character convolutions, highway layers and projection of the paper's model.
 
     Args:
-        options: sizes, activation.
-        projection_dim: size of a word's vector.
         n_buckets: number of length buckets for the convolutions; 1 if the caller already buckets
             the words.
         seed: seed of the initial values; None: zeros.
@@ -106,7 +103,12 @@ class CharacterEncoder(keras.layers.Layer):
             self._add_pair(f"conv_{i}", (1, width, dim, number))
             for i, (width, number) in enumerate(options.filters)
         ]
-        self.highways = [self._add_highway(k) for k in range(options.n_highway)]
+        highways: list[dict[str, Any]] = [{} for _ in range(options.n_highway)]
+        for k, weights in enumerate(highways):
+            for gate, start in (("carry", -2.0), ("transform", 0.0)):
+                pair = self._add_pair(f"highway_{k}_{gate}", (size, size), start)
+                weights[f"W_{gate}"], weights[f"b_{gate}"] = pair
+        self.highways = highways
         self.projection: tuple[Any, Any] | None = None
         # With a dictionary the characters are always projected, like the word.
         if size != projection_dim or options.dictionary is not None:
@@ -123,15 +125,7 @@ class CharacterEncoder(keras.layers.Layer):
         constant = keras.initializers.Constant(bias)
         return kernel, self.add_weight(name=f"{name}_bias", shape=shape[-1:], initializer=constant)
 
-    def _add_highway(self, k: int) -> dict[str, Any]:
-        shape, weights = (self.options.n_filters, self.options.n_filters), {}
-        for gate, bias in (("carry", -2.0), ("transform", 0.0)):
-            pair = self._add_pair(f"highway_{k}_{gate}", shape, bias)
-            weights[f"W_{gate}"], weights[f"b_{gate}"] = pair
-        return weights
-
     def call(self, characters: tf.Tensor) -> tf.Tensor:
-        """Encode words."""
         x = self._convolve(characters)
         for weights in self.highways:
             x = self._highway(x, weights)
@@ -226,13 +220,9 @@ def _max_matmul(embedded: tf.Tensor, kernel: tf.Tensor, precision: str) -> tf.Te
             d_windows = matmul(share, flat, precision, transpose_b=True)
             d_windows = tf.reshape(d_windows, (-1, positions, width, dim))
             # (n, positions, dim) of each k in the window -> (n, characters, dim)
-            d_embedded = tf.add_n(
-                [
-                    tf.pad(d_windows[:, :, k], [[0, 0], [k, width - 1 - k], [0, 0]])
-                    for k in range(width)
-                ]
-            )
-            return d_embedded, tf.reshape(d_kernel, (width, dim, n_filters))
+            padding = [[[0, 0], [k, width - 1 - k], [0, 0]] for k in range(width)]
+            d_embedded = [tf.pad(d_windows[:, :, k], pad) for k, pad in enumerate(padding)]
+            return tf.add_n(d_embedded), tf.reshape(d_kernel, (width, dim, n_filters))
 
         return highest, gradient
 
@@ -244,9 +234,6 @@ class DictionaryEncoder(CharacterEncoder):
 
     The projection of [word; characters] in Che et al. (2018) is the sum of a projection of each.
 
-    Args:
-        options: with a `dictionary`; the other arguments are as for `CharacterEncoder`.
-
     Call arguments:
         ids: int32 (n, 1 + max_characters_per_token), rows of the dictionaries + 1, 0 for padding:
             the word, then its characters.
@@ -255,12 +242,7 @@ class DictionaryEncoder(CharacterEncoder):
     """
 
     def __init__(
-        self,
-        options: CharCNNOptions,
-        projection_dim: int,
-        *,
-        seed: int | None = None,
-        **settings: Any,
+        self, options: CharCNNOptions, projection_dim: int, *, seed: int | None, **settings: Any
     ) -> None:
         super().__init__(options, projection_dim, seed=seed, **settings)
         dictionary = cast(DictionaryOptions, options.dictionary)
@@ -275,7 +257,6 @@ class DictionaryEncoder(CharacterEncoder):
             )
 
     def call(self, ids: tf.Tensor) -> tf.Tensor:
-        """Encode words."""
         vectors = super().call(ids[:, 1:])
         if self.word_embed is None:
             return vectors

@@ -18,8 +18,8 @@ WORD_ROWS = ("lm/embedding", "lm/softmax/W", "lm/softmax/b")
 def lstm_blocks(name: str) -> tuple[int, int] | None:
     """The matrices of an LSTM's weight by its name in checkpoints: one below another, side by side.
 
-    A kernel holds the weights of the input and of the state for each of four gates, (2, 4); a
-    projection is one matrix. None for a bias and for weights outside the LSTMs.
+    A kernel has (2, 4), for input and state and for four gates; a projection is one matrix. None
+    for a bias and for weights outside the LSTMs.
     """
     if "lstm_cell/" not in name or not name.endswith("kernel"):
         return None
@@ -41,7 +41,7 @@ def weight_table(
     encoder: Encoder | None, stacks: Sequence[LSTMStack], softmax: Softmax | None = None
 ) -> list[Weight]:
     """All variables with their names, in the order of the network."""
-    table = list(_encoder_weights(encoder)) if encoder is not None else []
+    table = [] if encoder is None else list(_encoder_weights(encoder))
     for d, stack in enumerate(stacks):
         table += _lstm_weights(stack, d, len(stacks))
     if softmax is not None:
@@ -60,30 +60,26 @@ def with_softmax_datasets(table: Sequence[Weight]) -> list[Weight]:
 
 
 def _encoder_weights(encoder: Encoder) -> Iterator[Weight]:
-    def named(variable: Any, name: str) -> Weight:
-        return Weight(variable, name, f"lm/{name}")
-
+    named: dict[str, Any] = {}
     if isinstance(encoder, WordEmbedding):
-        yield named(encoder.embedding, "embedding")
-        return
-    if isinstance(encoder, DictionaryEncoder):
+        named["embedding"] = encoder.embedding
+    elif isinstance(encoder, DictionaryEncoder):
         # Under another name, because readers that expect bytes would give wrong vectors.
-        yield named(encoder.char_embed, "dictionary/char_embed")
-        if encoder.word_embed is not None:
-            yield named(encoder.word_embed, "dictionary/word_embed")
-            yield named(encoder.W_word, "dictionary/W_word")
+        named["dictionary/char_embed"] = encoder.char_embed
+        named["dictionary/word_embed"] = encoder.word_embed
+        named["dictionary/W_word"] = encoder.W_word
     else:
-        yield named(encoder.char_embed, "char_embed")
-    for i, (kernel, bias) in enumerate(encoder.convolutions):
-        yield named(kernel, f"CNN/W_cnn_{i}")
-        yield named(bias, f"CNN/b_cnn_{i}")
-    for k, highway in enumerate(encoder.highways):
-        for name, variable in highway.items():
-            yield named(variable, f"CNN_high_{k}/{name}")
-    if encoder.projection is not None:
-        kernel, bias = encoder.projection
-        yield named(kernel, "CNN_proj/W_proj")
-        yield named(bias, "CNN_proj/b_proj")
+        named["char_embed"] = encoder.char_embed
+    if not isinstance(encoder, WordEmbedding):
+        for i, (kernel, bias) in enumerate(encoder.convolutions):
+            named |= {f"CNN/W_cnn_{i}": kernel, f"CNN/b_cnn_{i}": bias}
+        for k, highway in enumerate(encoder.highways):
+            named |= {f"CNN_high_{k}/{name}": variable for name, variable in highway.items()}
+        kernel, bias = encoder.projection or (None, None)
+        named |= {"CNN_proj/W_proj": kernel, "CNN_proj/b_proj": bias}
+    for name, variable in named.items():
+        if variable is not None:
+            yield Weight(variable, name, f"lm/{name}")
 
 
 def _lstm_weights(stack: LSTMStack, direction: int, n_directions: int) -> Iterator[Weight]:
@@ -98,12 +94,11 @@ def _lstm_weights(stack: LSTMStack, direction: int, n_directions: int) -> Iterat
             (layer.bias, "B", "bias"),
             (layer.projection, "W_P_0", "projection/kernel"),
         ):
-            if variable is None:
-                continue
             odd = None
             if n_directions == 1:  # the original did not rename these
                 odd = f"rnn/{odd_cell}/{tf1_name}"
             elif has_one:
                 odd = f"RNN_{direction}/RNN/{odd_cell}/{name}"
             dataset = f"RNN_{direction}/RNN/MultiRNNCell/Cell{i}/LSTMCell/{name}"
-            yield Weight(variable, dataset, f"lm/{scope}/{cell}/{tf1_name}", odd)
+            if variable is not None:
+                yield Weight(variable, dataset, f"lm/{scope}/{cell}/{tf1_name}", odd)

@@ -49,15 +49,8 @@ def xla_lstm(
 ) -> tuple[tf.Tensor, LSTMState]:
     """Run the cell over the first `n_steps` steps of `inputs`; only inside a compiled function.
 
-    Args:
-        inputs: words of a table of products, or float32 (time, batch, input_dim).
-        weights, state, clips: as for `plain_lstm`.
-        boundaries: resets and the initial state, no mask.
-        n_steps: int32 ().
-
-    Returns:
-        outputs: float32 (time, batch, hidden_dim), zeros from `n_steps` on, and the state after
-        the last step.
+    Args as for `plain_lstm`, but boundaries have resets and the initial state, and no mask. The
+    outputs are zeros from `n_steps`, int32 (), on.
     """
     matmuls = (_of_words if isinstance(inputs, ProductLookup) else _of_vectors)(inputs, weights)
     read = inputs.ids if isinstance(inputs, ProductLookup) else inputs

@@ -33,7 +33,7 @@ _SAMPLED_TOKENS = 1_000_000
 _TOKENS_TO_READ = 15_000_000
 _MOST_PASSES = 10
 _MEASURED_SECONDS = 8.0
-_MEASURED_STEPS = (5, 200)
+_MEASURED_STEPS = 200
 _FEWEST_STEPS = 20
 
 
@@ -65,19 +65,14 @@ def steps_for(
     started = time.monotonic()
     run = Run(options, replicas, settings, data)
     ends: list[float] = []
-    n_measured = _MEASURED_STEPS[0]
     with contextlib.closing(prefetch(run.inputs(), 2)) as batches:
         for item in batches:
             run.set_learning_rate()
             run.train_step(*item)
             ends.append(time.monotonic())
-            if len(ends) == 3:
-                # All workers do the chief's number of steps.
-                fitting = int(_MEASURED_SECONDS / max(ends[2] - ends[1], 1e-4))
-                low, high = _MEASURED_STEPS
-                n_measured = replicas.group.all_gather(min(max(fitting, low), high))[0]
-            if len(ends) >= 3 + n_measured:
-                break
+            is_enough = len(ends) > 5 and ends[-1] - ends[0] > _MEASURED_SECONDS
+            if replicas.group.all_gather(is_enough or len(ends) > _MEASURED_STEPS)[0]:
+                break  # all workers follow the chief's clock
     # The first step compiles. The time between steps includes waiting for their batches.
     compiled = ends[0] if ends else started
     step = (ends[-1] - compiled) / (len(ends) - 1) if len(ends) > 1 else compiled - started
