@@ -68,8 +68,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     flags.require_partners(args)
     flags.require_inputs(args)
-    if os.path.exists(args.save_dir):
-        flags.require_folder(args.save_dir)
+    if os.path.isfile(args.save_dir):
+        raise InputError(f"{args.save_dir!r} must be a folder, it is a file.")
     import_tensorflow()
     join_workers(args.n_gpus)
     from bilm.data.tokenized_text import read_record
@@ -265,7 +265,7 @@ def _what_is_saved(args: argparse.Namespace) -> str:
 
     if not holds_checkpoint(args.save_dir):
         return "No checkpoint had been written yet."
-    return f"The last checkpoint is in {args.save_dir}; to resume: {flags.command(args)}"
+    return f"The last checkpoint is in {args.save_dir}; the same command resumes the run."
 
 
 # Training folders: vocabulary, corpus, the best model; also for restart, test and dump
