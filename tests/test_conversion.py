@@ -21,7 +21,6 @@ from bilm import ELMo, InputError
 from bilm.cli import main
 from bilm.files.torch_file import read_tensors
 from bilm.use.many_langs import convert_many_langs
-from tests.command_line import input_error
 
 FIXTURES = Path(__file__).parent / "fixtures" / "many_langs"
 KINDS = ("words_legacy", "characters_zip")
@@ -179,16 +178,6 @@ def test_files_that_hold_no_model(tmp_path):
         convert_many_langs(tmp_path / "x.zip", *made)
     with pytest.raises(InputError, match=r"`bilm convert .*words_legacy FOLDER`"):
         ELMo.from_pretrained(FIXTURES / "words_legacy")
-
-
-def test_a_model_is_overwritten_only_by_force(tmp_path, capsys):
-    (tmp_path / "model.hdf5").write_bytes(b"precious")
-    arguments = ["convert", str(FIXTURES / KINDS[0]), str(tmp_path)]
-    assert "model.hdf5' would be overwritten: --force allows it" in input_error(arguments, capsys)
-    assert (tmp_path / "model.hdf5").read_bytes() == b"precious"
-    assert main([*arguments, "--force"]) == 0
-    assert sorted(os.listdir(tmp_path)) == ["model.hdf5", "options.json"]
-    ELMo.from_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize(

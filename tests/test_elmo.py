@@ -27,46 +27,6 @@ def set_weights(mix, W, gamma):
         mix.W.assign(W)
 
 
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"l2_coef": 0.3},
-        {"do_layer_norm": True},
-        {"l2_coef": 0.3, "do_layer_norm": True},
-        {"use_top_only": True},
-        {"use_top_only": True, "l2_coef": 0.3},
-    ],
-)
-def test_values_of_every_kind_of_mix(ops, options):
-    W, gamma = np.array([0.4, -1.1], np.float32), 0.7
-    first = weight_layers("elmo", ops, **options)
-    assert set(first) == {"weighted_op", "regularization_op", "mix"}
-    set_weights(first["mix"], W, gamma)
-    again = weight_layers("elmo", ops, **options, mix=first["mix"])
-    top = options.get("use_top_only", False)
-    expected, regularization = oracle.weight_layers(
-        ops["lm_embeddings"].numpy(),
-        ops["mask"].numpy(),
-        None if top else W,
-        gamma,
-        options.get("l2_coef", 0.0),
-        options.get("do_layer_norm", False),
-    )
-    np.testing.assert_allclose(again["weighted_op"], expected, 1e-5, 1e-5)
-    assert again["weighted_op"].dtype == tf.float32
-    np.testing.assert_allclose(again["regularization_op"], regularization, 1e-6)
-    assert again["regularization_op"].shape == ()
-
-
-def test_the_names_of_the_variables(ops):
-    mix = weight_layers("my_name", ops)["mix"]
-    shapes = {variable.name: tuple(variable.shape) for variable in mix.trainable_variables}
-    assert shapes == {"my_name_ELMo_W": (2,), "my_name_ELMo_gamma": (1,)}
-    top = weight_layers("my_name", ops, use_top_only=True)["mix"]
-    assert [variable.name for variable in top.trainable_variables] == ["my_name_ELMo_gamma"]
-
-
 def test_a_mix_of_ones_own_is_shared_and_its_options_are_its_own(ops):
     mix = ScalarMix(2, l2_coef=0.5, name="shared")
     set_weights(mix, [1.0, 2.0], 3.0)
@@ -119,8 +79,3 @@ def test_results_that_are_not_a_language_models(ops):
         weight_layers("elmo", {"lm_embeddings": ops["lm_embeddings"]})
     with pytest.raises(InputError, match=r"with 'lm_embeddings' and 'mask', got {}"):
         weight_layers("elmo", {})
-
-
-def test_a_mix_for_another_number_of_layers(ops):
-    with pytest.raises(InputError, match="must have 3 layers for the ScalarMix 'm', got 2"):
-        weight_layers("elmo", ops, mix=ScalarMix(3, name="m"))

@@ -11,7 +11,6 @@ import h5py
 import numpy as np
 import pytest
 
-from bilm import ELMo
 from bilm.cli import main
 from tests import oracle
 
@@ -122,14 +121,3 @@ def test_vectors_and_facts_of_every_model(kind, container, tmp_path, capsys):
     assert facts["lstm"]["skip_connections"] is lstm.get("use_skip_connections", False)
     assert facts["parameters"]["total"] == sum(value.size for value in weights.values())
     assert facts["input"]["kind"] == ("characters" if "char_cnn" in options else "words")
-
-
-@pytest.mark.parametrize("n_characters", [261, 262])
-def test_either_number_of_characters(tmp_path, n_characters):
-    options = dict(oracle.MODELS["short_words_261"])
-    options["char_cnn"] = options["char_cnn"] | {"n_characters": n_characters}
-    weights = oracle.random_weights(options, seed=11)
-    oracle.write_model(tmp_path, options, weights)
-    vectors = ELMo.from_pretrained(tmp_path).encode(SENTENCES[:2], "all")
-    for found, wanted in zip(vectors, expected_layers(options, weights)[:2], strict=True):
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)

@@ -111,14 +111,6 @@ def test_batches_without_a_token(served):
     assert found["lstm_outputs1"].shape == (3, 0, 8)
 
 
-def test_a_sentence_does_not_depend_on_others_or_on_calls_before(served):
-    default = served.signatures["default"]
-    together = default(tf.constant(TEXT))["elmo"]
-    for row in (0, 2, 0):
-        alone = default(tf.constant(TEXT[row : row + 1]))["elmo"][0]
-        close(alone, together[row, : len(TOKENS[row])])
-
-
 def test_an_empty_token_within_a_sentence_is_a_word(served, small):
     tokens, lengths = tf.constant([["a", "", "dog", ""]]), tf.constant([3])
     found = served.signatures["tokens"](tokens=tokens, sequence_len=lengths)["elmo"]
@@ -310,25 +302,6 @@ def test_mixes_that_do_not_fit(small, tmp_path, mix, message):
 
 
 # The folder
-
-
-def test_a_folder_that_is_there_is_not_replaced(small, tmp_path, capsys):
-    out = tmp_path / "served"
-    out.mkdir()
-    (out / "notes.txt").write_text("mine", encoding="utf-8")
-    arguments = ["export", str(small), str(out)]
-    message = input_error(arguments, capsys)
-    assert message.endswith("served' would be overwritten: --force allows it.")
-    message = input_error([*arguments, "--force"], capsys)
-    assert message.endswith(
-        "served' must hold saved_model.pb and no files of other kinds to be replaced, got "
-        "notes.txt: choose another folder."
-    )
-    assert contents(out) == {"notes.txt": b"mine"} and os.listdir(tmp_path) == ["served"]
-    file = tmp_path / "file"
-    file.write_text("mine", encoding="utf-8")
-    message = input_error(["export", str(small), str(file), "--force"], capsys)
-    assert message.endswith("file' must be a folder or not exist.")
 
 
 def test_a_saved_model_is_replaced_if_that_is_wanted(small, tmp_path, capsys):

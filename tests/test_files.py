@@ -110,14 +110,6 @@ def test_json_with_a_byte_order_mark(tmp_path):
     assert read_json_object(path) == {"n": 1}
 
 
-def test_line_ends(tmp_path):
-    assert list(read_lines(write(tmp_path / "crlf.txt", "one\r\ntwo\r\n"))) == ["one", "two"]
-    # Only line ends end a line: other separators of Unicode stay within it.
-    line = "a\x0b\x0c\x1c\x85\u2028b"
-    assert list(read_lines(write(tmp_path / "odd.txt", f"{line}\nc\n"))) == [line, "c"]
-    assert list(read_lines(write(tmp_path / "empty.txt", ""))) == []
-
-
 def test_the_lines_of_files_and_of_streams_are_the_same(tmp_path):
     """A line ends at LF or CRLF; a CR elsewhere is white space within it."""
     data = "\ufeffone\rtwo\r\n\n\r\nthree \r four\nεὐρὺς\r\r\nlast\r".encode()
@@ -140,12 +132,6 @@ def test_a_line_that_is_too_long(tmp_path):
     path = write(tmp_path / "b.txt", b"x " + longest + b"a" * 2**21)
     with pytest.raises(InputError, match=r"b\.txt: a word must have at most 16,777,216 bytes"):
         count_words(path)
-
-
-def test_compressed_text_of_any_size_is_read(tmp_path):
-    text = " ".join(map(str, range(800_000))).replace("9 ", "9\n")
-    assert len(text) > 2**22
-    assert "\n".join(read_lines(write(tmp_path / "a.txt.gz", text))) == text
 
 
 @pytest.mark.parametrize("name", ["latin.txt", "latin.txt.gz", "latin.txt.xz"])
@@ -213,11 +199,6 @@ def test_json_that_is_not_utf8(tmp_path):
     path = write(tmp_path / "a.json", b'{"a":\n "\xff"}')
     with pytest.raises(InputError, match=r"a\.json, line 2: not UTF-8: byte 2 is 0xff\."):
         read_json_object(path)
-
-
-def test_a_json_file_that_is_not_there_is_called_what_it_is(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"The options file '.*' does not exist"):
-        read_json_object(tmp_path / "none.json", "options file")
 
 
 def test_a_result_appears_when_it_is_whole(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import h5py
 import keras
@@ -107,14 +106,6 @@ def test_weight_layers(replayed, name, options):
         weighted = np.asarray(mixed["weighted_op"])
         close(weighted[mask], record[f"weighted_{name}"][mask], atol=1e-5)
         close(mixed["regularization_op"], record.get(f"regularization_{name}", 0.0))
-
-
-def test_weight_layers_starts_with_equal_weights(replayed):
-    _, pairs, _ = replayed
-    result = pairs[0][1]
-    layers = np.asarray(result["lm_embeddings"])
-    close(weight_layers("new", result)["weighted_op"], layers.mean(axis=1))
-    close(weight_layers("new_top", result, use_top_only=True)["weighted_op"], layers[:, -1])
 
 
 @pytest.fixture(scope="module")
@@ -239,21 +230,6 @@ def test_261_and_262_characters_are_the_same_model(tmp_path, kind):
     np.testing.assert_array_equal(results[0]["lm_embeddings"], results[1]["lm_embeddings"])
 
 
-def test_one_layer_under_the_original_programs_odd_names(golden, tmp_path, sentences):
-    folder = golden / "inference" / "one_layer"
-    weights = oracle.read_hdf5(folder / "weights.hdf5")
-    odd = {name.replace("MultiRNNCell/Cell0/", ""): value for name, value in weights.items()}
-    assert odd.keys() != weights.keys()
-    oracle.write_hdf5(tmp_path / "weights.hdf5", odd)
-    shutil.copy(folder / "options.json", tmp_path / "options.json")
-    ids = oracle.character_ids(sentences[:3], 50)
-    results = [
-        BidirectionalLanguageModel(str(place / "options.json"), str(place / "weights.hdf5"))(ids)
-        for place in (folder, tmp_path)
-    ]
-    np.testing.assert_array_equal(results[0]["lm_embeddings"], results[1]["lm_embeddings"])
-
-
 @pytest.mark.parametrize(
     "kind",
     [
@@ -287,12 +263,3 @@ def test_gradients_into_a_trainable_model(tmp_path, kind):
             values.append(np.sum(oracle.embed(moved, options, ids).lm_embeddings * factors))
         along = np.sum(tf.convert_to_tensor(gradient).numpy() * direction)
         np.testing.assert_allclose(along, (values[0] - values[1]) / 2e-6, 1e-3, 1e-3, err_msg=name)
-
-
-def test_a_model_that_is_not_trainable_gives_no_gradient(base, sentences):
-    _, _, bilm = base
-    assert bilm.trainable_variables == []
-    with tf.GradientTape() as tape:
-        tape.watch([v.value for v in bilm.weights])
-        value = tf.reduce_sum(bilm(oracle.character_ids(sentences[:1], 50))["lm_embeddings"])
-    assert tape.gradient(value, [v.value for v in bilm.weights]) == [None] * len(bilm.weights)

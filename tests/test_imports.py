@@ -273,15 +273,3 @@ def test_tests_use_public_names_only():
         calls_made = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
         patched = [name for call in calls_made for name in names_patched(call)]
         assert not [name for name in patched if name.isupper()], f"{path}: a constant is patched"
-
-
-def test_that_check_finds_private_names():
-    for code in (
-        "from bilm.cli.embed import _Job",
-        "model._words.load()",
-        "monkeypatch.setattr('bilm.cli.embed._AHEAD', 1)",
-        "setattr(bilm.use.elmo, '_in_memory', None)",
-    ):
-        assert any(map(is_private, names_taken(ast.parse(code)))), code
-    for code in ("class A:\n def f(self): self._x = 1", "state._replace(sentence=5)", "a.__doc__"):
-        assert not any(map(is_private, names_taken(ast.parse(code)))), code

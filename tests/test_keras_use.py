@@ -139,16 +139,6 @@ def test_the_mix_brings_the_mask_of_keras(words, examples):
     assert not bilm.supports_jit
 
 
-def test_a_mix_without_regularisation_adds_no_loss(words):
-    assert build_tagger(words.files)[0].losses == []
-
-
-def test_two_uses_share_one_mix(words):
-    model, _, mix = build_tagger(words.files, n_uses=2)
-    assert len(model.trainable_variables) == 4
-    assert [layer for layer in model.layers if layer.name == "tagger"] == [mix]
-
-
 def test_two_mixes_over_one_language_model(words, examples):
     ids = keras.Input((None,), dtype="int32")
     ops = BidirectionalLanguageModel(*words.files, use_character_inputs=False)(ids)
@@ -189,22 +179,6 @@ def test_weights_alone_are_saved_and_loaded(fitted, words, examples, tmp_path):
     other, _, _ = build_tagger(words.files, l2_coef=L2, do_layer_norm=True)
     other.load_weights(tmp_path / "tagger.weights.h5")
     np.testing.assert_array_equal(other(examples[0]), model(examples[0]))
-
-
-def test_eager_graph_and_keras_give_the_same(words, examples):
-    """The same mix over arrays, inside tf.function, and in a functional model."""
-    model, bilm, mix = build_tagger(words.files)
-    mix.W.assign([0.3, -0.4])
-    ids, _ = examples
-    vectors = keras.Model(model.input, model.get_layer("tagger").output[0])
-
-    @tf.function(input_signature=[tf.TensorSpec((None, None), tf.int32)])
-    def traced(ids):
-        return weight_layers("tagger", bilm(ids), mix=mix)["weighted_op"]
-
-    eager = weight_layers("tagger", bilm(ids), mix=mix)["weighted_op"]
-    np.testing.assert_allclose(traced(tf.constant(ids)), eager, 1e-6, 1e-6)
-    np.testing.assert_allclose(vectors(ids), eager, 1e-6, 1e-6)
 
 
 def test_a_model_of_mixed_precision(words, examples):

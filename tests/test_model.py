@@ -42,14 +42,11 @@ WIDTH = 7
     "ids, message",
     [
         (np.ones((2, 3, WIDTH)), "must be integers, got float64: use Batcher"),
-        (np.ones((2, 3, WIDTH), bool), "must be integers, got bool"),
         (tf.ones((2, 3, WIDTH)), "must be integers, got float32"),
         ([["two", "words"]], "must be integers, got str"),
         (None, "must be integers, got object"),
         ([[[1, 2], [3]]], "all sentences must have the same length: pad them with 0, as Batcher"),
-        (np.ones((2, 3), int), r"shape \(batch, time, 7\), got \(2, 3\)"),
         (np.ones((2, 3, 6), int), r"shape \(batch, time, 7\), got \(2, 3, 6\)"),
-        (np.ones((1, 2, 3, WIDTH), int), r"got \(1, 2, 3, 7\)"),
         (
             np.ones((2, 1, WIDTH), int),
             "a time axis of at least 2, for the begin and end tokens, got 1",
@@ -70,7 +67,6 @@ def test_characters_that_are_refused(of_characters, ids, message):
         (np.ones(3, int), r"shape \(batch, time\), got \(3,\)"),
         ([[1, 38, 2]], "word ids must be from 0 to 37, got 1 to 38"),
         ([[1, -2]], "word ids must be from 0 to 37, got -2 to 1"),
-        ([[1.0, 2.0]], "must be integers, got float64"),
         ([[1, 2], [1, 2, 3]], "all sentences must have the same length"),
         ([[1]], "a time axis of at least 2, for the begin and end tokens, got 1"),
     ],
@@ -210,26 +206,6 @@ def test_products_in_bfloat16_are_near(words, of_words):
 @pytest.fixture
 def stateful(words):
     return BidirectionalLanguageModel(*words.files, False, max_batch_size=3, stateful=True)
-
-
-def test_kept_states_go_on_row_by_row(stateful, words):
-    """Row i goes on where row i was; other rows keep what they had."""
-    options, weights, _ = words
-    states = oracle.zero_states(options, 3)
-    for seed, lengths in enumerate(([2, 5, 1], [3], [], [1, 4])):
-        ids = oracle.random_characters(options, lengths, seed) if lengths else np.zeros((0, 3))
-        result = stateful(ids.astype(np.int32))
-        if lengths:
-            expected = oracle.embed(weights, options, ids, states)
-            np.testing.assert_allclose(result["lm_embeddings"], expected.lm_embeddings, 1e-5, 5e-6)
-
-
-def test_reset_states(stateful, words):
-    ids = oracle.random_characters(words.options, [2, 5], seed=1)
-    first = stateful(ids)["lm_embeddings"]
-    assert np.abs(stateful(ids)["lm_embeddings"] - first).max() > 1e-3
-    stateful.reset_states()
-    np.testing.assert_array_equal(stateful(ids)["lm_embeddings"], first)
 
 
 def test_a_batch_over_max_batch_size(stateful, words):

@@ -264,12 +264,6 @@ def test_the_address_of_a_zip_file(server, model, tmp_path, caplog):
     assert server.asked_for == ["/models/my%20elmo.zip"]
 
 
-def test_nothing_is_printed(server, model, tmp_path, capfd):
-    server.files = {"/a.zip": zipped(model, tmp_path / "a.zip")}
-    local_source(f"{server.address}/a.zip")
-    assert capfd.readouterr() == ("", "")
-
-
 def test_a_pair_of_addresses(server, model):
     options, weights = (Path(path).read_bytes() for path in model.files)
     server.files = {"/elmo_options.json": options, "/elmo_weights.hdf5": weights}
@@ -491,11 +485,6 @@ def test_at_the_shell(server, model, tmp_path, monkeypatch, capsys):
     assert "209.zip" in capsys.readouterr().out
     # A program that uses the library afterwards is told nothing.
     assert not logging.getLogger("bilm.files.download").isEnabledFor(logging.INFO)
-
-
-def test_errors_at_the_shell(server, capsys):
-    message = input_error(["info", "nlpl-209"], capsys)
-    assert message.startswith("bilm: error: http://vectors.nlpl.eu/repository/20/209.zip cannot be")
 
 
 def test_the_list_at_the_shell(server, model, capsys):

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks.traces import counted_functions
 from bilm.core.cell import Boundaries, Clips, LSTMState, LSTMWeights
 from bilm.core.lstm import EXECUTORS, Mode
-from bilm.core.plain_lstm import plain_lstm
 from tests.oracle.lstm import Layer, step, step_gradient
 
 N_STEPS, BATCH, INPUT_DIM, DIM, HIDDEN_DIM = 6, 4, 5, 7, 3
@@ -342,43 +339,6 @@ def test_inside_a_function_that_is_compiled(masked):
     assert_close(received, expected.gradients(*map(np.ones_like, expected.results)), 1e-5)
 
 
-class OneLayer(keras.layers.Layer):
-    """The least that a Keras model needs to hold the recurrence."""
-
-    def build(self, input_shape):
-        _, *weights, _, _ = random_layer(1, 1, hidden_dim=input_shape[-1])
-        self.all_weights = [self.add_weight(shape=w.shape) for w in weights]
-        for variable, value in zip(self.all_weights, weights, strict=True):
-            variable.assign(value)
-
-    def call(self, inputs):
-        batch = tf.shape(inputs)[0]
-        state = LSTMState(tf.zeros((batch, 32)), tf.zeros((batch, inputs.shape[-1])))
-        weights = [tf.convert_to_tensor(w) for w in self.all_weights]
-        outputs, _ = plain_lstm(tf.transpose(inputs, (1, 0, 2)), LSTMWeights(*weights), state)
-        return tf.transpose(outputs, (1, 0, 2))
-
-
-def test_in_a_keras_model_and_exported(tmp_path):
-    ids = keras.Input((None, 16))
-    layer = OneLayer()
-    model = keras.Model(ids, layer(ids))
-    x, *weights, _, _ = random_layer(4, 3)
-    expected, _, _ = OracleRun(x, *weights, np.zeros((3, 32)), np.zeros((3, 16))).results
-    batch_first = expected.transpose(1, 0, 2)
-    inputs = x.transpose(1, 0, 2)
-    np.testing.assert_allclose(model.predict(inputs, verbose=0), batch_first, atol=2e-6)
-
-    model.export(tmp_path / "model", verbose=False)
-    loaded = tf.saved_model.load(str(tmp_path / "model"))
-    np.testing.assert_allclose(loaded.serve(inputs), batch_first, atol=2e-6)
-
-    model.compile("sgd", "mse", jit_compile=False)
-    before = [w.numpy().copy() for w in layer.all_weights]
-    model.fit(inputs, np.zeros_like(batch_first), verbose=0)
-    assert all(np.any(w.numpy() != b) for w, b in zip(layer.all_weights, before, strict=True))
-
-
 def test_two_calls_with_the_state_handed_on_are_one_call():
     arrays = tensors(random_layer(7, 3))
     outputs, c, h = run(arrays)
@@ -411,19 +371,3 @@ def test_bfloat16_products_stay_near_float32(mode):
     for one, other in zip(received, gradients(run, arrays, **keywords), strict=True):
         assert one.dtype == tf.float32
         assert np.linalg.norm(one - other) < 0.02 * np.linalg.norm(other)
-
-
-def test_steps_are_traced_once_for_all_lengths_and_batch_sizes():
-    signature = [tf.TensorSpec((None, None, 16))]
-    _, *weights, _, _ = tensors(random_layer(1, 1))
-
-    def layer(x):
-        batch = tf.shape(x)[1]
-        states = tf.zeros((batch, 32)), tf.zeros((batch, 16))
-        return run([x, *weights, *states], cell_clip=2.5, proj_clip=1.5, mode=Mode.TRAINING)
-
-    with counted_functions() as traces:  # these clips are of this test alone
-        function = tf.function(layer, input_signature=signature)
-        for n_steps, batch in [(3, 2), (5, 2), (4, 7)]:
-            function(tf.zeros((n_steps, batch, 16)))
-    assert len(traces) > 1 and set(traces.values()) == {1}

@@ -7,14 +7,12 @@ import json
 import math
 import os
 import shutil
-import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-import bilm
 from bilm.cli import main
 from bilm.core.errors import InputError, TrainingError
 from bilm.data import BidirectionalLMDataset, load_vocab
@@ -33,7 +31,6 @@ from bilm.training.fine_tuning import load_pretrained, require_same_network
 from bilm.training.log import read_log
 from tests.command_line import OPTIONS, Text, input_error, make_text, usage_error
 from tests.compare import contents
-from tests.scored_models import ONE_LAYER, Model
 
 WORD_OPTIONS = {key: value for key, value in OPTIONS.items() if key != "char_cnn"}
 
@@ -168,17 +165,6 @@ def test_scores_of_sentences_in_the_order_of_the_text(watched, tmp_path, capsys)
 
 
 @pytest.mark.slow
-def test_scores_that_cannot_be_had(watched, capsys):
-    text, save_dir, *_ = watched
-    arguments = ["test", "--save_dir", str(save_dir), "--test_prefix", text.heldout]
-    error = usage_error([*arguments, "--per_sentence", "x", "--carry_state"], capsys)
-    assert "--per_sentence scores each sentence alone" in error
-    options, checkpoint = load_options_latest_checkpoint(save_dir)
-    with pytest.raises(InputError, match="needs a data set with iter_sentence_batches"):
-        score(options, checkpoint, data_of(text, True), 4, carry_state=True, per_sentence=True)
-
-
-@pytest.mark.slow
 def test_a_best_model_that_is_not_there(watched, tmp_path, capsys):
     save_dir = watched[1]
     (tmp_path / "run").mkdir()
@@ -287,26 +273,6 @@ def test_a_model_of_the_original_is_a_source(golden):
     reader = tf.train.load_checkpoint(source.weights)
     for name, value in values_of(model).items():
         np.testing.assert_array_equal(value, reader.get_tensor(name))
-
-
-def test_weights_in_a_zip_file_are_a_source(tmp_path):
-    made = Model(tmp_path / "run", ONE_LAYER)
-    bilm.dump_weights(made.folder, tmp_path / "model.hdf5")
-    with zipfile.ZipFile(tmp_path / "m.zip", "w") as archive:
-        archive.write(tmp_path / "model.hdf5", "model.hdf5")
-        archive.write(tmp_path / "model.options.json", "options.json")
-        archive.write(made.folder / "vocab.txt", "vocab.txt")
-    model = LanguageModel(made.options, seed=1)
-    vocabulary = load_vocab(made.folder / "vocab.txt", None)
-    n = vocabulary.size
-    assert load_pretrained(tmp_path / "m.zip", None, model, vocabulary) == (n, n)
-    compared = 0
-    for name, value in values_of(model).items():
-        if not name.startswith("lm/softmax"):
-            expected = tf.train.load_checkpoint(made.prefix).get_tensor(name)
-            np.testing.assert_array_equal(value, expected)
-            compared += 1
-    assert compared > 1
 
 
 def test_what_does_not_go_with_a_source(golden, tmp_path):

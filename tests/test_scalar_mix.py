@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -151,10 +150,3 @@ def test_layers_and_masks_of_other_kinds():
             InputError, match=f"l2_coef must be a finite number from 0 to .*, got '?{l2_coef}"
         ):
             ScalarMix(3, l2_coef=l2_coef)
-
-
-@pytest.fixture
-def mixed_precision():
-    keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    yield
-    keras.mixed_precision.set_global_policy("float32")

@@ -11,11 +11,11 @@ import h5py
 import numpy as np
 import pytest
 
-from bilm import ELMo, InputError, PackedVectors, embed_file, read_fasta
+from bilm import InputError, PackedVectors, embed_file, read_fasta
 from bilm.data.sentences import Sentence, is_fasta, read_sentences
 from bilm.jobs.embedding import ArgumentsError, EmbeddingJob
 from tests.command_line import input_error, usage_error
-from tests.embedded_text import LINES, embed, read
+from tests.embedded_text import embed, read
 from tests.processes import start_bilm
 
 pytestmark = pytest.mark.eager
@@ -135,21 +135,6 @@ def test_sums_of_layers(place):
     np.testing.assert_allclose(summed, layers.sum(axis=0), atol=1e-6)
 
 
-def test_sequences_of_any_length(published, tmp_path):
-    model = ELMo.from_pretrained(published.folder)
-    lengths = [1, 50, 3, 21, 130, 2]
-    draw = np.random.default_rng(5)
-    sequences = ["".join(draw.choice(list("ACDEFGHIKLMNPQRSTVWY"), n)) for n in lengths]
-    write_fasta("".join(f">p{k}\n{s}\n" for k, s in enumerate(sequences)))
-    expected = model.encode([list(s) for s in sequences], "sum")
-    model.corpus.window_tokens, model.corpus.chunk_tokens = 40, 16
-    embed_file("proteins.fasta", "out.h5", model, layers="sum")
-    arrays, _ = read("out.h5")
-    assert len(arrays) == len(lengths)
-    for k, vectors in enumerate(expected):
-        np.testing.assert_allclose(arrays[f"p{k}"], vectors, atol=1e-5)
-
-
 # Keys of one's own
 
 
@@ -185,12 +170,6 @@ def test_keys_that_are_wrong_are_found_before_the_work(place, capsys, ids, messa
     error = input_error(["embed", "text.txt", "out.hdf5", "--model", "elmo", flag], capsys)
     assert message in error
     assert not list(Path().glob("out.hdf5*"))
-
-
-def test_repeated_proteins(place, capsys):
-    write_fasta(">P1\nMKV\n>P2\nM\n>P1\nMKV\n")
-    error = input_error(["embed", "proteins.fasta", "o.h5", "--model", "elmo"], capsys)
-    assert "proteins.fasta, sequence 3: the key 'P1' is repeated." in error
 
 
 def test_arguments_that_do_not_go_together(capsys):
@@ -288,8 +267,3 @@ def test_memory_of_a_long_protein(place):
     with h5py.File("long.h5") as file:
         assert file["titin"].shape == (3, 35_000, 512)
     assert peaks[1] - peaks[0] < 150e6
-
-
-def test_the_lines_of_the_text_are_keys_by_default(place):
-    embed()
-    assert sorted(read()[0]) == [str(k) for k in range(len(LINES))]

@@ -135,14 +135,6 @@ def test_a_step_is_that_of_the_formulas(corpus, kind):
         np.testing.assert_allclose(one, other, 1e-4, 1e-5)
 
 
-def test_without_resets_the_step_takes_none(corpus):
-    _, feeds, _ = feeds_of(corpus, "words", n=1)
-    model = LanguageModel(small_options("words"), seed=1)
-    step = TrainingStep(model, Optimizer(model.trainable_variables, 0.2, None), ROWS)
-    (inputs,) = step.inputs(feeds[0], 0, 0, None)
-    assert inputs.resets == ()
-
-
 # Resets: the option
 
 
@@ -312,18 +304,6 @@ def test_an_exported_model_has_the_states(warm):
     top = found["lstm_outputs2"].numpy()
     rows = [v[: len(s)] for v, s in zip(top, SENTENCES, strict=True)]
     assert_vectors(rows, [layers[2] for layers in expected])
-
-
-@pytest.mark.eager
-def test_embedding_at_the_shell_after_a_warm_up(warm):
-    folder, expected = warm
-    lines = "\n".join(" ".join(sentence) for sentence in SENTENCES)
-    (folder / "lines.txt").write_text(lines + "\n", encoding="utf-8")
-    out = folder / "vectors.npz"
-    arguments = ["embed", str(folder / "lines.txt"), str(out), "--model", str(folder / "elmo")]
-    assert main([*arguments, "--all", "--warm_up", str(folder / "text.txt")]) == 0
-    with np.load(out) as arrays:
-        assert_vectors([arrays[str(k)] for k in range(3)], expected)
 
 
 @pytest.fixture(scope="module")

@@ -124,15 +124,7 @@ def test_in_a_data_set():
 @pytest.mark.parametrize(
     "text, message",
     [
-        ("a sentence", "sentences must be a list of sentences, got 'a sentence'"),
-        (b"bytes", "sentences must be a list of sentences, got b'bytes'"),
-        (None, "sentences must be a list of sentences, got None"),
-        ({"a": 1}, "sentences must be a list of sentences, got {'a': 1}"),
-        (["a", 3], "sentence 0 must be a list of tokens, got 'a'"),
-        ([["a"], "b"], "sentence 1 must be a list of tokens, got 'b'"),
-        ([["a"], 7], "sentence 1 must be a list of tokens, got 7"),
         ([["a"], ["b", 3.5]], "sentence 1, token 1 must be text, got float 3.5"),
-        ([[["a"]]], r"sentence 0, token 0 must be text, got list \['a'\]"),
         (np.zeros((2, 3)), "text must be strings, got float64"),
         (tf.zeros((2, 3)), "text must be strings, got float32; a keras.Input needs dtype"),
         (tf.constant("a"), r"sentences \(batch,\) or tokens \(batch, time\), got shape"),

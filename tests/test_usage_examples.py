@@ -7,7 +7,6 @@ from pathlib import Path
 from types import ModuleType
 
 import h5py
-import keras
 import numpy as np
 import pytest
 
@@ -83,13 +82,6 @@ def test_read_conllu_skips_ranges_and_empty_nodes():
     ]
 
 
-def test_read_conllu_without_a_last_blank_line(tmp_path: Path):
-    program = example("pos_tagging")
-    path = tmp_path / "one.conllu"
-    path.write_text("1\tHello\t_\tINTJ" + "\t_" * 6, encoding="utf-8")
-    assert list(program.read_conllu(path)) == [(["Hello"], ["INTJ"])]
-
-
 @pytest.mark.parametrize("line", ["1\tHello\t_", "1\tHello\t_\tGREETING" + "\t_" * 6])
 def test_a_line_without_a_known_tag(tmp_path: Path, line: str):
     path = tmp_path / "one.conllu"
@@ -101,25 +93,6 @@ def test_a_line_without_a_known_tag(tmp_path: Path, line: str):
     message = str(stopped.value)
     assert message.startswith(f"pos_tagging.py: error: {path}, line 2: the fourth column must be")
     assert message.endswith(f"got {line!r}.")
-
-
-def test_tagged_sentences_as_tensors():
-    program = example("pos_tagging")
-    short, long = [["a"], ["b", "c"]], [["DET"], ["NOUN", "_"]]
-    sentences = [program.TaggedSentence(*pair) for pair in zip(short, long, strict=True)]
-    words, tags = program.encode(sentences)
-    assert words.numpy().tolist() == [[b"a", b""], [b"b", b"c"]]
-    assert [program.TAGS[tag] for tag in (tags[0, 0], *tags[1])] == ["DET", "NOUN", "_"]
-
-
-def test_dataset_holds_every_sentence_once():
-    program = example("pos_tagging")
-    sentences = list(program.read_conllu(CONLLU / "train.conllu"))
-    batches = list(program.make_dataset(sentences, batch_size=5))
-    assert sorted(words.shape[0] for words, _ in batches) == [2, 5, 5]
-    assert sum(int((words != b"").sum()) for words, _ in map(as_arrays, batches)) == 78
-    # Sentences of like length stand together: of 4 to 6 words, 6 to 7, and 9.
-    assert sorted(tags.shape[1] for _, tags in batches) == [6, 7, 9]
 
 
 def as_arrays(batch):
@@ -150,27 +123,6 @@ def test_pos_tagging_learns_saves_and_loads(tmp_path: Path, capsys, golden: Path
     assert found["train accuracy"] > 0.8 and found["dev accuracy"] > 0.3
     assert found[f"dev accuracy of {saved}, loaded again:"] == found["dev accuracy"]
     assert saved.exists()
-
-
-@pytest.mark.parametrize(
-    "flags, n_trained",
-    [
-        # the table; kernel and bias
-        pytest.param(["--layers", "none", "--probe"], 3, marks=pytest.mark.slow),
-        pytest.param(["--layers", "1", "--words"], 9, marks=pytest.mark.slow),  # and the LSTMs
-    ],
-)
-def test_pos_tagging_with_other_vectors(tmp_path: Path, capsys, golden: Path, flags, n_trained):
-    saved = tmp_path / "tagger.keras"
-    model = [] if "none" in flags else pair_of(golden)
-    example("pos_tagging").main(
-        [*model, *flags, "--train", str(CONLLU / "train.conllu"),
-         "--dev", str(CONLLU / "dev.conllu"), "--save", str(saved),
-         "--max_sentences", "8", "--epochs", "1"]
-    )  # fmt: skip
-    found = accuracies(capsys)
-    assert found[f"dev accuracy of {saved}, loaded again:"] == found["dev accuracy"]
-    assert len(keras.saving.load_model(saved).trainable_variables) == n_trained
 
 
 def write_genres(path: Path, n: int) -> Path:
@@ -212,13 +164,6 @@ def test_sentence_classification_learns_saves_and_loads(tmp_path, capsys, golden
     assert "most frequent of 2 genres: 0.6000 of the dev sentences\n" in printed.out
     assert "\ndev accuracy 1.0000\n" in printed.out
     assert printed.out.endswith(f"dev accuracy of {saved}, loaded again: 1.0000\n")
-
-
-@pytest.mark.parametrize("name", ["pos_tagging", "sentence_classification"])
-def test_a_model_is_needed_for_its_layers(name: str, capsys):
-    with pytest.raises(SystemExit, match="2"):
-        example(name).main(["--train", "a", "--dev", "b"])
-    assert "--model is required, unless --layers is none" in capsys.readouterr().err
 
 
 # Proteins
