@@ -103,17 +103,6 @@ def test_clusters_of_senses_are_drawn(place, capsys):
     assert ">bank (16)<" in Path("new.svg").read_text("utf-8")
 
 
-def test_ctrl_c_says_what_is_kept(place, capsys, monkeypatch):
-    def interrupted(*arguments, **settings):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("bilm.analysis.project", interrupted)
-    assert main(["project", "--occurrences", "bank.npz", "--out", "bank.svg"]) == 130
-    error = capsys.readouterr().err
-    assert "interrupted. bank.npz has the vectors: the same command resumes from it" in error
-    assert not Path("bank.svg").exists()
-
-
 @pytest.mark.parametrize(
     ("flags", "message"),
     [

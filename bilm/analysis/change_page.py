@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bilm.analysis.clusters import cluster_titles, typical_words
 from bilm.analysis.contexts import Context, line_markup
-from bilm.analysis.occurrences import Layer, Occurrences
+from bilm.analysis.occurrences import Occurrences
 from bilm.analysis.page import write_page
 from bilm.analysis.semantic_change import NEW, OLD, Change, ClusteredUses, cluster_uses, uses_of
 from bilm.files.reading import PathLike
@@ -28,7 +28,6 @@ def write_change_page(
     new: Occurrences,
     changes: Sequence[Change],
     *,
-    layer: Layer = "top",
     n_words: int = 20,
     n_lines: int = 5,
     seed: int = 0,
@@ -47,7 +46,7 @@ def write_change_page(
     sections = []
     for number, change in enumerate(measured, start=1):
         own = [corpus.select(found[change.word]) for corpus, found in both]
-        uses = cluster_uses(own[0], own[1], layer, seed)
+        uses = cluster_uses(own[0], own[1], "top", seed)
         names = cluster_titles(typical_words(uses.occurrences, uses.clusters, predictor))
         heading = (
             f"<h2>{number}. {html.escape(change.word)} <small>excess {change.excess:.3f}, PRT "

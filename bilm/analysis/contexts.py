@@ -114,13 +114,8 @@ def _fitting(tokens: Sequence[str], width: int) -> list[str]:
     """The first tokens that fit into a width, separated by spaces."""
     from rich.cells import cell_len
 
-    kept: list[str] = []
-    for token in tokens:
-        width -= cell_len(token) + bool(kept)
-        if width < 0:
-            break
-        kept.append(token)
-    return kept
+    ends = itertools.accumulate(cell_len(token) + 1 for token in tokens)
+    return [token for token, end in zip(tokens, ends, strict=True) if end <= width + 1]
 
 
 def line_markup(context: Context, width: int | None = None) -> str:

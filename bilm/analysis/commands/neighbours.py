@@ -16,14 +16,13 @@ import argparse
 import json
 import os
 from dataclasses import asdict, replace
-from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from bilm import analysis
 from bilm.analysis.commands import word_job
 from bilm.analysis.contexts import in_context, terminal_width
 from bilm.cli import flags
-from bilm.cli.terminal import count, note, show, table
+from bilm.cli.terminal import count, note, show
 from bilm.core.errors import InputError
 from bilm.progress import ProgressDisplay
 
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from bilm.use.elmo import ELMo
 
 _STATIC_WORDS = 10
-_STATIC_COLUMNS = 24
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -61,8 +59,6 @@ def run(args: argparse.Namespace) -> int:
         asked[query] = tokens[position]
     word_job.check_files(args)
     static = None if args.static is None else analysis.StaticVectors.load(args.static)
-    if args.text is None and args.occurrences is None:
-        flags.usage_error(args, "name --text, or --occurrences with an existing file")
     elmo = word_job.load_elmo(args)
     words = list(dict.fromkeys(word_job.compared(args, asked.values())))
     occurrences = _occurrences(args, words, elmo)
@@ -82,30 +78,22 @@ def run(args: argparse.Namespace) -> int:
             any_word=args.any_word,
             match_case=args.match_case,
         )
-        is_known = static is not None and word in static
-        near = static.nearest(word, _STATIC_WORDS) if static and is_known else []
+        near = static.nearest(word, _STATIC_WORDS) if static and word in static else []
         if args.format == "json":
-            listed = [{"cosine": round(cosine, 4), "word": other} for cosine, other in near]
             values = {
                 "query": query,
                 "word": word,
                 "occurrences": n_own,
-                "static": listed if is_known else None,
+                "static": [{"cosine": round(c, 4), "word": w} for c, w in near] or None,
                 "layers": list(map(asdict, found)),
             }
             print(json.dumps(values, ensure_ascii=False))
             continue
-        heading = f"{word}, {count(n_own, 'occurrence')}"
-        width = terminal_width()
-        if static is None:
-            lines = _context_lines(found, heading, width)
-        else:
-            left = [f"static: {os.path.basename(args.static)}", ""]
-            left += [f"{word!r} is not in it"] * (not is_known)
-            left += [f"{cosine:.2f}  {other}" for cosine, other in near]
-            right = _context_lines(found, heading, width - _STATIC_COLUMNS - 3)
-            left = [line[:_STATIC_COLUMNS] for line in left]
-            lines = table([*zip_longest(left, right, fillvalue="")], left=2)
+        lines = _context_lines(found, f"{word}, {count(n_own, 'occurrence')}", terminal_width())
+        if static is not None:
+            listed = [f"{cosine:5.2f}  {other}" for cosine, other in near]
+            listed = listed or [f"{word!r} is not in it"]
+            lines = [f"static: {os.path.basename(args.static)}", *listed, "", *lines]
         show([""] * (number > 0) + [query, "", *lines])
     return 0
 

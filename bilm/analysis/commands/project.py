@@ -71,17 +71,10 @@ def run(args: argparse.Namespace) -> int:
     _check_output(args, is_folder)
     occurrences = _occurrences(args)
     layers = None if args.layer is None else [args.layer]
-    try:
-        if is_folder:
-            analysis.write_projector(args.out, occurrences, layers=layers, replace=args.force)
-        else:
-            _draw(args, occurrences, layers)
-    except KeyboardInterrupt:
-        if args.occurrences is None:
-            raise
-        raise KeyboardInterrupt(
-            f"{args.occurrences} has the vectors: the same command resumes from it."
-        ) from None
+    if is_folder:
+        analysis.write_projector(args.out, occurrences, layers=layers, replace=args.force)
+    else:
+        _draw(args, occurrences, layers)
     print(args.out)
     return 0
 

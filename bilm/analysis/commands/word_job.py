@@ -62,10 +62,12 @@ def add_layer(group: flags.Group, text: str, *names: str, default: int | str | N
 
 
 def check_files(args: argparse.Namespace) -> None:
-    """Check the names of files before TensorFlow is imported."""
+    """Check the files of the occurrences and the model before TensorFlow is imported."""
     flags.require_inputs(args)
     if args.text is not None:
         find_all_files(args.text)
+    elif args.occurrences is None and getattr(args, "labels", None) is None:
+        flags.usage_error(args, "name --text, or --occurrences with an existing file")
     if args.occurrences is not None:
         require_place(args.occurrences)
 
@@ -156,10 +158,9 @@ def load_occurrences(
         words: the words, each of which must occur; empty for all, which --text does not support.
         elmo: the model, if it is already loaded.
     """
+    check_files(args)
     labels = getattr(args, "labels", None)
     if labels is None and args.text is None:
-        if args.occurrences is None:
-            flags.usage_error(args, "name --text, or --occurrences with an existing file")
         found = analysis.Occurrences.load(args.occurrences)
         total = found.about.get("n", len(found))
         if len(found) < total:
@@ -168,7 +169,6 @@ def load_occurrences(
                 "interrupted command to complete it."
             )
         return _of(args, words, args.occurrences, found)
-    check_files(args)
     if labels is not None:
         labelled = _of(args, words, labels, analysis.read_labelled_uses(labels))
     elmo = elmo or load_elmo(args)
