@@ -59,21 +59,19 @@ def read_word_pairs(path: PathLike) -> Sample:
     for number, line in enumerate(read_lines(path), start=1):
         if not line.strip():
             continue
-        fields = line.split("\t")
-        positions = fields[2].split("-") if len(fields) == 5 else []
-        if len(positions) != 2 or not all(map(str.isdecimal, positions)):
+        try:
+            _, _, positions, *texts = line.split("\t")
+            numbers = list(map(int, positions.split("-")))
+            pair = [(tuple(text.split()), k) for text, k in zip(texts, numbers, strict=True)]
+            is_right = len(pair) == 2 and all(0 <= k < len(tokens) for tokens, k in pair)
+        except ValueError:
+            is_right = False
+        if not is_right:
             raise InputError(
                 f"{path}, line {number}: must be a word, its part of speech, positions such as "
-                "2-5, and two sentences, separated by tabs."
+                "2-5, and two sentences with tokens there, separated by tabs."
             )
-        for text, position in zip(fields[3:], map(int, positions), strict=True):
-            tokens = tuple(text.split())
-            if position >= len(tokens):
-                raise InputError(
-                    f"{path}, line {number}: positions must be below the number of tokens, "
-                    f"{len(tokens)}, got {position}."
-                )
-            words.append((tokens, position))
+        words += pair
     if not words:
         raise InputError(f"{path}: there must be at least one pair.")
     return _sample(words)
@@ -126,9 +124,9 @@ def cosines(
     result = {f"layer {k}": _cosines(found.layer(k)) for k in range(elmo.n_layers)}
     result["average"] = _cosines(found.layer("average"))
     if static is not None:
-        vectors = [static.vector(pairs.word(k)) for k in range(len(pairs))]
-        none = np.full(static.dim, np.nan, np.float32)
-        result["static"] = _cosines(np.array([none if v is None else v for v in vectors]))
+        vectors = static.table([pairs.word(k) for k in range(len(pairs))])
+        vectors[~vectors.any(axis=1)] = np.nan
+        result["static"] = _cosines(vectors)
     return result
 
 

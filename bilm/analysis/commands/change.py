@@ -55,14 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     flags.add(
         group,
         {
-            "--max_occurrences N": "occurrences of each target in each corpus, sampled uniformly "
-            "(default: 1000)",
             "--min_occurrences N>=2": "measure words that occur at least N times in each corpus "
             "(default: 3)",
             "--lemma_pos": "targets end in a part of speech, as attack_nn: look for such tokens, "
             "or for the word alone in a corpus without them; the model reads the word alone",
-            "--match_case": "distinguish apple from Apple",
-            "--seed N>=0": "random seed (default: 0)",
+            **word_job.SAMPLE,
         },
     )
     flags.add(

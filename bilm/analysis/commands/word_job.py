@@ -25,6 +25,12 @@ TEXT = "files or globs (plain, .gz, .xz; UTF-8), one sentence per line, tokens s
 LABELS = "instead of --text: lines of a label, a tab, and a sentence with one [word]"
 FORMAT = {"--format text|json": "text for a terminal, or one JSON object per line (default: text)"}
 
+SAMPLE = {
+    "--max_occurrences N": "occurrences of each word in a text, sampled uniformly (default: 1000)",
+    "--match_case": "distinguish apple from Apple (default: they are one word)",
+    "--seed N>=0": "random seed (default: 0)",
+}
+
 
 def add_model(parser: argparse.ArgumentParser) -> None:
     """Add the flags that name a model."""
@@ -39,10 +45,7 @@ def add_occurrences(parser: argparse.ArgumentParser) -> None:
         parser.add_argument_group("occurrences"),
         {
             "--text FILE ...": TEXT,
-            "--max_occurrences N": "occurrences of each word, sampled uniformly from the text "
-            "(default: 1000)",
-            "--match_case": "distinguish apple from Apple (default: they are one word)",
-            "--seed N>=0": "random seed (default: 0)",
+            **SAMPLE,
             "--occurrences FILE": "save the occurrences and their vectors to this file (.npz): the "
             "same command resumes from it after Ctrl-C, and later commands need neither --text nor "
             "--model",
