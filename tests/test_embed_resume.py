@@ -111,43 +111,6 @@ def test_resume_where_nothing_was_begun(place):
     assert len(read()[0]) == 6
 
 
-def test_a_job_that_was_killed_while_its_folder_was_removed(place, monkeypatch, capsys):
-    embed("--all")
-    expected = read("out.hdf5")[1]
-    remove = os.remove
-
-    def killed(path, **settings):
-        if os.path.basename(path) == "job.json":
-            raise SystemError("crash")
-        remove(path, **settings)
-
-    with monkeypatch.context() as patch, pytest.raises(SystemError):
-        patch.setattr(os, "remove", killed)
-        embed("--all", "--force")
-    assert os.listdir(PARTIAL) == ["job.json"]
-    capsys.readouterr()
-    embed("--all", "--resume")
-    assert capsys.readouterr() == ("out.hdf5\n", "")  # nothing is computed again
-    assert read("out.hdf5")[1] == expected and not PARTIAL.exists()
-
-
-def test_a_forced_job_is_resumed_as_one(place, monkeypatch):
-    embed("--top")
-    crash_after_forced = Path("out.hdf5").read_bytes()
-    add = SentencePieces.add
-
-    def fail(pieces, *arguments):
-        add(pieces, *arguments)
-        raise SystemError("crash")
-
-    with monkeypatch.context() as patch, pytest.raises(SystemError):
-        patch.setattr(SentencePieces, "add", fail)
-        embed("--all", "--force")
-    assert Path("out.hdf5").read_bytes() == crash_after_forced
-    embed("--all", "--resume")
-    assert read()[0]["0"].shape == (3, 6, 16) and not PARTIAL.exists()
-
-
 @pytest.mark.slow
 def test_resume_after_kill_9(tmp_path):
     """Killed when some pieces are written; in the end nothing is repeated or missing."""

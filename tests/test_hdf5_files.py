@@ -11,9 +11,8 @@ import pytest
 from bilm import ELMo, PackedVectors, Predictor
 from bilm.cli import main
 from bilm.core.errors import InputError
-from bilm.files.hdf5 import dataset_shapes, open_hdf5, read_integers, read_numbers, read_words
+from bilm.files.hdf5 import dataset_shapes, open_hdf5, read_numbers, read_words
 from bilm.files.weights import open_weights, read_training
-from tests import oracle
 from tests.small_models import write_small_model
 
 BIAS = "RNN_0/RNN/MultiRNNCell/Cell0/LSTMCell/B"
@@ -112,12 +111,8 @@ KINDS = {
     "complex": (np.zeros(3, complex), "complex128"),
     "bool": (np.zeros(3, bool), "an enumeration|bool"),
     "integer": (np.zeros(3, int), "int64"),
-    "opaque": (np.zeros(3, "V4"), r"\|V4"),
-    "text": (np.array([b"1.5", b"2", b"3"]), "text"),
     "words": (np.array(["1.5", "2", "3"], h5py.string_dtype()), "text"),
-    "enumeration": (np.zeros(3, h5py.enum_dtype({"a": 0}, "i1")), "an enumeration"),
     "nothing": (h5py.Empty("f4"), "an empty dataset"),
-    "date": (np.zeros(3, h5py.opaque_dtype("M8[s]")), r"datetime64\[s\]"),
 }
 
 
@@ -147,28 +142,6 @@ def test_numbers_that_are_not_finite(tmp_path, number, kind):
         ELMo.from_pretrained(tmp_path)
 
 
-def test_a_token_cache_that_is_not_finite(tmp_path):
-    model = write_small_model(tmp_path / "m", "as_published", ["<S>", "</S>", "<UNK>", "a"])
-    cache = np.zeros((4, 8), np.float32)
-    cache[2, 5] = np.inf
-    oracle.write_hdf5(tmp_path / "cache.hdf5", {"embedding": cache})
-    with pytest.raises(
-        InputError, match=r"cache\.hdf5: embedding must be finite .*, got inf at \(2, 5\)"
-    ):
-        ELMo.from_pretrained(model.folder, embedding_weight_file=tmp_path / "cache.hdf5")
-
-
-def test_compressed_arrays_are_read(tmp_path):
-    """Zeros are packed about a thousand times."""
-    arrays = {"a": np.zeros((900, 1000), np.float32), "b": np.zeros(7, np.float32)}
-    with h5py.File(tmp_path / "a.hdf5", "w") as file:
-        for name, value in arrays.items():
-            file.create_dataset(name, data=value, compression="gzip", compression_opts=9)
-    with open_hdf5(tmp_path / "a.hdf5") as file:
-        for name, value in arrays.items():
-            np.testing.assert_array_equal(read_numbers(file, name), value)
-
-
 def test_words_of_both_lengths(tmp_path):
     words = [f"word{n}" for n in range(1000)]
     with h5py.File(tmp_path / "a.hdf5", "w") as file:
@@ -196,15 +169,6 @@ def test_words_of_another_type_or_shape(tmp_path, shape, dtype, found):
         read_words(file, "w")
 
 
-@pytest.mark.parametrize("value", [np.zeros(3), np.zeros((3, 1), int), np.zeros(3, bool)])
-def test_integers_of_another_type_or_shape(tmp_path, value):
-    with h5py.File(tmp_path / "a.hdf5", "w") as file:
-        file["n"] = value
-    message = r"n must hold integers \(n,\), got .* of shape"
-    with pytest.raises(InputError, match=message), open_hdf5(tmp_path / "a.hdf5") as file:
-        read_integers(file, "n")
-
-
 def packed_arrays():
     text = np.frombuffer(b"a bccc", np.uint8)
     return {
@@ -222,10 +186,7 @@ def packed_arrays():
         ({"text_offsets": None}, ".* dataset text_offsets is missing"),
         ({"lines": None}, "a packed HDF5 file must have vectors, offsets and lines, as"),
         ({"lines": np.arange(9)}, "offsets must be 10 non-decreasing numbers from 0 to 6"),
-        ({"offsets": np.array([0, 2, 7])}, "offsets must be 3 non-decreasing numbers from 0 to 6"),
-        ({"offsets": np.array([-1, 2, 6])}, "offsets must be 3 non-decreasing numbers from 0 to 6"),
         ({"offsets": np.array([0, 4, 2])}, "offsets must be 3 non-decreasing numbers from 0 to 6"),
-        ({"offsets": np.array([0.0, 2, 6])}, r"offsets must hold integers \(n,\)"),
         ({"text_offsets": np.array([0, 3, 99])}, "text_offsets must be 3 non-decreasing numbers"),
         ({"vectors": np.array([[b"a"]] * 6)}, "vectors must hold floating-point numbers"),
     ],

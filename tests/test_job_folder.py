@@ -13,8 +13,6 @@ from bilm.data.sentences import Sentence
 from bilm.files.writing import atomic_write
 from bilm.jobs.job_folder import JobFolder, check_output, is_complete
 from bilm.jobs.sentence_pieces import SentencePieces
-from tests.command_line import input_error
-from tests.embedded_text import LINES, embed, read
 
 SETTINGS = {"model": "abc", "layers": "top", "files": {"a.txt": "3 lines"}}
 
@@ -274,26 +272,3 @@ def test_a_damaged_piece_is_named(tmp_path):
 
 
 # The command line
-
-
-@pytest.mark.eager
-@pytest.mark.parametrize("choice", ["--resume", "--force"])
-def test_embed_leaves_a_folder_of_the_user_alone(place, capsys, choice):
-    Path("out.hdf5.partial").mkdir()
-    Path("out.hdf5.partial", "thesis.txt").write_text("mine", encoding="utf-8")
-    error = input_error(["embed", "text.txt", "out.hdf5", "--model", "elmo", choice], capsys)
-    assert "out.hdf5.partial is not a folder of an interrupted job" in error
-    assert Path("out.hdf5.partial", "thesis.txt").read_text(encoding="utf-8") == "mine"
-    assert not os.path.exists("out.hdf5")
-
-
-@pytest.mark.eager
-def test_embed_of_a_file_that_another_job_writes(place, capsys):
-    pytest.importorskip("fcntl")
-    with JobFolder("out.hdf5", SETTINGS) as folder:
-        write_piece(folder)
-        error = input_error(["embed", "text.txt", "out.hdf5", "--model=elmo", "--force"], capsys)
-        assert "out.hdf5.partial: process " in error and " is writing there; wait" in error
-        assert names(folder) == ["a"]
-    embed("--force")
-    assert len(read()[0]) == len(LINES)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import shutil
 import tempfile
@@ -71,11 +70,6 @@ def test_zip_file_is_read_without_leaving_files(tmp_path, monkeypatch, inside):
     assert_same(target, expected)
     assert os.listdir(tmp_path / "scratch") == []
     assert sorted(os.listdir(tmp_path)) == ["m", "model.zip", "scratch"]
-
-
-def test_options_may_be_a_dict(tmp_path):
-    expected = write(tmp_path / "m")
-    assert_same((oracle.MODELS["as_published"], tmp_path / "m" / "model.hdf5"), expected)
 
 
 def test_a_folder_within_the_folder(tmp_path):
@@ -234,15 +228,6 @@ def test_errors_in_a_zip_file_name_the_zip_file(tmp_path):
     target = zipped(tmp_path / "m", tmp_path / "m.zip")
     message = message_of(target)
     assert message == f"{target}: options.json must be a JSON object, got []."
-
-
-def test_weights_that_do_not_fit_in_a_zip_file(tmp_path):
-    write(tmp_path / "m")
-    options = dict(oracle.MODELS["as_published"])
-    options["lstm"] = options["lstm"] | {"dim": 24}
-    (tmp_path / "m" / "options.json").write_text(json.dumps(options), encoding="utf-8")
-    message = message_of(zipped(tmp_path / "m", tmp_path / "m.zip"))
-    assert message.startswith(f"{tmp_path / 'm.zip'}: model.hdf5: the weights do not fit")
 
 
 def test_damaged_zip_file(tmp_path):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import io
 import json
 import os
 from pathlib import Path
@@ -13,9 +11,7 @@ import pytest
 
 from bilm import InputError, TableEmbedder
 from bilm.cli import main
-from bilm.data.sentences import Sentence
-from bilm.jobs.arrow import require_row, write_parquet
-from bilm.jobs.sentence_pieces import EmbeddedSentence
+from bilm.jobs.arrow import require_row
 from tests.command_line import input_error, usage_error
 from tests.embedded_text import LINES, embed, write_lines
 
@@ -94,28 +90,6 @@ def test_a_text_without_lines(place):
     Path("text.txt").write_bytes(b"")
     table = embedded()
     assert table.num_rows == 0 and table.column_names == ["id", "text", "vectors"]
-
-
-def test_a_full_disk():
-    class Full(io.RawIOBase):
-        left = 3000
-
-        def write(self, content):
-            self.left -= len(content)
-            if self.left < 0:
-                raise OSError(errno.ENOSPC, "No space left on device")
-            return len(content)
-
-        def writable(self):
-            return True
-
-    facts = {"shape": [16], "dtype": "float32", "layers": "top", "pooling": "max", "model": "m",
-             "precision": "float32"}  # fmt: skip
-    rows = np.random.default_rng(1).random((100, 16), np.float32)
-    for group_bytes in (500, 10**6):
-        sentences = (EmbeddedSentence(Sentence(k, "a"), row) for k, row in enumerate(rows))
-        with pytest.raises(OSError, match="No space left on device"):
-            write_parquet(Full(), sentences, facts, group_bytes=group_bytes)
 
 
 # Who reads it

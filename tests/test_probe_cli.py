@@ -135,9 +135,6 @@ def test_senses_by_prior(folder, tmp_path, capsys):
         (["--picture", "a.pdf"], {}, "a.pdf: must end in .png or .svg."),
         ([], {"test": "uses.txt"}, "uses.txt: must have the form of "),
         ([], {"test": "nowhere.tsv"}, "nowhere.tsv' does not exist"),
-        (["--static", "nowhere.vec"], {}, "'nowhere.vec' does not exist"),
-        (["--out", "no/x.json"], {}, "The folder 'no' to write 'x.json' into does not exist."),
-        (["--picture", "no/x.svg"], {}, "The folder 'no' to write 'x.svg' into does not exist."),
     ],
 )  # fmt: skip
 def test_wrong_input(folder, capsys, more, files, message):

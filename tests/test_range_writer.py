@@ -170,10 +170,3 @@ def test_a_model_that_does_not_exist(tmp_path, folder):
     embedder = Lengths({"model": FileNotFoundError("The model 'x' does not exist.")})
     error = error_of(tmp_path, folder, embedder, "a")
     assert error == f"The model 'x' does not exist. (on the machine {socket.gethostname()})"
-
-
-def test_a_text_that_changes(tmp_path, folder, files):
-    (text_range,) = find_ranges(files[:1])
-    Path(files[0]).write_text("another text", encoding="utf-8")
-    with pytest.raises(InputError, match=r"a\.txt must not change during the job"):
-        write_ranges(RangeWriter(Lengths(), str(folder)), [text_range])

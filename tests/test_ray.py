@@ -17,7 +17,6 @@ import numpy as np
 import pytest
 
 from bilm import InputError, TableEmbedder
-from bilm.cli import main
 from bilm.files.reading import read_lines
 from tests.command_line import input_error, usage_error
 from tests.compare import close
@@ -25,12 +24,6 @@ from tests.processes import ROOT, start_bilm, wait_for
 from tests.ray_embedders import DeadlyEmbedder
 
 ENGINE = ["--engine", "ray", "--workers", "1"]
-
-
-def test_ray_that_is_not_installed(place, monkeypatch, capsys):
-    monkeypatch.setitem(sys.modules, "ray", None)
-    error = input_error(["embed", "text.txt", "out", "--model", "elmo", *ENGINE], capsys)
-    assert "--engine ray needs the Python module ray: `pip install 'ray>=2.60," in error
 
 
 @pytest.mark.parametrize(
@@ -321,9 +314,3 @@ def test_in_python(cluster, place, ray):
         with pytest.raises(InputError, match=message):
             embed("bad.txt", "bad", DeadlyEmbedder("elmo"), workers=1)
         assert not os.path.exists("bad") and not os.path.exists("bad.partial")
-
-
-def test_main_is_told_of_no_match(ray, place, capsys):
-    error = input_error(["embed", "none-*", "out", "--model", "elmo", *ENGINE], capsys)
-    assert "No file matches 'none-*'." in error
-    assert main(["embed", "text.txt", "out", "--model", "none", *ENGINE]) == 1

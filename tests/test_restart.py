@@ -217,11 +217,6 @@ def test_a_model_that_is_another(whole, corpus, tmp_path):
         assert name in str(caught.value)
 
 
-def test_a_checkpoint_that_is_not_there(corpus, tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"The checkpoint '.*ckpt-9\.index' does not exist"):
-        train(corpus, tmp_path, str(tmp_path / "model" / "model.ckpt-9"))
-
-
 # Going back to an older checkpoint
 
 

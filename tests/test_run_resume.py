@@ -10,7 +10,6 @@ import signal
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from bilm.cli import main
@@ -19,8 +18,8 @@ from bilm.data import BidirectionalLMDataset, load_vocab
 from bilm.training import load_options_latest_checkpoint, train
 from bilm.training.state import RunState, read_run_state
 from tests.command_line import OPTIONS, WORDS, Text, input_error
-from tests.compare import assert_same_checkpoint, checkpoint_tensors
-from tests.processes import bound_files, saved_steps, start_bilm, wait_for
+from tests.compare import assert_same_checkpoint
+from tests.processes import saved_steps, start_bilm, wait_for
 
 # Each run takes seconds to trace.
 pytestmark = pytest.mark.slow
@@ -187,23 +186,6 @@ def test_killed_at_any_moment_the_same_command_goes_on(whole, text, tmp_path):
     assert_same_run(killed, whole)
     assert main(command_of(text, killed)) == 0  # all steps are done
     assert_same_run(killed, whole)
-
-
-def test_a_full_disk_ends_the_run_and_loses_nothing(whole, text, tmp_path):
-    """A bound on the size of files stands for the disk: the checkpoint does not fit any more."""
-    full = tmp_path / "full"
-    interrupted(text, full, None, 12)
-    before = checkpoint_tensors(newest(full))
-    assert before
-    process = start_bilm(command_of(text, full), preexec_fn=bound_files(8000))
-    _, said = process.communicate()
-    assert process.returncode == 1 and "Traceback" not in said
-    assert "cannot be written" in said and "model.ckpt-12" in said
-    assert not list(full.glob(".*"))
-    for name, value in checkpoint_tensors(newest(full)).items():
-        np.testing.assert_array_equal(value, before[name], err_msg=name)
-    assert main(command_of(text, full)) == 0
-    assert_same_run(full, whole)
 
 
 def test_the_same_command_with_other_options_is_refused(text, tmp_path, capsys):

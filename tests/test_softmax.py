@@ -102,23 +102,6 @@ def test_sampled_softmax_is_tensorflows(rows_at_once, graph):
         )
 
 
-def test_sampled_softmax_is_that_of_the_formulas():
-    case = Case(1)
-    losses, _ = sampled_losses_and_gradients(case, case.layer())
-    for d in range(2):
-        of_targets, of_samples = case.counts(d)
-        expected = oracle.sampled_softmax(
-            case.hidden[d],
-            case.targets[d],
-            case.W,
-            case.b,
-            case.samples[d],
-            of_targets,
-            of_samples,
-        )
-        np.testing.assert_allclose(losses[d], expected, 2e-5, 1e-5)
-
-
 def test_sampled_softmax_of_unknown_numbers_of_rows():
     case = Case(8)
     layer = case.layer(rows_at_once=7)

@@ -109,12 +109,9 @@ def test_binary_files_are_read(tmp_path):
     ("content", "message"),
     [
         ("a 1 2\nb 1\n", "line 2: must be a word and 2 numbers, separated by single spaces, got"),
-        ("a 1 2\nb 1 x\n", "line 2: must be a word and 2 numbers"),
         ("a 1 2\nb 1 nan\n", "line 2: must be a word and 2 numbers"),
-        ("a 1 2\nb 1 1e39\n", "line 2: must be a word and 2 numbers"),
         ("a 1 2\n\nb 1 2\n", "line 2: must be a word and 2 numbers"),
         (f"1 {'9' * 5000}\na 1 2\n", "line 1: must be a word and 1 numbers"),
-        ("a\n", "line 1: must be a word and 0 numbers"),
         ("3 2\na 1 2\n", "must have 3 words, as in its first line, got 1."),
         ("", "must have a vector for at least one word"),
         (b"a 1 2\n\xff 1 2\n", "line 2: not UTF-8"),

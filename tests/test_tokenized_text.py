@@ -87,26 +87,6 @@ def test_standard_input_to_standard_output(folder, capsys, monkeypatch):
     assert "- stands for both IN and OUT, or for neither" in error
 
 
-def test_nothing_is_written_when_it_fails(folder, capsys):
-    before = sorted(os.listdir())
-    Path("bad.txt").write_bytes(b"fine\n\xe9\n")
-    command = ["tokenize", "wrapped.txt", "out.txt", "--language", "en"]
-    assert "bad.txt, line 2: not UTF-8" in input_error(
-        [*command[:1], "bad.txt", *command[2:]], capsys
-    )
-    Path("bad.txt").write_text(" \n\n", "utf-8")
-    assert "bad.txt: no text." in input_error([*command[:1], "bad.txt", *command[2:]], capsys)
-    assert "No file matches 'no-*'" in input_error(["tokenize", "no-*", *command[2:]], capsys)
-    Path("bad.txt").unlink()
-    error = input_error([*command[:2], "wrapped.txt", *command[3:], "--force"], capsys)
-    assert "'wrapped.txt' is an input of this command (files): name another output." in error
-    error = input_error([*command, "--method", "jieba"], capsys)
-    assert "language must be 'zh' for method 'jieba', got 'en'" in error
-    assert "required: --language" in usage_error(command[:3], capsys)
-    assert "required: OUT" in usage_error(["tokenize", "wrapped.txt", "--language", "en"], capsys)
-    assert sorted(os.listdir()) == before
-
-
 def test_records_are_no_text(folder):
     tokenize_files("wrapped.txt", "a.txt", "en")
     Path("tokenizer.json").write_text('{"tokenizer": "moses"}', "utf-8")
