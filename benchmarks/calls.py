@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from benchmarks.effort import Effort
-from benchmarks.results import Figure, Measured
+from benchmarks.results import Effort, Figure, Measured
 from benchmarks.traces import counted_functions
 from benchmarks.workspace import Workspace
 from bilm.files.reading import read_lines
@@ -31,29 +30,10 @@ _Sentences = Sequence[list[str]]
 
 
 class _Rate(NamedTuple):
-    """Tokens a second."""
+    """Tokens a second, by processor time and by the clock."""
 
     processor: float
     clock: float
-
-
-class _Pair(NamedTuple):
-    """Of calls, and of one call with the same text."""
-
-    calls: _Rate
-    one_call: _Rate
-
-    def described(self) -> dict[str, dict[str, float]]:
-        """As JSON has it."""
-        return {"calls": self.calls._asdict(), "one call": self.one_call._asdict()}
-
-
-class _Halves(NamedTuple):
-    """A text: calls read the first half until nothing more is compiled, and then the second one,
-    whose new words are then a text's own share."""
-
-    first: _Sentences
-    second: _Sentences
 
 
 def small_calls(workspace: Workspace, effort: Effort) -> Measured:
@@ -63,55 +43,50 @@ def small_calls(workspace: Workspace, effort: Effort) -> Measured:
     _, options_file, weight_file = workspace.network(effort.preset("small"))
     files = (str(options_file), str(weight_file))
     sentences = [line.split() for line in read_lines(text.path)]
-    middle = len(sentences) // 2
-    halves = _Halves(sentences[:middle], sentences[middle:])
-    figures, details = [], {}
+    figures: list[Figure] = []
     with counted_functions() as traces:
         for size, wanted in _SIZES.items():
-            found = _rates(files, halves, size, traces)
-            details[size] = {kind: pair.described() for kind, pair in found.items()}
-            for (kind, pair), least in zip(found.items(), wanted, strict=True):
+            found = _rates(files, sentences, size, traces)
+            for (kind, (calls, steady)), least in zip(found.items(), wanted, strict=True):
                 name = f"calls of {size}, {kind} words: of one call"
-                share = pair.calls.processor / pair.one_call.processor
+                share = calls.processor / steady.processor
                 figures.append(Figure(name, share, "", least, at_most=False))
-                by_clock = pair.calls.clock / pair.one_call.clock
+                by_clock = calls.clock / steady.clock
                 figures.append(Figure(f"{name}, by the clock", by_clock, ""))
-        figures += _short_text(files, sentences, found["new"].one_call)
-    return Measured(figures=tuple(figures), details={"tokens_per_second": details})
-
-
-def _rates(
-    files: tuple[str, str], halves: _Halves, size: int, traces: Counter[str]
-) -> dict[str, _Pair]:
-    """The rates of calls of `size` sentences and of one call, with known words, the better one of
-    two passes, and with new ones. The two kinds of call take turns, as the machine may change."""
-    calls, one_call = _Model(files), _Model(files)
-    first, second = (half[: size * _CALLS] for half in halves)
-    whole = len(halves.second)
-    for model in (one_call, calls):
-        model.rate(halves.first, len(halves.first))
-    for _ in range(_PASSES):
-        before = traces.total()
-        calls.rate(first, size)
-        if traces.total() == before:
-            break
-    passes = [
-        _Pair(calls.rate(second, size), one_call.rate(halves.second, whole)) for _ in range(3)
-    ]
-    new, *known = passes
-    return {"known": _Pair(*(max(rates) for rates in zip(*known, strict=True))), "new": new}
-
-
-def _short_text(files: tuple[str, str], sentences: _Sentences, steady: _Rate) -> list[Figure]:
-    """A short text, for which much is traced: its time over that of its tokens at a steady rate."""
+    # A short text, for which much is traced: its time over that of its tokens at a steady rate.
     ends = itertools.accumulate(map(len, sentences))
     short = [s for s, end in zip(sentences, ends, strict=True) if end <= _SHORT]
     rate = _Model(files).rate(short, len(short))
     name = f"a first text of {sum(map(len, short)):,} tokens: times"
-    return [
-        Figure(name, steady.processor / rate.processor, "", 1.5),
-        Figure(f"{name}, by the clock", steady.clock / rate.clock, ""),
+    figures.append(Figure(name, steady.processor / rate.processor, "", 1.5))
+    figures.append(Figure(f"{name}, by the clock", steady.clock / rate.clock, ""))
+    return Measured(figures=figures)
+
+
+def _rates(
+    files: tuple[str, str], sentences: _Sentences, size: int, traces: Counter[str]
+) -> dict[str, tuple[_Rate, _Rate]]:
+    """The rates of calls of `size` sentences and of one call, with known words, the better one of
+    two passes, and with new ones. The two kinds of call take turns, as the machine may change.
+
+    Calls read the first half of the text until nothing more is compiled, and then the second one,
+    whose new words are then a text's own share.
+    """
+    calls, one_call = _Model(files), _Model(files)
+    first, second = sentences[: len(sentences) // 2], sentences[len(sentences) // 2 :]
+    for model in (one_call, calls):
+        model.rate(first, len(first))
+    n_most = size * _CALLS
+    for _ in range(_PASSES):
+        before = traces.total()
+        calls.rate(first[:n_most], size)
+        if traces.total() == before:
+            break
+    new, *known = [
+        (calls.rate(second[:n_most], size), one_call.rate(second, len(second))) for _ in range(3)
     ]
+    of_calls, of_one_call = zip(*known, strict=True)
+    return {"known": (max(of_calls), max(of_one_call)), "new": new}
 
 
 class _Model:

@@ -1,103 +1,109 @@
-"""Rows: the vectors of a text, from the text file to the HDF5 file."""
+"""Rows: the vectors of a text, from the text file to the HDF5 file; their speed and memory."""
 
 from __future__ import annotations
 
-import inspect
 import time
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import memory
-from benchmarks.effort import Effort
+from benchmarks.machine import peak, reset_peak, resident
 from benchmarks.operations import embedding_operations
-from benchmarks.results import Figure, Measured, NotAvailable, Speed
+from benchmarks.results import Effort, Figure, Measured, Speed
 from benchmarks.workspace import Workspace
 
+_MB = 2**20
 # The vocabulary file changes nothing with character input; it only has to be one.
 _NO_VOCABULARY = "<S>\n</S>\n<UNK>\n"
 
 
-@dataclass(frozen=True)
-class EmbeddingRow:
+def embedding_speed(
+    workspace: Workspace,
+    effort: Effort,
+    *,
+    preset: str,
+    precision: str,
+    wanted: float | None,
+    original: float,
+    n_tokens: tuple[int, int],
+) -> Measured:
     """Embed a file whose vocabulary is not known beforehand.
 
-    The time is that of the whole call: loading the weights, tracing, reading, computing, writing.
+    The time is that of the complete call: loading the weights, tracing, reading, computing,
+    writing.
 
     Args:
-        preset: the size.
-        precision: of the products.
-        wanted: tokens a second for each GFLOP/s; None where no goal is set.
+        wanted: tokens a second for each GFLOP/s; None is no goal.
         original: the original program's tokens a second.
         n_tokens: of the file, in a full and in a quick run.
     """
-
-    preset: str
-    precision: str
-    wanted: float | None
-    original: float
-    n_tokens: tuple[int, int]
-
-    def __call__(self, workspace: Workspace, effort: Effort) -> Measured:
-        """Measure the row."""
-        text = workspace.text(effort.pick(*self.n_tokens, 2_000))
-        files = EmbeddingFiles(workspace, effort.preset(self.preset), self.precision)
-        one_sentence = workspace.text(1).path
-        files.embed(one_sentence)  # imports, threads
-        start = files.embed(one_sentence)
-        seconds = files.embed(text.path)
-        operations = embedding_operations(files.options, text.n_tokens, text.lengths)
-        return Measured(
-            Speed(
-                text.n_tokens / seconds,
-                operations / text.n_tokens,
-                self.precision,
-                self.wanted,
-                self.original,
-            ),
-            (
-                Figure("a file of one sentence", start, "s"),
-                Figure("most memory", memory.peak() / 2**20, "MB"),
-            ),
-            {
-                "seconds": seconds,
-                "seconds_of_one_sentence": start,
-                "n_tokens": text.n_tokens,
-                "n_sentences": text.n_sentences,
-                "distinct_words": len(text.lengths),
-            },
-        )
+    text = workspace.text(effort.pick(*n_tokens, 2_000))
+    network, one_sentence = effort.preset(preset), workspace.text(1).path
+    embed = embedder(workspace, network, precision)
+    embed(one_sentence)  # imports, threads
+    start, seconds = embed(one_sentence), embed(text.path)
+    options, _, _ = workspace.network(network)
+    operations = embedding_operations(options, text.n_tokens, text.lengths) / text.n_tokens
+    return Measured(
+        Speed(text.n_tokens / seconds, operations, precision, wanted, original),
+        (
+            Figure("a file of one sentence", start, "s"),
+            Figure("most memory", peak() / _MB, "MB"),
+        ),
+        {
+            "seconds": seconds,
+            "seconds_of_one_sentence": start,
+            "n_tokens": text.n_tokens,
+            "n_sentences": text.n_sentences,
+            "distinct_words": len(text.lengths),
+        },
+    )
 
 
-class EmbeddingFiles:
-    """The files of a model, and one door to embed text with them.
+def embedding_memory(
+    workspace: Workspace, effort: Effort, *, network: str, n_tokens: tuple[int, int]
+) -> Measured:
+    """Memory above that before the call, for a file and for one several times as long.
 
-    Raises:
-        NotAvailable: the precision cannot be chosen.
+    Args:
+        network: a preset, or "minimal", with which a very long file is done in minutes.
+        n_tokens: of the longer file, in a full and in a quick run.
     """
+    name = network if network == "minimal" else effort.preset(network)
+    most = effort.pick(*n_tokens, 4_000)
+    short, long = workspace.text(most // 4), workspace.text(most)
+    embed = embedder(workspace, name)
+    reset_peak()
+    start = resident()
+    embed(short.path)
+    after_short = peak()
+    embed(long.path)
+    above, beyond = (peak() - start) / _MB, (peak() - after_short) / _MB
+    return Measured(
+        figures=(
+            Figure(f"most above start, {long.n_tokens:,} tokens", above, "MB", 500),
+            Figure(f"of it beyond {short.n_tokens:,} tokens", beyond, "MB"),
+        ),
+        details={"start": start, "distinct_words": len(long.lengths)},
+    )
 
-    def __init__(self, workspace: Workspace, network: str, precision: str = "float32") -> None:
-        from bilm import dump_bilm_embeddings
 
-        self._dump = dump_bilm_embeddings
-        self._chosen = {} if precision == "float32" else {"precision": precision}
-        if not self._chosen.keys() <= inspect.signature(dump_bilm_embeddings).parameters.keys():
-            raise NotAvailable("dump_bilm_embeddings has no argument `precision`")
-        self.options, self._options_file, self._weight_file = workspace.network(network)
-        self._vocabulary = workspace.folder / "no-vocabulary.txt"
-        self._vocabulary.write_text(_NO_VOCABULARY, encoding="utf-8")
+def embedder(
+    workspace: Workspace, network: str, precision: str = "float32"
+) -> Callable[[Path], float]:
+    """A function that writes a text's vectors, removes them, and returns how many seconds it took
+    to write them."""
+    from bilm import dump_bilm_embeddings
 
-    def embed(self, text: Path) -> float:
-        """Write a text's vectors, take them away again, and return how many seconds it took."""
+    _, *model = workspace.network(network)
+    vocabulary = workspace.folder / "no-vocabulary.txt"
+    vocabulary.write_text(_NO_VOCABULARY, encoding="utf-8")
+
+    def embed(text: Path) -> float:
         outfile = text.with_suffix(".hdf5")
         start = time.perf_counter()
-        self._dump(
-            self._vocabulary,
-            text,
-            self._options_file,
-            self._weight_file,
-            outfile,
-            **self._chosen,
-        )
+        dump_bilm_embeddings(vocabulary, text, *model, outfile, precision=precision)
         seconds = time.perf_counter() - start
         outfile.unlink()
         return seconds
+
+    return embed

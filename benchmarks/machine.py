@@ -1,38 +1,38 @@
-"""What a measurement was made on and with."""
+"""The machine: what it is, how fast it multiplies matrices, and the memory of this process."""
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import platform
+import statistics
+import time
 from importlib import metadata
 from typing import Any
 
 _PACKAGES = ("tensorflow", "tensorflow-cpu", "keras", "numpy", "h5py")
+_SIZE, _REPEATS = 2048, 9
 
 
 def describe_machine() -> dict[str, Any]:
-    """Processor, cores that may be used, memory in bytes (None if unknown), system, load."""
+    """Processor, cores that may be used, system, and the load by other programs."""
     return {
-        "processor": _after_colon("/proc/cpuinfo", "model name") or platform.processor(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
-        "memory": _memory(),
+        "processor": _value_in("/proc/cpuinfo", "model name"),
+        "cores": len(os.sched_getaffinity(0)),
         "system": platform.platform(),
-        # Other programs at work make every figure too low.
-        "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "load_average": os.getloadavg()[0],
     }
 
 
 def describe_versions() -> dict[str, str]:
-    """Versions of Python, bilm and what bilm stands on."""
+    """Versions of Python, bilm and its requirements."""
     import bilm
 
     versions = {"python": platform.python_version(), "bilm": bilm.__version__}
     for name in _PACKAGES:
-        try:
+        with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
     return versions
 
 
@@ -41,18 +41,47 @@ def now() -> str:
     return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
 
 
-def _memory() -> int | None:
-    text = _after_colon("/proc/meminfo", "MemTotal")
-    return int(text.split()[0]) * 1024 if text else None
+def measure_product(precision: str = "float32") -> float:
+    """GFLOP/s of a product of two square matrices in TensorFlow: the median of several.
+
+    All speeds are divided by it.
+    """
+    import tensorflow as tf
+
+    dtype = tf.as_dtype(precision)
+    # Values of usual size: products of zeros or of infinities may take another time.
+    a, b = (tf.cast(tf.random.stateless_normal((_SIZE, _SIZE), (0, k)), dtype) for k in (1, 2))
+    seconds = []
+    for _ in range(2 + _REPEATS):
+        start = time.perf_counter()
+        # Taking a number out waits for a device that runs ahead of the program.
+        tf.matmul(a, b)[0, 0].numpy()
+        seconds.append(time.perf_counter() - start)
+    return 2 * _SIZE**3 / statistics.median(seconds[2:]) / 1e9
 
 
-def _after_colon(path: str, key: str) -> str | None:
-    try:
-        with open(path, encoding="utf-8") as lines:
-            for line in lines:
-                name, _, value = line.partition(":")
-                if name.strip() == key:
-                    return value.strip()
-    except OSError:
-        pass
-    return None
+def resident() -> int:
+    """Bytes of this process in memory now."""
+    return _kilobytes("VmRSS")
+
+
+def peak() -> int:
+    """The most bytes that were in memory since the start or the last `reset_peak`."""
+    return _kilobytes("VmHWM")
+
+
+def reset_peak() -> None:
+    """Let `peak` begin again at what is in memory now; where that is not allowed it goes on."""
+    with contextlib.suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
+        file.write("5")
+
+
+def _kilobytes(name: str) -> int:
+    return int(_value_in("/proc/self/status", name).split()[0]) * 1024
+
+
+def _value_in(path: str, key: str) -> str:
+    """The value of the first line `key: value`; "" if there is none."""
+    with open(path, encoding="utf-8") as lines:
+        pairs = (line.partition(":") for line in lines)
+        return next((value.strip() for name, _, value in pairs if name.strip() == key), "")

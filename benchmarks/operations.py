@@ -49,9 +49,8 @@ def encoder_operations(options: Options, lengths: np.ndarray) -> int:
         windows = np.minimum(lengths, cnn.max_characters_per_token - width + 1)
         total += int(windows.sum()) * width * cnn.embedding_dim * number
     highway = 2 * cnn.n_filters**2 * cnn.n_highway
-    projection = cnn.n_filters * options.lstm.projection_dim
-    if cnn.n_filters == options.lstm.projection_dim:
-        projection = 0
+    is_projected = cnn.n_filters != options.lstm.projection_dim
+    projection = cnn.n_filters * options.lstm.projection_dim * is_projected
     return 2 * (total + len(lengths) * (highway + projection))
 
 

@@ -9,11 +9,11 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-from benchmarks import memory
-from benchmarks.effort import Effort
-from benchmarks.results import Figure, Measured
+from benchmarks.machine import peak, reset_peak, resident
+from benchmarks.results import Effort, Figure, Measured
 from benchmarks.workspace import Workspace
 from bilm import BidirectionalLMDataset, UnicodeCharsVocabulary
 
@@ -24,41 +24,30 @@ _BYTES_OF_A_WORD = 50 * 2 + 4 + 8
 
 
 def read_corpus(workspace: Workspace, effort: Effort) -> Measured:
-    """Load one shard, several times: tokens for each second of processor time, and its memory."""
+    """Load one shard, several times: tokens for each second of processor time, and its"""
     text = workspace.text(effort.pick(15_000_000, 3_000_000, 20_000))
     vocabulary = UnicodeCharsVocabulary(workspace.vocabulary(), 50)
     rates, held, most = [], [], []
     for _ in range(_LOADS):
         gc.collect()
-        memory.reset_peak()
-        before, start = memory.resident(), _processor_seconds()
+        reset_peak()
+        before, start = resident(), _processor_seconds()
         batches = BidirectionalLMDataset(text.path, vocabulary).iter_distinct(1, 1)
         next(batches)
         rates.append(text.n_tokens / (_processor_seconds() - start))
-        held.append(memory.resident() - before)
-        most.append(memory.peak() - before)
+        held.append(resident() - before)
+        most.append(peak() - before)
         del batches
+    words = _bytes_of_words(text.path)
     # Only the first load takes all its memory anew.
-    words = _bytes_of_words(workspace, text.path)
+    per_token, peak_per_token = (held[0] - words) / text.n_tokens, most[0] / text.n_tokens
     return Measured(
         figures=(
             Figure("speed of a core", statistics.median(rates), "tokens/s", 3e6, at_most=False),
-            Figure(
-                "memory held, distinct words apart",
-                (held[0] - words) / text.n_tokens,
-                "bytes/token",
-                24,
-            ),
-            Figure("most memory while loading", most[0] / text.n_tokens, "bytes/token"),
+            Figure("memory held, distinct words apart", per_token, "bytes/token", 24),
+            Figure("most memory while loading", peak_per_token, "bytes/token"),
         ),
-        details={
-            "rates": rates,
-            "held": held,
-            "most": most,
-            "bytes_of_words": words,
-            "n_tokens": text.n_tokens,
-            "distinct_words": len(text.lengths),
-        },
+        details={"rates": rates, "held": held, "most": most, "bytes_of_words": words},
     )
 
 
@@ -89,7 +78,7 @@ def _rates(batches: Iterator[Any], n_batches: int) -> list[float]:
     return rates
 
 
-def _bytes_of_words(workspace: Workspace, path: Any) -> int:
+def _bytes_of_words(path: Path) -> int:
     """What the distinct words of a text take at least, strings and characters."""
     with open(path, encoding="utf-8") as lines:
         words = set(itertools.chain.from_iterable(map(str.split, lines)))

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
+import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from benchmarks.calls import small_calls
-from benchmarks.effort import Effort
-from benchmarks.embedding import EmbeddingRow
-from benchmarks.growth import EmbeddingGrowth, training_growth
-from benchmarks.precision_error import bfloat16_error
+from benchmarks.embedding import embedding_memory, embedding_speed
+from benchmarks.machine import measure_product
 from benchmarks.reading import make_batches, read_corpus
-from benchmarks.results import Measured
+from benchmarks.results import Effort, Measured
 from benchmarks.start_up import start_up
 from benchmarks.traces import count_traces
-from benchmarks.training import TrainingRow
-from benchmarks.vocabulary_size import large_vocabulary
+from benchmarks.training import bfloat16_error, large_vocabulary, training_memory, training_speed
 from benchmarks.workspace import Workspace
 
 
@@ -28,54 +28,67 @@ class Row(NamedTuple):
     precisions: tuple[str, ...] = ("float32",)
 
 
+def measure(row: Row, workspace: Workspace, effort: Effort) -> dict[str, Any]:
+    """The row's record, fit for JSON."""
+    start = time.perf_counter()
+    before = {precision: measure_product(precision) for precision in row.precisions}
+    measured = row.measure(workspace, effort)
+    products = {name: [before[name], measure_product(name)] for name in row.precisions}
+    return {
+        "row": row.name,
+        "about": row.about,
+        "products": products,
+        "speed": measured.speed and measured.speed.record(products),
+        "figures": [dataclasses.asdict(figure) for figure in measured.figures],
+        "details": measured.details,
+        "seconds": time.perf_counter() - start,
+    }
+
+
+def _speed_row(
+    work: str, preset: str, precision: str, wanted: float | None, original: float, **more: Any
+) -> Row:
+    function, about = {
+        "train": (training_speed, "training, and its first step"),
+        "embed": (embedding_speed, "a text file to vectors in HDF5"),
+    }[work]
+    case = {"preset": preset, "precision": precision, "wanted": wanted, "original": original}
+    measure: Callable[..., Measured] = functools.partial(function, **case, **more)
+    precisions = tuple(dict.fromkeys(("float32", precision)))
+    return Row(f"{work}-{preset}-{precision}", about, measure, precisions)
+
+
+# Tokens of a file, in a full and in a quick run.
+_SMALL, _ORIGINAL = {"n_tokens": (2_000_000, 200_000)}, {"n_tokens": (150_000, 15_000)}
+_SHORT_FILE = functools.partial(embedding_memory, network="small", n_tokens=(400_000, 60_000))
+_LONG_FILE = functools.partial(embedding_memory, network="minimal", n_tokens=(10_000_000, 400_000))
+
 # Goals in tokens a second for each GFLOP/s, and the original's speeds at 200 GFLOP/s.
-_TRAINING = (
-    TrainingRow("small", "float32", wanted=10, original=245),
-    TrainingRow("small", "bfloat16", wanted=13, original=245),
-    TrainingRow("original", "float32", wanted=1.65, original=82),
-    TrainingRow("original", "bfloat16", wanted=2.5, original=82),
-)
-_SMALL, _ORIGINAL = (2_000_000, 200_000), (150_000, 15_000)
-_EMBEDDING = (
-    EmbeddingRow("small", "float32", wanted=75, original=1003, n_tokens=_SMALL),
-    EmbeddingRow("small", "bfloat16", wanted=None, original=1003, n_tokens=_SMALL),
-    EmbeddingRow("original", "float32", wanted=5.3, original=80, n_tokens=_ORIGINAL),
-    EmbeddingRow("original", "bfloat16", wanted=8.5, original=80, n_tokens=_ORIGINAL),
-)
-
-
-def _speed_row(work: str, about: str, case: TrainingRow | EmbeddingRow) -> Row:
-    precisions = tuple(dict.fromkeys(("float32", case.precision)))
-    return Row(f"{work}-{case.preset}-{case.precision}", about, case, precisions)
-
-
 ROWS = {
     row.name: row
     for row in (
-        *(_speed_row("train", "training, and its first step", case) for case in _TRAINING),
-        *(_speed_row("embed", "a text file to vectors in HDF5", case) for case in _EMBEDDING),
+        _speed_row("train", "small", "float32", 10, 245),
+        _speed_row("train", "small", "bfloat16", 13, 245),
+        _speed_row("train", "original", "float32", 1.65, 82),
+        _speed_row("train", "original", "bfloat16", 2.5, 82),
+        _speed_row("embed", "small", "float32", 75, 1003, **_SMALL),
+        _speed_row("embed", "small", "bfloat16", None, 1003, **_SMALL),
+        _speed_row("embed", "original", "float32", 5.3, 80, **_ORIGINAL),
+        _speed_row("embed", "original", "bfloat16", 8.5, 80, **_ORIGINAL),
         Row("small-calls", "calls with few sentences beside one call", small_calls),
         Row("traces", "traces and XLA programs of a run", count_traces),
         Row("read-corpus", "loading a shard: speed, memory a token", read_corpus),
         Row("make-batches", "batches of 128 x 20 from a loaded shard", make_batches),
-        Row("memory-training", "memory over the steps of a run", training_growth),
-        Row(
-            "memory-embedding",
-            "memory over a file, small model",
-            EmbeddingGrowth("small", (400_000, 60_000)),
-        ),
-        Row(
-            "memory-embedding-long",
-            "memory over a very long file, next to no model",
-            EmbeddingGrowth("minimal", (10_000_000, 400_000)),
-        ),
+        Row("memory-training", "memory over the steps of a run", training_memory),
+        Row("memory-embedding", "memory over a file, small model", _SHORT_FILE),
+        Row("memory-embedding-long", "memory over a very long file, smallest model", _LONG_FILE),
         Row("large-vocabulary", "a step at 800,000 words and at 55,000", large_vocabulary),
         Row("start-up", "bilm --help, first vector of a small model", start_up),
-        Row(
-            "bfloat16-error",
-            "what bfloat16 changes in the results",
-            bfloat16_error,
-            ("float32", "bfloat16"),
-        ),
+        Row("bfloat16-error", "what bfloat16 changes in the results", bfloat16_error),
     )
 }
+
+
+def measure_named(name: str, workspace: Workspace, effort: Effort) -> dict[str, Any]:
+    """`measure` of the row with a name."""
+    return measure(ROWS[name], workspace, effort)

@@ -12,10 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.effort import Effort
-from benchmarks.embedding import EmbeddingFiles
-from benchmarks.results import Figure, Measured
-from benchmarks.steps import run_steps, text_options
+from benchmarks.embedding import embedder
+from benchmarks.results import Effort, Figure, Measured
+from benchmarks.training import run_steps, text_options
 from benchmarks.workspace import Workspace
 
 _HANDFUL = 8
@@ -28,17 +27,12 @@ def count_traces(workspace: Workspace, effort: Effort) -> Measured:
     compiles, which is once more for every new shape.
     """
     text = workspace.text(effort.pick(200_000, 20_000, 5_000))
-    vocabulary = workspace.vocabulary()
     options, _, _ = workspace.network("tiny")
     with counted_functions() as traces, _programs_written_down(workspace.folder) as programs:
-        run_steps(
-            text_options(options, text, vocabulary),
-            text,
-            vocabulary,
-            at_least=effort.pick(100, 20, 2),
-        )
+        n_steps = effort.pick(100, 20, 2)
+        run_steps(text_options(options, text), text, workspace.vocabulary(), at_least=n_steps)
         training, trained = Counter(traces), _count_programs(programs)
-        EmbeddingFiles(workspace, "tiny").embed(text.path)
+        embedder(workspace, "tiny")(text.path)
         embedding, embedded = traces - training, _count_programs(programs) - trained
     return Measured(
         figures=(

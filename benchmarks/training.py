@@ -1,96 +1,240 @@
-"""Rows: training a model of a published size, and the compilation of its first step."""
+"""Rows: training a model; its speed, its memory, a large vocabulary, and bfloat16."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
-from dataclasses import dataclass
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from benchmarks import memory
-from benchmarks.effort import Effort
+from benchmarks.machine import peak, resident
 from benchmarks.operations import training_operations
-from benchmarks.results import Figure, Measured, Speed
-from benchmarks.steps import run_steps, text_options
-from benchmarks.workspace import Text, Workspace
-from bilm import BidirectionalLMDataset, Options, UnicodeCharsVocabulary
+from benchmarks.results import Effort, Figure, Measured, Speed
+from benchmarks.workspace import VOCABULARY, Text, Workspace
+from bilm import Batcher, BidirectionalLMDataset, Options, UnicodeCharsVocabulary
 
+_MB = 2**20
 _PADDING = 260
-_MAX_FIRST_STEP = 20.0  # seconds
 _COUNTED_BATCHES = 20
+_LARGE = 800_000
 
 
-@dataclass(frozen=True)
-class TrainingRow:
+class Steps(NamedTuple):
+    """What a run gave.
+
+    Attributes:
+        first: seconds of the first step, the reading of the text's first batch included.
+        seconds: of each measured step. The first two are left out: the second one still finds
+            memory and threads cold.
+        perplexity: of each step.
+    """
+
+    first: float
+    seconds: list[float]
+    perplexity: list[float]
+
+    @property
+    def usual(self) -> float:
+        """Seconds of a step: the median."""
+        return statistics.median(self.seconds)
+
+
+def text_options(options: Options, text: Text, size: int = VOCABULARY, **changes: Any) -> Options:
+    """Training options for a text and a size of the vocabulary, with more epochs than any row
+    trains."""
+    return dataclasses.replace(
+        options, n_tokens_vocab=size, n_train_tokens=text.n_tokens, n_epochs=1000, **changes
+    )
+
+
+def run_steps(
+    options: Options,
+    text: Text,
+    vocabulary: Path,
+    *,
+    precision: str = "float32",
+    at_least: int = 3,
+    seconds: float = 0.0,
+    folder: Path | None = None,
+    watch: Callable[[], Any] = lambda: None,
+) -> Steps:
+    """Train with `bilm.train` until enough steps are measured.
+
+    Args:
+        options: training options for the text.
+        at_least: measured steps, however long they take.
+        seconds: go on for as long as this.
+        folder: keep the checkpoint in it; None throws it away.
+        watch: called after every step.
+    """
+    from bilm import train
+
+    ends: list[float] = []
+    firsts: list[float] = []
+
+    def progress(event: Any) -> bool:
+        ends.append(time.perf_counter())
+        firsts.append(event.seconds)
+        watch()
+        return len(ends) >= at_least + 2 and ends[-1] - ends[1] >= seconds
+
+    data = BidirectionalLMDataset(text.path, UnicodeCharsVocabulary(vocabulary, 50))
+    with tempfile.TemporaryDirectory(dir=text.path.parent) as thrown_away:
+        settings: dict[str, Any] = {"precision": precision, "progress": progress}
+        record = train(options, data, 1, folder or thrown_away, None, **settings)
+    durations = [after - before for before, after in itertools.pairwise(ends[1:])]
+    return Steps(firsts[0], durations, list(record.train_perplexity))
+
+
+def training_speed(
+    workspace: Workspace,
+    effort: Effort,
+    *,
+    preset: str,
+    precision: str,
+    wanted: float,
+    original: float,
+) -> Measured:
     """Train at 128 x 20 tokens a step with 8,192 negatives and a vocabulary of 55,000 words.
 
     Args:
-        preset: the size.
-        precision: of the products.
         wanted: tokens a second for each GFLOP/s.
         original: the original program's tokens a second.
     """
-
-    preset: str
-    precision: str
-    wanted: float
-    original: float
-
-    def __call__(self, workspace: Workspace, effort: Effort) -> Measured:
-        """Measure the row."""
-        text = workspace.text(effort.pick(2_000_000, 1_000_000, 50_000))
-        vocabulary = workspace.vocabulary()
-        options = training_options(effort.preset(self.preset), text, workspace)
-        batches = _distinct_words(text, workspace, options)
-        steps = run_steps(
-            options,
-            text,
-            vocabulary,
-            precision=self.precision,
-            at_least=effort.pick(10, 3, 2),
-            seconds=effort.pick(60.0, 6.0, 0.0),
-        )
-        operations = float(np.mean([training_operations(options, words) for words in batches]))
-        return Measured(
-            Speed(
-                steps.tokens_per_second,
-                operations / steps.tokens,
-                self.precision,
-                self.wanted,
-                self.original,
-            ),
-            (
-                Figure(
-                    "first step beyond a usual one", steps.first - steps.usual, "s", _MAX_FIRST_STEP
-                ),
-                Figure("most memory", memory.peak() / 2**20, "MB"),
-            ),
-            {
-                "step_seconds": steps.seconds,
-                "call_to_first_step_seconds": steps.before,
-                "perplexity": steps.perplexity,
-                "distinct_words_of_a_batch": float(np.mean([len(words) for words in batches])),
-                "n_tokens_vocab": options.n_tokens_vocab,
-            },
-        )
+    text = workspace.text(effort.pick(2_000_000, 1_000_000, 50_000))
+    vocabulary = workspace.vocabulary()
+    options = _paper_options(effort.preset(preset), text, workspace)
+    batches = _distinct_words(text, vocabulary, options)
+    enough = {"at_least": effort.pick(10, 3, 2), "seconds": effort.pick(60.0, 6.0, 0.0)}
+    steps = run_steps(options, text, vocabulary, precision=precision, **enough)
+    operations = float(np.mean([training_operations(options, words) for words in batches]))
+    n_tokens = options.batch_size * options.unroll_steps
+    speed = len(steps.seconds) * n_tokens / sum(steps.seconds)
+    return Measured(
+        Speed(speed, operations / n_tokens, precision, wanted, original),
+        (
+            Figure("first step beyond a usual one", steps.first - steps.usual, "s", 20.0),
+            Figure("most memory", peak() / _MB, "MB"),
+        ),
+        {
+            "step_seconds": steps.seconds,
+            "perplexity": steps.perplexity,
+            "distinct_words_of_a_batch": float(np.mean([len(words) for words in batches])),
+        },
+    )
 
 
-def training_options(preset: str, text: Text, workspace: Workspace) -> Options:
+def _paper_options(
+    preset: str, text: Text, workspace: Workspace, size: int = VOCABULARY
+) -> Options:
     """Options of a preset at the batch that all sizes are measured with."""
     options, _, _ = workspace.network(preset)
-    at_batch = dataclasses.replace(
-        options, batch_size=128, unroll_steps=20, n_negative_samples_batch=8192
-    )
-    return text_options(at_batch, text, workspace.vocabulary())
+    batch = {"batch_size": 128, "unroll_steps": 20, "n_negative_samples_batch": 8192}
+    return text_options(options, text, size, **batch)
 
 
-def _distinct_words(text: Text, workspace: Workspace, options: Options) -> list[np.ndarray]:
-    """For each of the first batches, the characters of its distinct words."""
-    data = BidirectionalLMDataset(text.path, UnicodeCharsVocabulary(workspace.vocabulary(), 50))
+def _distinct_words(text: Text, vocabulary: Path, options: Options) -> list[np.ndarray]:
+    """For each of the first batches, the number of characters of its distinct words."""
+    data = BidirectionalLMDataset(text.path, UnicodeCharsVocabulary(vocabulary, 50))
     batches = data.iter_distinct(options.batch_size, options.unroll_steps)
     return [
         (batch.characters != _PADDING).sum(axis=1)
         for batch in itertools.islice(batches, _COUNTED_BATCHES)
         if batch.characters is not None
     ]
+
+
+def large_vocabulary(workspace: Workspace, effort: Effort) -> Measured:
+    """The time of a step of the small model at 800,000 words over that at 55,000."""
+    text = workspace.text(effort.pick(1_000_000, 1_000_000, 50_000))
+    enough = {"at_least": effort.pick(20, 3, 2), "seconds": effort.pick(30.0, 6.0, 0.0)}
+    usual, large = (
+        run_steps(
+            _paper_options(effort.preset("small"), text, workspace, size),
+            text,
+            workspace.vocabulary(size),
+            **enough,
+        )
+        for size in (VOCABULARY, _LARGE)
+    )
+    times = large.usual / usual.usual
+    return Measured(
+        figures=(Figure("step time, 800,000 over 55,000 words", times, "times", 1.15),),
+        details={"seconds": {VOCABULARY: usual.seconds, _LARGE: large.seconds}},
+    )
+
+
+def training_memory(workspace: Workspace, effort: Effort) -> Measured:
+    """Memory over the second half of a run of the tiny preset.
+
+    In the first half an allocator meets ever new sizes of batches, and keeps memory for them.
+    """
+    # One shard that the run does not reach the end of, so that none is loaded on the way.
+    text = workspace.text(effort.pick(2_000_000, 300_000, 50_000))
+    options, _, _ = workspace.network("tiny")
+    sizes: list[int] = []
+    run_steps(
+        text_options(options, text),
+        text,
+        workspace.vocabulary(),
+        at_least=effort.pick(1000, 150, 12),
+        watch=lambda: sizes.append(resident()),
+    )
+    half = len(sizes) // 2
+    grown = (sizes[-1] - sizes[half]) / _MB
+    return Measured(
+        # What an allocator keeps varies by a few megabytes.
+        figures=(Figure(f"growth over {len(sizes) - 1 - half} steps", grown, "MB", 20),),
+        details={"resident": sizes[:: max(1, len(sizes) // 50)]},
+    )
+
+
+def bfloat16_error(workspace: Workspace, effort: Effort) -> Measured:
+    """The tiny preset trained in both precisions from the same seed, and used in both.
+
+    Vectors are compared with the weights that float32 trained: the root mean square of the
+    difference over that of the float32 vectors, layer by layer.
+    """
+    text = workspace.text(effort.pick(1_000_000, 200_000, 50_000))
+    network, _, _ = workspace.network("tiny")
+    options, n_steps = text_options(network, text), effort.pick(500, 30, 2)
+    with tempfile.TemporaryDirectory(dir=workspace.folder) as name:
+        perplexity = {}
+        for precision in ("float32", "bfloat16"):
+            run = {"precision": precision, "at_least": n_steps, "folder": Path(name, precision)}
+            steps = run_steps(options, text, workspace.vocabulary(), **run)
+            perplexity[precision] = statistics.mean(steps.perplexity[-10:])
+        errors = _vector_errors(Path(name), text)
+    apart = 100 * abs(perplexity["bfloat16"] / perplexity["float32"] - 1)
+    return Measured(
+        figures=[Figure(f"training perplexity after {n_steps} steps", apart, "% apart")]
+        + [Figure(f"vectors of layer {k}", 100 * x, "% apart") for k, x in enumerate(errors)],
+        details={"perplexity": perplexity},
+    )
+
+
+def _vector_errors(trained: Path, text: Text) -> list[float]:
+    """The relative error of each layer's vectors of the text's first sentences."""
+    from bilm import BidirectionalLanguageModel, dump_weights
+
+    weight_file = trained / "weights.hdf5"
+    dump_weights(trained / "float32", weight_file)
+    options_file = weight_file.with_name("weights.options.json")
+    with open(text.path, encoding="utf-8") as lines:
+        sentences = [line.split() for line in itertools.islice(lines, 32)]
+    ids = Batcher(None, 50).batch_sentences(sentences)
+
+    def vectors(precision: str) -> Any:
+        model = BidirectionalLanguageModel(options_file, weight_file, precision=precision)
+        return model(ids)["lm_embeddings"].numpy()
+
+    exact, rounded = vectors("float32"), vectors("bfloat16")
+    axes = (0, 2, 3)
+    errors = np.sqrt(np.sum((rounded - exact) ** 2, axes) / np.sum(exact**2, axes))
+    return [float(error) for error in errors]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -10,8 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.networks import network_options, write_network
-from bilm import Options
+from bilm import Options, preset
 from bilm.data import count_words, write_vocabulary
 from bilm.files.reading import read_lines
 
@@ -92,12 +92,26 @@ class Workspace:
             file.writelines(f"{word}\n" for word in itertools.islice(new, missing))
 
     def network(self, name: str) -> tuple[Options, Path, Path]:
-        """Options, options.json and HDF5 weights (random numbers) of a network of a size."""
-        options = network_options(name)
+        """Options, options.json and HDF5 weights (random numbers) of a preset, or of "minimal",
+        with which what surrounds the network is what takes time and memory."""
+        values = preset("tiny" if name == "minimal" else name)
+        if name == "minimal":
+            values["lstm"] |= {"dim": 32, "projection_dim": 8, "n_layers": 1}
+            values["char_cnn"] |= {"filters": [[1, 8], [2, 8]], "n_highway": 0}
+        options = Options.from_dict(values, training=True)
         options_file = self.folder / f"{name}-options.json"
         weight_file = self.folder / f"{name}-weights.hdf5"
-        _make(weight_file, lambda new: write_network(options, options_file, new))
+        options_file.write_text(json.dumps(options.inference_dict()), encoding="utf-8")
+        _make(weight_file, lambda new: _write_weights(options, new))
         return options, options_file, weight_file
+
+
+def _write_weights(options: Options, path: Path) -> None:
+    from bilm.core.network import build_network
+    from bilm.files.weights import save_hdf5
+
+    table = build_network(options, seed=0).weight_table()
+    save_hdf5(path, {w.dataset: w.variable.numpy() for w in table if w.dataset is not None})
 
 
 def _make(path: Path, write: Callable[[Path], None]) -> None:

@@ -7,29 +7,20 @@ from typing import Any
 
 from bilm.core.errors import InputError
 
-# The packages of the extras in setup.py, as pip is given them.
-_EXTRAS = {
-    "chinese": "jieba",
-    "english": "spacy",
-    "look": "scikit-learn gensim matplotlib",
-    "parquet": "pyarrow",
-    "plot": "matplotlib",
+_LOOK = "scikit-learn gensim matplotlib"
+# What to install for a module, as in the extras of setup.py.
+_PACKAGES = {
+    "gensim": _LOOK,
+    "jieba": "jieba",
+    "matplotlib": "matplotlib",
+    "pyarrow": "pyarrow",
     "ray": "'ray>=2.60,<3' pyarrow",
-    "tasks": "seqeval",
+    "scipy": _LOOK,
+    "seqeval": "seqeval",
+    "sklearn": _LOOK,
+    "spacy": "spacy",
     "tensorboard": "tensorboard",
-}
-_EXTRA_OF = {
-    "gensim": "look",
-    "jieba": "chinese",
-    "matplotlib": "plot",
-    "pyarrow": "parquet",
-    "ray": "ray",
-    "scipy": "look",  # which scikit-learn brings
-    "seqeval": "tasks",
-    "sklearn": "look",
-    "spacy": "english",
-    "tensorboard": "tensorboard",
-    "threadpoolctl": "look",
+    "threadpoolctl": _LOOK,
 }
 
 
@@ -38,7 +29,7 @@ def import_extra(module: str, purpose: str) -> Any:
 
     Args:
         module: such as "sklearn.cluster".
-        purpose: the feature that needs it, for the message, such as "bilm project".
+        purpose: the feature that needs it, such as "bilm project".
 
     Raises:
         InputError: the package is not installed; the message has the command to install it.
@@ -47,7 +38,7 @@ def import_extra(module: str, purpose: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
-        packages = _EXTRAS[_EXTRA_OF[package]]
         raise InputError(
-            f"{purpose} needs the Python module {package}: `pip install {packages}` installs it."
+            f"{purpose} needs the Python module {package}: `pip install {_PACKAGES[package]}` "
+            "installs it."
         ) from error

@@ -32,7 +32,9 @@ def temporary_folder(tmp_path, monkeypatch):
 def test_a_member_that_is_missing(tmp_path):
     path = write_zip(tmp_path / "m.zip", a=b"a")
     with (
-        pytest.raises(InputError, match=r"m\.zip: There is no item named 'b' in the archive"),
+        pytest.raises(
+            InputError, match=r"m\.zip: the ZIP file cannot be read: .*no item named 'b'"
+        ),
         open_archive(path, "model") as archive,
     ):
         archive.read("b")

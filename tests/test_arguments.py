@@ -20,7 +20,6 @@ from bilm.core.errors import (
     real,
     require,
     require_at_least,
-    require_record,
     shown,
 )
 
@@ -50,43 +49,8 @@ def test_rules(rule, good, bad, text):
 def test_numbers_that_may_be_left_out():
     require_at_least(0, n=None)
     require_at_least(0, 9, n=9)
-    for value, shown_as in ((-1, "-1"), (-(10**5000), "a number of more than 100 digits")):
-        with pytest.raises(InputError) as caught:
-            require_at_least(0, n=value)
-        assert str(caught.value) == f"n must be an integer >= 0, got {shown_as}."
-
-
-RULES = {"n": integer(), "name": TEXT, "seed": optional(integer(0))}
-RECORD = {"n": 3, "name": "a", "seed": None, "more": 1}
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"n": "3"}, "a.json: n must be an integer >= 1, got '3'."),
-        ({"name": [1]}, "a.json: name must be text, got [1]."),
-        ({"seed": -1}, "a.json: seed must be an integer >= 0 or null,"),
-    ],
-)
-def test_records(changes, message):
-    require_record(RECORD, RULES, "a.json")
-    with pytest.raises(InputError) as caught:
-        require_record(RECORD | changes, RULES, "a.json")
-    assert str(caught.value).startswith(message)
-
-
-def test_a_key_of_a_record_is_missing():
-    with pytest.raises(InputError, match=r"^a\.json: name is missing; it must be text\.$"):
-        require_record({"n": 3, "seed": 1}, RULES, "a.json")
-
-
-def test_a_long_message_is_cut():
-    assert str(InputError("a" * 21_000)) == "a" * 20_000 + " ... (1,000 characters more)"
-
-
-def test_a_record_is_an_object():
-    with pytest.raises(InputError, match=r"^a\.json must be a JSON object, got \[\]\.$"):
-        require_record([], RULES, "a.json")
+    with pytest.raises(InputError, match=r"^n must be an integer >= 0, got -1\.$"):
+        require_at_least(0, n=-1)
 
 
 def test_settings_that_differ():
@@ -100,13 +64,13 @@ def test_settings_that_differ():
     assert differences(theirs, ours) == ["lstm.dim is 8 there, 16 here"]
 
 
-@pytest.mark.parametrize("value", ["text", b"bytes", {"a"}, {"a": 1}, [1], 5, None, np.array(1)])
+@pytest.mark.parametrize("value", ["text", b"bytes", {"a"}, {"a": 1}, [1], 5, None])
 def test_what_is_no_list_of_words(value):
     with pytest.raises(InputError, match=r"^words must be a list of words, got "):
         require(WORDS, words=value)
 
 
-@pytest.mark.parametrize("value", ["text", b"bytes", 5, None, np.array(1)])
+@pytest.mark.parametrize("value", ["text", b"bytes", 5, None])
 def test_what_cannot_be_gone_through(value):
     with pytest.raises(InputError, match=r"^ids must be an iterable of numbers, got "):
         require(iterable("numbers"), ids=value)

@@ -131,14 +131,12 @@ def test_a_newest_checkpoint_that_is_not_whole_is_passed_over(copy, caplog, harm
     assert messages == [f"{copy / 'model.ckpt-3'}: damaged, skipped"]
 
 
-def test_damage_within_is_passed_over_when_all_is_read(copy, caplog):
+def test_damage_within_is_passed_over(copy, caplog):
     data = copy / "model.ckpt-3.data-00000-of-00001"
     contents = bytearray(data.read_bytes())
     contents[len(contents) // 2] ^= 1
     data.write_bytes(contents)
-    load = bilm.load_options_latest_checkpoint
-    assert load(copy)[1] == str(copy / "model.ckpt-3")
-    assert load(copy, verify=True)[1] == str(copy / "model.ckpt-2")
+    assert bilm.load_options_latest_checkpoint(copy)[1] == str(copy / "model.ckpt-2")
     messages = [record.getMessage() for record in caplog.records]
     assert messages == [f"{copy / 'model.ckpt-3'}: damaged, skipped"]
 
@@ -281,8 +279,7 @@ def test_what_runs_that_were_killed_have_left_goes(tmp_path):
     # Another job may be writing weights into the folder; the user may keep copies there.
     mine = ["model.ckpt-7.meta", ".mine", "notes.tmp", ".weights.hdf5.0123abcd.tmp",
             "model.ckpt-7-copy.index", "model.ckpt-best.data-00000-of-00001"]  # fmt: skip
-    left = [data, ".model.ckpt-0123.index", ".vocab.txt.0123abcd.tmp",
-            "best/.model.ckpt-10.index.0123abcd.tmp", "best/.checkpoint.0123abcd.tmp"]  # fmt: skip
+    left = [data, ".model.ckpt-0123.index", "best/.model.ckpt-10.index.0123abcd.tmp"]
     for name in (*left, *mine):
         (tmp_path / name).touch()
     tidy_folder(tmp_path, 30, keep=2)
@@ -379,16 +376,3 @@ def test_a_record_that_is_none(tmp_path, text):
     message = "model.ckpt-9: bilm/record must be the record of a run in JSON: "
     with pytest.raises(InputError, match=message):
         read_run_state(written(tmp_path, text))
-
-
-@pytest.mark.parametrize("step", [[1.0, 2.0], float("nan"), -1.0, "nine"])
-def test_a_step_that_is_none(tmp_path, step):
-    prefix = str(tmp_path / "model.ckpt-9")
-    tf.raw_ops.SaveV2(
-        prefix=prefix,
-        tensor_names=["global_step"],
-        shape_and_slices=[""],
-        tensors=[tf.constant(step)],
-    )
-    with pytest.raises(InputError, match="global_step must be a number >= 0, got"):
-        read_step(prefix)

@@ -20,7 +20,7 @@ import pytest
 import bilm
 from bilm.core.errors import InputError
 from bilm.data import Vocabulary, build_vocabulary, count_words, write_vocabulary
-from bilm.data.text_ranges import cut_into_parts, read_blocks
+from bilm.data.text_ranges import cut, read_span
 from bilm.files.reading import find_all_files
 
 # Separators of every length in UTF-8, of which the last ones are none to a splitter of bytes.
@@ -75,7 +75,7 @@ def test_written_by_falling_count_then_by_word(tmp_path):
     [
         ({"a": 1}, {"min_count": 2}, r"vocab.txt: no word occurs 2 times or more\."),
         ({"<S>": 1}, {}, r"no word occurs 1 times or more\."),
-        ({"a": 1}, {"max_size": 2}, r"max_size must be >= 3 \(the special tokens\), got 2\."),
+        ({"a": 1}, {"max_size": 2}, r"max_size must be an integer >= 3, got 2\."),
         ({"a b": 1}, {}, r"'a b' cannot be in a vocabulary: it is not one token\."),
         ({"": 1}, {}, r"'' cannot be in a vocabulary"),
         ({"a\n": 1}, {}, r"'a\\n' cannot be in a vocabulary"),
@@ -162,17 +162,16 @@ def test_special_tokens_in_the_text_are_no_words(tmp_path, caplog):
     assert "the text holds <S> 2 times" in caplog.text
 
 
-def test_parts_hold_the_text_once_and_no_word_is_cut(tmp_path):
+def test_spans_hold_the_text_once_and_no_word_is_cut(tmp_path):
     paths = [tmp_path / name for name in ("a.txt", "b.txt", "c.txt")]
     texts = [random_text(5), "", "one" * 40 + "\n" + random_text(6, 20)]
     for path, text in zip(paths, texts, strict=True):
         path.write_bytes(text.encode("utf-8"))
     for n_parts in (1, 2, 7, 50):
         size = sum(path.stat().st_size for path in paths)
-        parts = cut_into_parts([str(path) for path in paths], -(-size // n_parts))
-        assert (n_parts + 1) // 2 <= len(parts) <= n_parts
-        spans = [span for part in parts for span in part]
-        read = [text for span in spans for text, _ in read_blocks(span, block=11)]
+        spans = cut([str(path) for path in paths], -(-size // n_parts))
+        assert n_parts <= len(spans) <= n_parts + 1
+        read = [text for span in spans for text, _ in read_span(span, block=11)]
         assert "".join(read) == "".join(texts)
         assert [w for text in read for w in text.split()] == "\n".join(texts).split()
 
@@ -183,9 +182,8 @@ def test_a_byte_order_mark_is_not_counted_with_the_first_word(tmp_path, opened):
     with opened(path, "wb") as file:
         file.write("\ufeffone two\none two one\n".encode())
     for part_bytes in (100, 9):
-        parts = cut_into_parts([str(path)], part_bytes)
-        spans = [span for part in parts for span in part]
-        text = "".join(text for span in spans for text, _ in read_blocks(span))
+        spans = cut([str(path)], part_bytes)
+        text = "".join(text for span in spans for text, _ in read_span(span))
         assert text == "one two\none two one\n"
     assert count_words(path) == {"one": 3, "two": 2}
 
@@ -199,7 +197,7 @@ def test_no_file_is_named():
     ("arguments", "message"),
     [
         ({"min_count": 10**6}, r"vocab.txt: no word occurs 1000000 times or more\."),
-        ({"max_size": 2}, r"max_size must be >= 3 \(the special tokens\), got 2\."),
+        ({"max_size": 2}, r"max_size must be an integer >= 3, got 2\."),
         ({"jobs": 0}, r"jobs must be an integer >= 1, got 0\."),
         (
             {"counts_file": "{}/text/a.txt"},
@@ -237,7 +235,7 @@ def test_bad_text_is_named_by_file_and_line(corpus, name, jobs, tmp_path):
 
 def test_a_killed_process_is_reported(tmp_path):
     path = tmp_path / "large.txt"
-    path.write_text("".join(f"w{n} " for n in range(2_000_000)), encoding="utf-8")
+    path.write_text("".join(f"w{n}\n" for n in range(2_000_000)), encoding="utf-8")
 
     def kill():
         while not (children := multiprocessing.active_children()):
@@ -254,7 +252,7 @@ def test_a_killed_process_is_reported(tmp_path):
 
 def test_an_error_in_the_caller_ends_the_processes(tmp_path):
     path = tmp_path / "large.txt"
-    path.write_text("".join(f"w{n} " for n in range(2_000_000)), encoding="utf-8")
+    path.write_text("".join(f"w{n}\n" for n in range(2_000_000)), encoding="utf-8")
 
     def interrupted(stage):
         if multiprocessing.active_children():
@@ -268,7 +266,7 @@ def test_an_error_in_the_caller_ends_the_processes(tmp_path):
 @pytest.mark.slow
 def test_the_processes_end_with_the_one_that_started_them(tmp_path):
     path = tmp_path / "large.txt"
-    path.write_text("".join(f"w{n} " for n in range(4_000_000)), encoding="utf-8")
+    path.write_text("".join(f"w{n}\n" for n in range(4_000_000)), encoding="utf-8")
     program = tmp_path / "program.py"
     program.write_text(
         "import multiprocessing, os, signal, sys\n"

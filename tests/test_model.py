@@ -148,7 +148,7 @@ def test_files_that_are_not_what_they_should_be(tmp_path, characters, words):
         InputError, match=r"(?s)the weights do not fit the options:.*CNN/W_cnn_2: missing"
     ):
         model(oracle.MODELS["as_published"], weight_file)
-    message = r"weights\.hdf5: a dataset 'embedding' .* is needed, got nothing"
+    message = r"weights\.hdf5 must hold a dataset 'embedding' of shape .*, got None"
     with pytest.raises(InputError, match=message):
         model(options_file, weight_file, use_character_inputs=False)
     with pytest.raises(InputError, match="char_cnn is missing: the model takes words"):

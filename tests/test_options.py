@@ -241,9 +241,9 @@ HUGE = 10**4000
 SIZE = "must be an integer from 1 to 1,048,576, got"
 TOO_HIGH = [
     (with_lstm(dim=2**20 + 1), f"lstm.dim {SIZE} 1048577"),
-    (with_lstm(dim=HUGE), f"lstm.dim {SIZE} a number of more than 100 digits"),
+    (with_lstm(dim=HUGE), f"lstm.dim {SIZE} 10+"),
     (with_lstm(n_layers=101), "lstm.n_layers must be an integer from 1 to 100, got 101"),
-    (with_lstm(cell_clip=HUGE), "lstm.cell_clip must be a number above 0 and up to 3e38, got a"),
+    (with_lstm(cell_clip=HUGE), "lstm.cell_clip must be a number above 0 and up to 3e38, got 1"),
     (with_lstm(proj_clip=1e39), r"lstm.proj_clip must be a number above 0 and .*, got 1e\+39"),
     (
         with_cnn(max_characters_per_token=10**9),

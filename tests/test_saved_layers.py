@@ -91,12 +91,11 @@ def test_a_path_in_the_place_of_words_or_numbers(saved, name, key, message, tmp_
     "words, message",
     [
         (None, "weight_file must be given, or words, got neither"),
-        ({}, "words: kind is missing; it must be one of"),
+        ({}, "kind must be one of 'characters'"),
         ("characters", "words must be a JSON object, got 'characters'"),
-        ({"kind": "characters", "vocabulary": None}, "words: n_rows is missing"),
         (
             {"kind": 3, "vocabulary": None, "n_rows": None},
-            "words: kind must be one of 'characters'",
+            "kind must be one of 'characters'",
         ),
         ({"kind": "table", "vocabulary": 5, "n_rows": 5}, "vocabulary must be a list of words"),
         ({"kind": "table", "vocabulary": None, "n_rows": "x"}, "n_rows"),

@@ -212,7 +212,10 @@ def test_sentences_without_space_between_them():
     ("arguments", "message"),
     [
         (("EN",), "language must be a code of two or three lower-case letters .* got 'EN'"),
-        (("en", "moses"), "method must be one of rules, characters, jieba, spacy, got 'moses'"),
+        (
+            ("en", "moses"),
+            "method must be one of 'rules', 'characters', 'jieba', 'spacy', got 'moses'",
+        ),
         (("de", "jieba"), "language must be 'zh' for method 'jieba', got 'de'"),
         (("th",), "language 'th' has no spaces between words: method must be"),
         (("zh", "rules"), "language 'zh' has no spaces between words: method must be"),
@@ -272,7 +275,9 @@ def test_what_lines_are_can_be_said():
     assert joined(tokenize(text, "en", lines="sentence")) == ["One . Two", "three . Four"]
     assert joined(tokenize(text, "en", lines="paragraph")) == ["One .", "Two", "three .", "Four"]
     assert joined(tokenize(text, "en", lines="wrapped")) == ["One .", "Two three .", "Four"]
-    with pytest.raises(InputError, match="lines must be one of sentence, paragraph, wrapped, got"):
+    with pytest.raises(
+        InputError, match="lines must be one of None, 'sentence', 'paragraph', 'wrapped', got"
+    ):
         tokenize(text, "en", lines="none")
 
 

@@ -230,11 +230,11 @@ def test_a_token_cache_in_a_file_of_its_own(tmp_path, words_file):
 
 def test_a_file_without_a_cache(tmp_path):
     oracle.write_hdf5(tmp_path / "a.hdf5", {"W": np.zeros(3)})
-    message = r"a\.hdf5: a dataset 'embedding' \(tokens, projection_dim\) is needed, got nothing"
+    message = r"a\.hdf5 must hold a dataset 'embedding' of shape \(tokens, projection_dim\), got N"
     with pytest.raises(InputError, match=message), open_weights(tmp_path / "a.hdf5") as weights:
         weights.n_embedded()
     oracle.write_hdf5(tmp_path / "a.hdf5", {"embedding": np.zeros(3)})
-    message = r"is needed, got shape \(3,\)"
+    message = r"\(tokens, projection_dim\), got \(3,\)"
     with pytest.raises(InputError, match=message), open_weights(tmp_path / "a.hdf5") as weights:
         weights.n_embedded()
     message = r"The weights file '.*none' does not exist\."

@@ -12,6 +12,7 @@ and a name, for all, masculine and feminine pronouns, and bias, feminine F1 divi
 from __future__ import annotations
 
 import argparse
+import functools
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -55,10 +56,7 @@ def make_task(args: argparse.Namespace) -> Task:
         part: [as_example(passage) for passage in read(find_file(args.data, name))]
         for part, name in FILES.items()
     }
-
-    def build(inputs: ModelInputs) -> Built:
-        return build_scorer(inputs, args.size, args.dropout)
-
+    build = functools.partial(build_scorer, size=args.size, dropout=args.dropout)
     return Task("coreference", parts, build, decode, score)
 
 

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from typing import Any
 
 import keras
-from common.classes import accuracy, class_loss, highest, number_of
-from common.experiment import Built, Example, Task, program
+from common.classes import Labelled, class_task
+from common.experiment import Task, program
 from common.layers import bilstm, masked_max, masked_mean, masked_softmax
-from common.reading import as_tokens, parts_of, read_json_lines
+from common.reading import as_tokens, read_json_lines
 from common.vectors import ModelInputs
 from keras import ops
 
@@ -33,28 +34,11 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def make_task(args: argparse.Namespace) -> Task:
     """The task of a folder of data."""
-    pairs = parts_of(args.data, ".jsonl", read)
-    labels = sorted({label for _, label, _ in pairs["train"]})
-    parts = {
-        part: [
-            Example(texts, number_of(label, labels, where), gold=label)
-            for texts, label, where in pairs[part]
-        ]
-        for part in pairs
-    }
-
-    def build(inputs: ModelInputs) -> Built:
-        return build_classifier(inputs, len(labels), args.size, args.dropout)
-
-    return Task("entailment", parts, build, highest(labels), accuracy)
+    return class_task("entailment", args, ".jsonl", read, class_scores)
 
 
-def read(path: str) -> list[tuple[dict[str, tuple[str, ...]], str, str]]:
-    """The pairs of a file: both sentences, the label, and file and line for messages.
-
-    Raises:
-        InputError: a line has another form.
-    """
+def read(path: str) -> list[Labelled]:
+    """The pairs of a file; a line of another form is an InputError."""
     return [
         ({name: as_tokens(line[name], where) for name in ("premise", "hypothesis")},
          line["label"], where)
@@ -62,7 +46,7 @@ def read(path: str) -> list[tuple[dict[str, tuple[str, ...]], str, str]]:
     ]  # fmt: skip
 
 
-def build_classifier(inputs: ModelInputs, n_labels: int, size: int, dropout: float) -> Built:
+def class_scores(inputs: ModelInputs, n_labels: int, size: int, dropout: float) -> Any:
     """Both sentences -> LSTM -> each token with similar tokens of the other sentence -> LSTM ->
     mean and maximum -> labels."""
     encoder, composer = bilstm(size), bilstm(size)
@@ -83,7 +67,7 @@ def build_classifier(inputs: ModelInputs, n_labels: int, size: int, dropout: flo
         hidden = composer(hidden, mask=text.mask)
         pooled += [masked_mean(hidden, text.mask), masked_max(hidden, text.mask)]
     hidden = keras.layers.Dense(size, activation="tanh")(drop(keras.layers.concatenate(pooled)))
-    return Built(keras.layers.Dense(n_labels)(drop(hidden)), class_loss())
+    return keras.layers.Dense(n_labels)(drop(hidden))
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ counts as found if its type, first and last token are correct.
 from __future__ import annotations
 
 import argparse
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -39,10 +40,7 @@ def make_task(args: argparse.Namespace) -> Task:
         ]
         for part in PARTS
     }
-
-    def build(inputs: ModelInputs) -> Built:
-        return build_tagger(inputs, tags, args.size, args.dropout)
-
+    build = functools.partial(build_tagger, tags=tags, size=args.size, dropout=args.dropout)
     return Task("entities", parts, build, decode, score)
 
 

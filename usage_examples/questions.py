@@ -12,6 +12,7 @@ match and word F1 with the best of the given answers, both without articles and 
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import re
 import string
@@ -71,10 +72,7 @@ def make_task(args: argparse.Namespace) -> Task:
         ]
         for part in questions
     }
-
-    def build(inputs: ModelInputs) -> Built:
-        return build_reader(inputs, args.size, args.dropout)
-
+    build = functools.partial(build_reader, size=args.size, dropout=args.dropout)
     return Task("questions", parts, build, decode, score)
 
 

@@ -16,6 +16,7 @@ several parts (ARG1 and C-ARG1) counts once, and the predicate (V) does not coun
 from __future__ import annotations
 
 import argparse
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -57,10 +58,8 @@ def make_task(args: argparse.Namespace) -> Task:
         ]
         for part in PARTS
     }
+    build = functools.partial(build_tagger, n_tags=len(tags), size=args.size, dropout=args.dropout)
     start, steps = allowed_steps(tags)
-
-    def build(inputs: ModelInputs) -> Built:
-        return build_tagger(inputs, len(tags), args.size, args.dropout)
 
     def decode(model: keras.Model, scores: Any, batch: Sequence[Example]) -> list[Any]:
         lengths = [len(example.texts["sentence"]) for example in batch]

@@ -20,12 +20,14 @@ import json
 from collections.abc import Sequence
 
 import numpy as np
+from common.experiment import MODEL_HELP
 from common.reading import as_tokens, find_file, read_json_lines
 
 from bilm import ELMo
 from bilm.analysis import Occurrences, Sample, SenseSettings, StaticVectors, sense_table
 from bilm.analysis.probe_charts import check_picture, save_picture, sense_chart
 from bilm.analysis.word_sense import METHODS, as_cells
+from bilm.cli import flags
 from bilm.cli.terminal import table
 from bilm.core.errors import InputError
 from bilm.progress import ProgressDisplay
@@ -36,34 +38,25 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add = parser.add_argument
-    add("--data", required=True, metavar="FOLDER", help="folder with the examples")
-    model = "language model: a folder, ZIP file or name; or options.json and weights.hdf5"
-    add("--model", nargs="+", required=True, metavar="MODEL", help=model)
-    add("--words", metavar="FILE", help="static vectors to compare with")
-    add(
-        "--method",
-        choices=METHODS,
-        default="mean",
-        help="use: the nearest use; votes: the nearest uses; mean: the nearest mean of a sense; "
-        "prior: log frequency of a sense + kappa * cosine with its mean (default: mean)",
+    needed = {"--data FOLDER": "folder with the examples", "--model MODEL ...": MODEL_HELP}
+    flags.add(parser, needed, required=True)
+    flags.add(
+        parser,
+        {
+            "--words FILE": "static vectors to compare with",
+            f"--method {'|'.join(METHODS)}": "use: the nearest use; votes: the nearest uses; mean: "
+            "the nearest mean of a sense; prior: log frequency of a sense + kappa * cosine with "
+            "its mean (default: mean)",
+            "--centre all|word|none": "mean to subtract from the vectors: of all uses, of the "
+            "word's uses (default: all)",
+            "--pos POS ...": "use only these parts of speech, such as VERB",
+            "--format text|json": "format of the results",
+            "--picture FILE": "picture of the table to write: .png or .svg",
+        },
     )
-    add(
-        "--centre",
-        choices=("all", "word", "none"),
-        default="all",
-        help="mean to subtract from the vectors: of all uses, of the word's uses (default: all)",
-    )
-    add(
-        "--shrinkage",
-        type=float,
-        default=0.0,
-        metavar="M",
-        help="mean and prior: add M uses at the mean of the word to each sense (default: 0)",
-    )
-    add("--pos", nargs="+", metavar="POS", help="use only these parts of speech, such as VERB")
-    add("--format", choices=("text", "json"), default="text", help="format of the results")
-    add("--picture", metavar="FILE", help="picture of the table to write: .png or .svg")
+    shrinkage = "mean and prior: add M uses at the mean of the word to each sense (default: 0)"
+    flags.add(parser, {"--shrinkage M": shrinkage}, type=float)
+    parser.set_defaults(method="mean", centre="all", shrinkage=0.0, format="text")
     args = parser.parse_args(argv)
     try:
         if args.picture is not None:
@@ -81,9 +74,7 @@ def read(path: str, pos: Sequence[str] | None = None) -> tuple[Sample, list[str]
         InputError: a line has another form, or the file has no sense.
     """
     sentences: list[tuple[str, ...]] = []
-    positions: list[tuple[int, int]] = []
-    labels: list[str] = []
-    words: list[str] = []
+    positions, labels, words = [], [], []
     for where, line in read_json_lines(path, {"tokens": list, "senses": list}):
         tokens = as_tokens(line["tokens"], where)
         for sense in line["senses"]:
@@ -103,35 +94,28 @@ def read(path: str, pos: Sequence[str] | None = None) -> tuple[Sample, list[str]
 
 
 def report(
-    args: argparse.Namespace,
-    train: tuple[Sample, list[str]],
-    test: tuple[Sample, list[str]],
+    args: argparse.Namespace, train: tuple[Sample, list[str]], test: tuple[Sample, list[str]]
 ) -> None:
     """Compute the table and print it."""
     elmo = ELMo.from_pretrained(args.model[0] if len(args.model) == 1 else args.model)
     with ProgressDisplay() as display:
+
+        def progress(done: int, total: int) -> None:
+            display.update("encoding", done, total)
+
         uses, asked = (
-            Occurrences.encoded(
-                elmo,
-                sample,
-                context=True,
-                progress=lambda done, total: display.update("encoding", done, total),
-            )
+            Occurrences.encoded(elmo, sample, context=True, progress=progress)
             for sample, _ in (train, test)
         )
     static = None
     if args.words is not None:
         tokens = {token for sample, _ in (train, test) for s in sample.sentences for token in s}
         static = StaticVectors.load(args.words, keep=tokens)
+    centre = None if args.centre == "none" else args.centre
     rows = sense_table(
         uses,
         asked,
-        SenseSettings(
-            args.method,
-            None if args.centre == "none" else args.centre,
-            unseen=None,
-            shrinkage=args.shrinkage,
-        ),
+        SenseSettings(args.method, centre, unseen=None, shrinkage=args.shrinkage),
         static=static,
         words=(train[1], test[1]),
         kinds=[word.rpartition("/")[2] for word in test[1]],
@@ -142,9 +126,8 @@ def report(
         settings = {key: value for key, value in vars(args).items() if key != "format"}
         found = [row._asdict() for row in rows]
         print(json.dumps({"task": "senses", "settings": settings, "rows": found}))
-        return
-    print(f"{len(asked):,} uses; accuracy, %")
-    print("\n".join(table(as_cells(rows))))
+    else:
+        print("\n".join([f"{len(asked):,} uses; accuracy, %", *table(as_cells(rows))]))
 
 
 if __name__ == "__main__":

@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from typing import Any
 
 import keras
-from common.classes import accuracy, class_loss, highest, number_of
-from common.experiment import Built, Example, Task, program
+from common.classes import Labelled, class_task
+from common.experiment import Task, program
 from common.layers import bilstm, masked_max, masked_mean, masked_softmax
-from common.reading import as_tokens, parts_of, read_columns
+from common.reading import as_tokens, read_columns
 from common.vectors import ModelInputs
 from keras import ops
 
@@ -28,33 +29,18 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def make_task(args: argparse.Namespace) -> Task:
     """The task of a folder of data."""
-    lines = parts_of(args.data, ".tsv", read)
-    labels = sorted({label for label, _, _ in lines["train"]})
-    parts = {
-        part: [
-            Example({"sentence": tokens}, number_of(label, labels, where), gold=label)
-            for label, tokens, where in lines[part]
-        ]
-        for part in lines
-    }
-
-    def build(inputs: ModelInputs) -> Built:
-        return build_classifier(inputs, len(labels), args.size, args.dropout)
-
-    return Task("sentiment", parts, build, highest(labels), accuracy)
+    return class_task("sentiment", args, ".tsv", read, class_scores)
 
 
-def read(path: str) -> list[tuple[str, tuple[str, ...], str]]:
-    """The lines of a file: label, tokens, and file and line for messages.
-
-    Raises:
-        InputError: a line is not `label TAB sentence`.
-    """
+def read(path: str) -> list[Labelled]:
+    """The lines of a file; one that is not `label TAB sentence` is an InputError."""
     lines = read_columns(path, 2)
-    return [(line[0], as_tokens(line[1], where), where) for where, line in lines if line]
+    return [
+        ({"sentence": as_tokens(line[1], where)}, line[0], where) for where, line in lines if line
+    ]
 
 
-def build_classifier(inputs: ModelInputs, n_labels: int, size: int, dropout: float) -> Built:
+def class_scores(inputs: ModelInputs, n_labels: int, size: int, dropout: float) -> Any:
     """Words -> LSTM -> each token with similar tokens of the sentence -> LSTM -> maximum, mean, and
     a weighted mean -> labels."""
     drop = keras.layers.Dropout(dropout)
@@ -74,7 +60,7 @@ def build_classifier(inputs: ModelInputs, n_labels: int, size: int, dropout: flo
         ops.sum(weights[..., None] * hidden, axis=1),
     ]
     hidden = keras.layers.Dense(size, activation="relu")(drop(keras.layers.concatenate(pooled)))
-    return Built(keras.layers.Dense(n_labels)(drop(hidden)), class_loss())
+    return keras.layers.Dense(n_labels)(drop(hidden))
 
 
 if __name__ == "__main__":

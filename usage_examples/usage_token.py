@@ -12,16 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from usage_character import CONTEXT, MODEL, QUESTION
+
 from bilm import BidirectionalLanguageModel, TokenBatcher, dump_token_embeddings, weight_layers
-
-GOLDEN = Path(__file__).parent.parent / "tests" / "fixtures" / "golden"
-MODEL = GOLDEN / "inference" / "base"
-
-CONTEXT = [
-    ["Pretrained", "biLMs", "compute", "representations", "useful", "for", "NLP", "tasks", "."],
-    ["They", "give", "state", "of", "the", "art", "performance", "."],
-]
-QUESTION = [["What", "are", "biLMs", "useful", "for", "?"]]
 
 
 def write_vocabulary(vocab_file: Path) -> None:

@@ -158,7 +158,7 @@ def read_run(save_dir: str) -> tuple[Options, RunState | None, str]:
     from bilm.files.checkpoints import load_options_latest_checkpoint
     from bilm.training.state import read_run_state
 
-    values, checkpoint = load_options_latest_checkpoint(save_dir, verify=True)
+    values, checkpoint = load_options_latest_checkpoint(save_dir)
     state = read_run_state(checkpoint)
     options = Options.from_dict(values, training=True, source=save_dir)
     if state is not None:  # earlier versions wrote the schedule there alone

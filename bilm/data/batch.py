@@ -25,8 +25,6 @@ from bilm.data.corpus import (
     SentenceIds,
 )
 
-# A batch may hold at most this many copies of the text.
-_MOST_PASSES = 16
 _KEYS = ("token_ids", "tokens_characters", "next_token_id")
 
 
@@ -97,139 +95,6 @@ class Held(NamedTuple):
     left: int
 
 
-class _Carried(NamedTuple):
-    """A sentence of an earlier shard that has not been read completely."""
-
-    shard: int
-    sentence: int
-    content: list[str] | SentenceIds
-
-
-class SentenceReader(Iterator[SentenceIds]):
-    """Iterates over sentences as ids; `_get_batch` refers to them by their numbers in `text`.
-
-    `text` holds the sentences in memory: unfinished and unread sentences of earlier shards, then
-    all sentences of one shard. With `reverse`, sentences run from `</S>` to `<S>`.
-    """
-
-    def __init__(self, source: Corpus | SentenceChunks, *, reverse: bool = False) -> None:
-        self.source = source
-        self.reverse = reverse
-        self.text = IndexedText.from_ids([], source.max_word_length)
-        self._shard = -1  # number of the shard in `text`
-        self._carried: Sequence[_Carried] = ()  # the first sentences of `text`
-        self._next = 0  # number of the next sentence to draw
-        self._beginning: IteratorState | None = None
-        self._start: IteratorState | None = None
-
-    def __next__(self) -> SentenceIds:
-        """The next sentence: int32 (n,) and int32 (n, max_word_length)."""
-        while self._next == len(self.text):
-            if self.load_more(()) is None:
-                raise StopIteration
-        ids, characters = self.text.sentence_ids(self._next)
-        self._next += 1
-        step = -1 if self.reverse else 1
-        return ids[::step], None if characters is None else characters[::step].astype(np.int32)
-
-    def resume(self, state: IteratorState) -> None:
-        """Start with the batch after the one that had this state."""
-        self._start = state
-
-    def begin(self, batch_size: int, num_steps: int) -> list[Held | None]:
-        """Prepare for batches of this shape; returns the sentences that rows start within."""
-        if isinstance(corpus := self.source, Corpus):
-            self._beginning = IteratorState(
-                corpus=corpus.fingerprint,
-                seed=corpus.seed,
-                shuffle_on_load=corpus.shuffle,
-                test=corpus.one_pass,
-                worker=corpus.worker[0],
-                n_workers=corpus.worker[1],
-                batch_size=batch_size,
-                num_steps=num_steps,
-                shard=0,
-                sentence=0,
-                rows=(),
-            )
-            if self._start is not None:
-                self._start.require_like(self._beginning)
-                try:
-                    return self._go_to(self._start)
-                except IndexError:
-                    raise InputError(
-                        "The corpus must not change before a resume: it lacks a saved position."
-                    ) from None
-        return [None] * batch_size
-
-    def unread(self) -> Iterator[tuple[int, int]]:
-        """(number, inputs) of each unread sentence of `text`."""
-        return enumerate(self.text.inputs[self._next :].data, self._next)
-
-    def draw(self, last: int) -> None:
-        """Mark the sentences up to this number as read."""
-        self._next = max(self._next, last + 1)
-
-    def load_more(self, held: Sequence[Held | None]) -> list[Held | None] | None:
-        """Load the next shard into `text`, after the unfinished and the unread sentences.
-
-        Returns `held` with the new sentence numbers; None at the end of the corpus.
-        """
-        return self._load(self._shard + 1, held, range(self._next, len(self.text)))
-
-    def state(self, held: Sequence[Held | None]) -> IteratorState | None:
-        """The position in the corpus; None if the source is not a `Corpus`."""
-        if self._beginning is None:
-            return None
-        shard, sentence = self._origin(self._next)
-        rows = tuple(row and RowPosition(*self._origin(row.sentence), row.offset) for row in held)
-        return self._beginning._replace(shard=shard, sentence=sentence, rows=rows)
-
-    def _origin(self, number: int) -> tuple[int, int]:
-        """The shard of a sentence of `text`, and its number in the shard."""
-        if number < len(self._carried):
-            return self._carried[number][:2]
-        return self._shard, number - len(self._carried)
-
-    def _load(
-        self, shard: int, held: Sequence[Held | None], unread: Iterable[int] = ()
-    ) -> list[Held | None] | None:
-        """Load a shard into `text`, after the sentences of `held` and `unread`."""
-        if not self.source.has(shard):
-            return None
-        within = [row.sentence for row in held if row is not None]
-        carried = [
-            _Carried(*self._origin(number), self.text.content(number))
-            for number in (*within, *unread)
-        ]
-        del self.text  # so that only one text is in memory
-        self.text = self.source.read(shard, [sentence.content for sentence in carried])
-        self._shard, self._carried, self._next = shard, carried, len(within)
-        numbers = itertools.count()
-        return [row and row._replace(sentence=next(numbers)) for row in held]
-
-    def _go_to(self, state: IteratorState) -> list[Held | None]:
-        """Load the shards of a state: earlier shards with unfinished sentences, then its own."""
-        held: list[Held | None] = [None] * len(state.rows)
-        earlier = {row.shard for row in state.rows if row} - {state.shard}
-        for shard in (*sorted(earlier), state.shard):
-            carried = self._load(shard, held)
-            if carried is None:
-                raise IndexError(shard)
-            held = carried
-            for number, row in enumerate(state.rows):
-                if row and row.shard == shard:
-                    sentence = len(self._carried) + row.sentence
-                    left = int(self.text.inputs[sentence]) - row.offset
-                    if left < 1:
-                        raise IndexError(row.offset)
-                    held[number] = Held(sentence, row.offset, left)
-        self._next = len(self._carried) + state.sentence
-        if self._next > len(self.text):
-            raise IndexError(state.sentence)
-        return held
-
-
 class Segment(NamedTuple):
     """Consecutive inputs of one sentence in a batch: their row and first column, the sentence's
     number in the reader's text, the 0-based number of the first input, and the number of inputs."""
@@ -241,6 +106,131 @@ class Segment(NamedTuple):
     length: int
 
 
+class SentenceReader(Iterator[SentenceIds]):
+    """Iterates over sentences as ids; `_get_batch` fills rows with them.
+
+    With `reverse`, sentences run from `</S>` to `<S>`.
+
+    Attributes:
+        text: the sentences in memory: unfinished and unread sentences of earlier shards, then all
+            sentences of one shard. Elsewhere, a sentence is its number in `text`.
+        rows: the sentence that each row of the next batch continues; None: a new sentence.
+    """
+
+    def __init__(self, source: Corpus | SentenceChunks, *, reverse: bool = False) -> None:
+        self.source = source
+        self.reverse = reverse
+        self.text = IndexedText.from_ids([], source.max_word_length)
+        self.rows: list[Held | None] = []
+        self._shard = -1  # number of the shard in `text`
+        self._origins: list[tuple[int, int]] = []  # shard and number of earlier shards' sentences
+        self._next = 0  # the next sentence to draw
+        self._beginning: IteratorState | None = None
+
+    def __next__(self) -> SentenceIds:
+        """The next sentence: int32 (n,) and int32 (n, max_word_length)."""
+        while self._next == len(self.text):
+            if not self.load_more():
+                raise StopIteration
+        ids, characters = self.text.sentence_ids(self._next)
+        self._next += 1
+        step = -1 if self.reverse else 1
+        return ids[::step], None if characters is None else characters[::step].astype(np.int32)
+
+    def begin(self, batch_size: int, num_steps: int, state: IteratorState | None) -> None:
+        """Prepare for batches of this shape, after the batch with this state."""
+        self.rows = [None] * batch_size
+        if isinstance(self.source, Corpus):
+            self._beginning = self.source.beginning(batch_size, num_steps)
+            if state is not None:
+                state.require_like(self._beginning)
+                try:
+                    self._go_to(state)
+                except IndexError:
+                    raise InputError(
+                        "The corpus must not change before a resume: it lacks a saved position."
+                    ) from None
+
+    def fill(self, num_steps: int) -> tuple[list[Segment], list[Held | None]]:
+        """Fill the rows of a batch, as far as the sentences in memory suffice.
+
+        Returns:
+            The segments, row by row from left to right, and `rows` after the batch.
+        """
+        unread = enumerate(self.text.inputs[self._next :].data, self._next)
+        segments: list[Segment] = []
+        after: list[Held | None] = []
+        for row, current in enumerate(self.rows):
+            column = 0
+            while column < num_steps:
+                if current is None:
+                    drawn = next(unread, None)
+                    if drawn is None:
+                        break
+                    current = Held(drawn[0], 0, drawn[1])
+                sentence, offset, left = current
+                length = min(left, num_steps - column)
+                segments.append(Segment(row, column, sentence, offset, length))
+                column += length
+                current = Held(sentence, offset + length, left - length) if left > length else None
+            after.append(current)
+        return segments, after
+
+    def advance(self, rows: list[Held | None], last: int) -> None:
+        """Go on after a batch: `rows` after it, and the last of its sentences."""
+        self.rows = rows
+        self._next = max(self._next, last + 1)
+
+    def load_more(self) -> bool:
+        """Load the next shard into `text`; False at the end of the corpus."""
+        return self._load(self._shard + 1, range(self._next, len(self.text)))
+
+    def state(self) -> IteratorState | None:
+        """The position in the corpus; None if the source is not a `Corpus`."""
+        if self._beginning is None:
+            return None
+        shard, sentence = self._origin(self._next)
+        rows = (row and RowPosition(*self._origin(row.sentence), row.offset) for row in self.rows)
+        return self._beginning._replace(shard=shard, sentence=sentence, rows=tuple(rows))
+
+    def _origin(self, number: int) -> tuple[int, int]:
+        """The shard of a sentence, and its number in the shard."""
+        if number < len(self._origins):
+            return self._origins[number]
+        return self._shard, number - len(self._origins)
+
+    def _load(self, shard: int, unread: Sequence[int] = ()) -> bool:
+        """Load a shard into `text`, after the unfinished and these unread sentences."""
+        if not self.source.has(shard):
+            return False
+        numbers = [*(row.sentence for row in self.rows if row), *unread]
+        contents = list(map(self.text.content, numbers))
+        self._origins = list(map(self._origin, numbers))
+        del self.text  # so that only one text is in memory
+        self.text = self.source.read(shard, contents)
+        self._shard, self._next = shard, len(numbers) - len(unread)
+        renumbered = itertools.count()
+        self.rows = [row and row._replace(sentence=next(renumbered)) for row in self.rows]
+        return True
+
+    def _go_to(self, state: IteratorState) -> None:
+        """Load the shards of a state: earlier shards with unfinished sentences, then its own."""
+        earlier = {row.shard for row in state.rows if row} - {state.shard}
+        for shard in (*sorted(earlier), state.shard):
+            if not self._load(shard):
+                raise IndexError(shard)
+            for number, row in enumerate(state.rows):
+                if row and row.shard == shard:
+                    sentence = len(self._origins) + row.sentence
+                    left = int(self.text.inputs[sentence]) - row.offset
+                    if left < 1:
+                        raise IndexError(row.offset)
+                    self.rows[number] = Held(sentence, row.offset, left)
+        self._next = len(self._origins) + state.sentence
+        if self._next > len(self.text):
+            raise IndexError(state.sentence)
+
+
 def _get_batch(
     generator: Iterable[SentenceIds],
     batch_size: int,
@@ -249,6 +239,7 @@ def _get_batch(
     *,
     bidirectional: bool = False,
     incomplete: bool = False,
+    state: IteratorState | None = None,
 ) -> Iterator[Batch]:
     """Batches of sentences whose rows continue from one batch to the next.
 
@@ -261,73 +252,34 @@ def _get_batch(
         max_word_length: characters per word; None for word input.
         bidirectional: add a second stream, which reads each sentence in reverse.
         incomplete: also yield the last, partly filled batches, which the original left out.
+        state: the state of the batch before the first; None: the start of the corpus.
 
     Yields:
         `Batch`, which includes the original's dict.
 
     Raises:
-        InputError: a size is below 1, or far too large for the text; a sentence's arrays have wrong
-            shapes, or are not integers.
+        InputError: a size is out of range; a sentence's arrays have wrong shapes, or are not
+            integers.
     """
     require(integer(1, MOST_ROWS), batch_size=batch_size, num_steps=num_steps)
     reader = generator
     if not isinstance(reader, SentenceReader) or reader.source.max_word_length != max_word_length:
         chunks = SentenceChunks(generator, max_word_length, batch_size * num_steps)
         reader = SentenceReader(chunks)
-    shape = (batch_size, num_steps)
     reverses = (reader.reverse, not reader.reverse)[: 1 + bidirectional]
-    held = reader.begin(batch_size, num_steps)
-    n_files, n_read = len(getattr(reader.source, "files", ())), 0
+    reader.begin(batch_size, num_steps, state)
     while True:
-        filled, after = fill_rows(held, reader.unread(), num_steps)
+        filled, rows = reader.fill(num_steps)
         segments = np.array(filled, np.int64).reshape(-1, len(Segment._fields))
         is_full = segments[:, -1].sum() == batch_size * num_steps
         # A batch needs all its sentences in one text: after loading more it is filled again.
-        if not is_full and (carried := reader.load_more(held)) is not None:
-            held, n_read = carried, n_read + 1
-            if n_files and n_read > _MOST_PASSES * n_files:
-                raise InputError(
-                    f"A batch must hold the text at most {_MOST_PASSES} times, got {batch_size} "
-                    f"rows of {num_steps} tokens: use fewer rows or more text."
-                )
+        if not is_full and reader.load_more():
             continue
         if not filled or not (is_full or incomplete):
             return
-        held, n_read = after, 0
-        reader.draw(int(segments[:, 2].max()))
-        yield replace(make_batch(reader.text, segments, shape, reverses), state=reader.state(held))
-
-
-def fill_rows(
-    held: Sequence[Held | None], sentences: Iterator[tuple[int, int]], num_steps: int
-) -> tuple[list[Segment], list[Held | None]]:
-    """Fill one batch.
-
-    Args:
-        held: for each row the sentence that it continues; None: a new sentence.
-        sentences: (number, inputs) of the next sentences. If they end, rows stay unfilled.
-        num_steps: inputs of a row.
-
-    Returns:
-        The segments, row by row from left to right, and `held` for the next batch.
-    """
-    segments: list[Segment] = []
-    after: list[Held | None] = []
-    for row, current in enumerate(held):
-        column = 0
-        while column < num_steps:
-            if current is None:
-                drawn = next(sentences, None)
-                if drawn is None:
-                    break
-                current = Held(drawn[0], 0, drawn[1])
-            sentence, offset, left = current
-            length = min(left, num_steps - column)
-            segments.append(Segment(row, column, sentence, offset, length))
-            column += length
-            current = Held(sentence, offset + length, left - length) if left > length else None
-        after.append(current)
-    return segments, after
+        reader.advance(rows, last=int(segments[:, 2].max()))
+        batch = make_batch(reader.text, segments, (batch_size, num_steps), reverses)
+        yield replace(batch, state=reader.state())
 
 
 def make_batch(

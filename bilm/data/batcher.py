@@ -11,13 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bilm.core.errors import SENTENCES, require
-from bilm.data.encoding import (
-    WORD_LENGTH,
-    DistinctWords,
-    encode_words,
-    framed,
-    network_ids,
-)
+from bilm.data.encoding import WORD_LENGTH, DistinctWords, encode_words, framed, network_ids
 from bilm.data.sentences import as_tokens
 from bilm.data.vocabulary import Vocabulary
 from bilm.files.reading import PathLike
@@ -65,23 +59,15 @@ class TokenBatcher:
     """Sentences as word ids, for a model with word input or with a token cache.
 
     Args:
-        lm_vocab_file: the vocabulary file of the table of vectors.
-
-    Raises:
-        FileNotFoundError, InputError: as for `Vocabulary`.
+        lm_vocab_file: the vocabulary file of the table of vectors; errors as for `Vocabulary`.
     """
 
     def __init__(self, lm_vocab_file: PathLike) -> None:
         self._lm_vocab = Vocabulary(lm_vocab_file)
 
     def batch_sentences(self, sentences: Sentences) -> np.ndarray:
-        """Word ids of `<S>`, the tokens and `</S>` of each sentence.
-
-        Arguments and errors as for `Batcher.batch_sentences`.
-
-        Returns:
-            (sentences, longest + 2) int32: word ids + 1; 0 past a sentence's end.
-        """
+        """Word ids + 1 of `<S>`, the tokens and `</S>` of each sentence: (sentences, longest + 2)
+        int32; 0 past a sentence's end."""
         words, rows = index_words(sentences)
         table = np.zeros(1 + len(words), np.int32)
         table[1:] = network_ids(self._lm_vocab.word_ids(words))
@@ -90,8 +76,6 @@ class TokenBatcher:
 
 def index_words(sentences: Sentences) -> tuple[list[str], np.ndarray]:
     """The distinct words of sentences, and the index of the word at each position.
-
-    Errors as for `Batcher.batch_sentences`.
 
     Returns:
         words: `<S>`, `</S>`, then the others in the order of their first occurrence.

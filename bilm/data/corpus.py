@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from bilm.core.errors import InputError, differences, integer, require, shown
+from bilm.core.errors import InputError, Rule, differences, integer, require, shown
 from bilm.data.encoding import BOS, EOS, PAD_CHAR, DistinctWords, encode_words
 from bilm.data.vocabulary import Vocabulary
 from bilm.files.reading import PathLike, find_files, read_lines, require_file
@@ -26,6 +26,14 @@ logger = logging.getLogger(__name__)
 SentenceIds = tuple[np.ndarray, "np.ndarray | None"]
 """A sentence in reading order, with `<S>` and `</S>`: the ids of its words, (n,), and of their
 characters, (n, max_word_length); None without characters."""
+
+
+def _is_share(worker: Any) -> bool:
+    is_pair = isinstance(worker, tuple | list) and len(worker) == 2
+    return is_pair and all(map(integer(0).holds, worker)) and worker[0] < worker[1]
+
+
+_SHARE = Rule("(index, count) with 0 <= index < count", _is_share)
 
 
 @dataclass(eq=False)
@@ -48,16 +56,11 @@ class Corpus:
 
     def __post_init__(self) -> None:
         require(integer(0), seed=self.seed)
-        is_pair = isinstance(self.worker, tuple | list) and len(self.worker) == 2
-        is_pair = is_pair and all(isinstance(number, int) for number in self.worker)
-        index, count = self.worker if is_pair else (-1, 0)
-        if not 0 <= index < count:
-            raise InputError(
-                f"worker must be (index, count) with 0 <= index < count, got {shown(self.worker)}."
-            )
+        require(_SHARE, worker=self.worker)
         self.files = find_files(self.filepattern)
         self._sizes = {path: os.path.getsize(path) for path in self.files}
         if not any(True for path in self.files for _ in self.sentences(path)):
+            index, count = self.worker
             share = f" for worker {index} of {count}" if count > 1 else ""
             raise InputError(f"{self.filepattern}: no sentence in these files{share}.")
 
@@ -70,14 +73,12 @@ class Corpus:
 
     @functools.cached_property
     def n_predictions(self) -> int:
-        """Words and sentence ends of all shards and all workers, counted in one scan."""
+        """Words and sentence ends of all shards and all workers."""
         lengths = (len(line.split()) for path in self.files for line in read_lines(path))
         return sum(length + 1 for length in lengths if length)
 
     def word_counts(self, max_tokens: int | None = None) -> np.ndarray:
-        """Occurrences of each vocabulary id in the text of all workers: int64 (vocab.size,). `</S>`
-        counts the sentences. `max_tokens` limits the count to about that number of tokens, from
-        the start of each file."""
+        """See `LMDataset.word_counts`; the text of all workers."""
         found: Counter[str] = Counter()
         most = math.inf if max_tokens is None else max_tokens / len(self.files)
         for path in self.files:
@@ -102,6 +103,11 @@ class Corpus:
     def max_word_length(self) -> int | None:
         """Characters per word; None if the vocabulary has no characters."""
         return getattr(self.vocab, "max_word_length", None)
+
+    def beginning(self, batch_size: int, num_steps: int) -> IteratorState:
+        """The state before the first batch."""
+        settings = (self.fingerprint, self.seed, self.shuffle, self.one_pass, *self.worker)
+        return IteratorState(*settings, batch_size, num_steps, shard=0, sentence=0, rows=())
 
     def has(self, shard: int) -> bool:
         """Whether a shard of this number exists."""
@@ -190,38 +196,24 @@ class IndexedText:
         distinct = list(table)
         max_word_length = getattr(vocab, "max_word_length", None)
         characters = encode_words(distinct, max_word_length) if max_word_length else None
-        return cls(
-            np.asarray(words, np.int32),
-            *_starts_and_inputs(np.asarray(inputs, np.int32)),
-            distinct,
-            vocab.word_ids(distinct),
-            characters,
-        )
+        ids = vocab.word_ids(distinct)
+        return cls(*_placed(words, inputs), distinct, ids, characters)
 
     @classmethod
     def from_ids(cls, sentences: Sequence[SentenceIds], max_word_length: int | None) -> IndexedText:
         """Sentences given as ids of their words and, with `max_word_length`, of their
         characters."""
-        table: dict[tuple[int, bytes], int] = {}  # by a word's id and its character ids
-        words = array("i")
+        table: dict[bytes, int] = {}  # by the ids of a word and of its characters
+        words, inputs = array("i"), array("i")
         for ids, characters in sentences:
-            rows = [b""] * len(ids)
-            if characters is not None:
-                rows = list(map(np.ndarray.tobytes, characters.astype(np.uint16)))
-            keys = zip(ids.tolist(), rows, strict=True)
+            rows = np.column_stack([ids] if characters is None else [ids, characters])
+            keys = map(np.ndarray.tobytes, rows.astype(np.int32))
             words.extend([table.setdefault(key, len(table)) for key in keys])
-        table_characters = None
-        if max_word_length is not None:
-            values = np.frombuffer(b"".join(row for _, row in table), np.uint16)
-            table_characters = values.reshape(len(table), max_word_length)
-        inputs = np.array([len(ids) - 1 for ids, _ in sentences], np.int32)
-        return cls(
-            np.asarray(words, np.int32),
-            *_starts_and_inputs(inputs),
-            None,
-            np.array([number for number, _ in table], np.int32),
-            table_characters,
-        )
+            inputs.append(len(ids) - 1)
+        values = np.frombuffer(b"".join(table), np.int32)
+        values = values.reshape(len(table), 1 + (max_word_length or 0))
+        characters = values[:, 1:].astype(np.uint16) if max_word_length else None
+        return cls(*_placed(words, inputs), None, values[:, 0], characters)
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -249,8 +241,13 @@ class IndexedText:
         return self.words[start : start + self.inputs[number] + 1]
 
 
-def _starts_and_inputs(inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    return np.cumsum(inputs + 1, dtype=np.int64) - (inputs + 1), inputs
+def _placed(
+    words: Sequence[int], inputs: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The attributes `words`, `starts` and `inputs`."""
+    n_inputs = np.asarray(inputs, np.int32)
+    starts = np.cumsum(n_inputs + 1, dtype=np.int64) - (n_inputs + 1)
+    return np.asarray(words, np.int32), starts, n_inputs
 
 
 class SentenceChunks:
@@ -313,30 +310,19 @@ class RowPosition(NamedTuple):
 
 
 class IteratorState(NamedTuple):
-    """The position in a corpus after a batch, which can be saved.
+    """The position in a corpus after a batch, which can be saved."""
 
-    Attributes:
-        corpus: fingerprint of the shards' names and sizes.
-        seed, shuffle_on_load, test: the data set's arguments.
-        worker, n_workers: this worker's index, and the number of workers that share the corpus.
-        batch_size, num_steps: rows of a batch, and inputs of a row.
-        shard: number of the current shard, counted over all epochs.
-        sentence: number of the next sentence in that shard's order.
-        rows: for each row the sentence that it continues, maybe of an earlier shard; None: a new
-            sentence.
-    """
-
-    corpus: int
+    corpus: int  # fingerprint of the shards' names and sizes
     seed: int
     shuffle_on_load: bool
     test: bool
-    worker: int
+    worker: int  # this worker's index
     n_workers: int
     batch_size: int
     num_steps: int
-    shard: int
-    sentence: int
-    rows: tuple[RowPosition | None, ...]
+    shard: int  # the current shard, counted over all epochs
+    sentence: int  # the next sentence in that shard's order
+    rows: tuple[RowPosition | None, ...]  # the sentence that each row continues; None: a new one
 
     def to_dict(self) -> dict[str, Any]:
         """The state as JSON-able lists and numbers."""
@@ -344,11 +330,7 @@ class IteratorState(NamedTuple):
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> IteratorState:
-        """A state from the result of `to_dict`, of this or an earlier version.
-
-        Raises:
-            InputError: the dict is not valid.
-        """
+        """A state from the result of `to_dict`, of this or an earlier version."""
         try:
             if "load" in values:  # its name in earlier versions
                 values = {"shard": values["load"], **values}
@@ -373,14 +355,7 @@ class IteratorState(NamedTuple):
         return self._replace(worker=worker, n_workers=n_workers, sentence=0, rows=rows)
 
     def require_like(self, beginning: IteratorState) -> None:
-        """Require the same settings, so that the same batches follow.
-
-        Args:
-            beginning: the initial state of the data set.
-
-        Raises:
-            InputError: names each setting that differs, with both values.
-        """
+        """Require the settings of a data set's initial state, so that the same batches follow."""
         there, here = (dict(zip(self._fields[:-3], s, strict=False)) for s in (self, beginning))
         is_other = there.pop("corpus") != here.pop("corpus")
         changes = ["the corpus has other files or sizes"] if is_other else []

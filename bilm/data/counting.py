@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import multiprocessing
+import multiprocessing.connection
 import multiprocessing.resource_tracker
 import os
 import signal
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
-from bilm.core.errors import InputError, integer, require
+from bilm.core.errors import InputError, integer, require, require_at_least
 from bilm.data.encoding import BOS, EOS, UNK
-from bilm.data.text_ranges import Span, cut_into_parts, read_blocks
+from bilm.data.text_ranges import Span, cut, read_span
 from bilm.data.untokenized import first_sentences, warn_if_untokenized
 from bilm.data.vocabulary import NOT_A_TOKEN
 from bilm.files.reading import (
@@ -38,11 +35,6 @@ logger = logging.getLogger(__name__)
 _SPECIAL = (BOS, EOS, UNK)
 _NO_WORDS = frozenset((*_SPECIAL, NOT_A_TOKEN))
 
-# Bytes of text per task of a process; seconds between two progress reports of several processes.
-_LEAST_PART, _MOST_PART = 4 << 20, 64 << 20
-_SHOWN_EVERY = 0.1
-_CHECKED_EVERY = 0.5  # seconds, by counting processes
-
 
 def n_processors() -> int:
     """The CPUs that this process may use."""
@@ -56,7 +48,7 @@ def count_words(
     *,
     jobs: int = 1,
     progress: ShowStage = quiet,
-    least_part: int = _LEAST_PART,
+    least_part: int = 1 << 22,
 ) -> Counter[str]:
     """The number of occurrences of each word in text files.
 
@@ -76,18 +68,18 @@ def count_words(
             process was killed.
     """
     files = find_all_files(patterns)
-    jobs = min(jobs, 2 * (os.cpu_count() or 1))  # more processes only need more memory
     total = size_of(files)
-    parts = cut_into_parts(files, min(_MOST_PART, max(least_part, total // (4 * jobs))))
+    spans = cut(files, max(least_part, total // (8 * jobs)))
+    # Shares of about the same size: the largest spans are dealt first.
+    spans.sort(key=lambda span: span.start - span.stop)
+    shares = [spans[k::jobs] for k in range(min(jobs, len(spans)))]
 
     def show(n_read: int) -> None:
         progress(Stage("counting", n_read, total))
 
     show(0)
-    if min(jobs, len(parts)) < 2:
-        counts = _count(itertools.chain.from_iterable(parts), show)
-    else:
-        counts = _count_in_processes(parts, jobs, show)
+    counts = _count(spans, show) if len(shares) < 2 else _count_in_processes(shares, show)
+    show(total)
     if not counts:
         raise InputError(f"{files[0]}{' ...' if len(files) > 1 else ''}: no word in these files.")
     return counts
@@ -116,7 +108,7 @@ def write_vocabulary(
         InputError: a word is empty or holds white space, `max_size` is below 3, or no word is left.
         FileNotFoundError: the folder to write into does not exist.
     """
-    _require_size(max_size)
+    require_at_least(len(_SPECIAL), max_size=max_size)
     for word, count in counts.items():
         if count >= min_count and word.split() != [word]:
             raise InputError(f"{word!r} cannot be in a vocabulary: it is not one token.")
@@ -124,11 +116,6 @@ def write_vocabulary(
         words = _words(_ranked(counts), filename, min_count, max_size)
         _write_lines(temporary, [*_SPECIAL, *words])
     return len(_SPECIAL) + len(words)
-
-
-def _require_size(max_size: int | None) -> None:
-    if max_size is not None and max_size < len(_SPECIAL):
-        raise InputError(f"max_size must be >= 3 (the special tokens), got {max_size}.")
 
 
 def _ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -150,8 +137,7 @@ def _write_lines(path: str, lines: Iterable[str]) -> None:
         file.writelines(f"{line}\n" for line in lines)
 
 
-@dataclass(frozen=True)
-class VocabularyReport:
+class VocabularyReport(NamedTuple):
     """Numbers of tokens, types (distinct tokens), words of the vocabulary without the three special
     tokens, and tokens that are in the vocabulary."""
 
@@ -196,10 +182,9 @@ def build_vocabulary(
 
     Raises:
         FileNotFoundError: a pattern matches nothing, or a folder to write into does not exist.
-        InputError: a file is not UTF-8 (file and line), damaged, or would be overwritten; the files
-            hold no word; no word is left; a number is out of range; a process was killed.
+        InputError: as for `count_words` and `write_vocabulary`; a file would be overwritten.
     """
-    _require_size(max_size)
+    require_at_least(len(_SPECIAL), max_size=max_size)
     require(integer(), jobs=jobs)
     files = find_all_files(patterns)
     targets = [require_path(path) for path in (filename, counts_file) if path is not None]
@@ -225,87 +210,71 @@ def build_vocabulary(
     return VocabularyReport(counts.total(), len(counts), len(words), n_covered)
 
 
-def _count(spans: Iterable[Span], show: Callable[[int], None]) -> Counter[str]:
+def _count(spans: Iterable[Span], show: Callable[[int], object]) -> Counter[str]:
     """Count the words of spans; `show` is called with the bytes read so far."""
     counts: Counter[str] = Counter()
-    n_read = 0
+    n_before = 0
     for span in spans:
-        for text, n_bytes in read_blocks(span):
+        for text, n_read in read_span(span):
             counts.update(text.split())
-            n_read += n_bytes
-            show(n_read)
+            show(n_before + n_read)
+        n_before += span.stop - span.start
     return counts
 
 
 def _count_in_processes(
-    parts: Sequence[Sequence[Span]], jobs: int, show: Callable[[int], None]
+    shares: Iterable[Sequence[Span]], show: Callable[[int], object]
 ) -> Counter[str]:
-    """`_count` in several processes."""
+    """`_count` of each share in a process of its own."""
     # A fork of a process with threads, such as TensorFlow's, may hang.
     context = multiprocessing.get_context("spawn")
-    state = _Shared(context.RawArray("q", len(parts)), context.RawValue("b"), context.RawValue("b"))
-    pool = ProcessPoolExecutor(min(jobs, len(parts)), context, _begin, (state,))
+    processes = []
     counts: Counter[str] = Counter()
+    n_read: dict[Any, int] = {}  # by the receiving end of a process's pipe
     try:
         with _interrupts_held_back():
-            try:
-                running = {pool.submit(_count_part, k, part) for k, part in enumerate(parts)}
-            except OSError as error:  # a pipe to a process that was killed as it started
-                raise BrokenProcessPool(str(error)) from error
-        while running:
-            done, running = wait(running, _SHOWN_EVERY, FIRST_COMPLETED)
-            for future in done:
-                counts.update(future.result())
-            show(sum(state.n_read))
+            for share in shares:
+                receiver, sender = context.Pipe(duplex=False)
+                n_read[receiver] = 0
+                processes.append(context.Process(target=_send_count, args=(share, sender)))
+                processes[-1].start()
+                sender.close()  # the pipe ends with the process
+        waiting = {*n_read}
+        while waiting:
+            for ready in multiprocessing.connection.wait(waiting):
+                message = _received(ready)
+                if isinstance(message, int):
+                    n_read[ready] = message
+                    show(sum(n_read.values()))
+                else:
+                    counts.update(message)
+                    waiting.remove(ready)
         return counts
-    except BrokenProcessPool:
-        # The pool would wait forever for a process that it started while it ended the others.
-        state.is_broken.value = True
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+
+
+def _send_count(spans: Sequence[Span], sender: Connection) -> None:
+    """`_count` in another process; sends the bytes read so far, then the counts or the error."""
+    with contextlib.suppress(BrokenPipeError):  # the receiver was killed
+        try:
+            sender.send(_count(spans, sender.send))
+        except (InputError, OSError) as error:
+            sender.send(error)
+
+
+def _received(receiver: Any) -> int | Counter[str]:
+    try:
+        message = receiver.recv()
+    except (EOFError, OSError):
         raise InputError(
             "A counting process was killed, maybe for lack of memory: fewer jobs need less."
         ) from None
-    finally:
-        state.is_over.value = True
-        pool.shutdown(cancel_futures=True)
-
-
-_shared: _Shared  # of a counting process
-
-
-class _Shared(NamedTuple):
-    """Memory shared by all counting processes, without a lock that a killed process could hold:
-    bytes read of each part, whether to stop, and whether one of them was killed."""
-
-    n_read: Any
-    is_over: Any
-    is_broken: Any
-
-
-def _begin(state: _Shared) -> None:
-    """Prepare a counting process."""
-    global _shared
-    _shared = state
-    threading.Thread(target=_end_with_others, daemon=True).start()
-
-
-def _end_with_others() -> None:
-    """End this process when its parent or another counting process was killed; it would wait for
-    work forever."""
-    parent = multiprocessing.parent_process()
-    while parent is not None and parent.is_alive() and not _shared.is_broken.value:
-        parent.join(_CHECKED_EVERY)
-    os._exit(1)
-
-
-def _count_part(number: int, spans: Iterable[Span]) -> dict[str, int]:
-    """`_count` in a counting process."""
-
-    def show(n_read: int) -> None:
-        _shared.n_read[number] = n_read
-        if _shared.is_over.value:
-            raise InputError("Counting was stopped.")  # the result is not used
-
-    return dict(_count(spans, show))
+    if isinstance(message, Exception):
+        raise message
+    return message
 
 
 @contextlib.contextmanager

@@ -37,10 +37,6 @@ def deciding_method(data: Any, *names: str) -> str:
     It is the method defined in the most derived class, so that a subclass may override
     `iter_batches` only; within a class, the first of `names`.
 
-    Args:
-        data: a data set of `bilm.data` or the user's own.
-        names: methods, the preferred one first.
-
     Raises:
         InputError: `data` has none of the methods.
     """
@@ -79,7 +75,7 @@ class _Dataset:
     ) -> None:
         if not isinstance(vocab, Vocabulary):
             raise InputError(f"vocab must be a Vocabulary, got {shown(vocab)}.")
-        vocab.require_unk()
+        _ = vocab.unk  # raises if it is missing
         self._corpus = Corpus(
             filepattern, vocab, shuffle=shuffle_on_load, one_pass=test, seed=seed, worker=worker
         )
@@ -101,26 +97,19 @@ class _Dataset:
 
     @property
     def n_train_tokens(self) -> int:
-        """Predictions per direction in one pass over the corpus of all workers.
-
-        Each word and each sentence end is predicted. They are counted in one scan of the files when
-        first needed; a subclass with other sentences should override this.
-        """
+        """Predictions (words and sentence ends) per direction in one pass over the corpus of all
+        workers, counted when first needed. A subclass with other sentences should override it."""
         return self._corpus.n_predictions
 
     def word_counts(self, max_tokens: int | None = None) -> np.ndarray | None:
         """Occurrences of each word of the vocabulary in the text.
 
         Args:
-            max_tokens: approximate size of a sample, from the start of each file; None: the
-                complete text.
+            max_tokens: approximate size of a sample, from the start of each file; None: all.
 
         Returns:
             int64 (vocab.size,), by id: `<UNK>` counts the tokens outside the vocabulary, `</S>` the
             sentences. None for a subclass with other sentences or batches.
-
-        Raises:
-            InputError: text is not UTF-8 (file and line).
         """
         own = ("get_sentence", "iter_batches", "iter_distinct")
         if any(getattr(type(self), name) is not getattr(_Dataset, name) for name in own):
@@ -155,8 +144,7 @@ class _Dataset:
         With `test=True`, a partly filled last batch is left out, as in the original;
         `iter_distinct` includes it.
         """
-        for batch in self._batches(self.get_sentence(), batch_size, num_steps, incomplete=False):
-            yield dict(batch)
+        return map(dict, self._batches(batch_size, num_steps))
 
     def iter_distinct(
         self, batch_size: int, num_steps: int, state: IteratorState | None = None
@@ -176,20 +164,23 @@ class _Dataset:
             InputError: a size is below 1; `state` is from another corpus, seed, size and so on;
                 text is not UTF-8 (file and line).
         """
-        sentences = self.get_sentence()
         if not (state is None or isinstance(state, IteratorState)):
             raise InputError(f"state must be the state of a batch, got {shown(state)}.")
-        if isinstance(sentences, SentenceReader) and state is not None:
-            sentences.resume(state)
-        elif state is not None:
+        return self._batches(batch_size, num_steps, incomplete=True, state=state)
+
+    def _batches(
+        self,
+        batch_size: int,
+        num_steps: int,
+        *,
+        incomplete: bool = False,
+        state: IteratorState | None = None,
+    ) -> Iterator[Batch]:
+        sentences = self.get_sentence()
+        if state is not None and not isinstance(sentences, SentenceReader):
             logger.warning(
                 "%s.get_sentence cannot resume: its text is restarted", type(self).__name__
             )
-        yield from self._batches(sentences, batch_size, num_steps, incomplete=True)
-
-    def _batches(
-        self, sentences: Iterator[SentenceIds], batch_size: int, num_steps: int, *, incomplete: bool
-    ) -> Iterator[Batch]:
         return _get_batch(
             sentences,
             batch_size,
@@ -197,6 +188,7 @@ class _Dataset:
             self.max_word_length,
             bidirectional=self._bidirectional,
             incomplete=incomplete,
+            state=state,
         )
 
     def describe_state(self, state: IteratorState | None) -> str:

@@ -15,10 +15,19 @@ import os
 import random
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from bilm.core.errors import InputError, integer, real, require, require_at_least, shown
+from bilm.core.errors import (
+    InputError,
+    Rule,
+    integer,
+    one_of,
+    optional,
+    real,
+    require,
+    require_at_least,
+)
+from bilm.data.prefetch import windows
 from bilm.data.tokenized_text import read_record, write_record
 from bilm.data.untokenized import first_sentences, warn_if_untokenized
 from bilm.files.reading import (
@@ -41,11 +50,15 @@ SHARD_BYTES = 50_000_000
 _BUCKET_BYTES = 64_000_000
 _WAITING_CHARACTERS = 16_000_000
 
+_HELDOUT = Rule(
+    "a number of sentences >= 0 or a proportion between 0 and 1",
+    lambda value: integer(0).holds(value) or (real(0).holds(value) and value < 1),
+)
+
 Item = TypeVar("Item")
 
 
-@dataclass(frozen=True)
-class ShardedPart:
+class ShardedPart(NamedTuple):
     """The training or held-out text of a split corpus: the glob of its files, and its size."""
 
     pattern: str
@@ -53,8 +66,7 @@ class ShardedPart:
     n_sentences: int
 
 
-@dataclass(frozen=True)
-class ShardedCorpus:
+class ShardedCorpus(NamedTuple):
     """A split corpus: training and held-out text, the number of skipped empty lines, and the number
     of tokens, which is approximate unless they are separated by single spaces."""
 
@@ -104,9 +116,11 @@ def shard_corpus(
         InputError: a file is not UTF-8 (names file and line), damaged, or changed while it was
             read; `out_dir` has shards; there are too few sentences; a number is out of range.
     """
-    _check(n_shards, shard_bytes, heldout, seed, compress)
-    require_path(out_dir)
-    files = find_all_files(patterns)
+    require_at_least(1, n_shards=n_shards, shard_bytes=shard_bytes)
+    require(integer(0), seed=seed)
+    require(_HELDOUT, heldout=heldout)
+    require(optional(one_of(("gz", "xz"))), compress=compress)
+    out_dir, files = require_path(out_dir), find_all_files(patterns)
     _require_no_shards(out_dir)
     warn_if_untokenized(first_sentences(files[0]), files[0])
     tokenizer = _tokenizer_to_record(files, out_dir)
@@ -130,52 +144,35 @@ def shard_corpus(
         if tokenizer is not None:
             write_record(os.path.join(folder, TOKENIZER_FILE), tokenizer)
         _require_no_shards(out_dir)
-    made = [
+    training, *heldout_part = [
         ShardedPart(os.path.join(out_dir, f"{name}-*{suffix}"), n_files, n_of_part)
         for name, n_of_part, n_files in sizes
     ]
-    return ShardedCorpus(made[0], made[1] if len(made) > 1 else None, n_empty_lines, n_tokens)
+    return ShardedCorpus(training, next(iter(heldout_part), None), n_empty_lines, n_tokens)
 
 
-def _tokenizer_to_record(files: Sequence[str], out_dir: PathLike) -> str | None:
+def _require_no_shards(out_dir: str) -> None:
+    patterns = ("train-*.txt*", "heldout-*.txt*")
+    found = [name for pattern in patterns for name in glob.glob(pattern, root_dir=out_dir)]
+    if found:
+        raise InputError(
+            f"{out_dir!r} must hold no shards, which are never overwritten, got {min(found)}: "
+            "choose another folder, or remove them."
+        )
+
+
+def _tokenizer_to_record(files: Sequence[str], out_dir: str) -> str | None:
     """The name of the text's tokenizer; None if it is unknown or already recorded in the folder."""
     name, path = read_record(files), os.path.join(out_dir, TOKENIZER_FILE)
     if name is None or not os.path.exists(path):
         return name
     there = read_record([path])
-    if there == name:
-        return None
-    raise InputError(
-        f"{path!r} must name the text's tokenizer {name!r}, got {there!r}: choose another folder."
-    )
-
-
-def _check(
-    n_shards: int | None, shard_bytes: int, heldout: int | float, seed: int, compress: str | None
-) -> None:
-    require_at_least(1, n_shards=n_shards, shard_bytes=shard_bytes)
-    require(integer(0), seed=seed)
-    require(real(), heldout=heldout)
-    if heldout < 0 or (isinstance(heldout, float) and not heldout < 1):
+    if there != name:
         raise InputError(
-            "heldout must be a number of sentences >= 0 or a proportion between 0 and 1, got "
-            f"{heldout}."
+            f"{path!r} must name the text's tokenizer {name!r}, got {there!r}: choose another "
+            "folder."
         )
-    if compress not in (None, "gz", "xz"):
-        raise InputError(f"compress must be gz or xz, got {shown(compress)}.")
-
-
-def _require_no_shards(out_dir: PathLike) -> None:
-    folder = require_path(out_dir)
-    if os.path.exists(folder) and not os.path.isdir(folder):
-        raise InputError(f"out_dir must be a folder, got the file {folder!r}.")
-    for name in ("train", "heldout"):
-        found = sorted(glob.glob(os.path.join(glob.escape(folder), f"{name}-*.txt*")))
-        if found:
-            raise InputError(
-                f"{folder!r} must hold no shards, which are never overwritten, got "
-                f"{os.path.basename(found[0])}: choose another folder, or remove them."
-            )
+    return None
 
 
 def _divide(
@@ -234,27 +231,23 @@ def _scatter(lines: Iterable[str], parts: Sequence[_PartWriter], seed: int) -> N
     """
     draw = random.Random(f"{seed} sample").random
     deals = [part.deal() for part in parts]
-    waiting: dict[str, list[str]] = defaultdict(list)
-    n_waiting = 0
     left, wanted = (sum(part.n_sentences for part in some) for some in (parts, parts[1:]))
-    for line in itertools.chain(lines, [None]):
-        if line is None or n_waiting > _WAITING_CHARACTERS:
-            for path, sentences in waiting.items():  # one at a time: there may be thousands
-                with open(path, "a", encoding="utf-8", newline="\n") as file:
-                    file.writelines(sentences)
-            waiting.clear()
-            n_waiting = 0
-        if line is None or line.isspace():
-            continue
-        aside = bool(wanted) and draw() * left < wanted
-        left -= 1
-        wanted -= aside
-        if left < 0:
-            break
-        waiting[next(deals[aside])].append(line)
-        n_waiting += len(line)
+    changed = InputError("The text must not change while it is read.")
+    sentences = (line for line in lines if not line.isspace())
+    for window, _ in windows(sentences, len, _WAITING_CHARACTERS):
+        of_bucket: dict[str, list[str]] = defaultdict(list)
+        for sentence in window:
+            if not left:
+                raise changed
+            aside = bool(wanted) and draw() * left < wanted
+            left -= 1
+            wanted -= aside
+            of_bucket[next(deals[aside])].append(sentence)
+        for path, added in of_bucket.items():  # one at a time: there may be thousands
+            with open(path, "a", encoding="utf-8", newline="\n") as file:
+                file.writelines(added)
     if left:
-        raise InputError("The text must not change while it is read.")
+        raise changed
 
 
 class _PartWriter(NamedTuple):
@@ -275,8 +268,7 @@ class _PartWriter(NamedTuple):
         if self.seed is None:
             return (buckets[n * len(buckets) // self.n_sentences] for n in range(self.n_sentences))
         draw = random.Random(f"{self.seed} buckets").random
-        rounds = (shuffled([*range(len(buckets))], draw) for _ in itertools.count())
-        return map(buckets.__getitem__, itertools.chain.from_iterable(rounds))
+        return itertools.chain.from_iterable(shuffled([*buckets], draw) for _ in itertools.count())
 
     def write(self) -> Iterator[int]:
         """Assemble the files from their buckets, which are removed; yields the bucket sizes."""

@@ -5,16 +5,14 @@ over all files, in the given order. Ranges have about the same number of bytes; 
 depend on the files only. A range of a plain file is read directly; for a compressed file, the text
 before the range is decompressed as well.
 
-If lines do not matter, as for counting words, `cut_into_parts` cuts files between words without
-reading them, and `read_blocks` reads one of its spans.
+If the numbers of lines do not matter, as for counting words, `cut` divides files without reading
+them, and `read_span` reads one of the spans.
 """
 
 from __future__ import annotations
 
-import codecs
-import contextlib
-import functools
 import os
+import sys
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import IO, NamedTuple
@@ -29,14 +27,14 @@ from bilm.files.reading import (
     bytes_read,
     open_bytes,
     quiet,
+    read_lines,
     reading_text,
+    size_of,
 )
 
 # Small enough that a small corpus occupies several workers, and that recomputing a lost range takes
 # minutes.
 _SMALLEST, _LARGEST, _N_RANGES = 2**18, 2**21, 256
-_BLOCK = 1 << 20  # bytes that are read at a time
-_SEPARATORS = (b"\n", b" ", b"\t", b"\r")
 
 
 class FileLines(NamedTuple):
@@ -94,7 +92,7 @@ def find_ranges(
     """Read text files once, and divide them into ranges of about `range_bytes` (None: chosen by the
     size of the files). Empty files have one range without lines."""
     paths = [os.fspath(path) for path in files]
-    total, done = sum(map(os.path.getsize, paths)), 0
+    total, done = size_of(paths), 0
     if range_bytes is None:
         range_bytes = min(max(total // _N_RANGES, _SMALLEST), _LARGEST)
     groups: list[list[FileLines]] = []
@@ -102,7 +100,7 @@ def find_ranges(
     n_lines = 0
     show(Stage("reading", 0, total))
     for path in paths:
-        for part in _cut(path, range_bytes, n_lines):
+        for part in _parts(path, range_bytes, n_lines):
             # Small files share a range.
             if size + part.stop - part.start > range_bytes:
                 groups.append([])
@@ -115,33 +113,32 @@ def find_ranges(
     return [TextRange(k, tuple(group)) for k, group in enumerate(groups)] or [TextRange(0, ())]
 
 
-def _cut(path: str, n_bytes: int, first_id: int) -> Iterator[FileLines]:
-    """A file in pieces of about `n_bytes`, read and checked."""
+def _parts(path: str, n_bytes: int, first_id: int) -> Iterator[FileLines]:
+    """A file in parts of about `n_bytes`, read and checked."""
     start = line = 0
-    with reading_text(path) as file:
-        while content := file.read(n_bytes):
-            if not content.endswith(b"\n"):
-                content += file.readline(LONGEST_LINE + 1)
-            if len(content) > n_bytes + LONGEST_LINE:
-                raise InputError(
-                    f"{path}: a line must have at most {LONGEST_LINE:,} bytes; one after line "
-                    f"{line + content.count(10)} has more."
-                )
-            stop, n = start + len(content), _n_lines(content, start)
-            _decoded(content, start)
-            yield FileLines(path, start, stop, zlib.crc32(content), n, line, first_id + line)
-            start, line = stop, line + n
+    with reading_text(path) as stream:
+        for content in _blocks(stream, path, n_bytes):
+            text, stop, checksum = _text(content, start), start + len(content), zlib.crc32(content)
+            n_lines = text.count("\n") + (text[-1:] not in ("", "\n"))
+            yield FileLines(path, start, stop, checksum, n_lines, line, first_id + line)
+            start, line = stop, line + n_lines
 
 
-def _decoded(content: bytes, start: int) -> str:
+def _blocks(stream: IO[bytes], path: str, n_bytes: int, stop: int = sys.maxsize) -> Iterator[bytes]:
+    """Complete lines in blocks of about `n_bytes`, as far as the line with the byte `stop - 1`."""
+    while content := stream.read(max(0, min(n_bytes, stop - stream.tell()))):
+        if not content.endswith(b"\n"):
+            rest = stream.readline(LONGEST_LINE + 1)
+            if len(rest) > LONGEST_LINE:
+                for _ in read_lines(path):  # raises the error that names the line
+                    pass
+            content += rest
+        yield content
+
+
+def _text(content: bytes, start: int) -> str:
     """Text of a file from the byte `start` on, without a byte order mark."""
     return content.decode("utf-8" if start else "utf-8-sig")
-
-
-def _n_lines(content: bytes, start: int) -> int:
-    if start == 0:
-        content = content.removeprefix(codecs.BOM_UTF8)
-    return content.count(b"\n") + (content != b"" and not content.endswith(b"\n"))
 
 
 class RangeReader:
@@ -161,20 +158,17 @@ class RangeReader:
         return [line for part in text_range.parts for line in self._lines(part)]
 
     def _lines(self, part: FileLines) -> list[str]:
-        content = None
-        # A network disk may return the data when the file is opened again.
-        for _ in range(2):
-            with contextlib.suppress(EOFError, zlib.error):
-                content = self._read(part)
-            if content is not None and zlib.crc32(content) == part.checksum:
-                text = _decoded(content, part.start)
-                lines = text.removesuffix("\n").split("\n") if part.n_lines else []
-                return [line.rstrip("\r") for line in lines]
-            self.close()
-        raise InputError(
-            f"{part.path} must not change during the job, but its text has changed in the bytes "
-            f"{part.start:,} to {part.stop:,}."
-        )
+        try:
+            content = self._read(part)
+        except (EOFError, zlib.error):
+            content = b""
+        if zlib.crc32(content) != part.checksum:
+            raise InputError(
+                f"{part.path} must not change during the job, but its text has changed in the "
+                f"bytes {part.start:,} to {part.stop:,}."
+            )
+        lines = _text(content, part.start).removesuffix("\n").split("\n")
+        return [line.rstrip("\r") for line in lines[: part.n_lines]]
 
     def _read(self, part: FileLines) -> bytes:
         if self._file is None or part.path != self._path:
@@ -188,7 +182,7 @@ class RangeReader:
         """Close the open file."""
         if self._file is not None:
             self._file.close()
-        self._file = self._path = None
+        self._file = None
 
     def __enter__(self) -> RangeReader:
         return self
@@ -197,67 +191,37 @@ class RangeReader:
         self.close()
 
 
-# Text without lines
+# Text without numbers of lines
 
 
 class Span(NamedTuple):
-    """Bytes `start` to `stop` of a file on the disk; all bytes of a compressed file."""
+    """The lines that begin in the bytes `start` to `stop` of a file on the disk; all lines of a
+    compressed file."""
 
     path: str
     start: int
     stop: int
 
 
-def read_blocks(span: Span, block: int = _BLOCK) -> Iterator[tuple[str, int]]:
-    """The text of a span in blocks of about a megabyte that end between words, with the number of
-    bytes read on the disk for each. Memory does not depend on the length of lines."""
-    is_whole = span.path.endswith(COMPRESSED)
-    with reading_text(span.path) as stream:
-        if not is_whole:
-            stream.seek(span.start)
-        left, position, rest = span.stop - span.start, span.start, b""
-        while data := stream.read(block if is_whole else min(block, left)):
-            left -= len(data)
-            if position == 0:
-                data = data.removeprefix(codecs.BOM_UTF8)
-            data = rest + data
-            end = 1 + max(map(data.rfind, _SEPARATORS))
-            rest = data[end:]
-            if len(rest) > LONGEST_LINE:
-                raise InputError(f"{span.path}: a word must have at most {LONGEST_LINE:,} bytes.")
-            before, position = position, min(bytes_read(stream), span.stop)
-            yield data[:end].decode("utf-8"), position - before
-        yield rest.decode("utf-8"), span.stop - position
-
-
-def cut_into_parts(files: Sequence[str], part_bytes: int) -> list[list[Span]]:
-    """Divide files among parts of about `part_bytes` on the disk.
-
-    Plain files are cut between words; compressed files are not cut, and empty files left out.
-    """
-    parts: list[list[Span]] = []
-    room = 0
+def cut(files: Sequence[str], span_bytes: int) -> list[Span]:
+    """Divide files into spans of about `span_bytes`; compressed files are not divided."""
+    spans = []
     for path in files:
-        start, size = 0, os.path.getsize(path)
-        while start < size:
-            if room <= 0:
-                parts.append([])
-                room = part_bytes
-            is_whole = path.endswith(COMPRESSED) or size - start <= room
-            stop = size if is_whole else _behind_separator(path, start + room)
-            parts[-1].append(Span(path, start, stop))
-            room -= stop - start
-            start = stop
-    return parts
+        size = os.path.getsize(path)
+        step = max(1, size) if path.endswith(COMPRESSED) else span_bytes
+        spans += [Span(path, start, min(start + step, size)) for start in range(0, size, step)]
+    return spans
 
 
-def _behind_separator(path: str, offset: int) -> int:
-    """The first position >= `offset` after white space, or the file's end."""
-    with open(path, "rb") as file:
-        position = file.seek(offset - 1)
-        for data in iter(functools.partial(file.read, 1 << 16), b""):
-            found = [end for end in map(data.find, _SEPARATORS) if end >= 0]
-            if found:
-                return position + min(found) + 1
-            position += len(data)
-        return position
+def read_span(span: Span, block: int = 1 << 20) -> Iterator[tuple[str, int]]:
+    """The text of a span in blocks of about a megabyte, with the number of bytes read on the disk
+    so far."""
+    with reading_text(span.path) as stream:
+        if span.start:
+            stream.seek(span.start - 1)
+            stream.readline(LONGEST_LINE)  # the rest of a line that begins before the span
+        start = stream.tell()
+        stop = sys.maxsize if span.path.endswith(COMPRESSED) else span.stop
+        for content in _blocks(stream, span.path, block, stop):
+            yield _text(content, start), min(bytes_read(stream), span.stop) - span.start
+            start += len(content)

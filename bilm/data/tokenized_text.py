@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import io
 import itertools
-import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
-from bilm.core.errors import TEXT, InputError, require, shown
+from bilm.core.errors import TEXT, InputError, one_of, require, shown
 from bilm.data.tokenizer import ANY_LANGUAGE, Tokenizer, ends_sentence, is_unspaced
 from bilm.files.reading import (
     TOKENIZER_FILE,
@@ -27,8 +26,6 @@ from bilm.files.reading import (
     require_path,
 )
 from bilm.files.writing import atomic_write_all, compressed_as, write_json
-
-logger = logging.getLogger(__name__)
 
 LINES = ("sentence", "paragraph", "wrapped")
 """What a line of raw text is: a sentence, a paragraph, or part of one that ends at a blank line."""
@@ -45,8 +42,7 @@ _WIDEST, _FULL = 200, 0.8
 _FEW_ENDS, _FEW_CAPITALS, _FEW_INNER_ENDS = 0.4, 0.5, 0.2
 
 
-@dataclass(frozen=True)
-class TokenizedText:
+class TokenizedText(NamedTuple):
     """Numbers of sentences and tokens of a tokenised text, the kind of lines of each source file
     (one of `LINES`), and the tokenizer's name."""
 
@@ -69,12 +65,9 @@ def tokenize(
 
     Args:
         text: raw text of any number of lines.
-        language, method: as for `Tokenizer`.
+        language, method: as for `Tokenizer`, as are the errors.
         lines: what a line is: "sentence", "paragraph" (several sentences), or "wrapped" (sentences
             run over several lines, and a blank line ends a paragraph); None: detected.
-
-    Raises:
-        InputError: as for `Tokenizer`; or `lines` is not one of these.
     """
     require(TEXT, text=text)
     tokenizer = Tokenizer(language, method)
@@ -111,13 +104,11 @@ def tokenize_files(
             is empty; a file would be overwritten.
     """
     tokenizer = Tokenizer(language, method)
-    _require_lines(lines)
     files = find_all_files(patterns)
     of_file: dict[str, str] = {}
     n_sentences = n_tokens = 0
-    record = record_beside(out)
-    with atomic_write_all([out, record], overwrite=overwrite) as (temporary, about):
-        write_record(about, tokenizer.name)
+    with atomic_write_all([out, record_beside(out)], overwrite=overwrite) as (temporary, record):
+        write_record(record, tokenizer.name)
         with (
             compressed_as(out, temporary) as packed,
             io.TextIOWrapper(packed, encoding="utf-8", newline="\n") as file,
@@ -138,17 +129,12 @@ def read_sentences(
 ) -> tuple[str, Iterator[list[str]]]:
     """The kind of lines (see `tokenize`), and an iterator over the sentences' tokens, which reads
     lines as needed."""
-    _require_lines(lines)
+    require(one_of((None, *LINES)), lines=lines)
     text = map(str.strip, text)
     if lines is None:
         first = list(itertools.islice(text, _LOOKED_AT))
         lines, text = what_lines_are(first, tokenizer), itertools.chain(first, text)
     return lines, _sentences(text, tokenizer, lines)
-
-
-def _require_lines(lines: str | None) -> None:
-    if lines is not None and lines not in LINES:
-        raise InputError(f"lines must be one of {', '.join(LINES)}, got {shown(lines)}.")
 
 
 def _sentences(text: Iterable[str], tokenizer: Tokenizer, lines: str) -> Iterator[list[str]]:
@@ -216,16 +202,14 @@ def read_record(files: Iterable[PathLike]) -> str | None:
     """The name of the tokenizer of all texts; None if a record is missing, or they differ."""
     names = set()
     for file in files:
-        path = os.fspath(file)
-        of_folder = os.path.join(os.path.dirname(path), TOKENIZER_FILE)
-        names.add(_read_one(record_beside(path)) or _read_one(of_folder))
+        records = (record_beside(file), os.path.join(os.path.dirname(file), TOKENIZER_FILE))
+        record = next(filter(os.path.isfile, records), None)
+        names.add(record and _read_name(record))
     return names.pop() if len(names) == 1 else None
 
 
-def _read_one(path: str) -> str | None:
-    if not os.path.isfile(path):
-        return None
-    name = read_json_object(path).get("tokenizer")
+def _read_name(record: str) -> str:
+    name = read_json_object(record).get("tokenizer")
     if not isinstance(name, str):
-        raise InputError(f"{path}: tokenizer must be text, got {shown(name)}.")
+        raise InputError(f"{record}: tokenizer must be text, got {shown(name)}.")
     return name

@@ -16,7 +16,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable
 
-from bilm.core.errors import TEXT, InputError, require, shown
+from bilm.core.errors import TEXT, InputError, one_of, require, shown
 from bilm.extras import import_extra
 
 METHODS = ("rules", "characters", "jieba", "spacy")
@@ -63,8 +63,7 @@ class Tokenizer:
             )
         if method is None:
             method = "jieba" if language == "zh" else "rules"
-        if method not in METHODS:
-            raise InputError(f"method must be one of {', '.join(METHODS)}, got {shown(method)}.")
+        require(one_of(METHODS), method=method)
         if method == "jieba" and language != "zh":
             raise InputError(f"language must be 'zh' for method 'jieba', got {shown(language)}.")
         if method == "rules" and language in _UNSPACED_LANGUAGES:
@@ -75,9 +74,6 @@ class Tokenizer:
         self.language, self.method = language, method
         version, self._split = _SPLITTERS[method](language)
         self.name = f"{language} {method} {version}"
-
-    def __repr__(self) -> str:
-        return f"Tokenizer({self.language!r}, {self.method!r})"
 
     @classmethod
     def from_name(cls, name: str) -> Tokenizer | None:

@@ -103,19 +103,18 @@ def warn_if_untokenized(
     """Log a warning if sentences (lists of tokens) do not look tokenised, and return whether it was
     logged; `tokenizer` is the name of the expected tokenizer, if known."""
     sentences = list(itertools.islice(sentences, N_SENTENCES))
-    warning = None if tokenizer is None else tokenization_warning(tokenizer, sentences)
-    if warning is not None:
+    warning = tokenizer and tokenization_warning(tokenizer, sentences)
+    reason = None if warning else why_untokenized(sentences)
+    if warning:
         logger.warning("%s: %s", source, warning)
-        return True
-    reason = why_untokenized(sentences)
-    if reason is not None:
+    elif reason:
         logger.warning(
             "%s does not look tokenised: %s. `bilm tokenize` turns raw text into one sentence per "
             "line, with tokens separated by spaces",
             source,
             reason,
         )
-    return reason is not None
+    return bool(warning or reason)
 
 
 def first_sentences(path: PathLike) -> Iterator[list[str]]:

@@ -85,21 +85,13 @@ class Vocabulary:
 
     @property
     def unk(self) -> int:
-        """Id of `<UNK>`, which stands for words without an id; errors as for `require_unk`."""
-        self.require_unk()
-        return self._word_to_id[UNK]
-
-    def require_unk(self) -> None:
-        """Require `<UNK>`, which training needs.
-
-        Raises:
-            InputError: it is missing.
-        """
+        """Id of `<UNK>`, which stands for words without an id; InputError if it is missing."""
         if UNK not in self._word_to_id:
             raise InputError(
                 f"{self.source}: the vocabulary lacks {UNK}, which must be on a line of its "
                 "own: it is the target of words that are not in the vocabulary."
             )
+        return self._word_to_id[UNK]
 
     @property
     def size(self) -> int:
@@ -117,13 +109,15 @@ class Vocabulary:
             InputError: not a list of words; or a word has no id, and `<UNK>` is missing.
         """
         ids = self.known_ids(words)
-        outside = np.flatnonzero(ids < 0)
-        if len(outside) and UNK not in self._word_to_id:
-            raise InputError(
-                f"{shown(words[outside[0]])} is not in the vocabulary {self.source}, which lacks "
-                f"{UNK} for such words."
-            )
-        ids[outside] = self._word_to_id.get(UNK, -1)
+        outside = ids < 0
+        if outside.any():
+            if UNK not in self._word_to_id:
+                word = shown(words[int(outside.argmax())])
+                raise InputError(
+                    f"{word} is not in the vocabulary {self.source}, which lacks {UNK} for such "
+                    "words."
+                )
+            ids[outside] = self.unk
         return ids
 
     def known_ids(self, words: Sequence[str]) -> np.ndarray:
@@ -133,16 +127,12 @@ class Vocabulary:
         return np.fromiter(found, np.int32, len(words))
 
     def id_to_word(self, cur_id: int) -> str:
-        """The word of an id.
-
-        Raises:
-            InputError: the id is not one of 0 .. size - 1.
-        """
+        """The word of an id from 0 to size - 1."""
         require(integer(0, self.size - 1), cur_id=cur_id)
         return self._id_to_word[cur_id]
 
     def decode(self, cur_ids: Iterable[int]) -> str:
-        """The words of ids, joined by single spaces; errors as for `id_to_word`."""
+        """The words of ids, joined by single spaces."""
         require(iterable("ids of words"), cur_ids=cur_ids)
         return " ".join(self.id_to_word(cur_id) for cur_id in cur_ids)
 
@@ -209,14 +199,8 @@ class UnicodeCharsVocabulary(Vocabulary):
     def encode_chars(
         self, sentence: str | Sequence[str], reverse: bool = False, split: bool = True
     ) -> np.ndarray:
-        """The character ids of `<S>`, a sentence's words and `</S>`.
-
-        Args:
-            sentence, reverse, split: as for `encode`.
-
-        Returns:
-            (number of words + 2, max_word_length) int32, 0..260, 260 is padding.
-        """
+        """Like `encode`, but the character ids: (number of words + 2, max_word_length) int32,
+        0..260, 260 is padding."""
         return self._char_ids(_marked(sentence, reverse, split))
 
     def _char_ids(self, words: Sequence[str]) -> np.ndarray:
@@ -237,19 +221,12 @@ def load_vocab(vocab_file: PathLike, max_word_length: int | None = None) -> Voca
 def vocab_of_words(
     words: Sequence[str], source: PathLike, max_word_length: int | None = None
 ) -> Vocabulary:
-    """The vocabulary of a list of words, in the order of their ids; see `load_vocab`.
-
-    Args:
-        source: origin of the words, for messages.
-
-    Raises:
-        InputError: the list is empty, or lacks `<S>` or `</S>`.
-    """
+    """The vocabulary of words in the order of their ids, whose origin is `source`; see
+    `load_vocab`."""
     if max_word_length is None:
         vocabulary = Vocabulary.__new__(Vocabulary)
     else:
         vocabulary = UnicodeCharsVocabulary.__new__(UnicodeCharsVocabulary)
-        require(WORD_LENGTH, max_word_length=max_word_length)
         vocabulary.max_word_length = max_word_length
     vocabulary._set_words(list(words), source)
     return vocabulary
@@ -277,12 +254,11 @@ def vocabulary_of(
         return own
     vocabulary = load_vocab(named, max_word_length)
     if own is not None:
-        require_same_words(vocabulary, own)
+        _require_same_words(vocabulary, own)
     return vocabulary
 
 
-def require_same_words(vocabulary: Vocabulary, own: Vocabulary) -> None:
-    """Require the same words in the same order as in a model's own vocabulary."""
+def _require_same_words(vocabulary: Vocabulary, own: Vocabulary) -> None:
     if vocabulary.size != own.size:
         raise InputError(
             f"{vocabulary.source} must have the {own.size} words of {own.source}, got "

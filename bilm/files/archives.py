@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import lzma
 import os
 import posixpath
 import shutil
@@ -18,13 +16,10 @@ from bilm.core.errors import InputError
 from bilm.files.reading import PathLike, require_file
 from bilm.files.writing import named_in_errors
 
-# Exceptions of zipfile for damaged members, passwords and unknown compression methods.
+# Exceptions of zipfile for damaged or missing members, passwords and unknown compression methods.
 _DAMAGED = (
-    zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, ValueError, RuntimeError,
-    IndexError, struct.error,
+    zipfile.BadZipFile, zlib.error, EOFError, ValueError, RuntimeError, LookupError, struct.error,
 )  # fmt: skip
-# The errno of an OSError that means damage: none (bzip2), or a seek to before the file's start.
-_NOT_OF_THE_DISK = (None, errno.EINVAL)
 
 
 @contextlib.contextmanager
@@ -36,13 +31,8 @@ def open_archive(path: PathLike, what: str) -> Iterator[zipfile.ZipFile]:
             yield archive
     except InputError:
         raise
-    except KeyError as error:
-        raise InputError(f"{path}: {error.args[0]}.") from error
-    except (OSError, *_DAMAGED) as error:
-        if isinstance(error, OSError) and error.errno not in _NOT_OF_THE_DISK:
-            raise
-        detail = str(error) or type(error).__name__
-        raise InputError(f"{path}: the ZIP file cannot be read: {detail}") from error
+    except _DAMAGED as error:
+        raise InputError(f"{path}: the ZIP file cannot be read: {error!r}") from error
 
 
 @contextlib.contextmanager

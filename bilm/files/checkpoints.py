@@ -27,7 +27,6 @@ from bilm.core.errors import InputError
 from bilm.core.weight_names import Weight
 from bilm.files.reading import (
     OPTIONS_FILE,
-    VOCABULARY_FILE,
     PathLike,
     read_json_object,
     require_file,
@@ -46,9 +45,6 @@ STEP, PERPLEXITY, OURS = "global_step", "train_perplexity", "bilm/"
 SUFFIXES = (".data-00000-of-00001", ".index")
 _NAME = re.compile(r"model\.ckpt-(0|[1-9]\d*)")
 _TEMPORARY = ".model.ckpt-"
-# Temporary files of a run: of checkpoints, and of the other files in its folder.
-_FILES = "|".join(map(re.escape, (STATE_FILE, OPTIONS_FILE, VOCABULARY_FILE, "train_log.jsonl")))
-_TEMPORARY_NAME = re.compile(rf"\.model\.ckpt-.*|\.({_FILES})\.[0-9a-f]{{8}}\.tmp")
 
 # What TensorFlow's checkpoint reader raises, depending on the damage.
 _DAMAGED = (tf.errors.OpError, ValueError, RuntimeError, IndexError)
@@ -73,16 +69,11 @@ def list_checkpoints(save_dir: PathLike) -> dict[int, str]:
     return {step: checkpoint_prefix(save_dir, step) for step in steps}
 
 
-def load_options_latest_checkpoint(
-    tf_save_dir: PathLike, *, verify: bool = False
-) -> tuple[dict[str, Any], str]:
+def load_options_latest_checkpoint(tf_save_dir: PathLike) -> tuple[dict[str, Any], str]:
     """The training options of a folder and its newest intact checkpoint.
 
     Args:
         tf_save_dir: A training folder, of ours or of the original program.
-        verify: Compare every tensor with its checksum, which takes about as long as loading the
-            checkpoint. Otherwise only a truncated checkpoint is detected here, and other damage
-            when it is loaded.
 
     Returns:
         The contents of options.json, and the checkpoint's prefix.
@@ -99,19 +90,17 @@ def load_options_latest_checkpoint(
     if not found:
         raise FileNotFoundError(f"The folder {folder!r} holds no checkpoint (model.ckpt-N.index).")
     for prefix in reversed(found):
-        if is_whole(prefix, verify):
+        if is_whole(prefix):
             return options, prefix
         logger.warning("%s: damaged, skipped", prefix)
     raise InputError(f"{folder} must hold an intact checkpoint, damaged: {', '.join(found)}.")
 
 
-def is_whole(prefix: str, verify: bool = False) -> bool:
-    """Whether the index and the last tensor are intact; with `verify`, whether all tensors are."""
+def is_whole(prefix: str) -> bool:
+    """Whether all tensors of a checkpoint agree with their checksums."""
     try:
-        types = open_checkpoint(prefix).get_variable_to_dtype_map()
-        # Tensors are stored in the order of their names.
-        for name in types if verify else [max(types)]:
-            restore_tensor(prefix, name, types[name])
+        for name, dtype in open_checkpoint(prefix).get_variable_to_dtype_map().items():
+            restore_tensor(prefix, name, dtype)
         return True
     except (OSError, InputError):
         return False
@@ -200,10 +189,7 @@ def names_beside(table: Sequence[Weight]) -> list[str]:
 
 def read_step(ckpt_file: str) -> int:
     """The global step of a checkpoint."""
-    step = read_value(ckpt_file, STEP)
-    if isinstance(step, np.number) and np.isfinite(step) and step >= 0:
-        return int(step)
-    raise InputError(f"{ckpt_file}: {STEP} must be a number >= 0, got {step!r}.")
+    return int(read_value(ckpt_file, STEP))
 
 
 def read_value(ckpt_file: str, name: str) -> Any:
@@ -221,13 +207,7 @@ def save_checkpoint(
     """Write `model.ckpt-{step}`, remove all but the newest `keep`, and return its prefix.
 
     The files are renamed into place once they are on the disk, the index last. After an OSError, no
-    new file remains.
-
-    Args:
-        save_dir: An existing folder.
-        step: Global step.
-        tensors: Name to array, tensor, variable or text.
-        keep: Number of checkpoints to keep.
+    new file remains. `tensors` may be arrays, tensors, variables or text.
     """
     folder = os.fspath(save_dir)
     prefix = checkpoint_prefix(folder, step)
@@ -250,8 +230,7 @@ def save_checkpoint(
     except tf.errors.OpError as error:
         raise OSError(f"{prefix}: cannot be written: {error.message}") from error
     finally:
-        for left in Path(folder).glob(f"{_TEMPORARY}*"):
-            left.unlink(missing_ok=True)
+        _remove_temporaries(folder)
     tidy_folder(folder, step, keep)
     return prefix
 
@@ -260,18 +239,19 @@ def tidy_folder(save_dir: PathLike, step: int, keep: int) -> None:
     """Keep the newest `keep` checkpoints up to `step`, and name them in the file `checkpoint`.
 
     Other checkpoints are removed: later checkpoints are damaged if a run resumed from an earlier
-    one. Temporary files of killed runs are removed as well, but not files of other programs.
+    one. Temporary files of killed runs are removed as well.
     """
-    folder = Path(save_dir)
-    found = list_checkpoints(folder)
-    kept = [os.path.basename(prefix) for n, prefix in found.items() if n <= step][-keep:]
-    _write_state(folder, kept)
-    _remove_checkpoints(folder, kept)
-    for place in (folder, folder / BEST_FOLDER):
-        if not place.is_symlink():
-            for left in place.glob(".*"):
-                if _TEMPORARY_NAME.fullmatch(left.name):
-                    left.unlink()
+    kept = [prefix for n, prefix in list_checkpoints(save_dir).items() if n <= step][-keep:]
+    names = list(map(os.path.basename, kept))
+    _write_state(save_dir, names)
+    _remove_checkpoints(Path(save_dir), names)
+    _remove_temporaries(save_dir)
+    _remove_temporaries(os.path.join(save_dir, BEST_FOLDER))
+
+
+def _remove_temporaries(folder: PathLike) -> None:
+    for left in Path(folder).glob(f"{_TEMPORARY}*"):
+        left.unlink(missing_ok=True)
 
 
 def _remove_checkpoints(folder: Path, kept: Sequence[str]) -> None:
@@ -328,12 +308,11 @@ def require_own_best(save_dir: PathLike, is_resumed: bool) -> None:
     If the run is resumed from a checkpoint in `save_dir`, the files in `best` are its own.
     """
     folder = Path(save_dir, BEST_FOLDER)
-    if folder.is_symlink() or (folder.exists() and not folder.is_dir()):
-        raise InputError(f"{folder}, for the best model, must be a folder or not exist.")
-    if not is_resumed and folder.is_dir() and any(folder.iterdir()):
+    is_own = folder.is_dir() and (is_resumed or not any(folder.iterdir()))
+    if os.path.lexists(folder) and not is_own:
         raise InputError(
-            f"{folder}, for the best model of the new run, must be empty or not exist: remove it, "
-            "or choose another folder."
+            f"{folder}, for the best model of the run, must be an empty folder or not exist: "
+            "remove it, or choose another folder."
         )
 
 

@@ -31,34 +31,33 @@ def choose_files(names: Iterable[str], source: str) -> Chosen:
         folder, base = posixpath.split(name)
         if base and not base.startswith(".") and not folder.startswith("__MACOSX"):
             folders.setdefault(folder, []).append(base)
-    weights = {folder: _weights(bases) for folder, bases in folders.items()}
-    found = [folder for folder, candidates in weights.items() if candidates]
+    found = [
+        (bool(folder) + folder.count("/"), folder, base)
+        for folder, bases in folders.items()
+        for base in _weights(bases)
+    ]
     if not found:
         raise InputError(_no_weights(source, folders))
-    depths = {folder: bool(folder) + folder.count("/") for folder in found}
-    nearest = [folder for folder in found if depths[folder] == min(depths.values())]
-    candidates = [posixpath.join(folder, base) for folder in nearest for base in weights[folder]]
-    if len(candidates) > 1:
+    nearest = [(folder, base) for depth, folder, base in found if depth == min(found)[0]]
+    if len(nearest) > 1:
+        listed = ", ".join(posixpath.join(*names) for names in nearest)
         raise InputError(
-            f"{source} must hold one weights file, got {', '.join(candidates)}: give the pair "
-            "(options, weights) instead."
+            f"{source} must hold one weights file, got {listed}: give the pair (options, weights) "
+            "instead."
         )
-    folder, name = posixpath.split(candidates[0])
+    folder, name = nearest[0]
     return files_beside(folders[folder], folder, name, f"{source}/{folder}".rstrip("/"))
 
 
 def files_beside(bases: list[str], folder: str, weights: str, where: str) -> Chosen:
     """The files that belong to weights in the same folder."""
 
-    def located(base: str | None) -> str | None:
-        return None if base is None else posixpath.join(folder, base)
+    def first(names: Iterable[str]) -> str | None:
+        return next((posixpath.join(folder, name) for name in names if name in bases), None)
 
-    return Chosen(
-        posixpath.join(folder, _options(bases, weights, where)),
-        posixpath.join(folder, weights),
-        located(next((base for base in VOCABULARIES if base in bases), None)),
-        located(next((base for base in softmax_names(weights) if base in bases), None)),
-    )
+    options = posixpath.join(folder, _options(bases, weights, where))
+    weights_path = posixpath.join(folder, weights)
+    return Chosen(options, weights_path, first(VOCABULARIES), first(softmax_names(weights)))
 
 
 def _weights(bases: list[str]) -> list[str]:

@@ -22,7 +22,7 @@ from urllib.parse import unquote, urlsplit
 
 from bilm.core.errors import InputError, shown
 from bilm.files.locks import locked
-from bilm.files.writing import flush_to_disk
+from bilm.files.writing import flush_to_disk, named_in_errors
 from bilm.progress import ProgressDisplay
 
 logger = logging.getLogger(__name__)
@@ -100,12 +100,17 @@ def checksum_of(path: str, algorithm: str = "sha256") -> Checksum:
 def _download(address: str, path: str, checksum: Checksum | None) -> None:
     try:
         partial = _fetch(address, path)
-    except urllib.error.HTTPError as error:
-        reason = f"the server answers {error.code} {error.reason}"
-        raise ConnectionError(_by_hand(address, path, reason)) from error
-    except (urllib.error.URLError, http.client.HTTPException, ConnectionError, ValueError) as error:
-        said = getattr(error, "reason", None) or error
-        raise ConnectionError(_by_hand(address, path, f"{said}")) from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        if isinstance(error, urllib.error.HTTPError):
+            reason = f"the server answers {error.code} {error.reason}"
+        elif isinstance(error, OSError) and error.filename:  # an error of the disk
+            raise
+        else:
+            reason = str(getattr(error, "reason", None) or error)
+        raise ConnectionError(
+            f"{address} cannot be downloaded: {reason}. Run the command again, or get the file "
+            f"some other way and save it as {path}."
+        ) from error
     found = checksum_of(partial, "sha256" if checksum is None else checksum.algorithm)
     if checksum not in (None, found):
         os.remove(partial)
@@ -117,40 +122,28 @@ def _download(address: str, path: str, checksum: Checksum | None) -> None:
         logger.info("%s: %s bytes; #%s after the name pins this content", path, f"{size:,}", found)
 
 
-def _by_hand(address: str, path: str, reason: str) -> str:
-    return (
-        f"{address} cannot be downloaded: {reason}. Run the command again, or get the file some "
-        f"other way and save it as {path}."
-    )
-
-
 def _fetch(address: str, path: str) -> str:
     """Download to a temporary file, whose name includes the version of the file on the server, or
     continue an interrupted download of the same version."""
     with contextlib.ExitStack() as stack:
         response = stack.enter_context(_open(address))
         version = response.headers.get("ETag") or response.headers.get("Last-Modified") or ""
+        total = int(response.headers.get("Content-Length") or 0) or None
         partial = f"{path}.{zlib.crc32(version.encode()):08x}.part"
-        for other in glob.glob(f"{glob.escape(path)}.{'[0-9a-f]' * 8}.part"):
-            if other != partial or not version:
+        for other in glob.glob(f"{glob.escape(path)}.*.part"):
+            if other != partial or not version or not total:
                 os.remove(other)
         done = os.path.getsize(partial) if os.path.isfile(partial) else 0
-        rest = _open_rest(address, done, version) if done else None
-        if rest is None:
-            done = 0
-        else:
-            response = stack.enter_context(rest)
-        left = response.headers.get("Content-Length")
-        total = None if left is None else done + int(left)
+        if 0 < done < (total or 0):
+            response = stack.enter_context(_open(address, {"Range": f"bytes={done}-"}))
+            if response.status != 206:
+                done = 0
         display = ProgressDisplay(quiet=not logger.isEnabledFor(logging.INFO))
         stack.enter_context(display)
         with open(partial, "ab" if done else "wb") as file:
-            while block := _read(response):
-                try:
+            while done != total and (block := response.read(_BLOCK)):
+                with named_in_errors(partial):
                     file.write(block)
-                except OSError as error:  # a full disk, for instance
-                    error.filename = partial
-                    raise
                 done += len(block)
                 display.update(f"downloading {os.path.basename(path)}", done, total, "bytes")
     if total is not None and done != total:
@@ -161,25 +154,3 @@ def _fetch(address: str, path: str) -> str:
 def _open(address: str, headers: dict[str, str] | None = None) -> Any:
     request = urllib.request.Request(address, headers={"User-Agent": "bilm"} | (headers or {}))
     return urllib.request.urlopen(request, timeout=_TIMEOUT)
-
-
-def _open_rest(address: str, done: int, version: str) -> Any:
-    """The file from byte `done` on; None if the server does not send this range and version."""
-    try:
-        response = _open(address, {"Range": f"bytes={done}-", "If-Range": version})
-    except urllib.error.HTTPError as error:
-        if error.code != 416:  # nothing follows byte `done`
-            raise
-        return None
-    is_rest = response.headers.get("Content-Range", "").startswith(f"bytes {done}-")
-    if response.status == 206 and is_rest:
-        return response
-    response.close()
-    return None
-
-
-def _read(response: Any) -> bytes:
-    try:
-        return bytes(response.read(_BLOCK))
-    except (OSError, http.client.HTTPException) as error:
-        raise ConnectionError(f"the connection broke: {error or type(error).__name__}") from error

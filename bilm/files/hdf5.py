@@ -17,8 +17,6 @@ import numpy as np
 from bilm.core.errors import InputError
 from bilm.files.reading import PathLike, require_file
 
-_OWN = "be stored in the file itself"
-
 
 @contextlib.contextmanager
 def open_hdf5(path: PathLike, what: str = "weights file") -> Iterator[h5py.File]:
@@ -49,51 +47,41 @@ def dataset_shapes(path: PathLike) -> dict[str, tuple[int, ...]]:
 
 def shapes_in(file: h5py.File) -> dict[str, tuple[int, ...]]:
     """The shape of every dataset in an open file by name; soft links are not followed."""
-    names: list[bytes] = []
-    file.id.links.visit(names.append)  # the callback must not raise
+    names: list[str] = []
+    file.visit_links(names.append)  # the callback must not raise
     shapes = {}
     for name in names:
-        shown = os.fsdecode(name)  # not all names are UTF-8
-        link = file.get(name, getlink=True)
-        if isinstance(link, h5py.ExternalLink):
-            raise _wrong(file, shown, _OWN, _as_link(link))
-        item = file[name] if isinstance(link, h5py.HardLink) else None
-        if isinstance(item, h5py.Dataset):
-            _require_own(file, shown, item)
-            shapes[shown] = item.shape or ()
+        if not isinstance(file.get(name, getlink=True), h5py.SoftLink):
+            item = _own_item(file, name)
+            if isinstance(item, h5py.Dataset):
+                shapes[name] = item.shape or ()
     return shapes
 
 
 def own_dataset(file: h5py.File, name: str) -> h5py.Dataset:
     """A dataset whose data is stored in the file itself."""
+    item = _own_item(file, name)
+    if not isinstance(item, h5py.Dataset):
+        raise KeyError(f"{name} must be a dataset, got a group")
+    return item
+
+
+def _own_item(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset:
     item: Any = file
     for step in name.split("/"):
         link = item.get(step, getlink=True) if isinstance(item, h5py.Group) else None
         if link is None:
             raise KeyError(f"the dataset {name} is missing")
-        if not isinstance(link, h5py.HardLink):
-            raise _wrong(file, name, _OWN, _as_link(link))
-        item = item[step]
-    if not isinstance(item, h5py.Dataset):
-        raise KeyError(f"{name} must be a dataset, got a group")
-    _require_own(file, name, item)
+        is_own = isinstance(link, h5py.HardLink)
+        item = item[step] if is_own else None
+        if isinstance(item, h5py.Dataset):
+            is_own = not item.external and not item.is_virtual
+        if not is_own:
+            raise InputError(
+                f"{file.filename}: {name} must be stored in the file itself, not in another file "
+                "or under another name."
+            )
     return item
-
-
-def _require_own(file: h5py.File, name: str, dataset: h5py.Dataset) -> None:
-    if dataset.external:
-        raise _wrong(file, name, _OWN, f"data in the file {dataset.external[0][0]!r}")
-    if dataset.is_virtual:
-        raise _wrong(file, name, _OWN, "a virtual dataset")
-
-
-def _as_link(link: h5py.SoftLink | h5py.ExternalLink) -> str:
-    of_file = f" in the file {link.filename!r}" if isinstance(link, h5py.ExternalLink) else ""
-    return f"a link to {link.path!r}{of_file}"
-
-
-def _wrong(file: h5py.File, name: str, rule: str, found: object) -> InputError:
-    return InputError(f"{file.filename}: {name} must {rule}, got {found}.")
 
 
 def read_numbers(file: h5py.File, name: str) -> np.ndarray:
@@ -105,41 +93,40 @@ def read_numbers(file: h5py.File, name: str) -> np.ndarray:
     finite = np.isfinite(values)
     if not finite.all():
         place = tuple(np.argwhere(~finite)[0].tolist())
-        raise _wrong(file, name, "be finite in float32", f"{dataset[place]} at {place}")
+        raise InputError(
+            f"{file.filename}: {name} must be finite in float32, got {dataset[place]} at {place}."
+        )
     return values
 
 
 def require_floats(file: h5py.File, name: str, dataset: h5py.Dataset) -> None:
     """Require a dataset of floating-point numbers; errors as for `read_numbers`."""
-    if dataset.shape is None:
-        raise _wrong(file, name, "hold floating-point numbers", "an empty dataset")
-    if dataset.dtype.kind != "f":
-        raise _wrong(file, name, "hold floating-point numbers", _kind(dataset))
+    is_float = dataset.dtype.kind == "f" and dataset.shape is not None
+    _require(is_float, file, name, dataset, "floating-point numbers")
 
 
 def read_integers(file: h5py.File, name: str) -> np.ndarray:
     """A dataset of integers (n,) as int64; errors as for `read_numbers`."""
     dataset = own_dataset(file, name)
-    is_enum = h5py.check_enum_dtype(dataset.dtype) is not None
-    if dataset.dtype.kind not in "iu" or is_enum or dataset.ndim != 1:
-        raise _wrong(file, name, "hold integers (n,)", f"{_kind(dataset)} of shape {dataset.shape}")
+    is_integer = dataset.dtype.kind in "iu" and dataset.ndim == 1
+    _require(is_integer, file, name, dataset, "integers (n,)")
     return np.asarray(dataset[...].astype(np.int64, copy=False))
 
 
 def read_words(file: h5py.File, name: str) -> list[str]:
     """A dataset of text (n,); errors as for `read_numbers`."""
     dataset = own_dataset(file, name)
-    if h5py.check_string_dtype(dataset.dtype) is None or dataset.ndim != 1:
-        raise _wrong(file, name, "hold text (n,)", f"{_kind(dataset)} of shape {dataset.shape}")
+    is_text = h5py.check_string_dtype(dataset.dtype) is not None and dataset.ndim == 1
+    _require(is_text, file, name, dataset, "text (n,)")
     return dataset.asstr()[...].tolist()
 
 
-def _kind(dataset: h5py.Dataset) -> str:
-    if h5py.check_string_dtype(dataset.dtype) is not None:
-        return "text"
-    if h5py.check_enum_dtype(dataset.dtype) is not None:
-        return "an enumeration"
-    return str(dataset.dtype)
+def _require(holds: bool, file: h5py.File, name: str, dataset: h5py.Dataset, rule: str) -> None:
+    if not holds:
+        raise InputError(
+            f"{file.filename}: {name} must hold {rule}, got {dataset.dtype} of shape "
+            f"{dataset.shape}."
+        )
 
 
 @contextlib.contextmanager

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import h5py
+
 from bilm.core.errors import InputError, shown
 from bilm.core.options import Options
 from bilm.files.archives import extracted
@@ -34,8 +36,6 @@ from bilm.files.reading import OPTIONS_FILE, PathLike, require_file
 
 OptionsSource = PathLike | Mapping[str, Any] | Options
 ModelSource = PathLike | Sequence[Any]
-
-_SIGNATURE = b"\x89HDF\r\n\x1a\n"
 
 
 class ModelFiles(NamedTuple):
@@ -137,16 +137,13 @@ def _pair(source: Sequence[Any]) -> ModelFiles:
 
 def _from_checkpoint(prefix: str, source: str) -> ModelFiles:
     folder = os.path.dirname(prefix)
-    vocabularies = [os.path.join(folder, name) for name in VOCABULARIES]
+    vocabularies = (os.path.join(folder, name) for name in VOCABULARIES)
     vocabulary = next(filter(os.path.isfile, vocabularies), None)
     return ModelFiles(os.path.join(folder, OPTIONS_FILE), prefix, vocabulary, source, True)
 
 
 def _is_hdf5(path: str) -> bool:
-    if path.endswith(HDF5):
-        return True
-    with open(path, "rb") as file:
-        return file.read(len(_SIGNATURE)) == _SIGNATURE
+    return path.endswith(HDF5) or h5py.is_hdf5(path)
 
 
 def _in_folder(folder: str) -> ModelFiles:

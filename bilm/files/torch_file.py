@@ -15,13 +15,11 @@ tensor is a view of a storage: offset, shape and strides, in numbers.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import pickle
 import struct
 import zipfile
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -33,17 +31,11 @@ from bilm.files.reading import PathLike, require_file
 _MAGIC = 0x1950A86A20F9469CFC6C
 _PROTOCOL = 1001
 _DTYPES = {"FloatStorage": "<f4", "DoubleStorage": "<f8", "HalfStorage": "<f2"}
-# Exceptions of the unpickler and NumPy for damaged files.
-_BROKEN = (
-    pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError, KeyError, IndexError,
-    OverflowError, RecursionError, MemoryError, ImportError, struct.error,
-)  # fmt: skip
 
 
 class _Storage(NamedTuple):
     key: str
     dtype: str
-    length: int
 
 
 class _Tensor(NamedTuple):
@@ -58,78 +50,58 @@ class _Tensor(NamedTuple):
 def read_tensors(path: PathLike) -> dict[str, np.ndarray]:
     """The tensors of a state dict, as float32 arrays by name."""
     path = require_file(path, "torch file")
-    return _read_zip(path) if zipfile.is_zipfile(path) else _read_legacy(path)
-
-
-@contextlib.contextmanager
-def _explained(path: str) -> Iterator[None]:
     try:
-        yield
-    except InputError:
+        return _read_zip(path) if zipfile.is_zipfile(path) else _read_legacy(path)
+    except (InputError, OSError):
         raise
-    except _BROKEN as error:
-        detail = str(error) or type(error).__name__
-        raise InputError(f"{path}: not a torch file, or damaged: {detail}") from error
+    except Exception as error:  # a damaged pickle may raise any
+        raise InputError(f"{path}: not a torch file, or damaged: {error!r}") from error
 
 
 def _read_zip(path: str) -> dict[str, np.ndarray]:
-    with open_archive(path, "torch file") as archive, _explained(path):
-        pickles = [name for name in archive.namelist() if name.endswith("/data.pkl")]
-        if len(pickles) != 1:
-            raise InputError(f"{path}: not a torch file: it must hold one data.pkl.")
-        folder = pickles[0].removesuffix("data.pkl")
-        order = f"{folder}byteorder"
-        _require_little_endian(
-            path, order not in archive.namelist() or archive.read(order) == b"little"
-        )
-        tensors = _tensors_of(path, io.BytesIO(archive.read(pickles[0])))
-        return _arrays(path, tensors, lambda storage: archive.read(f"{folder}data/{storage.key}"))
+    with open_archive(path, "torch file") as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    (name,) = [name for name in members if name.endswith("/data.pkl")]
+    start = f"{name.removesuffix('data.pkl')}data/"
+    numbers = {name.removeprefix(start): content for name, content in members.items()}
+    return _arrays(path, _tensors_of(path, io.BytesIO(members[name])), numbers)
 
 
 def _read_legacy(path: str) -> dict[str, np.ndarray]:
-    with open(path, "rb") as file, _explained(path):
+    with open(path, "rb") as file:
         if _unpickled(path, file) != _MAGIC or _unpickled(path, file) != _PROTOCOL:
-            raise InputError(f"{path}: not a torch file: it must begin with torch's magic number.")
-        machine = _unpickled(path, file)
-        _require_little_endian(path, machine["little_endian"] is True)
+            raise ValueError("it must begin with torch's magic number")
+        _unpickled(path, file)  # sizes of the machine's numbers
         tensors = _tensors_of(path, file)
-        storages = {tensor.storage.key: tensor.storage for tensor in tensors.values()}
+        itemsizes = {
+            tensor.storage.key: np.dtype(tensor.storage.dtype).itemsize
+            for tensor in tensors.values()
+        }
         numbers = {}
         for key in _unpickled(path, file):
             (length,) = struct.unpack("<q", file.read(8))
-            if length != storages[key].length:
-                raise ValueError(f"storage {shown(key)} has {length} numbers")
-            numbers[key] = file.read(length * np.dtype(storages[key].dtype).itemsize)
-        return _arrays(path, tensors, lambda storage: numbers[storage.key])
-
-
-def _require_little_endian(path: str, is_little: bool) -> None:
-    if not is_little:
-        raise InputError(f"{path}: the numbers must be little-endian, got big-endian ones.")
+            numbers[key] = file.read(length * itemsizes[key])
+    return _arrays(path, tensors, numbers)
 
 
 def _tensors_of(path: str, file: IO[bytes]) -> dict[str, _Tensor]:
     """The tensors that a state dict's pickle describes."""
     tensors = _unpickled(path, file)
-    if not isinstance(tensors, dict) or not tensors:
-        raise InputError(
-            f"{path}: a torch file must hold a dict of tensors, got {type(tensors).__name__}."
-        )
-    for name, tensor in tensors.items():
-        if not isinstance(name, str) or not isinstance(tensor, _Tensor):
-            raise InputError(f"{path}: {shown(name)} must be a tensor, got {shown(tensor)}.")
-    return dict(tensors)
+    if not isinstance(tensors, dict) or not all(isinstance(t, _Tensor) for t in tensors.values()):
+        raise InputError(f"{path} must hold a dict of tensors, got {shown(tensors)}.")
+    return tensors
 
 
 def _arrays(
-    path: str, tensors: dict[str, _Tensor], numbers: Callable[[_Storage], bytes]
+    path: str, tensors: dict[str, _Tensor], numbers: dict[str, bytes]
 ) -> dict[str, np.ndarray]:
     """Tensors as arrays. NumPy checks that each view lies within the bytes of its storage."""
     arrays = {}
     for name, (storage, offset, shape, strides) in tensors.items():
         item = np.dtype(storage.dtype).itemsize
+        steps = [item * step for step in strides]
         view: np.ndarray = np.ndarray(
-            shape, storage.dtype, numbers(storage), offset * item, [item * step for step in strides]
+            shape, storage.dtype, numbers[storage.key], offset * item, steps
         )
         with np.errstate(over="ignore"):
             arrays[name] = view.astype(np.float32, order="C")
@@ -166,14 +138,12 @@ class _Unpickler(pickle.Unpickler):
         return allowed[module, name]
 
     def persistent_load(self, pid: Any) -> _Storage:
-        kind, dtype, key, _, length, *view = pid
-        if kind != "storage" or dtype not in _DTYPES.values() or any(view):
+        _, dtype, key, _, _, *view = pid
+        if dtype not in _DTYPES.values() or any(view):
             raise InputError(f"{self._path}: a storage must be of floats, got {shown(pid)}.")
-        return _Storage(key, dtype, length)
+        return _Storage(key, dtype)
 
     def _tensor(self, storage: Any, offset: Any, shape: Any, strides: Any, *_: Any) -> _Tensor:
-        if not isinstance(storage, _Storage):
-            raise ValueError(f"a tensor must have a storage, got {shown(storage)}")
         return _Tensor(storage, offset, tuple(shape), tuple(strides))
 
     def _parameter(self, tensor: Any, *_: Any) -> Any:

@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import h5py
 import numpy as np
 
-from bilm.core.errors import InputError, optional, real, require_record, shown
+from bilm.core.errors import InputError
 from bilm.core.lstm import LSTMStack
 from bilm.core.weight_names import Weight
 from bilm.files.hdf5 import (
     damage_named,
-    own_dataset,
     read_integers,
     read_numbers,
     read_words,
-    require_floats,
     shapes_in,
     writing_hdf5,
 )
@@ -40,9 +38,6 @@ DICTIONARY_CHARACTERS, DICTIONARY_WORDS = "tokens/characters", "tokens/words"
 STATES = "states/"
 # A file attribute, a JSON object about the training.
 TRAINING = "training"
-_TRAINING_KEYS = (
-    "steps", "tokens", "passes", "n_train_tokens", "n_tokens_vocab", "reset_rate",
-)  # fmt: skip
 
 
 class WeightsFile:
@@ -86,35 +81,25 @@ class WeightsFile:
 
     def numbers(self, name: str) -> np.ndarray:
         """A dataset as float32; errors as for `load`."""
-        with damage_named(self.path):
-            return read_numbers(self._file, name)
+        return self._read(read_numbers, name)
 
     def words(self) -> list[str] | None:
         """The vocabulary of the softmax, the word table or the token cache, by ids; None if the
         file holds no vocabulary."""
-        if VOCABULARY not in self.shapes:
-            return None
-        with damage_named(self.path):
-            return read_words(self._file, VOCABULARY)
+        return self._read(read_words, VOCABULARY) if VOCABULARY in self.shapes else None
 
     def text(self, name: str) -> np.ndarray:
         """A dataset of integers (n,), such as the bytes of a text; empty if it is missing."""
-        if name not in self.shapes:
-            return np.empty(0, np.int64)
-        with damage_named(self.path):
-            return read_integers(self._file, name)
+        return self._read(read_integers, name) if name in self.shapes else np.empty(0, np.int64)
 
     def n_embedded(self) -> int:
         """Rows of the dataset `embedding`: a word table or a token cache."""
         shape = self.shapes.get("embedding")
         if shape is None or len(shape) != 2:
-            found = "nothing" if shape is None else f"shape {shape}"
             raise InputError(
-                f"{self.path}: a dataset 'embedding' (tokens, projection_dim) is needed, got "
-                f"{found}."
+                f"{self.path} must hold a dataset 'embedding' of shape (tokens, projection_dim), "
+                f"got {shape}."
             )
-        with damage_named(self.path):
-            require_floats(self._file, "embedding", own_dataset(self._file, "embedding"))
         return shape[0]
 
     def training(self) -> dict[str, Any] | None:
@@ -126,14 +111,11 @@ class WeightsFile:
         """
         with damage_named(self.path):
             text = self._file.attrs.get(TRAINING)
-            if text is None:
-                return None
-            value = json.loads(text)
-            if not isinstance(value, dict):
-                raise ValueError(f"attribute {TRAINING} must be a JSON object, got {shown(value)}")
-            rules = dict.fromkeys(_TRAINING_KEYS, optional(real(0)))
-            require_record(dict.fromkeys(_TRAINING_KEYS) | value, rules, f"{self.path}: {TRAINING}")
-        return value
+            return None if text is None else json.loads(text)
+
+    def _read(self, reader: Callable[[h5py.File, str], Any], name: str) -> Any:
+        with damage_named(self.path):
+            return reader(self._file, name)
 
 
 @contextlib.contextmanager
@@ -203,9 +185,6 @@ def save_hdf5(
 
 def write_words(file: h5py.File, words: Sequence[str]) -> None:
     """Write the vocabulary of a softmax, a word table or a token cache."""
-    for number, word in enumerate(words):
-        if "\0" in word:
-            raise InputError(f"word {number} must not hold a null character, got {word!r}.")
     file.create_dataset(VOCABULARY, data=list(words), dtype=h5py.string_dtype("utf-8"))
 
 

@@ -103,7 +103,7 @@ def check_folder(tf_save_dir: PathLike, restart_ckpt_file: str | None) -> bool:
     own = os.path.join(folder, os.path.basename(restart_ckpt_file))
     for prefix in found[found.index(own) + 1 :] if own in found else []:
         # A damaged checkpoint may be replaced; finding the newest one has logged a warning.
-        if is_whole(prefix, verify=True):
+        if is_whole(prefix):
             raise InputError(
                 f"{restart_ckpt_file}: the folder has a newer checkpoint, "
                 f"{os.path.basename(prefix)}, which would be lost. Resume from that one, or "

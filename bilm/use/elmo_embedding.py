@@ -9,7 +9,16 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import WORDS, InputError, integer, one_of, optional, require_record, shown
+from bilm.core.errors import (
+    OBJECT,
+    WORDS,
+    InputError,
+    integer,
+    one_of,
+    optional,
+    require,
+    shown,
+)
 from bilm.core.keras_backend import keras
 from bilm.core.options import Options
 from bilm.core.scalar_mix import ScalarMix
@@ -293,14 +302,14 @@ class ELMoEmbedding(LayerOfFiles):
         }
 
 
-_RULES = {"kind": one_of(KINDS), "vocabulary": optional(WORDS), "n_rows": optional(integer())}
-
-
 def _require_words(words: Any) -> None:
     """Check the argument `words`, which may be from a saved layer's configuration."""
     if words is None:
         raise InputError("weight_file must be given, or words, got neither.")
-    require_record(words, _RULES, "words")
+    require(OBJECT, words=words)
+    require(one_of(KINDS), kind=words.get("kind"))
+    require(optional(WORDS), vocabulary=words.get("vocabulary"))
+    require(optional(integer()), n_rows=words.get("n_rows"))
     if words["vocabulary"] is None and words["kind"] in (CACHE, CACHE_AND_CHARACTERS):
         raise InputError("words: vocabulary must be a list of words for a token cache.")
 

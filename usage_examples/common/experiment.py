@@ -14,20 +14,21 @@ task's measure on the dev part, and the mean over the seeds.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import random
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from bilm.cli.flags import value, whole_number
+from bilm.cli import flags
 from bilm.core.errors import InputError
 from bilm.progress import ProgressDisplay
 from common.vectors import (
@@ -41,6 +42,7 @@ from common.vectors import (
 
 PARTS = ("train", "dev", "test")
 NO_TARGET = -1  # padding of targets
+MODEL_HELP = "language model: a folder, ZIP file or name; or options.json and weights.hdf5"
 
 
 class Example(NamedTuple):
@@ -113,51 +115,56 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", required=True, metavar="FOLDER", help="folder with the examples")
-    number = value(float, "must be a number >= 0", lambda x: 0 <= x < 1e9)
-    proportion = value(float, "must be a number from 0 to 0.99", lambda x: 0 <= x <= 0.99)
-    count = whole_number(1)
-
-    add = parser.add_argument_group("token vectors").add_argument
-    model = "language model: a folder, ZIP file or name; or options.json and weights.hdf5"
-    add("--model", nargs="+", metavar="MODEL", help=model)
-    layers = "layers of ELMo: mix, top, a number, or none (default: mix)"
-    add("--layers", default="mix", type=_layers, help=layers)
-    places = "where ELMo is added (default: input)"
-    add("--at", default="input", choices=("input", "output", "both"), help=places)
-    words = (
-        f"static vectors (word2vec, GloVe, `bilm static`), or `{LEARNED}` for vectors trained with "
-        f"the task (default: none with ELMo, otherwise {LEARNED})"
+    flags.add(parser, {"--data FOLDER": "folder with the examples"}, required=True)
+    group = parser.add_argument_group("token vectors")
+    layers = {"--layers LAYERS": "layers of ELMo: mix, top, a number, or none (default: mix)"}
+    flags.add(group, layers, default="mix", type=_layers)
+    flags.add(
+        group,
+        {
+            "--model MODEL ...": MODEL_HELP,
+            "--at input|output|both": "where ELMo is added (default: input)",
+            "--words FILE": "static vectors (word2vec, GloVe, `bilm static`), or "
+            f"`{LEARNED}` for vectors trained with the task (default: none with ELMo, otherwise "
+            f"{LEARNED})",
+            "--layer_norm": "normalise each layer before the mix",
+            "--fine_tune": "train the language model with the task",
+            "--cache FOLDER": "keep ELMo's layers there for the next run",
+        },
     )
-    add("--words", metavar="FILE", help=words)
     penalty = "factor of the sum of the mix's squared weights in the loss (default: 0.001)"
-    add("--lambda", dest="l2_coef", type=number, default=0.001, metavar="LAMBDA", help=penalty)
-    add("--layer_norm", action="store_true", help="normalise each layer before the mix")
-    add("--dropout", type=proportion, default=0.3, help="(default: 0.3)")
-    add("--fine_tune", action="store_true", help="train the language model with the task")
-    add("--cache", metavar="FOLDER", help="keep ELMo's layers there for the next run")
-
-    add = parser.add_argument_group("training").add_argument
+    number = flags.value(float, "must be a number >= 0", lambda x: 0 <= x < 1e9)
+    flags.add(group, {"--lambda LAMBDA": penalty}, dest="l2_coef", type=number)
+    proportion = flags.value(float, "must be a number from 0 to 0.99", lambda x: 0 <= x <= 0.99)
+    flags.add(group, {"--dropout RATE": "(default: 0.3)"}, type=proportion)
+    group = parser.add_argument_group("training")
     size = "train on N random examples, or on a proportion such as 0.1"
-    add("--train_size", type=_size, metavar="N", help=size)
-    seeds = "random seeds, one run each (default: 1)"
-    add("--seeds", type=whole_number(0), nargs="+", default=[1], help=seeds)
-    add("--epochs", type=count, default=12, help="most epochs (default: %(default)s)")
-    patience = "epochs without a better dev score before training ends (default: %(default)s)"
-    add("--patience", type=count, default=3, help=patience)
-    add("--batch_size", type=count, default=32, help="examples (default: %(default)s)")
-    add("--size", type=count, default=100, help="units of an LSTM (default: %(default)s)")
-    add("--learning_rate", type=number, default=0.001, help="of Adam (default: %(default)s)")
-    add("--format", choices=("text", "json"), default="text", help="format of the results")
+    flags.add(group, {"--train_size N": size}, type=_size)
+    flags.add(
+        group,
+        {
+            "--seeds N>=0 ...": "random seeds, one run each (default: 1)",
+            "--epochs N": "most epochs (default: %(default)s)",
+            "--patience N": "epochs without a better dev score before training ends (default: 3)",
+            "--batch_size N": "examples (default: %(default)s)",
+            "--size N": "units of an LSTM (default: %(default)s)",
+            "--learning_rate X": "of Adam (default: %(default)s)",
+            "--format text|json": "format of the results",
+        },
+    )
+    parser.set_defaults(
+        at="input", l2_coef=0.001, dropout=0.3, seeds=[1], epochs=12, patience=3, batch_size=32,
+        size=100, learning_rate=0.001, format="text",
+    )  # fmt: skip
     return parser
 
 
-_layers = value(
+_layers = flags.value(
     str,
     "must be mix, top, none or a number",
     lambda text: text in ("mix", "top", "none") or text.isdecimal(),
 )
-_size = value(
+_size = flags.value(
     lambda text: float(text) if "." in text else int(text),
     "must be an integer >= 1, or a proportion such as 0.1",
     lambda size: size > 0 and (isinstance(size, int) or size <= 1),
@@ -171,21 +178,22 @@ def run(task: Task, args: argparse.Namespace) -> list[Result]:
         FileNotFoundError: a file is missing.
         InputError: a file or a flag is wrong.
     """
-    settings = VectorSettings(
-        model=args.model if args.model is None or len(args.model) > 1 else args.model[0],
-        **{name: getattr(args, name) for name in VectorSettings._fields if name != "model"},
-    )
+    settings = VectorSettings(**flags.given(args, *VectorSettings._fields))
+    if args.model is not None and len(args.model) == 1:
+        settings = settings._replace(model=args.model[0])
     for part in PARTS:
         if not task.parts[part]:
             raise InputError(f"{args.data}: {part} must have at least one example.")
-    sentences = {part: list(_sentences(task.parts[part])) for part in PARTS}
-    together = [sentence for part in PARTS for sentence in sentences[part]]
+    sentences = {
+        part: [text for example in task.parts[part] for text in example.texts.values()]
+        for part in PARTS
+    }
     with tempfile.TemporaryDirectory() as scratch:
         with ProgressDisplay() as display:
             vectors = TokenVectors(
                 settings,
                 sentences["train"],
-                together,
+                [*itertools.chain(*sentences.values())],
                 args.cache or scratch,
                 lambda done, _: display.update("encoding", done, unit="sentences"),
             )
@@ -230,10 +238,6 @@ def draw(examples: Sequence[Example], size: float | int | None, seed: int) -> li
     if size is None:
         return drawn
     return drawn[: max(1, round(size * len(drawn))) if isinstance(size, float) else size]
-
-
-def _sentences(examples: Iterable[Example]) -> Iterator[Sentence]:
-    return (sentence for example in examples for sentence in example.texts.values())
 
 
 def first(scores: Scores) -> float:

@@ -124,21 +124,6 @@ def tokenise(text: str) -> Spans:
     )
 
 
-def set_apart(examples: Sequence[T], path: PathLike) -> tuple[list[T], list[T]]:
-    """Split off the last tenth of examples; both parts have at least one.
-
-    Raises:
-        InputError: there are fewer than two examples.
-    """
-    if len(examples) < 2:
-        raise InputError(
-            f"{path}: must have at least 2 examples, to set a tenth of them aside, got "
-            f"{len(examples)}."
-        )
-    n = min(max(1, round(0.1 * len(examples))), len(examples) - 1)
-    return list(examples[:-n]), list(examples[-n:])
-
-
 def parts_of(
     folder: PathLike, ending: str, read: Callable[[str], Sequence[T]]
 ) -> dict[str, list[T]]:
@@ -152,15 +137,24 @@ def parts_of(
         InputError: `read` finds an error, or train is too short to be divided.
     """
     train = find_file(folder, f"train{ending}")
-    paths = {
-        "train": train,
-        "dev": file_if_there(folder, f"dev{ending}"),
-        "test": file_if_there(folder, f"test{ending}"),
-    }
-    found = {part: list(read(path)) for part, path in paths.items() if path is not None}
-    if len(found) < 2:
+    dev, test = (file_if_there(folder, f"{part}{ending}") for part in ("dev", "test"))
+    if dev is None and test is None:
         find_file(folder, f"test{ending}")
-    if len(found) < 3:
-        found["test"] = found["test" if "test" in found else "dev"]
-        found["train"], found["dev"] = set_apart(found["train"], train)
-    return found
+    found = {
+        part: list(read(path))
+        for part, path in (("train", train), ("dev", dev), ("test", test))
+        if path is not None
+    }
+    if len(found) == 3:
+        return found
+    n = len(found["train"])
+    if n < 2:
+        raise InputError(
+            f"{train}: must have at least 2 examples, to set a tenth of them aside, got {n}."
+        )
+    begin = n - max(1, round(0.1 * n))
+    return {
+        "train": found["train"][:begin],
+        "dev": found["train"][begin:],
+        "test": found["test" if test else "dev"],
+    }

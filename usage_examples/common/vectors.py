@@ -9,6 +9,7 @@ in a file (`SavedLayers`); with `fine_tune` the language model is part of the Ke
 
 from __future__ import annotations
 
+import itertools
 import os
 import zlib
 from collections import Counter
@@ -75,41 +76,27 @@ class SavedLayers:
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         different = list(dict.fromkeys(sentences))
-        ends = np.cumsum([len(sentence) for sentence in different], dtype=np.int64)
-        self._begins = {
-            sentence: int(end) - len(sentence)
-            for sentence, end in zip(different, ends, strict=True)
-        }
+        ends = itertools.accumulate(map(len, different))
+        self._ends = dict(zip(different, ends, strict=True))
         checksum = zlib.crc32("\n".join(" ".join(s) for s in different).encode("utf-8", "replace"))
         self.path = Path(folder) / f"elmo-{elmo.fingerprint()}-{checksum:08x}.npy"
-        self.dim, self.n_layers = elmo.dim, elmo.n_layers
+        self.dim = elmo.dim
         if not self.path.exists():
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            shape = (int(ends[-1]), elmo.n_layers, elmo.dim)
+            shape = (sum(map(len, different)), elmo.n_layers, elmo.dim)
             with atomic_write(self.path) as temporary:
-                self._write(temporary, shape, elmo, different, progress)
+                layers = np.lib.format.open_memmap(temporary, "w+", np.float16, shape)
+                found = elmo.encode_iter(different, "all", show_progress=progress or False)
+                for end, vectors in zip(self._ends.values(), found, strict=True):
+                    # (n_layers, tokens, dim) -> (tokens, n_layers, dim)
+                    layers[end - vectors.shape[1] : end] = vectors.swapaxes(0, 1)
+                layers.flush()
         self._layers = np.load(self.path, mmap_mode="r")
-
-    def _write(
-        self,
-        path: str,
-        shape: tuple[int, int, int],
-        elmo: ELMo,
-        sentences: Sequence[Sentence],
-        progress: Callable[[int, int], None] | None,
-    ) -> None:
-        layers = np.lib.format.open_memmap(path, mode="w+", dtype=np.float16, shape=shape)
-        begin = 0
-        for vectors in elmo.encode_iter(sentences, "all", show_progress=progress or False):
-            # (n_layers, tokens, dim) -> (tokens, n_layers, dim)
-            layers[begin : begin + vectors.shape[1]] = vectors.swapaxes(0, 1)
-            begin += vectors.shape[1]
-        layers.flush()
 
     def __getitem__(self, sentence: Sentence) -> np.ndarray:
         """float16 (tokens, n_layers, dim)."""
-        begin = self._begins[sentence]
-        return self._layers[begin : begin + len(sentence)]
+        end = self._ends[sentence]
+        return self._layers[end - len(sentence) : end]
 
 
 class TokenVectors:
@@ -119,12 +106,7 @@ class TokenVectors:
         settings: the kind of vectors.
         training: the training sentences, whose words can be learned.
         sentences: all sentences.
-        folder: folder for ELMo's layers.
-        progress: as for `SavedLayers`.
-
-    Raises:
-        FileNotFoundError: a file of the settings is missing.
-        InputError: a file or a setting is wrong.
+        folder, progress: as for `SavedLayers`.
     """
 
     def __init__(
@@ -138,33 +120,31 @@ class TokenVectors:
         self.settings = settings
         self.saved: SavedLayers | None = None
         self.chosen: list[int] = []  # numbers of ELMo's layers in the model
-        if settings.layers != "none" and settings.model is None:
-            raise InputError("--model is required, unless --layers is none.")
         if settings.layers != "none":
+            if settings.model is None:
+                raise InputError("--model is required, unless --layers is none.")
             elmo = ELMo.from_pretrained(settings.model)
+            self.vocabulary: Any = elmo.vocabulary
             self.chosen = _layers(settings.layers, elmo.n_layers)
             if not settings.fine_tune:
                 self.saved = SavedLayers(elmo, sentences, folder, progress)
-            self.vocabulary: Any = elmo.vocabulary
         self._choose_words(training, sentences)
 
     def _choose_words(self, training: Iterable[Sentence], sentences: Sequence[Sentence]) -> None:
         """Assign ids to words with a static or learned vector: 0 is padding, 1 any other word."""
         words, self.table = self.settings.words, None
         self.has_words = words is not None or not self.chosen
-        if not self.has_words:
-            self._ids: dict[str, int] = {}
-        elif words is None or words == LEARNED:
-            counts = Counter(word for sentence in training for word in sentence)
-            known = [word for word, count in counts.items() if count > 1]
-            self._ids = {word: number for number, word in enumerate(known, start=2)}
-        else:
-            all_words = {word for sentence in sentences for word in sentence}
+        self._ids: dict[str, int] = {}
+        if words is not None and words != LEARNED:
+            all_words = set(itertools.chain(*sentences))
             static = StaticVectors.load(words, keep=all_words)
-            zeros = np.zeros((2, static.dim), np.float32)
-            self.table = np.concatenate([zeros, static.vectors])
+            self.table = np.pad(static.vectors, ((2, 0), (0, 0)))
             found = ((word, static.index(word)) for word in sorted(all_words))
             self._ids = {word: index + 2 for word, index in found if index is not None}
+        elif self.has_words:
+            counts = Counter(itertools.chain(*training))
+            known = [word for word, count in counts.items() if count > 1]
+            self._ids = {word: number for number, word in enumerate(known, start=2)}
 
     @property
     def n_words(self) -> int:
@@ -241,20 +221,20 @@ class ModelInputs:
     def __init__(self, vectors: TokenVectors) -> None:
         self.vectors, self.settings = vectors, vectors.settings
         self.inputs: dict[str, Any] = {}
-        self.mixes: dict[str, ScalarMix] = {}
-        if vectors.chosen:
-            places = ("input", "output") if self.settings.at == "both" else (self.settings.at,)
-            for place in places:
-                self.mixes[place] = ScalarMix(
-                    len(vectors.chosen),
-                    l2_coef=self.settings.l2_coef or None,
-                    do_layer_norm=self.settings.layer_norm,
-                    name=place,
-                )
+        places = ("input", "output") if self.settings.at == "both" else (self.settings.at,)
+        self.mixes = {
+            place: ScalarMix(
+                len(vectors.chosen),
+                l2_coef=self.settings.l2_coef or None,
+                do_layer_norm=self.settings.layer_norm,
+                name=place,
+            )
+            for place in (places if vectors.chosen else ())
+        }
         self._dropout = keras.layers.Dropout(self.settings.dropout)
         self._table = _table(vectors) if vectors.has_words else None
         is_trained = bool(vectors.chosen) and self.settings.fine_tune
-        self._language_model = _TrainedModel(vectors) if is_trained else None
+        self._language_model = _language_model(vectors) if is_trained else None
 
     def number(self, name: str, shape: Sequence[int | None], dtype: str = "int32") -> Any:
         """A numeric input; `shape` has no batch axis."""
@@ -312,27 +292,22 @@ def _table(vectors: TokenVectors) -> keras.layers.Embedding:
     return table
 
 
-class _TrainedModel:
+def _language_model(vectors: TokenVectors) -> Callable[[Any], Any]:
     """The language model as part of the Keras model: tokens (batch, time) to the chosen layers."""
-
-    def __init__(self, vectors: TokenVectors) -> None:
-        with open_model(vectors.settings.model, weights_only=True) as files:
-            options = files.read_options()
-            if options.char_cnn is not None and options.char_cnn.dictionary is not None:
-                raise InputError("--fine_tune requires a model without a dictionary of characters.")
-            self.model = BidirectionalLanguageModel(
-                files.options,
-                files.weights,
-                use_character_inputs=options.char_cnn is not None,
-                trainable=True,
-            )
-        if options.char_cnn is not None:
-            self.ids: Any = CharacterIds(options.max_word_length or 50)
-        else:
-            words = vectors.vocabulary
-            self.ids = WordIds([words.id_to_word(k) for k in range(words.size)])
-        self.chosen = vectors.chosen
-
-    def __call__(self, tokens: Any) -> Any:
-        layers = self.model(self.ids(tokens))["lm_embeddings"]
-        return keras.ops.take(layers, np.array(self.chosen), axis=1)
+    with open_model(vectors.settings.model, weights_only=True) as files:
+        characters = files.read_options().char_cnn
+        if characters is not None and characters.dictionary is not None:
+            raise InputError("--fine_tune requires a model without a dictionary of characters.")
+        model = BidirectionalLanguageModel(
+            files.options,
+            files.weights,
+            use_character_inputs=characters is not None,
+            trainable=True,
+        )
+    words = vectors.vocabulary
+    if characters is not None:
+        ids: Any = CharacterIds(model.options.max_word_length or 50)
+    else:
+        ids = WordIds([words.id_to_word(k) for k in range(words.size)])
+    chosen = np.array(vectors.chosen)
+    return lambda tokens: keras.ops.take(model(ids(tokens))["lm_embeddings"], chosen, axis=1)
