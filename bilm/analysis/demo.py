@@ -35,15 +35,12 @@ PACKAGES = ("numpy", "keras", "tensorflow")
 _SKIPPED_FOLDERS = frozenset(
     ("site-packages", "dist-packages", "__pycache__", "test", "tests", "testing", "idle_test")
 )
-# Words that are tried, and what they must have to be shown.
-_CANDIDATES = 300
+_CANDIDATES = 300  # words that are tried
 _OCCURRENCES = 150  # of each word
-_LEAST = 40
+_LEAST = 40  # occurrences of a word that is shown
 _LEAST_PROPORTION = 0.2  # of the smaller cluster
-# Sentences per document of the user's text.
-_SENTENCES_PER_DOCUMENT = 100
-# Lines of a text that determine its tokenizer.
-_LOOKED_AT = 1000
+_SENTENCES_PER_DOCUMENT = 100  # of the user's text
+_LOOKED_AT = 1000  # lines of a text that determine its tokenizer
 
 _DOCSTRING = re.compile(r'"""(.+?)"""', re.DOTALL)
 # Doctests, fenced code, headings with a rule, fields such as "axis : int".
@@ -114,20 +111,19 @@ def read_texts(paths: Sequence[PathLike], tokenized: bool, max_tokens: int) -> l
         tokenized: one sentence per line, tokens separated by white space; otherwise raw text, and
             the script determines the tokenizer.
     """
-    documents: list[Document] = [[]]
+    sentences: list[Tokens] = []
     n_tokens = 0
     for path in paths:
         before = n_tokens
         for sentence in _sentences(read_lines(path), tokenized):
             if n_tokens >= max_tokens:
-                return documents
-            if len(documents[-1]) == _SENTENCES_PER_DOCUMENT:
-                documents.append([])
-            documents[-1].append(sentence)
+                break
+            sentences.append(sentence)
             n_tokens += len(sentence)
-        if n_tokens == before:
+        if n_tokens == before < max_tokens:
             raise InputError(f"{path}: must have some text.")
-    return documents
+    starts = range(0, len(sentences), _SENTENCES_PER_DOCUMENT)
+    return [sentences[start : start + _SENTENCES_PER_DOCUMENT] for start in starts]
 
 
 def _sentences(lines: Iterator[str], tokenized: bool) -> Iterable[Tokens]:
@@ -166,22 +162,17 @@ def set_aside(
         )
     generator = random.Random(seed)
     order = generator.sample(range(len(documents)), len(documents))
-    sizes = [count_tokens(document) for document in documents]
+    sizes = [sum(map(len, document)) for document in documents]
     wanted = min(share * sum(sizes), max_tokens)
     chosen: set[int] = set()
     for index in order[:-1]:
-        if sum(sizes[k] for k in chosen) >= wanted:
-            break
-        chosen.add(index)
+        if sum(sizes[k] for k in chosen) < wanted:
+            chosen.add(index)
+    heldout = [s for k in sorted(chosen) for s in documents[k]]
     training = [s for k, document in enumerate(documents) if k not in chosen for s in document]
     # Held-out sentences are scored one by one, so training needs no context between sentences.
     generator.shuffle(training)
-    return SplitText(training, [s for k in sorted(chosen) for s in documents[k]])
-
-
-def count_tokens(sentences: Iterable[Tokens]) -> int:
-    """Number of tokens of sentences."""
-    return sum(map(len, sentences))
+    return SplitText(training, heldout)
 
 
 def write_sentences(path: PathLike, sentences: Iterable[Tokens]) -> None:
@@ -198,11 +189,7 @@ def clearest_words(
 ) -> list[str]:
     """The lower-case words with the highest silhouettes for two clusters, the clearest first.
 
-    Args:
-        elmo: the model.
-        sentences: the text.
-        n: most words.
-        progress: called with the number of occurrences encoded, and the total.
+    `progress` is called with the number of occurrences encoded, and the total.
     """
     candidates = ordinary_words(sentences, _CANDIDATES)
     if not candidates:

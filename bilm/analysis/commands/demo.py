@@ -19,9 +19,11 @@ million tokens are used.
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import shlex
 from collections import Counter
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from bilm.cli import flags
@@ -67,35 +69,28 @@ def run(args: argparse.Namespace) -> int:
     for module in ("sklearn", "gensim"):
         import_extra(module, "bilm demo")
     text = _read_text(args)
-    words = _words(args, text)
+    words = None if args.words is None else _frequent(args.words, text)
     note("loading TensorFlow ...")
     import_tensorflow()
     try:
         _run_all(args, text, words)
-    except _Failed as failed:
-        return failed.code
+    except SystemExit as failed:
+        return int(failed.code or 0)
     print(f"\nAll files are in {args.out}; `bilm train --help` shows how to train your own.")
     return 0
 
 
-class _Failed(Exception):
-    """A subcommand has reported an error and returned a non-zero exit code."""
-
-    def __init__(self, code: int) -> None:
-        self.code = code
-
-
 def _bilm(*words: str) -> None:
-    """Print a command and run it."""
+    """Print a command and run it; a failure, which it has reported, ends the demo."""
     from bilm.cli import main
 
     print(f"\n$ bilm {shlex.join(words)}", flush=True)
     if code := main(words):
-        raise _Failed(code)
+        raise SystemExit(code)
 
 
 def _read_text(args: argparse.Namespace) -> SplitText:
-    from bilm.analysis.demo import count_tokens, gather_docstrings, read_texts, set_aside
+    from bilm.analysis.demo import gather_docstrings, read_texts, set_aside
 
     if args.corpus:
         note("reading the text ...")
@@ -105,30 +100,28 @@ def _read_text(args: argparse.Namespace) -> SplitText:
         documents = gather_docstrings()
     text = set_aside(documents, _HELDOUT_PROPORTION, _MAX_HELDOUT_TOKENS)
     for name, sentences in (("training", text.training), ("held-out", text.heldout)):
-        print(f"{name:<11}{len(sentences):>9,} sentences {count_tokens(sentences):>10,} tokens")
+        n_tokens = sum(map(len, sentences))
+        print(f"{name:<11}{len(sentences):>9,} sentences {n_tokens:>10,} tokens")
     return text
 
 
-def _words(args: argparse.Namespace, text: SplitText) -> list[str] | None:
-    """The sufficiently frequent words of --words; None without --words."""
-    if args.words is None:
-        return None
-    counts = Counter(token for sentence in text.training for token in sentence)
-    words = []
-    for word in map(str.lower, args.words):
-        if counts[word] >= _LEAST_OCCURRENCES:
-            words.append(word)
-        else:
+def _frequent(words: Sequence[str], text: SplitText) -> list[str]:
+    """The words that are frequent enough to be shown."""
+    counts = Counter(itertools.chain(*text.training))
+    words = [word.lower() for word in words]
+    frequent = [word for word in words if counts[word] >= _LEAST_OCCURRENCES]
+    for word in words:
+        if word not in frequent:
             note(f"{word!r} must occur {_LEAST_OCCURRENCES} times in the text, got {counts[word]}.")
-    if not words:
+    if not frequent:
         raise InputError(
             f"--words: at least one of them must occur {_LEAST_OCCURRENCES} times in the text."
         )
-    return words
+    return frequent
 
 
 def _run_all(args: argparse.Namespace, text: SplitText, words: list[str] | None) -> None:
-    from bilm.analysis.demo import count_tokens, write_sentences
+    from bilm.analysis.demo import write_sentences
     from bilm.files.published import published_models
 
     os.makedirs(args.out)
@@ -141,14 +134,13 @@ def _run_all(args: argparse.Namespace, text: SplitText, words: list[str] | None)
     shipped = {found.name for found in published_models() if found.is_present}
     if not args.corpus and _SHIPPED in shipped:
         _show_words(args, text, words, _SHIPPED)
-    min_count = 3 if count_tokens(text.training) >= _MANY_TOKENS else 2
-    _bilm("vocab", training, "--out", vocabulary, "--min_count", str(min_count))
+    min_count = "3" if sum(map(len, text.training)) >= _MANY_TOKENS else "2"
+    _bilm("vocab", training, "--out", vocabulary, "--min_count", min_count)
     _bilm("train", "--preset", "tiny", "--time", f"{60 * args.minutes:g}s", "--save_dir", model,
           "--vocab_file", vocabulary, "--train_prefix", training,
           "--heldout_prefix", heldout)  # fmt: skip
     _bilm("dump", "--save_dir", model, "--best", "--model_dir", elmo)
-    shown = _show_words(args, text, words, elmo)
-    if shown:
+    if shown := _show_words(args, text, words, elmo):
         _bilm("static", "--text", training, "--out", vectors, "--epochs", "2", "--min_count", "2")
         _bilm("static", "--vectors", vectors, "--nearest", *shown, "--n", "6")
 
@@ -163,16 +155,17 @@ def _show_words(
 
         elmo = ELMo.from_pretrained(model)
         with ProgressDisplay() as display:
-            words = clearest_words(
-                elmo,
-                text.training,
-                progress=lambda done, total: display.update("looking for words", done, total),
-            )
+
+            def progress(done: int, total: int) -> None:
+                display.update("looking for words", done, total)
+
+            words = clearest_words(elmo, text.training, progress=progress)
         if not words:
             print("\nNo word of the text has two clear clusters of occurrences in this model.")
             return []
-    name = os.path.basename(model)
-    kept, page = (os.path.join(args.out, f"{name}.{ending}") for ending in ("npz", "html"))
+    kept, page = (
+        os.path.join(args.out, f"{os.path.basename(model)}.{ending}") for ending in ("npz", "html")
+    )
     training = os.path.join(args.out, "train.txt")
     _bilm("senses", *words, "--match_case", "--max_clusters", "2", "--lines", "3", "--model", model,
           "--text", training, "--max_occurrences", "300", "--occurrences", kept)  # fmt: skip
