@@ -77,11 +77,7 @@ def distance_class(distance: int) -> int:
 
 
 def read(path: str) -> Iterator[Passage]:
-    """The passages of a file.
-
-    Raises:
-        InputError: a line does not have GAP's form.
-    """
+    """The passages of a file."""
     for where, line in read_columns(path, 11, header=True):
         if not line:
             continue

@@ -45,11 +45,7 @@ def make_task(args: argparse.Namespace) -> Task:
 
 
 def read(path: str) -> Iterator[tuple[tuple[str, ...], list[str]]]:
-    """The sentences of a file: words, and a tag for each.
-
-    Raises:
-        InputError: a line is not `token TAB tag`, or the tags are not IOB2.
-    """
+    """The sentences of a file: words, and a tag for each."""
     words: list[str] = []
     tags: list[str] = []
     where = path

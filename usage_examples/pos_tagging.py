@@ -38,11 +38,7 @@ class TaggedSentence(NamedTuple):
 
 
 def read_conllu(path: Path) -> Iterator[TaggedSentence]:
-    """Sentences of a CoNLL-U file; ranges (1-2) and empty nodes (1.1) are skipped.
-
-    Raises:
-        InputError: a word has no tag of `TAGS`.
-    """
+    """Sentences of a CoNLL-U file; ranges (1-2) and empty nodes (1.1) are skipped."""
     words: list[str] = []
     tags: list[str] = []
     with open(path, encoding="utf-8") as lines:

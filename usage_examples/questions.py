@@ -77,11 +77,7 @@ def make_task(args: argparse.Namespace) -> Task:
 
 
 def read(path: str) -> Iterator[Question]:
-    """The questions of a file.
-
-    Raises:
-        InputError: the file does not have SQuAD's form, or an answer is not at its offset.
-    """
+    """The questions of a file."""
     try:
         with reading_text(path) as file:
             articles = json.load(file)["data"]

@@ -70,11 +70,7 @@ def make_task(args: argparse.Namespace) -> Task:
 
 
 def read(path: str) -> Iterator[tuple[tuple[str, ...], int, list[str]]]:
-    """The frames of a file: tokens, the predicate's position, and a tag for each token.
-
-    Raises:
-        InputError: a line has another form, or the tags are not IOB2.
-    """
+    """The frames of a file: tokens, the predicate's position, and a tag for each token."""
     for where, line in read_json_lines(path, {"tokens": list, "frames": list}):
         tokens = as_tokens(line["tokens"], where)
         for frame in line["frames"]:

@@ -22,13 +22,14 @@ time of a run; flags after -- are passed to the programs and override them, such
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,32 +122,33 @@ def main(argv: Sequence[str] | None = None) -> None:
     try:
         if args.picture is not None:
             check_picture(args.picture)
-        make(args)
+        chart = make(args)
+        if args.picture is not None:
+            save_picture(chart(), args.picture)
     except InputError as error:
         parser.exit(1, f"{parser.prog}: error: {error}\n")
 
 
-def make(args: argparse.Namespace) -> None:
-    """Print the table or figure, and draw its picture."""
+def make(args: argparse.Namespace) -> Callable[[], Any]:
+    """Print the table or figure; return the function that draws it."""
     wanted = [t for t in args.tasks if (Path(args.data) / TASKS[t].folder).is_dir()]
     if args.table == "figure2":
         mixes = {task: learned_mixes(args, task) for task in wanted}
         print_mixes(mixes)
+        return lambda: mix_chart(mixes)
+    by_size = args.table in ("figure1", "tuning")
+    cells = {
+        name: flags
+        for name, flags in COLUMNS[args.table].items()
+        if not by_size or name.split()[-1] in args.sizes
+    }
+    columns = list(cells)
+    rows = {task: task_results(args, task, cells.values()) for task in wanted}
+    if by_size:
+        print_by_size(columns, rows)
     else:
-        by_size = args.table in ("figure1", "tuning")
-        columns = {
-            name: flags
-            for name, flags in COLUMNS[args.table].items()
-            if not by_size or name.split()[-1] in args.sizes
-        }
-        rows = {task: task_results(args, task, columns.values()) for task in wanted}
-        if by_size:
-            print_by_size(list(columns), rows)
-        else:
-            print_table(list(columns), rows, with_gain=args.table == "table1")
-    if args.picture is not None:
-        chart = mix_chart(mixes) if args.table == "figure2" else size_chart(list(columns), rows)
-        save_picture(chart, args.picture)
+        print_table(columns, rows, with_gain=args.table == "table1")
+    return lambda: size_chart(columns, rows)
 
 
 def command(args: argparse.Namespace, task: str, flags: str) -> list[str]:
@@ -198,32 +200,33 @@ def result_of(words: list[str], results: str, cache: str) -> dict[str, Any]:
 
 
 def read_results(path: str) -> dict[str, dict[str, Any]]:
-    """The results by command; lines that were cut off are skipped.
-
-    Raises:
-        InputError: a line has another form.
-    """
+    """The results by command; lines that were cut off are skipped."""
     found = {}
-    if os.path.exists(path):
-        for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), 1):
-            try:
-                value = json.loads(line)
-            except ValueError:
-                continue
-            if not isinstance(value, dict) or set(value) != {"command", "result"}:
-                raise InputError(
-                    f"{path}, line {number}: must be an object with command and result, got "
-                    f"{line!r:.80}."
-                )
-            found[value["command"]] = value["result"]
+    lines = Path(path).read_text(encoding="utf-8").splitlines() if os.path.exists(path) else []
+    for number, line in enumerate(lines, start=1):
+        try:
+            value = json.loads(line)
+        except ValueError:
+            continue
+        if not isinstance(value, dict) or set(value) != {"command", "result"}:
+            raise InputError(
+                f"{path}, line {number}: must be an object with command and result, got "
+                f"{line!r:.80}."
+            )
+        found[value["command"]] = value["result"]
     return found
 
 
-def print_table(columns: Sequence[str], rows: dict[str, Any], with_gain: bool = False) -> None:
-    """Print as Markdown: mean ± standard deviation of the first measure on the test part, and the
-    gain of the last column over the first, seed by seed."""
-    print_row(["task", "measure", *columns, *["gain"] * with_gain])
-    print_row(["---"] * (len(columns) + 2 + with_gain))
+def print_markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Print a table."""
+    for cells in (head, ["---"] * len(head), *rows):
+        print(f"| {' | '.join(cells)} |")
+
+
+def print_table(columns: Sequence[str], rows: dict[str, Any], with_gain: bool) -> None:
+    """Print mean ± standard deviation of the first measure on the test part, and the gain of the
+    last column over the first, seed by seed."""
+    lines = []
     for task, cells in rows.items():
         measure, shown = shown_scores(cells)
         if with_gain:
@@ -231,7 +234,8 @@ def print_table(columns: Sequence[str], rows: dict[str, Any], with_gain: bool = 
             gains = [b - a for a, b in zip(by_seed[0], by_seed[-1], strict=True)]
             spread = statistics.stdev(gains) if len(gains) > 1 else 0.0
             shown.append(f"{statistics.mean(gains):+.1f} ± {spread:.1f}")
-        print_row([task, measure, *shown])
+        lines.append([task, measure, *shown])
+    print_markdown(["task", "measure", *columns, *["gain"] * with_gain], lines)
 
 
 def shown_scores(cells: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
@@ -241,16 +245,17 @@ def shown_scores(cells: Sequence[dict[str, Any]]) -> tuple[str, list[str]]:
 
 
 def print_by_size(columns: Sequence[str], rows: dict[str, Any]) -> None:
-    """Print as Markdown: a row for each task and proportion of the training data, which ends the
-    name of each column."""
-    parts = list(dict.fromkeys(column.split()[-1] for column in columns))
-    n = len(columns) // len(parts)
-    print_row(["task", "measure", "proportion", *(name.rsplit(" ", 1)[0] for name in columns[:n])])
-    print_row(["---"] * (3 + n))
+    """Print a row for each task and proportion of the training data, which ends the name of each
+    column."""
+    vectors, parts = (
+        list(dict.fromkeys(column.rsplit(" ", 1)[k] for column in columns)) for k in (0, 1)
+    )
+    lines = []
     for task, cells in rows.items():
         measure, shown = shown_scores(cells)
-        for number, part in enumerate(parts):
-            print_row([task, measure, part, *shown[number * n : (number + 1) * n]])
+        found = iter(shown)
+        lines += [[task, measure, part, *itertools.islice(found, len(vectors))] for part in parts]
+    print_markdown(["task", "measure", "proportion", *vectors], lines)
 
 
 class MeanMix(NamedTuple):
@@ -276,13 +281,13 @@ def learned_mixes(args: argparse.Namespace, task: str) -> dict[str, MeanMix]:
 
 
 def print_mixes(mixes: dict[str, dict[str, MeanMix]]) -> None:
-    """Print as Markdown: a row for each task and place of ELMo."""
-    print_row(["task", "at", "gamma", "weights of the layers, from layer 0"])
-    print_row(["---"] * 4)
-    for task, places in mixes.items():
-        for at, mix in places.items():
-            shown = " ".join(f"{weight:.2f}" for weight in mix.weights.values())
-            print_row([task, at, f"{mix.gamma:.2f}", shown])
+    """Print a row for each task and place of ELMo."""
+    lines = [
+        [task, at, f"{mix.gamma:.2f}", " ".join(f"{weight:.2f}" for weight in mix.weights.values())]
+        for task, places in mixes.items()
+        for at, mix in places.items()
+    ]
+    print_markdown(["task", "at", "gamma", "weights of the layers, from layer 0"], lines)
 
 
 def size_chart(columns: Sequence[str], rows: dict[str, list[dict[str, Any]]]) -> Any:
@@ -326,11 +331,6 @@ def mix_chart(mixes: dict[str, dict[str, MeanMix]]) -> Any:
         axes.set_xlabel("layer")
         axes.set_title(f"at the {at}", fontsize="medium")
     return figure
-
-
-def print_row(cells: Sequence[str]) -> None:
-    """A row of Markdown."""
-    print(f"| {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

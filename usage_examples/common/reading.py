@@ -19,11 +19,7 @@ T = TypeVar("T")
 
 
 def find_file(folder: PathLike, name: str) -> str:
-    """The file `name` of a folder, plain or compressed (name.gz, name.xz).
-
-    Raises:
-        FileNotFoundError: the file is missing.
-    """
+    """The file `name` of a folder, plain or compressed (name.gz, name.xz)."""
     path = file_if_there(folder, name)
     if path is None:
         raise FileNotFoundError(f"The file {os.path.join(folder, name)!r} does not exist.")
@@ -44,9 +40,6 @@ def read_json_lines(
     Args:
         path: UTF-8 (plain, .gz, .xz), one JSON object per line.
         fields: required fields and their types.
-
-    Raises:
-        InputError: a line has another form.
     """
     for number, line in enumerate(read_lines(path), start=1):
         where = f"{path}, line {number}"
@@ -70,9 +63,6 @@ def read_columns(
 ) -> Iterator[tuple[str, list[str]]]:
     """The lines of a table with columns separated by tabs, each with its file and line for
     messages; an empty line is an empty list.
-
-    Raises:
-        InputError: a line has another number of columns.
     """
     for number, line in enumerate(read_lines(path), start=1):
         if header and number == 1:
@@ -87,11 +77,7 @@ def read_columns(
 
 
 def as_tokens(value: Any, where: str) -> tuple[str, ...]:
-    """A sentence given as text with spaces between tokens, or as a list of tokens.
-
-    Raises:
-        InputError: it is empty, or a token has a space.
-    """
+    """A sentence given as text with spaces between tokens, or as a list of tokens."""
     tokens = tuple(value.split()) if isinstance(value, str) else tuple(value)
     if not tokens or not all(isinstance(t, str) and t.split() == [t] for t in tokens):
         raise InputError(f"{where}: must be tokens without spaces, got {value!r:.80}.")
@@ -131,10 +117,6 @@ def parts_of(
 
     Without dev, it is the last tenth of train; without test, dev is the test part, and the last
     tenth of train is the dev part.
-
-    Raises:
-        FileNotFoundError: train is missing, or both others are.
-        InputError: `read` finds an error, or train is too short to be divided.
     """
     train = find_file(folder, f"train{ending}")
     dev, test = (file_if_there(folder, f"{part}{ending}") for part in ("dev", "test"))

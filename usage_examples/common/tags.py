@@ -10,11 +10,7 @@ from bilm.extras import import_extra
 
 
 def check_tags(tags: Sequence[str], where: str) -> None:
-    """Check the last tag of a sentence.
-
-    Raises:
-        InputError: it is not O, B-X, or I-X after B-X or I-X.
-    """
+    """Require that the last tag of a sentence is O, B-X, or I-X after B-X or I-X."""
     kind, _, name = tags[-1].partition("-")
     if tags[-1] == "O" or (kind == "B" and name):
         return
@@ -32,9 +28,6 @@ def span_scores(gold: Sequence[Sequence[str]], found: Sequence[Sequence[str]]) -
 
     Args:
         gold, found: the tags of each sentence, IOB2.
-
-    Raises:
-        InputError: seqeval is not installed.
     """
     precision, recall, f1, _ = _seqeval("metrics.v1").precision_recall_fscore_support(
         [list(tags) for tags in gold],
