@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from bilm.analysis.static_vectors import StaticVectors
 
 METHODS = ("use", "votes", "mean", "prior")
-CENTRES = ("all", "word", None)
+CENTRES = ("all", None)
 UNSEEN = ("similar", None)
 WINDOW = 10
 """Tokens on either side whose mean static vector is the static context."""
@@ -52,11 +52,9 @@ class SenseSettings:
             among the nearest uses, weighted by cosine; "mean": the sense whose mean vector is
             nearest, as in the paper; "prior": the highest log(n_s + 1) + kappa cos(v, mean_s), for
             a sense s with n_s training uses; kappa 0 is the most frequent sense.
-        centre: subtract the mean of "all" training uses, of those of the same "word", or nothing.
+        centre: subtract the mean of "all" training uses, or nothing (None).
         unseen: a word without training uses is treated as the training word whose layer 0, which
             sees its spelling only, is nearest ("similar"), or gets no sense (None).
-        shrinkage: m of "mean" and "prior": a sense's mean is that of its n_s uses and of m uses
-            with the mean vector of the word.
         kappa, neighbours: of "prior" and "votes"; None chooses the best of `KAPPAS` or
             `NEIGHBOURS` by cross-validation on the training uses.
     """
@@ -64,14 +62,13 @@ class SenseSettings:
     method: str = "use"
     centre: str | None = "all"
     unseen: str | None = "similar"
-    shrinkage: float = 0.0
     kappa: float | None = None
     neighbours: int | None = None
 
     def __post_init__(self) -> None:
         for name, choices in {"method": METHODS, "centre": CENTRES, "unseen": UNSEEN}.items():
             require(one_of(choices), **{name: getattr(self, name)})
-        require(real(0), shrinkage=self.shrinkage, kappa=self.kappa or 0)
+        require(real(0), kappa=self.kappa or 0)
         require_at_least(1, neighbours=self.neighbours)
 
 
@@ -176,7 +173,8 @@ def first_sense(
     words: WordLists | None = None,
 ) -> SenseResult:
     """The baseline: each word's most frequent sense in training; see `nearest_sense`."""
-    return _SenseFinder(train, test, words, SenseSettings(unseen=unseen)).senses(None)
+    frequencies = SenseSettings("prior", unseen=unseen, kappa=0)
+    return replace(nearest_sense(train, test, 0, frequencies, words=words), parameter=None)
 
 
 def sense_table(
@@ -205,7 +203,7 @@ def sense_table(
     has_context = bool(train.about.get("context") and test.about.get("context"))
     n_layers = train.n_layers - has_context
     layers = [(train.layer(k), test.layer(k)) for k in range(train.n_layers)]
-    found: dict[str, Blocks | None] = {"first sense": None}
+    found: dict[str, Blocks] = {}
     if static is not None:
         for name, window in (("static", 0), ("static context", WINDOW)):
             both = (with_static(uses, static, window).layer(0) for uses in (train, test))
@@ -214,10 +212,12 @@ def sense_table(
     if n_layers > 2:
         found["layers"] = layers[1:n_layers]
     if static is not None:
-        found["layers, static context"] = [*layers[1:n_layers], *(found["static context"] or ())]
+        found["layers, static context"] = [*layers[1:n_layers], *found["static context"]]
     if has_context:
         found["context"] = layers[-1:]
-    return [finder.senses(blocks).row(name, kinds) for name, blocks in found.items()]
+    first = first_sense(train, test, unseen=settings.unseen, words=words)
+    rows = [finder.senses(blocks).row(name, kinds) for name, blocks in found.items()]
+    return [first.row("first sense", kinds), *rows]
 
 
 def as_cells(rows: Sequence[SenseRow]) -> list[list[str]]:
@@ -261,19 +261,15 @@ class _Evidence(NamedTuple):
     counts: np.ndarray  # (senses,): training uses of each sense, most frequent sense first
 
     @classmethod
-    def of(cls, blocks: Blocks, ranks: np.ndarray, settings: SenseSettings) -> _Evidence:
+    def of(
+        cls, known: np.ndarray, asked: np.ndarray, ranks: np.ndarray, settings: SenseSettings
+    ) -> _Evidence:
         """Compare uses with the training uses of their word, whose senses have these ranks."""
-        scaled = []
-        for known, asked in blocks:
-            centre = known.mean(axis=0) if settings.centre == "word" else 0
-            scaled.append((unit(known - centre), unit(asked - centre)))
-        known, asked = (np.concatenate(sides, axis=1) for sides in zip(*scaled, strict=True))
         counts = np.bincount(ranks)
         if settings.method in ("mean", "prior"):
-            sums = np.eye(len(counts))[ranks].T @ known  # (senses, dim)
-            means = unit(sums + settings.shrinkage * known.mean(axis=0))
-            return cls(unit(asked) @ means.T, np.arange(len(counts)), counts)
-        cosines = asked @ known.T / len(blocks)
+            means = np.eye(len(counts))[ranks].T @ known  # (senses, dim)
+            return cls(unit(asked) @ unit(means).T, np.arange(len(counts)), counts)
+        cosines = asked @ known.T
         # Among equally near uses, those of frequent senses come first.
         by_rank = np.argsort(ranks, kind="stable")
         order = np.argsort(-np.round(cosines[:, by_rank] / _EQUAL), axis=1, kind="stable")
@@ -328,26 +324,25 @@ class _SenseFinder:
         for row, best in zip(unseen, found.argmax(axis=1), strict=True):
             words[row] = names[best]
 
-    def senses(self, blocks: Blocks | None) -> SenseResult:
-        """The sense of each test use; without vectors, the most frequent sense of its word."""
-        if blocks is not None and self._settings.centre == "all":
-            means = (train.mean(axis=0) for train, _ in blocks)
-            blocks = [(a - mean, b - mean) for (a, b), mean in zip(blocks, means, strict=True)]
-        parameter = None if blocks is None else self._parameter(blocks)
+    def senses(self, blocks: Blocks) -> SenseResult:
+        """The sense of each test use."""
+        sides = []
+        for pair in blocks:
+            mean = pair[0].mean(axis=0) if self._settings.centre else 0
+            # Products of the joined vectors are mean cosines of the blocks.
+            sides.append([unit(uses - mean) / len(blocks) ** 0.5 for uses in pair])
+        train, test = (np.concatenate(side, axis=1) for side in zip(*sides, strict=True))
+        parameter = self._parameter(train)
         senses = np.full(len(self._seen), None)
         for word, rows in self._test.items():
-            if word not in self._train:
-                continue
-            own = self._train[word]
-            names, ranks = _ranked(self._labels[own])
-            senses[rows] = names[0]
-            if blocks is not None:
-                compared = [(train[own], test[rows]) for train, test in blocks]
-                evidence = _Evidence.of(compared, ranks, self._settings)
+            if word in self._train:
+                own = self._train[word]
+                names, ranks = _ranked(self._labels[own])
+                evidence = _Evidence.of(train[own], test[rows], ranks, self._settings)
                 senses[rows] = names[evidence.decide(self._settings, parameter)]
         return SenseResult(senses.tolist(), self._gold, self._seen, self._ambiguous, parameter)
 
-    def _parameter(self, blocks: Blocks) -> float | None:
+    def _parameter(self, vectors: np.ndarray) -> float | None:
         """Kappa or the number of neighbours; if not given, the one with the highest accuracy on
         held-out folds of the training uses.
         """
@@ -364,12 +359,10 @@ class _SenseFinder:
         for own, fold in itertools.product(self._train.values(), range(_FOLDS)):
             asked, known = own[folds[own] == fold], own[folds[own] != fold]
             names, ranks = _ranked(self._labels[known])
-            if not len(asked) or len(names) < 2:
-                continue
-            compared = [(train[known], train[asked]) for train, _ in blocks]
-            evidence = _Evidence.of(compared, ranks, settings)
-            gold = self._labels[asked]
-            right += [(names[evidence.decide(settings, value)] == gold).sum() for value in grid]
+            if len(asked) and len(names) > 1:
+                evidence = _Evidence.of(vectors[known], vectors[asked], ranks, settings)
+                gold = self._labels[asked]
+                right += [(names[evidence.decide(settings, value)] == gold).sum() for value in grid]
         return grid[int(np.argmax(right))]
 
 
