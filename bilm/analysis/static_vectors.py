@@ -6,7 +6,9 @@ dimensions, then one word and its numbers per line. GloVe's files lack the first
 
 from __future__ import annotations
 
+import contextlib
 import os
+import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import cached_property
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 
 _BINARY = (".bin", ".bin.gz")
+_HEAD = re.compile(r"[0-9]{1,9} [0-9]{1,9}")
 
 
 class StaticVectors:
@@ -68,22 +71,21 @@ class StaticVectors:
 
     def nearest(self, word: str, n: int = 10) -> list[tuple[float, str]]:
         """The `n` nearest words as pairs (cosine, word), nearest first."""
-        return self._most_similar([self._known(word)], [], n)
+        return self._most_similar([word], [], n)
 
     def analogy(self, a: str, b: str, c: str, n: int = 10) -> list[tuple[float, str]]:
         """a : b = c : ?, by b - a + c; pairs (cosine, word), nearest first."""
-        return self._most_similar([self._known(b), self._known(c)], [self._known(a)], n)
+        return self._most_similar([b, c], [a], n)
 
-    def _most_similar(self, positive: list[str], negative: list[str], n: int) -> list[Any]:
-        found = self.keyed_vectors.most_similar(positive, negative, topn=n)
+    def _most_similar(
+        self, positive: list[str], negative: list[str], n: int
+    ) -> list[tuple[float, str]]:
+        for word in (*positive, *negative):
+            if word not in self:
+                raise InputError(f"{word!r} has no static vector.")
+        indices = ([*map(self.index, words)] for words in (positive, negative))
+        found = self.keyed_vectors.most_similar(*indices, topn=n)
         return [(float(cosine), word) for word, cosine in found]
-
-    def _known(self, word: str) -> str:
-        """The spelling of a word in `words`."""
-        index = self.index(word)
-        if index is None:
-            raise InputError(f"{word!r} has no static vector.")
-        return self.words[index]
 
     @cached_property
     def keyed_vectors(self) -> Any:
@@ -126,17 +128,15 @@ class StaticVectors:
         """
         path = require_file(path, "file of static vectors")
         wanted = None if keep is None else {*keep, *map(str.lower, keep)}
-        words: dict[str, int] = {}
-        rows: list[np.ndarray] = []
+        rows: dict[str, np.ndarray] = {}
         read = _read_binary if path.endswith(_BINARY) else _read_text
         for word, vector in read(path, max_words):
-            if word not in words and (wanted is None or word in wanted):
-                words[word] = len(rows)
-                rows.append(vector)
+            if wanted is None or word in wanted:
+                rows.setdefault(word, vector)
         if not rows:
             which = "" if keep is None else " of the given words; is it another language"
             raise InputError(f"{path}: must have a vector for at least one word{which}.")
-        return cls(list(words), np.stack(rows))
+        return cls(list(rows), np.stack(list(rows.values())))
 
     @cached_property
     def _indices(self) -> dict[str, int]:
@@ -161,18 +161,15 @@ def _read_text(path: str, max_words: int | None) -> Iterator[tuple[str, np.ndarr
     dim, expected, n_read = 0, None, 0
     for number, line in enumerate(read_lines(path), start=1):
         fields = line.rstrip().split(" ")
-        if number == 1 and len(fields) == 2 and all(f.isdecimal() and len(f) < 10 for f in fields):
+        if number == 1 and _HEAD.fullmatch(line.rstrip()):
             expected, dim = map(int, fields)
             continue
         if n_read == max_words:
             return
         dim = dim or len(fields) - 1
-        word = " ".join(fields[:-dim])
-        try:
-            with np.errstate(over="ignore"):
-                vector = np.array(fields[-dim:], np.float32)
-        except ValueError:
-            vector = np.array([np.nan])
+        word, vector = " ".join(fields[:-dim]), np.array([np.nan])
+        with contextlib.suppress(ValueError), np.errstate(over="ignore"):
+            vector = np.array(fields[-dim:], np.float32)
         if not word or dim < 1 or not np.isfinite(vector).all():
             raise InputError(
                 f"{path}, line {number}: must be a word and {dim} numbers, separated by single "
@@ -255,33 +252,25 @@ def mean_vectors(
     elmo: ELMo, words: Sequence[str], sentences: Iterable[Sentence], layer: int | str = "top"
 ) -> StaticVectors:
     """The mean vector of each word over its occurrences in a text; other words are skipped."""
-    indices = {word: index for index, word in enumerate(words)}
-    sums = np.zeros((len(words), elmo.dim))
-    counts = np.zeros(len(words), np.int64)
+    sums = {word: np.zeros(elmo.dim) for word in words}
+    counts = Counter[str]()
     items = ((sentence, list(sentence)) for sentence in sentences if len(sentence))
     for sentence, vectors in elmo.encode_iter(items, layer, with_ids=True):
         for token, vector in zip(sentence, vectors, strict=True):
-            index = indices.get(token)
-            if index is not None:
-                sums[index] += vector
-                counts[index] += 1
-    seen = np.flatnonzero(counts)
-    means = (sums[seen] / counts[seen, None]).astype(np.float32)
-    return StaticVectors([words[k] for k in map(int, seen)], means)
+            if token in sums:
+                sums[token] += vector
+                counts[token] += 1
+    seen = [word for word in words if counts[word]]
+    means = np.array([sums[word] / counts[word] for word in seen], np.float32)
+    return StaticVectors(seen, means)
 
 
 class AnalogyScore(NamedTuple):
-    """The result for one section of analogy questions.
-
-    Attributes:
-        section: its name; "Total accuracy" covers all sections.
-        right: correct answers.
-        asked: questions with a vector for each word.
-    """
+    """The number of correct answers for a section of questions; the last covers all sections."""
 
     section: str
     right: int
-    asked: int
+    asked: int  # questions with a vector for each word
 
 
 def answer_analogies(vectors: StaticVectors, path: PathLike) -> list[AnalogyScore]:
