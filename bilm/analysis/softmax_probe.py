@@ -41,15 +41,13 @@ class SoftmaxProbe:
         self.mix = ScalarMix(shape[0]) if len(shape) == 2 else None
         self._dense = keras.layers.Dense(n_labels, kernel_initializer="zeros", dtype="float32")
         self._dense.build((None, shape[-1]))
-        self._trained = [*self._dense.trainable_variables]
-        if self.mix is not None:
-            self._trained += self.mix.trainable_variables
+        layers = [self._dense, *filter(None, [self.mix])]
+        self._trained = [variable for layer in layers for variable in layer.trainable_variables]
         self._optimizer = keras.optimizers.Adam(_LEARNING_RATE)
         self._optimizer.build(self._trained)
         kept = [*self._trained, *self._optimizer.variables]
         self._initial = [(variable, variable.numpy()) for variable in kept]
-        self._mean = tf.Variable(tf.zeros(shape), trainable=False)
-        self._deviation = tf.Variable(tf.ones(shape), trainable=False)
+        self._moments = tf.Variable(tf.zeros((2, *shape)), trainable=False)
         # Traced once, for any number of rows.
         rows = tf.TensorSpec((None, *shape), tf.float32)
         batches = tf.TensorSpec((None, None, *shape), tf.float32)
@@ -69,9 +67,7 @@ class SoftmaxProbe:
         """
         for variable, value in self._initial:
             variable.assign(value)
-        mean, deviation = _moments(vectors, rows)
-        self._mean.assign(mean)
-        self._deviation.assign(deviation)
+        self._moments.assign(_moments(vectors, rows))
         n, size = len(rows), min(_BATCH, len(rows))
         total = n_steps(n, self._min_steps)
         # Permutations of the rows, one after the other.
@@ -103,7 +99,8 @@ class SoftmaxProbe:
 
     def _logits(self, rows: tf.Tensor) -> tf.Tensor:
         """(n, *shape) -> (n, labels)"""
-        rows = (rows - self._mean) / self._deviation
+        mean, deviation = tf.unstack(self._moments)
+        rows = (rows - mean) / deviation
         if self.mix is not None:
             # (n, layers, dim) -> (n, layers, 1, dim), sentences of one token -> (n, dim)
             rows = self.mix(rows[:, :, tf.newaxis], tf.ones((tf.shape(rows)[0], 1), tf.bool))[:, 0]
@@ -138,10 +135,10 @@ def _blocks(vectors: np.ndarray, rows: np.ndarray) -> Iterator[np.ndarray]:
         yield vectors[rows[start : start + _ROWS_AT_ONCE]]
 
 
-def _moments(vectors: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each dimension over rows; the deviation 0 becomes 1."""
+def _moments(vectors: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Mean and standard deviation of each dimension over rows (2, *shape); 0 becomes 1."""
     sums = (block.sum(axis=0, dtype=np.float64) for block in _blocks(vectors, rows))
     mean = sum(sums, np.zeros(vectors.shape[1:])) / len(rows)
     squares = sum(np.square(block - mean).sum(axis=0) for block in _blocks(vectors, rows))
     deviation = np.sqrt(squares / len(rows))
-    return mean.astype(np.float32), np.where(deviation > 1e-6, deviation, 1).astype(np.float32)
+    return np.stack([mean, np.where(deviation > 1e-6, deviation, 1)]).astype(np.float32)
