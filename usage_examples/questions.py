@@ -18,7 +18,7 @@ import re
 import string
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -36,21 +36,13 @@ _FAR = -1e4
 
 
 class Question(NamedTuple):
-    """A question.
-
-    Attributes:
-        tokens: tokens of the question.
-        context: the paragraph as raw text.
-        spans: tokens of the paragraph.
-        answers: the correct answers.
-        target: first and last token of the most frequent answer.
-    """
+    """A question about a paragraph."""
 
     tokens: tuple[str, ...]
-    context: str
-    spans: Spans
+    context: str  # the paragraph as raw text
+    spans: Spans  # its tokens
     answers: list[str]
-    target: tuple[int, int]
+    target: tuple[int, int]  # first and last token of the most frequent answer
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -60,18 +52,18 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 def make_task(args: argparse.Namespace) -> Task:
     """The task of a folder of data."""
-    questions = parts_of(args.data, ".json", lambda path: list(read(path)))
-    parts = {
-        part: [
+
+    def examples(path: str) -> list[Example]:
+        return [
             Example(
                 {"context": question.spans.tokens, "question": question.tokens},
                 np.array(question.target, np.int32),
                 gold=question,
             )
-            for question in questions[part]
+            for question in read(path)
         ]
-        for part in questions
-    }
+
+    parts = parts_of(args.data, ".json", examples)
     build = functools.partial(build_reader, size=args.size, dropout=args.dropout)
     return Task("questions", parts, build, decode, score)
 
@@ -81,34 +73,32 @@ def read(path: str) -> Iterator[Question]:
     try:
         with reading_text(path) as file:
             articles = json.load(file)["data"]
-        paragraphs = [
-            (f"{path}, article {a}, paragraph {p}", paragraph["context"], paragraph["qas"])
-            for a, article in enumerate(articles)
-            for p, paragraph in enumerate(article["paragraphs"])
-        ]
-        items = [
-            (f"{where}, question {q}", context, item["question"],
-             [(answer["text"], answer["answer_start"]) for answer in item["answers"]])
-            for where, context, qas in paragraphs
-            for q, item in enumerate(qas)
-        ]  # fmt: skip
-    except (ValueError, KeyError, TypeError, IndexError) as error:
+        for a, article in enumerate(articles):
+            for p, paragraph in enumerate(article["paragraphs"]):
+                context, spans = paragraph["context"], tokenise(paragraph["context"])
+                for q, item in enumerate(paragraph["qas"]):
+                    where = f"{path}, article {a}, paragraph {p}, question {q}"
+                    yield as_question(where, context, spans, item)
+    except (json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError) as error:
         raise InputError(f"{path}: must have the form of SQuAD 1.1: {error!r:.80}.") from None
-    spans = {context: tokenise(context) for _, context, _, _ in items}
-    for where, context, text, answers in items:
-        tokens = tokenise(text).tokens
-        if not tokens or not answers:
-            raise InputError(f"{where}: must have a question and an answer, got {text!r:.80}.")
-        for answer, begin in answers:
-            if context[begin : begin + len(answer)] != answer:
-                raise InputError(
-                    f"{where}: the answer {answer!r:.80} must be at character {begin}."
-                )
-        ((answer, begin), _) = Counter(answers).most_common(1)[0]
-        target = spans[context].covering(begin, begin + len(answer))
-        if target is None:
-            raise InputError(f"{where}: the answer must have a token, got {answer!r:.80}.")
-        yield Question(tokens, context, spans[context], [a for a, _ in answers], target)
+
+
+def as_question(where: str, context: str, spans: Spans, item: dict[str, Any]) -> Question:
+    """A question of SQuAD's form about a paragraph; `where` is its place, for messages."""
+    tokens = tokenise(item["question"]).tokens
+    answers = [(answer["text"], answer["answer_start"]) for answer in item["answers"]]
+    if not tokens or not answers:
+        raise InputError(
+            f"{where}: must have a question and an answer, got {item['question']!r:.80}."
+        )
+    for answer, begin in answers:
+        if context[begin : begin + len(answer)] != answer:
+            raise InputError(f"{where}: the answer {answer!r:.80} must be at character {begin}.")
+    ((answer, begin), _) = Counter(answers).most_common(1)[0]
+    target = spans.covering(begin, begin + len(answer))
+    if target is None:
+        raise InputError(f"{where}: the answer must have a token, got {answer!r:.80}.")
+    return Question(tokens, context, spans, [answer for answer, _ in answers], target)
 
 
 def build_reader(inputs: ModelInputs, size: int, dropout: float) -> Built:
@@ -146,9 +136,8 @@ def decode(model: keras.Model, scores: np.ndarray, batch: Sequence[Example]) -> 
     """The answers: the text of the span with the highest sum of both scores."""
     first, last = scores[:, 0, :, np.newaxis], scores[:, 1, np.newaxis, :]
     time = scores.shape[-1]
-    possible = np.triu(np.ones((time, time), bool)) & ~np.triu(
-        np.ones((time, time), bool), LONGEST_ANSWER
-    )
+    length = 1 + np.arange(time) - np.arange(time)[:, np.newaxis]  # (first, last)
+    possible = (length >= 1) & (length <= LONGEST_ANSWER)
     best = np.where(possible, first + last, -np.inf).reshape(len(batch), -1).argmax(axis=1)
     answers = []
     for place, example in zip(best, batch, strict=True):

@@ -77,7 +77,6 @@ class Task(NamedTuple):
     """A task.
 
     Attributes:
-        name: shown with the results.
         parts: the examples of "train", "dev" and "test".
         build: returns the outputs and the loss of a model for its inputs.
         decode: returns predictions for a batch, from the model, its outputs and the examples.
@@ -92,22 +91,14 @@ class Task(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The result for one seed.
-
-    Attributes:
-        seed: random seed.
-        dev, test: the measures, proportions in per cent.
-        epochs: number of epochs to the best weights on the dev part.
-        seconds: training time of one epoch.
-        mixes: the weights of ELMo's layers and gamma, at "input" and at "output".
-    """
+    """The result for one seed: the measures, with proportions in per cent."""
 
     seed: int
     dev: Scores
     test: Scores
-    epochs: int
-    seconds: float
-    mixes: dict[str, Any]
+    epochs: int  # to the best weights on the dev part
+    seconds: float  # of one epoch
+    mixes: dict[str, Any]  # the weights of ELMo's layers and gamma, at "input" and at "output"
 
 
 def make_parser(description: str | None) -> argparse.ArgumentParser:
@@ -331,16 +322,13 @@ class _Watch(keras.callbacks.Callback):
         self.seconds.append(time.monotonic() - self._begin)
         self.scores.append(self.score())
         logs["dev"] = first(self.scores[-1])
+        shown = ", ".join(f"{name} {value:.2f}" for name, value in self.scores[-1].items())
         print(
-            f"{self.name} epoch {epoch + 1}: loss {logs['loss']:.4f}, dev "
-            f"{_shown(self.scores[-1])} ({self.seconds[-1]:.1f} s)",
+            f"{self.name} epoch {epoch + 1}: loss {logs['loss']:.4f}, dev {shown} "
+            f"({self.seconds[-1]:.1f} s)",
             file=sys.stderr,
             flush=True,
         )
-
-
-def _shown(scores: Scores) -> str:
-    return ", ".join(f"{name} {value:.2f}" for name, value in scores.items())
 
 
 def summary(results: Sequence[Result], part: str) -> dict[str, tuple[float, float]]:
