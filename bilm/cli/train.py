@@ -193,7 +193,7 @@ def run_training(
 ) -> int:
     """Train into --save_dir, showing progress, and print where the model is; `checkpoint` is where
     to resume, None for a new model."""
-    from bilm.data.untokenized import first_sentences, warn_if_untokenized
+    from bilm.data.untokenized import warn_if_untokenized
     from bilm.training import train
     from bilm.training.replicas import find_worker
 
@@ -202,7 +202,7 @@ def run_training(
     corpus = open_corpus(options, args.train_prefix, vocabulary, **shuffled)
     if worker.is_chief:
         file = find_files(args.train_prefix)[0]
-        warn_if_untokenized(first_sentences(file), file)
+        warn_if_untokenized(map(str.split, read_lines(file)), file)
     heldout = None
     if args.heldout_prefix is not None:
         in_order = {"test": True, "worker": worker.share}

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from bilm.core.errors import InputError, integer, require, require_at_least
 from bilm.data.encoding import BOS, EOS, UNK
 from bilm.data.text_ranges import Span, cut, read_span
-from bilm.data.untokenized import first_sentences, warn_if_untokenized
+from bilm.data.untokenized import warn_if_untokenized
 from bilm.data.vocabulary import NOT_A_TOKEN
 from bilm.files.reading import (
     PathLike,
@@ -25,6 +25,7 @@ from bilm.files.reading import (
     Stage,
     find_all_files,
     quiet,
+    read_lines,
     require_path,
     size_of,
 )
@@ -86,10 +87,7 @@ def count_words(
 
 
 def write_vocabulary(
-    filename: PathLike,
-    counts: Mapping[str, int],
-    min_count: int = 1,
-    max_size: int | None = None,
+    filename: PathLike, counts: Mapping[str, int], min_count: int = 1, max_size: int | None = None
 ) -> int:
     """Write a vocabulary file, which appears only when complete.
 
@@ -193,7 +191,7 @@ def build_vocabulary(
         if taken.count(os.path.realpath(path)) > 1:
             raise InputError(f"{path} must be neither a file of the text nor named twice.")
     with atomic_write_all(targets, overwrite=overwrite) as temporaries:
-        warn_if_untokenized(first_sentences(files[0]), files[0])
+        warn_if_untokenized(map(str.split, read_lines(files[0])), files[0])
         counts = count_words(files, jobs=jobs, progress=progress)
         for word in counts.keys() & set(_SPECIAL):
             logger.warning(

@@ -29,7 +29,7 @@ from bilm.core.errors import (
 )
 from bilm.data.prefetch import windows
 from bilm.data.tokenized_text import read_record, write_record
-from bilm.data.untokenized import first_sentences, warn_if_untokenized
+from bilm.data.untokenized import warn_if_untokenized
 from bilm.files.reading import (
     TOKENIZER_FILE,
     PathLike,
@@ -38,6 +38,7 @@ from bilm.files.reading import (
     find_all_files,
     quiet,
     read_files,
+    read_lines,
     require_path,
     size_of,
 )
@@ -122,7 +123,7 @@ def shard_corpus(
     require(optional(one_of(("gz", "xz"))), compress=compress)
     out_dir, files = require_path(out_dir), find_all_files(patterns)
     _require_no_shards(out_dir)
-    warn_if_untokenized(first_sentences(files[0]), files[0])
+    warn_if_untokenized(map(str.split, read_lines(files[0])), files[0])
     tokenizer = _tokenizer_to_record(files, out_dir)
     n_sentences, n_empty_lines, n_bytes, n_tokens = _measure(files, progress)
     sizes = _divide(n_sentences, n_bytes, n_shards, shard_bytes, heldout)
