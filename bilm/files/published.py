@@ -18,7 +18,7 @@ import hashlib
 import os
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import quote, urljoin, urlsplit
 
 from bilm.core.errors import InputError, shown
@@ -206,18 +206,12 @@ def _is_path(source: str) -> bool:
 def _named(source: str, with_softmax: bool) -> str:
     """The folder of a model of the table, or its ZIP file."""
     name, checksum = split_checksum(source)
-    model = find_published(name)
-    if model is None:
-        raise InputError(f"{shown(name)} is not the name of a model.{unknown_name(name)}")
+    model = cast(Published, find_published(name))
     if model.files is None:
-        if not model.is_present:
-            raise InputError(
-                f"{model.folder} is missing: install the package, which includes {name!r}, again."
-            )
         return model.folder
     paths = []
-    others = (model.softmax or {}) if with_softmax else {}
-    for file, address in (model.files | others).items():
+    softmax = model.softmax if with_softmax else None
+    for file, address in (model.files | (softmax or {})).items():
         address, known = split_checksum(address)
         if file.startswith("weights") or file.endswith(".zip"):
             known = checksum or known
@@ -228,8 +222,6 @@ def _named(source: str, with_softmax: bool) -> str:
 def _local_file(source: str) -> str:
     """The file of an address."""
     address, checksum = split_checksum(source)
-    if not is_address(address):
-        raise InputError(f"{shown(source)}: options and weights must be files or addresses.")
     host = re.sub(r"[^\w.-]", "-", urlsplit(address).netloc)
     folder = f"{host}-{hashlib.sha256(address.encode()).hexdigest()[:16]}"
     return download(address, os.path.join(cache_folder(), folder, file_name(address)), checksum)
