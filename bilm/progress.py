@@ -7,11 +7,10 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
     from rich.progress import Progress, Task
 
 # True: show on standard error. A function is called with (sentences, tokens) so far. None: show on
@@ -30,9 +29,9 @@ _BAR_WIDTH = 12
 class ProgressDisplay:
     """Shows the progress of a job, its rate and the remaining time.
 
-    On a terminal one line is kept up to date; it fits the width by leaving out the bar first, then
-    details. Elsewhere a plain line is written at most every 20 seconds, and at the end of each step
-    of the job. Nothing is written before the first `update`. It is a context manager.
+    On a terminal one line is kept up to date; on a narrow one its end is cut. Elsewhere a plain
+    line is written at most every 20 seconds, and at the end of each step of the job. Nothing is
+    written before the first `update`. It is a context manager.
 
     Args:
         stream: where to write; None is standard error.
@@ -62,7 +61,7 @@ class ProgressDisplay:
         done: int,
         total: int | None = None,
         unit: str = "",
-        detail: str | Sequence[str] = "",
+        detail: str = "",
     ) -> None:
         """Show the job's progress, if it is time for it.
 
@@ -71,16 +70,14 @@ class ProgressDisplay:
             done: finished amount of the step.
             total: total amount; None if unknown.
             unit: unit of `done`, `total` and the rate; "bytes" are shown as MB. "" hides the rate.
-            detail: more to show. Several texts are versions of different lengths, longest first; a
-                terminal shows the first that fits.
+            detail: more to show.
         """
         if self._quiet:
             return
         if self._task is None or self._task.description != doing:
             self._end_step()
             self._task = self._begin_step(doing, done, total)
-        details = (detail,) if isinstance(detail, str) else tuple(detail)
-        self._latest = {"completed": done, "total": total, "unit": unit, "details": details}
+        self._latest = {"completed": done, "total": total, "unit": unit, "detail": detail}
         now = self._clock()
         has_ended = total is not None and done >= total and not self._task.finished
         if now < self._next_sample and not has_ended:
@@ -108,7 +105,7 @@ class ProgressDisplay:
         if self._terminal:
             self._progress.start()
         self._next_sample = self._next_line = 0.0
-        task = self._progress.add_task(doing, True, total, done, unit="", details=("",))
+        task = self._progress.add_task(doing, True, total, done, unit="", detail="")
         self._progress.advance(task, 0)  # the rate is measured from here
         return self._progress.tasks[-1]
 
@@ -119,7 +116,7 @@ class ProgressDisplay:
                 self._write_line(self._task)
 
     def _write_line(self, task: Task) -> None:
-        line = _line_of(task, task.fields["details"][0])
+        line = _line_of(task)
         if line != self._last_line:
             self._last_line = line
             self.note(line)
@@ -127,17 +124,18 @@ class ProgressDisplay:
 
 def _make_progress(stream: TextIO, clock: Callable[[], float]) -> Progress:
     from rich.console import Console
-    from rich.progress import Progress, ProgressColumn
-
-    console = Console(file=stream, emoji=False)
+    from rich.progress import BarColumn, Progress, ProgressColumn
+    from rich.table import Column
+    from rich.text import Text
 
     class Line(ProgressColumn):
-        def render(self, task: Task) -> RenderableType:
-            return _fitting_line(task, console)
+        def render(self, task: Task) -> Text:
+            return Text(_line_of(task))
 
     return Progress(
-        Line(),
-        console=console,
+        BarColumn(_BAR_WIDTH),
+        Line(Column(no_wrap=True, overflow="ellipsis")),
+        console=Console(file=stream, emoji=False),
         refresh_per_second=4,
         speed_estimate_period=_RATE_PERIOD,
         get_time=clock,
@@ -146,24 +144,8 @@ def _make_progress(stream: TextIO, clock: Callable[[], float]) -> Progress:
     )
 
 
-def _fitting_line(task: Task, console: Console) -> RenderableType:
-    """The bar and the line of a step; first the bar, then details are dropped to fit the width."""
-    from rich.cells import cell_len
-    from rich.progress import BarColumn
-    from rich.table import Table
-    from rich.text import Text
-
-    *_, shortest = lines = [_line_of(task, detail) for detail in task.fields["details"]]
-    if cell_len(lines[0]) + _BAR_WIDTH + 1 < console.width:
-        grid = Table.grid(padding=(0, 1))
-        grid.add_row(BarColumn(_BAR_WIDTH).render(task), Text(lines[0], no_wrap=True))
-        return grid
-    line = next((line for line in lines if cell_len(line) < console.width), shortest)
-    return Text(line, no_wrap=True, overflow="ellipsis")
-
-
-def _line_of(task: Task, detail: str) -> str:
-    """A step's name, amount, detail, rate and time left."""
+def _line_of(task: Task) -> str:
+    """A step's name, amount, time left, rate and detail."""
     unit, scale = task.fields["unit"], 1
     if unit == "bytes":
         is_small = task.total is not None and task.total < 10 * _MEGABYTE
@@ -171,15 +153,15 @@ def _line_of(task: Task, detail: str) -> str:
     amount = f"{task.completed / scale:,.0f}"
     if task.total is not None:
         amount += f"/{task.total / scale:,.0f}"
-    parts = [f"{task.description} {amount} {unit}".rstrip(), detail]
+    parts = [f"{task.description} {amount} {unit}".rstrip()]
     if (task.elapsed or 0) >= _SHORTEST_RATE:
+        if task.time_remaining:
+            parts.append(f"{duration(task.time_remaining)} left")
         if task.speed and scale > 1:
             parts.append(f"{task.speed / _MEGABYTE:,.1f} MB/s")
         elif task.speed and unit:
             parts.append(f"{task.speed:,.0f} {unit}/s")
-        if task.time_remaining:
-            parts.append(f"{duration(task.time_remaining)} left")
-    return "  ".join(filter(None, parts))
+    return "  ".join(filter(None, [*parts, task.fields["detail"]]))
 
 
 def duration(seconds: float) -> str:

@@ -349,15 +349,13 @@ def training_display(display: ProgressDisplay, sampled: bool) -> Callable[[Train
     def show(event: TrainingProgress) -> None:
         nonlocal first
         first = first or event
-        perplexity, rate = f"perplexity {event.perplexity:,.1f}", ""
+        details = [f"perplexity {event.perplexity:,.1f}{' (sampled)' * sampled}"]
         # The first step compiles, and has no rate.
         if event.seconds > first.seconds:
-            tokens = (event.tokens - first.tokens) / (event.seconds - first.seconds)
-            rate = f"  {tokens:,.0f} tokens/s"
-        details = [f"epoch {event.epoch}  {perplexity}{rate}", f"{perplexity}{rate}", perplexity]
-        if sampled:
-            details.insert(0, details[0].replace(perplexity, f"{perplexity} (sampled)"))
-        display.update("step", event.step, event.n_steps, detail=details)
+            rate = (event.tokens - first.tokens) / (event.seconds - first.seconds)
+            details.append(f"{rate:,.0f} tokens/s")
+        details.append(f"epoch {event.epoch}")
+        display.update("step", event.step, event.n_steps, detail="  ".join(details))
         if event.heldout is not None:
             # As in the log, the names of checkpoints, and the best step at the end.
             step = event.step if event.global_step is None else event.global_step

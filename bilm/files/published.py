@@ -33,25 +33,17 @@ _HUGGING_FACE = "hf://"
 
 
 class Published(NamedTuple):
-    """A named model.
-
-    Attributes:
-        language: language and source of the training text.
-        tokens: tokenisation of the training text; new text must be tokenised in the same way.
-        licence: licence of the weights.
-        megabytes: approximate size of the weights; None if unknown.
-        files: address of each file by its name in the cache; `#...` is a checksum. None for a model
-            included in the package.
-        softmax: addresses of the softmax and its vocabulary, if published; only a `Predictor`
-            downloads them.
-    """
+    """A named model; texts are as described by its publisher."""
 
     name: str
-    language: str
-    tokens: str
-    licence: str
-    megabytes: int | None
+    language: str  # language and source of the training text
+    tokens: str  # tokenisation of the training text; new text must be tokenised in the same way
+    licence: str  # licence of the weights
+    megabytes: int | None  # approximate size of the weights
+    # The address of each file by its name in the cache; `#...` is a checksum. None for a model
+    # included in the package.
     files: dict[str, str] | None
+    # Addresses of the softmax and its vocabulary; only a `Predictor` downloads them.
     softmax: dict[str, str] | None = None
 
     @property
@@ -98,7 +90,6 @@ _NEWS = "punctuation split off, case kept"
 _UNKNOWN = "not stated"
 _WIKIPEDIA, _NLPL = "CC BY-SA 3.0", "CC BY 4.0"  # licences
 
-# As described by their publishers.
 # fmt: off
 _TABLE = (
     Published("wiki-en", "English, Wikipedia", _NEWS, _WIKIPEDIA, 22, None),
@@ -200,7 +191,7 @@ def unknown_name(name: str) -> str:
 
 def _is_path(source: str) -> bool:
     # A checkpoint's path is the common prefix of its files.
-    return "\0" in source or os.path.lexists(source) or os.path.isfile(f"{source}.index")
+    return os.path.lexists(source) or os.path.isfile(f"{source}.index")
 
 
 def _named(source: str, with_softmax: bool) -> str:
