@@ -201,10 +201,10 @@ def test_files_that_are_not_there_or_do_not_fit(words, characters, tmp_path):
 
 
 def test_vectors_of_a_vocabulary(characters, tmp_path):
-    """One row a word, in the order of the vocabulary, whatever number is encoded at a time."""
+    """One row a word, in the order of the vocabulary."""
     out = tmp_path / "cache.hdf5"
     arguments = (characters.vocab_file, characters.options_file, characters.weight_file, str(out))
-    dump_token_embeddings(*arguments, words_at_once=5)
+    dump_token_embeddings(*arguments)
     dumped = oracle.read_hdf5(out)
     assert list(dumped) == ["embedding", "vocabulary/words"]
     assert dumped["embedding"].shape == (13, 8) and dumped["embedding"].dtype == np.float32

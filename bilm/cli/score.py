@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags, text_job
 from bilm.cli.terminal import note, show, table
-from bilm.cli.text_job import STANDARD, rounded
+from bilm.cli.text_job import STANDARD
 from bilm.core.errors import InputError
 from bilm.files.reading import find_all_files
 
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 Scored = tuple[str, "SentenceScore"]  # a line, and the score of its tokens
 
 _LOGS = ("forward", "backward", "joint")
+_SUMS = ("tokens", "unknown", *_LOGS)
 _SURPRISAL = ("sentence_id", "token_id", "token", "surprisal", "start", "end", "known")
 _MODEL = "model"
 
@@ -133,12 +134,12 @@ def _score_text(args: argparse.Namespace, predictor: Predictor, tokenizer: Token
 
     fields: tuple[str, ...] = ("line", "place", "token", "known", *_LOGS)
     rows: Callable[[Scored], Iterator[tuple[Any, ...]]] = _token_rows
-    objects = _token_objects
+    objects: Callable[[Scored], Iterator[dict[str, Any]]] | None = _token_objects
     if args.format == "surprisal":
-        fields, rows = _SURPRISAL, functools.partial(_surprisal_rows, tokenizer)
+        fields, rows, objects = _SURPRISAL, functools.partial(_surprisal_rows, tokenizer), None
     elif args.totals:
-        fields, rows, objects = ("line", "tokens", "unknown", *_LOGS), _total_rows, _total_objects
-    text_job.write_results(args, scores(), fields, rows, objects, "scoring")
+        fields, rows, objects = ("line", *_SUMS), _total_rows, None
+    text_job.write_results(args, scores(), fields, rows, "scoring", objects)
     # Each sentence has one more prediction, of its end.
     perplexity = Perplexity.of_losses(losses, counts["tokens"] + counts["sentences"])
     perplexity.unknown = counts["unknown"] / counts["tokens"]
@@ -163,25 +164,12 @@ def _surprisal_rows(tokenizer: Tokenizer | None, scored: Scored) -> Iterator[tup
 
 
 def _sums(score: SentenceScore) -> dict[str, Any]:
-    return {
-        "tokens": len(score.tokens),
-        "unknown": int((~score.known).sum()),
-        "forward": score.forward_total,
-        "backward": score.backward_total,
-        "joint": score.joint_total,
-    }
-
-
-def _rounded_sums(score: SentenceScore) -> dict[str, Any]:
-    return {name: rounded(value) for name, value in _sums(score).items()}
+    logs = (score.forward_total, score.backward_total, score.joint_total)
+    return dict(zip(_SUMS, (len(score.tokens), int((~score.known).sum()), *logs), strict=True))
 
 
 def _total_rows(scored: Scored) -> Iterator[tuple[Any, ...]]:
     yield tuple(_sums(scored[1]).values())
-
-
-def _total_objects(scored: Scored) -> Iterator[dict[str, Any]]:
-    yield _rounded_sums(scored[1])
 
 
 def _token_rows(scored: Scored) -> Iterator[tuple[Any, ...]]:
@@ -200,12 +188,10 @@ def _token_rows(scored: Scored) -> Iterator[tuple[Any, ...]]:
 
 def _token_objects(scored: Scored) -> Iterator[dict[str, Any]]:
     _, score = scored
-    sums = _rounded_sums(score)
-    logs = ("forward", "end", "backward", "begin", "joint")
+    sums = _sums(score)
+    names = ("tokens", "known", "forward", "end", "backward", "begin", "joint")
     yield {
-        "tokens": score.tokens,
-        "known": score.known.tolist(),
-        **{name: rounded(getattr(score, name)) for name in logs},
+        **{name: getattr(score, name) for name in names},
         "total": {name: sums[name] for name in _LOGS},
     }
 
@@ -256,7 +242,7 @@ def _score_pairs(
             for number, _ in counted():
                 display.update("scoring", number + 1, unit="pairs")
     else:
-        text_job.write_results(args, counted(), _PAIR_FIELDS, _pair_rows, _pair_objects, "scoring")
+        text_job.write_results(args, counted(), _PAIR_FIELDS, _pair_rows, "scoring", _pair_objects)
     _print_accuracies(by_phenomenon, total)
     return 0
 
@@ -268,7 +254,7 @@ def _pair_rows(scored: ScoredPair) -> Iterator[tuple[Any, ...]]:
 
 
 def _pair_objects(scored: ScoredPair) -> Iterator[dict[str, Any]]:
-    sums = {"good": _rounded_sums(scored.good), "bad": _rounded_sums(scored.bad)}
+    sums = {"good": _sums(scored.good), "bad": _sums(scored.bad)}
     yield {"phenomenon": scored.pair.phenomenon} | sums
 
 

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from bilm.cli import flags, text_job
-from bilm.cli.text_job import STANDARD, rounded
+from bilm.cli.text_job import STANDARD
 
 if TYPE_CHECKING:
     from bilm.use.predictor import Substitutes
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
         with_ids=True,
     )
     results = ((number, (line.split(), places)) for (number, line), places in found)
-    text_job.write_results(args, results, _FIELDS, _rows, _objects, "predicting", _lines)
+    text_job.write_results(args, results, _FIELDS, _rows, "predicting", _objects, _lines)
     return 0
 
 
@@ -98,12 +98,7 @@ def _rows(predicted: _Predicted) -> Iterator[tuple[Any, ...]]:
 
 
 def _objects(predicted: _Predicted) -> Iterator[dict[str, Any]]:
-    for place in predicted[1]:
-        numbers = {
-            "log_probabilities": rounded(place.log_probabilities),
-            "of_token": rounded(place.of_token),
-        }
-        yield place._asdict() | numbers
+    return (place._asdict() for place in predicted[1])
 
 
 def _lines(predicted: _Predicted) -> Iterator[str]:

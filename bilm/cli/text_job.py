@@ -119,8 +119,8 @@ def write_results(
     results: Iterable[tuple[int, Any]],
     fields: Sequence[str],
     rows: Callable[[Any], Iterable[Sequence[Any]]],
-    objects: Callable[[Any], Iterable[dict[str, Any]]],
     doing: str,
+    objects: Callable[[Any], Iterable[dict[str, Any]]] | None = None,
     lines: Callable[[Any], Iterable[str]] | None = None,
 ) -> None:
     """Write the result of each sentence to --out, which appears once complete.
@@ -130,10 +130,14 @@ def write_results(
     Args:
         results: (number of the line, result).
         fields: column names of a table, the number's first.
-        rows, objects, lines: rows of a table, JSON objects and lines of text of a result, the first
-            two without the number.
+        rows, objects, lines: rows of a table, JSON objects (default: of the rows) and lines of text
+            of a result, the first two without the number.
         doing: name of the stage whose progress is shown.
     """
+
+    def named(values: Iterable[Sequence[Any]]) -> Iterator[dict[str, Any]]:
+        return (dict(zip(fields[1:], row, strict=True)) for row in values)
+
     with contextlib.ExitStack() as stack:
         out: TextIO = sys.stdout
         if args.out != STANDARD:
@@ -144,8 +148,9 @@ def write_results(
             out.write(_tabbed(fields))
         for count, (number, result) in enumerate(results, start=1):
             if args.format == "jsonl":
-                values = ({"line": number} | value for value in objects(result))
-                out.writelines(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
+                for value in objects(result) if objects else named(rows(result)):
+                    line = json.dumps(_rounded({"line": number} | value), ensure_ascii=False)
+                    out.write(f"{line}\n")
             elif args.format == "text" and lines is not None:
                 out.writelines(f"{printable(line)}\n" for line in lines(result))
             else:
@@ -166,8 +171,12 @@ def _tabbed(fields: Iterable[Any]) -> str:
     return "\t".join(f"{x:.6f}" if isinstance(x, float) else str(x) for x in blank) + "\n"
 
 
-def rounded(values: Any) -> Any:
-    """A number, or None, or an array's numbers for JSON: six decimals, a millionth of a nat."""
-    if values is None or isinstance(values, int | float):
-        return values if values is None else round(values, 6)
-    return [round(value, 6) for value in values.tolist()]
+def _rounded(value: Any) -> Any:
+    """A value for JSON, with six decimals, a millionth of a nat."""
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if isinstance(value, dict):
+        return {name: _rounded(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return list(map(_rounded, value))
+    return round(value, 6) if isinstance(value, float) else value

@@ -112,8 +112,11 @@ def atomic_write_all(paths: Sequence[PathLike], *, overwrite: bool = True) -> It
 
 def flush_to_disk(path: PathLike) -> None:
     """Flush a file to the disk (fsync)."""
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextlib.contextmanager

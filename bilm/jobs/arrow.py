@@ -34,11 +34,8 @@ if TYPE_CHECKING:
 
 Shape = Sequence[int | None]
 
-METADATA = "bilm"
-"""The key of the settings in the metadata of a schema."""
-
-SETTINGS = ("model", "layers", "pooling", "dtype", "precision")
-"""The settings that determine vectors: the fingerprint of the model, and how they were computed."""
+# The settings that determine vectors: the model's fingerprint, and how they were computed.
+_SETTINGS = ("model", "layers", "pooling", "dtype", "precision")
 
 _NEEDED_BY = "a table of vectors"
 # While pyarrow writes a column, it keeps two levels for each number, in buffers that grow: three
@@ -53,9 +50,9 @@ def import_pyarrow(module: str = "pyarrow") -> Any:
 
 
 def settings_metadata(settings: Mapping[str, Any]) -> dict[str, str]:
-    """Metadata of a schema: JSON of the `SETTINGS` and the package's version."""
-    facts = {name: settings[name] for name in SETTINGS} | {"version": bilm.__version__}
-    return {METADATA: json.dumps(facts)}
+    """Metadata of a schema: JSON of the settings that determine vectors, and the version."""
+    facts = {name: settings[name] for name in _SETTINGS} | {"version": bilm.__version__}
+    return {"bilm": json.dumps(facts)}
 
 
 def vector_fields(shape: Shape, dtype: str, *, fixed_size: bool = True) -> list[pa.Field]:
@@ -84,34 +81,29 @@ def vector_arrays(
     if not vectors:
         return [arrow.array([], field.type) for field in fields]
     mask = arrow.array(missing, arrow.bool_()) if missing is not None and any(missing) else None
-    if fields[0].name == "vectors":
-        return [_vector_array([array[()] for array in vectors], fields[0].type, mask)]
+    layers: Sequence[Any] = range(len(fields)) if fields[0].name == "layer_0" else [()]
     return [
-        _vector_array([array[k] for array in vectors], field.type, mask)
-        for k, field in enumerate(fields)
+        _vector_array([array[layer] for array in vectors], field.type, mask)
+        for layer, field in zip(layers, fields, strict=True)
     ]
 
 
 def _vector_array(vectors: list[np.ndarray], kind: pa.DataType, mask: pa.Array | None) -> pa.Array:
     """A column, of arrays (tokens, dim) or (dim,)."""
-    arrow = import_pyarrow()
+    arrow, dim = import_pyarrow(), vectors[0].shape[-1]
+    is_pooled = vectors[0].ndim == 1
     flat = [array.reshape(-1) for array in vectors]
     values = arrow.array(flat[0] if len(flat) == 1 else np.concatenate(flat))
-    dim = vectors[0].shape[-1]
-    if vectors[0].ndim == 1:
-        return _rows(values, dim, kind, mask)
-    tokens = _rows(values, dim, kind.value_type)
-    offsets = np.cumsum([0, *(len(array) for array in vectors)], dtype=np.int32)
-    return arrow.ListArray.from_arrays(offsets, tokens, mask=mask)
-
-
-def _rows(values: pa.Array, dim: int, kind: pa.DataType, mask: pa.Array | None = None) -> pa.Array:
-    """Numbers as vectors, lists of `dim` of them."""
-    arrow = import_pyarrow()
-    if arrow.types.is_fixed_size_list(kind):
-        return arrow.FixedSizeListArray.from_arrays(values, dim, mask=mask)
-    offsets = np.arange(0, len(values) + 1, dim, dtype=np.int32)
-    return arrow.ListArray.from_arrays(offsets, values, mask=mask)
+    of_rows = {"mask": mask} if is_pooled else {}
+    if arrow.types.is_fixed_size_list(kind if is_pooled else kind.value_type):
+        rows = arrow.FixedSizeListArray.from_arrays(values, dim, **of_rows)
+    else:
+        starts = np.arange(0, len(values) + 1, dim, dtype=np.int32)
+        rows = arrow.ListArray.from_arrays(starts, values, **of_rows)
+    if is_pooled:
+        return rows
+    starts = np.cumsum([0, *map(len, vectors)], dtype=np.int32)
+    return arrow.ListArray.from_arrays(starts, rows, mask=mask)
 
 
 def parquet_writer(file: IO[bytes] | str, schema: pa.Schema) -> Any:
@@ -123,7 +115,7 @@ def parquet_writer(file: IO[bytes] | str, schema: pa.Schema) -> Any:
 
 
 def write_parquet(
-    file: IO[bytes],
+    file: str | IO[bytes],
     embedded: Iterable[EmbeddedSentence],
     settings: Mapping[str, Any],
     *,
@@ -131,27 +123,27 @@ def write_parquet(
     with_keys: bool = False,
     group_bytes: int = _GROUP_BYTES,
 ) -> None:
-    """Write a Parquet file with one row per sentence to a file, which need not be seekable.
+    """Write a Parquet file with one row per sentence.
 
     Args:
-        settings: "shape" of a sentence's vectors, and the `SETTINGS`.
+        settings: "shape" of a sentence's vectors, and those of `settings_metadata`.
         with_text, with_keys: whether there are columns `text` and `key`.
         group_bytes: most vectors and text of a row group; a larger sentence is a group.
     """
     arrow = import_pyarrow()
-    columns: dict[str, Any] = {"id": arrow.int64()}
+    columns = {"id": ("number", arrow.int64())}
     if with_keys:
-        columns["key"] = arrow.string()
+        columns["key"] = ("key", arrow.string())
     if with_text:
-        columns["text"] = arrow.string()
+        columns["text"] = ("text", arrow.string())
     fields = vector_fields(settings["shape"], settings["dtype"])
-    schema = arrow.schema([*columns.items(), *fields], metadata=settings_metadata(settings))
-    attributes = {"id": "number", "key": "key", "text": "text"}
+    first = [arrow.field(name, kind) for name, (_, kind) in columns.items()]
+    schema = arrow.schema([*first, *fields], metadata=settings_metadata(settings))
     with parquet_writer(file, schema) as writer:
         for group in _groups(embedded, group_bytes):
             arrays = [
-                arrow.array([getattr(s, attributes[name]) for s, _ in group], kind)
-                for name, kind in columns.items()
+                arrow.array([getattr(sentence, attribute) for sentence, _ in group], kind)
+                for attribute, kind in columns.values()
             ]
             arrays += vector_arrays([vectors for _, vectors in group], fields)
             table = arrow.Table.from_arrays(arrays, schema=schema)

@@ -14,14 +14,11 @@ from bilm.jobs.vector_files import write_array
 from bilm.use.corpus_encoder import EncodedWords
 from bilm.use.elmo import ELMo
 
+_WORDS_AT_ONCE = 2048
+
 
 def dump_token_embeddings(
-    vocab_file: PathLike,
-    options_file: PathLike,
-    weight_file: PathLike,
-    outfile: PathLike,
-    *,
-    words_at_once: int = 2048,
+    vocab_file: PathLike, options_file: PathLike, weight_file: PathLike, outfile: PathLike
 ) -> None:
     """Encode every word of a vocabulary from its characters and write the vectors.
 
@@ -34,7 +31,6 @@ def dump_token_embeddings(
         weight_file: its HDF5 weights.
         outfile: the HDF5 file to write: dataset `embedding` float32 (words, projection_dim) in the
             order of the vocabulary, and the words, `vocabulary/words`, which other programs ignore.
-        words_at_once: words that are encoded, and whose vectors are in memory, at a time.
 
     Raises:
         FileNotFoundError: a file does not exist.
@@ -48,8 +44,8 @@ def dump_token_embeddings(
     with atomic_write(outfile) as temporary, writing_hdf5(temporary) as file:
         shape = (len(words), elmo.options.lstm.projection_dim)
         embedding = file.create_dataset("embedding", shape, np.float32)
-        for start in range(0, len(words), words_at_once):
-            part = words[start : start + words_at_once]
+        for start in range(0, len(words), _WORDS_AT_ONCE):
+            part = words[start : start + _WORDS_AT_ONCE]
             vectors = np.empty((len(part), shape[1]), np.float32)
             encoder.encode(part, vectors)
             embedding[start : start + len(part)] = vectors

@@ -42,14 +42,8 @@ class ArgumentsError(InputError):
 
 
 class EmbeddedFile(NamedTuple):
-    """The result of a job.
-
-    Attributes:
-        n_sentences: sentences in the file.
-        n_left: number of sentences taken over from an interrupted job.
-        n_repeated, n_empty: repeated and empty lines, left out because the sentence is the key.
-        was_complete: the file existed; nothing was done.
-    """
+    """The result of a job: sentences in the file, and those of an interrupted job; repeated and
+    empty lines, left out because the sentence is the key; whether the file existed already."""
 
     n_sentences: int = 0
     n_left: int = 0
@@ -59,15 +53,8 @@ class EmbeddedFile(NamedTuple):
 
 
 def embed_file(text: PathLike, out: PathLike, model: ELMo, **settings: Any) -> EmbeddedFile:
-    """Write the vectors of a text; continue an interrupted call if `resume` is True.
-
-    Args:
-        text, out, settings: as for `EmbeddingJob`.
-        model: the model.
-
-    Raises:
-        FileNotFoundError, InputError: as `EmbeddingJob` and `EmbeddingJob.run`.
-    """
+    """Write the vectors of a text; the arguments, and what it raises, are those of `EmbeddingJob`
+    and `EmbeddingJob.run`."""
     return EmbeddingJob(text, out, **settings).run(model)
 
 
@@ -123,7 +110,11 @@ class EmbeddingJob:
         for path, what in ((self.text, "text file"), (self.ids, "file of ids")):
             if isinstance(path, str | os.PathLike):
                 require_file(path, what)
-                if not self._is_stream and _is_same(path, self.out):
+                if (
+                    not self._is_stream
+                    and os.path.exists(self.out)
+                    and os.path.samefile(path, self.out)
+                ):
                     raise InputError(
                         f"{str(self.out)!r} is an input of this job ({what}): name another output."
                     )
@@ -188,11 +179,7 @@ class EmbeddingJob:
         return self.resume and is_complete(self.out)
 
     def run(self, model: ELMo, show: ShowEmbedded = lambda *_: None) -> EmbeddedFile:
-        """Compute the vectors and write the file.
-
-        Args:
-            model: the model.
-            show: is called after each sentence.
+        """Compute the vectors and write the file; `show` is called after each sentence.
 
         Raises:
             InputError: a line is not UTF-8, cannot be a key or has a word without a vector (file
@@ -201,7 +188,15 @@ class EmbeddingJob:
         """
         if self.is_complete():
             return EmbeddedFile(was_complete=True)
-        settings = self._settings(model)
+        wanted = self.wanted
+        settings = {  # everything that determines the vectors besides the text
+            "shape": wanted.shape(model.options),
+            "model": model.fingerprint(),
+            "precision": model.precision,
+            **wanted._asdict(),
+            "shard": list(self.shard),
+            "keys": "sentences" if self.sentence_keys else "ids" if self._has_ids else "numbers",
+        }
         text = _KeyedText(self, model, settings["shape"])
         n_all = text.look_through()
         if self._is_stream:
@@ -233,18 +228,6 @@ class EmbeddingJob:
                     self._write(temporary, pieces, settings)
         return EmbeddedFile(pieces.n_sentences, n_left, text.n_repeated, text.n_empty)
 
-    def _settings(self, model: ELMo) -> dict[str, Any]:
-        """Everything that determines the vectors besides the text."""
-        wanted = self.wanted
-        return {
-            "shape": wanted.shape(model.n_layers, model.dim),
-            "model": model.fingerprint(),
-            "precision": model.precision,
-            **wanted._asdict(),
-            "shard": list(self.shard),
-            "keys": "sentences" if self.sentence_keys else "ids" if self._has_ids else "numbers",
-        }
-
     def _encode(
         self,
         model: ELMo,
@@ -270,25 +253,19 @@ class EmbeddingJob:
         """Write the file; `embedded` are pieces, or for a stream sentences with vectors."""
         kind, with_text, has_ids = self.kind, self.with_text, self._has_ids
         with_index = with_text and not self.sentence_keys and not has_ids
-        with contextlib.ExitStack() as stack:
-            file = out
-            if kind != "hdf5" and not self._is_stream:
-                file = stack.enter_context(open(out, "wb"))
-            if kind == "jsonl":
+        if kind == "jsonl":
+            with contextlib.nullcontext(out) if self._is_stream else open(out, "wb") as file:
                 vector_files.write_jsonl(file, embedded)
-            elif kind == "parquet":
-                write_parquet(file, embedded, settings, with_text=with_text, with_keys=has_ids)
-            elif self.packed:
-                write = (
-                    vector_files.write_packed_hdf5
-                    if kind == "hdf5"
-                    else vector_files.write_packed_npz
-                )
-                write(file, embedded, with_text=with_text)
-            elif kind == "npz":
-                vector_files.write_npz(file, embedded, with_index=with_index)
-            else:
-                vector_files.write_hdf5(file, embedded, with_index=with_index, original_ids=has_ids)
+        elif kind == "parquet":
+            write_parquet(out, embedded, settings, with_text=with_text, with_keys=has_ids)
+        elif self.packed:
+            npz, hdf5 = vector_files.write_packed_npz, vector_files.write_packed_hdf5
+            write = npz if kind == "npz" else hdf5
+            write(out, embedded, with_text=with_text)
+        elif kind == "npz":
+            vector_files.write_npz(out, embedded, with_index=with_index)
+        else:
+            vector_files.write_hdf5(out, embedded, with_index=with_index, original_ids=has_ids)
 
 
 class _KeyedText:
@@ -346,15 +323,10 @@ class _KeyedText:
             yield from found
         else:
             ids = read_keys(job.ids)
-            for number, (sentence, key) in enumerate(itertools.zip_longest(found, ids)):
+            for sentence, key in itertools.zip_longest(found, ids):
                 if sentence is None or key is None:
-                    n_lines = number if sentence is None else f"{number + 1} or more"
                     raise InputError(
                         f"{job.ids} must have one key for each line of {self._name}, got "
-                        f"{len(ids)} keys for {n_lines} lines."
+                        f"{len(ids)} keys for {'fewer' if sentence is None else 'more'} lines."
                     )
                 yield sentence._replace(key=key)
-
-
-def _is_same(path: PathLike, out: Any) -> bool:
-    return os.path.exists(out) and os.path.samefile(path, out)

@@ -83,10 +83,9 @@ def embed(
 ) -> EmbeddedFolder:
     """Write the vectors of text files as a folder of Parquet files.
 
-    The rows have the columns `id` (int64), `text` and the vector columns. A row is a line; its id
-    is the line number over all files in the order of their names, and `find_line` returns its file
-    and line. The folder appears when it is complete. After a crash the same call with `resume`
-    continues, with any number of workers.
+    A row is a line, with the columns `id` (int64), `text` and those of its vectors; the id is the
+    line number over all files in the order of their names (`find_line`). The folder appears when it
+    is complete. After a crash the same call with `resume` continues, with any number of workers.
 
     Args:
         texts: files or globs: UTF-8, one sentence per line, plain, .gz or .xz.
@@ -98,16 +97,14 @@ def embed(
             machine and ended again. If this process has called `ray.init`, that Ray is used.
         resume: continue an interrupted call if there is one; if OUT exists, do nothing.
         force: replace OUT if it holds only such files, and discard an interrupted call.
-        part_bytes: approximate size of the text in a file of the result; None: chosen by the size
-            of the texts.
+        part_bytes: approximate text per file of the result; None: by the size of the texts.
         show: called with the progress.
 
     Raises:
         FileNotFoundError: no file matches, or the model does not exist.
         ConnectionError: no Ray cluster answers at the address.
-        InputError: a text is not UTF-8, or changes during the job; a sentence has no vectors, or
-            could not be computed (file, lines, reason); there are fewer CPUs than the workers need;
-            OUT exists; the interrupted job differs; Ray is not installed.
+        InputError: a text is not UTF-8 or changes; a sentence has no vectors (file and line); there
+            are too few CPUs; OUT exists; the interrupted job differs; Ray is not installed.
     """
     require(integer(), workers=workers)
     if part_bytes is not None:
@@ -152,8 +149,6 @@ def embed(
         for name in os.listdir(folder.pieces):
             if not _PART.fullmatch(name):  # a temporary file
                 os.remove(os.path.join(folder.pieces, name))
-        if force:
-            _require_parts_only(folder.out)
         with folder.finishing():
             folder.rename_pieces()
     return EmbeddedFolder(n_sentences, len(ranges), len(ranges) - len(missing))
@@ -173,14 +168,13 @@ def _require_parts_only(out: str) -> None:
 
 
 def _described(ranges: Sequence[TextRange]) -> dict[str, str]:
-    """The number of lines of each file, and a checksum of its text."""
-    facts: dict[str, tuple[int, int]] = {}
-    for text_range in ranges:
-        for part in text_range.parts:
-            n_lines, checksum = facts.get(part.path, (0, 0))
-            checksum = zlib.crc32(part.checksum.to_bytes(4, "big"), checksum)
-            facts[part.path] = n_lines + part.n_lines, checksum
-    return {path: f"{n_lines} lines, {checksum:08x}" for path, (n_lines, checksum) in facts.items()}
+    """The number of lines of each file, and a checksum of its text and of how it is divided."""
+    parts = (part for text_range in ranges for part in text_range.parts)
+    files = {path: [*own] for path, own in itertools.groupby(parts, lambda part: part.path)}
+    return {
+        path: f"{sum(part.n_lines for part in own)} lines, {zlib.crc32(repr(own).encode()):08x}"
+        for path, own in files.items()
+    }
 
 
 class RangeWriter:

@@ -12,17 +12,16 @@ from __future__ import annotations
 import contextlib
 import glob
 import json
-import math
 import os
 import time
 from collections.abc import Iterator, Sequence
-from numbers import Real
 from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
 
 from bilm.core.errors import InputError, one_of, require, shown
+from bilm.core.options import Options
 from bilm.data.sentences import Sentence
 from bilm.files.hdf5 import open_hdf5, own_dataset, writing_hdf5
 from bilm.files.writing import atomic_write
@@ -45,25 +44,25 @@ class Wanted(NamedTuple):
         """Check the arguments; `layers` is as for `ELMo.encode`, but not a `ScalarMix`."""
         require(one_of((None, "mean", "max")), pooling=pooling)
         require(one_of(("float32", "float16")), dtype=dtype)
-        if isinstance(layers, int | np.integer) and not isinstance(layers, bool):
-            layers = int(layers)
-        elif not isinstance(layers, str):
-            is_list = isinstance(layers, Sequence | np.ndarray)
-            if not is_list or not all(isinstance(weight, Real) for weight in layers):
+        if not isinstance(layers, str):
+            numbers = np.asarray(layers)
+            if numbers.dtype.kind not in "iuf":
                 raise InputError(
                     "layers must be 'average', 'top', 'all', 'sum', a number or a list of weights, "
                     f"got {shown(layers)}."
                 )
-            layers = [float(weight) for weight in layers]
+            layers = numbers.tolist()
         return cls(layers, pooling, dtype)
 
-    def shape(self, n_layers: int, dim: int) -> list[int | None]:
-        """The shape of a sentence's vectors, (layers, tokens, dim) or a part of it; None stands for
-        the number of tokens."""
+    def shape(self, options: Options) -> list[int | None]:
+        """The shape of a sentence's vectors of a model, (layers, tokens, dim) or a part of it; None
+        stands for the number of tokens."""
         from bilm.use.elmo import LayerChoice  # which imports TensorFlow
 
+        n_layers = options.lstm.n_layers + 1
         all_layers = [n_layers] if LayerChoice(self.layers, n_layers).keeps_layers else []
-        return [*all_layers, *([] if self.pooling else [None]), dim]
+        tokens = [] if self.pooling else [None]
+        return [*all_layers, *tokens, options.n_directions * options.lstm.projection_dim]
 
 
 class EmbeddedSentence(NamedTuple):
@@ -175,8 +174,7 @@ class SentencePieces:
     def blocks(self) -> Iterator[np.ndarray]:
         """The saved vectors, some megabytes at a time: (..., rows, dim)."""
         for _, vectors in self._pieces():
-            for _, _, slab in slabs(vectors):
-                yield slab
+            yield from slabs(vectors)
 
     def __iter__(self) -> Iterator[EmbeddedSentence]:
         """The saved sentences with their vectors. A dataset is open until the next one."""
@@ -218,17 +216,13 @@ def _write_sentences(file: h5py.File, sentences: Sequence[tuple[Sentence, int]])
     file["sentences"] = np.frombuffer(content, np.uint8)
 
 
-def slabs(
-    vectors: Any, layer: Any = ..., slab_bytes: int = _SLAB_BYTES
-) -> Iterator[tuple[int, int, np.ndarray]]:
-    """(start, stop, vectors[layer, start:stop, :]) from the first token to the last, of about
-    `slab_bytes` each, for an array or h5py dataset (tokens, dim) or (n_layers, tokens, dim)."""
-    *layers, n_tokens, dim = vectors.shape
-    of_token = math.prod((*layers, dim)) * vectors.dtype.itemsize
-    step = max(1, slab_bytes // max(of_token, 1))
+def slabs(vectors: Any, layer: Any = ...) -> Iterator[np.ndarray]:
+    """vectors[layer, start:stop, :] from the first token to the last, some megabytes each, for an
+    array or h5py dataset (tokens, dim) or (n_layers, tokens, dim)."""
+    n_tokens = vectors.shape[-2]
+    step = max(1, _SLAB_BYTES * n_tokens // max(vectors.nbytes, 1))
     for start in range(0, n_tokens, step):
-        stop = min(start + step, n_tokens)
-        yield start, stop, vectors[layer, start:stop, :]
+        yield vectors[layer, start : start + step, :]
 
 
 def as_dtype(vectors: np.ndarray, dtype: np.dtype) -> np.ndarray:

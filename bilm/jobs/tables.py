@@ -109,16 +109,10 @@ class TableEmbedder:
     def shape(self) -> list[int | None]:
         """The shape of a sentence's vectors, (layers, tokens, dim) or a part of it; None stands
         for the number of tokens. Reads the options of the model, but not its weights."""
-        return self.wanted.shape(*self._sizes())
-
-    def _sizes(self) -> tuple[int, int]:
-        """The number of layers, and the size of a vector."""
-        if self._loaded is None and isinstance(self._model, Pretrained):
-            with open_model(self._model.source, weights_only=True) as files:
-                options = files.read_options()
-            return options.lstm.n_layers + 1, options.n_directions * options.lstm.projection_dim
-        model = self._load()
-        return model.n_layers, model.dim
+        if not isinstance(self._model, Pretrained):
+            return self.wanted.shape(self._load().options)
+        with open_model(self._model.source, weights_only=True) as files:
+            return self.wanted.shape(files.read_options())
 
     def schema(self, table: pa.Schema) -> pa.Schema:
         """The schema of the result for tables of schema `table`; no weights are loaded.
@@ -169,10 +163,7 @@ class TableEmbedder:
         return settings_metadata(self.settings())
 
     def __call__(self, table: pa.Table) -> pa.Table:
-        """The table with its vectors.
-
-        Memory: all vectors of the table, two windows of sentences and one batch of `batches`; or
-        twice the vectors of a sentence that is larger than a batch.
+        """The table with its vectors, all of which are in memory.
 
         Raises:
             InputError: as `schema` and `ELMo.encode`; or a value is too large for float16.

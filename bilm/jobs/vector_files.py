@@ -72,34 +72,31 @@ def write_hdf5(
     index: dict[str, str] = {}
     with writing_hdf5(path) as file:
         for sentence, vectors in embedded:
-            if isinstance(vectors, h5py.Dataset):
-                dataset = file.create_dataset(sentence.name, vectors.shape, vectors.dtype)
-                for start, stop, slab in slabs(vectors):
-                    dataset[..., start:stop, :] = slab
-            else:
-                write_array(file, sentence.name, vectors)
-            if original_ids:
-                file[sentence.name].attrs["original_id"] = sentence.name
+            name = sentence.name
             if with_index:
-                index[sentence.text] = sentence.name
+                index[sentence.text] = name
+            if isinstance(vectors, h5py.Dataset):
+                file.copy(vectors, file, name)
+            else:
+                write_array(file, name, vectors)
+            if original_ids:
+                file[name].attrs["original_id"] = name
         if with_index:
             file.create_dataset(SENTENCE_INDEX, (1,), h5py.string_dtype())[0] = json.dumps(index)
 
 
 def write_npz(
-    file: IO[bytes], embedded: Iterable[EmbeddedSentence], *, with_index: bool = True
+    file: PathLike | IO[bytes], embedded: Iterable[EmbeddedSentence], *, with_index: bool = True
 ) -> None:
-    """Write one array per sentence, for `numpy.load`, to a file, which need not be seekable;
-    `sentence_to_index` is text of shape (1,)."""
+    """Write one array per sentence, for `numpy.load`; `sentence_to_index` is text of shape (1,)."""
     index: dict[str, str] = {}
     with zipfile.ZipFile(file, "w") as archive:
         for sentence, vectors in embedded:
-            content: Iterable[np.ndarray] = [vectors]
-            if isinstance(vectors, h5py.Dataset):
-                content = _in_c_order(vectors)
-            _write_member(archive, sentence.name, vectors.shape, vectors.dtype, content)
             if with_index:
                 index[sentence.text] = sentence.name
+            is_long = isinstance(vectors, h5py.Dataset)
+            content = _in_c_order(vectors) if is_long else [vectors]
+            _write_member(archive, sentence.name, vectors.shape, vectors.dtype, content)
         if with_index:
             listed = np.array([json.dumps(index)])
             _write_member(archive, SENTENCE_INDEX, listed.shape, listed.dtype, [listed])
@@ -108,7 +105,7 @@ def write_npz(
 def _in_c_order(vectors: h5py.Dataset) -> Iterator[np.ndarray]:
     """The vectors of a long sentence, some megabytes at a time."""
     for layer in range(len(vectors)) if vectors.ndim == 3 else [...]:
-        yield from (slab for *_, slab in slabs(vectors, layer))
+        yield from slabs(vectors, layer)
 
 
 def _write_member(
@@ -160,9 +157,9 @@ def write_packed_hdf5(path: PathLike, pieces: SentencePieces, *, with_text: bool
             start += len(rows)
 
 
-def write_packed_npz(file: IO[bytes], pieces: SentencePieces, *, with_text: bool = True) -> None:
+def write_packed_npz(path: PathLike, pieces: SentencePieces, *, with_text: bool = True) -> None:
     """Write the packed layout in .npz."""
-    with zipfile.ZipFile(file, "w") as archive:
+    with zipfile.ZipFile(path, "w") as archive:
         for name, array in _small_arrays(pieces, with_text):
             _write_member(archive, name, array.shape, array.dtype, [array])
         shape = _packed_shape(pieces)
