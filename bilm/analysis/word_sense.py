@@ -253,43 +253,6 @@ def with_static(
     return replace(occurrences, vectors=vectors, about={})
 
 
-class _Evidence(NamedTuple):
-    """What decides between the senses of a word, before kappa or the number of neighbours."""
-
-    cosines: np.ndarray  # (m, c) of asked uses with means of senses, or with nearest training uses
-    senses: np.ndarray  # int (m, c): the sense of each of these
-    counts: np.ndarray  # (senses,): training uses of each sense, most frequent sense first
-
-    @classmethod
-    def of(
-        cls, known: np.ndarray, asked: np.ndarray, ranks: np.ndarray, settings: SenseSettings
-    ) -> _Evidence:
-        """Compare uses with the training uses of their word, whose senses have these ranks."""
-        counts = np.bincount(ranks)
-        if settings.method in ("mean", "prior"):
-            means = np.eye(len(counts))[ranks].T @ known  # (senses, dim)
-            return cls(unit(asked) @ unit(means).T, np.arange(len(counts)), counts)
-        cosines = asked @ known.T
-        # Among equally near uses, those of frequent senses come first.
-        by_rank = np.argsort(ranks, kind="stable")
-        order = np.argsort(-np.round(cosines[:, by_rank] / _EQUAL), axis=1, kind="stable")
-        nearest = by_rank[order[:, : max(*NEIGHBOURS, settings.neighbours or 1)]]
-        return cls(np.take_along_axis(cosines, nearest, axis=1), ranks[nearest], counts)
-
-    def decide(self, settings: SenseSettings, parameter: float | None) -> np.ndarray:
-        """The rank of the sense of each asked use: int (m,)."""
-        scores = self.cosines
-        if settings.method == "prior" and parameter is not None:
-            scores = np.log(self.counts + 1) + parameter * self.cosines
-        elif settings.method in ("use", "votes"):
-            k = 1 if parameter is None else int(parameter)
-            scores = np.zeros((len(self.cosines), len(self.counts)))
-            votes = np.maximum(self.cosines[:, :k], _SMALLEST_VOTE)
-            np.add.at(scores, (np.arange(len(scores))[:, None], self.senses[:, :k]), votes)
-        best = scores.max(axis=1, keepdims=True, initial=-np.inf)
-        return np.argmax(scores >= best - _EQUAL, axis=1)
-
-
 class _SenseFinder:
     """The training uses of each word, and the test uses that are compared with them."""
 
@@ -332,27 +295,25 @@ class _SenseFinder:
             # Products of the joined vectors are mean cosines of the blocks.
             sides.append([unit(uses - mean) / len(blocks) ** 0.5 for uses in pair])
         train, test = (np.concatenate(side, axis=1) for side in zip(*sides, strict=True))
-        parameter = self._parameter(train)
+        method, grid = self._settings.method, self._grid(train)
         senses = np.full(len(self._seen), None)
         for word, rows in self._test.items():
             if word in self._train:
                 own = self._train[word]
                 names, ranks = _ranked(self._labels[own])
-                evidence = _Evidence.of(train[own], test[rows], ranks, self._settings)
-                senses[rows] = names[evidence.decide(self._settings, parameter)]
+                senses[rows] = names[_best(_scores(train[own], test[rows], ranks, method, grid))[0]]
+        parameter = grid[0] if method in ("prior", "votes") else None
         return SenseResult(senses.tolist(), self._gold, self._seen, self._ambiguous, parameter)
 
-    def _parameter(self, vectors: np.ndarray) -> float | None:
+    def _grid(self, vectors: np.ndarray) -> Sequence[float]:
         """Kappa or the number of neighbours; if not given, the one with the highest accuracy on
         held-out folds of the training uses.
         """
-        settings = self._settings
-        if settings.method not in ("prior", "votes"):
-            return None
-        is_prior = settings.method == "prior"
-        given, grid = (settings.kappa, KAPPAS) if is_prior else (settings.neighbours, NEIGHBOURS)
+        how = self._settings
+        given = {"use": 1, "votes": how.neighbours, "mean": 0, "prior": how.kappa}[how.method]
         if given is not None:
-            return given
+            return (given,)
+        grid: Sequence[float] = KAPPAS if how.method == "prior" else NEIGHBOURS
         # Contiguous parts of the training text, so that documents are rarely divided.
         folds = np.arange(len(self._labels)) * _FOLDS // len(self._labels)
         right = np.zeros(len(grid))
@@ -360,10 +321,41 @@ class _SenseFinder:
             asked, known = own[folds[own] == fold], own[folds[own] != fold]
             names, ranks = _ranked(self._labels[known])
             if len(asked) and len(names) > 1:
-                evidence = _Evidence.of(vectors[known], vectors[asked], ranks, settings)
-                gold = self._labels[asked]
-                right += [(names[evidence.decide(settings, value)] == gold).sum() for value in grid]
-        return grid[int(np.argmax(right))]
+                scores = _scores(vectors[known], vectors[asked], ranks, how.method, grid)
+                right += (names[_best(scores)] == self._labels[asked]).sum(axis=1)
+        return (grid[int(np.argmax(right))],)
+
+
+def _scores(
+    known: np.ndarray, asked: np.ndarray, ranks: np.ndarray, method: str, grid: Sequence[float]
+) -> np.ndarray:
+    """Compare uses with the training uses of their word, whose senses have these ranks.
+
+    Returns:
+        a score for each parameter of the grid, asked use and sense: (parameters, m, senses).
+    """
+    counts = np.bincount(ranks)
+    if method in ("mean", "prior"):
+        means = np.eye(len(counts))[ranks].T @ known  # (senses, dim)
+        cosines = (unit(asked) @ unit(means).T)[np.newaxis]
+        kappas = np.reshape(grid, (-1, 1, 1))
+        return cosines if method == "mean" else np.log(counts + 1) + kappas * cosines
+    cosines = asked @ known.T  # (m, n)
+    # Among equally near uses, those of frequent senses come first.
+    by_rank = np.argsort(ranks, kind="stable")
+    order = np.argsort(-np.round(cosines[:, by_rank] / _EQUAL), axis=1, kind="stable")
+    nearest = by_rank[order[:, : int(max(grid))]]
+    votes = np.maximum(np.take_along_axis(cosines, nearest, axis=1), _SMALLEST_VOTE)
+    scores = np.zeros((len(grid), len(asked), len(counts)))
+    for own, k in zip(scores, map(int, grid), strict=True):
+        np.add.at(own, (np.arange(len(asked))[:, None], ranks[nearest[:, :k]]), votes[:, :k])
+    return scores
+
+
+def _best(scores: np.ndarray) -> np.ndarray:
+    """The rank of the sense with the highest score; of the most frequent one among equals."""
+    best = scores.max(axis=-1, keepdims=True)
+    return np.argmax(scores >= best - _EQUAL, axis=-1)
 
 
 def _ranked(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
