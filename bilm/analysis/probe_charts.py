@@ -60,42 +60,38 @@ def probe_chart(cells: Iterable[ProbeCell], n_sentences: int) -> Any:
     """
     cells = list(cells)
     weights = mix_weights(cells)
-    figure = new_figure(9 if weights else 6, 4)
-    ratios = [2, 1] if weights else [1]
-    panels = figure.subplots(1, len(ratios), squeeze=False, width_ratios=ratios)[0]
-    _draw_accuracy(panels[0], cells, n_sentences)
-    width = 0.8 / max(len(weights), 1)
+    if not weights:
+        figure = new_figure(6, 4)
+        _draw_accuracy(figure.subplots(), cells, n_sentences)
+        return figure
+    figure = new_figure(9, 4)
+    left, right = figure.subplots(1, 2, width_ratios=[2, 1])
+    _draw_accuracy(left, cells, n_sentences)
+    width = 0.8 / len(weights)
     for k, (size, layers) in enumerate(weights.items()):
-        names = [f"layer {number}" for number in range(len(layers))]
-        panels[1].bar(
-            np.arange(len(layers)) + k * width - 0.4 + width / 2,
-            [layer.mean for layer in layers],
-            width,
-            yerr=[layer.deviation for layer in layers],
-            label=f"{n_sentences if size is None else size:,} sentences",
-        )
-        panels[1].set_xticks(range(len(names)), names)
-        panels[1].set_ylabel("weight in the mix")
-        panels[1].margins(y=0.3)  # room for the legend above the bars
-        panels[1].legend(fontsize="small")
+        means, deviations = zip(*layers, strict=True)
+        places = np.arange(len(layers))
+        label = f"{n_sentences if size is None else size:,} sentences"
+        right.bar(places + (k + 0.5) * width - 0.4, means, width, yerr=deviations, label=label)
+        right.set_xticks(places, [f"layer {number}" for number in places])
+    right.set_ylabel("weight in the mix")
+    right.margins(y=0.3)  # room for the legend above the bars
+    right.legend(fontsize="small")
     return figure
 
 
 def _draw_accuracy(axes: Any, cells: Sequence[ProbeCell], n_sentences: int) -> None:
     # The majority baseline is so low that the other curves would be indistinguishable.
     shown = [cell for cell in cells if cell.representation != MAJORITY] or cells
-    summaries = summarised(shown, lambda cell: cell.accuracy)
-    found = {(name, size or n_sentences): value for (name, size), value in summaries.items()}
-    sizes = sorted({size for _, size in found})
+    found = summarised(shown, lambda cell: cell.accuracy)
+    sizes = sorted({size or n_sentences for _, size in found})
     for name in dict.fromkeys(name for name, _ in found):
-        own = {size: value for (other, size), value in found.items() if other == name}
-        axes.errorbar(
-            list(own) if len(sizes) > 1 else [name],
-            [100 * value.mean for value in own.values()],
-            [100 * value.deviation for value in own.values()],
-            marker="o",
-            label=name,
-        )
+        own = {
+            size or n_sentences: value for (other, size), value in found.items() if other == name
+        }
+        means, deviations = 100 * np.transpose([*own.values()])
+        places = list(own) if len(sizes) > 1 else [name]
+        axes.errorbar(places, means, deviations, marker="o", label=name)
     axes.set_ylabel("accuracy, %")
     axes.grid(alpha=0.3)
     if len(sizes) > 1:
@@ -116,11 +112,10 @@ def sense_chart(rows: Sequence[SenseRow]) -> Any:
         "all uses": [row.accuracy for row in rows],
         "words with several senses": [row.ambiguous_accuracy or np.nan for row in rows],
     }
+    places = np.arange(len(rows))
     for k, (name, accuracies) in enumerate(values.items()):
-        axes.bar(
-            np.arange(len(rows)) + 0.4 * k - 0.2, [100 * a for a in accuracies], 0.4, label=name
-        )
-    axes.set_xticks(range(len(rows)), [row.representation for row in rows], rotation=30)
+        axes.bar(places + 0.4 * k - 0.2, 100 * np.array(accuracies), 0.4, label=name)
+    axes.set_xticks(places, [row.representation for row in rows], rotation=30)
     axes.set_ylabel("accuracy, %")
     axes.legend(fontsize="small")
     return figure

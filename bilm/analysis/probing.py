@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from bilm.analysis.occurrences import Occurrences, require_one_model
+from bilm.analysis.occurrences import Occurrences, indices_by_name, require_one_model
 from bilm.core.errors import InputError, differences
 from bilm.files.reading import PathLike, read_json_object, require_file
 from bilm.files.writing import write_json
@@ -43,7 +43,7 @@ class ProbeSettings:
     """The probes to fit.
 
     Attributes:
-        sizes: numbers of training sentences; None is all of them.
+        sizes: numbers of training sentences; None is all.
         seeds: random seeds of the drawn sentences, the control task and the order.
         control: also measure the control task, which doubles the time.
         min_steps: lowest number of optimiser steps of each probe.
@@ -120,16 +120,11 @@ def probe(
     static: StaticVectors | None = None,
     done: Iterable[Key] = (),
 ) -> Iterator[ProbeCell]:
-    """Fit and measure probes one after the other.
+    """Fit and measure probes one after the other: a cell for each of `keys` not in `done`.
 
     Args:
         train, test: all labelled tokens of two texts, with their vectors.
-        settings: the probes to fit.
         static: static vectors to compare with; zeros for words without one.
-        done: keys of cells to skip.
-
-    Yields:
-        a cell for each of `keys` that is not in `done`.
 
     Raises:
         InputError: labels are missing, the vectors differ in shape, or a size exceeds the training
@@ -200,13 +195,11 @@ class _ProbeTask:
 
     def _most_frequent(self, rows: np.ndarray, by_word: bool) -> np.ndarray:
         """The most frequent label of the rows, or of each word; the first among equals."""
-        words, labels = self._words[0][rows].tolist(), self._labels[0][rows].tolist()
-        of_word = np.full(len(self._types), Counter(labels).most_common(1)[0][0])
-        counts: defaultdict[int, Counter[int]] = defaultdict(Counter)
-        for word, label in zip(words, labels, strict=True) if by_word else ():
-            counts[word][label] += 1
-        for word, counter in counts.items():
-            of_word[word] = counter.most_common(1)[0][0]
+        labels = self._labels[0][rows]
+        of_word = np.full(len(self._types), _mode(labels))
+        if by_word:
+            for word, own in indices_by_name(self._words[0][rows]).items():
+                of_word[word] = _mode(labels[own])
         return of_word[self._words[1]]
 
     def _vectors(self, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -228,6 +221,10 @@ class _ProbeTask:
         occurs = n_gold > 0
         f1 = 2 * np.bincount(gold[right], minlength=n)[occurs] / (n_gold + n_answers)[occurs]
         return float(right.mean()), float(f1.mean())
+
+
+def _mode(values: np.ndarray) -> int:
+    return int(Counter(values.tolist()).most_common(1)[0][0])
 
 
 def _numbered(names: Sequence[str], values: Sequence[str]) -> np.ndarray:
