@@ -113,7 +113,7 @@ def test_an_interrupt_ends_with_130(monkeypatch, text, capsys):
 def test_wrong_paths_and_flags_are_reported_before_tensorflow_is_imported(text):
     train = train_arguments(text, "m")
     commands = [
-        ([*train, "--vocab_file", "none.txt"], "The vocabulary file 'none.txt' does not exist."),
+        ([*train, "--vocab_file", "none.txt"], "The vocab file 'none.txt' does not exist."),
         ([*train, "--train_prefix", "none-*"], "No file matches 'none-*'."),
         ([*train, "--heldout_prefix", "none"], "No file matches 'none'."),
         ([*train, "--patience", "2"], "--patience goes with --heldout_prefix"),

@@ -126,11 +126,6 @@ def test_wrong_files_are_named_with_line_and_rule(write, lines, column, message)
     assert str(raised.value) in (f"{path}, {message}", f"{path}: {message}")
 
 
-def test_files_that_are_not_there():
-    with pytest.raises(FileNotFoundError, match=r"'nowhere\.txt' does not exist"):
-        read_labelled("nowhere.txt")
-
-
 def test_of_a_large_file_whole_sentences_are_drawn():
     """Sentence k has k + 1 tokens, all of them labelled."""
     sentences = [tuple(f"w{k}" for _ in range(k + 1)) for k in range(10)]

@@ -85,17 +85,6 @@ def test_a_stack_equals_the_formulas(kind, lengths):
         np.testing.assert_allclose(ours.h, theirs[1], 1e-5, 2e-6)
 
 
-def test_a_stack_goes_on_from_its_state():
-    case = StackCase("published")
-    whole, after = case()
-    first, between = case.stack(tf.constant(case.inputs[:2]), states=case.states)
-    second, end = case.stack(tf.constant(case.inputs[2:]), states=between)
-    for one, two, both in zip(first, second, whole, strict=True):
-        np.testing.assert_allclose(np.concatenate([one, two]), both, 1e-5, 1e-6)
-    for ours, theirs in zip(tf.nest.flatten(end), tf.nest.flatten(after), strict=True):
-        np.testing.assert_allclose(ours, theirs, 1e-5, 1e-6)
-
-
 def test_zero_states():
     states = StackCase("published").stack.zero_states(3)
     assert [(s.c.shape, s.h.shape) for s in states] == [((3, 9), (3, SIZE))] * 2

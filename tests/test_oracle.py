@@ -12,22 +12,9 @@ from tests import oracle
 from tests.compare import close
 from tests.recorded import INFERENCE_CASES, TRAINING_CASES, read_run
 
-BATCHES = (slice(0, 8), slice(8, 11), slice(11, 24), slice(24, 40))
-
 
 def read_options(path):
     return json.loads(path.read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize("case", INFERENCE_CASES)
-def test_character_ids(golden, case):
-    options = read_options(golden / "inference" / case / "options.json")
-    sentences = json.loads((golden / "sentences.json").read_text(encoding="utf-8"))
-    with h5py.File(golden / "inference" / case / "expected.hdf5") as expected:
-        for number, part in enumerate(BATCHES):
-            width = options["char_cnn"]["max_characters_per_token"]
-            ids = oracle.character_ids(sentences[part], width)
-            np.testing.assert_array_equal(ids, expected[f"pass0/batch{number}/char_ids"])
 
 
 @pytest.mark.parametrize("case", INFERENCE_CASES)
@@ -65,21 +52,6 @@ def check_mixes(result, batch, mix):
     close(penalty, batch["regularization_norm"])
 
 
-def test_token_cache(golden):
-    folder = golden / "inference" / "base"
-    options = read_options(folder / "options.json")
-    weights = oracle.read_hdf5(folder / "weights.hdf5")
-    cache = oracle.read_hdf5(folder / "token_embeddings.hdf5")["embedding"]
-    words = (golden / "vocab.txt").read_text(encoding="utf-8").split()
-    ids = np.stack([oracle.word_characters(word, 50) + 1 for word in words])
-    table = oracle.table_with_padding(weights["char_embed"].astype(float))
-    close(oracle.encode(weights, options, table, ids), cache)
-    with h5py.File(folder / "expected_tokens.hdf5") as expected:
-        result = oracle.embed(weights, options, expected["token_ids"][()], table=cache)
-        mask = result.mask[:, None, :, None]
-        close(result.lm_embeddings, expected["lm_embeddings"] * mask)
-
-
 @pytest.mark.parametrize("case", TRAINING_CASES)
 def test_eight_training_steps(golden, case):
     folder = golden / "training" / case
@@ -94,58 +66,6 @@ def test_eight_training_steps(golden, case):
         close(weights[name], end.weights[name], rtol=1e-5, atol=2e-6)
         close(accumulators[name], end.accumulators[name], rtol=1e-5)
     assert (start.step, end.step) == (2, 10)
-
-
-def training_batch(options, seed, rows=3, steps=4):
-    random = np.random.default_rng(seed)
-    n = options["n_tokens_vocab"]
-    batch = {}
-    for suffix in ("", "_reverse"):
-        batch["token_ids" + suffix] = random.integers(0, n, (rows, steps))
-        batch["next_token_id" + suffix] = random.integers(0, n, (rows, steps))
-        batch["tokens_characters" + suffix] = random.integers(0, 261, (rows, steps, 7))
-    return batch
-
-
-@pytest.mark.parametrize(
-    "name, changes",
-    [
-        ("short_words_261", {}),
-        ("short_words_261", {"sampled": True}),
-        ("four_layers_tight_clips", {}),
-        ("tanh_proj_clip_only", {}),
-        ("neither_projection", {}),
-        ("no_lstm_projection_tight_clips", {}),
-        ("words", {"share_embedding_softmax": True}),
-        ("one_direction", {}),
-    ],
-)
-def test_gradients_are_the_derivatives(name, changes):
-    options = oracle.MODELS[name] | {"n_tokens_vocab": 37} | changes
-    weights = oracle.random_weights(options, 1) | oracle.random_softmax(options, 2)
-    batch = training_batch(options, 3)
-    states = oracle.zero_states(options, 3)
-    samples = None
-    if "sampled" in changes:
-        chosen = np.array([0, 3, 5, 8, 30])
-        counts = [
-            oracle.log_uniform_expected_count(ids, 37, 9)
-            for ids in (batch["next_token_id"].ravel(), chosen)
-        ]
-        samples = [(chosen, *counts)] * 2
-    # Not zero, so that the first step's forget gate and recurrence are tried as well.
-    _, _, states = oracle.loss_and_gradients(weights, options, batch, states)
-    _, gradients, _ = oracle.loss_and_gradients(weights, options, batch, states, samples)
-    random = np.random.default_rng(4)
-    assert gradients.keys() == weights.keys()
-    for key in gradients:
-        direction = random.normal(size=weights[key].shape)
-        losses = []
-        for size in (1e-6, -1e-6):
-            moved = weights | {key: weights[key].astype(float) + size * direction}
-            losses.append(oracle.loss_and_gradients(moved, options, batch, states, samples)[0])
-        numeric = 4 * (losses[0] - losses[1]) / 2e-6
-        close(np.sum(gradients[key] * direction), numeric, rtol=1e-4, atol=1e-6)
 
 
 def test_sampled_softmax_is_tensorflows():

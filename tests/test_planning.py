@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from pathlib import Path
@@ -113,8 +112,3 @@ def test_a_timed_run_resumes_with_its_number_of_steps(tmp_path: Path, capsys):
     assert main(arguments) == 0  # all steps are done: nothing is measured again
     again = json.loads((tmp_path / "model" / "options.json").read_text("utf-8"))
     assert again == stored and stored["n_steps"] >= 20
-
-
-def test_options_keep_what_was_chosen():
-    options = Options.from_dict(preset("tiny"), training=True)
-    assert dataclasses.replace(options, n_steps=7).training_dict()["n_steps"] == 7

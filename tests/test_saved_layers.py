@@ -161,10 +161,3 @@ def test_a_keras_file_that_is_none(saved, tmp_path, member, content, message):
                 archive.writestr(name, of_member)
     with pytest.raises(InputError, match=message):
         read_mix(tmp_path / "a.keras")
-
-
-def test_words_of_a_layer():
-    for words in ([1], None, 5, "word"):
-        with pytest.raises(InputError, match="vocabulary must be a list of words, got "):
-            WordIds(words)
-    np.testing.assert_array_equal(WordIds(("<S>", "</S>", "a"))([["a"]]), [[1, 3, 2]])

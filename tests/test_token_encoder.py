@@ -100,12 +100,6 @@ def test_places_without_a_word(encoder):
     assert encoder.encode(ids[:0]).shape == (0, SIZE)
 
 
-def test_integers_of_eight_bytes_outside_a_graph():
-    case = EncoderCase("published")
-    ids = words_of_every_length(case.width)
-    np.testing.assert_allclose(case.layer(ids.astype(np.int64)), case.expected(ids), 1e-5, 2e-6)
-
-
 def test_gradients_of_an_encoder(encoder):
     ids = words_of_every_length(encoder.width)
     factors = np.random.default_rng(1).normal(size=(len(ids), SIZE))

@@ -146,13 +146,6 @@ def test_steps_with_a_tied_softmax(kind, sampled):
     assert_steps_agree(options, weights)
 
 
-@pytest.mark.slow
-def test_steps_without_a_bound_on_the_gradient():
-    options = training_options("short_words_261", all_clip_norm_val=None)
-    weights = oracle.random_weights(options, 7) | oracle.random_softmax(options, 8)
-    assert_steps_agree(options, weights)
-
-
 @pytest.mark.parametrize(
     "kind",
     kinds(

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NoReturn
 
-from bilm.cli.terminal import printable, shortened
+from bilm.cli.terminal import message
 from bilm.core.errors import MOST_SEED, InputError, shown
 from bilm.core.options import PRESETS, RECIPES
 from bilm.files.reading import (
@@ -61,19 +61,18 @@ class Parser(argparse.ArgumentParser):
         return known, unknown
 
     def _refuse_unknown(self, unknown: Sequence[str]) -> NoReturn:
-        message = f"unrecognized arguments: {' '.join(unknown)}"
+        text = f"unrecognized arguments: {' '.join(unknown)}"
         name = unknown[0].partition("=")[0]
         near = difflib.get_close_matches(name, re.findall(r"--\w+", self.format_usage()), 1)
         if name.startswith("--") and near:
-            message += f"; did you mean {near[0]}?"
+            text += f"; did you mean {near[0]}?"
         elif os.path.exists(unknown[0]):
-            message += "; quote a pattern ('text/*.txt'), so that the shell does not expand it."
-        self.error(message)
+            text += "; quote a pattern ('text/*.txt'), so that the shell does not expand it."
+        self.error(text)
 
-    def error(self, message: str) -> NoReturn:
+    def error(self, text: str) -> NoReturn:
         """Print the error in one line and the help command in another; exit with 2."""
-        message = shortened(printable(message))
-        self.exit(2, f"{self.prog}: error: {message}\nSee `{self.prog} --help`.\n")
+        self.exit(2, f"{self.prog}: error: {message(text)}\nSee `{self.prog} --help`.\n")
 
 
 def _underscored(arg: str) -> str:
@@ -172,19 +171,11 @@ _WRITTEN = {"out", "output", "outfile", "model_dir", "counts", "per_sentence", "
 # Files of models and of training runs, whose folder may be given.
 _OF_MODELS = (WEIGHTS_FILE, "weights.hdf5", "*options.json", f"{VOCABULARY_FILE}*", "checkpoint",
               "model.ckpt-*", "train_log*.jsonl")  # fmt: skip
-# Flags that name inputs, which have to exist; globs, models, files with their names in messages.
-_GLOBS = ("files", "train_prefix", "heldout_prefix", "test_prefix")
-_MODELS = ("model", "init_from")
-_FILES = {
-    "input": "text file",
-    "vocab_file": "vocabulary file",
-    "init_vocab": "vocabulary file",
-    "options_file": "options file",
-    "weight_file": "weights file",
-    "embedding_weight_file": "token cache",
-    "softmax_file": "softmax file",
-    "warm_up": "text file",
-}
+# Flags that name inputs, which have to exist: globs, models, files.
+_GLOBS = {"files", "train_prefix", "heldout_prefix", "test_prefix"}
+_MODELS = {"model", "init_from"}
+_FILES = {"input", "vocab_file", "init_vocab", "options_file", "weight_file",
+          "embedding_weight_file", "softmax_file", "warm_up"}  # fmt: skip
 
 
 def _texts(args: argparse.Namespace) -> Iterator[tuple[str, str]]:
@@ -205,7 +196,7 @@ def require_inputs(args: argparse.Namespace) -> None:
         elif flag in _MODELS:
             require_known(name)
         elif flag in _FILES and name != "-" and not is_remote(name):
-            require_file(name, _FILES[flag])
+            require_file(name, f"{flag.removesuffix('_file').replace('_', ' ')} file")
 
 
 def require_run(folder: str) -> None:

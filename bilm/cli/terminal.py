@@ -32,10 +32,10 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
-def shortened(text: str) -> str:
-    """The first 2,000 characters of a text, and how many more there are."""
+def message(text: str) -> str:
+    """Text for a message: printable, and cut after 2,000 characters."""
     n_more = len(text) - _LONGEST
-    return text if n_more <= 0 else f"{text[:_LONGEST]} ... ({n_more:,} characters more)"
+    return printable(text[:_LONGEST]) + (f" ... ({n_more:,} characters more)" if n_more > 0 else "")
 
 
 def count(n: int, what: str) -> str:
@@ -61,8 +61,8 @@ def table(rows: Sequence[Sequence[str]], left: int = 1) -> list[str]:
 
 
 def note(text: str) -> None:
-    """Print a line on standard error: printable, and at most some 2,000 characters."""
-    print(printable(shortened(text)), file=sys.stderr)
+    """Print a message on standard error."""
+    print(message(text), file=sys.stderr)
 
 
 def show(lines: Iterable[str]) -> None:
