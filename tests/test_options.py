@@ -338,6 +338,7 @@ def test_presets_with_the_originals_recipe():
 def test_the_original_recipe_has_the_originals_keys_alone():
     ours = {
         "n_steps", "optimizer", "adam_learning_rate", "initial_accumulator", "softmax_bias",
+        "softmax_weights",
         "schedule", "warmup_steps", "tokenizer",
     }  # fmt: skip
     assert not ours & set(preset("original", "original"))
@@ -349,6 +350,7 @@ def test_the_default_recipe():
     for name in PRESETS:
         values = preset(name)
         assert (values["optimizer"], values["softmax_bias"]) == ("muon", "unigram")
+        assert values["softmax_weights"] == "cooccurrence"
         assert (values["schedule"], values["warmup_steps"]) == ("linear", 200)
         assert (values["learning_rate"], values["initial_accumulator"]) == (0.1, 0.001)
         assert values["reset_rate"] == 1.0

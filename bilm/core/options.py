@@ -38,6 +38,7 @@ ACTIVATIONS = ("relu", "tanh")
 OPTIMIZERS = ("adagrad", "adam", "muon")
 SCHEDULES = ("constant", "linear", "cosine")
 SOFTMAX_BIASES = ("zeros", "unigram")
+SOFTMAX_WEIGHTS = ("normal", "cooccurrence")
 
 # Bounds of integers, far above any trained model, to name typos before memory is exhausted.
 _SIZE = 2**20  # units, dimensions, filters: the largest published number is 4,096
@@ -210,6 +211,8 @@ class Options(_CheckedFields):
             matrices of the LSTMs with Muon, also at `adam_learning_rate`, the others like "adam".
         initial_accumulator: initial value of Adagrad's sums of squares.
         softmax_bias: "unigram" initialises a word's bias with the logarithm of its frequency.
+        softmax_weights: "cooccurrence" initialises a word's row from the words next to it in the
+            training text (`bilm.training.softmax_start`).
         schedule, warmup_steps: schedule of the learning rates.
         tokenizer: tokenizer of the training text (`bilm.data.Tokenizer`); None: unknown.
     """
@@ -234,6 +237,7 @@ class Options(_CheckedFields):
     adam_learning_rate: float = _option(_POSITIVE, 0.001)
     initial_accumulator: float = _option(_POSITIVE, 1.0)
     softmax_bias: str = _option(one_of(SOFTMAX_BIASES), "zeros")
+    softmax_weights: str = _option(one_of(SOFTMAX_WEIGHTS), "normal")
     schedule: str = _option(one_of(SCHEDULES), "constant")
     warmup_steps: int = _option(integer(0, 10**9), 0)
     tokenizer: str | None = _option(TEXT, None)
@@ -373,6 +377,7 @@ def preset(name: str, recipe: str = "default") -> dict[str, Any]:
             adam_learning_rate=size.adam_learning_rate,
             initial_accumulator=0.001,
             softmax_bias="unigram",
+            softmax_weights="cooccurrence",
             schedule="linear",
             warmup_steps=200,
         )

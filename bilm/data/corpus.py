@@ -80,18 +80,31 @@ class Corpus:
     def word_counts(self, max_tokens: int | None = None) -> np.ndarray:
         """See `LMDataset.word_counts`; the text of all workers."""
         found: Counter[str] = Counter()
+        for sentence in self.first_sentences(max_tokens):
+            found.update(sentence)
+            found[EOS] += 1
+        counts = np.zeros(self.vocab.size, np.int64)
+        np.add.at(counts, self.vocab.word_ids(list(found)), list(found.values()))
+        return counts
+
+    def first_sentences(self, max_tokens: int | None = None) -> Iterator[list[str]]:
+        """The sentences of all workers; with `max_tokens` about that number of tokens, from the
+        start of each file."""
         most = math.inf if max_tokens is None else max_tokens / len(self.files)
         for path in self.files:
             n_tokens = 0
             for sentence in map(str.split, read_lines(path)):
-                found.update(sentence)
-                found[EOS] += bool(sentence)
+                if sentence:
+                    yield sentence
                 n_tokens += len(sentence)
                 if n_tokens >= most:
                     break
-        counts = np.zeros(self.vocab.size, np.int64)
-        np.add.at(counts, self.vocab.word_ids(list(found)), list(found.values()))
-        return counts
+
+    def first_ids(self, max_tokens: int) -> np.ndarray:
+        """The ids of `first_sentences`: int32 (n,), each as `<S>` .. `</S>` with a -1 after it."""
+        text = IndexedText.from_sentences(self.first_sentences(max_tokens), self.vocab)
+        ids = text.vocabulary_ids[text.words]
+        return np.insert(ids, text.starts[1:], -1)
 
     def sentences(self, path: str) -> Iterator[list[str]]:
         """This worker's sentences of a shard, in the order of the file."""

@@ -111,10 +111,17 @@ class _Dataset:
             int64 (vocab.size,), by id: `<UNK>` counts the tokens outside the vocabulary, `</S>` the
             sentences. None for a subclass with other sentences or batches.
         """
+        return self._corpus.word_counts(max_tokens) if self._is_its_corpus() else None
+
+    def first_ids(self, max_tokens: int) -> np.ndarray | None:
+        """The vocabulary ids of about `max_tokens` tokens, from the start of each file: int32 (n,),
+        each sentence as `<S>` .. `</S>` with a -1 after it. None as for `word_counts`."""
+        return self._corpus.first_ids(max_tokens) if self._is_its_corpus() else None
+
+    def _is_its_corpus(self) -> bool:
+        """Whether the sentences are those of the files, and not of a subclass."""
         own = ("get_sentence", "iter_batches", "iter_distinct")
-        if any(getattr(type(self), name) is not getattr(_Dataset, name) for name in own):
-            return None
-        return self._corpus.word_counts(max_tokens)
+        return all(getattr(type(self), name) is getattr(_Dataset, name) for name in own)
 
     def unknown_share(self, max_tokens: int | None = 1_000_000) -> float | None:
         """Proportion of tokens outside the vocabulary; None if `word_counts` is None."""

@@ -48,11 +48,11 @@ from bilm.training.planning import (
     check_shares,
     choose_length,
     count_words,
-    start_bias,
     steps_for,
     with_train_tokens,
 )
 from bilm.training.replicas import ProcessGroup, find_replicas
+from bilm.training.softmax_start import SoftmaxStart, softmax_start
 from bilm.training.state import (
     HeldoutState,
     RunSettings,
@@ -178,9 +178,14 @@ def train(
         plan = {"heldout": heldout is not None and (heldout_every, patience),
                 "checkpoint": os.path.basename(restart_ckpt_file or "")}  # fmt: skip
         group.require_same(options.training_dict() | dataclasses.asdict(settings) | plan)
-        if restart_ckpt_file is None and seconds is not None:
-            n_steps = steps_for(seconds, options, data, replicas, settings)
-            options = dataclasses.replace(options, n_steps=n_steps)
+        start = SoftmaxStart()
+        if restart_ckpt_file is None:
+            begun = time.monotonic()
+            start = softmax_start(options, data, replicas)
+            if seconds is not None:
+                seconds -= time.monotonic() - begun
+                n_steps = steps_for(seconds, options, data, replicas, settings)
+                options = dataclasses.replace(options, n_steps=n_steps)
         options = choose_length(options, options.batch_size * replicas.n * options.unroll_steps)
         run = Run(options, replicas, settings, data)
         with group.deferred_errors():
@@ -192,8 +197,7 @@ def train(
             trainer = Trainer(
                 run, folder, save_seconds, keep_checkpoints, log, progress, score, every, patience
             )
-            if restart_ckpt_file is None and options.softmax_bias == "unigram":
-                start_bias(run)
+            run.assign_softmax(start)
             if is_chief:
                 count_words(trainer.record, data, heldout)
             best: str | None = None

@@ -13,8 +13,6 @@ import os
 import time
 from typing import Any
 
-import numpy as np
-
 from bilm.core.errors import InputError
 from bilm.core.options import Options
 from bilm.data import prefetch
@@ -131,22 +129,6 @@ def with_train_tokens(options: Options, data: Any) -> Options:
     if counted is None:
         raise InputError("options must have n_train_tokens, because the data cannot count them.")
     return dataclasses.replace(options, n_train_tokens=counted)
-
-
-def start_bias(run: Run) -> None:
-    """Start the softmax bias at log unigram frequencies.
-
-    Meister et al. (2023), "A natural bias for language generation models".
-    """
-    data = run.data
-    counts = data.word_counts() if hasattr(data, "word_counts") else None
-    if counts is None:
-        logger.warning("the data cannot count its words: the softmax bias starts at zeros")
-        return
-    counts = counts + 0.5  # a word may be missing from this text
-    counts[data.vocab.bos] = counts[data.vocab.eos]  # the backward model predicts <S>
-    with run.replicas.scope():
-        run.model.softmax.b.assign(np.log(counts / counts.sum()).astype(np.float32))
 
 
 def count_words(record: TrainingRecord, data: Any, heldout: Any) -> None:

@@ -174,7 +174,7 @@ class Replicas:
         self.n = 1 if strategy is None else strategy.num_replicas_in_sync
         self.n_local = self.n // worker.count
         self.first = worker.index * self.n_local
-        self.group = ProcessGroup(worker, None if worker.is_alone else self._gather_bytes)
+        self.group = ProcessGroup(worker, None if worker.is_alone else self._gather_arrays)
 
     def scope(self) -> contextlib.AbstractContextManager[Any]:
         """The scope in which variables are made, with a copy on each device, and assigned."""
@@ -230,8 +230,12 @@ class Replicas:
 
         return tf.function(gather, autograph=False, reduce_retracing=True)
 
-    def _gather_bytes(self, values: np.ndarray) -> np.ndarray:
-        # Each worker's first replica sends its bytes, the others send nothing.
+    def from_chief(self, values: np.ndarray) -> np.ndarray:
+        """The chief's array, for all workers; the arrays of the others are empty."""
+        return values if self.worker.is_alone else self._gather_arrays(values)
+
+    def _gather_arrays(self, values: np.ndarray) -> np.ndarray:
+        # Each worker's first replica sends its array, the others send nothing.
         nothing = values[:0]
         parts = (values, *[nothing] * (self.n_local - 1))
         return self.gathered(tuple(tf.constant(part) for part in parts)).numpy()

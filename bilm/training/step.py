@@ -34,6 +34,7 @@ from bilm.files.weights import named_states
 from bilm.training.draws import Draw, draw_log_uniform, draw_resets
 from bilm.training.optimizer import Optimizer
 from bilm.training.replicas import Replicas
+from bilm.training.softmax_start import SoftmaxStart
 from bilm.training.state import (
     RECORD,
     STATES_PREFIX,
@@ -247,6 +248,15 @@ class Run:
     def start_clock(self) -> None:
         """Continue counting the run's seconds from now."""
         self._started = time.monotonic() - self.state.seconds
+
+    def assign_softmax(self, start: SoftmaxStart) -> None:
+        """Set the softmax of a new model."""
+        with self.replicas.scope():
+            for variable, value in zip(
+                (self.model.softmax.W, self.model.softmax.b), start, strict=True
+            ):
+                if value is not None:
+                    variable.assign(value)
 
     # Steps
 

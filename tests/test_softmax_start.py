@@ -1,0 +1,87 @@
+"""The softmax of a new run, from the counts of the training text."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from bilm import load_vocab
+from bilm.data import LMDataset
+from bilm.training.softmax_start import cooccurrence_rows
+from tests.small_runs import small_options, train, write_corpus
+
+
+def information(sentences, n_words: int, window: int = 3) -> np.ndarray:
+    """The matrix that `cooccurrence_rows` describes, counted pair by pair."""
+    counts = np.zeros((n_words, 2, n_words))
+    for sentence in sentences:
+        for i, word in enumerate(sentence):
+            for d in range(1, window + 1):
+                if i >= d:
+                    counts[word, 0, sentence[i - d]] += 1 / d
+                if i + d < len(sentence):
+                    counts[word, 1, sentence[i + d]] += 1 / d
+    counts = counts.reshape(n_words, -1)
+    of_context = counts.sum(axis=0) ** 0.75
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = counts / counts.sum(axis=1, keepdims=True) / (of_context / of_context.sum())
+        return np.nan_to_num(np.maximum(np.log(ratio), 0), nan=0, posinf=0, neginf=0)
+
+
+def text_of(sentences) -> np.ndarray:
+    return np.concatenate([[*sentence, -1] for sentence in sentences]).astype(np.int32)[:-1]
+
+
+def test_rows_are_the_scaled_left_singular_vectors():
+    random = np.random.default_rng(1)
+    sentences = [random.integers(0, 20, random.integers(1, 9)) for _ in range(60)]
+    found = cooccurrence_rows(text_of(sentences), n_words=22, dim=6)
+    left, values, _ = np.linalg.svd(information(sentences, 22))
+    expected = left[:, :6] * np.sqrt(values[:6])
+    expected /= np.sqrt((expected**2).sum(axis=1).mean())
+    # Vectors are determined up to their sign, so their products are compared.
+    assert found.shape == (22, 6) and found.dtype == np.float32
+    np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-3)
+    assert not found[20:].any()  # words that do not occur
+
+
+def test_rows_of_more_numbers_than_the_text_has():
+    found = cooccurrence_rows(np.array([0, 3, 1], np.int32), n_words=4, dim=50)
+    assert found.shape == (4, 50) and np.isfinite(found).all() and found[3].any()
+
+
+def test_the_first_ids_of_each_file(tmp_path):
+    (tmp_path / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nthe\ncat\n", encoding="utf-8")
+    (tmp_path / "a.txt").write_text("the dog\n\nthe cat sat\n", encoding="utf-8")
+    (tmp_path / "b.txt").write_text("dog\n", encoding="utf-8")
+    data = LMDataset(tmp_path / "?.txt", load_vocab(tmp_path / "vocab.txt"))
+    ids = [0, 3, 2, 1, -1, 0, 3, 4, 2, 1, -1, 0, 2, 1]
+    assert data.first_ids(100).tolist() == ids
+    assert data.first_ids(2).tolist() == ids[:5] + ids[-3:]  # a sentence of each file
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_run_starts_with_the_rows(tmp_path, shuffle):
+    corpus = write_corpus(tmp_path)
+    options = small_options(softmax_weights="cooccurrence") | {"learning_rate": 1e-30}
+    record = train(options, corpus.data(options, shuffle_on_load=shuffle), tmp_path)
+
+    vocabulary = corpus.data(options).vocab
+    sentences = [vocabulary.word_ids(["<S>", *words, "</S>"]) for words in corpus.sentences]
+    dim = options["lstm"]["projection_dim"]
+    expected = cooccurrence_rows(text_of(sentences), vocabulary.size, dim)
+    found = tf.train.load_checkpoint(record.checkpoint).get_tensor("lm/softmax/W")
+    np.testing.assert_allclose(found @ found.T, expected @ expected.T, atol=1e-4)
+
+
+def test_data_that_cannot_count_their_words(tmp_path, caplog):
+    corpus = write_corpus(tmp_path)
+    options = small_options(softmax_weights="cooccurrence", n_steps=2)
+    data = corpus.data(options)
+
+    class Batches:
+        iter_batches = staticmethod(data.iter_batches)
+
+    train(options, Batches(), tmp_path)
+    assert "the softmax starts without their counts" in caplog.text
