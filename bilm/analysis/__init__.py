@@ -3,55 +3,25 @@
 A public name is loaded when it is first used, so that `bilm --help` does not wait for NumPy.
 """
 
-# ruff: noqa: F401
+# ruff: noqa: F403
 from __future__ import annotations
 
 import importlib
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from bilm.analysis.clusters import (
-        Clusters,
-        Fit,
-        cluster_names,
-        cluster_occurrences,
-        fit_to_labels,
-        nearby_words,
-        substitute_words,
-        typical_occurrences,
-        with_clusters,
-    )
-    from bilm.analysis.contexts import Context, LayerContexts, nearest_contexts
-    from bilm.analysis.geometry import LayerGeometry, measure_layers
-    from bilm.analysis.labelled import limited, read_labelled, read_labelled_uses
-    from bilm.analysis.model_report import Report, make_report
-    from bilm.analysis.occurrences import (
-        Occurrences,
-        Sample,
-        parse_query,
-        sample_sentences,
-        sample_uses,
-    )
-    from bilm.analysis.pictures import (
-        LARGE_PAGE,
-        draw,
-        picture_ending,
-        write_picture,
-        write_projector,
-    )
-    from bilm.analysis.probing import ProbeCell, ProbeSettings, probe
-    from bilm.analysis.projection import Projection, project
-    from bilm.analysis.semantic_change import Change, measure_change, sample_targets
-    from bilm.analysis.static_vectors import StaticVectors, train_word2vec
-    from bilm.analysis.word_sense import (
-        SenseResult,
-        SenseRow,
-        SenseSettings,
-        first_sense,
-        nearest_sense,
-        sense_table,
-        with_static,
-    )
+if TYPE_CHECKING:  # `_PUBLIC` names what each module has for users
+    from bilm.analysis.clusters import *
+    from bilm.analysis.contexts import *
+    from bilm.analysis.geometry import *
+    from bilm.analysis.labelled import *
+    from bilm.analysis.model_report import *
+    from bilm.analysis.occurrences import *
+    from bilm.analysis.pictures import *
+    from bilm.analysis.probing import *
+    from bilm.analysis.projection import *
+    from bilm.analysis.semantic_change import *
+    from bilm.analysis.static_vectors import *
+    from bilm.analysis.word_sense import *
 
 _PUBLIC = {
     "semantic_change": "Change measure_change sample_targets",

@@ -21,7 +21,7 @@ _MAX_WORDS = 1000
 
 
 class LayerGeometry(NamedTuple):
-    """Measures of a layer. Cosines are between the vectors as they are, not centred.
+    """Measures of a layer, with cosines of vectors that are not centred.
 
     Attributes:
         anisotropy: mean cosine of random words of different sentences: 0 for uniformly distributed

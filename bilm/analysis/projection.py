@@ -19,7 +19,6 @@ from bilm.analysis.occurrences import Occurrences
 from bilm.core.errors import InputError, one_of, require, shown
 from bilm.extras import import_extra
 
-METHODS = ("pca", "tsne")
 _PERPLEXITY = 30.0
 _PURPOSE = "bilm project"
 
@@ -72,7 +71,7 @@ def project(
         InputError: there are fewer than 3 occurrences, or too few for the perplexity.
     """
     numbers = layer_numbers(occurrences, layers)
-    require(one_of(METHODS), method=method)
+    require(one_of(("pca", "tsne")), method=method)
     n, most, is_pca = len(occurrences), (len(occurrences) - 1) / 3, method == "pca"
     if n < 3:
         raise InputError(f"a picture needs at least 3 occurrences, got {n}.")

@@ -231,8 +231,7 @@ def measure_change(
     """The change of each target, ordered by `Change.excess`, the most changed first.
 
     Args:
-        old, new: occurrences in the two corpora, labelled with their targets, as from
-            `sample_targets`.
+        old, new: occurrences in the two corpora from `sample_targets`, labelled with the targets.
         targets: the words to compare; None takes all labels.
         layer: the layer to compare; see `Occurrences.layer`.
         min_occurrences: a word with fewer occurrences in one of the corpora is not measured.

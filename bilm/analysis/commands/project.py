@@ -68,8 +68,12 @@ def run(args: argparse.Namespace) -> int:
         flags.usage_error(args, "--perplexity requires --method tsne")
     if args.text is not None and args.colour == "label":
         flags.usage_error(args, "--colour label requires --labels")
+    if args.labels is not None and (args.text is not None or args.words):
+        flags.usage_error(args, "--labels replaces --text and WORD")
+    if not args.words and args.labels is None and (args.text is not None or not args.occurrences):
+        flags.usage_error(args, "name at least one WORD")
     _check_output(args, is_folder)
-    occurrences = _occurrences(args)
+    occurrences = word_job.load_occurrences(args, args.words)
     layers = None if args.layer is None else [args.layer]
     if is_folder:
         analysis.write_projector(args.out, occurrences, layers=layers, replace=args.force)
@@ -91,14 +95,6 @@ def _check_output(args: argparse.Namespace, is_folder: bool) -> None:
     flags.require_free(args, args.out)
     for module in ("sklearn",) if is_page else ("sklearn", "matplotlib"):
         import_extra(module, "bilm project")
-
-
-def _occurrences(args: argparse.Namespace) -> analysis.Occurrences:
-    if args.labels is not None and (args.text is not None or args.words):
-        flags.usage_error(args, "--labels replaces --text and WORD")
-    if not args.words and args.labels is None and (args.text is not None or not args.occurrences):
-        flags.usage_error(args, "name at least one WORD")
-    return word_job.load_occurrences(args, args.words)
 
 
 def _draw(
