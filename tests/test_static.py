@@ -11,7 +11,6 @@ from bilm.analysis.static_vectors import (
     answer_analogies,
     frequent_words,
     mean_vectors,
-    token_vectors,
     train_word2vec,
 )
 from bilm.cli import main
@@ -219,7 +218,7 @@ def test_vectors_of_a_model(elmo):
     assert means.words == ["b", "a"]
     b = np.mean([encoded[0][1], encoded[2][0], encoded[2][2]], axis=0)
     np.testing.assert_allclose(means.vectors, [b, encoded[0][0]], rtol=1e-5)
-    tokens = token_vectors(elmo, ["b", "a"])
+    tokens = mean_vectors(elmo, ["b", "a"], sentences, 0)
     layer = elmo.encode([["a", "b"]], 0)[0]
     np.testing.assert_allclose(tokens.vectors, layer[::-1], rtol=1e-5)
 

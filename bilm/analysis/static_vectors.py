@@ -11,6 +11,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -194,8 +195,7 @@ def train_word2vec(
     """Train skip-gram word2vec (Mikolov et al. 2013) with gensim.
 
     Args:
-        read: returns an iterator over the sentences; called once to count the words, and once per
-            epoch.
+        read: returns the sentences; called once to count the words, and once per epoch.
         window: words predicted on either side.
         min_count: rarer words are skipped.
         threads: with more than one, results differ slightly from run to run.
@@ -222,14 +222,14 @@ def train_word2vec(
     return StaticVectors(list(model.wv.index_to_key), np.asarray(model.wv.vectors, np.float32))
 
 
+@dataclass
 class _Restarted:
     """Sentences that gensim reads several times."""
 
-    def __init__(self, read: Callable[[], Iterable[Sentence]]) -> None:
-        self._read = read
+    read: Callable[[], Iterable[Sentence]]
 
     def __iter__(self) -> Iterator[list[str]]:
-        return (list(sentence) for sentence in self._read())
+        return map(list, self.read())
 
 
 def frequent_words(sentences: Iterable[Sentence], min_count: int = 5) -> list[str]:
@@ -240,12 +240,6 @@ def frequent_words(sentences: Iterable[Sentence], min_count: int = 5) -> list[st
     if not ranked:
         raise InputError(f"min_count: no word of the text occurs {min_count} times.")
     return ranked
-
-
-def token_vectors(elmo: ELMo, words: Sequence[str]) -> StaticVectors:
-    """A model's context-independent layer 0 as static vectors."""
-    found = elmo.encode_iter([[word] for word in words], 0)
-    return StaticVectors(words, np.array([vectors[0] for vectors in found], np.float32))
 
 
 def mean_vectors(

@@ -58,8 +58,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             "--n N": "words to show (default: 10)",
         },
     )
-    analogy = "solve A : B = C : ?"
-    asking.add_argument("--analogy", nargs=3, metavar=("A", "B", "C"), help=analogy)
+    analogy = {"--analogy A": "solve A : B = C : ?"}
+    flags.add(asking, analogy, nargs=3, metavar=("A", "B", "C"))
     word_job.add_model(parser)
     parser.set_defaults(
         method="word2vec", min_count=5, dim=100, window=5, epochs=5, threads=1, seed=0, n=10
@@ -84,8 +84,7 @@ def run(args: argparse.Namespace) -> int:
     flags.require_free(args, args.out)
     find_all_files(args.text)
     with ProgressDisplay() as display:
-        make = _word2vec if args.method == "word2vec" else _from_model
-        vectors = make(args, display)
+        vectors = (_word2vec if args.method == "word2vec" else _means)(args, display)
     vectors.save(args.out)
     print(f"{args.out}: {len(vectors):,} words, {vectors.dim} dimensions")
     return 0
@@ -98,19 +97,18 @@ def _word2vec(args: argparse.Namespace, display: ProgressDisplay) -> analysis.St
         return word_job.read_sentences(args.text, display, next(steps))
 
     names = ("dim", "window", "min_count", "epochs", "seed", "threads")
-    return analysis.train_word2vec(read, **{name: getattr(args, name) for name in names})
+    return analysis.train_word2vec(read, **flags.given(args, *names))
 
 
-def _from_model(args: argparse.Namespace, display: ProgressDisplay) -> analysis.StaticVectors:
-    from bilm.analysis.static_vectors import frequent_words, mean_vectors, token_vectors
+def _means(args: argparse.Namespace, display: ProgressDisplay) -> analysis.StaticVectors:
+    from bilm.analysis.static_vectors import frequent_words, mean_vectors
 
     elmo = word_job.load_elmo(args)
     words = frequent_words(word_job.read_sentences(args.text, display), args.min_count)
-    if args.method == "layer0":
-        return token_vectors(elmo, words)
-    layer = "top" if args.layer is None else args.layer
+    if args.method == "layer0":  # the same in all contexts
+        return mean_vectors(elmo, words, ([word] for word in words), 0)
     sentences = word_job.read_sentences(args.text, display, "encoding")
-    return mean_vectors(elmo, words, sentences, layer)
+    return mean_vectors(elmo, words, sentences, "top" if args.layer is None else args.layer)
 
 
 def _search(args: argparse.Namespace) -> None:
