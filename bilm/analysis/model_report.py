@@ -7,7 +7,7 @@ import math
 import textwrap
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -47,14 +47,13 @@ _REFERENCES = (
 
 @dataclass(frozen=True)
 class Prediction:
-    """How well the language model predicts a text, each sentence alone.
+    """How well the language model predicts a text, each sentence alone: perplexities.
 
     Attributes:
-        forward, backward: perplexity; None without a backward direction.
-        by_rank: perplexity of the log-uniform distribution over the ranks of the vocabulary.
-        by_frequency: perplexity of a unigram model: the frequency of each word in the rest of the
-            text, smoothed by its rank.
-        first_forward, first_backward: perplexity of the first three words in each direction.
+        forward, backward: of the model; None without a backward direction.
+        by_rank: of the log-uniform distribution over the ranks of the vocabulary.
+        by_frequency: of the frequency of each word in the rest of the text, smoothed by its rank.
+        first_forward, first_backward: of the first three words in each direction.
         unknown: proportion of tokens outside the vocabulary.
         n_predictions: number of words and sentence ends.
     """
@@ -82,28 +81,17 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Report:
-    """The measurements of a model.
+    """The measurements of a model."""
 
-    Attributes:
-        model: facts as pairs of a name and a text, as in `bilm info`.
-        text: name of the measured text.
-        n_sentences, n_tokens: size of the measured sample.
-        prediction: None if the model has no softmax.
-        layers: from the token layer (0) to the top.
-        examples: occurrences of words, each followed by its nearest neighbours.
-        verdict: sentences on the quality and training of the model.
-        suspicions: sentences on suspicious figures.
-    """
-
-    model: list[tuple[str, str]]
-    text: str
-    n_sentences: int
+    model: list[tuple[str, str]]  # facts: a name and a text, as in `bilm info`
+    text: str  # name of the measured text
+    n_sentences: int  # of the measured sample
     n_tokens: int
-    prediction: Prediction | None
-    layers: list[LayerGeometry]
-    examples: list[list[Context]]
-    verdict: list[str]
-    suspicions: list[str] = field(default_factory=list)
+    prediction: Prediction | None  # None if the model has no softmax
+    layers: list[LayerGeometry]  # from the token layer (0) to the top
+    examples: list[list[Context]]  # occurrences of words, each before its nearest neighbours
+    verdict: list[str]  # sentences on the quality and training of the model
+    suspicions: list[str]  # sentences on suspicious figures
 
     def as_dict(self) -> dict[str, Any]:
         """The report for JSON."""
@@ -255,7 +243,7 @@ def _examples(elmo: ELMo, sample: Sample) -> list[list[Context]]:
 
 
 def suspicions(layers: Sequence[LayerGeometry], prediction: Prediction | None) -> list[str]:
-    """Sentences on suspicious figures: the figure, the usual one, and a remedy."""
+    """Sentences on suspicious figures, with a remedy."""
     return [*_of_layers(layers), *(_of_prediction(prediction) if prediction else ())]
 
 
@@ -263,58 +251,54 @@ def _of_layers(layers: Sequence[LayerGeometry]) -> Iterator[str]:
     for number, layer in enumerate(layers):
         if layer.anisotropy > _ALL_ALIKE:
             yield (
-                f"Layer {number}: two random words have a cosine of {layer.anisotropy:.2f}, so all "
-                "vectors point in nearly the same direction. Subtract their mean before comparing "
-                "them."
+                f"Layer {number}: two random words have a cosine of {layer.anisotropy:.2f}. "
+                "Subtract the mean vector before comparing."
             )
         if number and layer.self_similarity > _NOT_CONTEXTUAL:
             yield (
                 f"Layer {number}: a word has nearly the same vector in all contexts (cosine "
-                f"{layer.self_similarity:.2f}). The layer hardly depends on the context."
+                f"{layer.self_similarity:.2f})."
             )
         if layer.largest_share > _ONE_DIMENSION:
             yield (
                 f"Layer {number}: one dimension has {layer.largest_share:.0%} of the squared "
-                "length of the vectors and dominates cosines. Standardise the dimensions."
+                "length of the vectors. Standardise the dimensions before comparing."
             )
     norms = [layer.norm for layer in layers]
     ratio = max(norms) / max(min(norms), 1e-12)
     if ratio > _NORMS_DIFFER:
         yield (
-            f"The mean lengths of the layers' vectors differ by a factor of {ratio:.0f}; the "
-            "longest layer dominates an average. Use a mix with layer normalisation "
-            "(do_layer_norm)."
+            f"The mean lengths of the layers' vectors differ by a factor of {ratio:.0f}. Use a mix "
+            "with layer normalisation (do_layer_norm)."
         )
 
 
 def _of_prediction(found: Prediction) -> Iterator[str]:
+    different = "the text is of another kind, or tokenised differently from the training text"
     for name, perplexity, first in found.directions():
         if perplexity > found.by_rank:
             yield (
                 f"The {name} perplexity, {perplexity:,.0f}, is above {found.by_rank:,.0f}, the "
-                "perplexity of word ranks alone: the model predicts this text worse than a model "
-                "without context. The text is of another kind or tokenised differently, or the "
-                "model was not trained from the initial LSTM states (see --warm_up)."
+                f"perplexity of word ranks alone: {different}, or the model was not trained from "
+                "the initial LSTM states (see --warm_up)."
             )
         elif first > _FIRST_WORSE * perplexity:
             yield (
                 f"The {name} perplexity of the first three words is {first:,.0f}, overall "
-                f"{perplexity:,.0f}. The model was not trained from the initial LSTM states: see "
-                "--warm_up, and --reset_rate of `bilm train`."
+                f"{perplexity:,.0f}: the model was not trained from the initial LSTM states (see "
+                "--warm_up, and --reset_rate of `bilm train`)."
             )
     perplexities = [perplexity for _, perplexity, _ in found.directions()]
-    if math.isfinite(max(perplexities)):
-        ratio = max(perplexities) / min(perplexities)
-        if ratio > _DIRECTIONS_DIFFER:
-            yield (
-                f"The perplexities of the two directions differ by a factor of {ratio:.1f}; they "
-                "are usually within a tenth of each other. One direction is hardly trained."
-            )
+    ratio = max(perplexities) / min(perplexities)
+    if _DIRECTIONS_DIFFER < ratio < math.inf:
+        yield (
+            f"The perplexities of the two directions differ by a factor of {ratio:.1f}; one "
+            "direction is hardly trained."
+        )
     if found.unknown > _UNKNOWN:
         yield (
-            f"{found.unknown:.0%} of the tokens are outside the vocabulary: the text is of another "
-            "kind, or tokenised differently from the training text. Perplexity is then too low, "
-            "because <UNK> is easy to predict."
+            f"{found.unknown:.0%} of the tokens are outside the vocabulary: {different}. "
+            "Perplexity is then too low, because <UNK> is easy to predict."
         )
 
 
