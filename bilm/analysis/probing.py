@@ -40,44 +40,30 @@ Key = tuple[str, int | None, int]
 
 @dataclass(frozen=True)
 class ProbeSettings:
-    """The probes to fit.
+    """The probes to fit."""
 
-    Attributes:
-        sizes: numbers of training sentences; None is all.
-        seeds: random seeds of the drawn sentences, the control task and the order.
-        control: also measure the control task, which doubles the time.
-        min_steps: lowest number of optimiser steps of each probe.
-    """
-
-    sizes: Sequence[int | None] = (None,)
-    seeds: Sequence[int] = (0, 1, 2)
-    control: bool = True
-    min_steps: int = 1000
+    sizes: Sequence[int | None] = (None,)  # numbers of training sentences; None is all
+    seeds: Sequence[int] = (0, 1, 2)  # of the drawn sentences, the control task and the order
+    control: bool = True  # also measure the control task, which doubles the time
+    min_steps: int = 1000  # lowest number of optimiser steps of each probe
 
 
 @dataclass(frozen=True)
 class ProbeCell:
     """The scores of one probe, or baseline, on the test text.
 
-    Attributes:
-        representation: "majority" (the most frequent label), "word's majority" (the most frequent
-            label of each word; for unseen words, of all words), "static", "layer 0", "layer 1",
-            ..., "mix".
-        size: number of training sentences; None is all.
-        accuracy: proportion of correct labels.
-        macro_f1: mean F1 over the labels of the test text.
-        control_accuracy: accuracy on the control task; None if not measured.
-        weights, gamma: of the mix: the weights of the layers, with sum 1, and the factor.
+    The representation is "majority" (the most frequent label), "word's majority" (the most frequent
+    label of each word; for unseen words, of all words), "static", "layer 0", "layer 1", ..., "mix".
     """
 
     representation: str
-    size: int | None
+    size: int | None  # number of training sentences; None is all
     seed: int
-    accuracy: float
-    macro_f1: float
-    control_accuracy: float | None = None
-    weights: list[float] | None = None
-    gamma: float | None = None
+    accuracy: float  # proportion of correct labels
+    macro_f1: float  # mean F1 over the labels of the test text
+    control_accuracy: float | None = None  # on the control task; None if not measured
+    weights: list[float] | None = None  # of the layers in the mix, with sum 1
+    gamma: float | None = None  # factor of the mix
 
     @property
     def key(self) -> Key:

@@ -73,40 +73,25 @@ class SenseSettings:
 
 
 class SenseRow(NamedTuple):
-    """How well a representation ("first sense", "static", "layer 0" ...) finds senses.
-
-    Attributes:
-        ambiguous_accuracy: on uses of words with several senses in training; None without any.
-        macro_accuracy: mean over senses.
-        by_kind: accuracy by part of speech or the like.
-        parameter: kappa or the number of neighbours that was used.
-    """
+    """How well a representation ("first sense", "static", "layer 0" ...) finds senses."""
 
     representation: str
     accuracy: float
-    ambiguous_accuracy: float | None
-    macro_accuracy: float
-    by_kind: Mapping[str, float] = {}
-    parameter: float | None = None
+    ambiguous_accuracy: float | None  # of words with several senses in training; None without any
+    macro_accuracy: float  # mean over senses
+    by_kind: Mapping[str, float] = {}  # accuracy by part of speech or the like
+    parameter: float | None = None  # kappa or the number of neighbours that was used
 
 
 @dataclass(frozen=True, eq=False)
 class SenseResult:
-    """Senses that were found for test uses.
+    """Senses that were found for n test uses."""
 
-    Attributes:
-        senses: for each test use; None for none.
-        gold: the correct senses; None without labels.
-        seen: bool (n,): the word occurs in training.
-        ambiguous: bool (n,): it has several senses there.
-        parameter: kappa or the number of neighbours that was used.
-    """
-
-    senses: list[str | None]
-    gold: Sequence[str] | None
-    seen: np.ndarray
-    ambiguous: np.ndarray
-    parameter: float | None = None
+    senses: list[str | None]  # None for none
+    gold: Sequence[str] | None  # the correct senses; None without labels
+    seen: np.ndarray  # bool (n,): the word occurs in training
+    ambiguous: np.ndarray  # bool (n,): it has several senses there
+    parameter: float | None = None  # kappa or the number of neighbours that was used
 
     @property
     def right(self) -> np.ndarray:
@@ -128,17 +113,17 @@ class SenseResult:
     @property
     def macro_accuracy(self) -> float:
         """The mean over senses."""
-        _, of = np.unique(np.array(self.gold or (), object), return_inverse=True)
-        return float((np.bincount(of, self.right) / np.bincount(of)).mean())
+        return float(np.mean(list(self._by(self.gold or ()).values())))
 
-    def row(self, representation: str, kinds: Sequence[str] | None = None) -> SenseRow:
+    def row(self, representation: str, kinds: Sequence[str] = ()) -> SenseRow:
         """The scores, also for each of `kinds`, such as the parts of speech of the test uses."""
-        right, of = self.right, np.array(kinds or (), object)
-        by_kind = {str(kind): float(right[of == kind].mean()) for kind in sorted(set(of))}
-        return SenseRow(
-            representation, self.accuracy, self.ambiguous_accuracy, self.macro_accuracy, by_kind,
-            self.parameter,
-        )  # fmt: skip
+        accuracies = (self.accuracy, self.ambiguous_accuracy, self.macro_accuracy)
+        return SenseRow(representation, *accuracies, self._by(kinds), self.parameter)
+
+    def _by(self, names: Sequence[str]) -> dict[str, float]:
+        """The accuracy for each name of the uses."""
+        right, own = self.right, indices_by_name(names)
+        return {name: float(right[own[name]].mean()) for name in sorted(own)}
 
 
 def nearest_sense(
@@ -184,7 +169,7 @@ def sense_table(
     *,
     static: StaticVectors | None = None,
     words: WordLists | None = None,
-    kinds: Sequence[str] | None = None,
+    kinds: Sequence[str] = (),
 ) -> list[SenseRow]:
     """Table 5 of the paper: each layer next to baselines and combinations.
 
