@@ -1,10 +1,9 @@
 """All layers of streams of sentences; each distinct word is encoded once.
 
-The token encoder's vectors do not depend on context, so they are kept. Sentences are read a window
-at a time and packed into the rows of a batch (see `packing`). While a window is computed, the
-vectors of the previous one are yielded, in the order of the input. Memory holds two windows and the
-vectors of the kept words, however long the stream is. A sentence that is longer than a window is
-computed and yielded in chunks.
+Sentences are read a window at a time and packed into the rows of a batch (see `packing`). While a
+window is computed, the vectors of the previous one are yielded, in the order of the input. Memory
+holds two windows and the kept words, however long the stream is. A sentence that is longer than a
+window is computed and yielded in chunks.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ import tensorflow as tf
 
 from bilm.core.lstm import Mode, States
 from bilm.core.network import BiLM
-from bilm.data.encoding import DistinctWords, network_ids
+from bilm.data.encoding import BOS, EOS, DistinctWords, network_ids
 from bilm.data.prefetch import compute_ahead, windows
 from bilm.data.sentences import Tokens
-from bilm.use.packing import PackedRunner, Words, tensor_specs
+from bilm.use.packing import PackedRunner, tensor_specs
 
 # From words to the encoder's ids, 0-based: (n, characters) or (n,).
 IdsOfWords = Callable[[Sequence[str]], np.ndarray]
@@ -30,16 +29,14 @@ IdsOfWords = Callable[[Sequence[str]], np.ndarray]
 # Words encoded at a time, so that intermediate results stay in the CPU cache.
 _ENCODED_AT_ONCE = 512
 _KEPT_BYTES = 128 * 2**20
-_CHUNK_TOKENS = 1024
 
 
 class Block(NamedTuple):
     """All layers at positions of a sentence, in one direction's half of the vectors."""
 
-    start: int  # 0-based positions
-    stop: int
+    positions: slice  # tokens of the sentence
     columns: slice  # the direction's half of the last axis
-    layers: np.ndarray  # float32 (n_layers + 1, stop - start, projection_dim)
+    layers: np.ndarray  # float32 (n_layers + 1, positions, projection_dim)
 
 
 class CorpusEncoder:
@@ -69,7 +66,7 @@ class CorpusEncoder:
         self._run_chunk = _chunk_function(network)
         self._lock = threading.Lock()  # several streams may be computed in threads
         self.window_tokens = window_tokens or self._runner.window_tokens
-        self.chunk_tokens = _CHUNK_TOKENS
+        self.chunk_tokens = 1024
 
     def warm_up(self, sentences: Sequence[Tokens]) -> None:
         """Start sentences from the states after a warm-up text; see
@@ -95,32 +92,17 @@ class CorpusEncoder:
         lengths = np.array([len(sentence) for sentence in sentences], np.int64)
         # 0: sentences without words; 1: short sentences, which share a batch; 2: long sentences.
         parts = np.where(lengths > self._runner.longest, 2, np.minimum(lengths, 1))
-        results = []
+        lstm, n_directions = self._network.stacks[0].options, len(self._network.stacks)
+        no_words = np.empty((lstm.n_layers + 1, 0, n_directions * lstm.projection_dim), np.float32)
+        results = {0: itertools.repeat(no_words)}
         with self._lock:
             numbers = self._words.numbers(sentences)
-            for part in range(3):
+            for part in np.unique(parts[parts > 0]).tolist():
                 of_part = numbers[np.repeat(parts == part, lengths)]
-                results.append(self._part(of_part, lengths[parts == part], is_full))
+                results[part] = self._runner(
+                    self._words.vectors, of_part, lengths[parts == part], is_full
+                )
         return (next(results[part]) for part in parts.tolist())
-
-    def _part(
-        self, numbers: np.ndarray, lengths: np.ndarray, is_full: bool
-    ) -> Iterator[np.ndarray]:
-        """Sentences that share a batch; `numbers` are the numbers of their words in order."""
-        if not lengths.any():
-            lstm, n_directions = self._network.stacks[0].options, len(self._network.stacks)
-            shape = (lstm.n_layers + 1, 0, n_directions * lstm.projection_dim)
-            return (np.empty(shape, np.float32) for _ in lengths)
-        used, ids = np.unique(numbers, return_inverse=True)
-        vectors = self._words.vectors[used]
-        words = Words(vectors, ids.astype(np.int32), used)
-        # `<S>` and `</S>` are the words 0 and 1.
-        packed, outputs = self._runner(words, lengths, self._words.vectors[:2], is_full)
-        stops = np.cumsum(lengths)
-        return (
-            packed.layers(number, vectors[ids[start:stop]], outputs)
-            for number, (start, stop) in enumerate(zip(stops - lengths, stops, strict=True))
-        )
 
     def blocks(self, sentence: Tokens) -> Iterator[Block]:
         """All layers of a sentence of at least one word, in bounded memory.
@@ -130,21 +112,19 @@ class CorpusEncoder:
         word, the backward direction with the last.
         """
         n, dim = len(sentence), self._network.stacks[0].options.projection_dim
-        marks = self._tokens(["<S>", "</S>"])[:, np.newaxis]  # (2, 1, dim)
         n_directions = len(self._network.stacks)
-        _, states = self._run_chunk(list(marks[:n_directions]), self._network.initial_states())
+        marks = self._tokens([BOS, EOS])[:n_directions, np.newaxis]  # (n_directions, 1, dim)
+        _, states = self._run_chunk(list(marks), self._network.initial_states())
         for start in range(0, n, self.chunk_tokens):
             stop = min(start + self.chunk_tokens, n)
             read = [self._tokens(sentence[start:stop])]
             if n_directions == 2:
                 read.append(self._tokens(sentence[n - stop : n - start])[::-1])
             layers, states = self._run_chunk(read, states)
-            for d, of_direction in enumerate(layers):
-                columns = slice(d * dim, (d + 1) * dim)
-                if d == 0:
-                    yield Block(start, stop, columns, of_direction.numpy())
-                else:
-                    yield Block(n - stop, n - start, columns, of_direction.numpy()[:, ::-1])
+            yield Block(slice(start, stop), slice(0, dim), layers[0].numpy())
+            if n_directions == 2:
+                positions = slice(n - stop, n - start)
+                yield Block(positions, slice(dim, 2 * dim), layers[1].numpy()[:, ::-1])
 
     def _tokens(self, words: Tokens) -> np.ndarray:
         """The token encoder's vectors: (words, projection_dim)."""

@@ -343,14 +343,14 @@ class ELMo:
         if choice.normalises:
             whole = np.empty(shape, np.float32)
             for block in blocks:
-                whole[:, block.start : block.stop, block.columns] = block.layers
+                whole[:, block.positions, block.columns] = block.layers
             return job.finish(choice(whole))
         if job.pooling is not None:
             parts = ((block.columns, choice(block.layers)) for block in blocks)
             return job.pool(parts, len(sentence), (*middle, self.dim))
         result = job.new_array(shape)
         for block in blocks:
-            result[..., block.start : block.stop, block.columns] = choice(block.layers)
+            result[..., block.positions, block.columns] = choice(block.layers)
         return result
 
     def fingerprint(self) -> str:

@@ -6,18 +6,17 @@ Both directions use the same positions; the backward direction has a sentence's 
 The first input of a direction, `<S>` or `</S>`, is the same for all sentences, so it is computed
 once: the initial states are the states after it.
 
-The cost of a step is its number of rows plus a fixed cost (reading the weights, starting the
-operations). A compiled program has a smaller fixed cost, but takes time to compile. There is one
-program for each of a few numbers of rows; it is compiled once the accumulated extra cost of running
-without it exceeds the cost of compilation, or when more text follows. A compiled loop has a fixed
-number of steps; longer rows are run in several calls.
+The cost of a step is its number of rows plus a fixed cost, which is smaller in a compiled program.
+There is one program for each of a few numbers of rows; it is compiled once the accumulated extra
+cost of running without it exceeds the cost of compilation, or when more text follows. A compiled
+loop has a fixed number of steps; longer rows are run in several calls.
 """
 
 from __future__ import annotations
 
 import functools
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,15 +31,11 @@ from bilm.core.xla_lstm import ProductLookup, is_faster_for
 # steps, and in a compiled loop, whose matmuls are fast with fewer rows.
 _STEPWISE, _IN_LOOP = ((32, 64, 128), 256), ((1, 4, 8, 16, 24, 32, 48, 64), 320)
 _PLAIN_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-# Fixed cost of a step, in rows, and cost of a compilation, in rows times steps. Measured with a
-# small model on two cores.
-_PLAIN_STEP, _COMPILED_STEP, _COMPILING = 20, 6, 12_000
+# Fixed cost of a step, in rows. Measured with a small model on two cores.
+_PLAIN_STEP, _COMPILED_STEP = 20, 6
 # Steps of a compiled loop, a third of a full window: with more, few sentences waste memory; with
 # fewer, a window takes more calls.
 _LOOP_STEPS = 112
-# Words whose first-layer pre-activations are kept, unless a window has more words.
-_KEPT_WORDS = 4096
-
 
 # Per direction and layer: float32 (steps, rows, projection_dim).
 Outputs = Sequence[Sequence[np.ndarray]]
@@ -84,7 +79,7 @@ class PackedSentences(NamedTuple):
         return ids.reshape(n_directions, *self.shape)
 
     def resets(self) -> np.ndarray:
-        """True at the first word of each sentence: bool (steps, rows)."""
+        """bool (steps, rows), True at the first word of each sentence."""
         resets = np.zeros(self.shape, bool)
         resets[self.starts, self.rows] = True
         return resets
@@ -114,14 +109,6 @@ class PackedSentences(NamedTuple):
         return result.reshape(len(result), n_words, -1)
 
 
-class Words(NamedTuple):
-    """The words of sentences, one after the other."""
-
-    vectors: np.ndarray  # float32 (distinct words, projection_dim)
-    ids: np.ndarray  # int32 (words,), the row in `vectors` of each word
-    numbers: np.ndarray  # int64 (distinct words,), the keys of the cache of pre-activations
-
-
 class PackedRunner:
     """Runs the LSTMs of a network over packed sentences.
 
@@ -145,9 +132,9 @@ class PackedRunner:
         *,
         mode: Mode | None = None,
         rows: Sequence[int] | None = None,
-        compiling: int = _COMPILING,
+        compiling: int = 12_000,
         longest: int = 255,
-        kept_words: int = _KEPT_WORDS,
+        kept_words: int = 4096,
         loop_steps: int = _LOOP_STEPS,
     ) -> None:
         self._network = network
@@ -155,17 +142,17 @@ class PackedRunner:
         if mode is None:
             in_loop = is_faster_for(stack.options, stack.precision)
             mode = Mode.COMPILED_LOOP if in_loop else Mode.COMPILED_STEPS
-        in_loop = mode is Mode.COMPILED_LOOP
-        self._products = _WordProducts(network, kept_words) if in_loop else None
-        fast_rows, n_steps = _IN_LOOP if self._products else _STEPWISE
-        self._rows = tuple(rows or fast_rows)
-        self._loop_steps = loop_steps
-        self.longest = longest
-        self.window_tokens = max(self._rows) * n_steps
         self._mode = mode
+        self._products: _WordProducts | None = None
+        fast_rows, n_steps = _STEPWISE
+        if mode is Mode.COMPILED_LOOP:
+            self._products = _WordProducts(network, kept_words)
+            fast_rows, n_steps = _IN_LOOP
+        self._rows = tuple(rows or fast_rows)
+        self.window_tokens = max(self._rows) * n_steps
+        self.longest, self._loop_steps, self._compiling = longest, loop_steps, compiling
         self._plain = self._function(Mode.INFERENCE)
         self._programs: dict[int, Any] = {}  # by their rows
-        self._compiling = compiling
         # Extra cost so far of not having compiled for a number of rows, in rows times steps.
         self._lost = dict.fromkeys(self._rows, 0)
         self._initial: tuple[States, ...] = ()
@@ -208,38 +195,50 @@ class PackedRunner:
         return self._network.run(inputs, states, boundaries, mode=mode)
 
     def __call__(
-        self, words: Words, lengths: np.ndarray, marks: np.ndarray, is_full: bool
-    ) -> tuple[PackedSentences, list[Outputs]]:
+        self, table: np.ndarray, numbers: np.ndarray, lengths: np.ndarray, is_full: bool
+    ) -> Iterator[np.ndarray]:
         """Pack sentences and run the layers.
 
         Args:
-            words: words of all sentences, one after the other.
+            table: float32 (words, projection_dim), the vectors of words; `<S>` and `</S>` are the
+                words 0 and 1. It is not used after the call.
+            numbers: the words of all sentences, one after the other: int32, rows of `table`.
             lengths: int64 (sentences,), words of each sentence, >= 1.
-            marks: float32 (2, projection_dim), the vectors of `<S>` and `</S>`.
             is_full: more text follows, so that a compilation is worthwhile.
 
         Returns:
-            The layout, and the outputs for `PackedSentences.layers`.
+            All layers of each sentence, see `PackedSentences.layers`.
         """
+        n_directions = len(self._network.stacks)
         if not self._initial:
-            self._initial = self._states_after(marks)
+            # The states after the first input of each direction, for one row.
+            marks = [tf.constant(mark[np.newaxis]) for mark in table[:n_directions]]
+            ids, resets = np.zeros((n_directions, 1, 1), np.int32), np.zeros((1, 1), bool)
+            before = self._network.initial_states()
+            self._initial = self._plain(marks, ids, resets, 1, before, before)[1]
+        used, ids = np.unique(numbers, return_inverse=True)
+        vectors = table[used]
         sentences, run = self._choose(lengths, is_full)
-        n_steps, n_directions = sentences.shape[0], len(self._network.stacks)
-        tables, ids, at_once = [tf.constant(words.vectors)] * n_directions, words.ids, n_steps
+        n_steps = at_once = sentences.shape[0]
+        tables, rows = [tf.constant(vectors)] * n_directions, ids
         if run is not self._plain and self._products is not None:
-            tables, ids = self._products.looked_up(words)
-            at_once = self._loop_steps  # a program has a fixed number of steps
+            tables, rows_of_used = self._products.looked_up(used, vectors)
+            rows, at_once = rows_of_used[ids], self._loop_steps  # programs have fixed steps
         more = -n_steps % at_once
-        ids = np.pad(sentences.ids(ids, n_directions), [(0, 0), (0, more), (0, 0)])
+        inputs = np.pad(sentences.ids(rows, n_directions), [(0, 0), (0, more), (0, 0)])
         resets = np.pad(sentences.resets(), [(0, more), (0, 0)])
         outputs: list[Outputs] = []
         states = self._network.zero_states(sentences.shape[1])  # reset at the start of rows
         for start in range(0, n_steps, at_once):
             part = slice(start, start + at_once)
             n = min(at_once, n_steps - start)
-            layers, states = run(tables, ids[:, part], resets[part], n, self._initial, states)
+            layers, states = run(tables, inputs[:, part], resets[part], n, self._initial, states)
             outputs.append([[np.asarray(x) for x in of_direction] for of_direction in layers])
-        return sentences, outputs
+        stops = np.cumsum(lengths)
+        return (
+            sentences.layers(number, vectors[ids[start:stop]], outputs)
+            for number, (start, stop) in enumerate(zip(stops - lengths, stops, strict=True))
+        )
 
     def _choose(self, lengths: np.ndarray, is_full: bool) -> tuple[PackedSentences, Any]:
         """The layout whose steps cost least, and the function that runs them."""
@@ -248,11 +247,9 @@ class PackedRunner:
         def cost(n_rows: int, of_step: int) -> int:
             return max(longest, -(-total // n_rows)) * (n_rows + of_step)
 
-        cost_now, n_rows = min((cost(n, _PLAIN_STEP), n) for n in _PLAIN_ROWS)
-        run = self._plain
-        for n, program in self._programs.items():
-            if cost(n, _COMPILED_STEP) < cost_now:
-                cost_now, n_rows, run = cost(n, _COMPILED_STEP), n, program
+        ready = [(cost(n, _PLAIN_STEP), n, self._plain) for n in _PLAIN_ROWS]
+        ready += [(cost(n, _COMPILED_STEP), n, run) for n, run in self._programs.items()]
+        cost_now, n_rows, run = min(ready, key=lambda choice: choice[0])
         best_cost, best = min((cost(n, _COMPILED_STEP), n) for n in self._rows)
         if best_cost < cost_now:  # it has no program yet
             self._lost[best] += cost_now - best_cost
@@ -272,72 +269,58 @@ class PackedRunner:
         if self._products is not None:
             self._products.forget()
 
-    def _states_after(self, marks: np.ndarray) -> tuple[States, ...]:
-        """The states of each direction after its first input, for one row."""
-        n_directions = len(self._network.stacks)
-        read = [tf.constant(mark[np.newaxis]) for mark in marks[:n_directions]]
-        ids, resets = np.zeros((n_directions, 1, 1), np.int32), np.zeros((1, 1), bool)
-        initial = self._network.initial_states()
-        return self._plain(read, ids, resets, 1, initial, initial)[1]
-
 
 class _WordProducts:
     """A least-recently-used cache of first-layer pre-activations per word."""
 
     def __init__(self, network: BiLM, kept_words: int) -> None:
         self._stacks = network.stacks
+        self._kept_words = kept_words
         self._n_calls = 0
-        self._row_of = np.empty(0, np.int32)  # row of each word number; -1: not in the tables
-        self._resize(kept_words)
+        self._resize(0)
 
     def _resize(self, n_words: int) -> None:
         """Create empty tables for `n_words` words."""
-        self._tables: list[tf.Tensor] = []  # per direction, float32 (rows, 4 * dim)
-        self._number_in = np.full(n_words, -1)  # word number of each row; -1: empty
+        shape = (n_words, 4 * self._stacks[0].options.dim)
+        self._tables = [tf.zeros(shape) for _ in self._stacks]  # per direction
         self._used_at = np.zeros(n_words, np.int64)  # number of the last call that used each row
-        self._row_of[:] = -1
+        self.forget()
 
     def forget(self) -> None:
         """Forget all words."""
-        self._number_in[:] = self._row_of[:] = -1
+        self._numbers = -1 - np.arange(len(self._used_at))  # each row's word; negative: none
 
-    def looked_up(self, words: Words) -> tuple[list[tf.Tensor], np.ndarray]:
-        """The tables, and the row of each word, int32 (words,); missing words are computed."""
-        numbers = words.numbers
-        n_rows = len(self._number_in)
-        if len(numbers) > n_rows:  # with a margin, because every size is compiled again
-            self._resize(len(numbers) + len(numbers) // 4)
-        missing = int(numbers.max()) + 1 - len(self._row_of)
-        if missing > 0:
-            more = np.full(max(missing, len(self._row_of)), -1, np.int32)
-            self._row_of = np.append(self._row_of, more)
+    def looked_up(
+        self, numbers: np.ndarray, vectors: np.ndarray
+    ) -> tuple[list[tf.Tensor], np.ndarray]:
+        """The tables, and the row of each of some distinct words, int32; missing words are computed
+        from their vectors."""
+        if len(numbers) > len(self._numbers):
+            # With a margin, because every size is compiled again.
+            self._resize(max(self._kept_words, len(numbers) * 5 // 4))
         self._n_calls += 1
-        rows = self._row_of[numbers]
+        rows = np.full(len(numbers), -1, np.int32)
+        _, found, at = np.intersect1d(
+            numbers, self._numbers, assume_unique=True, return_indices=True
+        )
+        rows[found] = at
+        self._used_at[at] = self._n_calls
         is_new = rows < 0
-        self._used_at[rows[~is_new]] = self._n_calls
-        if is_new.any():
-            rows[is_new] = self._replace_oldest(numbers[is_new], words.vectors[is_new])
-        return self._tables, rows[words.ids]
-
-    def _replace_oldest(self, numbers: np.ndarray, vectors: np.ndarray) -> np.ndarray:
-        """Compute the pre-activations of words; their rows, int32."""
-        n = len(numbers)
-        rows = np.argpartition(self._used_at, n - 1)[:n].astype(np.int32)
-        former = self._number_in[rows]
-        # The rows belong to no word until they are written, because writing may fail.
-        self._row_of[former[former >= 0]] = -1
-        self._number_in[rows] = -1
-        if not self._tables:
-            shape = (len(self._number_in), 4 * self._stacks[0].options.dim)
-            self._tables = [tf.zeros(shape) for _ in self._stacks]
+        if not is_new.any():
+            return self._tables, rows
+        n_new = np.count_nonzero(is_new)
+        oldest = np.argpartition(self._used_at, n_new - 1)[:n_new].astype(np.int32)
+        # These rows belong to no word until they are written, because writing may fail.
+        self._numbers[oldest] = -1 - oldest
+        new = tf.constant(vectors[is_new])
         self._tables = [
             # In place: assignment would copy the table.
-            tf.raw_ops.InplaceUpdate(x=table, i=rows, v=stack.word_products(tf.constant(vectors)))
+            tf.raw_ops.InplaceUpdate(x=table, i=oldest, v=stack.word_products(new))
             for table, stack in zip(self._tables, self._stacks, strict=True)
         ]
-        self._row_of[numbers] = rows
-        self._number_in[rows], self._used_at[rows] = numbers, self._n_calls
-        return rows
+        self._numbers[oldest], self._used_at[oldest] = numbers[is_new], self._n_calls
+        rows[is_new] = oldest
+        return self._tables, rows
 
 
 def tensor_specs(values: Any, n_rows: int | None = 1) -> Any:

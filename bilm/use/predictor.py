@@ -25,7 +25,7 @@ import math
 import numbers
 import os
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,14 +34,16 @@ import tensorflow as tf
 from bilm.core.errors import (
     SENTENCES,
     InputError,
+    Rule,
     integer,
+    is_ordered,
     one_of,
     real,
     require,
     require_at_least,
     shown,
 )
-from bilm.core.full_softmax import NEVER, LogitBlocks, add_to_log_sum, block_size
+from bilm.core.full_softmax import BLOCK_BYTES, NEVER
 from bilm.core.language_model import LanguageModel
 from bilm.core.options import Options
 from bilm.core.weight_names import with_softmax_datasets
@@ -50,11 +52,10 @@ from bilm.data.batch import sentence_batches
 from bilm.data.corpus import IndexedText
 from bilm.data.encoding import BOS, EOS, UNK
 from bilm.data.prefetch import windows
-from bilm.data.sentences import Tokens, WarmUpText, read_stream, read_warm_up
+from bilm.data.sentences import Tokens, read_stream, read_warm_up
 from bilm.data.vocabulary import vocabulary_of
 from bilm.files.checkpoints import load_variables
 from bilm.files.model_files import ModelFiles, ModelSource, open_model
-from bilm.files.reading import PathLike
 from bilm.files.weights import (
     ENCODER_GROUPS,
     LSTM_GROUPS,
@@ -69,11 +70,20 @@ from bilm.use.word_vectors import open_if_given
 logger = logging.getLogger(__name__)
 
 GAP = "___"
-_DIRECTIONS = {"forward": (0,), "backward": (1,)}
-_POSITIONS_AT_ONCE = 256
+_DIRECTIONS = {"forward": 0, "backward": 1}
 
 # 0-based positions of tokens, "gaps" (tokens that are `GAP`) or "all".
 Places = str | Sequence[int]
+
+
+def _are_places(value: Any) -> bool:
+    if isinstance(value, str):
+        return value in ("gaps", "all")
+    is_list = isinstance(value, Collection) and is_ordered(value)
+    return is_list and all(isinstance(place, numbers.Integral) for place in value)
+
+
+PLACES = Rule("'gaps', 'all' or numbers of tokens", _are_places)
 
 
 class SentenceScore(NamedTuple):
@@ -187,34 +197,20 @@ class Predictor:
         self.options = model.options
         self.vocabulary = vocabulary
         self.batch_tokens, self.window_tokens = 4096, 32768
-        self._model, self._softmax = model, model.softmax
+        self._model = model
         self._scorer = Scorer(model)
         self._lock = threading.Lock()  # the scorer keeps states between chunks
-        self._find = tf.function(self._run_likeliest, reduce_retracing=True, autograph=False)
 
     @classmethod
-    def from_pretrained(
-        cls,
-        source: ModelSource | Pretrained,
-        *,
-        vocab_file: PathLike | None = None,
-        precision: str = "float32",
-        warm_up: WarmUpText | None = None,
-        softmax_file: PathLike | None = None,
-    ) -> Predictor:
+    def from_pretrained(cls, source: ModelSource | Pretrained, **settings: Any) -> Predictor:
         """Load a model.
 
         Args:
             source: a training folder or a checkpoint, ours or the original's; or weights with a
                 softmax (as `bilm dump` writes them), or with `softmax_file`; see
-                `bilm.files.model_files.open_model`. Or a `Pretrained`, which includes the other
-                arguments.
-            vocab_file: the words of the softmax, in its order. If the model has a vocabulary, both
-                must hold the same words.
-            precision, warm_up: as for `ELMo.from_pretrained`.
-            softmax_file: an HDF5 file with `softmax/W` (words, projection_dim) and `softmax/b`
-                (words,), such as AllenNLP's. By default the softmax in the weights, in
-                softmax_weights.hdf5 next to them, or the published one of a named model.
+                `bilm.files.model_files.open_model`. Or a `Pretrained`, which includes the settings.
+            settings: `vocab_file`, `precision`, `warm_up` and `softmax_file`, see `Pretrained`. If
+                the model has a vocabulary, `vocab_file` must hold the same words.
 
         Raises:
             FileNotFoundError: a file does not exist.
@@ -222,15 +218,10 @@ class Predictor:
                 vocabulary is missing.
             ConnectionError: a model cannot be downloaded.
         """
-        model = Pretrained.of(
-            source,
-            vocab_file=vocab_file,
-            precision=precision,
-            warm_up=warm_up,
-            softmax_file=softmax_file,
-        )
+        model = Pretrained.of(source, **settings)
         with open_model(model.source, with_softmax=model.softmax_file is None) as files:
-            language_model, vocabulary = _load(files, model)
+            load = _load_checkpoint if files.is_checkpoint else _load_weights
+            language_model, vocabulary = load(files, model)
         if model.warm_up is not None:
             warm_up_language_model(language_model, read_warm_up(model.warm_up), vocabulary)
         return cls(language_model, vocabulary)
@@ -268,11 +259,10 @@ class Predictor:
     def score_iter(
         self, sentences: Iterable[Any], *, batch_size: int | None = None, with_ids: bool = False
     ) -> Iterator[Any]:
-        """The scores of a stream of sentences, in bounded memory and in the order of the input.
+        """The scores of a stream, in bounded memory and in the order of the input; see `score`.
 
         Args:
-            sentences, batch_size: as for `score`; with `with_ids` pairs (id, sentence).
-            with_ids: yield pairs (id, `SentenceScore`), the ids as they came.
+            with_ids: take pairs (id, sentence) and yield pairs (id, `SentenceScore`).
         """
         require(SENTENCES, sentences=sentences)
         require_at_least(1, batch_size=batch_size)
@@ -280,37 +270,11 @@ class Predictor:
         return self._by_window(requests, lambda w: self._scores(w, batch_size), with_ids)
 
     def substitutes(
-        self,
-        sentences: Iterable[str | Sequence[str]],
-        places: Places = "gaps",
-        *,
-        n: int = 10,
-        directions: str | None = None,
-        prior: float | None = None,
-        batch_size: int | None = None,
+        self, sentences: Iterable[str | Sequence[str]], places: Places = "gaps", **settings: Any
     ) -> list[list[Substitutes]]:
-        """The likeliest words at positions of sentences.
-
-        Args:
-            sentences: lists of tokens, or text that is split at white space.
-            places: "gaps", the tokens that are `___`; "all" tokens; or 0-based positions, the same
-                for each sentence. The token at a place does not influence its substitutes.
-            n: number of words.
-            directions: "forward" or "backward" uses one direction; None: the product of all (see
-                `bilm.use.predictor`).
-            prior: divide by p(word) to this power, 0 to 1. None: 1 for two directions, 0 for one.
-            batch_size: as for `score`.
-
-        Returns:
-            For each sentence a list of `Substitutes`, one per place.
-
-        Raises:
-            InputError: an argument has a wrong value, or a sentence lacks a place.
-        """
-        found = self.substitutes_iter(
-            sentences, places, n=n, directions=directions, prior=prior, batch_size=batch_size
-        )
-        return list(found)
+        """The likeliest words at positions of sentences: for each sentence a list of `Substitutes`,
+        one per place. Arguments as for `substitutes_iter`."""
+        return list(self.substitutes_iter(sentences, places, **settings))
 
     def substitutes_iter(
         self,
@@ -323,25 +287,32 @@ class Predictor:
         batch_size: int | None = None,
         with_ids: bool = False,
     ) -> Iterator[Any]:
-        """The substitutes of a stream of sentences, in bounded memory; see `substitutes`.
+        """The likeliest words at positions of a stream of sentences, in bounded memory.
 
         Args:
-            with_ids: take pairs (id, sentence) and yield pairs (id, list), the ids as they came.
+            sentences: lists of tokens, or text that is split at white space.
+            places: "gaps", the tokens that are `___`; "all" tokens; or 0-based positions, the same
+                for each sentence. The token at a place does not influence its substitutes.
+            n: number of words.
+            directions: "forward" or "backward" uses one direction; None: the product of all (see
+                `bilm.use.predictor`).
+            prior: divide by p(word) to this power, 0 to 1. None: 1 for two directions, 0 for one.
+            batch_size: as for `score`.
+            with_ids: take pairs (id, sentence) and yield pairs (id, list).
+
+        Yields:
+            For each sentence a list of `Substitutes`, one per place.
+
+        Raises:
+            InputError: an argument has a wrong value, or a sentence lacks a place.
         """
         require(SENTENCES, sentences=sentences)
         require_at_least(1, batch_size=batch_size)
         require(integer(), n=n)
+        require(PLACES, places=places)
         if prior is not None:
             require(real(0, 1), prior=prior)
-        are_places = places in ("gaps", "all") if isinstance(places, str) else _are_numbers(places)
-        if not are_places:
-            raise InputError(
-                f"places must be 'gaps', 'all' or numbers of tokens, got {shown(places)}."
-            )
-        counted = self._directions(directions)
-        if prior is None:
-            prior = float(len(counted) - 1)
-        words = self._distribution(n, counted, prior)
+        words = self._distribution(n, directions, prior)
         requests = (
             _Request(name, tokens, find_places(tokens, places, f"sentence {number}"))
             for number, (name, tokens) in enumerate(read_stream(sentences, with_ids))
@@ -350,22 +321,21 @@ class Predictor:
             requests, lambda w: self._substitutes(w, words, batch_size), with_ids
         )
 
-    def _distribution(self, n: int, directions: Sequence[int], prior: float) -> _Distribution:
+    def _distribution(self, n: int, wanted: str | None, prior: float | None) -> _Distribution:
+        directions: Sequence[int] = range(self.options.n_directions)
+        if wanted is not None:
+            require(one_of(tuple(_DIRECTIONS)), directions=wanted)
+            if _DIRECTIONS[wanted] not in directions:
+                raise InputError(f"directions: must be 'forward' for this model, got {wanted!r}.")
+            directions = [_DIRECTIONS[wanted]]
+        if prior is None:
+            prior = len(directions) - 1
         vocabulary = self.vocabulary
+        bias = len(directions) * self._model.softmax.b.value.numpy()
+        bias -= prior * _log_uniform(vocabulary.size)
         special = list({vocabulary.bos, vocabulary.eos, vocabulary.unk})
-        bias = len(directions) * self._softmax.b.value.numpy()
-        if prior:
-            bias -= prior * _log_uniform(vocabulary.size)
         bias[special] = NEVER
         return _Distribution(directions, bias, int(min(n, vocabulary.size - len(special))))
-
-    def _directions(self, wanted: str | None) -> Sequence[int]:
-        if wanted is None:
-            return range(self.options.n_directions)
-        require(one_of(tuple(_DIRECTIONS)), directions=wanted)
-        if max(_DIRECTIONS[wanted]) >= self.options.n_directions:
-            raise InputError(f"directions: must be 'forward' for this model, got {wanted!r}.")
-        return _DIRECTIONS[wanted]
 
     def _by_window(
         self,
@@ -413,9 +383,10 @@ class Predictor:
     ) -> Iterator[list[Substitutes]]:
         wanted = [request for request in requests if len(request.positions)]
         hidden = self._hidden(wanted, words.directions, batch_size)
-        positions = [position for request in wanted for position in request.positions]
-        tokens = [request.tokens[position] for request in wanted for position in request.positions]
-        found = self._likeliest_at(hidden, positions, tokens, words)
+        places = [
+            (place, request.tokens[place]) for request in wanted for place in request.positions
+        ]
+        found = self._likeliest_at(hidden, places, words)
         for request in requests:
             yield [next(found) for _ in request.positions]
 
@@ -441,21 +412,18 @@ class Predictor:
                         summed[first[number] + inside] += hidden[d, step[inside], row]
         return summed
 
-    def _run_likeliest(self, hidden: tf.Tensor, bias: tf.Tensor, targets: tf.Tensor, n: int) -> Any:
-        W = tf.convert_to_tensor(self._softmax.W)
-        return likeliest_words(hidden, W, bias, targets, n)
-
     def _likeliest_at(
-        self, hidden: np.ndarray, positions: Sequence[int], tokens: Tokens, words: _Distribution
+        self, hidden: np.ndarray, places: Sequence[tuple[int, str]], words: _Distribution
     ) -> Iterator[Substitutes]:
-        """The substitutes at positions, given the inputs of the softmax (see `_hidden`) and the
-        tokens there."""
-        targets = self.vocabulary.word_ids(tokens)
-        for start in range(0, len(positions), _POSITIONS_AT_ONCE):
-            part = slice(start, start + _POSITIONS_AT_ONCE)
-            found = self._find(hidden[part], words.bias, targets[part], words.n)
+        """The substitutes at places (position, token), given the inputs of the softmax there."""
+        at_once = max(1, min(256, BLOCK_BYTES // (4 * self.vocabulary.size)))
+        targets = self.vocabulary.word_ids([token for _, token in places])
+        W = tf.convert_to_tensor(self._model.softmax.W)
+        for start in range(0, len(places), at_once):
+            part = slice(start, start + at_once)
+            found = likeliest_words(hidden[part], W, words.bias, targets[part], words.n)
             ids, log_p, of_targets, ranks = (x.numpy() for x in found)
-            for k, (position, token) in enumerate(zip(positions[part], tokens[part], strict=True)):
+            for k, (position, token) in enumerate(places[part]):
                 counts = words.bias[targets[start + k]] > NEVER
                 yield Substitutes(
                     position,
@@ -477,52 +445,17 @@ class Likeliest(NamedTuple):
 
 
 def likeliest_words(
-    hidden: tf.Tensor,
-    W: tf.Tensor,
-    bias: tf.Tensor,
-    targets: tf.Tensor,
-    k: int,
-    *,
-    block: int | None = None,
+    hidden: tf.Tensor, W: tf.Tensor, bias: tf.Tensor, targets: tf.Tensor, k: int
 ) -> Likeliest:
     """The `k` likeliest classes of softmax(hidden . W^T + bias), and the ranks of the targets.
 
-    Args:
-        hidden, W, bias, targets: as for `full_cross_entropy`; the bias is NEVER for excluded
-            classes.
-        k: at most the number of classes.
-        block: classes per block; None: 64 MiB of logits.
+    The other arguments are those of `full_cross_entropy`; the bias of excluded classes is NEVER.
     """
-    size = block_size(hidden) if block is None else tf.constant(block)
-    blocks, n = LogitBlocks(hidden, W, bias, size, "float32"), tf.shape(hidden)[0]
-    # (n,), the logits of the targets
-    given = tf.reduce_sum(hidden * tf.gather(W, targets), axis=1) + tf.gather(bias, targets)
-
-    def add_block(
-        start: tf.Tensor, log_sum: tf.Tensor, best: tf.Tensor, ids: tf.Tensor, ranks: tf.Tensor
-    ) -> tuple[tf.Tensor, ...]:
-        logits = blocks.logits(start)  # (n, block)
-        log_sum = add_to_log_sum(log_sum, logits)
-        classes = start + tf.range(tf.shape(logits)[1])
-        # The target itself is not counted, however its logit is rounded.
-        above = (logits > given[:, tf.newaxis]) & (classes != targets[:, tf.newaxis])
-        ranks += tf.reduce_sum(tf.cast(above, tf.int32), axis=1)
-        # (n, k + block): the best classes so far and the block's
-        ids = tf.concat([ids, tf.broadcast_to(classes, (n, tf.size(classes)))], axis=1)
-        best, index = tf.math.top_k(tf.concat([best, logits], axis=1), k)
-        ids = tf.gather(ids, index, batch_dims=1)  # (n, k)
-        return start + size, log_sum, best, ids, ranks
-
-    nothing = tf.fill((n,), NEVER)
-    # Excluded classes still rank above empty slots.
-    unfilled = tf.fill((n, k), 2 * NEVER)
-    _, log_sum, best, ids, ranks = tf.while_loop(
-        lambda start, *_: start < blocks.n_classes,
-        add_block,
-        (tf.constant(0), nothing, unfilled, tf.zeros((n, k), tf.int32), tf.zeros_like(targets)),
-        parallel_iterations=1,
-        shape_invariants=tuple(map(tf.TensorShape, ([], [None], [None, k], [None, k], [None]))),
-    )
+    logits = tf.matmul(hidden, W, transpose_b=True) + bias  # (n, classes)
+    log_sum = tf.reduce_logsumexp(logits, axis=1)
+    best, ids = tf.math.top_k(logits, k)
+    given = tf.gather(logits, targets, batch_dims=1)  # (n,), the logits of the targets
+    ranks = tf.reduce_sum(tf.cast(logits > given[:, tf.newaxis], tf.int32), axis=1)
     return Likeliest(ids, best - log_sum[:, tf.newaxis], given - log_sum, ranks)
 
 
@@ -532,19 +465,11 @@ def _log_uniform(n_tokens: int) -> np.ndarray:
     return np.log(np.log1p(1 / (ids + 1))) - np.log(np.log(n_tokens + 1))
 
 
-def _are_numbers(places: Any) -> bool:
-    is_list = isinstance(places, Iterable) and not isinstance(places, Iterator | bytes)
-    try:
-        return is_list and all(isinstance(place, numbers.Integral) for place in places)
-    except TypeError:  # an array without axes
-        return False
-
-
 def find_places(tokens: Tokens, places: Places, where: str) -> Sequence[int]:
     """The positions of the tokens that are places; arguments as for `Predictor.substitutes`."""
-    if isinstance(places, str) and places == "all":
-        return range(len(tokens))
     if isinstance(places, str):
+        if places == "all":
+            return range(len(tokens))
         gaps = [position for position, token in enumerate(tokens) if token == GAP]
         if not gaps:
             raise InputError(f"{where} must have a token {GAP}, the place to fill.")
@@ -566,37 +491,6 @@ def has_softmax(files: ModelFiles) -> bool:
         return SOFTMAX_B in weights.shapes
 
 
-def _load(files: ModelFiles, model: Pretrained) -> tuple[LanguageModel, Vocabulary]:
-    if files.is_checkpoint:
-        return _load_checkpoint(files, model)
-    softmax_file = model.softmax_file or files.softmax
-    with open_weights(files.weights) as weights, open_if_given(softmax_file) as softmax:
-        softmax = softmax or weights
-        shapes = softmax.shapes
-        if SOFTMAX_B not in shapes or len(shapes[SOFTMAX_B]) != 1:
-            raise InputError(
-                f"{softmax.path}: the softmax ({SOFTMAX_B}), which predicts words, is missing. Use "
-                "the training folder, weights dumped with the softmax, or softmax_file."
-            )
-        language_model, vocabulary = _build(
-            dataclasses.replace(
-                files.read_options(),
-                n_tokens_vocab=shapes[SOFTMAX_B][0],
-                share_embedding_softmax=SOFTMAX_W not in shapes,
-            ),
-            files,
-            model,
-            softmax.words(),
-            softmax.path,
-        )
-        table, names = with_softmax_datasets(language_model.weight_table()), (SOFTMAX_W, SOFTMAX_B)
-        weights.load([weight for weight in table if weight.dataset not in names])
-        of_softmax = [weight for weight in table if weight.dataset in names]
-        softmax.load(of_softmax, also=(*ENCODER_GROUPS, *LSTM_GROUPS))
-        weights.load_initial_states(language_model.stacks)
-    return language_model, vocabulary
-
-
 def _load_checkpoint(files: ModelFiles, model: Pretrained) -> tuple[LanguageModel, Vocabulary]:
     if model.softmax_file is not None:
         raise InputError(f"softmax_file is for weights; {files.weights} is a checkpoint.")
@@ -605,12 +499,33 @@ def _load_checkpoint(files: ModelFiles, model: Pretrained) -> tuple[LanguageMode
     return found
 
 
+def _load_weights(files: ModelFiles, model: Pretrained) -> tuple[LanguageModel, Vocabulary]:
+    softmax_file = model.softmax_file or files.softmax
+    with open_weights(files.weights) as weights, open_if_given(softmax_file) as softmax:
+        softmax = softmax or weights
+        shapes = softmax.shapes
+        if len(shapes.get(SOFTMAX_B, ())) != 1:
+            raise InputError(
+                f"{softmax.path}: the softmax ({SOFTMAX_B}), which predicts words, is missing. Use "
+                "the training folder, weights dumped with the softmax, or softmax_file."
+            )
+        options = dataclasses.replace(
+            files.read_options(),
+            n_tokens_vocab=shapes[SOFTMAX_B][0],
+            share_embedding_softmax=SOFTMAX_W not in shapes,
+        )
+        found = _build(options, files, model, softmax.words(), softmax.path)
+        table = with_softmax_datasets(found[0].weight_table())
+        names = (SOFTMAX_W, SOFTMAX_B)
+        weights.load([weight for weight in table if weight.dataset not in names])
+        of_softmax = [weight for weight in table if weight.dataset in names]
+        softmax.load(of_softmax, also=(*ENCODER_GROUPS, *LSTM_GROUPS))
+        weights.load_initial_states(found[0].stacks)
+    return found
+
+
 def _build(
-    options: Options,
-    files: ModelFiles,
-    model: Pretrained,
-    words: list[str] | None,
-    where: str,
+    options: Options, files: ModelFiles, model: Pretrained, words: list[str] | None, where: str
 ) -> tuple[LanguageModel, Vocabulary]:
     """The model without values, and its vocabulary. `words` are stored with the softmax in the file
     `where`."""
