@@ -63,8 +63,8 @@ def test_a_path_in_the_configuration(saved, name, key, tmp_path):
     path = with_changes(
         saved / f"{name}.keras", tmp_path / "a.keras", name, {key: str(tmp_path / "secret")}
     )
-    rule = "options" if key == "options_file" else "null"
-    message = rf"{key} must be {rule} in a saved layer, got '.*secret'"
+    rule = "a JSON object" if key == "options_file" else "None"
+    message = rf"in a model: {key} must be {rule}, got '.*secret'"
     with pytest.raises(InputError, match=message):
         keras.models.load_model(path)
 

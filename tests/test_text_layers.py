@@ -94,7 +94,6 @@ def test_masks():
     for layer in (CharacterIds(6), WordIds(VOCABULARY)):
         text = ["a b c", "", "a"]
         expected = np.arange(5) < np.array([5, 2, 3])[:, np.newaxis]
-        np.testing.assert_array_equal(layer.compute_mask(text), expected)
         np.testing.assert_array_equal(layer(text)._keras_mask, expected)
 
 

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.cell import LSTMState
-from bilm.core.errors import InputError, integer, require, shown
+from bilm.core.errors import OBJECT, InputError, integer, one_of, require, require_record
 from bilm.core.keras_backend import keras
 from bilm.core.lstm import States
 from bilm.core.network import build_network
@@ -30,14 +29,8 @@ class LayerOfFiles(keras.layers.Layer):
     def from_config(cls, config: Mapping[str, Any]) -> Any:
         """Rebuild a saved layer. Its configuration must not contain paths, because a model file
         must not make the program open other files."""
-        checks = [(key, "null", config.get(key) is None) for key in _FILES]
-        has_options = isinstance(config.get("options_file"), Mapping)
-        for key, rule, is_right in (("options_file", "options", has_options), *checks):
-            if not is_right:
-                found = shown(config.get(key))
-                raise InputError(
-                    f"{cls.__name__}: {key} must be {rule} in a saved layer, got {found}."
-                )
+        rules = {"options_file": OBJECT} | dict.fromkeys(_FILES, one_of((None,)))
+        require_record({**dict.fromkeys(_FILES), **config}, rules, f"{cls.__name__} in a model")
         return cls(**config)
 
 
@@ -100,6 +93,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
     ) -> None:
         # Independent of Keras' global policy: `precision` controls rounding.
         super().__init__(name=name, autocast=False, **({"dtype": "float32"} | kwargs))
+        require(integer(1, MOST_ROWS), max_batch_size=max_batch_size)
         options_file, weight_file = local_source((options_file, weight_file))
         self.supports_masking = True  # the lengths follow from the ids
         self.supports_jit = False  # XLA requires shapes that do not depend on the ids
@@ -108,7 +102,6 @@ class BidirectionalLanguageModel(LayerOfFiles):
         self.max_batch_size = max_batch_size
         self.stateful = stateful
         self.precision = precision
-        require(integer(1, MOST_ROWS), max_batch_size=max_batch_size)
         char_cnn = self.options.char_cnn
         if use_character_inputs and char_cnn is not None and char_cnn.dictionary is not None:
             raise InputError(
@@ -128,9 +121,9 @@ class BidirectionalLanguageModel(LayerOfFiles):
             if weights is not None:
                 load_network(self.network, weights, table)
         self.encoder, self.stacks = self.network
-        self._kept_states = None
+        self._kept_states: Any = None
         if stateful:
-            self._kept_states = self._add_states()
+            self._kept_states = tf.nest.map_structure(self._add_state, self.network.zero_states(1))
             self.reset_states()
         # After the layers exist: Keras sets it on every variable.
         self.trainable = trainable
@@ -153,20 +146,9 @@ class BidirectionalLanguageModel(LayerOfFiles):
             by_default = {"use_character_inputs": options.char_cnn is not None}
             return cls(options, files.weights, **by_default | settings)
 
-    def _add_states(self) -> tuple[States, ...]:
-        lstm = self.options.lstm
-
-        def add(name: str, size: int) -> Any:
-            shape = (self.max_batch_size, size)
-            return self.add_weight(name=name, shape=shape, initializer="zeros", trainable=False)
-
-        return tuple(
-            tuple(
-                LSTMState(add(f"c_{d}_{i}", lstm.dim), add(f"h_{d}_{i}", lstm.projection_dim))
-                for i in range(lstm.n_layers)
-            )
-            for d in range(self.options.n_directions)
-        )
+    def _add_state(self, zeros: tf.Tensor) -> Any:
+        shape = (self.max_batch_size, zeros.shape[1])
+        return self.add_weight(name="state", shape=shape, initializer="zeros", trainable=False)
 
     def reset_states(self) -> None:
         """Set the kept states to the initial states.
@@ -176,9 +158,8 @@ class BidirectionalLanguageModel(LayerOfFiles):
         """
         if self._kept_states is None:
             raise InputError("reset_states: the model keeps no states; it is not stateful.")
-        initial = tuple(stack.initial for stack in self.stacks)
-        pairs = zip(tf.nest.flatten(self._kept_states), tf.nest.flatten(initial), strict=True)
-        for variable, value in pairs:
+        kept, initial = map(tf.nest.flatten, (self._kept_states, self.network.initial_states()))
+        for variable, value in zip(kept, initial, strict=True):
             variable.assign(tf.broadcast_to(value, variable.shape))
 
     def warm_up(self, ids: Any) -> None:
@@ -193,9 +174,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
         Raises:
             InputError: ids have a wrong type, shape or range, or no sentence has a token.
         """
-        ids = ids if hasattr(ids, "dtype") else ids_as_array(ids)
-        self.check(ids)
-        array = np.asarray(ids)
+        array = np.asarray(self.checked(ids))
         mask = (array > 0).any(axis=-1) if self.use_character_inputs else array > 0
         lengths = mask.sum(axis=1)
         if not (lengths > 2).any():
@@ -209,9 +188,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
 
     def __call__(self, ids: Any, *args: Any, **kwargs: Any) -> Any:
         """Check the ids, then call the Keras layer."""
-        if not hasattr(ids, "dtype"):
-            ids = ids_as_array(ids)
-        self.check(ids)
+        ids = self.checked(ids)
         if self.stateful and ids.shape[0] is not None and ids.shape[0] > self.max_batch_size:
             raise InputError(
                 f"ids must have at most max_batch_size = {self.max_batch_size} sentences, got "
@@ -222,8 +199,14 @@ class BidirectionalLanguageModel(LayerOfFiles):
     def call(self, ids: tf.Tensor) -> dict[str, tf.Tensor]:
         """Compute all layers of a batch of sentences."""
         ids = tf.cast(ids, tf.int32)
-        mask = tf.reduce_any(ids > 0, axis=-1) if self.use_character_inputs else ids > 0
-        return self.read(self._encode(ids), mask)
+        if not self.use_character_inputs:
+            return self.read(self.encoder(ids), ids > 0)
+        # (batch, time + 2, characters) -> (words, characters) -> (words, projection_dim)
+        words = self.encoder(tf.reshape(ids, (-1, ids.shape[-1])))
+        dim = self.options.lstm.projection_dim
+        tokens = tf.reshape(words, tf.concat([tf.shape(ids)[:2], [dim]], 0))
+        tokens = tf.ensure_shape(tokens, (*ids.shape[:2], dim))
+        return self.read(tokens, tf.reduce_any(ids > 0, axis=-1))
 
     def read(self, tokens: tf.Tensor, token_mask: tf.Tensor) -> dict[str, tf.Tensor]:
         """Compute all layers of sentences from the token encoder's vectors.
@@ -237,12 +220,10 @@ class BidirectionalLanguageModel(LayerOfFiles):
         lengths = tf.reduce_sum(tf.cast(token_mask, tf.int32), axis=1)
         tokens *= tf.cast(token_mask, tf.float32)[..., tf.newaxis]
         states = self._states_before(tf.shape(tokens)[0])
-        layers, after = self.network.sentence_layers(
-            tf.transpose(tokens, (1, 0, 2)),  # (time + 2, batch, projection_dim)
-            lengths,
-            states,
-        )
-        self._keep(after)
+        time_first = tf.transpose(tokens, (1, 0, 2))  # (time + 2, batch, projection_dim)
+        layers, after = self.network.sentence_layers(time_first, lengths, states)
+        if self._kept_states is not None:
+            self._keep(after)
         n_tokens = tf.maximum(lengths - 2, 0)
         mask = tf.sequence_mask(n_tokens, tf.shape(tokens)[1] - 2)
         # (n_layers + 1, time + 2, batch, dim) -> (batch, n_layers + 1, time, dim)
@@ -255,15 +236,6 @@ class BidirectionalLanguageModel(LayerOfFiles):
             "mask": mask,
         }
         return result if self.trainable else tf.nest.map_structure(tf.stop_gradient, result)
-
-    def _encode(self, ids: tf.Tensor) -> tf.Tensor:
-        if not self.use_character_inputs:
-            return self.encoder(ids)
-        # (batch, time + 2, characters) -> (words, characters) -> (words, projection_dim)
-        words = self.encoder(tf.reshape(ids, (-1, ids.shape[-1])))
-        dim = self.options.lstm.projection_dim
-        tokens = tf.reshape(words, tf.concat([tf.shape(ids)[:2], [dim]], 0))
-        return tf.ensure_shape(tokens, (*ids.shape[:2], dim))
 
     def _states_before(self, batch_size: tf.Tensor) -> tuple[States, ...]:
         if self._kept_states is None:
@@ -278,8 +250,6 @@ class BidirectionalLanguageModel(LayerOfFiles):
         )
 
     def _keep(self, after: tuple[States, ...]) -> None:
-        if self._kept_states is None:
-            return
         kept, new = tf.nest.flatten(self._kept_states), tf.nest.flatten(after)
         for variable, value in zip(kept, new, strict=True):
             value = tf.stop_gradient(value)
@@ -289,8 +259,17 @@ class BidirectionalLanguageModel(LayerOfFiles):
     def compute_mask(self, ids: Any, previous_mask: Any = None) -> None:
         """None: the results include the mask; their time axes differ, so Keras cannot carry it."""
 
-    def check(self, ids: Any) -> None:
-        """Check the type, shape and range of ids; symbolic ones by type and shape only."""
+    def checked(self, ids: Any) -> Any:
+        """The ids, lists as an array, after checking type, shape and range; symbolic ones by type
+        and shape only."""
+        if not hasattr(ids, "dtype"):
+            try:
+                ids = np.asarray(ids)
+            except ValueError:
+                raise InputError(
+                    "ids: all sentences must have the same length: pad them with 0, as Batcher and "
+                    "TokenBatcher do."
+                ) from None
         dtype = getattr(ids.dtype, "name", ids.dtype)
         if "int" not in dtype:
             raise InputError(
@@ -299,14 +278,10 @@ class BidirectionalLanguageModel(LayerOfFiles):
             )
         shape = tuple(ids.shape)
         last = (self.options.max_word_length,) if self.use_character_inputs else ()
-        if len(shape) != 2 + len(last) or shape[2:] != last:
-            axes = ", ".join(["batch", "time", *map(str, last)])
+        is_short = len(shape) > 1 and shape[1] is not None and shape[1] < 2
+        if len(shape) != 2 + len(last) or shape[2:] != last or is_short:
+            axes = ", ".join(["batch", "time >= 2", *map(str, last)])
             raise InputError(f"ids must have the shape ({axes}), got {shape}.")
-        if shape[1] is not None and shape[1] < 2:
-            raise InputError(
-                f"ids must have a time axis of at least 2, for the begin and end tokens, got "
-                f"{shape[1]}."
-            )
         if isinstance(ids, np.ndarray) or (tf.is_tensor(ids) and hasattr(ids, "numpy")):
             array = np.asarray(ids)
             highest = N_CHARACTERS if self.n_tokens is None else self.n_tokens
@@ -316,6 +291,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
                 raise InputError(
                     f"ids: {kind} ids must be from 0 to {highest}, got {low} to {high}."
                 )
+        return ids
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that build the network; its weights are saved separately."""
@@ -328,14 +304,3 @@ class BidirectionalLanguageModel(LayerOfFiles):
             "n_tokens": self.n_tokens,
             "precision": self.precision,
         }
-
-
-def ids_as_array(ids: Any) -> np.ndarray:
-    """Lists as an array."""
-    try:
-        return np.asarray(ids)
-    except ValueError:
-        raise InputError(
-            "ids: all sentences must have the same length: pad them with 0, as Batcher and "
-            "TokenBatcher do."
-        ) from None

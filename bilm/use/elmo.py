@@ -45,13 +45,22 @@ class Pretrained(NamedTuple):
     `Predictor.from_pretrained`, which accept a `Pretrained` instead of a source. It can be pickled.
 
     Attributes:
-        source: a folder, a ZIP file, a name, an address, or a pair; see
-            `bilm.files.model_files.open_model`.
-        vocab_file: the vocabulary of a word-level model, of a token cache, or of a softmax.
-        embedding_weight_file: a token cache.
+        source: a folder or ZIP file with weights and options (from NLPL or `bilm dump
+            --model_dir`), an HDF5 file with its options in the same folder, a pair (options,
+            weights) such as AllenNLP's files, a name such as "wiki-en" or "original", or an
+            address; see `bilm.files.model_files.open_model` and `bilm.files.published`.
+        vocab_file: the vocabulary of a word-level model, of a token cache, or of a softmax; by
+            default the model's vocab.txt.
+        embedding_weight_file: a token cache, as `dump_token_embeddings` writes it. Words missing
+            from it are encoded from their characters.
         precision: "float32", or "bfloat16" for matrix products in bfloat16.
-        warm_up: a text to read first; see `bilm.data.sentences.read_warm_up`.
-        softmax_file: the softmax of a `Predictor`, if the weights lack it.
+        warm_up: a text file or sentences. Each sentence then starts from the states after this
+            text instead of zeros; for models that were trained without resets, see
+            `bilm.data.sentences.read_warm_up`.
+        softmax_file: the softmax of a `Predictor`, an HDF5 file with `softmax/W` (words,
+            projection_dim) and `softmax/b` (words,) such as AllenNLP's. By default the softmax in
+            the weights, in softmax_weights.hdf5 next to them, or the published one of a named
+            model.
     """
 
     source: ModelSource
@@ -66,9 +75,8 @@ class Pretrained(NamedTuple):
         """`source` with settings; a `Pretrained` already includes them, so none may be given."""
         if not isinstance(source, Pretrained):
             return cls(source, **settings)
-        defaults = cls(source.source)
         for name, value in settings.items():
-            if value != getattr(defaults, name):
+            if value != cls._field_defaults.get(name):
                 raise InputError(f"{name} must be set in the Pretrained, got {shown(value)}.")
         return source
 
@@ -79,13 +87,9 @@ class Pretrained(NamedTuple):
             source = _absolute(source)
         elif isinstance(source, Sequence):
             source = tuple(map(_absolute, source))
-        return self._replace(
-            source=source,
-            vocab_file=_absolute(self.vocab_file),
-            embedding_weight_file=_absolute(self.embedding_weight_file),
-            warm_up=_absolute(self.warm_up),
-            softmax_file=_absolute(self.softmax_file),
-        )
+        files = ("vocab_file", "embedding_weight_file", "warm_up", "softmax_file")
+        found = {name: _absolute(getattr(self, name)) for name in files}
+        return self._replace(source=source, **found)
 
     def load(self) -> ELMo:
         """Load it as an `ELMo`; raises what `ELMo.from_pretrained` does."""
@@ -123,53 +127,29 @@ class ELMo:
         self._untokenized = UntokenizedCheck(options.tokenizer)
 
     @classmethod
-    def from_pretrained(
-        cls,
-        source: ModelSource | Pretrained,
-        *,
-        vocab_file: PathLike | None = None,
-        embedding_weight_file: PathLike | None = None,
-        precision: str = "float32",
-        warm_up: WarmUpText | None = None,
-    ) -> ELMo:
+    def from_pretrained(cls, source: ModelSource | Pretrained, **settings: Any) -> ELMo:
         """Load a model.
 
         Args:
-            source: a folder or ZIP file with weights and options (from NLPL or `bilm dump
-                --model_dir`), an HDF5 file with its options in the same folder, a pair (options,
-                weights) such as AllenNLP's files, a name such as "wiki-en" or "original", or an
-                address, see `bilm.files.published`; or a `Pretrained`, which includes the other
-                arguments.
-            vocab_file: the vocabulary of a word-level model, or of a token cache; by default the
-                model's vocab.txt.
-            embedding_weight_file: a token cache, as `dump_token_embeddings` writes it. Words
-                missing from it are encoded from their characters.
-            precision: "float32", or "bfloat16" for matmuls in bfloat16.
-            warm_up: a text file or sentences. Each sentence then starts from the states after this
-                text instead of zeros; for models that were trained without resets, see
-                `bilm.data.warm_up`.
+            source: a folder, a ZIP file, an HDF5 file, a pair (options, weights), a name or an
+                address, see `Pretrained`; or a `Pretrained`, which includes the settings.
+            settings: `vocab_file`, `embedding_weight_file`, `precision` and `warm_up`, see
+                `Pretrained`.
 
         Raises:
             FileNotFoundError: a file does not exist.
             InputError: a file is not valid, or files do not fit each other.
             ConnectionError: a model cannot be downloaded.
         """
-        model = Pretrained.of(
-            source,
-            vocab_file=vocab_file,
-            embedding_weight_file=embedding_weight_file,
-            precision=precision,
-            warm_up=warm_up,
-        )
-        with open_model(model.source, weights_only=True) as files:
+        model = Pretrained.of(source, **settings)
+        with (
+            open_model(model.source, weights_only=True) as files,
+            open_weights(files.weights) as weights,
+            open_if_given(model.embedding_weight_file) as table,
+        ):
             options = files.read_options()
-            with (
-                open_weights(files.weights) as weights,
-                open_if_given(model.embedding_weight_file) as table,
-            ):
-                words = find_words(options, weights, table, model.vocab_file, files.vocabulary)
-                network = words.load(weights, table, model.precision)
-        elmo = cls(words, network)
+            words = find_words(options, weights, table, model.vocab_file, files.vocabulary)
+            elmo = cls(words, words.load(weights, table, model.precision))
         if model.warm_up is not None:
             elmo.corpus.warm_up(read_warm_up(model.warm_up))
         return elmo
@@ -392,21 +372,21 @@ class LayerChoice:
     def __init__(self, layers: Layers, n_layers: int) -> None:
         self.weights: np.ndarray | None = None
         self.keeps_layers = isinstance(layers, str) and layers == "all"
-        self._mix: ScalarMix | None = None
+        self.normalises = (
+            isinstance(layers, ScalarMix) and layers.do_layer_norm and layers.W is not None
+        )
+        self._mix = layers if self.normalises else None
         self._number: int | None = None
-        if isinstance(layers, ScalarMix):
-            self._choose_mix(layers, n_layers)
-        elif isinstance(layers, str):
+        if isinstance(layers, str):
             if layers not in ("average", "sum", "top", "all"):
                 raise InputError(
                     f"layers must be one of average, sum, top, all, got {shown(layers)}."
                 )
-            if layers == "average":
-                self.weights = np.full(n_layers, 1 / n_layers, np.float32)
-            elif layers == "sum":
-                self.weights = np.ones(n_layers, np.float32)
-            elif layers == "top":
+            if layers == "top":
                 self._number = n_layers - 1
+            elif layers != "all":
+                factor = 1 / n_layers if layers == "average" else 1
+                self.weights = np.full(n_layers, factor, np.float32)
         elif isinstance(layers, int | np.integer) and not isinstance(layers, bool):
             if not -n_layers <= layers < n_layers:
                 raise InputError(
@@ -415,29 +395,10 @@ class LayerChoice:
                 )
             self._number = int(layers) % n_layers
         else:
-            self.weights = _as_weights(layers, n_layers)
+            values = _mix_weights(layers, n_layers) if isinstance(layers, ScalarMix) else layers
+            self.weights = None if self.normalises else _as_weights(values, n_layers)
         if self._number is not None:
             self.weights = np.eye(n_layers, dtype=np.float32)[self._number]
-        self.normalises = self._mix is not None
-
-    def _choose_mix(self, mix: ScalarMix, n_layers: int) -> None:
-        if mix.n_layers != n_layers:
-            raise InputError(
-                f"layers: the mix {mix.name!r} must have {n_layers} layers like the model, got "
-                f"{mix.n_layers}."
-            )
-        if not all(np.isfinite(variable.numpy()).all() for variable in mix.weights):
-            raise InputError(f"layers: the weights of the mix {mix.name!r} must be finite.")
-        gamma = float(mix.gamma.numpy()[0])
-        if mix.W is None:
-            self.weights = np.zeros(n_layers, np.float32)
-            self.weights[-1] = gamma
-        elif mix.do_layer_norm:
-            self._mix = mix
-        else:
-            W = mix.W.numpy().astype(np.float64)
-            raised = np.exp(W - W.max())
-            self.weights = (gamma * raised / raised.sum()).astype(np.float32)
 
     def __call__(self, layers: np.ndarray) -> np.ndarray:
         """The vectors of the chosen layers.
@@ -460,6 +421,23 @@ class LayerChoice:
         for layer, weight in zip(layers[1:], self.weights[1:], strict=True):
             result += weight * layer
         return result
+
+
+def _mix_weights(mix: ScalarMix, n_layers: int) -> np.ndarray:
+    """gamma * softmax(W) of a mix, or gamma for the top layer: float64 (n_layers,)."""
+    if mix.n_layers != n_layers:
+        raise InputError(
+            f"layers: the mix {mix.name!r} must have {n_layers} layers like the model, got "
+            f"{mix.n_layers}."
+        )
+    if not all(np.isfinite(variable.numpy()).all() for variable in mix.weights):
+        raise InputError(f"layers: the weights of the mix {mix.name!r} must be finite.")
+    if mix.W is None:
+        softmax = np.eye(n_layers)[-1]
+    else:
+        raised = np.exp(mix.W.numpy().astype(np.float64) - mix.W.numpy().max())
+        softmax = raised / raised.sum()
+    return float(mix.gamma.numpy()[0]) * softmax
 
 
 def _as_weights(weights: Any, n_layers: int) -> np.ndarray:

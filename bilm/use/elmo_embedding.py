@@ -28,9 +28,9 @@ from bilm.files.model_files import ModelSource, open_model, read_options
 from bilm.files.published import local_source
 from bilm.files.reading import PathLike
 from bilm.files.weights import WeightsFile, open_weights
-from bilm.use.bidirectional import BidirectionalLanguageModel, LayerOfFiles, ids_as_array
+from bilm.use.bidirectional import BidirectionalLanguageModel, LayerOfFiles
 from bilm.use.elmo import LayerChoice, Pretrained
-from bilm.use.text_layers import FramedWords, as_text, framed_words, tokens_of
+from bilm.use.text_layers import FramedWords, TextLayer, as_text, framed_words, tokens_of
 from bilm.use.word_vectors import (
     CACHE,
     CACHE_AND_CHARACTERS,
@@ -45,7 +45,7 @@ MIX = "mix"
 
 
 @keras.saving.register_keras_serializable(package="bilm")
-class ELMoEmbedding(LayerOfFiles):
+class ELMoEmbedding(LayerOfFiles, TextLayer):
     """Text or ids to ELMo vectors, with a trainable mix of layers: Peters et al. (2018), section
     3.3.
 
@@ -110,10 +110,8 @@ class ELMoEmbedding(LayerOfFiles):
         trainable: bool = True,
         **kwargs: Any,
     ) -> None:
-        super().__init__(name=name, autocast=False, **({"dtype": "float32"} | kwargs))
+        super().__init__(name=name, **({"dtype": "float32"} | kwargs))
         options_file, weight_file = local_source((options_file, weight_file))
-        self.supports_masking = True
-        self.supports_jit = False  # XLA has no strings
         options = read_options(options_file)
         self.train_language_model = train_language_model
         with open_if_given(weight_file) as weights, open_if_given(embedding_weight_file) as table:
@@ -165,13 +163,6 @@ class ELMoEmbedding(LayerOfFiles):
         keras.layers.Layer.trainable.fset(self, value)  # sets it for all inner layers
         self.language_model.trainable = value and self.train_language_model
         self.word_vectors.trainable = False
-
-    @property
-    def compute_dtype(self) -> str:
-        """The type of the inputs that a `keras.Sequential` without a `keras.Input` expects."""
-        return "string"
-
-    variable_dtype = compute_dtype  # if they differ, Keras casts variables to the former
 
     @classmethod
     def from_pretrained(cls, source: ModelSource | Pretrained, **settings: Any) -> ELMoEmbedding:
@@ -233,12 +224,8 @@ class ELMoEmbedding(LayerOfFiles):
         return super().__call__(self._checked(inputs), *args, **kwargs)
 
     def _checked(self, inputs: Any) -> Any:
-        if not hasattr(inputs, "dtype"):
-            inputs = _as_array(inputs)
-        kind = getattr(inputs.dtype, "name", inputs.dtype)
-        if "int" in kind and not isinstance(inputs, tf.RaggedTensor):
-            self.language_model.check(inputs)
-            return inputs
+        if _are_ids(inputs):
+            return self.language_model.checked(inputs)
         inputs = as_text(inputs)
         self.word_vectors.require_words()
         return inputs
@@ -271,17 +258,6 @@ class ELMoEmbedding(LayerOfFiles):
         if not is_text and time is not None:
             time -= 2
         return keras.KerasTensor((inputs.shape[0], time, self.dim), "float32")
-
-    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> Any:
-        """bool (batch, time), False past the end of a sentence."""
-        if isinstance(inputs, keras.KerasTensor):
-            return None  # the mask depends on the text
-        inputs = self._checked(inputs)
-        if inputs.dtype == tf.string:
-            tokens = tokens_of(inputs)
-            return tf.sequence_mask(framed_words(tokens).lengths, tf.shape(tokens)[1])
-        ids = tf.convert_to_tensor(inputs)
-        return (tf.reduce_any(ids > 0, axis=-1) if ids.shape.rank == 3 else ids > 0)[:, 2:]
 
     def get_config(self) -> dict[str, Any]:
         """The arguments that build the layer; its weights are saved separately."""
@@ -329,11 +305,11 @@ def _found_words(
     return {"kind": kind, "vocabulary": source.words, "n_rows": None}
 
 
-def _as_array(inputs: Any) -> Any:
-    """Lists as an array of ids, or as a tensor of text."""
-    first = inputs
-    while isinstance(first, list | tuple) and first:
-        first = next((item for item in first if not isinstance(item, list | tuple) or item), None)
-    if isinstance(first, int | np.integer) and not isinstance(first, bool):
-        return ids_as_array(inputs)
-    return as_text(inputs)
+def _are_ids(inputs: Any) -> bool:
+    """Whether inputs are ids instead of text; lists by their first value."""
+    if hasattr(inputs, "dtype"):
+        is_ragged = isinstance(inputs, tf.RaggedTensor)
+        return not is_ragged and "int" in getattr(inputs.dtype, "name", inputs.dtype)
+    while isinstance(inputs, list | tuple) and inputs:
+        inputs = next((item for item in inputs if not isinstance(item, list | tuple) or item), None)
+    return isinstance(inputs, int | np.integer) and not isinstance(inputs, bool)

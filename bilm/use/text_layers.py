@@ -6,7 +6,7 @@ The results equal `ELMo.encode` and the batchers, but such a graph runs without 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,11 +43,14 @@ class FramedWords(NamedTuple):
 def as_text(text: Any) -> Any:
     """Text as a tensor of strings, tokens padded with "". It may be sentences (batch,) or tokens
     (batch, time): a tensor, a `keras.Input`, a ragged tensor, an array, or lists of any lengths."""
-    if isinstance(text, np.ndarray) or not hasattr(text, "dtype"):
+    if not hasattr(text, "dtype"):
         return tf.constant(_padded(text), tf.string)
     dtype, shape = getattr(text.dtype, "name", text.dtype), tuple(text.shape)
-    if dtype != "string":
+    is_array = isinstance(text, np.ndarray)
+    if dtype != "string" and not (is_array and text.dtype.kind in "USO"):
         raise InputError(f"text must be strings, got {dtype}; a keras.Input needs dtype='string'.")
+    if is_array:
+        return tf.constant(_padded(text.tolist()), tf.string)
     if len(shape) not in (1, 2):
         raise InputError(
             f"text must be sentences (batch,) or tokens (batch, time), got shape {shape}."
@@ -56,24 +59,20 @@ def as_text(text: Any) -> Any:
 
 
 def _padded(text: Any) -> np.ndarray:
-    """Lists or an array as an array of bytes, tokens padded with b""."""
-    if isinstance(text, np.ndarray):
-        if text.dtype.kind not in "USO":
-            raise InputError(f"text must be strings, got {text.dtype.name}.")
-        text = text.tolist()
+    """Sentences, or lists of tokens padded with b"", as an array of bytes."""
     require(SENTENCES, sentences=text)
     text = list(text)
     if all(isinstance(sentence, str | bytes) for sentence in text):
-        return np.array([*map(_utf8, text)], object)
+        return np.array([*map(utf8, text)], object)
     rows = [as_tokens(s, f"sentence {n}", str | bytes, split=False) for n, s in enumerate(text)]
     padded = np.full((len(rows), max(map(len, rows))), b"", object)
     for row, tokens in zip(padded, rows, strict=True):
-        row[: len(tokens)] = [*map(_utf8, tokens)]
+        row[: len(tokens)] = [*map(utf8, tokens)]
     return padded
 
 
-def _utf8(token: str | bytes) -> bytes:
-    # Lone surrogates are dropped: they cannot be encoded.
+def utf8(token: str | bytes) -> bytes:
+    """The bytes of a token; lone surrogates are dropped, because they cannot be encoded."""
     return token if isinstance(token, bytes) else token.encode("utf-8", "ignore")
 
 
@@ -93,9 +92,8 @@ def framed_words(tokens: tf.Tensor, lengths: tf.Tensor | None = None) -> FramedW
     n_rows, n_tokens = tf.unstack(tf.shape(tokens))
     if lengths is None:
         last = tf.where(tf.not_equal(tokens, ""), tf.range(1, n_tokens + 1), 0)
-        lengths = tf.maximum(
-            tf.reduce_max(last, axis=1), 0
-        )  # the maximum of an empty row is negative
+        # The maximum of an empty row is negative.
+        lengths = tf.maximum(tf.reduce_max(last, axis=1), 0)
     end = lengths[:, tf.newaxis] + 1  # (batch, 1), the position of `</S>`
     positions = tf.range(n_tokens + 2)
     mark = tf.fill((n_rows, 1), BOS)
@@ -104,32 +102,26 @@ def framed_words(tokens: tf.Tensor, lengths: tf.Tensor | None = None) -> FramedW
     return FramedWords(tf.where(mask, words, BOS), mask, lengths)
 
 
-def characters_of(words: tf.Tensor, max_characters_per_token: int) -> tf.Tensor:
-    """Character ids + 1 of string words of any shape, like `Batcher`: int32, 1..261, the shape of
-    `words` + (max_characters_per_token,)."""
-    room = max_characters_per_token - 2
-    content = tf.cast(tf.io.decode_raw(words, tf.uint8, fixed_length=room), tf.int32)
-    lengths = tf.minimum(tf.strings.length(words), room)
-    for mark, of_mark in ((BOS, BOS_CHAR), (EOS, EOS_CHAR)):
-        is_mark = tf.equal(words, mark)
-        content = tf.where(is_mark[..., tf.newaxis], of_mark, content)
-        lengths = tf.where(is_mark, 1, lengths)
-    lengths = lengths[..., tf.newaxis]  # (..., 1)
-    positions = tf.range(max_characters_per_token)
-    edge = tf.zeros_like(lengths)
-    ids = tf.concat([edge + BOW_CHAR, content, edge + PAD_CHAR], axis=-1)  # (..., characters)
-    ids = tf.where(positions == lengths + 1, EOW_CHAR, ids)
-    return network_ids(tf.where(positions > lengths + 1, PAD_CHAR, ids))
+def all_known(ids: tf.Tensor, words: tf.Tensor, message: str) -> tf.Tensor:
+    """`ids`, none of which may be 0; otherwise an error with a message and the first such words."""
+    unknown = tf.boolean_mask(words, ids == 0)
+    if tf.executing_eagerly():
+        if len(unknown):
+            shown = (repr(word.decode("utf-8", "replace")) for word in unknown[:5].numpy())
+            raise InputError(f"text: {message}: {', '.join(shown)}.")
+        return ids
+    known = tf.debugging.Assert(tf.size(unknown) == 0, [f"text: {message}:", unknown], summarize=5)
+    with tf.control_dependencies([known]):
+        return tf.identity(ids)
 
 
-class _TextToIds(keras.layers.Layer):
-    """The base of both layers: forms of text, BOS and EOS, the mask."""
+class TextLayer(keras.layers.Layer):
+    """The base of layers that take text and set the mask of their output in `call`."""
 
-    def __init__(self, name: str, **kwargs: Any) -> None:
-        super().__init__(name=name, autocast=False, **({"dtype": "int32"} | kwargs))
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(autocast=False, **kwargs)
         self.supports_masking = True
         self.supports_jit = False  # XLA has no strings
-        self.built = True
 
     @property
     def compute_dtype(self) -> str:
@@ -138,6 +130,23 @@ class _TextToIds(keras.layers.Layer):
 
     variable_dtype = compute_dtype  # if they differ, Keras casts variables to the former
 
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Any:
+        """Rebuild a saved layer; Keras' own method would hide the error's message."""
+        return cls(**config)
+
+    def compute_mask(self, inputs: Any, previous_mask: Any = None) -> None:
+        """None: `call` sets the mask, which depends on the text."""
+
+
+class _TextToIds(TextLayer):
+    ids_of: Callable[[tf.Tensor], tf.Tensor]  # the ids of words, without padding
+    last_axes: tuple[int, ...] = ()
+
+    def __init__(self, name: str, **kwargs: Any) -> None:
+        super().__init__(name=name, **({"dtype": "int32"} | kwargs))
+        self.built = True
+
     def __call__(self, text: Any, *args: Any, **kwargs: Any) -> Any:
         """Check the text, then call the Keras layer."""
         return super().__call__(as_text(text), *args, **kwargs)
@@ -145,33 +154,16 @@ class _TextToIds(keras.layers.Layer):
     def call(self, text: tf.Tensor) -> tf.Tensor:
         """The ids of a batch of sentences."""
         words, mask, _ = framed_words(tokens_of(text))
-        ids = self.ids_of(words)
-        if ids.shape.rank == 3:
-            mask = mask[..., tf.newaxis]  # (batch, time + 2, 1), next to the axis of characters
-        return ids * tf.cast(mask, ids.dtype)
-
-    last_axes: tuple[int, ...] = ()
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> _TextToIds:
-        """Rebuild a saved layer; Keras' own method would hide the error's message."""
-        return cls(**config)
-
-    def ids_of(self, words: tf.Tensor) -> tf.Tensor:
-        """The ids of words, without padding."""
-        raise NotImplementedError
+        is_word = mask[..., tf.newaxis] if self.last_axes else mask  # next to the characters
+        ids = self.ids_of(words) * tf.cast(is_word, tf.int32)
+        ids._keras_mask = mask
+        return ids
 
     def compute_output_spec(self, text: Any) -> keras.KerasTensor:
         """int32 (batch, time + 2, ...); the time axis of sentences is unknown before they run."""
         time = text.shape[1] if len(text.shape) == 2 else None
         axes = (text.shape[0], None if time is None else time + 2, *self.last_axes)
         return keras.KerasTensor(axes, "int32")
-
-    def compute_mask(self, text: Any, previous_mask: Any = None) -> Any:
-        """bool (batch, time + 2), False past the end of a sentence."""
-        if isinstance(text, keras.KerasTensor):
-            return None  # the mask depends on the text
-        return framed_words(tokens_of(as_text(text))).mask
 
 
 @keras.saving.register_keras_serializable(package="bilm")
@@ -191,8 +183,7 @@ class CharacterIds(_TextToIds):
     `Batcher`. The Keras mask is (batch, time + 2).
 
     Raises:
-        InputError: `max_characters_per_token` is below 3; the input is not text, or has a wrong
-            shape.
+        InputError: `max_characters_per_token` is below 3; the input is not text of this shape.
 
     Example:
 
@@ -209,8 +200,20 @@ class CharacterIds(_TextToIds):
         self.last_axes = (max_characters_per_token,)
 
     def ids_of(self, words: tf.Tensor) -> tf.Tensor:
-        """The character ids + 1 of words of any shape: int32, a last axis more."""
-        return characters_of(words, self.max_characters_per_token)
+        """The character ids + 1 of words of any shape: int32, 1..261, a last axis more."""
+        room = self.max_characters_per_token - 2
+        content = tf.cast(tf.io.decode_raw(words, tf.uint8, fixed_length=room), tf.int32)
+        lengths = tf.minimum(tf.strings.length(words), room)
+        for mark, of_mark in ((BOS, BOS_CHAR), (EOS, EOS_CHAR)):
+            is_mark = tf.equal(words, mark)
+            content = tf.where(is_mark[..., tf.newaxis], of_mark, content)
+            lengths = tf.where(is_mark, 1, lengths)
+        lengths = lengths[..., tf.newaxis]  # (..., 1)
+        positions = tf.range(self.max_characters_per_token)
+        edge = tf.zeros_like(lengths)
+        ids = tf.concat([edge + BOW_CHAR, content, edge + PAD_CHAR], axis=-1)  # (..., characters)
+        ids = tf.where(positions == lengths + 1, EOW_CHAR, ids)
+        return network_ids(tf.where(positions > lengths + 1, PAD_CHAR, ids))
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""
@@ -234,8 +237,7 @@ class WordIds(_TextToIds):
 
     Raises:
         InputError: the vocabulary lacks `<S>` or `</S>`, or lacks `<UNK>` and a word needs it
-            (tf.errors.InvalidArgumentError within a graph); the input is not text, or has a wrong
-            shape.
+            (tf.errors.InvalidArgumentError within a graph); the input is not text.
 
     Example: `WordIds(["<S>", "</S>", "<UNK>", "word"])(["a word"])`.
     """
@@ -249,29 +251,18 @@ class WordIds(_TextToIds):
         if missing:
             raise InputError(f"vocabulary must hold {BOS} and {EOS}, lacks {', '.join(missing)}.")
         self.unk = ids.get(UNK)
-        words = [word.encode("utf-8", "ignore") for word in ids]
+        words, numbers = [*map(utf8, ids)], list(ids.values())
         with tf.init_scope():
-            contents = tf.lookup.KeyValueTensorInitializer(
-                tf.constant(words, tf.string), tf.constant(list(ids.values()), tf.int32)
-            )
+            contents = tf.lookup.KeyValueTensorInitializer(words, numbers, tf.string, tf.int32)
             self.table = tf.lookup.StaticHashTable(contents, default_value=0)
-
-    def known_ids_of(self, words: tf.Tensor) -> tf.Tensor:
-        """The ids + 1 of words of any shape, 0 outside the vocabulary: int32."""
-        return self.table.lookup(words)
 
     def ids_of(self, words: tf.Tensor) -> tf.Tensor:
         """The ids + 1 of words of any shape: int32."""
-        ids = self.known_ids_of(words)
+        ids = self.table.lookup(words)  # 0 outside the vocabulary
         if self.unk is not None:
             return tf.where(ids == 0, self.unk, ids)
-        outside = tf.boolean_mask(words, ids == 0)
-        message = f"text: a word is not in the vocabulary, which lacks {UNK} for such words:"
-        if tf.executing_eagerly() and len(outside):
-            raise InputError(f"{message} {outside[0].numpy().decode('utf-8', 'replace')!r}.")
-        known = tf.debugging.Assert(tf.size(outside) == 0, [message, outside], summarize=5)
-        with tf.control_dependencies([known]):
-            return tf.identity(ids)
+        message = f"a word is not in the vocabulary, which lacks {UNK} for such words"
+        return all_known(ids, words, message)
 
     def get_config(self) -> dict[str, Any]:
         """The arguments of the constructor."""

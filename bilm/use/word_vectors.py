@@ -7,7 +7,6 @@ words (`WordSource.load`), and for Keras, with tensors of strings (`WordVectors`
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -34,8 +33,7 @@ from bilm.files.weights import (
     WeightsFile,
     open_weights,
 )
-from bilm.use.corpus_encoder import IdsOfWords
-from bilm.use.text_layers import CharacterIds, WordIds
+from bilm.use.text_layers import CharacterIds, WordIds, all_known
 
 # A table has a trained vector for <UNK>, a cache has none.
 KINDS = CHARACTERS, TABLE, CACHE, CACHE_AND_CHARACTERS = (
@@ -65,19 +63,18 @@ class WordSource(NamedTuple):
         of_dictionary = [] if self.dictionary is None else self.dictionary.tokens
         return [self.words or [], *of_dictionary]
 
-    @property
-    def word_ids(self) -> IdsOfWords:
-        """A function from words to the encoder's ids, 0-based; see `encode_words` and
-        `CachedWords`. It can be pickled.
-        """
+    def word_ids(self, words: Sequence[str]) -> np.ndarray:
+        """The encoder's ids of words, 0-based; see `encode_words` and `CachedWords`."""
         if self.kind in (TABLE, CACHE):
-            return self.require_vocabulary().word_ids
-        characters: IdsOfWords = self.dictionary or functools.partial(
-            encode_words, max_word_length=self.options.max_word_length or 0
-        )
+            return self.require_vocabulary().word_ids(words)
+        if self.dictionary is not None:
+            characters = self.dictionary(words)
+        else:
+            characters = encode_words(words, self.options.max_word_length or 0)
         if self.kind == CHARACTERS:
             return characters
-        return functools.partial(_cached_ids, self.require_vocabulary(), characters)
+        rows = self.require_vocabulary().known_ids(words)
+        return np.column_stack([rows, characters.astype(np.int32)])
 
     def require_vocabulary(self) -> Vocabulary:
         """The words of the table or the cache."""
@@ -125,11 +122,6 @@ class WordSource(NamedTuple):
         return network
 
 
-def _cached_ids(vocabulary: Vocabulary, characters: IdsOfWords, words: Sequence[str]) -> np.ndarray:
-    """The ids for `CachedWords`, 0-based."""
-    return np.column_stack([vocabulary.known_ids(words), characters(words).astype(np.int32)])
-
-
 def find_words(
     options: Options,
     weights: WeightsFile,
@@ -173,20 +165,18 @@ def _dictionary(char_cnn: CharCNNOptions, weights: WeightsFile) -> DictionaryIds
     sizes = char_cnn.dictionary
     if sizes is None:
         return None
-    wanted = {DICTIONARY_CHARACTERS: sizes.n_characters}
-    if sizes.word_dim:
-        wanted[DICTIONARY_WORDS] = sizes.n_words
-    tokens = {}
+    lists = []
+    wanted = {DICTIONARY_CHARACTERS: sizes.n_characters, DICTIONARY_WORDS: sizes.n_words}
     for name, size in wanted.items():
         text = weights.text(name)
-        tokens[name] = from_bytes(text) if len(text) else []
-        if len(tokens[name]) != size:
+        lists.append(from_bytes(text) if len(text) else [])
+        if len(lists[-1]) != size:
             raise InputError(
-                f"{weights.path}: {name} must have {size} tokens, got {len(tokens[name])}."
+                f"{weights.path}: {name} must have {size} tokens, got {len(lists[-1])}."
             )
-    words = tokens.get(DICTIONARY_WORDS)
+    characters, words = lists
     length = char_cnn.max_characters_per_token
-    return DictionaryIds(tokens[DICTIONARY_CHARACTERS], words, length, weights.path)
+    return DictionaryIds(characters, words if sizes.word_dim else None, length, weights.path)
 
 
 def open_if_given(
@@ -276,22 +266,16 @@ class WordVectors(keras.layers.Layer):
             return encoder(self.characters.ids_of(words))  # type: ignore[union-attr]
         if self.kind == TABLE:
             return encoder(self.words.ids_of(words))
-        rows = self.words.known_ids_of(words)
+        rows = self.words.table.lookup(words)
         if self.cache is None or self.characters is None:
-            return encoder(self._all_known(rows, words))
+            message = (
+                "words without a vector, which are not in the vocabulary of the token cache (the "
+                "weights lack a character encoder, char_embed)"
+            )
+            return encoder(all_known(rows, words, message))
         # (words, 1 + max_characters_per_token)
         ids = tf.concat([rows[:, tf.newaxis], self.characters.ids_of(words)], axis=1)
         return CachedWords(self.cache, encoder)(ids)
-
-    def _all_known(self, rows: tf.Tensor, words: tf.Tensor) -> tf.Tensor:
-        unknown = tf.boolean_mask(words, rows == 0)
-        message = (
-            "text: words without a vector, which are not in the vocabulary of the token cache (the "
-            "weights lack a character encoder, char_embed):"
-        )
-        known = tf.debugging.Assert(tf.size(unknown) == 0, [message, unknown], summarize=5)
-        with tf.control_dependencies([known]):
-            return tf.identity(rows)
 
 
 def load_network(network: BiLM, weights: WeightsFile, table: WeightsFile | None = None) -> None:
