@@ -75,48 +75,18 @@ _HOME = {name: part for part, names in _PUBLIC.items() for name in names.split()
 
 # The layers that saved models may hold.
 _KERAS_LAYERS = (
-    "BidirectionalLanguageModel",
-    "CharacterIds",
-    "ELMoEmbedding",
-    "ScalarMix",
-    "WordIds",
-)
+    "BidirectionalLanguageModel", "CharacterIds", "ELMoEmbedding", "ScalarMix", "WordIds",
+)  # fmt: skip
 
 __all__ = [
-    "Batcher",
-    "BidirectionalLMDataset",
-    "BidirectionalLanguageModel",
-    "CharacterIds",
-    "ELMo",
-    "ELMoEmbedding",
-    "InputError",
-    "LMDataset",
-    "LanguageModel",
-    "Options",
-    "PackedVectors",
-    "Predictor",
-    "Pretrained",
-    "ScalarMix",
-    "TableEmbedder",
-    "TokenBatcher",
-    "Tokenizer",
-    "UnicodeCharsVocabulary",
-    "Vocabulary",
-    "WordIds",
-    "dump_bilm_embeddings",
-    "dump_token_embeddings",
-    "dump_weights",
-    "embed_file",
-    "export_saved_model",
-    "load_options_latest_checkpoint",
-    "load_vocab",
-    "preset",
-    "read_fasta",
-    "test",
-    "tokenize",
-    "train",
-    "weight_layers",
-]
+    "Batcher", "BidirectionalLMDataset", "BidirectionalLanguageModel", "CharacterIds", "ELMo",
+    "ELMoEmbedding", "InputError", "LMDataset", "LanguageModel", "Options", "PackedVectors",
+    "Predictor", "Pretrained", "ScalarMix", "TableEmbedder", "TokenBatcher", "Tokenizer",
+    "UnicodeCharsVocabulary", "Vocabulary", "WordIds", "dump_bilm_embeddings",
+    "dump_token_embeddings", "dump_weights", "embed_file", "export_saved_model",
+    "load_options_latest_checkpoint", "load_vocab", "preset", "read_fasta", "test", "tokenize",
+    "train", "weight_layers",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

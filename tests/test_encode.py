@@ -99,8 +99,8 @@ def test_a_mix_gives_what_the_layer_gives(model, options):
 @pytest.mark.parametrize(
     ("layers", "message"),
     [
-        ("best", "layers must be one of average, sum, top, all, got 'best'"),
-        (3, r"layers must be a layer from 0 \(tokens\) to 2 \(top\), got 3"),
+        ("best", "layers must be 'average', .*, got 'best'"),
+        (3, r"layers must be .* a layer from 0 \(tokens\) to 2 \(top\), .*, got 3"),
         ([1.0, 2.0], r"3 finite weights, got \[1.0, 2.0\]"),
         ([1.0, 2.0, float("nan")], "3 finite weights, got"),
         (None, "3 finite weights, got None"),

@@ -121,9 +121,9 @@ def test_an_empty_token_within_a_sentence_is_a_word(served, small):
 @pytest.mark.parametrize(
     "lengths, message",
     [
-        ([1, 3], "sequence_len must be at most the axis of tokens"),
-        ([1, -1], "sequence_len must be 0 or more"),
-        ([1], "sequence_len must be a length for each row of tokens"),
+        ([1, 3], "sequence_len must hold the length of each row of tokens"),
+        ([1, -1], "sequence_len must hold the length of each row of tokens"),
+        ([1], "sequence_len must hold the length of each row of tokens"),
     ],
 )
 def test_lengths_that_do_not_fit(served, lengths, message):

@@ -28,10 +28,10 @@ def run(args: argparse.Namespace) -> int:
     flags.require_inputs(args)
     import_tensorflow()
     from bilm.files.model_files import open_model
-    from bilm.use.description import describe_model, describe_training
+    from bilm.use.description import describe
 
     with open_model(source) as files:
-        facts = describe_training(files) if files.is_checkpoint else describe_model(files)
+        facts = describe(files)
     if args.json:
         print(printable(json.dumps(facts, ensure_ascii=False, indent=1)))
     else:

@@ -47,8 +47,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
             `weight_file`.
         max_batch_size: number of rows whose states are kept, if `stateful`.
         stateful: keep the LSTM states between calls, as the original always did: row i continues
-            row i, and rows missing from a batch keep their states. By default the vectors of a
-            sentence do not depend on other sentences.
+            row i, and rows missing from a batch keep their states.
         trainable: train the language model.
         n_tokens: rows of the word table, if no files are given.
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
@@ -151,11 +150,7 @@ class BidirectionalLanguageModel(LayerOfFiles):
         return self.add_weight(name="state", shape=shape, initializer="zeros", trainable=False)
 
     def reset_states(self) -> None:
-        """Set the kept states to the initial states.
-
-        Raises:
-            InputError: the model is not `stateful`.
-        """
+        """Set the kept states of a `stateful` model to the initial states."""
         if self._kept_states is None:
             raise InputError("reset_states: the model keeps no states; it is not stateful.")
         kept, initial = map(tf.nest.flatten, (self._kept_states, self.network.initial_states()))
@@ -163,16 +158,14 @@ class BidirectionalLanguageModel(LayerOfFiles):
             variable.assign(tf.broadcast_to(value, variable.shape))
 
     def warm_up(self, ids: Any) -> None:
-        """Start texts from the states after reading some sentences.
-
-        For models that were trained without resets, see `bilm.data.sentences.read_warm_up`. The
-        states are saved with a Keras model that contains this layer.
+        """Start texts from the states after reading some sentences: for models that were trained
+        without resets, see `bilm.data.sentences.read_warm_up`. Keras saves the states.
 
         Args:
             ids: sentences, as for a call, with a few thousand words.
 
         Raises:
-            InputError: ids have a wrong type, shape or range, or no sentence has a token.
+            InputError: as for a call, or no sentence has a token.
         """
         array = np.asarray(self.checked(ids))
         mask = (array > 0).any(axis=-1) if self.use_character_inputs else array > 0
@@ -209,14 +202,8 @@ class BidirectionalLanguageModel(LayerOfFiles):
         return self.read(tokens, tf.reduce_any(ids > 0, axis=-1))
 
     def read(self, tokens: tf.Tensor, token_mask: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Compute all layers of sentences from the token encoder's vectors.
-
-        Args:
-            tokens: float32 (batch, time + 2, projection_dim), the token encoder's output.
-            token_mask: bool (batch, time + 2), True from BOS to EOS.
-
-        Returns the dict of a call.
-        """
+        """The dict of a call, from the token encoder's vectors: float32 (batch, time + 2,
+        projection_dim), and a mask bool (batch, time + 2), True from BOS to EOS."""
         lengths = tf.reduce_sum(tf.cast(token_mask, tf.int32), axis=1)
         tokens *= tf.cast(token_mask, tf.float32)[..., tf.newaxis]
         states = self._states_before(tf.shape(tokens)[0])

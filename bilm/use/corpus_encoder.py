@@ -16,12 +16,11 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.lstm import Mode, States
 from bilm.core.network import BiLM
-from bilm.data.encoding import BOS, EOS, DistinctWords, network_ids
+from bilm.data.encoding import DistinctWords, network_ids
 from bilm.data.prefetch import compute_ahead, windows
 from bilm.data.sentences import Tokens
-from bilm.use.packing import PackedRunner, tensor_specs
+from bilm.use.packing import PackedRunner
 
 # From words to the encoder's ids, 0-based: (n, characters) or (n,).
 IdsOfWords = Callable[[Sequence[str]], np.ndarray]
@@ -63,7 +62,6 @@ class CorpusEncoder:
         self._network = network
         self._runner = runner or PackedRunner(network)
         self._words = EncodedWords(network, word_ids, kept_bytes, self._runner.forget_words)
-        self._run_chunk = _chunk_function(network)
         self._lock = threading.Lock()  # several streams may be computed in threads
         self.window_tokens = window_tokens or self._runner.window_tokens
         self.chunk_tokens = 1024
@@ -111,48 +109,20 @@ class CorpusEncoder:
         Every position is yielded once per direction: the forward direction starts with the first
         word, the backward direction with the last.
         """
-        n, dim = len(sentence), self._network.stacks[0].options.projection_dim
-        n_directions = len(self._network.stacks)
-        marks = self._tokens([BOS, EOS])[:n_directions, np.newaxis]  # (n_directions, 1, dim)
-        _, states = self._run_chunk(list(marks), self._network.initial_states())
-        for start in range(0, n, self.chunk_tokens):
-            stop = min(start + self.chunk_tokens, n)
-            read = [self._tokens(sentence[start:stop])]
-            if n_directions == 2:
-                read.append(self._tokens(sentence[n - stop : n - start])[::-1])
-            layers, states = self._run_chunk(read, states)
-            yield Block(slice(start, stop), slice(0, dim), layers[0].numpy())
-            if n_directions == 2:
-                positions = slice(n - stop, n - start)
-                yield Block(positions, slice(dim, 2 * dim), layers[1].numpy()[:, ::-1])
-
-    def _tokens(self, words: Tokens) -> np.ndarray:
-        """The token encoder's vectors: (words, projection_dim)."""
+        n, at_once = len(sentence), self.chunk_tokens
         with self._lock:
-            numbers = self._words.numbers([words])
-            return self._words.vectors[numbers]
-
-
-def _chunk_function(network: BiLM) -> Callable[..., tuple[list[tf.Tensor], tuple[States, ...]]]:
-    """A function that runs both directions over a chunk of one sentence: from the tokens (time,
-    projection_dim) in reading order and the states of each direction, to its layers (n_layers + 1,
-    time, projection_dim) in reading order, the token layer first, and its new states."""
-    dim = network.stacks[0].options.projection_dim
-    signature = [
-        [tf.TensorSpec((None, dim), tf.float32)] * len(network.stacks),
-        tensor_specs(network.zero_states(1)),
-    ]
-
-    def run(
-        tokens: list[tf.Tensor], states: tuple[States, ...]
-    ) -> tuple[list[tf.Tensor], tuple[States, ...]]:
-        read = [x[:, tf.newaxis] for x in tokens]  # (time, 1, projection_dim)
-        outputs, after = network.run(read, states, mode=Mode.INFERENCE)
-        # (n_layers + 1, time, 1, projection_dim) -> without the axis of rows
-        layers = [tf.stack([x, *of])[:, :, 0] for x, of in zip(read, outputs, strict=True)]
-        return layers, after
-
-    return tf.function(run, autograph=False, input_signature=signature)
+            numbers = self._words.numbers([sentence])
+            tokens = self._words.vectors[numbers]
+            parts = self._runner.in_chunks(self._words.vectors, numbers, at_once)
+        dim = tokens.shape[1]
+        for start, part in zip(range(0, n, at_once), parts, strict=True):
+            stop = min(start + at_once, n)
+            for d, layers in enumerate(part):
+                # (steps, 1, dim), in the reading order of the direction
+                positions = slice(n - stop, n - start) if d else slice(start, stop)
+                read = [layer[::-1, 0] if d else layer[:, 0] for layer in layers]
+                columns = slice(d * dim, (d + 1) * dim)
+                yield Block(positions, columns, np.stack([tokens[positions], *read]))
 
 
 class EncodedWords:

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import os
 import re
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from bilm.files.model_files import ModelFiles
 from bilm.files.weights import (
     DICTIONARY_CHARACTERS,
     DICTIONARY_WORDS,
+    LSTM_GROUPS,
     SOFTMAX_B,
     SOFTMAX_W,
     STATES,
@@ -32,87 +34,91 @@ _OF_THE_RUN = (
     "batch_size", "unroll_steps", "n_train_tokens", "n_epochs", "n_steps", "n_tokens_vocab",
     "reset_rate", "dropout", "optimizer", "learning_rate",
 )  # fmt: skip
-_SOFTMAX = "softmax/"
-_TEXTS = {VOCABULARY, DICTIONARY_CHARACTERS, DICTIONARY_WORDS}
 
 
-def describe_model(files: ModelFiles) -> dict[str, Any]:
-    """Describe a pretrained model. Its weights are loaded to check that they fit the options.
+def describe(files: ModelFiles) -> dict[str, Any]:
+    """Describe a pretrained model or a training run.
 
-    Returns a JSON-able dict: "model", "kind" ("weights"), the keys of `describe_options`,
-    "parameters" (of the token encoder, the LSTMs, both together, and a softmax), "predicts" (number
-    of words of the softmax, or None), "weights" (file, bytes, and unused datasets), "trained" (see
-    `WeightsFile.training`), "initial_states" ("zeros", or "own" if the file holds some), and
-    "vocabulary" (file and words, or None).
+    Returns a JSON-able dict: "model", "kind" ("weights" or "training"), the keys of
+    `describe_options`, "parameters" (of the token encoder, the LSTMs, both together, and a
+    softmax), "vocabulary" (file and words, or None); and for
+
+    - weights, which are loaded to check that they fit the options: "predicts" (number of words of
+      the softmax, or None), "weights" (file, bytes, and unused datasets), "trained" (see
+      `WeightsFile.training`), "initial_states" ("zeros", or "own" if the file holds some);
+    - a run: "training" (the newest checkpoint and its step, the options of the run, the perplexity
+      of the last batch, the seed, the log's last line).
     """
     options = files.read_options()
+    about = _about_run if files.is_checkpoint else _about_weights
+    n_tokens, shapes, facts = about(files, options)
+    vocabulary = None
+    if files.vocabulary is not None:
+        words = Vocabulary(files.vocabulary).size
+        vocabulary = {"file": os.path.basename(files.vocabulary), "words": words}
+    return {
+        "model": files.source,
+        "kind": "training" if files.is_checkpoint else "weights",
+        **describe_options(options, n_tokens),
+        "parameters": count_parameters(shapes),
+        "vocabulary": vocabulary,
+        **facts,
+    }
+
+
+# The number of words, the shapes of the weights by name, and further facts.
+_About = tuple[int | None, dict[str, tuple[int, ...]], dict[str, Any]]
+
+
+def _about_weights(files: ModelFiles, options: Options) -> _About:
     with open_weights(files.weights) as weights:
         n_tokens = None if options.char_cnn else weights.n_embedded()
         network = build_network(options, n_tokens)
         load_network(network, weights)
         shapes, trained = weights.shapes, weights.training()
     table = network.weight_table()
-    used = {name for weight in table for name in (weight.dataset, weight.odd_dataset)}
-    softmax = {name: shape for name, shape in shapes.items() if name in (SOFTMAX_W, SOFTMAX_B)}
-    others = sorted(
-        name for name in set(shapes) - used - set(softmax) - _TEXTS if not name.startswith(STATES)
-    )
-    return {
-        "model": files.source,
-        "kind": "weights",
-        **describe_options(options, n_tokens),
-        "parameters": count_parameters(
-            {weight.dataset or "": tuple(weight.variable.shape) for weight in table} | softmax
-        ),
+    known = {name for weight in table for name in (weight.dataset, weight.odd_dataset)}
+    known |= {SOFTMAX_W, SOFTMAX_B, VOCABULARY, DICTIONARY_CHARACTERS, DICTIONARY_WORDS}
+    used = {weight.dataset or "": tuple(weight.variable.shape) for weight in table}
+    used |= {name: shapes[name] for name in (SOFTMAX_W, SOFTMAX_B) if name in shapes}
+    facts = {
         # With the softmax and its words, the file can also score text.
-        "predicts": softmax[SOFTMAX_B][0] if {SOFTMAX_B, VOCABULARY} <= set(shapes) else None,
+        "predicts": shapes[SOFTMAX_B][0] if {SOFTMAX_B, VOCABULARY} <= set(shapes) else None,
         "weights": {
             "file": os.path.basename(files.weights),
             "bytes": os.path.getsize(files.weights),
-            "other_datasets": others,
+            "other_datasets": sorted(
+                name for name in set(shapes) - known if not name.startswith(STATES)
+            ),
         },
         "trained": trained,
         "initial_states": "own" if any(n.startswith(STATES) for n in shapes) else "zeros",
-        "vocabulary": describe_vocabulary(files.vocabulary),
     }
+    return n_tokens, used, facts
 
 
-def describe_training(files: ModelFiles) -> dict[str, Any]:
-    """Describe a training run by its options, newest checkpoint and log.
-
-    Returns a JSON-able dict: "model", "kind" ("training"), the keys of `describe_options`,
-    "parameters" and "vocabulary" as for a pretrained model, and "training" (the checkpoint and its
-    step, the options of the run, the perplexity of the last batch, the seed, the log's last line).
-    """
-    options, checkpoint = files.read_options(), os.fspath(files.weights)
-    shapes = open_checkpoint(checkpoint).get_variable_to_shape_map()
-    weights = {
+def _about_run(files: ModelFiles, options: Options) -> _About:
+    checkpoint = os.fspath(files.weights)
+    shapes = {
         name: tuple(shape)
-        for name, shape in shapes.items()
+        for name, shape in open_checkpoint(checkpoint).get_variable_to_shape_map().items()
         if name.startswith("lm/") and not re.search(r"/(Adagrad|Adam|Adam_1)$", name)
     }
     state = read_run_state(checkpoint)
-    return {
-        "model": files.source,
-        "kind": "training",
-        **describe_options(options, options.n_tokens_vocab),
-        "parameters": count_parameters(weights),
-        "vocabulary": describe_vocabulary(files.vocabulary),
-        "training": {
-            "checkpoint": os.path.basename(checkpoint),
-            "step": read_step(checkpoint),
-            "tokens": state and state.tokens,
-            "passes": state and state.passes,
-            **{name: getattr(options, name) for name in _OF_THE_RUN},
-            "adam_learning_rate": (
-                options.adam_learning_rate if options.optimizer != "adagrad" else None
-            ),
-            "sampled_softmax": options.sample_softmax,
-            "train_perplexity": state and state.train_perplexity,
-            "seed": state and state.settings.seed,
-            "log": _last_line(os.path.dirname(checkpoint)),
-        },
+    has_adam = options.optimizer != "adagrad"
+    facts = {
+        "checkpoint": os.path.basename(checkpoint),
+        "step": read_step(checkpoint),
+        "tokens": state and state.tokens,
+        "passes": state and state.passes,
+        **{name: getattr(options, name) for name in _OF_THE_RUN},
+        "adam_learning_rate": options.adam_learning_rate if has_adam else None,
+        "sampled_softmax": options.sample_softmax,
+        "train_perplexity": state and state.train_perplexity,
+        "seed": state and state.settings.seed,
+        "log": _last_line(os.path.dirname(checkpoint)),
     }
+    return options.n_tokens_vocab, shapes, {"training": facts}
 
 
 def _last_line(folder: str) -> dict[str, Any] | None:
@@ -121,13 +127,6 @@ def _last_line(folder: str) -> dict[str, Any] | None:
         return read_log(folder)[-1]
     except (FileNotFoundError, InputError):
         return None
-
-
-def describe_vocabulary(path: Any) -> dict[str, Any] | None:
-    """The file's name and its number of words; None without a file."""
-    if path is None:
-        return None
-    return {"file": os.path.basename(path), "words": Vocabulary(path).size}
 
 
 def describe_options(options: Options, n_tokens: int | None) -> dict[str, Any]:
@@ -171,13 +170,12 @@ def count_parameters(shapes: Mapping[str, tuple[int, ...]]) -> dict[str, int]:
 
     The total is without the softmax, which published files lack.
     """
-    counts = {"token_encoder": 0, "lstms": 0}
+    counts = Counter(token_encoder=0, lstms=0)
     for name, shape in shapes.items():
-        name = name.removeprefix("lm/")
-        if name.startswith(_SOFTMAX):
-            counts["softmax"] = counts.get("softmax", 0) + math.prod(shape)
-        else:
-            part = "lstms" if name.startswith(("RNN_", "rnn")) else "token_encoder"
-            counts[part] += math.prod(shape)
-    counts["total"] = counts["token_encoder"] + counts["lstms"]
-    return counts
+        part = "token_encoder"
+        if "softmax/" in name:
+            part = "softmax"
+        elif name.removeprefix("lm/").startswith(LSTM_GROUPS):
+            part = "lstms"
+        counts[part] += math.prod(shape)
+    return {**counts, "total": counts["token_encoder"] + counts["lstms"]}

@@ -9,6 +9,7 @@ With a pretrained model:
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import json
@@ -377,28 +378,29 @@ class LayerChoice:
         )
         self._mix = layers if self.normalises else None
         self._number: int | None = None
-        if isinstance(layers, str):
-            if layers not in ("average", "sum", "top", "all"):
-                raise InputError(
-                    f"layers must be one of average, sum, top, all, got {shown(layers)}."
-                )
-            if layers == "top":
-                self._number = n_layers - 1
-            elif layers != "all":
-                factor = 1 / n_layers if layers == "average" else 1
-                self.weights = np.full(n_layers, factor, np.float32)
-        elif isinstance(layers, int | np.integer) and not isinstance(layers, bool):
-            if not -n_layers <= layers < n_layers:
-                raise InputError(
-                    f"layers must be a layer from 0 (tokens) to {n_layers - 1} (top), got "
-                    f"{shown(layers)}."
-                )
-            self._number = int(layers) % n_layers
-        else:
-            values = _mix_weights(layers, n_layers) if isinstance(layers, ScalarMix) else layers
-            self.weights = None if self.normalises else _as_weights(values, n_layers)
-        if self._number is not None:
+        known = {
+            "average": np.full(n_layers, 1 / n_layers),
+            "sum": np.ones(n_layers),
+            "top": n_layers - 1,
+        }
+        value: Any = known.get(layers, layers) if isinstance(layers, str) else layers
+        if isinstance(layers, ScalarMix):
+            value = _mix_weights(layers, n_layers)
+        if self.keeps_layers or self.normalises:
+            return
+        is_number = isinstance(value, int | np.integer) and not isinstance(value, bool)
+        if is_number and -n_layers <= value < n_layers:
+            self._number = int(value) % n_layers
             self.weights = np.eye(n_layers, dtype=np.float32)[self._number]
+            return
+        with contextlib.suppress(TypeError, ValueError, OverflowError), np.errstate(over="ignore"):
+            self.weights = np.asarray(value, np.float32)
+        if np.shape(self.weights) != (n_layers,) or not np.isfinite(self.weights).all():
+            raise InputError(
+                "layers must be 'average', 'sum', 'top', 'all', a layer from 0 (tokens) to "
+                f"{n_layers - 1} (top), a ScalarMix, or {n_layers} finite weights, got "
+                f"{shown(layers)}."
+            )
 
     def __call__(self, layers: np.ndarray) -> np.ndarray:
         """The vectors of the chosen layers.
@@ -438,20 +440,6 @@ def _mix_weights(mix: ScalarMix, n_layers: int) -> np.ndarray:
         raised = np.exp(mix.W.numpy().astype(np.float64) - mix.W.numpy().max())
         softmax = raised / raised.sum()
     return float(mix.gamma.numpy()[0]) * softmax
-
-
-def _as_weights(weights: Any, n_layers: int) -> np.ndarray:
-    try:
-        with np.errstate(over="ignore"):
-            values = np.asarray(weights, np.float32)
-    except (TypeError, ValueError, OverflowError):
-        values = np.empty(0, np.float32)
-    if values.shape != (n_layers,) or not np.isfinite(values).all():
-        raise InputError(
-            f"layers must be 'average', 'top', 'all', a number, a ScalarMix, or {n_layers} finite "
-            f"weights, got {shown(weights)}."
-        )
-    return values
 
 
 class _Job(NamedTuple):

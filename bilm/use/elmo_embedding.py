@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,7 +21,7 @@ from bilm.core.errors import (
 from bilm.core.keras_backend import keras
 from bilm.core.options import Options
 from bilm.core.scalar_mix import ScalarMix
-from bilm.data.encoding import BOS, EOS
+from bilm.data.encoding import BOS, EOS, DistinctWords
 from bilm.data.sentences import WarmUpText, read_warm_up
 from bilm.files.model_files import ModelSource, open_model, read_options
 from bilm.files.published import local_source
@@ -46,8 +45,7 @@ MIX = "mix"
 
 @keras.saving.register_keras_serializable(package="bilm")
 class ELMoEmbedding(LayerOfFiles, TextLayer):
-    """Text or ids to ELMo vectors, with a trainable mix of layers: Peters et al. (2018), section
-    3.3.
+    """Text or ids to ELMo vectors, with a trainable mix of layers (Peters et al. 2018, 3.3).
 
     Args:
         options_file: options.json, its address, or its contents.
@@ -65,14 +63,14 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
         warm_up: as for `ELMo.from_pretrained`; the states are saved with the layer.
         words: for loaders: source of the word vectors, if no files are given.
-        trainable: False also freezes the mix. As in Keras, setting the attribute to another value
-            later sets it for the mix too, also if `mix.trainable` was set alone, which is not
-            saved.
+        trainable: False also freezes the mix. As in Keras, changing the attribute sets it for the
+            mix too, and `mix.trainable` alone is not saved.
 
     Call arguments:
         inputs: strings: sentences (batch,), which are split at white space, or tokens (batch,
             time), padded with "". Or ids with BOS and EOS from `Batcher` or `TokenBatcher`. A
-            tensor, a `keras.Input`, an array or lists.
+            tensor, a `keras.Input`, an array or lists. Without a `keras.Input`, the first layer of
+            a `keras.Sequential` takes text.
 
     Output: float32 (batch, time, n_directions * projection_dim), zeros past a sentence's end, with
     a Keras mask bool (batch, time).
@@ -80,9 +78,6 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
     Raises:
         FileNotFoundError: a file does not exist.
         InputError: a file is not valid, arguments conflict, or inputs have a wrong type or shape.
-
-    As the first layer of a `keras.Sequential` without a `keras.Input`, the layer takes text; ids
-    need the `keras.Input`.
 
     Example:
 
@@ -117,7 +112,18 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
         with open_if_given(weight_file) as weights, open_if_given(embedding_weight_file) as table:
             if weights is not None and words is None:
                 words = _found_words(options, weights, table, vocab_file)
-            self._build(options, weights, table, words, precision)
+            kind, vocabulary, n_rows = _checked_words(words, train_language_model)
+            cache = table if kind == CACHE_AND_CHARACTERS else None
+            self.language_model = BidirectionalLanguageModel(
+                options,
+                weights,
+                use_character_inputs=kind in (CHARACTERS, CACHE_AND_CHARACTERS),
+                embedding_weight_file=None if cache else table,
+                trainable=train_language_model,
+                n_tokens=n_rows,
+                precision=precision,
+            )
+            self.word_vectors = WordVectors(kind, vocabulary, options, cache, name="word_vectors")
         self.n_layers = options.lstm.n_layers + 1
         self.dim = options.n_directions * options.lstm.projection_dim
         self._factors: np.ndarray | None = None  # fixed weights of the layers
@@ -127,31 +133,6 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
             self._warm_up(read_warm_up(warm_up))
         # After the layers exist, because it is set on their variables.
         self.trainable = trainable
-
-    def _build(
-        self,
-        options: Options,
-        weights: WeightsFile | None,
-        table: WeightsFile | None,
-        words: Any,
-        precision: str,
-    ) -> None:
-        """Create the language model and the word encoder, and load them from files if given."""
-        _require_words(words)
-        kind, vocabulary = words["kind"], words["vocabulary"]
-        if self.train_language_model and kind in (CACHE, CACHE_AND_CHARACTERS):
-            raise InputError("train_language_model must be False for a token cache.")
-        cache = table if kind == CACHE_AND_CHARACTERS else None
-        self.language_model = BidirectionalLanguageModel(
-            options,
-            weights,
-            use_character_inputs=kind in (CHARACTERS, CACHE_AND_CHARACTERS),
-            embedding_weight_file=None if cache else table,
-            trainable=self.train_language_model,
-            n_tokens=words["n_rows"],
-            precision=precision,
-        )
-        self.word_vectors = WordVectors(kind, vocabulary, options, cache, name="word_vectors")
 
     @property
     def trainable(self) -> bool:
@@ -193,10 +174,9 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
 
     def _warm_up(self, sentences: Sequence[Sequence[str]]) -> None:
         self.word_vectors.require_words()
-        words = list(dict.fromkeys([BOS, EOS, *itertools.chain.from_iterable(sentences)]))
-        number = {word: n for n, word in enumerate(words)}
-        vectors = self.word_vectors(tf.constant(words), encoder=self.language_model.encoder)
+        number = DistinctWords()
         index = [np.array([number[word] for word in (BOS, *s, EOS)]) for s in sentences]
+        vectors = self.word_vectors(tf.constant(list(number)), encoder=self.language_model.encoder)
         self.language_model.network.warm_up(vectors, index)
 
     def _make_mix(
@@ -253,9 +233,8 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
 
     def compute_output_spec(self, inputs: Any) -> keras.KerasTensor:
         """float32 (batch, time, dim); the time axis of sentences is unknown before they run."""
-        is_text = inputs.dtype == "string"
         time = inputs.shape[1] if len(inputs.shape) > 1 else None
-        if not is_text and time is not None:
+        if time is not None and inputs.dtype != "string":
             time -= 2
         return keras.KerasTensor((inputs.shape[0], time, self.dim), "float32")
 
@@ -278,16 +257,21 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
         }
 
 
-def _require_words(words: Any) -> None:
-    """Check the argument `words`, which may be from a saved layer's configuration."""
+_RULES = {"kind": one_of(KINDS), "vocabulary": optional(WORDS), "n_rows": optional(integer())}
+
+
+def _checked_words(words: Any, train: bool) -> tuple[str, Any, int | None]:
+    """The values of the argument `words`, which may be from a saved layer's configuration."""
     if words is None:
         raise InputError("weight_file must be given, or words, got neither.")
-    require(OBJECT, words=words)
-    require(one_of(KINDS), kind=words.get("kind"))
-    require(optional(WORDS), vocabulary=words.get("vocabulary"))
-    require(optional(integer()), n_rows=words.get("n_rows"))
-    if words["vocabulary"] is None and words["kind"] in (CACHE, CACHE_AND_CHARACTERS):
-        raise InputError("words: vocabulary must be a list of words for a token cache.")
+    require_record(words, _RULES, "words")
+    kind, vocabulary, n_rows = (words[key] for key in _RULES)
+    if kind in (CACHE, CACHE_AND_CHARACTERS):
+        if vocabulary is None:
+            raise InputError("words: vocabulary must be a list of words for a token cache.")
+        if train:
+            raise InputError("train_language_model must be False for a token cache.")
+    return kind, vocabulary, n_rows
 
 
 def _found_words(

@@ -33,7 +33,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from bilm.core.errors import InputError
+from bilm.core.errors import OBJECT, InputError, require_record
 from bilm.core.lstm import LSTMStack
 from bilm.core.network import build_network
 from bilm.core.options import CharCNNOptions, DictionaryOptions, LSTMOptions, Options
@@ -54,23 +54,15 @@ _FILES = (_CONFIG, _ENCODER, _TOKEN_EMBEDDER, _CHARACTERS, _WORDS)
 # The content of both files that come with the program.
 _STANDARD = {
     "encoder": {
-        "name": "elmo",
-        "projection_dim": 512,
-        "cell_clip": 3,
-        "proj_clip": 3,
-        "dim": 4096,
+        "name": "elmo", "projection_dim": 512, "cell_clip": 3, "proj_clip": 3, "dim": 4096,
         "n_layers": 2,
     },
     "token_embedder": {
-        "name": "cnn",
-        "activation": "relu",
+        "name": "cnn", "activation": "relu", "n_highway": 2, "word_dim": 100, "char_dim": 50,
         "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
-        "n_highway": 2,
-        "word_dim": 100,
-        "char_dim": 50,
         "max_characters_per_token": 50,
     },
-}
+}  # fmt: skip
 _STANDARD_NAMES = ("cnn_50_100_512_4096_sample.json", "cnn_0_100_512_4096_sample.json")
 _CHARACTER_TABLE = "char_emb_layer.embedding.weight"
 _WORD_TABLE = "word_emb_layer.embedding.weight"
@@ -124,7 +116,7 @@ def _opened_folder(source: PathLike) -> Iterator[str]:
     """The folder of a model; the members of a ZIP file are extracted for the block."""
     path = os.fspath(source)
     if os.path.isdir(path):
-        _folder_of_model(path, os.listdir(path))
+        _members(path, os.listdir(path))
         yield path
     elif not zipfile.is_zipfile(require_file(path, "model")):
         raise InputError(f"{path} must be a folder or a ZIP file.")
@@ -133,47 +125,36 @@ def _opened_folder(source: PathLike) -> Iterator[str]:
             yield temporary
 
 
-def _members(path: str, names: Sequence[str]) -> Iterator[str]:
-    folder = _folder_of_model(path, names)
-    for name in names:
-        home, base = posixpath.split(name)
-        if home == folder and (base in _FILES or base.endswith(".json")):
-            yield name
-
-
-def _folder_of_model(path: str, names: Sequence[str]) -> str:
-    """The folder that holds the encoder."""
-    found = [name for name in names if posixpath.basename(name) == _ENCODER]
-    if len(found) != 1:
+def _members(path: str, names: Sequence[str]) -> list[str]:
+    """The names of a model's files, which are in the folder of the encoder."""
+    folders = [posixpath.dirname(name) for name in names if posixpath.basename(name) == _ENCODER]
+    if len(folders) != 1:
         raise InputError(
-            f"{path} must be an ELMoForManyLangs model with one {_ENCODER}, got {len(found)}; HDF5 "
-            "models need no conversion."
+            f"{path} must be an ELMoForManyLangs model with one {_ENCODER}, got {len(folders)}; "
+            "HDF5 models need no conversion."
         )
-    return posixpath.dirname(found[0])
+    inside = [name for name in names if posixpath.dirname(name) == folders[0]]
+    return [name for name in inside if name.endswith((*_FILES, ".json"))]
 
 
 def _read_config(folder: str) -> tuple[str, Mapping[str, Any]]:
-    """The file with the model's sizes, config.json or the one that it names, and its content."""
+    """The file with the model's sizes, which config.json names, and its content."""
     path = os.path.join(folder, _CONFIG)
-    values: Mapping[str, Any] = read_json_object(path, "configuration")
-    if "encoder" not in values or "token_embedder" not in values:
-        named = values.get("config_path")
-        if not isinstance(named, str):
-            raise InputError(f"{path}: config_path is missing: the file with the sizes.")
-        base = named.replace("\\", "/").rpartition("/")[2]
-        beside = os.path.join(folder, base)
-        if os.path.isfile(beside) and base != _CONFIG:
-            path, values = beside, read_json_object(beside, "configuration")
-        elif base in _STANDARD_NAMES:
-            path, values = base, _STANDARD
-        else:
-            raise InputError(
-                f"{path}: config_path must name a file in {folder} or one of "
-                f"{', '.join(_STANDARD_NAMES)}, got {named!r}."
-            )
-    for part in ("encoder", "token_embedder"):
-        if not isinstance(values.get(part), Mapping):
-            raise InputError(f"{path}: {part} must be a JSON object.")
+    named = read_json_object(path, "configuration").get("config_path")
+    if not isinstance(named, str):
+        raise InputError(f"{path}: config_path is missing: the file with the sizes.")
+    base = named.replace("\\", "/").rpartition("/")[2]
+    beside = os.path.join(folder, base)
+    if os.path.isfile(beside):
+        path, values = beside, read_json_object(beside, "configuration")
+    elif base in _STANDARD_NAMES:
+        path, values = base, _STANDARD
+    else:
+        raise InputError(
+            f"{path}: config_path must name a file in {folder} or one of "
+            f"{', '.join(_STANDARD_NAMES)}, got {named!r}."
+        )
+    require_record(values, {"encoder": OBJECT, "token_embedder": OBJECT}, path)
     return path, values
 
 
@@ -186,11 +167,9 @@ def _options(path: str, config: Mapping[str, Any], n_characters: int, n_words: i
             raise InputError(
                 f"{path}: {part}.name must be {kind!r}, got {name!r}, which is unsupported."
             )
-    if not embedder.get("char_dim"):
-        raise InputError(
-            f"{path}: token_embedder.char_dim: a model without characters is unsupported."
-        )
     try:
+        if not embedder.get("char_dim"):
+            raise InputError("token_embedder.char_dim: a model without characters is unsupported.")
         lstm = LSTMOptions(
             dim=encoder["dim"],
             projection_dim=encoder["projection_dim"],
@@ -227,15 +206,13 @@ class _Tensors:
     def n_rows(self, name: str) -> int:
         if name not in self._left:
             raise InputError(f"{self._path}: {name} is missing.")
-        return (*self._left[name].shape, 0)[0]
+        return len(self._left[name])
 
     def take(self, name: str, *shape: int) -> np.ndarray:
-        if name not in self._left:
-            raise InputError(f"{self._path}: {name}: missing, must have shape {shape}.")
-        value = self._left.pop(name)
-        if value.shape != shape:
-            raise InputError(f"{self._path}: {name}: must have shape {shape}, got {value.shape}.")
-        return value
+        found = self._left[name].shape if name in self._left else "nothing"
+        if found != shape:
+            raise InputError(f"{self._path}: {name}: must have shape {shape}, got {found}.")
+        return self._left.pop(name)
 
     def require_all_taken(self) -> None:
         """Raise an error for remaining tensors: the file holds another kind of model."""
@@ -256,8 +233,7 @@ def _read_dictionary(path: str, n_rows: int, special: Sequence[str]) -> list[str
         if fields == [""]:
             continue
         token, value = fields if len(fields) == 2 else ("\u3000", fields[0])
-        is_id = len(value) <= 10 and value.isdecimal() and int(value) < n_rows
-        if len(fields) > 2 or not is_id:
+        if len(fields) > 2 or not (value.isdecimal() and int(value) < n_rows):
             raise InputError(
                 f"{path}, line {number}: must hold a token, a tab and an id below {n_rows}, "
                 f"got {line!r}."

@@ -5,18 +5,20 @@ Warstadt et al. (2020), "BLiMP: The Benchmark of Linguistic Minimal Pairs for En
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bilm.core.errors import InputError, shown
+from bilm.core.errors import TEXT, require_record
 from bilm.files.reading import PathLike, parse_json, read_lines
 from bilm.use.predictor import Predictor, SentenceScore
 
 PHENOMENON_FIELDS = ("linguistics_term", "phenomenon", "UID")
 """Fields that may name the phenomenon of a pair; the first existing field is used."""
 
-DIRECTIONS = ("forward", "backward", "both")
+# The log-probabilities to compare, including the sentence end; None if the model lacks them.
+_TOTALS = {"forward": "forward_total", "backward": "backward_total", "both": "joint_total"}
 
 
 class MinimalPair(NamedTuple):
@@ -35,13 +37,6 @@ class ScoredPair(NamedTuple):
     good: SentenceScore
     bad: SentenceScore
 
-    def is_right(self, direction: str) -> bool | None:
-        """Whether the good sentence has the higher log-probability, including its end. `direction`
-        is "forward", "backward" or "both" (their sum); None if the model lacks it."""
-        name = "joint_total" if direction == "both" else f"{direction}_total"
-        good, bad = getattr(self.good, name), getattr(self.bad, name)
-        return None if good is None else good > bad
-
     @property
     def has_unknown(self) -> bool:
         """Whether a token is outside the vocabulary."""
@@ -55,18 +50,18 @@ class PairCounts:
 
     n_pairs: int = 0
     n_unknown: int = 0
-    n_right: dict[str, int] = field(default_factory=dict)
+    n_right: Counter[str] = field(default_factory=Counter)
 
     def add(self, scored: ScoredPair) -> None:
-        """Count a pair."""
+        """Count a pair, which is right if the good sentence is more probable."""
         self.n_pairs += 1
         self.n_unknown += scored.has_unknown
-        for direction in DIRECTIONS:
-            is_right = scored.is_right(direction)
-            if is_right is not None:
-                self.n_right[direction] = self.n_right.get(direction, 0) + is_right
+        for direction, total in _TOTALS.items():
+            good, bad = getattr(scored.good, total), getattr(scored.bad, total)
+            if good is not None:
+                self.n_right[direction] += good > bad
 
-    def accuracy(self, direction: str = "forward") -> float:
+    def accuracy(self, direction: str) -> float:
         """The proportion of pairs that are right, 0 to 1."""
         return self.n_right[direction] / self.n_pairs
 
@@ -74,29 +69,19 @@ class PairCounts:
 def read_pairs(
     files: Iterable[PathLike], phenomenon_field: str | None = None
 ) -> Iterator[MinimalPair]:
-    """Read pairs from JSON lines with `sentence_good` and `sentence_bad`, as BLiMP has them.
-
-    `phenomenon_field` names the phenomenon; None: the first of `PHENOMENON_FIELDS` in a line.
-    """
+    """Read pairs from JSON lines with `sentence_good` and `sentence_bad`, as BLiMP has them;
+    `phenomenon_field` None: the first of `PHENOMENON_FIELDS` in a line."""
     for path in files:
         for number, line in enumerate(read_lines(path), start=1):
-            if line.strip():
-                yield _parse_pair(line, f"{path}, line {number}", phenomenon_field)
-
-
-def _parse_pair(line: str, where: str, phenomenon_field: str | None) -> MinimalPair:
-    values = parse_json(line, where)
-    if not isinstance(values, dict):
-        raise InputError(f"{where}: must be a JSON object with sentence_good and sentence_bad.")
-    wanted = ["sentence_good", "sentence_bad"]
-    if phenomenon_field is not None:
-        wanted.append(phenomenon_field)
-    else:
-        wanted += [name for name in PHENOMENON_FIELDS if name in values][:1]
-    for name in wanted:
-        if not isinstance(values.get(name), str):
-            raise InputError(f"{where}: {name} must be text, got {shown(values.get(name))}.")
-    return MinimalPair(*(values[name] for name in wanted))
+            if not line.strip():
+                continue
+            where = f"{path}, line {number}"
+            values = parse_json(line, where)
+            require_record(values, {"sentence_good": TEXT, "sentence_bad": TEXT}, where)
+            name = phenomenon_field or next(filter(values.__contains__, PHENOMENON_FIELDS), "")
+            if name:
+                require_record(values, {name: TEXT}, where)
+            yield MinimalPair(values["sentence_good"], values["sentence_bad"], values.get(name, ""))
 
 
 def score_pairs(

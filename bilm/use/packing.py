@@ -209,36 +209,62 @@ class PackedRunner:
         Returns:
             All layers of each sentence, see `PackedSentences.layers`.
         """
-        n_directions = len(self._network.stacks)
-        if not self._initial:
-            # The states after the first input of each direction, for one row.
-            marks = [tf.constant(mark[np.newaxis]) for mark in table[:n_directions]]
-            ids, resets = np.zeros((n_directions, 1, 1), np.int32), np.zeros((1, 1), bool)
-            before = self._network.initial_states()
-            self._initial = self._plain(marks, ids, resets, 1, before, before)[1]
+        self._start(table)
         used, ids = np.unique(numbers, return_inverse=True)
         vectors = table[used]
         sentences, run = self._choose(lengths, is_full)
-        n_steps = at_once = sentences.shape[0]
-        tables, rows = [tf.constant(vectors)] * n_directions, ids
-        if run is not self._plain and self._products is not None:
-            tables, rows_of_used = self._products.looked_up(used, vectors)
-            rows, at_once = rows_of_used[ids], self._loop_steps  # programs have fixed steps
-        more = -n_steps % at_once
-        inputs = np.pad(sentences.ids(rows, n_directions), [(0, 0), (0, more), (0, 0)])
-        resets = np.pad(sentences.resets(), [(0, more), (0, 0)])
-        outputs: list[Outputs] = []
-        states = self._network.zero_states(sentences.shape[1])  # reset at the start of rows
-        for start in range(0, n_steps, at_once):
-            part = slice(start, start + at_once)
-            n = min(at_once, n_steps - start)
-            layers, states = run(tables, inputs[:, part], resets[part], n, self._initial, states)
-            outputs.append([[np.asarray(x) for x in of_direction] for of_direction in layers])
-        stops = np.cumsum(lengths)
+        if run is self._plain or self._products is None:
+            parts = self._parts(run, sentences, self._tables(vectors), ids, sentences.shape[0])
+        else:
+            tables, rows = self._products.looked_up(used, vectors)
+            parts = self._parts(run, sentences, tables, rows[ids], self._loop_steps)
+        outputs, stops = list(parts), np.cumsum(lengths)
         return (
             sentences.layers(number, vectors[ids[start:stop]], outputs)
             for number, (start, stop) in enumerate(zip(stops - lengths, stops, strict=True))
         )
+
+    def in_chunks(self, table: np.ndarray, numbers: np.ndarray, n_steps: int) -> Iterator[Outputs]:
+        """The outputs of one sentence, `n_steps` steps at a time; arguments as for a call."""
+        self._start(table)
+        sentences = PackedSentences.pack(np.array([len(numbers)]), 1)
+        used, ids = np.unique(numbers, return_inverse=True)
+        return self._parts(self._plain, sentences, self._tables(table[used]), ids, n_steps)
+
+    def _tables(self, vectors: np.ndarray) -> list[tf.Tensor]:
+        return [tf.constant(vectors)] * len(self._network.stacks)
+
+    def _parts(
+        self,
+        run: Any,
+        sentences: PackedSentences,
+        tables: list[tf.Tensor],
+        ids: np.ndarray,
+        at_once: int,
+    ) -> Iterator[Outputs]:
+        """The outputs of consecutive runs of `at_once` steps; `ids` are the rows of `tables` for
+        the words of all sentences."""
+        n_steps, n_rows = sentences.shape
+        # A program has a fixed number of steps.
+        more = 0 if run is self._plain else -n_steps % at_once
+        inputs = np.pad(sentences.ids(ids, len(tables)), [(0, 0), (0, more), (0, 0)])
+        resets = np.pad(sentences.resets(), [(0, more), (0, 0)])
+        states = self._network.zero_states(n_rows)  # reset at the start of rows
+        for start in range(0, n_steps, at_once):
+            part = slice(start, start + at_once)
+            n = min(at_once, n_steps - start)
+            layers, states = run(tables, inputs[:, part], resets[part], n, self._initial, states)
+            yield [[np.asarray(x) for x in of_direction] for of_direction in layers]
+
+    def _start(self, table: np.ndarray) -> None:
+        """Compute the states after the first input of each direction, for one row."""
+        if self._initial:
+            return
+        n_directions = len(self._network.stacks)
+        marks = [tf.constant(mark[np.newaxis]) for mark in table[:n_directions]]
+        ids, resets = np.zeros((n_directions, 1, 1), np.int32), np.zeros((1, 1), bool)
+        before = self._network.initial_states()
+        self._initial = self._plain(marks, ids, resets, 1, before, before)[1]
 
     def _choose(self, lengths: np.ndarray, is_full: bool) -> tuple[PackedSentences, Any]:
         """The layout whose steps cost least, and the function that runs them."""

@@ -120,15 +120,11 @@ class ServedELMo(tf.Module):
     )
     def tokens(self, tokens: tf.Tensor, sequence_len: tf.Tensor) -> dict[str, tf.Tensor]:
         """The vectors of sentences of tokens (batch, time), sequence_len (batch,) of them each."""
-        checks = [
-            tf.debugging.Assert(good, [f"sequence_len must be {rule}, got", sequence_len])
-            for good, rule in (
-                (tf.size(sequence_len) == tf.shape(tokens)[0], "a length for each row of tokens"),
-                (tf.reduce_all(sequence_len >= 0), "0 or more"),
-                (tf.reduce_all(sequence_len <= tf.shape(tokens)[1]), "at most the axis of tokens"),
-            )
-        ]
-        with tf.control_dependencies(checks):
+        n_rows, n_tokens = tf.unstack(tf.shape(tokens))
+        fit = tf.reduce_all((sequence_len >= 0) & (sequence_len <= n_tokens))
+        rule = "sequence_len must hold the length of each row of tokens, at most their axis, got"
+        good = fit & (tf.size(sequence_len) == n_rows)
+        with tf.control_dependencies([tf.debugging.Assert(good, [rule, sequence_len])]):
             return self._vectors(framed_words(tokens, tf.identity(sequence_len)))
 
     def _vectors(self, sentences: FramedWords) -> dict[str, tf.Tensor]:
@@ -165,8 +161,7 @@ def read_mix(keras_file: PathLike, name: str | None = None) -> ScalarMix:
     path = require_path(keras_file, "a Keras model")
     files = "config.json", "model.weights.h5"
     with extracted(path, "Keras model", lambda names: files) as folder:
-        content = Path(folder, files[0]).read_bytes()
-        config = parse_json(content, f"{path}: {files[0]}")
+        config = parse_json(Path(folder, files[0]).read_bytes(), f"{path}: {files[0]}")
         mixes = list(_mixes_of(config, path))
         found = [mix for mix in mixes if name in (None, mix.name)]
         if len(found) != 1:
@@ -177,26 +172,22 @@ def read_mix(keras_file: PathLike, name: str | None = None) -> ScalarMix:
         return found[0]
 
 
-def _mixes_of(config: Any, path: str) -> Iterator[ScalarMix]:
+def _mixes_of(item: Any, path: str) -> Iterator[ScalarMix]:
     """The mixes in a model's configuration. No other layer is built: a configuration can ask for
     layers of any size."""
-    waiting: list[Any] = [config]
-    while waiting:
-        item = waiting.pop()
-        if isinstance(item, Mapping):
-            # Reversed: it is popped from the end.
-            waiting += list(item.values())[::-1]
-            kind, of_layer = item.get("registered_name"), item.get("config") or {}
-            try:
-                if kind == "bilm>ScalarMix":
-                    yield _mix(of_layer, of_layer["n_layers"], of_layer["use_top_only"])
-                elif kind == "bilm>ELMoEmbedding" and of_layer["layers"] == MIX:
-                    options = Options.from_dict(of_layer["options_file"], training=False)
-                    yield _mix(of_layer, options.lstm.n_layers + 1)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
-                raise InputError(f"{path}: config.json: {kind}: {error}") from error
-        elif isinstance(item, list):
-            waiting += item[::-1]
+    if isinstance(item, Mapping):
+        kind, config = item.get("registered_name"), item.get("config") or {}
+        try:
+            if kind == "bilm>ScalarMix":
+                yield _mix(config, config["n_layers"], config["use_top_only"])
+            elif kind == "bilm>ELMoEmbedding" and config["layers"] == MIX:
+                options = Options.from_dict(config["options_file"], training=False)
+                yield _mix(config, options.lstm.n_layers + 1)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise InputError(f"{path}: config.json: {kind}: {error}") from error
+        item = list(item.values())
+    for inner in item if isinstance(item, list) else ():
+        yield from _mixes_of(inner, path)
 
 
 def _mix(config: Mapping[str, Any], n_layers: Any, use_top_only: bool = False) -> ScalarMix:

@@ -116,7 +116,7 @@ def all_known(ids: tf.Tensor, words: tf.Tensor, message: str) -> tf.Tensor:
 
 
 class TextLayer(keras.layers.Layer):
-    """The base of layers that take text and set the mask of their output in `call`."""
+    """The base of layers that take text, and set the mask of their output in `call`."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)
@@ -177,10 +177,9 @@ class CharacterIds(_TextToIds):
         text: strings. Sentences (batch,), which are split at white space, or tokens (batch, time),
             padded with "". A tensor, a `keras.Input` with dtype="string", an array or lists.
 
-    Output: int32 (batch, time + 2, max_characters_per_token), the characters of `<S>`, the tokens
-    and `</S>`: a word's UTF-8 bytes, cut to max_characters_per_token - 2, between the begin and end
-    marks; ids + 1, 0 past a sentence's end. `<S>` and `</S>` as tokens are BOS and EOS, as for
-    `Batcher`. The Keras mask is (batch, time + 2).
+    Output: int32 (batch, time + 2, max_characters_per_token), the character ids of `<S>`, the
+    tokens and `</S>` as from `Batcher`: ids + 1, 0 past a sentence's end. The Keras mask is (batch,
+    time + 2).
 
     Raises:
         InputError: `max_characters_per_token` is below 3; the input is not text of this shape.

@@ -82,10 +82,10 @@ def _measure(args: argparse.Namespace, source: ModelSource) -> analysis.Report:
     from bilm.files.reading import OPTIONS_FILE, WEIGHTS_FILE
     from bilm.training import dump_weights
     from bilm.training.log import read_log
-    from bilm.use.description import describe_model, describe_training
+    from bilm.use.description import describe
 
     with open_model(source) as files:
-        facts = describe_training(files) if files.is_checkpoint else describe_model(files)
+        facts = describe(files)
     if facts["kind"] != "training":
         return _report(args, source, facts)
     save_dir = str(source)
