@@ -92,7 +92,7 @@ class CorpusEncoder:
         parts = np.where(lengths > self._runner.longest, 2, np.minimum(lengths, 1))
         lstm, n_directions = self._network.stacks[0].options, len(self._network.stacks)
         no_words = np.empty((lstm.n_layers + 1, 0, n_directions * lstm.projection_dim), np.float32)
-        results = {0: itertools.repeat(no_words)}
+        results: dict[int, Iterator[np.ndarray]] = {0: itertools.repeat(no_words)}
         with self._lock:
             numbers = self._words.numbers(sentences)
             for part in np.unique(parts[parts > 0]).tolist():

@@ -106,8 +106,8 @@ def _absolute(value: Any) -> Any:
 class ELMo:
     """A pretrained language model that turns sentences into vectors.
 
-    Made by `ELMo.from_pretrained`. The vectors of a sentence do not depend on other sentences or on
-    the batches. A pickle of it does not need its files.
+    Created by `ELMo.from_pretrained`. The vectors of a sentence do not depend on other sentences or
+    on the batches. A pickled model does not need its files.
 
     Attributes:
         options: the model's options.
@@ -132,8 +132,8 @@ class ELMo:
         """Load a model.
 
         Args:
-            source: a folder, a ZIP file, an HDF5 file, a pair (options, weights), a name or an
-                address, see `Pretrained`; or a `Pretrained`, which includes the settings.
+            source: a folder, a ZIP file, a pair of files, a name or an address, see `Pretrained`;
+                or a `Pretrained`, which includes the settings.
             settings: `vocab_file`, `embedding_weight_file`, `precision` and `warm_up`, see
                 `Pretrained`.
 
@@ -150,7 +150,7 @@ class ELMo:
         ):
             options = files.read_options()
             words = find_words(options, weights, table, model.vocab_file, files.vocabulary)
-            elmo = cls(words, words.load(weights, table, model.precision))
+            elmo = cls(words, words.build(model.precision, weights, table))
         if model.warm_up is not None:
             elmo.corpus.warm_up(read_warm_up(model.warm_up))
         return elmo
@@ -200,8 +200,9 @@ class ELMo:
         Args:
             sentences: lists of tokens, or text that is split at white space. An empty sentence has
                 no tokens.
-            layers: "average", "sum", "top", "all", the number of a layer, a trained `ScalarMix`, or
-                a weight for each layer. A mix that normalises does so within each sentence.
+            layers: "average" or "sum" of all layers, including the token layer; "top"; "all"; a
+                layer number, 0 for the token layer, -1 for the top; a trained `ScalarMix`; or one
+                weight per layer. A mix that normalises does so within each sentence.
             pooling: "mean" or "max" over a sentence's tokens; zeros for an empty sentence.
             batch_size: most sentences computed together; None: as many as are fast. It does not
                 change the vectors.
@@ -224,29 +225,20 @@ class ELMo:
                 f"output must be 'list' with pooling, got {shown(output)}: pooled vectors all have "
                 "the same shape, np.stack makes them one array."
             )
-        results = self.encode_iter(
-            sentences, layers, pooling, batch_size=batch_size, show_progress=show_progress
+        found = list(
+            self.encode_iter(
+                sentences, layers, pooling, batch_size=batch_size, show_progress=show_progress
+            )
         )
         if output == "list":
-            return list(results)
-        keeps_layers = LayerChoice(layers, self.n_layers).keeps_layers
+            return found
+        middle = (self.n_layers,) if LayerChoice(layers, self.n_layers).keeps_layers else ()
         as_one = _padded if output == "padded" else _ragged
-        return as_one(list(results), self.dim, self.n_layers if keeps_layers else None)
+        return as_one(found, (*middle, self.dim))
 
     def word_vector(self, query: str, layers: Layers = "average") -> np.ndarray:
-        """The vector of one word in a sentence.
-
-        Args:
-            query: the sentence, tokens separated by white space, with the word in brackets, as in
-                "they [play] cards".
-            layers: as for `encode`.
-
-        Returns:
-            float32 (dim,); with layers="all" (n_layers, dim).
-
-        Raises:
-            InputError: not exactly one token is in brackets, or as for `encode`.
-        """
+        """The vector of the word in brackets in a sentence such as "they [play] cards": float32
+        (dim,); with layers="all" (n_layers, dim). Errors as for `encode`."""
         tokens, position = parse_query(query)
         (vectors,) = self.encode([tokens], layers)
         return vectors[..., position, :]
@@ -262,20 +254,15 @@ class ELMo:
         show_progress: ShowProgress = None,
         new_array: NewArray | None = None,
     ) -> Iterator[Any]:
-        """The vectors of a stream of sentences, in bounded memory.
+        """The vectors of a stream of sentences, in bounded memory; see `encode`.
 
         About ten thousand tokens are read ahead. Long sentences are computed in chunks.
 
         Args:
-            sentences: as for `encode`; with `with_ids` pairs (id, sentence).
-            layers, pooling, batch_size, show_progress: as for `encode`.
-            with_ids: yield pairs (id, vectors).
+            with_ids: take pairs (id, sentence) and yield pairs (id, vectors).
             new_array: from a shape, creates the array of a long sentence's unpooled vectors, for
                 example on disk; it must support `array[..., start:stop, columns] = values`. None:
                 in memory.
-
-        Raises:
-            InputError: as for `encode`; arguments are checked immediately, sentences when read.
         """
         require(SENTENCES, sentences=sentences)
         require_at_least(1, batch_size=batch_size)
@@ -356,12 +343,7 @@ class ELMo:
 
 
 class LayerChoice:
-    """Selects or sums the layers of a token.
-
-    Args:
-        layers: "average" or "sum" of all layers, including the token layer; "top"; "all"; a layer
-            number, 0 for the token layer, -1 for the top; a `ScalarMix`; or one weight per layer.
-        n_layers: number of layers, including the token layer.
+    """Selects or sums the layers of a token; `layers` is the argument of `ELMo.encode`.
 
     Attributes:
         weights: float32 (n_layers,), the factors of the sum; None if they are not fixed.
@@ -376,7 +358,7 @@ class LayerChoice:
         self.normalises = (
             isinstance(layers, ScalarMix) and layers.do_layer_norm and layers.W is not None
         )
-        self._mix = layers if self.normalises else None
+        self._mix: Any = layers if self.normalises else None
         self._number: int | None = None
         known = {
             "average": np.full(n_layers, 1 / n_layers),
@@ -393,24 +375,20 @@ class LayerChoice:
             self._number = int(value) % n_layers
             self.weights = np.eye(n_layers, dtype=np.float32)[self._number]
             return
+        factors = np.empty(0, np.float32)
         with contextlib.suppress(TypeError, ValueError, OverflowError), np.errstate(over="ignore"):
-            self.weights = np.asarray(value, np.float32)
-        if np.shape(self.weights) != (n_layers,) or not np.isfinite(self.weights).all():
+            factors = np.asarray(value, np.float32)
+        if factors.shape != (n_layers,) or not np.isfinite(factors).all():
             raise InputError(
                 "layers must be 'average', 'sum', 'top', 'all', a layer from 0 (tokens) to "
                 f"{n_layers - 1} (top), a ScalarMix, or {n_layers} finite weights, got "
                 f"{shown(layers)}."
             )
+        self.weights = factors
 
     def __call__(self, layers: np.ndarray) -> np.ndarray:
-        """The vectors of the chosen layers.
-
-        Args:
-            layers: float32 (n_layers, tokens, dim).
-
-        Returns:
-            float32 (tokens, dim), or (n_layers, tokens, dim) for "all"; not a view.
-        """
+        """The vectors float32 (tokens, dim), or for "all" (n_layers, tokens, dim), from all layers
+        (n_layers, tokens, dim); not a view."""
         if self._number is not None:
             return layers[self._number].copy()
         if self._mix is not None:
@@ -475,35 +453,27 @@ class _Job(NamedTuple):
 
 
 class PaddedVectors(NamedTuple):
-    """The vectors of sentences in one array.
+    """The vectors of sentences in one array."""
 
-    Attributes:
-        vectors: float32 (sentences, longest, dim), or (sentences, n_layers, longest, dim) for
-            layers="all"; zeros past a sentence's end.
-        mask: bool (sentences, longest), False past a sentence's end.
-    """
-
+    # float32 (sentences, longest, dim), or (sentences, n_layers, longest, dim) for layers="all";
+    # zeros past a sentence's end
     vectors: np.ndarray
-    mask: np.ndarray
+    mask: np.ndarray  # bool (sentences, longest), False past a sentence's end
 
 
-def _padded(results: list[np.ndarray], dim: int, n_layers: int | None) -> PaddedVectors:
-    """Sentences in one array; `n_layers` if they have an axis of layers."""
+def _padded(results: list[np.ndarray], shape: tuple[int, ...]) -> PaddedVectors:
+    """Sentences in one array; `shape` is that of a token."""
     lengths = np.array([vectors.shape[-2] for vectors in results], np.int64)
     longest = int(lengths.max(initial=0))
-    middle = () if n_layers is None else (n_layers,)
-    together = np.zeros((len(results), *middle, longest, dim), np.float32)
+    together = np.zeros((len(results), *shape[:-1], longest, shape[-1]), np.float32)
     for row, vectors in zip(together, results, strict=True):
         row[..., : vectors.shape[-2], :] = vectors
     return PaddedVectors(together, np.arange(longest) < lengths[:, np.newaxis])
 
 
-def _ragged(results: list[np.ndarray], dim: int, n_layers: int | None) -> tf.RaggedTensor:
-    """Sentences in a ragged tensor (sentences, tokens, ..., dim)."""
-    lengths = [vectors.shape[-2] for vectors in results]
-    middle = () if n_layers is None else (n_layers,)
-    # The ragged axis must come first:
-    # (n_layers, tokens, dim) -> (tokens, n_layers, dim)
+def _ragged(results: list[np.ndarray], shape: tuple[int, ...]) -> tf.RaggedTensor:
+    """Sentences in a ragged tensor (sentences, tokens, *shape)."""
+    # The ragged axis must come first: (n_layers, tokens, dim) -> (tokens, n_layers, dim)
     rows = [np.moveaxis(vectors, -2, 0) for vectors in results]
-    values = np.concatenate([np.zeros((0, *middle, dim), np.float32), *rows])
-    return tf.RaggedTensor.from_row_lengths(values, lengths)
+    values = np.concatenate([np.zeros((0, *shape), np.float32), *rows])
+    return tf.RaggedTensor.from_row_lengths(values, [len(row) for row in rows])

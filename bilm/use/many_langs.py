@@ -72,9 +72,9 @@ _SPECIAL = (BEGIN, END, UNKNOWN, PADDING, WORD_BEGIN, WORD_END)
 def convert_many_langs(source: PathLike, weight_file: PathLike, options_file: PathLike) -> None:
     """Convert an ELMoForManyLangs model to weights and options of bilm.
 
-    `ELMo.from_pretrained((options_file, weight_file))` computes the same vectors as that program
-    does for its first batch. The weights hold dictionaries of characters and words instead of 261
-    byte vectors; other readers of published weights report that `char_embed` is missing.
+    `ELMo` computes the same vectors as that program does for its first batch. The weights hold
+    dictionaries of characters and words instead of 261 byte vectors, so other readers of published
+    weights refuse them.
 
     Args:
         source: a folder or ZIP file with config.json, char.dic, word.dic, encoder.pkl,

@@ -14,7 +14,6 @@ loop has a fixed number of steps; longer rows are run in several calls.
 
 from __future__ import annotations
 
-import functools
 import heapq
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -33,9 +32,6 @@ _STEPWISE, _IN_LOOP = ((32, 64, 128), 256), ((1, 4, 8, 16, 24, 32, 48, 64), 320)
 _PLAIN_ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 # Fixed cost of a step, in rows. Measured with a small model on two cores.
 _PLAIN_STEP, _COMPILED_STEP = 20, 6
-# Steps of a compiled loop, a third of a full window: with more, few sentences waste memory; with
-# fewer, a window takes more calls.
-_LOOP_STEPS = 112
 
 # Per direction and layer: float32 (steps, rows, projection_dim).
 Outputs = Sequence[Sequence[np.ndarray]]
@@ -120,7 +116,8 @@ class PackedRunner:
             leave too few rows.
         kept_words: words whose first-layer pre-activations a compiled loop keeps, unless a window
             has more words.
-        loop_steps: steps of a compiled loop; longer rows take several calls.
+        loop_steps: steps of a compiled loop; longer rows take several calls. By default a third of
+            a full window: with more, few sentences waste memory.
 
     Attributes:
         window_tokens: number of words that fill the rows.
@@ -135,7 +132,7 @@ class PackedRunner:
         compiling: int = 12_000,
         longest: int = 255,
         kept_words: int = 4096,
-        loop_steps: int = _LOOP_STEPS,
+        loop_steps: int = 112,
     ) -> None:
         self._network = network
         stack = network.stacks[0]
@@ -143,11 +140,9 @@ class PackedRunner:
             in_loop = is_faster_for(stack.options, stack.precision)
             mode = Mode.COMPILED_LOOP if in_loop else Mode.COMPILED_STEPS
         self._mode = mode
-        self._products: _WordProducts | None = None
-        fast_rows, n_steps = _STEPWISE
-        if mode is Mode.COMPILED_LOOP:
-            self._products = _WordProducts(network, kept_words)
-            fast_rows, n_steps = _IN_LOOP
+        in_loop = mode is Mode.COMPILED_LOOP
+        self._products = _WordProducts(network, kept_words) if in_loop else None
+        fast_rows, n_steps = _IN_LOOP if in_loop else _STEPWISE
         self._rows = tuple(rows or fast_rows)
         self.window_tokens = max(self._rows) * n_steps
         self.longest, self._loop_steps, self._compiling = longest, loop_steps, compiling
@@ -158,41 +153,32 @@ class PackedRunner:
         self._initial: tuple[States, ...] = ()
 
     def _function(self, mode: Mode, n_rows: int | None = None) -> Any:
-        lstm, n_directions = self._network.stacks[0].options, len(self._network.stacks)
-        of_words = tf.TensorSpec((None, lstm.projection_dim), tf.float32)
-        if mode is Mode.COMPILED_LOOP:
-            of_words = tf.TensorSpec((None, 4 * lstm.dim), tf.float32)
+        """A function that runs both directions: from tables of words (their vectors, or for the
+        compiled loop their first-layer pre-activations), the rows in them, resets, the number of
+        steps, the states of a sentence's start and before the first step, to outputs and states."""
+        network, lstm = self._network, self._network.stacks[0].options
+        in_loop, n_directions = mode is Mode.COMPILED_LOOP, len(network.stacks)
+
+        def run(
+            tables: Any, ids: Any, resets: Any, n_steps: Any, initial: Any, states: Any
+        ) -> tuple[list[list[tf.Tensor]], tuple[States, ...]]:
+            inputs: list[Any] = [
+                ProductLookup(table, ids[d], n_steps) if in_loop else tf.gather(table, ids[d])
+                for d, table in enumerate(tables)
+            ]
+            boundaries = [Boundaries(None, resets, of_direction) for of_direction in initial]
+            return network.run(inputs, states, boundaries, mode=mode)
+
+        width = 4 * lstm.dim if in_loop else lstm.projection_dim
         signature = [
-            [of_words] * n_directions,
+            [tf.TensorSpec((None, width), tf.float32)] * n_directions,
             tf.TensorSpec((n_directions, None, n_rows), tf.int32),
             tf.TensorSpec((None, n_rows), tf.bool),
             tf.TensorSpec((), tf.int32),
-            tensor_specs(self._network.zero_states(1)),
-            tensor_specs(self._network.zero_states(1), n_rows),
+            _specs(network.zero_states(1)),
+            _specs(network.zero_states(1), n_rows),
         ]
-        run = functools.partial(self._run, mode=mode)
         return tf.function(run, input_signature=signature, autograph=False)
-
-    def _run(
-        self,
-        words: Sequence[tf.Tensor],
-        ids: tf.Tensor,
-        resets: tf.Tensor,
-        n_steps: tf.Tensor,
-        initial: tuple[States, ...],
-        states: tuple[States, ...],
-        mode: Mode,
-    ) -> tuple[list[list[tf.Tensor]], tuple[States, ...]]:
-        """Outputs and states of both directions; `words` are their vectors, or for the compiled
-        loop their first-layer pre-activations."""
-        inputs: list[Any] = [
-            ProductLookup(table, ids[d], n_steps)
-            if mode is Mode.COMPILED_LOOP
-            else tf.gather(table, ids[d])
-            for d, table in enumerate(words)
-        ]
-        boundaries = [Boundaries(None, resets, of_direction) for of_direction in initial]
-        return self._network.run(inputs, states, boundaries, mode=mode)
 
     def __call__(
         self, table: np.ndarray, numbers: np.ndarray, lengths: np.ndarray, is_full: bool
@@ -349,6 +335,6 @@ class _WordProducts:
         return self._tables, rows
 
 
-def tensor_specs(values: Any, n_rows: int | None = 1) -> Any:
+def _specs(values: Any, n_rows: int | None = 1) -> Any:
     """The shapes and dtypes of nested tensors of one row, for `n_rows` rows; None: any number."""
     return tf.nest.map_structure(lambda x: tf.TensorSpec((n_rows, *x.shape[1:]), x.dtype), values)

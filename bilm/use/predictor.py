@@ -4,11 +4,10 @@
     scores = predictor.score(["They saw it ."])
     words = predictor.substitutes(["They ___ it ."])
 
-Words for a place are predicted from the text on both sides. Each direction computes a distribution
-over the vocabulary without reading the place: the forward direction from its state before it, the
-backward direction from its state after it. Their product is normalised: a product of experts
-(Hinton 2002, "Training products of experts by minimizing contrastive divergence"). If the text
-before and the text after are independent given the word, Bayes' rule is
+Words for a place are predicted from the text on both sides, without reading the place itself: the
+normalised product of the distributions of both directions, a product of experts (Hinton 2002,
+"Training products of experts by minimizing contrastive divergence"). If the text before and the
+text after are independent given the word, Bayes' rule is
 
     p(word | before, after) = p(word | before) p(word | after) / p(word) / normaliser,
 
@@ -92,22 +91,14 @@ class SentenceScore(NamedTuple):
     The forward direction predicts the tokens from left to right and then the end `</S>`, the
     backward direction from right to left and then the begin `<S>`. A token outside the vocabulary
     is predicted as `<UNK>`. Peters et al. (2018), section 3.1.
-
-    Attributes:
-        tokens: the n tokens of the sentence.
-        known: bool (n,), whether a token is in the vocabulary.
-        forward: float32 (n,), log p(token | the tokens before it).
-        end: log p(`</S>` | the tokens).
-        backward: float32 (n,), log p(token | the tokens after it); None for a forward-only model.
-        begin: log p(`<S>` | the tokens); None for a forward-only model.
     """
 
-    tokens: list[str]
-    known: np.ndarray
-    forward: np.ndarray
-    end: float
-    backward: np.ndarray | None
-    begin: float | None
+    tokens: list[str]  # n tokens
+    known: np.ndarray  # bool (n,), whether a token is in the vocabulary
+    forward: np.ndarray  # float32 (n,), log p(token | the tokens before it)
+    end: float  # log p(`</S>` | the tokens)
+    backward: np.ndarray | None  # as `forward`, the tokens after it; None if forward-only
+    begin: float | None  # log p(`<S>` | the tokens); None if forward-only
 
     @property
     def joint(self) -> np.ndarray | None:
@@ -118,9 +109,7 @@ class SentenceScore(NamedTuple):
     @property
     def surprisals(self) -> np.ndarray:
         """-log2 p of each token and of `</S>`, given the tokens before it: float64 (n + 1,), bits.
-
-        Their sum is the surprisal of the sentence, `-forward_total / log(2)`.
-        """
+        Their sum is the surprisal of the sentence."""
         return np.append(self.forward.astype(np.float64), self.end) / -math.log(2)
 
     @property
@@ -143,24 +132,15 @@ class SentenceScore(NamedTuple):
 
 
 class Substitutes(NamedTuple):
-    """The likeliest words of one place.
+    """The likeliest words of one place, normalised over the vocabulary without `<S>`, `</S>` and
+    `<UNK>`."""
 
-    Attributes:
-        place: 0-based position in the sentence.
-        token: the token at this position.
-        words: the words, the likeliest first.
-        log_probabilities: float32 (words,), nats, normalised over the vocabulary without `<S>`,
-            `</S>` and `<UNK>`.
-        of_token: log-probability of `token`; None if it is not in the vocabulary.
-        rank: rank of `token`, 1 for the likeliest word; None if it is not in the vocabulary.
-    """
-
-    place: int
-    token: str
-    words: list[str]
-    log_probabilities: np.ndarray
-    of_token: float | None
-    rank: int | None
+    place: int  # 0-based position in the sentence
+    token: str  # at this position
+    words: list[str]  # the likeliest first
+    log_probabilities: np.ndarray  # float32 (words,), nats
+    of_token: float | None  # log-probability of `token`; None if it is not in the vocabulary
+    rank: int | None  # of `token`, 1 for the likeliest word; None if it is not in the vocabulary
 
 
 class _Request(NamedTuple):
@@ -393,8 +373,8 @@ class Predictor:
     def _hidden(
         self, requests: Sequence[_Request], directions: Sequence[int], batch_size: int | None
     ) -> np.ndarray:
-        """The inputs of the softmax at each position, summed over directions: float32 (positions
-        of all requests, projection_dim). A product of softmaxes has the sum of their logits."""
+        """The inputs of the softmax at each position, summed over directions, because a product of
+        softmaxes has the sum of their logits: float32 (positions of all requests, dim)."""
         first = np.cumsum([0, *(len(request.positions) for request in requests)])
         summed = np.zeros((int(first[-1]), self.options.lstm.projection_dim), np.float32)
         with self._lock:

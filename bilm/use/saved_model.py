@@ -84,11 +84,7 @@ def export_saved_model(
 
 
 class ServedELMo(tf.Module):
-    """Strings to vectors, without Python and without state.
-
-    `mix` makes the output `elmo`, as for `export_saved_model`; the choice of layers of `elmo` is
-    ignored.
-    """
+    """Strings to vectors, without Python and without state; `mix` as for `export_saved_model`."""
 
     def __init__(self, elmo: ELMoEmbedding, mix: Mix = None) -> None:
         super().__init__()
@@ -108,7 +104,7 @@ class ServedELMo(tf.Module):
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec((None,), tf.string, "strings")])
     def default(self, strings: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The vectors of sentences (batch,), which are split on white space."""
+        """The vectors of sentences (batch,), which are split at white space."""
         return self._vectors(framed_words(tokens_of(strings)))
 
     @tf.function(

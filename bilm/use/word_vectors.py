@@ -97,29 +97,27 @@ class WordSource(NamedTuple):
                 "(char_embed)."
             )
 
-    def build(self, precision: str = "float32") -> BiLM:
-        """The network for corpora, without values."""
+    def build(
+        self,
+        precision: str,
+        weights: WeightsFile | None = None,
+        table: WeightsFile | None = None,
+    ) -> BiLM:
+        """The network for corpora, with values of the files that `find_words` was given, or without
+        values."""
         of_characters = self.kind in (CHARACTERS, CACHE_AND_CHARACTERS)
         n_tokens = None if of_characters else self.require_vocabulary().size
         network = build_network(
             self.options, n_tokens, precision=precision, mode=Mode.INFERENCE, n_buckets=1
         )
-        if self.kind != CACHE_AND_CHARACTERS:
+        has_cache = self.kind == CACHE_AND_CHARACTERS
+        if weights is not None:
+            load_network(network, weights, None if has_cache else table)
+        if not has_cache:
             return network
-        shape = (self.require_vocabulary().size, self.options.lstm.projection_dim)
-        encoder: Any = CachedWords(WordEmbedding(*shape, name="cache"), network.encoder)
+        cache = cache_of(self.require_vocabulary().words, self.options, table)
+        encoder: Any = CachedWords(cache, network.encoder)
         return network._replace(encoder=encoder)
-
-    def load(self, weights: WeightsFile, table: WeightsFile | None, precision: str) -> BiLM:
-        """The network for corpora, with values of the files that `find_words` was given."""
-        network = self.build(precision)
-        encoder: Any = network.encoder
-        if self.kind == CACHE_AND_CHARACTERS and table is not None:
-            load_network(network._replace(encoder=encoder.characters), weights)
-            load_table(encoder.cache, table)
-        else:
-            load_network(network, weights, table)
-        return network
 
 
 def find_words(
@@ -233,10 +231,7 @@ class WordVectors(keras.layers.Layer):
         if vocabulary is not None:
             self.words = WordIds(vocabulary)
         if kind == CACHE_AND_CHARACTERS and vocabulary is not None:
-            shape = (len(vocabulary), options.lstm.projection_dim)
-            self.cache = WordEmbedding(*shape, name="cache")
-            if cache is not None:
-                load_table(self.cache, cache)
+            self.cache = cache_of(vocabulary, options, cache)
         self.trainable = False
         self.built = True
 
@@ -287,10 +282,18 @@ def load_network(network: BiLM, weights: WeightsFile, table: WeightsFile | None 
         return
     # The file may also hold the encoder that created the cache.
     weights.load(weight_table(None, network.stacks), also=ENCODER_GROUPS)
-    load_table(network.encoder, table)
+    _load_table(network.encoder, table)
 
 
-def load_table(encoder: Encoder, table: WeightsFile) -> None:
+def cache_of(words: Sequence[str], options: Options, table: WeightsFile | None) -> WordEmbedding:
+    """A token cache; None: zeros."""
+    cache = WordEmbedding(len(words), options.lstm.projection_dim, name="cache")
+    if table is not None:
+        _load_table(cache, table)
+    return cache
+
+
+def _load_table(encoder: Encoder, table: WeightsFile) -> None:
     """Load a token cache, or the table of a word-level model, from a file that may hold a complete
-    model; errors as for `WeightsFile.load`."""
+    model."""
     table.load(weight_table(encoder, ()), also=(*ENCODER_GROUPS, *LSTM_GROUPS))
