@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 
 from bilm.core.network import BiLM
-from bilm.data.encoding import DistinctWords, network_ids
+from bilm.data.encoding import BOS, EOS, DistinctWords, network_ids
 from bilm.data.prefetch import compute_ahead, windows
 from bilm.data.sentences import Tokens
 from bilm.use.packing import PackedRunner
@@ -69,11 +69,10 @@ class CorpusEncoder:
     def warm_up(self, sentences: Sequence[Tokens]) -> None:
         """Start sentences from the states after a warm-up text; see
         `bilm.data.sentences.read_warm_up`."""
-        numbers = self._words.numbers(sentences)
-        stops = np.cumsum([len(sentence) for sentence in sentences])
-        # `<S>` and `</S>` are the words 0 and 1.
-        framed = [np.r_[0, words, 1] for words in np.split(numbers, stops[:-1])]
-        self._runner.warm_up(tf.constant(self._words.vectors), framed)
+        framed = [[BOS, *sentence, EOS] for sentence in sentences]
+        stops = np.cumsum([len(sentence) for sentence in framed])
+        index = np.split(self._words.numbers(framed), stops[:-1])
+        self._runner.warm_up(tf.constant(self._words.vectors), index)
 
     def layers(
         self, sentences: Iterable[Tokens], batch_size: int | None = None

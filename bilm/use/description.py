@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
@@ -39,9 +40,9 @@ _OF_THE_RUN = (
 def describe(files: ModelFiles) -> dict[str, Any]:
     """Describe a pretrained model or a training run.
 
-    Returns a JSON-able dict: "model", "kind" ("weights" or "training"), the keys of
-    `describe_options`, "parameters" (of the token encoder, the LSTMs, both together, and a
-    softmax), "vocabulary" (file and words, or None); and for
+    Returns a JSON-able dict: "model", "kind" ("weights" or "training"), "input", "tokenizer",
+    "lstm", "vectors", "parameters" (of the token encoder, the LSTMs, both together, and a softmax),
+    "vocabulary" (file and words, or None); and for
 
     - weights, which are loaded to check that they fit the options: "predicts" (number of words of
       the softmax, or None), "weights" (file, bytes, and unused datasets), "trained" (see
@@ -59,7 +60,7 @@ def describe(files: ModelFiles) -> dict[str, Any]:
     return {
         "model": files.source,
         "kind": "training" if files.is_checkpoint else "weights",
-        **describe_options(options, n_tokens),
+        **_sizes(options, n_tokens),
         "parameters": count_parameters(shapes),
         "vocabulary": vocabulary,
         **facts,
@@ -106,6 +107,9 @@ def _about_run(files: ModelFiles, options: Options) -> _About:
     }
     state = read_run_state(checkpoint)
     has_adam = options.optimizer != "adagrad"
+    last_line = None
+    with contextlib.suppress(FileNotFoundError, InputError):  # a missing or damaged log
+        last_line = read_log(os.path.dirname(checkpoint))[-1]
     facts = {
         "checkpoint": os.path.basename(checkpoint),
         "step": read_step(checkpoint),
@@ -116,22 +120,12 @@ def _about_run(files: ModelFiles, options: Options) -> _About:
         "sampled_softmax": options.sample_softmax,
         "train_perplexity": state and state.train_perplexity,
         "seed": state and state.settings.seed,
-        "log": _last_line(os.path.dirname(checkpoint)),
+        "log": last_line,
     }
     return options.n_tokens_vocab, shapes, {"training": facts}
 
 
-def _last_line(folder: str) -> dict[str, Any] | None:
-    """The last complete line of a run's log; None without a readable log."""
-    try:
-        return read_log(folder)[-1]
-    except (FileNotFoundError, InputError):
-        return None
-
-
-def describe_options(options: Options, n_tokens: int | None) -> dict[str, Any]:
-    """The sizes of a model: input, token encoder, LSTMs and vectors. `n_tokens` is the number of
-    words in a word-level model's table."""
+def _sizes(options: Options, n_tokens: int | None) -> dict[str, Any]:
     lstm, char_cnn = options.lstm, options.char_cnn
     if char_cnn is None:
         source: dict[str, Any] = {"kind": "words", "words": n_tokens}

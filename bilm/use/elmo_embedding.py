@@ -111,7 +111,7 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
         self.train_language_model = train_language_model
         with open_if_given(weight_file) as weights, open_if_given(embedding_weight_file) as table:
             if weights is not None and words is None:
-                words = _found_words(options, weights, table, vocab_file)
+                words = find_words(options, weights, table, vocab_file).config()
             kind, vocabulary, n_rows = _checked_words(words, train_language_model)
             cache = table if kind == CACHE_AND_CHARACTERS else None
             self.language_model = BidirectionalLanguageModel(
@@ -169,7 +169,7 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
             open_if_given(table_file) as table,
         ):
             options = files.read_options()
-            words = _found_words(options, weights, table, vocab_file, files.vocabulary)
+            words = find_words(options, weights, table, vocab_file, files.vocabulary).config()
             return cls(options, weights, embedding_weight_file=table, words=words, **settings)
 
     def _warm_up(self, sentences: Sequence[Sequence[str]]) -> None:
@@ -272,21 +272,6 @@ def _checked_words(words: Any, train: bool) -> tuple[str, Any, int | None]:
         if train:
             raise InputError("train_language_model must be False for a token cache.")
     return kind, vocabulary, n_rows
-
-
-def _found_words(
-    options: Options,
-    weights: WeightsFile,
-    table: WeightsFile | None,
-    vocab_file: PathLike | None,
-    beside: PathLike | None = None,
-) -> dict[str, Any]:
-    """The argument `words` for a model in files; arguments as for `find_words`."""
-    source = find_words(options, weights, table, vocab_file, beside)
-    kind = source.kind
-    if kind == CACHE_AND_CHARACTERS and source.dictionary is not None:
-        kind = CACHE  # a graph cannot look up characters in a dictionary
-    return {"kind": kind, "vocabulary": source.words, "n_rows": None}
 
 
 def _are_ids(inputs: Any) -> bool:

@@ -37,7 +37,6 @@ class FramedWords(NamedTuple):
 
     words: tf.Tensor  # string (batch, time + 2): `<S>`, the tokens, `</S>`, then `<S>` as padding
     mask: tf.Tensor  # bool (batch, time + 2), True from `<S>` to `</S>`
-    lengths: tf.Tensor  # int32 (batch,), tokens of each sentence
 
 
 def as_text(text: Any) -> Any:
@@ -99,7 +98,7 @@ def framed_words(tokens: tf.Tensor, lengths: tf.Tensor | None = None) -> FramedW
     mark = tf.fill((n_rows, 1), BOS)
     words = tf.where(positions == end, EOS, tf.concat([mark, tokens, mark], axis=1))
     mask = positions <= end  # (batch, time + 2)
-    return FramedWords(tf.where(mask, words, BOS), mask, lengths)
+    return FramedWords(tf.where(mask, words, BOS), mask)
 
 
 def all_known(ids: tf.Tensor, words: tf.Tensor, message: str) -> tf.Tensor:
@@ -153,7 +152,7 @@ class _TextToIds(TextLayer):
 
     def call(self, text: tf.Tensor) -> tf.Tensor:
         """The ids of a batch of sentences."""
-        words, mask, _ = framed_words(tokens_of(text))
+        words, mask = framed_words(tokens_of(text))
         is_word = mask[..., tf.newaxis] if self.last_axes else mask  # next to the characters
         ids = self.ids_of(words) * tf.cast(is_word, tf.int32)
         ids._keras_mask = mask

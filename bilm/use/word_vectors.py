@@ -76,6 +76,13 @@ class WordSource(NamedTuple):
         rows = self.require_vocabulary().known_ids(words)
         return np.column_stack([rows, characters.astype(np.int32)])
 
+    def config(self) -> dict[str, Any]:
+        """The argument `words` of `ELMoEmbedding`."""
+        kind = self.kind
+        if kind == CACHE_AND_CHARACTERS and self.dictionary is not None:
+            kind = CACHE  # a graph cannot look up characters in a dictionary
+        return {"kind": kind, "vocabulary": self.words, "n_rows": None}
+
     def require_vocabulary(self) -> Vocabulary:
         """The words of the table or the cache."""
         if self.vocabulary is None:
@@ -223,13 +230,11 @@ class WordVectors(keras.layers.Layer):
     ) -> None:
         super().__init__(autocast=False, dtype="float32", **kwargs)
         self.kind = kind
-        self.characters: CharacterIds | None = None
-        self.words: WordIds | None = None
-        self.cache: WordEmbedding | None = None
+        self.characters: Any = None
         if kind in (CHARACTERS, CACHE_AND_CHARACTERS):
             self.characters = CharacterIds(options.max_word_length or 0)
-        if vocabulary is not None:
-            self.words = WordIds(vocabulary)
+        self.words: Any = None if vocabulary is None else WordIds(vocabulary)
+        self.cache: Any = None
         if kind == CACHE_AND_CHARACTERS and vocabulary is not None:
             self.cache = cache_of(vocabulary, options, cache)
         self.trainable = False
@@ -257,12 +262,12 @@ class WordVectors(keras.layers.Layer):
         return tf.gather(vectors, tf.reshape(index, tf.shape(words)))
 
     def _encode(self, words: tf.Tensor, encoder: Encoder) -> tf.Tensor:
-        if self.words is None:
-            return encoder(self.characters.ids_of(words))  # type: ignore[union-attr]
+        if self.kind == CHARACTERS:
+            return encoder(self.characters.ids_of(words))
         if self.kind == TABLE:
             return encoder(self.words.ids_of(words))
         rows = self.words.table.lookup(words)
-        if self.cache is None or self.characters is None:
+        if self.kind == CACHE:
             message = (
                 "words without a vector, which are not in the vocabulary of the token cache (the "
                 "weights lack a character encoder, char_embed)"
