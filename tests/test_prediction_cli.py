@@ -373,7 +373,7 @@ def test_minimal_pairs_of_raw_text(place, capsys):
     [
         ("{", "line 1: "),
         ("[]", "line 1 must be a JSON object, got []."),
-        ('{"sentence_good": "a"}', "line 1: sentence_bad is missing; it must be text."),
+        ('{"sentence_good": "a"}', "line 1: sentence_bad must be text, got None."),
         (
             '{"sentence_good": "a", "sentence_bad": "b", "UID": 5}',
             "line 1: UID must be text, got ",
@@ -386,7 +386,7 @@ def test_pairs_that_cannot_be_read(place, capsys, line, message):
     arguments = ["score", "--pairs", "p.jsonl", "--model", "model", "--tokenizer", "en"]
     assert message in input_error(arguments, capsys)
     error = input_error([*arguments, "--by", "term"], capsys)
-    assert message in error or "term is missing" in error or "sentence_bad" in error
+    assert message in error or "term must be text" in error or "sentence_bad" in error
 
 
 def test_score_takes_a_text_or_pairs(place, capsys):

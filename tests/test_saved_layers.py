@@ -64,7 +64,7 @@ def test_a_path_in_the_configuration(saved, name, key, tmp_path):
         saved / f"{name}.keras", tmp_path / "a.keras", name, {key: str(tmp_path / "secret")}
     )
     rule = "a JSON object" if key == "options_file" else "None"
-    message = rf"in a model: {key} must be {rule}, got '.*secret'"
+    message = rf"{key} must be {rule}, got '.*secret'"
     with pytest.raises(InputError, match=message):
         keras.models.load_model(path)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from bilm.core.errors import OBJECT, InputError, integer, one_of, require, require_record
+from bilm.core.errors import OBJECT, InputError, integer, one_of, require
 from bilm.core.keras_backend import keras
 from bilm.core.lstm import States
 from bilm.core.network import build_network
@@ -29,8 +29,8 @@ class LayerOfFiles(keras.layers.Layer):
     def from_config(cls, config: Mapping[str, Any]) -> Any:
         """Rebuild a saved layer. Its configuration must not contain paths, because a model file
         must not make the program open other files."""
-        rules = {"options_file": OBJECT} | dict.fromkeys(_FILES, one_of((None,)))
-        require_record({**dict.fromkeys(_FILES), **config}, rules, f"{cls.__name__} in a model")
+        require(OBJECT, options_file=config.get("options_file"))
+        require(one_of((None,)), **{name: config.get(name) for name in _FILES})
         return cls(**config)
 
 

@@ -257,15 +257,15 @@ class ELMoEmbedding(LayerOfFiles, TextLayer):
         }
 
 
-_RULES = {"kind": one_of(KINDS), "vocabulary": optional(WORDS), "n_rows": optional(integer())}
-
-
 def _checked_words(words: Any, train: bool) -> tuple[str, Any, int | None]:
     """The values of the argument `words`, which may be from a saved layer's configuration."""
     if words is None:
         raise InputError("weight_file must be given, or words, got neither.")
-    require_record(words, _RULES, "words")
-    kind, vocabulary, n_rows = (words[key] for key in _RULES)
+    require(OBJECT, words=words)
+    kind, vocabulary, n_rows = (words.get(key) for key in ("kind", "vocabulary", "n_rows"))
+    require(one_of(KINDS), kind=kind)
+    require(optional(WORDS), vocabulary=vocabulary)
+    require(optional(integer()), n_rows=n_rows)
     if kind in (CACHE, CACHE_AND_CHARACTERS):
         if vocabulary is None:
             raise InputError("words: vocabulary must be a list of words for a token cache.")

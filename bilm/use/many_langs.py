@@ -33,7 +33,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from bilm.core.errors import OBJECT, InputError, require_record
+from bilm.core.errors import OBJECT, InputError, require
 from bilm.core.lstm import LSTMStack
 from bilm.core.network import build_network
 from bilm.core.options import CharCNNOptions, DictionaryOptions, LSTMOptions, Options
@@ -154,7 +154,8 @@ def _read_config(folder: str) -> tuple[str, Mapping[str, Any]]:
             f"{path}: config_path must name a file in {folder} or one of "
             f"{', '.join(_STANDARD_NAMES)}, got {named!r}."
         )
-    require_record(values, {"encoder": OBJECT, "token_embedder": OBJECT}, path)
+    parts = ("encoder", "token_embedder")
+    require(OBJECT, **{f"{path}: {part}": values.get(part) for part in parts})
     return path, values
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bilm.core.errors import TEXT, require_record
+from bilm.core.errors import OBJECT, TEXT, require
 from bilm.files.reading import PathLike, parse_json, read_lines
 from bilm.use.predictor import Predictor, SentenceScore
 
@@ -77,11 +77,11 @@ def read_pairs(
                 continue
             where = f"{path}, line {number}"
             values = parse_json(line, where)
-            require_record(values, {"sentence_good": TEXT, "sentence_bad": TEXT}, where)
-            name = phenomenon_field or next(filter(values.__contains__, PHENOMENON_FIELDS), "")
-            if name:
-                require_record(values, {name: TEXT}, where)
-            yield MinimalPair(values["sentence_good"], values["sentence_bad"], values.get(name, ""))
+            require(OBJECT, **{where: values})
+            name = phenomenon_field or next(filter(values.__contains__, PHENOMENON_FIELDS), None)
+            names = ["sentence_good", "sentence_bad", *([name] if name else [])]
+            require(TEXT, **{f"{where}: {key}": values.get(key) for key in names})
+            yield MinimalPair(*(values[key] for key in names))
 
 
 def score_pairs(
