@@ -11,7 +11,7 @@ import pytest
 from bilm import InputError
 from bilm.data.sentences import Sentence
 from bilm.files.writing import atomic_write
-from bilm.jobs.job_folder import JobFolder, check_output, is_complete
+from bilm.jobs.job_folder import JobFolder, check_output
 from bilm.jobs.sentence_pieces import SentencePieces
 
 SETTINGS = {"model": "abc", "layers": "top", "files": {"a.txt": "3 lines"}}
@@ -30,6 +30,10 @@ def partial(tmp_path):
 def write_piece(folder, name="a", content="x"):
     with atomic_write(os.path.join(folder.pieces, name)) as path:
         Path(path).write_text(content, encoding="utf-8")
+
+
+def is_complete(out):
+    return check_output(out, resume=True, force=False)
 
 
 def names(folder):

@@ -142,7 +142,7 @@ def _embed(args: argparse.Namespace) -> int:
         )
     except ArgumentsError as error:
         flags.usage_error(args, str(error))
-    if job.is_complete():
+    if job.is_complete:
         return _note_complete(args)
     if args.output != STANDARD and args.force:
         flags.require_free(args, args.output)

@@ -1,15 +1,4 @@
-"""Vectors as columns of Arrow tables, and Parquet files of them.
-
-A row is a sentence. Its vectors are in the column `vectors`, or with all layers in one column per
-layer, `layer_0`, `layer_1`, ...
-
-    pooled        fixed_size_list<float>[dim]
-    of tokens     list<fixed_size_list<float>[dim]>
-
-In a file of `bilm embed` these columns come first: `id`, int64, the 0-based line number; `key`,
-string, if sentences have keys of their own; and `text`, string, the sentence. The schema's
-metadata, which Parquet keeps, has under `bilm` a JSON object with the model's fingerprint and the
-settings.
+"""Vectors as columns of Arrow tables, and Parquet files of them; docs/files.md has the columns.
 
 The shape of a sentence's vectors is (tokens, dim) or (layers, tokens, dim), without tokens if they
 are pooled; None stands for the number of tokens.

@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from bilm.core.errors import InputError, shown
 from bilm.data.sentences import Sentence, is_fasta, read_keys, read_sentences
 from bilm.data.untokenized import warn_if_other_tokenizer
@@ -24,7 +22,7 @@ from bilm.files.reading import PathLike, require_file
 from bilm.files.writing import atomic_write, require_place
 from bilm.jobs import vector_files
 from bilm.jobs.arrow import import_pyarrow, require_row, write_parquet
-from bilm.jobs.job_folder import JobFolder, check_output, is_complete
+from bilm.jobs.job_folder import JobFolder, check_output
 from bilm.jobs.sentence_pieces import EmbeddedSentence, SentencePieces, Wanted, as_dtype
 
 if TYPE_CHECKING:
@@ -58,7 +56,7 @@ def embed_file(text: PathLike, out: PathLike, model: ELMo, **settings: Any) -> E
     return EmbeddingJob(text, out, **settings).run(model)
 
 
-@dataclass(frozen=True)
+@dataclass
 class EmbeddingJob:
     """A text and the file to write of it. Arguments are checked before any work.
 
@@ -83,6 +81,9 @@ class EmbeddingJob:
         resume: continue an interrupted job if there is one; if OUT exists, do nothing.
         force: replace OUT and discard an interrupted job.
 
+    Attributes:
+        is_complete: the job resumes and OUT is complete.
+
     Raises:
         ArgumentsError: arguments that cannot be combined.
         FileNotFoundError: the text, the ids or the folder of OUT do not exist.
@@ -106,21 +107,27 @@ class EmbeddingJob:
     force: bool = False
 
     def __post_init__(self) -> None:
+        self.is_complete, self.is_stream = False, not isinstance(self.out, str | os.PathLike)
+        self.is_file = isinstance(self.text, str | os.PathLike)
+        self.is_fasta = self.is_file and is_fasta(self.text)
+        self.has_ids = self.ids is not None or self.is_fasta
+        ending = "" if self.is_stream else os.path.splitext(self.out)[1].removeprefix(".")
+        by_ending = ending if ending in FORMATS else "hdf5"
+        self.kind = self.format or ("jsonl" if self.is_stream else by_ending)
+        self.wanted = Wanted.of(self.layers, self.pooling, self.dtype)
         self._check_arguments()
-        for path, what in ((self.text, "text file"), (self.ids, "file of ids")):
-            if isinstance(path, str | os.PathLike):
-                require_file(path, what)
-                if (
-                    not self._is_stream
-                    and os.path.exists(self.out)
-                    and os.path.samefile(path, self.out)
-                ):
-                    raise InputError(
-                        f"{str(self.out)!r} is an input of this job ({what}): name another output."
-                    )
-        if not self._is_stream and not self.is_complete():
+        inputs = {"text file": self.text if self.is_file else None, "file of ids": self.ids}
+        for what, path in inputs.items():
+            if path is None:
+                continue
+            require_file(path, what)
+            if not self.is_stream and os.path.exists(self.out) and os.path.samefile(path, self.out):
+                raise InputError(
+                    f"{str(self.out)!r} is an input of this job ({what}): name another output."
+                )
+        if not self.is_stream:
             require_place(self.out)
-            check_output(self.out, resume=self.resume, force=self.force)
+            self.is_complete = check_output(self.out, resume=self.resume, force=self.force)
         if self.kind == "parquet":
             import_pyarrow()
 
@@ -128,15 +135,14 @@ class EmbeddingJob:
         kind, (i, n) = self.kind, self.shard
         if kind not in FORMATS:
             raise InputError(f"format must be one of {', '.join(FORMATS)}, got {shown(kind)}.")
-        _ = self.wanted  # which checks its values
         if not 1 <= i <= n:
             raise InputError(f"shard must be (i, n) with 1 <= i <= n, got {self.shard}.")
-        packed, by_sentence, stream = self.packed, self.sentence_keys, self._is_stream
+        packed, by_sentence, stream = self.packed, self.sentence_keys, self.is_stream
         for is_broken, rule in (
             (packed and kind in ("jsonl", "parquet"), f"packed is for hdf5 and npz, not {kind}"),
             (packed and by_sentence, "packed has no keys, so no sentence_keys"),
             (by_sentence and kind == "parquet", "parquet has no keys, so no sentence_keys"),
-            (by_sentence and self._has_ids, "sentence_keys does not go with ids or FASTA"),
+            (by_sentence and self.has_ids, "sentence_keys does not go with ids or FASTA"),
             (self.ids is not None and self.is_fasta, "ids does not go with FASTA, which has ids"),
             (self.resume and self.force, "resume continues, force starts over: choose one"),
             (stream and self.resume, "resume continues a file; the output is a stream"),
@@ -148,36 +154,6 @@ class EmbeddingJob:
             if is_broken:
                 raise ArgumentsError(rule)
 
-    @property
-    def wanted(self) -> Wanted:
-        """Which vectors the job writes."""
-        return Wanted.of(self.layers, self.pooling, self.dtype)
-
-    @property
-    def _is_stream(self) -> bool:
-        return not isinstance(self.out, str | os.PathLike)
-
-    @property
-    def is_fasta(self) -> bool:
-        """Whether the text is FASTA."""
-        return isinstance(self.text, str | os.PathLike) and is_fasta(self.text)
-
-    @property
-    def _has_ids(self) -> bool:
-        return self.ids is not None or self.is_fasta
-
-    @property
-    def kind(self) -> str:
-        """The format of the file."""
-        if self.format is not None or self._is_stream:
-            return self.format or "jsonl"
-        ending = os.path.splitext(self.out)[1].removeprefix(".")
-        return ending if ending in FORMATS else "hdf5"
-
-    def is_complete(self) -> bool:
-        """Whether the job resumes and OUT is complete."""
-        return self.resume and is_complete(self.out)
-
     def run(self, model: ELMo, show: ShowEmbedded = lambda *_: None) -> EmbeddedFile:
         """Compute the vectors and write the file; `show` is called after each sentence.
 
@@ -186,22 +162,21 @@ class EmbeddingJob:
                 and line); keys are repeated, or not as many as the sentences; the interrupted job
                 had other settings or another text; another process writes OUT.
         """
-        if self.is_complete():
+        if self.is_complete:
             return EmbeddedFile(was_complete=True)
-        wanted = self.wanted
+        shape = self.wanted.shape(model.options)
         settings = {  # everything that determines the vectors besides the text
-            "shape": wanted.shape(model.options),
+            "shape": shape,
             "model": model.fingerprint(),
             "precision": model.precision,
-            **wanted._asdict(),
+            **self.wanted._asdict(),
             "shard": list(self.shard),
-            "keys": "sentences" if self.sentence_keys else "ids" if self._has_ids else "numbers",
+            "keys": "sentences" if self.sentence_keys else "ids" if self.has_ids else "numbers",
         }
-        text = _KeyedText(self, model, settings["shape"])
+        text = _KeyedText(self, model, shape)
         n_all = text.look_through()
-        if self._is_stream:
-            results = self._encode(model, text.sentences(), show, (0, 0, n_all))
-            dtype = np.dtype(self.dtype)
+        if self.is_stream:
+            results, dtype = self._encode(model, text.sentences(), show, (0, 0, n_all)), self.dtype
             embedded = (EmbeddedSentence(s, as_dtype(vectors, dtype)) for s, vectors in results)
             self._write(self.out, embedded, settings)
             self.out.flush()
@@ -209,7 +184,7 @@ class EmbeddingJob:
         with JobFolder(self.out, settings, resume=self.resume, force=self.force) as folder:
             if folder.is_over:
                 return EmbeddedFile(was_complete=True)
-            with SentencePieces(folder.pieces, settings["shape"], self.dtype) as pieces:
+            with SentencePieces(folder.pieces, shape, self.dtype) as pieces:
                 todo, n_left, n_tokens = text.sentences(), pieces.n_sentences, 0
                 for left, _ in pieces.sentences():
                     sentence, tokens = next(todo, (None, []))
@@ -251,10 +226,10 @@ class EmbeddingJob:
 
     def _write(self, out: Any, embedded: Any, settings: dict[str, Any]) -> None:
         """Write the file; `embedded` are pieces, or for a stream sentences with vectors."""
-        kind, with_text, has_ids = self.kind, self.with_text, self._has_ids
+        kind, with_text, has_ids = self.kind, self.with_text, self.has_ids
         with_index = with_text and not self.sentence_keys and not has_ids
         if kind == "jsonl":
-            with contextlib.nullcontext(out) if self._is_stream else open(out, "wb") as file:
+            with contextlib.nullcontext(out) if self.is_stream else open(out, "wb") as file:
                 vector_files.write_jsonl(file, embedded)
         elif kind == "parquet":
             write_parquet(out, embedded, settings, with_text=with_text, with_keys=has_ids)
@@ -276,18 +251,16 @@ class _KeyedText:
 
     def __init__(self, job: EmbeddingJob, model: ELMo, shape: Sequence[int | None]) -> None:
         self._job, self._model, self._shape = job, model, shape
-        self._is_file = isinstance(job.text, str | os.PathLike)
-        self._name = os.fspath(job.text) if self._is_file else "standard input"
+        self._name = os.fspath(job.text) if job.is_file else "standard input"
         self.n_repeated = self.n_empty = 0
 
     def look_through(self) -> int | None:
         """Check a file before the work and return its number of sentences; None for a stream."""
-        if not self._is_file:
+        if not self._job.is_file:
             return None
-        n_sentences = sum(1 for _ in self.sentences())
         if not self._job.is_fasta:
             warn_if_other_tokenizer(self._job.text, self._model.options.tokenizer)
-        return n_sentences
+        return sum(1 for _ in self.sentences())
 
     def place(self, sentence: Sentence) -> str:
         """The file and line of a sentence, for messages."""

@@ -64,7 +64,8 @@ class JobFolder:
             self._lock = stack.pop_all()
 
     def _open(self, settings: dict[str, Any], resume: bool, force: bool) -> None:
-        found = check_output(self.out, resume=resume, force=force)
+        found = _read_record(self._folder)
+        _require_free(self.out, self._folder, found, resume=resume, force=force)
         if found is None or force:
             # The record comes first, so a program killed here leaves a folder that counts as ours.
             self._save_record(_OURS | {"settings": settings, "replaces": force, "finished": False})
@@ -90,7 +91,7 @@ class JobFolder:
     @contextlib.contextmanager
     def finishing(self) -> Iterator[None]:
         """Wrap the block that renames the result to OUT; then remove the folder."""
-        _require_free(self.out, self._folder, self._record)
+        _require_free(self.out, self._folder, self._record, resume=True, force=False)
         self._save_record(self._record | {"finished": True})
         yield
         self._remove()
@@ -123,25 +124,33 @@ class JobFolder:
                 self._remove()
 
 
-def check_output(out: PathLike, *, resume: bool, force: bool) -> dict[str, Any] | None:
-    """Check that a job can write OUT, before the work; return the record of an interrupted job."""
+def check_output(out: PathLike, *, resume: bool, force: bool) -> bool:
+    """Check that a job can write OUT, before the work; return whether it resumes and OUT is
+    complete."""
     out, folder = _names(out)
     above = os.path.dirname(out)
     if above and not os.path.isdir(above):
         raise FileNotFoundError(f"The folder {above!r} to write {out!r} into does not exist.")
     record = _read_record(folder) if os.path.lexists(folder) else None
+    if resume and record is None and _is_taken(out):
+        if os.path.lexists(folder):  # the job was killed when only the lock was left
+            with contextlib.suppress(InputError, OSError), _locked(folder):
+                pass
+        return True
+    _require_free(out, folder, record, resume=resume, force=force)
+    return False
+
+
+def _require_free(
+    out: str, folder: str, record: Mapping[str, Any] | None, *, resume: bool, force: bool
+) -> None:
+    """Require that neither OUT nor an interrupted job would be lost."""
     if record is not None and not (resume or force):
         raise InputError(
             f"{folder} was left by an interrupted job: --resume continues it, --force starts over."
         )
-    if not force:
-        _require_free(out, folder, record)
-    return record
-
-
-def _require_free(out: str, folder: str, record: Mapping[str, Any] | None) -> None:
-    """Require that OUT does not exist, unless the job may replace it or wrote it."""
-    if not _is_taken(out) or (record is not None and (record["replaces"] or record["finished"])):
+    may_replace = force or (record is not None and (record["replaces"] or record["finished"]))
+    if may_replace or not _is_taken(out):
         return
     if record is None:
         raise overwritten(out, allowed_by="--force")
@@ -149,18 +158,6 @@ def _require_free(out: str, folder: str, record: Mapping[str, Any] | None) -> No
         f"{out} exists and would be overwritten; finished vectors stay in {folder}. Move {out} "
         "away, then --resume."
     )
-
-
-def is_complete(out: PathLike) -> bool:
-    """Whether OUT exists and there is no job to resume; removes the lock of a job that was killed
-    at its very end."""
-    out, folder = _names(out)
-    if not _is_taken(out) or os.path.lexists(os.path.join(folder, _RECORD)):
-        return False
-    if os.path.isdir(folder):
-        with contextlib.suppress(InputError, OSError), _locked(folder):
-            pass
-    return True
 
 
 def _names(out: PathLike) -> tuple[str, str]:

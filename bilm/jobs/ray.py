@@ -41,7 +41,7 @@ from bilm.extras import import_extra
 from bilm.files.reading import PathLike, ShowStage, Stage, find_all_files, quiet, require_path
 from bilm.files.writing import atomic_write
 from bilm.jobs.arrow import import_pyarrow, parquet_writer
-from bilm.jobs.job_folder import JobFolder, check_output, is_complete
+from bilm.jobs.job_folder import JobFolder, check_output
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -112,9 +112,8 @@ def embed(
     ray = _ray()
     if "://" in require_path(out):
         raise InputError(f"out must be a folder that all machines see, got the address {out}.")
-    if resume and is_complete(out):
+    if check_output(out, resume=resume, force=force):
         return EmbeddedFolder(0, 0, 0)
-    check_output(out, resume=resume, force=force)
     if force:
         _require_parts_only(os.fspath(out))
     files = find_all_files(texts)
@@ -178,13 +177,8 @@ def _described(ranges: Sequence[TextRange]) -> dict[str, str]:
 
 
 class RangeWriter:
-    """Computes ranges and writes their files, in any process that sees the folder: an actor.
-
-    Args:
-        embedder: its column of text is "text".
-        folder: the folder of the files to write.
-        text_folder: the folder of texts with relative names.
-    """
+    """Computes ranges and writes their files into a folder, in any process that sees it: an actor.
+    `text_folder` is the folder of texts with relative names."""
 
     def __init__(self, embedder: TableEmbedder, folder: str, text_folder: PathLike = "") -> None:
         self._embedder, self._folder = embedder, folder
@@ -327,14 +321,7 @@ def _ray() -> Any:
 
 
 def find_line(folder: PathLike, row_id: int) -> tuple[str, int]:
-    """The file and the line of a row.
-
-    Args:
-        folder: folder of Parquet files that `embed` wrote.
-        row_id: the row's `id`.
-
-    Returns:
-        the file's name as given to `embed`, and the 0-based line number.
+    """The file and the 0-based line of the row `row_id` in a folder that `embed` wrote.
 
     Raises:
         FileNotFoundError, InputError: the folder is not such a folder, a file is damaged, or the

@@ -225,7 +225,7 @@ def slabs(vectors: Any, layer: Any = ...) -> Iterator[np.ndarray]:
         yield vectors[layer, start : start + step, :]
 
 
-def as_dtype(vectors: np.ndarray, dtype: np.dtype) -> np.ndarray:
+def as_dtype(vectors: np.ndarray, dtype: str | np.dtype) -> np.ndarray:
     """Vectors as float32 or float16."""
     try:
         with np.errstate(over="raise"):

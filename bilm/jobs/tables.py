@@ -213,7 +213,7 @@ class TableEmbedder:
         for piece, vectors in results:
             while waiting[0] is not piece:  # one without rows
                 yield self._finished(waiting.popleft())
-            piece.vectors.append(as_dtype(vectors, np.dtype(self.wanted.dtype)))
+            piece.vectors.append(as_dtype(vectors, self.wanted.dtype))
             if len(piece.vectors) == len(piece.sentences):
                 yield self._finished(waiting.popleft())
         while waiting:

@@ -1,18 +1,6 @@
 """Files of vectors: HDF5 as `allennlp elmo` writes it, .npz, JSON lines, and a packed layout.
 
-A sentence's key is its own, such as a FASTA id, or its 0-based line number. HDF5 lists keys
-in the order of text: sort numbers as numbers. `sentence_to_index`, shape (1,), is a JSON object
-from sentence to line number; a sentence on several lines has the number of the last.
-
-The packed layout, for very many sentences, has few arrays, in HDF5 or .npz:
-
-    vectors       (rows, dim), or (rows, n_layers, dim) for all layers; a row is a token, or a
-                  sentence if its tokens are pooled. The HDF5 attribute `pooled` is True then
-    offsets       int64 (sentences + 1,): sentence k has the rows offsets[k] to offsets[k + 1]
-    lines         int64 (sentences,): 0-based line numbers
-    text          uint8: the sentences in UTF-8, one after the other (may be missing)
-    text_offsets  int64 (sentences + 1,): where each starts and ends in `text`
-    key, key_offsets    the same for keys, if sentences have their own
+docs/files.md describes them.
 """
 
 from __future__ import annotations
