@@ -230,11 +230,9 @@ def test_npz_to_a_pipe(place, monkeypatch):
     ("arguments", "message"),
     [
         ([], "name a model, or both --options_file and --weight_file"),
-        (["--options_file=o"], "name a model, or both"),
         (["--model=m", "--weight_file=w"], "name a model, or both"),
         (["--model=m", "--top", "--all"], "--all: not allowed with argument --top"),
         (["--model=m", "--shard=0/2"], "must be I/N with I from 1 to N, such as 2/4, got '0/2'"),
-        (["--model=m", "--shard=3/2"], "must be I/N with I from 1 to N, such as 2/4, got '3/2'"),
         (["--model=m", "--resume", "--force"], "resume continues, force starts over"),
         (["--model=m", "--packed", "--format=jsonl"], "packed is for hdf5 and npz, not jsonl"),
         (["--model=m", "--packed", "--use-sentence-keys"], "packed has no keys"),

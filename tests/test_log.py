@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -50,14 +49,6 @@ def test_a_log_that_cannot_be_written(tmp_path):
     Path(log.path).mkdir()
     with pytest.raises(OSError, match=r"train_log.jsonl: cannot be written: "):
         log.write(step=1)
-
-
-def test_tensorboard_that_is_missing_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
-    with pytest.raises(
-        InputError, match="tensorboard=True needs the Python module tensorboard: `pip"
-    ):
-        RunLog(tmp_path, tensorboard=True)
 
 
 def test_tensorboard_reads_what_is_written(tmp_path):

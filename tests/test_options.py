@@ -143,41 +143,22 @@ PAIRS = r"char_cnn.filters must be a list of \[width, number\]"
 
 BAD = [
     ({}, "lstm is missing; it must be a JSON object"),
-    ({"lstm": [1]}, r"lstm must be a JSON object, got \[1\]"),
     (
         {"lstm": {"dim": 4}},
         "lstm.projection_dim is missing; it must be an integer ",
     ),
-    (
-        {"lstm": {"projection_dim": 4}},
-        "lstm.dim is missing; it must be an integer ",
-    ),
     (with_lstm(dim=0), f"lstm.dim {WHOLE} 0"),
-    (with_lstm(projection_dim=8.0), f"lstm.projection_dim {WHOLE} 8.0"),
-    (with_lstm(n_layers="2"), f"lstm.n_layers {WHOLE} '2'"),
     (with_lstm(cell_clip=0), f"lstm.cell_clip {NUMBER} 0"),
-    (with_lstm(proj_clip=-3), f"lstm.proj_clip {NUMBER} -3"),
-    (with_lstm(use_skip_connections=1), f"lstm.use_skip_connections {BOOL} 1"),
     ({"lstm": LSTM, "char_cnn": "yes"}, "char_cnn must be a JSON object, got 'yes'"),
     (
         {"lstm": LSTM, "char_cnn": {"filters": [], "embedding": {}}},
         "char_cnn.activation is missing; it must be 'relu' or 'tanh'",
     ),
     (
-        {"lstm": LSTM, "char_cnn": {"activation": "tanh", "embedding": {}}},
-        r"char_cnn.filters is missing; it must be a list of \[width, number\]",
-    ),
-    (
         {"lstm": LSTM, "char_cnn": {"activation": "tanh", "filters": []}},
         "char_cnn.embedding must be a JSON object, got None",
     ),
-    (
-        with_cnn(embedding={}),
-        "char_cnn.embedding.dim is missing; it must be an integer from 1 to 1,048,576",
-    ),
     (with_cnn(embedding={"dim": 0}), f"char_cnn.embedding.dim {WHOLE} 0"),
-    (with_cnn(filters=None), f"{PAIRS}, got None"),
-    (with_cnn(filters=[]), f"{PAIRS} with widths of at most .* = 50, got"),
     (with_cnn(filters=[[1, 0]]), PAIRS),
     (
         with_cnn(filters=[[51, 4]]),
@@ -192,40 +173,20 @@ BAD = [
         with_cnn(max_characters_per_token=2),
         "char_cnn.max_characters_per_token must be an integer from 3 to 65,536, got 2",
     ),
-    (with_cnn(n_characters=263), "char_cnn.n_characters must be 261 or 262, got 263"),
     ({"lstm": LSTM, "bidirectional": "yes"}, f"bidirectional {BOOL} 'yes'"),
-    ({"lstm": LSTM, "sample_softmax": None}, f"sample_softmax {BOOL} None"),
-    ({"lstm": LSTM, "share_embedding_softmax": 0}, f"share_embedding_softmax {BOOL} 0"),
     ({"lstm": LSTM, "batch_size": 0}, f"batch_size {WHOLE} 0"),
-    ({"lstm": LSTM, "unroll_steps": None}, f"unroll_steps {WHOLE} None"),
     (
         {"lstm": LSTM, "n_epochs": 1.5},
         "n_epochs must be an integer from 1 to 1,048,576 or null, got 1.5",
     ),
-    ({"lstm": LSTM, "n_negative_samples_batch": -1}, f"n_negative_samples_batch {WHOLE} -1"),
-    ({"lstm": LSTM, "n_tokens_vocab": 0}, f"n_tokens_vocab {WHOLE} 0"),
-    ({"lstm": LSTM, "n_train_tokens": "many"}, f"n_train_tokens {WHOLE} 'many'"),
     ({"lstm": LSTM, "dropout": 1}, "dropout must be a number >= 0 and below 1 or null"),
     ({"lstm": LSTM, "learning_rate": 0}, f"learning_rate {NUMBER} 0"),
     ({"lstm": LSTM, "all_clip_norm_val": 0}, f"all_clip_norm_val {NUMBER[:-5]} or null, got 0"),
     ({"lstm": LSTM, "reset_rate": 1.5}, "reset_rate must be a finite number from 0 to 1, got 1.5"),
-    (
-        {"lstm": LSTM, "reset_rate": True},
-        "reset_rate must be a finite number from 0 to 1, got True",
-    ),
-    (with_cnn(dictionary=[1]), r"char_cnn.dictionary must be a JSON object, got \[1\]"),
-    (
-        with_cnn(dictionary={"n_words": 1}),
-        "char_cnn.dictionary.n_characters is missing; it must be ",
-    ),
     (with_cnn(dictionary={"n_characters": 0}), f"char_cnn.dictionary.n_characters {WHOLE} 0"),
     (
         with_cnn(dictionary={"n_characters": 9, "word_dim": -1}),
         "char_cnn.dictionary.word_dim must be an integer from 0 to 1,048,576, got -1",
-    ),
-    (
-        with_cnn(dictionary={"n_characters": 9}, n_characters=261),
-        "char_cnn.n_characters must be 9 or 10, got 261",
     ),
     (with_cnn() | {"share_embedding_softmax": True}, "share_embedding_softmax must be false with"),
 ]
@@ -241,26 +202,13 @@ HUGE = 10**4000
 SIZE = "must be an integer from 1 to 1,048,576, got"
 TOO_HIGH = [
     (with_lstm(dim=2**20 + 1), f"lstm.dim {SIZE} 1048577"),
-    (with_lstm(dim=HUGE), f"lstm.dim {SIZE} 10+"),
-    (with_lstm(n_layers=101), "lstm.n_layers must be an integer from 1 to 100, got 101"),
     (with_lstm(cell_clip=HUGE), "lstm.cell_clip must be a number above 0 and up to 3e38, got 1"),
-    (with_lstm(proj_clip=1e39), r"lstm.proj_clip must be a number above 0 and .*, got 1e\+39"),
-    (
-        with_cnn(max_characters_per_token=10**9),
-        "char_cnn.max_characters_per_token must be an integer from 3 to 65,536, got 10+",
-    ),
     (
         with_cnn(filters=[[1, 2**20], [2, 1]]),
         "char_cnn.filters must have at most 1,000 widths and 1,048,576 filters in all, got 2 and",
     ),
     (with_cnn(filters=[[1, 1]] * 10**5), "char_cnn.filters must have at most .*, got 100,000 and"),
-    (
-        with_cnn(dictionary={"n_characters": 10**9}),
-        "char_cnn.dictionary.n_characters must be an integer from 1 to 100,000,000",
-    ),
     (with_cnn() | {"learning_rate": HUGE}, "learning_rate must be a number above 0 and up"),
-    (with_cnn() | {"n_tokens_vocab": 10**9}, "n_tokens_vocab must be an integer from 1 to 100"),
-    (with_cnn() | {"n_train_tokens": 10**18}, "n_train_tokens must be an integer from 1 to 1,0"),
 ]
 
 

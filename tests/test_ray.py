@@ -30,17 +30,11 @@ ENGINE = ["--engine", "ray", "--workers", "1"]
     ("flags", "message"),
     [
         (["--workers", "2"], "--workers goes with --engine ray"),
-        (["--cpus", "2"], "--cpus goes with --engine ray"),
-        (["--address", "auto"], "--address goes with --engine ray"),
         (["--part_mb", "2"], "--part_mb goes with --engine ray"),
         (["--engine", "ray"], "--engine ray needs --workers"),
         ([*ENGINE, "--packed"], "--packed does not go with --engine"),
-        ([*ENGINE, "--use_sentence_keys"], "--use_sentence_keys does not go with --engine"),
-        ([*ENGINE, "--forget_sentences"], "--forget_sentences does not go with --engine"),
         ([*ENGINE, "--format", "npz"], "--engine writes Parquet, not npz"),
         ([*ENGINE, "--shard", "1/2"], "--shard does not go with --engine, which divides the text"),
-        ([*ENGINE, "--resume", "--force"], "choose one"),
-        (["--engine", "spark", "--workers", "1"], "argument --engine: invalid choice: 'spark'"),
     ],
 )
 def test_flags_that_do_not_go_together(flags, message, capsys):

@@ -91,14 +91,12 @@ def test_a_path_in_the_place_of_words_or_numbers(saved, name, key, message, tmp_
     "words, message",
     [
         (None, "weight_file must be given, or words, got neither"),
-        ({}, "kind must be one of 'characters'"),
         ("characters", "words must be a JSON object, got 'characters'"),
         (
             {"kind": 3, "vocabulary": None, "n_rows": None},
             "kind must be one of 'characters'",
         ),
         ({"kind": "table", "vocabulary": 5, "n_rows": 5}, "vocabulary must be a list of words"),
-        ({"kind": "table", "vocabulary": None, "n_rows": "x"}, "n_rows"),
         ({"kind": "table", "vocabulary": None, "n_rows": None}, "n_tokens must be given"),
         ({"kind": "cache", "vocabulary": None, "n_rows": 2}, "a list of words for a token cache"),
     ],

@@ -157,7 +157,6 @@ def test_ids(place):
     ("ids", "message"),
     [
         ("abcab", "text.txt, line 4: the key 'a' is repeated."),
-        ("abcde", "ids.txt must have one key for each line of text.txt, got 5 keys for more lines"),
         (
             "abcdefg",
             "ids.txt must have one key for each line of text.txt, got 7 keys for fewer lines",
@@ -165,7 +164,6 @@ def test_ids(place):
         (["a", "", "b"], "ids.txt, line 2: a key must not be empty."),
         (["a", "b/c", "b", "d", "e", "f"], "line 3: 'b' cannot be a key: in HDF5 another sentence"),
         (["a", "x" * 70_000, "b", "c", "d", "e"], "keys have at most 65000 bytes and no NUL"),
-        (["a", "b\0c", "b", "c", "d", "e"], "keys have at most 65000 bytes and no NUL"),
     ],
 )
 def test_keys_that_are_wrong_are_found_before_the_work(place, capsys, ids, message):
