@@ -73,8 +73,8 @@ def test_written_by_falling_count_then_by_word(tmp_path):
 @pytest.mark.parametrize(
     ("counts", "arguments", "message"),
     [
-        ({"a": 1}, {"min_count": 2}, r"vocab.txt: no word occurs 2 times or more\."),
-        ({"<S>": 1}, {}, r"no word occurs 1 times or more\."),
+        ({"a": 1}, {"min_count": 2}, r"No word occurs 2 times or more\."),
+        ({"<S>": 1}, {}, r"No word occurs 1 times or more\."),
         ({"a": 1}, {"max_size": 2}, r"max_size must be an integer >= 3, got 2\."),
         ({"a b": 1}, {}, r"'a b' cannot be in a vocabulary: it is not one token\."),
         ({"": 1}, {}, r"'' cannot be in a vocabulary"),
@@ -196,7 +196,7 @@ def test_no_file_is_named():
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"min_count": 10**6}, r"vocab.txt: no word occurs 1000000 times or more\."),
+        ({"min_count": 10**6}, r"No word occurs 1000000 times or more\."),
         ({"jobs": 0}, r"jobs must be an integer >= 1, got 0\."),
         (
             {"counts_file": "{}/text/a.txt"},

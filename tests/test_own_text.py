@@ -153,7 +153,7 @@ def test_what_the_two_directions_of_the_original_were_is_refused(tmp_path):
         ),
         ((np.zeros(3), np.zeros((3, 3), int)), r"sentence 1 must .* got float64 \(3,\) and int64"),
         ((np.arange(3), np.zeros((2, 3), int)), r"got int64 \(3,\) and int64 \(2, 3\)\."),
-        ((np.arange(3), np.full((3, 3), 261)), r"ids must be from 0 to 260, got 261 to 261\."),
+        ((np.arange(3), np.full((3, 3), 261)), r"\(n, 3\) from 0 to 260, got int64 \(3,\)"),
     ],
 )
 def test_sentences_whose_arrays_do_not_fit(sentence, message):

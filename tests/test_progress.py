@@ -68,12 +68,12 @@ def test_steps_of_a_job_have_their_own_rate_and_time(log, clock):
             display.update(*stage)
     assert log.getvalue().splitlines() == [
         "counting 0/400 MB",
-        "counting 100/400 MB  5.0 MB/s  1 min 00 s left",
+        "counting 100/400 MB  1 min 00 s left  5.0 MB/s",
         "counting 400/400 MB  5.0 MB/s",
         "merging 1,000,000 words",
         "writing 0/9,000 kB",
-        "writing 3,000/9,000 kB  0.1 MB/s  40 s left",
-        "writing 4,500/9,000 kB  0.1 MB/s  30 s left",
+        "writing 3,000/9,000 kB  40 s left  0.1 MB/s",
+        "writing 4,500/9,000 kB  30 s left  0.1 MB/s",
     ]
 
 
@@ -122,13 +122,11 @@ def last_line(terminal: Terminal) -> str:
 @pytest.mark.parametrize(
     ("width", "expected"),
     [
-        (120, "━╺━━━━━━━━━━ step 2,900/29,000  epoch 1  perplexity 12,345.6 (sampled)  "
-              "10,000 tokens/s  9 h 24 min left"),
-        (100, "step 2,900/29,000  epoch 1  perplexity 12,345.6 (sampled)  10,000 tokens/s  "
-              "9 h 24 min left"),
-        (90, "step 2,900/29,000  epoch 1  perplexity 12,345.6  10,000 tokens/s  9 h 24 min left"),
-        (80, "step 2,900/29,000  perplexity 12,345.6  10,000 tokens/s  9 h 24 min left"),
-        (66, "step 2,900/29,000  perplexity 12,345.6  9 h 24 min left"),
+        (120, "━╺━━━━━━━━━━ step 2,900/29,000  9 h 24 min left  perplexity 12,345.6 (sampled)  "
+              "10,000 tokens/s  epoch 1"),
+        (91, "step 2,900/29,000  9 h 24 min left  perplexity 12,345.6 (sampled)  10,000 tokens/s  "
+             "epoch 1"),
+        (66, "step 2,900/29,000  9 h 24 min left  perplexity 12,345.6 (sampled)…"),
     ],
 )  # fmt: skip
 def test_the_time_left_fits_the_terminal(clock, monkeypatch, width, expected):
@@ -181,9 +179,9 @@ def test_training_is_measured_from_the_second_event(log, clock):
         heldout = Perplexity.of_losses(7 * np.log([100.0, 64.0]), 7)
         show(event(1000, 100000, 1010.0, heldout=heldout, is_best=True))
     assert log.getvalue().splitlines() == [
-        "step 1/1,000  epoch 1  perplexity 1,234.6 (sampled)",
-        "step 11/1,000  epoch 1  perplexity 1,234.6 (sampled)  50 tokens/s  32 min 58 s left",
-        "step 1,000/1,000  epoch 1  perplexity 1,234.6 (sampled)  100 tokens/s",
+        "step 1/1,000  perplexity 1,234.6 (sampled)  epoch 1",
+        "step 11/1,000  32 min 58 s left  perplexity 1,234.6 (sampled)  50 tokens/s  epoch 1",
+        "step 1,000/1,000  perplexity 1,234.6 (sampled)  100 tokens/s  epoch 1",
         "step 1,000: held-out perplexity 80.0 (forward 100.0, backward 64.0), the best so far",
     ]
 
@@ -198,6 +196,6 @@ def test_a_held_out_step_is_counted_as_in_the_log_and_in_checkpoints(log, clock)
             )
         )  # fmt: skip
     assert log.getvalue().splitlines() == [
-        "step 520/1,000  epoch 1  perplexity 9.0",
+        "step 520/1,000  perplexity 9.0  epoch 1",
         "step 1,256: held-out perplexity 80.0 (forward 100.0, backward 64.0)",
     ]

@@ -9,7 +9,7 @@ import pytest
 
 from bilm.cli import main
 from bilm.data import count_words, shard_corpus
-from bilm.data.untokenized import first_sentences, why_untokenized
+from bilm.data.untokenized import why_untokenized
 
 ENGLISH = [
     "Mr. Hale left at 6.30 , though it rained .",
@@ -99,14 +99,6 @@ def test_one_warning_where_text_enters(tmp_path, monkeypatch, caplog):
         assert warnings(caplog) == expected
     count_words("raw.txt")
     assert warnings(caplog) == []
-
-
-def test_a_corpus_on_one_line_is_read_as_far_as_needed(tmp_path):
-    path = tmp_path / "line.txt"
-    path.write_text("the cat sees a dog . " * 300_000, encoding="utf-8")
-    [sentence] = first_sentences(path)
-    assert 200_000 < len(sentence) < 400_000
-    assert why_untokenized([sentence]).startswith("lines have about 4")
 
 
 @pytest.mark.eager

@@ -87,12 +87,8 @@ def terminal_width() -> int:
 
 
 def in_context(contexts: Sequence[Context], width: int, cosines: bool = True) -> list[str]:
-    """Key word in context: one line each, with the [words] aligned.
-
-    Args:
-        width: columns of a line.
-        cosines: begin each line with the cosine.
-    """
+    """Key word in context: lines of at most `width` columns with the [words] aligned, after the
+    cosines."""
     from rich.cells import cell_len, set_cell_size
 
     width -= 7 * cosines

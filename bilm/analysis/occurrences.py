@@ -15,7 +15,7 @@ import os
 import random
 import zlib
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -125,27 +125,25 @@ class WordsInSentences:
                 parallel[name] = [values[k] for k in rows.tolist()]
         return replace(self, **parallel)
 
-    def distinct(
-        self, ranked: Iterable[int], n: int, query: WordsInSentences | None = None
-    ) -> list[int]:
+    def distinct(self, ranked: Iterable[int], n: int, seen: Set[object] = frozenset()) -> list[int]:
         """The first `n` of ranked occurrences in different contexts.
 
-        Text is often repeated with small changes, so an occurrence is skipped if it shares its
-        sentence, or the word with the previous and the next one, with an earlier one or with the
-        single occurrence `query`.
+        Text is often repeated with small changes, so an occurrence is skipped if an earlier one, or
+        one whose `context_keys` are in `seen`, has the same sentence, or the same word between the
+        same words.
         """
         chosen: list[int] = []
-        seen = set() if query is None else query._contexts(0)
+        known = set(seen)
         for k in map(int, ranked):
             if len(chosen) == n:
                 break
-            contexts = self._contexts(k)
-            if not contexts & seen:
+            if known.isdisjoint(keys := self.context_keys(k)):
                 chosen.append(k)
-            seen |= contexts
+            known |= keys
         return chosen
 
-    def _contexts(self, occurrence: int) -> set[object]:
+    def context_keys(self, occurrence: int) -> set[object]:
+        """What distinguishes contexts: the sentence, and the word with the words next to it."""
         left, right = self.sides(occurrence, 1)
         frame = (*left, None, self.word(occurrence), None, *right)
         return {tuple(self.sentence(occurrence)), frame}
@@ -178,9 +176,8 @@ class Sample(WordsInSentences):
 class Reservoir:
     """A uniform sample of `size` occurrences from a stream (reservoir sampling, algorithm R).
 
-    Attributes:
-        uses: the sample: sentence number, token position, and sentence of each occurrence.
-        n_offered: length of the stream so far.
+    `uses` has the sentence number, token position and sentence of each; `n_offered` is the length
+    of the stream so far.
     """
 
     def __init__(self, size: int, seed: str) -> None:
@@ -207,11 +204,10 @@ def draw_uses(
     max_occurrences: int,
     seed: int,
 ) -> list[Reservoir]:
-    """Draw occurrences of words with several forms from a text, which is read once.
+    """Draw occurrences of words from a text, which is read once.
 
-    Args:
-        forms: pairs of a word, which its draw depends on, and the names of its forms.
-        name_of: the name of a token.
+    `forms` are pairs of a word, which its draw depends on, and the names of its forms; `name_of`
+    returns the name of a token.
     """
     require(integer(), max_occurrences=max_occurrences)
     require(SENTENCES, sentences=sentences)
@@ -432,7 +428,7 @@ class Occurrences(WordsInSentences):
         The common mean would make all contexts look similar. A vector equal to the mean, up to
         rounding, becomes zeros. `of` gives the directions of other occurrences from this mean.
         """
-        vectors = (of or self).layer(layer)
+        vectors = (self if of is None else of).layer(layer)
         centred = vectors - self.layer(layer).mean(axis=0)
         norms = np.linalg.norm(centred, axis=1, keepdims=True)
         lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
@@ -464,11 +460,9 @@ class Occurrences(WordsInSentences):
                 cosines[~directions.any(axis=1)] = 1
             ranked = np.argsort(-cosines, kind="stable")
             is_same = (self.words == queries.words[k])[ranked]
-            both = (
-                self.distinct(kind, n, queries.select([k]))
-                for kind in (ranked[is_same], ranked[~is_same])
-            )
-            found.append(Neighbours(*([(float(cosines[j]), j) for j in near] for near in both)))
+            seen = queries.context_keys(k)
+            near = [self.distinct(kind, n, seen) for kind in (ranked[is_same], ranked[~is_same])]
+            found.append(Neighbours(*([(float(cosines[j]), j) for j in kind] for kind in near)))
         return found
 
     def contrasting_pair(self, word: str, layer: Layer = "top") -> tuple[int, int]:

@@ -32,13 +32,7 @@ _PAGE = """<!DOCTYPE html>
 
 
 def page(title: str, body: str, data: Any = None) -> bytes:
-    """A page in UTF-8.
-
-    Args:
-        title: plain text.
-        body: HTML below the title.
-        data: JSON-able data for the scripts of the body, in the element `data`.
-    """
+    """A page in UTF-8: a title in plain text, HTML, and JSON-able data in the element `data`."""
     if data is not None:
         # A token such as </script> would end the element.
         values = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")

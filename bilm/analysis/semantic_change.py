@@ -116,7 +116,7 @@ def sample_targets(
     match_case: bool = False,
     lemma_pos: bool = False,
 ) -> Sample:
-    """Draw occurrences of target words uniformly from a corpus, which is read once.
+    """Draw occurrences of target words, which become their labels, from a corpus, read once.
 
     Args:
         sentences: lists of tokens, or text that is split on white space.
@@ -126,9 +126,6 @@ def sample_targets(
         lemma_pos: targets end in a part of speech, as attack_nn. In a corpus with such tokens,
             they are looked for, and the part of speech is removed from the sample; in other
             corpora, the word alone is looked for.
-
-    Returns:
-        a sample whose labels are the targets.
 
     Raises:
         InputError: `targets` is empty, or no target occurs.
@@ -163,12 +160,8 @@ def _split_tag(token: str) -> tuple[str, str]:
 
 
 def embedded_occurrences(path: PathLike, sample: Sample) -> Occurrences:
-    """A sample with vectors from a file of `bilm embed`.
-
-    Args:
-        path: HDF5 with line numbers as keys, or packed HDF5, without pooling.
-        sample: from the same text; `lines` are the line numbers.
-    """
+    """A sample with vectors from a file of `bilm embed` over the same text: HDF5 with line numbers
+    as keys, or packed HDF5, without pooling."""
     of_lines = _line_vectors(path, sample.lines)
     rows = zip(of_lines, sample.lines, sample.sentences, sample.by_sentence(), strict=True)
     vectors = []
@@ -364,10 +357,8 @@ def read_gold(path: PathLike) -> dict[str, float]:
         except ValueError:
             value = np.nan
         if not np.isfinite(value):
-            raise InputError(
-                f"{path}, line {number}: must be a word, a tab and a finite number, got "
-                f"{line[:80]!r}."
-            )
+            rule = f"a word, a tab and a finite number, got {line[:80]!r}"
+            raise InputError(f"{path}, line {number}: must be {rule}.")
         gold[word.strip()] = value
     return gold
 

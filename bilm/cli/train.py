@@ -193,7 +193,7 @@ def run_training(
 ) -> int:
     """Train into --save_dir, showing progress, and print where the model is; `checkpoint` is where
     to resume, None for a new model."""
-    from bilm.data.untokenized import first_sentences, warn_if_untokenized
+    from bilm.data.untokenized import warn_if_untokenized
     from bilm.training import train
     from bilm.training.replicas import find_worker
 
@@ -202,7 +202,7 @@ def run_training(
     corpus = open_corpus(options, args.train_prefix, vocabulary, **shuffled)
     if worker.is_chief:
         file = find_files(args.train_prefix)[0]
-        warn_if_untokenized(first_sentences(file), file)
+        warn_if_untokenized(map(str.split, read_lines(file)), file)
     heldout = None
     if args.heldout_prefix is not None:
         in_order = {"test": True, "worker": worker.share}
@@ -349,15 +349,13 @@ def training_display(display: ProgressDisplay, sampled: bool) -> Callable[[Train
     def show(event: TrainingProgress) -> None:
         nonlocal first
         first = first or event
-        perplexity, rate = f"perplexity {event.perplexity:,.1f}", ""
+        details = [f"perplexity {event.perplexity:,.1f}{' (sampled)' * sampled}"]
         # The first step compiles, and has no rate.
         if event.seconds > first.seconds:
-            tokens = (event.tokens - first.tokens) / (event.seconds - first.seconds)
-            rate = f"  {tokens:,.0f} tokens/s"
-        details = [f"epoch {event.epoch}  {perplexity}{rate}", f"{perplexity}{rate}", perplexity]
-        if sampled:
-            details.insert(0, details[0].replace(perplexity, f"{perplexity} (sampled)"))
-        display.update("step", event.step, event.n_steps, detail=details)
+            rate = (event.tokens - first.tokens) / (event.seconds - first.seconds)
+            details.append(f"{rate:,.0f} tokens/s")
+        details.append(f"epoch {event.epoch}")
+        display.update("step", event.step, event.n_steps, detail="  ".join(details))
         if event.heldout is not None:
             # As in the log, the names of checkpoints, and the best step at the end.
             step = event.step if event.global_step is None else event.global_step

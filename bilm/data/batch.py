@@ -95,17 +95,6 @@ class Held(NamedTuple):
     left: int
 
 
-class Segment(NamedTuple):
-    """Consecutive inputs of one sentence in a batch: their row and first column, the sentence's
-    number in the reader's text, the 0-based number of the first input, and the number of inputs."""
-
-    row: int
-    column: int
-    sentence: int
-    offset: int
-    length: int
-
-
 class SentenceReader(Iterator[SentenceIds]):
     """Iterates over sentences as ids; `_get_batch` fills rows with them.
 
@@ -151,14 +140,16 @@ class SentenceReader(Iterator[SentenceIds]):
                         "The corpus must not change before a resume: it lacks a saved position."
                     ) from None
 
-    def fill(self, num_steps: int) -> tuple[list[Segment], list[Held | None]]:
+    def fill(self, num_steps: int) -> tuple[np.ndarray, list[Held | None]]:
         """Fill the rows of a batch, as far as the sentences in memory suffice.
 
         Returns:
-            The segments, row by row from left to right, and `rows` after the batch.
+            Segments, row by row from left to right, and `rows` after the batch. A segment is
+            consecutive inputs of one sentence: row, first column, sentence, number of the
+            first input in the sentence, and number of inputs; (segments, 5) int64.
         """
         unread = enumerate(self.text.inputs[self._next :].data, self._next)
-        segments: list[Segment] = []
+        segments: list[tuple[int, ...]] = []
         after: list[Held | None] = []
         for row, current in enumerate(self.rows):
             column = 0
@@ -170,11 +161,11 @@ class SentenceReader(Iterator[SentenceIds]):
                     current = Held(drawn[0], 0, drawn[1])
                 sentence, offset, left = current
                 length = min(left, num_steps - column)
-                segments.append(Segment(row, column, sentence, offset, length))
+                segments.append((row, column, sentence, offset, length))
                 column += length
                 current = Held(sentence, offset + length, left - length) if left > length else None
             after.append(current)
-        return segments, after
+        return np.array(segments, np.int64).reshape(-1, 5), after
 
     def advance(self, rows: list[Held | None], last: int) -> None:
         """Go on after a batch: `rows` after it, and the last of its sentences."""
@@ -247,8 +238,7 @@ def _get_batch(
         generator: sentences from `get_sentence` of a data set: (ids, char_ids) with `<S>` and
             `</S>`, integers (n,) and (n, max_word_length); `char_ids` may be None for word input.
             Slightly more is read than a batch needs.
-        batch_size: number of rows.
-        num_steps: inputs of a row.
+        batch_size, num_steps: rows of a batch, and inputs of a row.
         max_word_length: characters per word; None for word input.
         bidirectional: add a second stream, which reads each sentence in reverse.
         incomplete: also yield the last, partly filled batches, which the original left out.
@@ -269,13 +259,12 @@ def _get_batch(
     reverses = (reader.reverse, not reader.reverse)[: 1 + bidirectional]
     reader.begin(batch_size, num_steps, state)
     while True:
-        filled, rows = reader.fill(num_steps)
-        segments = np.array(filled, np.int64).reshape(-1, len(Segment._fields))
+        segments, rows = reader.fill(num_steps)
         is_full = segments[:, -1].sum() == batch_size * num_steps
         # A batch needs all its sentences in one text: after loading more it is filled again.
         if not is_full and reader.load_more():
             continue
-        if not filled or not (is_full or incomplete):
+        if not len(segments) or not (is_full or incomplete):
             return
         reader.advance(rows, last=int(segments[:, 2].max()))
         batch = make_batch(reader.text, segments, (batch_size, num_steps), reverses)
@@ -285,13 +274,8 @@ def _get_batch(
 def make_batch(
     text: IndexedText, segments: np.ndarray, shape: tuple[int, int], reverses: Sequence[bool]
 ) -> Batch:
-    """Create the batch of segments.
-
-    Args:
-        segments: (segments, 5) integers, the fields of `Segment`.
-        shape: (B, T).
-        reverses: whether each stream reads backwards.
-    """
+    """The batch (B, T) of segments from `SentenceReader.fill`; `reverses` says for each stream
+    whether it reads backwards."""
     row, column, sentence, offset, length = segments.T
     # For all N inputs, segment after segment: the number within the segment, and the index in the
     # flattened (B, T) arrays; both (N,).
@@ -332,10 +316,10 @@ def sentence_batches(
     *,
     max_rows: int | None = None,
 ) -> Iterator[Batch]:
-    """Batches with one sentence per row, from column 0, sentences of similar length together.
+    """Batches with one sentence per row, sentences of similar length together.
 
     Args:
-        reverses: whether each stream reads backwards.
+        reverses: for each stream, whether it reads backwards.
         max_tokens: most positions of a batch, including padding; a longer sentence is a batch of
             its own.
         first: number of the text's first sentence.
@@ -367,11 +351,8 @@ def _cut(
 
 def _number_distinct(rows: np.ndarray, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Number rows of a table by their first occurrence: the distinct rows, (distinct,), and the
-    index in them of each entry of `rows`, (n,) int32.
-
-    The order depends on the text only, not on the table, so that a resumed run, whose table may
-    differ, makes bit-identical batches.
-    """
+    index in them of each entry of `rows`, (n,) int32. So a resumed run, whose table may be in
+    another order, makes bit-identical batches."""
     positions = np.arange(len(rows))
     first = np.empty(n_rows, np.int64)
     first[rows[::-1]] = positions[::-1]  # NumPy keeps the last of repeated assignments

@@ -19,7 +19,7 @@ import numpy as np
 from bilm.core.errors import InputError, Rule, differences, integer, require, shown
 from bilm.data.encoding import BOS, EOS, PAD_CHAR, DistinctWords, encode_words
 from bilm.data.vocabulary import Vocabulary
-from bilm.files.reading import PathLike, find_files, read_lines, require_file
+from bilm.files.reading import PathLike, find_files, read_lines
 
 logger = logging.getLogger(__name__)
 
@@ -128,19 +128,14 @@ class Corpus:
 
     def read(self, shard: int, before: Sequence[Any] = ()) -> IndexedText:
         """The sentences `before`, then the sentences of a shard in reading order."""
-        epoch, ordinal = divmod(shard, len(self.files))
-        text = self._load(self._file(shard), before)
-        if not self.shuffle:
-            return text
-        return text.shuffled(self._generator(epoch, 1 + ordinal), first=len(before))
+        text, n = self._load(self._file(shard), before), len(before)
+        order = np.r_[:n, n + self._order(shard, len(text) - n)]
+        return replace(text, starts=text.starts[order], inputs=text.inputs[order])
 
     def describe(self, shard: int, sentence: int) -> str:
         """A readable position of a sentence, given its shard and number in reading order."""
-        epoch, ordinal = divmod(shard, len(self.files))
-        path = self._file(shard)
-        order = np.arange(sum(1 for _ in self.sentences(path)))
-        if self.shuffle:
-            self._generator(epoch, 1 + ordinal).shuffle(order)
+        path, epoch = self._file(shard), shard // len(self.files)
+        order = self._order(shard, sum(1 for _ in self.sentences(path)))
         if sentence >= len(order):
             return f"the end of {path} (pass {epoch + 1})"
         return f"sentence {order[sentence] + 1:,} of {path} (pass {epoch + 1})"
@@ -156,9 +151,20 @@ class Corpus:
             ordinal = self._generator(epoch, 0).permutation(len(self.files))[ordinal]
         return self.files[ordinal]
 
+    def _order(self, shard: int, n_sentences: int) -> np.ndarray:
+        """The numbers of a shard's sentences in reading order."""
+        epoch, ordinal = divmod(shard, len(self.files))
+        order = np.arange(n_sentences)
+        if self.shuffle:
+            self._generator(epoch, 1 + ordinal).shuffle(order)
+        return order
+
+    def _generator(self, epoch: int, purpose: int) -> np.random.Generator:
+        return np.random.default_rng((self.seed, epoch, purpose))
+
     def _load(self, path: str, before: Sequence[Any] = ()) -> IndexedText:
         text = IndexedText.from_sentences(itertools.chain(before, self.sentences(path)), self.vocab)
-        size = os.path.getsize(require_file(path, "text file"))
+        size = os.path.getsize(path)
         if size != self._sizes[path]:
             raise InputError(
                 f"{path} must not change while it is read: it had {self._sizes[path]:,} bytes when "
@@ -167,9 +173,6 @@ class Corpus:
         if len(text) == len(before):
             logger.warning("%s: no sentence in this file", path)
         return text
-
-    def _generator(self, epoch: int, purpose: int) -> np.random.Generator:
-        return np.random.default_rng((self.seed, epoch, purpose))
 
 
 @dataclass(frozen=True)
@@ -230,12 +233,6 @@ class IndexedText:
 
     def __len__(self) -> int:
         return len(self.starts)
-
-    def shuffled(self, generator: np.random.Generator, first: int = 0) -> IndexedText:
-        """The same sentences, shuffled by `generator` from number `first` on."""
-        order = np.arange(len(self))
-        generator.shuffle(order[first:])
-        return replace(self, starts=self.starts[order], inputs=self.inputs[order])
 
     def sentence_ids(self, number: int) -> SentenceIds:
         """The ids of `<S>`, a sentence's words and `</S>`."""
@@ -300,16 +297,12 @@ class SentenceChunks:
             fit = ids.ndim == 1 and ids.dtype.kind in "iu"
             if width is not None:
                 fit &= characters.shape == (len(ids), width) and characters.dtype.kind in "iu"
+                fit = fit and 0 <= characters.min() <= characters.max() <= PAD_CHAR
             if not fit:
                 raise InputError(
-                    f"sentence {number} must be integers, ids (n,) and character ids "
-                    f"(n, {width}), got {ids.dtype} {ids.shape} and {characters.dtype} "
+                    f"sentence {number} must be integers, ids (n,) and character ids (n, {width}) "
+                    f"from 0 to {PAD_CHAR}, got {ids.dtype} {ids.shape} and {characters.dtype} "
                     f"{characters.shape}."
-                )
-            if width is not None and not 0 <= characters.min() <= characters.max() <= PAD_CHAR:
-                raise InputError(
-                    f"sentence {number}: character ids must be from 0 to {PAD_CHAR}, got "
-                    f"{characters.min()} to {characters.max()}."
                 )
             yield ids, None if width is None else characters
 
@@ -355,10 +348,8 @@ class IteratorState(NamedTuple):
             ) from error
 
     def with_batches(self, batch_size: int, num_steps: int) -> IteratorState:
-        """The state for another batch shape, which starts with the next sentence.
-
-        The unread remainder of each row's current sentence is skipped.
-        """
+        """The state for another batch shape, which starts with the next sentence: the rest of
+        each row's current sentence is skipped."""
         return self._replace(batch_size=batch_size, num_steps=num_steps, rows=(None,) * batch_size)
 
     def with_worker(self, worker: int, n_workers: int) -> IteratorState:

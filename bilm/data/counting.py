@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from bilm.core.errors import InputError, integer, require, require_at_least
 from bilm.data.encoding import BOS, EOS, UNK
 from bilm.data.text_ranges import Span, cut, read_span
-from bilm.data.untokenized import first_sentences, warn_if_untokenized
+from bilm.data.untokenized import warn_if_untokenized
 from bilm.data.vocabulary import NOT_A_TOKEN
 from bilm.files.reading import (
     PathLike,
@@ -25,7 +25,7 @@ from bilm.files.reading import (
     Stage,
     find_all_files,
     quiet,
-    require_path,
+    read_lines,
     size_of,
 )
 from bilm.files.writing import atomic_write, atomic_write_all
@@ -86,10 +86,7 @@ def count_words(
 
 
 def write_vocabulary(
-    filename: PathLike,
-    counts: Mapping[str, int],
-    min_count: int = 1,
-    max_size: int | None = None,
+    filename: PathLike, counts: Mapping[str, int], min_count: int = 1, max_size: int | None = None
 ) -> int:
     """Write a vocabulary file, which appears only when complete.
 
@@ -113,8 +110,7 @@ def write_vocabulary(
         if count >= min_count and word.split() != [word]:
             raise InputError(f"{word!r} cannot be in a vocabulary: it is not one token.")
     with atomic_write(filename) as temporary:
-        words = _words(_ranked(counts), filename, min_count, max_size)
-        _write_lines(temporary, [*_SPECIAL, *words])
+        words = _write_words(temporary, _ranked(counts), min_count, max_size)
     return len(_SPECIAL) + len(words)
 
 
@@ -122,14 +118,17 @@ def _ranked(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _words(
-    ranked: Iterable[tuple[str, int]], filename: PathLike, min_count: int, max_size: int | None
+def _write_words(
+    path: str, ranked: Iterable[tuple[str, int]], min_count: int, max_size: int | None
 ) -> list[str]:
-    """The words of a vocabulary file, without the special tokens."""
+    """Write a vocabulary file, and return its words without the special tokens."""
     words = [word for word, count in ranked if count >= min_count and word not in _NO_WORDS]
     if not words:
-        raise InputError(f"{filename}: no word occurs {min_count} times or more.")
-    return words if max_size is None else words[: max_size - len(_SPECIAL)]
+        raise InputError(f"No word occurs {min_count} times or more.")
+    if max_size is not None:
+        words = words[: max_size - len(_SPECIAL)]
+    _write_lines(path, [*_SPECIAL, *words])
+    return words
 
 
 def _write_lines(path: str, lines: Iterable[str]) -> None:
@@ -187,13 +186,13 @@ def build_vocabulary(
     require_at_least(len(_SPECIAL), max_size=max_size)
     require(integer(), jobs=jobs)
     files = find_all_files(patterns)
-    targets = [require_path(path) for path in (filename, counts_file) if path is not None]
+    targets = [path for path in (filename, counts_file) if path is not None]
     taken = [os.path.realpath(path) for path in (*files, *targets)]
     for path in targets:
         if taken.count(os.path.realpath(path)) > 1:
             raise InputError(f"{path} must be neither a file of the text nor named twice.")
     with atomic_write_all(targets, overwrite=overwrite) as temporaries:
-        warn_if_untokenized(first_sentences(files[0]), files[0])
+        warn_if_untokenized(map(str.split, read_lines(files[0])), files[0])
         counts = count_words(files, jobs=jobs, progress=progress)
         for word in counts.keys() & set(_SPECIAL):
             logger.warning(
@@ -202,10 +201,9 @@ def build_vocabulary(
                 counts[word],
             )
         ranked = _ranked(counts)
-        words = _words(ranked, filename, min_count, max_size)
-        _write_lines(temporaries[0], [*_SPECIAL, *words])
-        if counts_file is not None:
-            _write_lines(temporaries[1], (f"{word}\t{count}" for word, count in ranked))
+        words = _write_words(temporaries[0], ranked, min_count, max_size)
+        for path in temporaries[1:]:
+            _write_lines(path, (f"{word}\t{count}" for word, count in ranked))
     n_covered = sum(counts[word] for word in words)
     return VocabularyReport(counts.total(), len(counts), len(words), n_covered)
 

@@ -40,18 +40,15 @@ def deciding_method(data: Any, *names: str) -> str:
     Raises:
         InputError: `data` has none of the methods.
     """
-    there = [name for name in names if hasattr(data, name)]
-    if not there:
+    homes = [getattr(data, "__dict__", {}), *map(vars, type(data).__mro__)]
+    found = [name for home in homes for name in names if name in home]
+    found += [name for name in names if hasattr(data, name)]  # from __getattr__
+    if not found:
         raise InputError(
             f"The data must be a data set of bilm.data, or an object with {names[-1]}, got "
             f"{type(data).__name__}."
         )
-    homes = [getattr(data, "__dict__", {}), *map(vars, type(data).__mro__)]
-
-    def distance(name: str) -> int:
-        return next((n for n, home in enumerate(homes) if name in home), len(homes))
-
-    return min(there, key=distance)
+    return found[0]
 
 
 class _Dataset:
@@ -132,14 +129,12 @@ class _Dataset:
         return float(counts[self.vocab.unk] / max(n_tokens, 1))
 
     def get_sentence(self) -> Iterator[SentenceIds]:
-        """Iterate over the sentences, from which `_get_batch` makes all batches.
+        """Iterate over the sentences, from which `_get_batch` makes all batches: their ids (words +
+        2,) int32, with `<S>` and `</S>`, in reading order, and character ids (words + 2,
+        max_word_length) int32, None without characters.
 
         A subclass may override it, even with endless text; its batches have no state, so that
         resumed training restarts the text.
-
-        Yields:
-            ids: (words + 2,) int32, with `<S>` and `</S>`, in reading order. char_ids: (words + 2,
-            max_word_length) int32; None without characters.
         """
         return SentenceReader(self._corpus, reverse=self._reverse)
 
@@ -158,14 +153,11 @@ class _Dataset:
     ) -> Iterator[Batch]:
         """Batches in a compact form, with the characters of each distinct word once.
 
-        Args:
-            batch_size: number of rows.
-            num_steps: inputs of a row.
-            state: the `state` of an earlier batch, to continue with the batches after it.
+        Without end; with `test=True`, each prediction once, and rows are masked after their end.
 
-        Yields:
-            `Batch`. With `test=True`, each prediction once; rows are masked after the end of their
-            text. Otherwise without end.
+        Args:
+            batch_size, num_steps: rows of a batch, and inputs of a row.
+            state: the `state` of an earlier batch, to continue with the batches after it.
 
         Raises:
             InputError: a size is below 1; `state` is from another corpus, seed, size and so on;
@@ -200,18 +192,13 @@ class _Dataset:
 
     def describe_state(self, state: IteratorState | None) -> str:
         """A readable position in the corpus: file, sentence and pass. None: the start."""
-        shard, sentence = (0, 0) if state is None else (state.shard, state.sentence)
-        return self._corpus.describe(shard, sentence)
+        return self._corpus.describe(*((state.shard, state.sentence) if state else (0, 0)))
 
     def iter_sentence_batches(self, max_tokens: int) -> Iterator[Batch]:
-        """Every sentence once, each in its own row.
+        """Every sentence once, each in its own row, in one pass whatever `test` is.
 
-        Each shard is sorted by sentence length and cut into batches. It is one pass, independent of
-        `test` and `shuffle_on_load`.
-
-        Args:
-            max_tokens: most positions of a batch, including padding. A longer sentence is a batch
-                of its own.
+        Each shard is sorted by sentence length and cut into batches of at most `max_tokens`
+        positions, including padding; a longer sentence is a batch of its own.
 
         Yields:
             `Batch` with `sentences`: 0-based numbers in reading order, shards sorted by name. With

@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from bilm.core.errors import WORDS, InputError, integer, require
 from bilm.core.options import MOST_CHARACTERS
@@ -40,10 +39,7 @@ def network_ids(ids: Any) -> Any:
     """The ids for a network, which are 1-based: `ids` + 1.
 
     Ids of words and characters are 0-based in `bilm.data`, in vocabularies and in checkpoints. A
-    network's inputs are 1-based: 0 is the mask, whose vector is zero.
-
-    Args:
-        ids: an integer, a NumPy array or a tensor; its type must hold the largest id + 1.
+    network's inputs (integers, arrays or tensors) are 1-based: 0 is the mask, whose vector is zero.
     """
     return ids + 1
 
@@ -64,18 +60,11 @@ class DistinctWords(dict[str, int]):
 
 
 def framed(
-    values: np.ndarray,
-    lengths: np.ndarray,
-    width: int,
-    *,
-    begin: int,
-    end: int,
-    padding: int,
-    dtype: npt.DTypeLike = np.int32,
+    values: np.ndarray, lengths: np.ndarray, width: int, *, begin: int, end: int, padding: int
 ) -> np.ndarray:
     """Rows (n, width) of [begin, values of a sequence, end, padding ...] from the concatenated
     sequences `values`; their `lengths` (n,) are at most `width - 2`."""
-    rows = np.full((len(lengths), width), padding, dtype)
+    rows = np.full((len(lengths), width), padding, values.dtype)
     inside = np.arange(width - 2) < lengths[:, None]  # (n, width - 2)
     rows[:, 1:-1][inside] = values
     rows[:, 0] = begin
@@ -84,15 +73,12 @@ def framed(
 
 
 def encode_words(words: Sequence[str], max_word_length: int) -> np.ndarray:
-    """The character ids of words.
+    """The 0-based character ids of words: (len(words), max_word_length) uint16, of which 0..255 are
+    bytes, 256..259 marks, and 260 is padding.
 
     A word's bytes, at most `max_word_length - 2`, are between the marks for begin and end of word.
     `<S>` and `</S>` have the mark for begin or end of sentence instead of bytes, even if they are
     words of a text.
-
-    Returns:
-        (len(words), max_word_length) uint16: 0..255 bytes, 256..259 marks, 260 padding. These ids
-        are 0-based; see `network_ids`.
     """
     require(WORD_LENGTH, max_word_length=max_word_length)
     room = max_word_length - 2
@@ -103,16 +89,9 @@ def encode_words(words: Sequence[str], max_word_length: int) -> np.ndarray:
         require(WORDS, words=words)
         raise
     lengths = np.fromiter(map(len, encoded), np.int32, len(encoded))
-    values = np.frombuffer(b"".join(encoded), np.uint8)
-    rows = framed(
-        values,
-        lengths,
-        max_word_length,
-        begin=BOW_CHAR,
-        end=EOW_CHAR,
-        padding=PAD_CHAR,
-        dtype=np.uint16,
-    )
+    values = np.frombuffer(b"".join(encoded), np.uint8).astype(np.uint16)
+    marks = {"begin": BOW_CHAR, "end": EOW_CHAR, "padding": PAD_CHAR}
+    rows = framed(values, lengths, max_word_length, **marks)
     for number, word in enumerate(words):
         if word in (BOS, EOS):
             rows[number] = PAD_CHAR

@@ -19,18 +19,11 @@ _RESIDUES = re.compile("[A-Z*.-]*")
 
 
 class Sentence(NamedTuple):
-    """A sentence of a text.
+    """A sentence of a text."""
 
-    Attributes:
-        number: 0-based number of its line or FASTA record.
-        text: the line without white space at its ends; the residues of a sequence, separated by
-            spaces.
-        key: name of the sentence, such as its FASTA id; None: its number.
-    """
-
-    number: int
-    text: str
-    key: str | None = None
+    number: int  # 0-based number of its line or FASTA record
+    text: str  # without white space at its ends; the residues of a sequence, separated by spaces
+    key: str | None = None  # such as a FASTA id; None: the number
 
     @property
     def name(self) -> str:
@@ -41,9 +34,7 @@ class Sentence(NamedTuple):
 def is_fasta(path: PathLike) -> bool:
     """Whether a file's name has a FASTA ending."""
     root, ending = os.path.splitext(os.fspath(path))
-    if ending in COMPRESSED:
-        ending = os.path.splitext(root)[1]
-    return ending.lower() in FASTA
+    return (os.path.splitext(root)[1] if ending in COMPRESSED else ending).lower() in FASTA
 
 
 def read_fasta(path: PathLike) -> Iterator[tuple[str, list[str]]]:
@@ -181,12 +172,14 @@ N_WARM_UP_WORDS = 2048
 def read_warm_up(text: WarmUpText) -> list[list[str]]:
     """The sentences of a warm-up: the first `N_WARM_UP_WORDS` words of a text, which is repeated if
     it is shorter."""
-    is_file = isinstance(text, str | os.PathLike)
-    if not is_file:
+    if isinstance(text, str | os.PathLike):
+        name, text = os.fspath(text), read_lines(text)
+    else:
+        name = "the sentences"
         require(SENTENCES, sentences=text)
     sentences: list[list[str]] = []
     n_words = 0
-    for number, sentence in enumerate(read_lines(text) if is_file else text):  # type: ignore[arg-type]
+    for number, sentence in enumerate(text):
         tokens = as_tokens(sentence, f"warm_up: sentence {number}")
         if tokens:
             sentences.append(tokens)
@@ -194,6 +187,5 @@ def read_warm_up(text: WarmUpText) -> list[list[str]]:
         if n_words >= N_WARM_UP_WORDS:
             break
     if not sentences:
-        name = os.fspath(text) if is_file else "the sentences"  # type: ignore[arg-type]
         raise InputError(f"warm_up: {name} must hold a word, got none.")
     return sentences * -(-N_WARM_UP_WORDS // n_words)

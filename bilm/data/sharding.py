@@ -17,19 +17,10 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeVar
 
-from bilm.core.errors import (
-    InputError,
-    Rule,
-    integer,
-    one_of,
-    optional,
-    real,
-    require,
-    require_at_least,
-)
+from bilm.core.errors import InputError, Rule, integer, one_of, real, require, require_at_least
 from bilm.data.prefetch import windows
 from bilm.data.tokenized_text import read_record, write_record
-from bilm.data.untokenized import first_sentences, warn_if_untokenized
+from bilm.data.untokenized import warn_if_untokenized
 from bilm.files.reading import (
     TOKENIZER_FILE,
     PathLike,
@@ -38,6 +29,7 @@ from bilm.files.reading import (
     find_all_files,
     quiet,
     read_files,
+    read_lines,
     require_path,
     size_of,
 )
@@ -100,11 +92,10 @@ def shard_corpus(
     Args:
         patterns: one glob or several; plain, .gz or .xz; read in the order of their names.
         out_dir: a folder without such files; created if missing.
-        n_shards: number of training files; None derives it from `shard_bytes`.
-        shard_bytes: approximate size of a training file, uncompressed.
+        n_shards: number of training files; None derives it from `shard_bytes`, the approximate
+            size of one, uncompressed.
         heldout: sentences to hold out, drawn at random from the complete corpus: a number (int) or
             a proportion (float between 0 and 1); 0: none.
-        seed: random seed, >= 0.
         shuffle: distribute the sentences evenly and at random over the shards, and shuffle each
             shard. Otherwise sentences keep their order within and across shards.
         compress: "gz" or "xz"; None writes plain text.
@@ -119,11 +110,10 @@ def shard_corpus(
     require_at_least(1, n_shards=n_shards, shard_bytes=shard_bytes)
     require(integer(0), seed=seed)
     require(_HELDOUT, heldout=heldout)
-    require(optional(one_of(("gz", "xz"))), compress=compress)
+    require(one_of((None, "gz", "xz")), compress=compress)
     out_dir, files = require_path(out_dir), find_all_files(patterns)
     _require_no_shards(out_dir)
-    warn_if_untokenized(first_sentences(files[0]), files[0])
-    tokenizer = _tokenizer_to_record(files, out_dir)
+    warn_if_untokenized(map(str.split, read_lines(files[0])), files[0])
     n_sentences, n_empty_lines, n_bytes, n_tokens = _measure(files, progress)
     sizes = _divide(n_sentences, n_bytes, n_shards, shard_bytes, heldout)
     suffix = f".txt.{compress}" if compress else ".txt"
@@ -141,14 +131,15 @@ def shard_corpus(
         for n_written in itertools.chain.from_iterable(part.write() for part in parts):
             done += n_written
             progress(Stage("writing", done, total))
-        if tokenizer is not None:
+        tokenizer, there = read_record(files), read_record([os.path.join(out_dir, TOKENIZER_FILE)])
+        if tokenizer is not None and there != tokenizer:
             write_record(os.path.join(folder, TOKENIZER_FILE), tokenizer)
         _require_no_shards(out_dir)
-    training, *heldout_part = [
+    made = [
         ShardedPart(os.path.join(out_dir, f"{name}-*{suffix}"), n_files, n_of_part)
         for name, n_of_part, n_files in sizes
     ]
-    return ShardedCorpus(training, next(iter(heldout_part), None), n_empty_lines, n_tokens)
+    return ShardedCorpus(made[0], made[1] if len(made) > 1 else None, n_empty_lines, n_tokens)
 
 
 def _require_no_shards(out_dir: str) -> None:
@@ -159,20 +150,6 @@ def _require_no_shards(out_dir: str) -> None:
             f"{out_dir!r} must hold no shards, which are never overwritten, got {min(found)}: "
             "choose another folder, or remove them."
         )
-
-
-def _tokenizer_to_record(files: Sequence[str], out_dir: str) -> str | None:
-    """The name of the text's tokenizer; None if it is unknown or already recorded in the folder."""
-    name, path = read_record(files), os.path.join(out_dir, TOKENIZER_FILE)
-    if name is None or not os.path.exists(path):
-        return name
-    there = read_record([path])
-    if there != name:
-        raise InputError(
-            f"{path!r} must name the text's tokenizer {name!r}, got {there!r}: choose another "
-            "folder."
-        )
-    return None
 
 
 def _divide(

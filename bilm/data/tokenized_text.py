@@ -53,11 +53,7 @@ class TokenizedText(NamedTuple):
 
 
 def tokenize(
-    text: str,
-    language: str = ANY_LANGUAGE,
-    *,
-    method: str | None = None,
-    lines: str | None = None,
+    text: str, language: str = ANY_LANGUAGE, *, method: str | None = None, lines: str | None = None
 ) -> list[list[str]]:
     """Split raw text into sentences, each a list of tokens.
 

@@ -14,19 +14,23 @@ import functools
 import itertools
 import re
 import unicodedata
+from collections import defaultdict
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
-from bilm.core.errors import TEXT, InputError, one_of, require, shown
+from bilm.core.errors import InputError, Rule, one_of, require, shown
 from bilm.extras import import_extra
-
-METHODS = ("rules", "characters", "jieba", "spacy")
-"""How a sentence is split into tokens."""
 
 ANY_LANGUAGE = "xx"
 """The code for any language with spaces between words."""
 
 _RULES_VERSION = "1"  # increase it whenever the rules give other tokens
 _UNSPACED_LANGUAGES = frozenset("ja km lo my th zh".split())
+_LANGUAGE = Rule(
+    "a code of two or three lower-case letters such as 'en' or 'zh', or 'xx' for any language with "
+    "spaces between words",
+    lambda value: isinstance(value, str) and re.fullmatch("[a-z]{2,3}", value) is not None,
+)
 
 
 class Tokenizer:
@@ -36,14 +40,12 @@ class Tokenizer:
         language: ISO 639 code, such as "en", "zh" or "hi"; "xx" is any language with spaces between
             words. Only abbreviations, ordinals, and English contractions (do n't, Hale 's) depend
             on it.
-        method: how sentences are split into tokens. None: "jieba" for Chinese and "rules" for other
-            languages.
+        method: None: "jieba" for Chinese and "rules" for other languages.
             "rules": words, numbers, addresses and punctuation marks.
             "characters": like "rules", but each character of a script without spaces between words
             (Chinese, Japanese, Thai, ...) is a token.
-            "jieba": like "rules", with Chinese words by jieba (needs the package jieba).
-            "spacy": the tokens of spaCy's blank pipeline for the language (needs the package
-            spacy).
+            "jieba": like "rules", with Chinese words by the package jieba.
+            "spacy": the tokens of spaCy's blank pipeline for the language.
 
     Attributes:
         name: language, method and its version, such as "en rules 1". Tokenizers with the same name
@@ -55,15 +57,10 @@ class Tokenizer:
     """
 
     def __init__(self, language: str = ANY_LANGUAGE, method: str | None = None) -> None:
-        require(TEXT, language=language)
-        if not re.fullmatch("[a-z]{2,3}", language):
-            raise InputError(
-                "language must be a code of two or three lower-case letters such as 'en' or 'zh', "
-                f"or 'xx' for any language with spaces between words, got {shown(language)}."
-            )
+        require(_LANGUAGE, language=language)
         if method is None:
             method = "jieba" if language == "zh" else "rules"
-        require(one_of(METHODS), method=method)
+        require(one_of(tuple(_SPLITTERS)), method=method)
         if method == "jieba" and language != "zh":
             raise InputError(f"language must be 'zh' for method 'jieba', got {shown(language)}.")
         if method == "rules" and language in _UNSPACED_LANGUAGES:
@@ -73,6 +70,7 @@ class Tokenizer:
             )
         self.language, self.method = language, method
         version, self._split = _SPLITTERS[method](language)
+        self._split_known = functools.lru_cache(2**16)(self._split)
         self.name = f"{language} {method} {version}"
 
     @classmethod
@@ -91,7 +89,11 @@ class Tokenizer:
         >>> Tokenizer("en").tokens("It won't cost $1,024.50, will it?")
         ['It', 'wo', "n't", 'cost', '$', '1,024.50', ',', 'will', 'it', '?']
         """
-        return self._split(unicodedata.normalize("NFC", sentence))
+        found: list[str] = []
+        for run in unicodedata.normalize("NFC", sentence).split():
+            # Most words of a text have occurred before.
+            found += (self._split_known if len(run) <= _LONGEST_KNOWN else self._split)(run)
+        return found
 
     def spans(self, sentence: str) -> list[tuple[int, int]]:
         """Start and end in the sentence of each of `tokens(sentence)`, in characters.
@@ -139,48 +141,42 @@ _UNSPACED = (
 _EXTENDING = ((0x200C, 0x200D), (0x1F3FB, 0x1F3FF), (0xE0020, 0xE007F))
 
 
-class _Classes:
-    """Classes of characters, as the content of brackets in a regular expression.
+class _Classes(NamedTuple):
+    """Classes of characters, as the content of brackets in a regular expression."""
 
-    Attributes:
-        letter: letters and digits of scripts with spaces between words.
-        lower: lower-case letters.
-        han, unspaced: letters of Chinese, and of the other scripts without spaces between words.
-        mark: marks, which stay with the character before them.
-        format: invisible characters, which belong to a word only inside it.
-    """
+    letter: str  # letters and digits of scripts with spaces between words
+    lower: str
+    han: str  # letters of Chinese
+    unspaced: str  # letters of the other scripts without spaces between words
+    mark: str  # marks, which stay with the character before them
+    format: str  # invisible characters, which belong to a word only inside it
 
-    def __init__(self) -> None:
-        of: dict[str, list[int]] = {}
-        # The planes in between are empty.
-        for code in itertools.chain(range(0x40000), range(0xE0000, 0xE0200)):
-            of.setdefault(unicodedata.category(chr(code)), []).append(code)
-        letters = {code for name in of if name[0] in "LN" for code in of[name]}
-        han, unspaced = (
-            {code for first, last in ranges for code in range(first, last + 1)} & letters
-            for ranges in (_HAN, _UNSPACED)
-        )
-        unspaced -= set(of["Nd"])
-        extending = {code for first, last in _EXTENDING for code in range(first, last + 1)}
-        self.han, self.unspaced = _class(han), _class(unspaced)
-        self.letter = _class(letters - han - unspaced)
-        self.lower = _class(of["Ll"])
-        self.mark = _class(extending.union(of["Mn"], of["Mc"], of["Me"]))
-        self.format = _class(set(of["Cf"]) - extending)
+
+@functools.cache
+def _classes() -> _Classes:
+    of: dict[str, set[int]] = defaultdict(set)
+    # The planes in between are empty.
+    for code in itertools.chain(range(0x40000), range(0xE0000, 0xE0200)):
+        of[unicodedata.category(chr(code))].add(code)
+    letters = set[int]().union(*(codes for name, codes in of.items() if name[0] in "LN"))
+    han = _codes(_HAN) & letters
+    unspaced = (_codes(_UNSPACED) & letters) - of["Nd"]
+    extending = _codes(_EXTENDING)
+    mark = extending | of["Mn"] | of["Mc"] | of["Me"]
+    classes = (letters - han - unspaced, of["Ll"], han, unspaced, mark, of["Cf"] - extending)
+    return _Classes(*map(_class, classes))
+
+
+def _codes(ranges: Iterable[tuple[int, int]]) -> set[int]:
+    return {code for first, last in ranges for code in range(first, last + 1)}
 
 
 def _class(codes: Iterable[int]) -> str:
-    """Ranges of code points, as the content of brackets in a regular expression."""
-    ranges: list[list[int]] = []
-    for code in sorted(codes):
-        if ranges and code == ranges[-1][1] + 1:
-            ranges[-1][1] = code
-        else:
-            ranges.append([code, code])
-    return "".join(rf"\U{first:08x}-\U{last:08x}" for first, last in ranges)
-
-
-_classes = functools.cache(_Classes)
+    """Code points as the content of brackets in a regular expression, in ranges."""
+    # In a run of consecutive codes, the difference from their number in the order is the same.
+    runs = itertools.groupby(enumerate(sorted(codes)), lambda pair: pair[1] - pair[0])
+    ranges = [[code for _, code in run] for _, run in runs]
+    return "".join(rf"\U{run[0]:08x}-\U{run[-1]:08x}" for run in ranges)
 
 
 def is_unspaced(character: str) -> bool:
@@ -240,27 +236,19 @@ def _token_pattern(english: bool, characters: bool) -> re.Pattern[str]:
 
 
 Split = Callable[[str], list[str]]
-# Number and length of the strings between white space whose tokens are cached.
-_N_KNOWN, _LONGEST_KNOWN = 2**16, 40
+"""The tokens of a part of a text between white space."""
+
+_LONGEST_KNOWN = 40  # characters of a part whose tokens are cached
 
 
 def _by_rules(language: str, characters: bool = False) -> tuple[str, Split]:
     english = language == "en"
     pattern = _token_pattern(english, characters)
 
-    def split_run(run: str) -> list[str]:
+    def split(run: str) -> list[str]:
         found = [match[0] for match in pattern.finditer(run)]
         if english and ("'" in run or "’" in run):
             return [part for token in found for part in _without_clitics(token)]
-        return found
-
-    # Most words of a text have occurred before.
-    known = functools.lru_cache(_N_KNOWN)(split_run)
-
-    def split(text: str) -> list[str]:
-        found: list[str] = []
-        for run in text.split():
-            found += known(run) if len(run) <= _LONGEST_KNOWN else split_run(run)
         return found
 
     return _RULES_VERSION, split
@@ -271,21 +259,19 @@ def _without_clitics(token: str) -> list[str]:
     parts: list[str] = []
     while found := _CONTRACTION.fullmatch(token):
         token, last = found.groups()
-        parts.append(last)
-    return [token, *reversed(parts)]
+        parts.insert(0, last)
+    return [token, *parts]
 
 
 def _by_jieba(language: str) -> tuple[str, Split]:
     jieba = import_extra("jieba", "method 'jieba'")
-    # It writes to standard error when it reads its dictionary.
-    jieba.setLogLevel("ERROR")
+    jieba.setLogLevel("ERROR")  # it writes to standard error when it reads its dictionary
     pattern = _token_pattern(False, False)
 
-    def split(text: str) -> list[str]:
+    def split(run: str) -> list[str]:
         found: list[str] = []
-        for match in pattern.finditer(text):
-            words = jieba.lcut(match[0]) if match[1] is not None else [match[0]]
-            found += _with_marks(words)
+        for match in pattern.finditer(run):
+            found += [match[0]] if match[1] is None else _with_marks(jieba.lcut(match[0]))
         return found
 
     return jieba.__version__, split
@@ -299,12 +285,9 @@ def _by_spacy(language: str) -> tuple[str, Split]:
         message = " ".join(str(error).split())
         raise InputError(f"language {language!r}: spaCy cannot tokenise it: {message}") from error
 
-    def split(text: str) -> list[str]:
-        found: list[str] = []
+    def split(run: str) -> list[str]:
         with pipeline.memory_zone():  # forgets new words at its end
-            for run in text.split():
-                found += _with_marks([token.text for token in pipeline.make_doc(run)])
-        return found
+            return _with_marks([token.text for token in pipeline.make_doc(run)])
 
     return spacy.__version__, split
 

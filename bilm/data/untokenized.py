@@ -9,20 +9,17 @@ import itertools
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from bilm.core.errors import shown
 from bilm.data.tokenized_text import read_record
 from bilm.data.tokenizer import Tokenizer
-from bilm.files.reading import PathLike, reading_text
+from bilm.files.reading import PathLike
 
 logger = logging.getLogger(__name__)
 
 N_SENTENCES = 1000
 """Number of sentences in the sample."""
-
-# Most bytes of a file in the sample: a complete corpus may be one line.
-_MOST_BYTES = 2**20
 
 # Marks that are separate tokens in tokenised text; a full stop may belong to an abbreviation.
 _MARK, _CLOSING = ",;!?،؛؟।॥，；！？、。", "\"'”’»)\\]』」》"
@@ -100,8 +97,8 @@ def _quoted(tokens: Sequence[str]) -> str:
 def warn_if_untokenized(
     sentences: Iterable[Sequence[str]], source: object, tokenizer: str | None = None
 ) -> bool:
-    """Log a warning if sentences (lists of tokens) do not look tokenised, and return whether it was
-    logged; `tokenizer` is the name of the expected tokenizer, if known."""
+    """Log a warning if the first sentences (lists of tokens) do not look tokenised, and return
+    whether it was logged; `tokenizer` is the name of the expected tokenizer, if known."""
     sentences = list(itertools.islice(sentences, N_SENTENCES))
     warning = tokenizer and tokenization_warning(tokenizer, sentences)
     reason = None if warning else why_untokenized(sentences)
@@ -115,15 +112,6 @@ def warn_if_untokenized(
             reason,
         )
     return bool(warning or reason)
-
-
-def first_sentences(path: PathLike) -> Iterator[list[str]]:
-    """The sentences in the first megabyte of a text file, as lists of tokens."""
-    with reading_text(path) as stream:
-        content = stream.read(_MOST_BYTES)
-    lines = content.decode("utf-8", "ignore").split("\n")
-    # The last line may be cut.
-    yield from (line.split() for line in (lines[:-1] if len(lines) > 1 else lines))
 
 
 class UntokenizedCheck:

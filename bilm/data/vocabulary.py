@@ -239,12 +239,9 @@ def vocabulary_of(
     beside: PathLike | None,
     max_word_length: int | None = None,
 ) -> Vocabulary | None:
-    """The vocabulary of a model, or None.
-
-    The model's own words are stored in the weights (`stored`), or else in the file next to them
-    (`beside`). The user's vocabulary (`named`) must hold the same words; it is used if the model
-    has none. `source` is the weights file, for messages.
-    """
+    """The vocabulary of a model, or None: its own words, `stored` in the weights file `source` or
+    else in the file `beside` it. The user's vocabulary (`named`) must hold the same words; it is
+    used if the model has none."""
     own = None
     if stored is not None:
         own = vocab_of_words(stored, f"the vocabulary in {source}", max_word_length)

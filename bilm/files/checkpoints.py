@@ -149,10 +149,7 @@ def load_variables(
     ckpt_file: str, table: Sequence[Weight], slots: Mapping[str, Any] | None = None
 ) -> None:
     """Set variables, and the optimizer's slots if they are given by name, from a checkpoint: one at
-    a time and without copies.
-
-    After an error, some variables may have no values.
-    """
+    a time and without copies. After an error, some variables may have no values."""
     targets = {weight.checkpoint: weight.variable.value for weight in table} | dict(slots or {})
     shapes = {name: tuple(variable.shape) for name, variable in targets.items()}
     _require_shapes(ckpt_file, shapes, names_beside(table))
@@ -242,9 +239,7 @@ def tidy_folder(save_dir: PathLike, step: int, keep: int) -> None:
     one. Temporary files of killed runs are removed as well.
     """
     kept = [prefix for n, prefix in list_checkpoints(save_dir).items() if n <= step][-keep:]
-    names = list(map(os.path.basename, kept))
-    _write_state(save_dir, names)
-    _remove_checkpoints(Path(save_dir), names)
+    _keep_only(Path(save_dir), list(map(os.path.basename, kept)))
     _remove_temporaries(save_dir)
     _remove_temporaries(os.path.join(save_dir, BEST_FOLDER))
 
@@ -254,24 +249,21 @@ def _remove_temporaries(folder: PathLike) -> None:
         left.unlink(missing_ok=True)
 
 
-def _remove_checkpoints(folder: Path, kept: Sequence[str]) -> None:
-    """Remove the checkpoints of a folder whose names are not in `kept`."""
-    for suffix in reversed(SUFFIXES):  # the index first
-        for path in folder.glob(f"model.ckpt-*{suffix}"):
-            name = path.name.removesuffix(suffix)
-            if _NAME.fullmatch(name) and name not in kept:
-                path.unlink()
-
-
-def _write_state(folder: PathLike, names: Sequence[str]) -> None:
-    """Write the file `checkpoint`, which names a folder's checkpoints, oldest first.
+def _keep_only(folder: Path, names: Sequence[str]) -> None:
+    """Write the file `checkpoint`, which names a folder's checkpoints, oldest first, and remove the
+    other checkpoints.
 
     TensorFlow's own function writes absolute paths, which break when the folder is moved.
     """
     lines = [f'model_checkpoint_path: "{names[-1]}"']
     lines += [f'all_model_checkpoint_paths: "{name}"' for name in names]
-    with atomic_write(os.path.join(folder, STATE_FILE)) as temporary:
+    with atomic_write(folder / STATE_FILE) as temporary:
         Path(temporary).write_text("\n".join(lines) + "\n", encoding="utf-8")
+    for suffix in reversed(SUFFIXES):  # the index first
+        for path in folder.glob(f"model.ckpt-*{suffix}"):
+            name = path.name.removesuffix(suffix)
+            if _NAME.fullmatch(name) and name not in names:
+                path.unlink()
 
 
 def keep_best(save_dir: PathLike, prefix: str) -> str:
@@ -286,16 +278,12 @@ def keep_best(save_dir: PathLike, prefix: str) -> str:
     for suffix in SUFFIXES:
         _link(prefix + suffix, folder / f"{name}{suffix}")
     _link(os.path.join(save_dir, OPTIONS_FILE), folder / OPTIONS_FILE)
-    _write_state(folder, [name])
-    _remove_checkpoints(folder, [name])
+    _keep_only(folder, [name])
     return str(folder / name)
 
 
 def find_best(ckpt_file: str, best_step: int) -> str | None:
-    """The checkpoint of a run's best model, in the folder of `ckpt_file` or in its `best`.
-
-    None if it is missing or damaged.
-    """
+    """The intact checkpoint of a run's best model, in the folder of `ckpt_file` or its `best`."""
     folder = os.path.dirname(ckpt_file)
     places = (folder, os.path.join(folder, BEST_FOLDER))
     prefixes = [checkpoint_prefix(place, best_step) for place in places]

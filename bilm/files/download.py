@@ -29,7 +29,6 @@ logger = logging.getLogger(__name__)
 
 _TIMEOUT = 60.0  # seconds without any data
 _BLOCK = 2**18
-_DIGITS = {"md5": 32, "sha256": 64}
 
 
 class Checksum(NamedTuple):
@@ -52,13 +51,12 @@ def split_checksum(source: str) -> tuple[str, Checksum | None]:
     name, mark, text = source.partition("#")
     if not mark:
         return name, None
-    found = re.fullmatch(r"(md5|sha256)=([0-9a-fA-F]+)", text)
-    if found is None or len(found[2]) != _DIGITS[found[1]]:
+    if not re.fullmatch(r"sha256=[0-9a-f]{64}|md5=[0-9a-f]{32}", text.lower()):
         raise InputError(
             f"{shown(source)}: # must be followed by sha256= and 64 hexadecimal digits, or by md5= "
             "and 32."
         )
-    return name, Checksum(found[1], found[2].lower())
+    return name, Checksum(*text.lower().split("="))
 
 
 def file_name(address: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import h5py
@@ -154,30 +154,31 @@ class _Disk(io.FileIO):
     error: OSError | None = None
     is_closing = False
 
-    def write(self, data: Any) -> int:
-        return self._unless_failed(self._write_all, data, len(data))
+    @contextlib.contextmanager
+    def _failing_once(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.error = error
+            if not self.is_closing:
+                raise
 
-    def _write_all(self, data: Any) -> None:
-        with memoryview(data) as view:
-            n_written = 0
-            while n_written < len(view):
-                n_written += super().write(view[n_written:]) or 0
+    def write(self, data: Any) -> int:
+        if self.error is None:
+            with self._failing_once(), memoryview(data) as view:
+                n_written = 0
+                while n_written < len(view):
+                    n_written += super().write(view[n_written:]) or 0
+        return len(data)
 
     def truncate(self, size: int | None = None) -> int:
-        return self._unless_failed(super().truncate, size, size or 0)
+        if self.error is None:
+            with self._failing_once():
+                super().truncate(size)
+        return size or 0
 
     def readinto(self, buffer: Any) -> int:
         n = super().readinto(buffer) or 0
         with memoryview(buffer) as view:  # h5py 3.11 gives a buffer that takes no slice of bytes
             view[n:] = bytes(len(view) - n)  # after an error some bytes are missing
         return len(buffer)
-
-    def _unless_failed(self, operation: Callable[[Any], Any], argument: Any, result: int) -> int:
-        if self.error is None:
-            try:
-                operation(argument)
-            except OSError as error:
-                self.error = error
-                if not self.is_closing:
-                    raise
-        return result

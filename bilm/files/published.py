@@ -18,7 +18,7 @@ import hashlib
 import os
 import re
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from urllib.parse import quote, urljoin, urlsplit
 
 from bilm.core.errors import InputError, shown
@@ -33,25 +33,17 @@ _HUGGING_FACE = "hf://"
 
 
 class Published(NamedTuple):
-    """A named model.
-
-    Attributes:
-        language: language and source of the training text.
-        tokens: tokenisation of the training text; new text must be tokenised in the same way.
-        licence: licence of the weights.
-        megabytes: approximate size of the weights; None if unknown.
-        files: address of each file by its name in the cache; `#...` is a checksum. None for a model
-            included in the package.
-        softmax: addresses of the softmax and its vocabulary, if published; only a `Predictor`
-            downloads them.
-    """
+    """A named model; texts are as described by its publisher."""
 
     name: str
-    language: str
-    tokens: str
-    licence: str
-    megabytes: int | None
+    language: str  # language and source of the training text
+    tokens: str  # tokenisation of the training text; new text must be tokenised in the same way
+    licence: str  # licence of the weights
+    megabytes: int | None  # approximate size of the weights
+    # The address of each file by its name in the cache; `#...` is a checksum. None for a model
+    # included in the package.
     files: dict[str, str] | None
+    # Addresses of the softmax and its vocabulary; only a `Predictor` downloads them.
     softmax: dict[str, str] | None = None
 
     @property
@@ -98,7 +90,6 @@ _NEWS = "punctuation split off, case kept"
 _UNKNOWN = "not stated"
 _WIKIPEDIA, _NLPL = "CC BY-SA 3.0", "CC BY 4.0"  # licences
 
-# As described by their publishers.
 # fmt: off
 _TABLE = (
     Published("wiki-en", "English, Wikipedia", _NEWS, _WIKIPEDIA, 22, None),
@@ -200,24 +191,18 @@ def unknown_name(name: str) -> str:
 
 def _is_path(source: str) -> bool:
     # A checkpoint's path is the common prefix of its files.
-    return "\0" in source or os.path.lexists(source) or os.path.isfile(f"{source}.index")
+    return os.path.lexists(source) or os.path.isfile(f"{source}.index")
 
 
 def _named(source: str, with_softmax: bool) -> str:
     """The folder of a model of the table, or its ZIP file."""
     name, checksum = split_checksum(source)
-    model = find_published(name)
-    if model is None:
-        raise InputError(f"{shown(name)} is not the name of a model.{unknown_name(name)}")
+    model = cast(Published, find_published(name))
     if model.files is None:
-        if not model.is_present:
-            raise InputError(
-                f"{model.folder} is missing: install the package, which includes {name!r}, again."
-            )
         return model.folder
     paths = []
-    others = (model.softmax or {}) if with_softmax else {}
-    for file, address in (model.files | others).items():
+    softmax = model.softmax if with_softmax else None
+    for file, address in (model.files | (softmax or {})).items():
         address, known = split_checksum(address)
         if file.startswith("weights") or file.endswith(".zip"):
             known = checksum or known
@@ -228,8 +213,6 @@ def _named(source: str, with_softmax: bool) -> str:
 def _local_file(source: str) -> str:
     """The file of an address."""
     address, checksum = split_checksum(source)
-    if not is_address(address):
-        raise InputError(f"{shown(source)}: options and weights must be files or addresses.")
     host = re.sub(r"[^\w.-]", "-", urlsplit(address).netloc)
     folder = f"{host}-{hashlib.sha256(address.encode()).hexdigest()[:16]}"
     return download(address, os.path.join(cache_folder(), folder, file_name(address)), checksum)

@@ -1,13 +1,13 @@
 """Reading tensors from files of `torch.save`, without torch and without executing anything.
 
 Such a file is a pickle, which names functions to call. Our unpickler replaces seven allowed names
-by its own functions; any other name is an error. There are two formats:
+by its own functions; any other name is an error.
 
-- torch 1.6 and later: a ZIP file. NAME/data.pkl is the pickle, NAME/data/KEY holds the numbers of a
-  storage.
-- earlier versions: a magic number, a version and the byte order, one pickle each; the pickle
-  itself; a pickle of the list of storage keys; then for each storage its length as an int64 and
-  its numbers.
+- torch 1.6 and later write a ZIP file: NAME/data.pkl is the pickle, NAME/data/KEY holds the numbers
+  of a storage.
+- Earlier versions write pickles of a magic number, a version and the sizes of the machine's
+  numbers, the pickle itself, a pickle of the list of storage keys, and for each storage its length
+  as an int64 and its numbers.
 
 The pickle refers to a storage by a persistent id ("storage", type, key, device, length, ...). A
 tensor is a view of a storage: offset, shape and strides, in numbers.

@@ -112,11 +112,8 @@ def atomic_write_all(paths: Sequence[PathLike], *, overwrite: bool = True) -> It
 
 def flush_to_disk(path: PathLike) -> None:
     """Flush a file to the disk (fsync)."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
 
 
 @contextlib.contextmanager
