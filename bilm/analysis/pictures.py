@@ -307,14 +307,10 @@ def write_projector(
 ) -> None:
     """Write a folder for `tensorboard --logdir FOLDER`; other files in it are kept.
 
-    The files are the vectors of each layer (layer-0.tsv and so on, one line per occurrence),
-    metadata.tsv with the word, label, cluster and sentence of each occurrence, and
-    projector_config.pbtxt, which lists these files and is written last.
-
-    Args:
-        folder: folder to write to; created if missing.
-        layers: numbers of layers, or "top"; None for all.
-        replace: overwrite these files, if projector_config.pbtxt exists.
+    The files are the vectors of each of `layers` (numbers or "top"; None for all), one line per
+    occurrence; metadata.tsv with the word, label, cluster and sentence of each occurrence; and
+    projector_config.pbtxt, which lists these files and is written last. `replace` overwrites these
+    files, if projector_config.pbtxt exists.
     """
     numbers = layer_numbers(occurrences, range(occurrences.n_layers) if layers is None else layers)
     columns: dict[str, Sequence[str] | None] = {

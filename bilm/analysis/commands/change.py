@@ -149,7 +149,14 @@ def _occurrences(
     """The occurrences in both corpora, with the vectors of the chosen layer."""
     from bilm.analysis.semantic_change import embedded_occurrences
 
-    samples = [_sample(args, pattern, targets, display) for pattern in (args.old, args.new)]
+    samples = []
+    settings = flags.given(args, "max_occurrences", "seed", "match_case", "lemma_pos")
+    for pattern in (args.old, args.new):
+        sentences = word_job.read_sentences([pattern], display, f"reading {pattern}")
+        try:
+            samples.append(analysis.sample_targets(sentences, targets, **settings))
+        except InputError as error:
+            raise InputError(f"{pattern}: {error}") from None
     layer = "top" if args.layer is None else args.layer
     if args.old_vectors is None:
         elmo = word_job.load_elmo(args)
@@ -163,14 +170,3 @@ def _occurrences(
                 f"{path}: must have all layers (`bilm embed --all`) for --layer, got one layer."
             )
         yield replace(found, vectors=found.layer(layer)[:, None])
-
-
-def _sample(
-    args: argparse.Namespace, pattern: str, targets: Sequence[str], display: ProgressDisplay
-) -> analysis.Sample:
-    sentences = word_job.read_sentences([pattern], display, f"reading {pattern}")
-    settings = flags.given(args, "max_occurrences", "seed", "match_case", "lemma_pos")
-    try:
-        return analysis.sample_targets(sentences, targets, **settings)
-    except InputError as error:
-        raise InputError(f"{pattern}: {error}") from None
