@@ -151,11 +151,11 @@ def run_with_backend(backend, *arguments):
 
 
 def test_another_backend_of_keras():
-    """It raises an error before Keras is imported; what needs no Keras does not mind."""
-    message = "bilm needs the TensorFlow backend of Keras; KERAS_BACKEND is"
+    """What needs no Keras does not mind."""
     program = "import bilm; bilm.preset('tiny'); bilm.Batcher(None, 50); bilm.ScalarMix"
     error = run_with_backend("torch", "-c", program)
-    assert error == (f"bilm.core.errors.InputError: {message} 'torch'.", True)
+    message = "bilm.core.errors.InputError: bilm needs the TensorFlow backend of Keras, "
+    assert error[0].startswith(message) and error[1]
 
 
 def test_a_backend_of_kerass_settings_that_is_not_installed(tmp_path):
@@ -170,9 +170,9 @@ def test_a_backend_of_kerass_settings_that_is_not_installed(tmp_path):
         text=True,
     )
     assert (done.returncode, done.stdout) == (1, "")
-    message = "bilm: error: bilm needs the TensorFlow backend of Keras, which cannot be imported: "
+    message = "bilm: error: bilm needs the TensorFlow backend of Keras, and Keras cannot be import"
     assert done.stderr.splitlines()[-1].startswith(message) and "Traceback" not in done.stderr
-    assert "KERAS_BACKEND=tensorflow in the environment overrides it." in done.stderr
+    assert "KERAS_BACKEND=tensorflow in the environment chooses it." in done.stderr
 
 
 def test_no_asserts_or_global_seeds():

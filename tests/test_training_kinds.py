@@ -84,8 +84,8 @@ class Program:
 def samples_of(inputs, batch):
     """The drawn samples of each direction as the formulas take them."""
     samples = []
-    suffixes = ("", "_reverse")[: len(inputs.draws)]
-    for draw, suffix in zip(inputs.draws, suffixes, strict=True):
+    suffixes = ("", "_reverse")[: len(inputs.negatives)]
+    for draw, suffix in zip(inputs.negatives, suffixes, strict=True):
         targets = batch["next_token_id" + suffix].ravel()
         counts = [
             oracle.log_uniform_expected_count(ids, N_TOKENS, draw.n_tries)

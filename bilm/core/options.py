@@ -44,7 +44,6 @@ SOFTMAX_WEIGHTS = ("normal", "cooccurrence")
 _SIZE = 2**20  # units, dimensions, filters: the largest published number is 4,096
 MOST_ROWS = _SIZE  # rows of a batch, and steps
 _LAYERS = 100
-_FILTERS_LISTED = 1000
 MOST_CHARACTERS = 2**16  # characters per token
 _WORDS = 10**8  # a table of 100 million words has 26 GB at 64 numbers per word
 
@@ -166,17 +165,16 @@ class CharCNNOptions(_CheckedFields):
         super().__post_init__()
         object.__setattr__(self, "filters", tuple(map(tuple, self.filters)))  # it is frozen
         longest = self.max_characters_per_token
-        fit = bool(self.filters) and all(
+        fit = all(
             len(pair) == 2 and all(map(_COUNT.holds, pair)) and pair[0] <= longest
             for pair in self.filters
         )
-        text = f"{_PAIRS.text} with widths of at most max_characters_per_token = {longest}"
+        fit = fit and 0 < self.n_filters <= _SIZE
+        text = (
+            f"{_PAIRS.text} with widths of at most max_characters_per_token = {longest}, and at "
+            f"most {_SIZE:,} filters in all"
+        )
         require(Rule(text, lambda _: fit), **{"char_cnn.filters": self.filters})
-        if len(self.filters) > _FILTERS_LISTED or self.n_filters > _SIZE:
-            raise InputError(
-                f"char_cnn.filters must have at most {_FILTERS_LISTED:,} widths and {_SIZE:,} "
-                f"filters in all, got {len(self.filters):,} and {self.n_filters:,}."
-            )
 
     @property
     def n_characters(self) -> int:

@@ -28,9 +28,8 @@ _ROWS_AT_ONCE = 320
 class Negatives(NamedTuple):
     """The sampled classes of one direction and step."""
 
-    ids: tf.Tensor  # int32 (n_samples,), distinct, ascending
-    log_expected: tf.Tensor  # float32 (n_samples,), log of the expected count in the sample
-    n_tries: tf.Tensor  # float32 (), number of draws for n_samples distinct classes
+    ids: Any  # int32 (n_samples,), distinct, ascending
+    n_tries: Any  # int32 (), number of draws for n_samples distinct classes
 
 
 class Softmax(keras.layers.Layer):
@@ -95,11 +94,15 @@ class Softmax(keras.layers.Layer):
         losses = []
         for d, sample in enumerate(negatives):
             true, drawn = parts[d], parts[len(targets) + d]  # (n,), (n_samples,): rows of W and b
-            log_expected = log_uniform_log_expected(targets[d], sample.n_tries, self.n_tokens)
+            n_tries = tf.cast(sample.n_tries, tf.float32)
+            expected, of_drawn = (
+                log_uniform_log_expected(classes, n_tries, self.n_tokens)
+                for classes in (targets[d], sample.ids)
+            )
             # (n,), the targets' logits; and W and b of the samples
-            b_true = tf.gather(b, true) - log_expected
+            b_true = tf.gather(b, true) - expected
             true_logit = tf.reduce_sum(hidden[d] * tf.gather(W, true), axis=1) + b_true
-            sampled = tf.gather(W, drawn), tf.gather(b, drawn) - sample.log_expected
+            sampled = tf.gather(W, drawn), tf.gather(b, drawn) - of_drawn
             hit = is_member(targets[d], sample.ids)
             losses.append(self._sampled_cross_entropy(hidden[d], true_logit, sampled, hit))
         return tuple(losses)

@@ -7,12 +7,12 @@ same numbers as an uninterrupted one, and workers that share a batch agree.
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
 
 import numpy as np
 
 from bilm.core.language_model import Feed
 from bilm.core.lstm import BatchSlice
+from bilm.core.softmax import Negatives
 from bilm.data import network_ids
 from bilm.data.encoding import BOS_CHAR, EOS_CHAR
 
@@ -20,14 +20,7 @@ from bilm.data.encoding import BOS_CHAR, EOS_CHAR
 _OF_RESETS = 2
 
 
-class Draw(NamedTuple):
-    """Distinct classes int32 (n_samples,) in ascending order, and the number of draws it took."""
-
-    ids: Any
-    n_tries: Any
-
-
-def draw_log_uniform(n_classes: int, n_samples: int, seed: tuple[int, ...]) -> Draw:
+def draw_log_uniform(n_classes: int, n_samples: int, seed: tuple[int, ...]) -> Negatives:
     """Negative samples of the sampled softmax: `n_samples` <= `n_classes` distinct classes.
 
     P(k) = log((k + 2) / (k + 1)) / log(n_classes + 1), the log-uniform (Zipfian) distribution over
@@ -42,7 +35,7 @@ def draw_log_uniform(n_classes: int, n_samples: int, seed: tuple[int, ...]) -> D
         ids, first = np.unique(drawn, return_index=True)
         if len(ids) >= n_samples:
             last = np.partition(first, n_samples - 1)[n_samples - 1]
-            return Draw(ids[first <= last], int(last) + 1)
+            return Negatives(ids[first <= last], int(last) + 1)
 
 
 def sentence_starts(feed: Feed, marks: tuple[int, int] | None) -> np.ndarray:

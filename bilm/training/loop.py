@@ -70,8 +70,8 @@ Progress = Callable[[TrainingProgress], bool | None]
 _LOG_EVERY = 10  # steps
 _READ_AHEAD = 4  # batches
 _HELDOUT_ROWS = 128
-# What may help after errors after which the finished steps cannot be saved.
-_HINTS = {
+# Errors after which the finished steps cannot be saved, and what may help.
+_HINTS: dict[type, str] = {
     NotFiniteError: " A lower learning_rate may help.",
     WorkerLostError: " To resume from it, start the same command for all workers.",
 }
@@ -139,10 +139,9 @@ def train(
         TrainingError: the loss is not finite, or another worker stopped; the last checkpoint is
             intact.
     """
-    extra: dict[str, Any] = {}
+    extra: Mapping[str, Any] = {}
     if not isinstance(options, Options):
-        given, options = options, Options.from_dict(options, training=True)
-        extra = dict(given)
+        extra, options = options, Options.from_dict(options, training=True)
     if patience is not None and heldout is None:
         raise InputError("patience needs a held-out text.")
     if tensorboard and tf_log_dir is None:
@@ -209,7 +208,8 @@ def train(
                     carried = load_pretrained(init_from, init_vocab, run.model, words)
                     trainer.record.words_carried = carried
             if is_chief:
-                write_json(os.path.join(tf_save_dir, OPTIONS_FILE), extra | options.training_dict())
+                contents = {**extra, **options.training_dict()}
+                write_json(os.path.join(tf_save_dir, OPTIONS_FILE), contents)
                 if best is not None:
                     keep_best(tf_save_dir, best)
         group.all_gather()
@@ -280,7 +280,7 @@ class Trainer:
                 raise InputError(
                     "The data holds no batch of {} rows by {} tokens.".format(*run.feed_shape)
                 )
-            self._evaluate_if_due(True)
+            self._evaluate(True)
             self._save()
             with self._group.deferred_errors():
                 if self._group.worker.is_chief:
@@ -291,9 +291,8 @@ class Trainer:
 
     def _train_steps(self, batches: Iterator[Any]) -> None:
         """The training loop: rate, step, log, evaluate, save, report."""
-        run, record = self.run, self.record
-        event = None
-        self._evaluate_if_due()  # the last step of an earlier call may not have been evaluated
+        run, record, event = self.run, self.record, None
+        self._evaluate()  # the last step of an earlier call may not have been evaluated
         while True:
             batch, save_is_due, evaluation_is_due = self._next(batches, event)
             if batch is None:
@@ -309,7 +308,7 @@ class Trainer:
                     sampled=run.model.samples,
                     learning_rate=rate,
                 )
-            heldout = self._evaluate_if_due(evaluation_is_due)
+            heldout = self._evaluate(evaluation_is_due)
             if save_is_due:
                 self._save()
             event = TrainingProgress(
@@ -359,20 +358,16 @@ class Trainer:
                     seconds=round(state.seconds, 3),
                 )
 
-    def _evaluate_if_due(self, is_due: bool = False) -> Perplexity | None:
-        """Measure the held-out text if the interval has passed or `is_due`, but once per step."""
-        run = self.run
-        if self.score is None or run.state.heldout.measured_at == run.state.step:
-            return None
-        is_due = is_due or self.every.falls_on(run.state.done, run.steps_per_epoch)
-        return self._evaluate(self.score) if is_due else None
-
-    def _evaluate(self, score: Callable[..., Perplexity]) -> Perplexity:
-        """Measure the held-out text, of which each worker scores its share; keep the best model."""
+    def _evaluate(self, is_due: bool = False) -> Perplexity | None:
+        """Measure the held-out text if the interval has passed or `is_due`, but once per step; each
+        worker scores its share. Keep the best model."""
         run, step = self.run, self.run.state.step
+        is_due = is_due or self.every.falls_on(run.state.done, run.steps_per_epoch)
+        if self.score is None or not is_due or run.state.heldout.measured_at == step:
+            return None
         mine: Any = None
         with self._group.deferred_errors():
-            share = score(
+            share = self.score(
                 training_states=mean_over_rows(run.lstm_states[0]),
                 show=lambda _: self._signals.due(),
             )
@@ -385,20 +380,19 @@ class Trainer:
         run.state = dataclasses.replace(run.state, heldout=heldout)
         if self._group.worker.is_chief:
             perplexity.warn_if_lost(run.options.reset_rate)
-        is_best = heldout.best_step == step
         ratios = perplexity.start_ratios().items()
         self._log(
             heldout_perplexity=float(perplexity),
             heldout_forward=perplexity.forward,
             heldout_backward=perplexity.backward,
-            best=is_best,
+            best=heldout.best_step == step,
             **{f"start_ratio_{name}": ratio for name, ratio in ratios if math.isfinite(ratio)},
         )
         self.record.heldout.append((step, perplexity))
-        if is_best:
+        if heldout.best_step == step:
             ckpt_file = self._save()
-            if self._group.worker.is_chief:
-                with self._group.deferred_errors():
+            with self._group.deferred_errors():
+                if self._group.worker.is_chief:
                     keep_best(self.folder, ckpt_file)
         return perplexity
 
@@ -420,7 +414,7 @@ class Trainer:
                 self._rescue()
             raise
         except (InputError, OSError, TrainingError) as error:
-            hint = next((text for kind, text in _HINTS.items() if isinstance(error, kind)), None)
+            hint = _HINTS.get(type(error))
             if hint is None and self.record.n_steps == 0:
                 raise
             text = str(error)

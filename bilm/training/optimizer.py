@@ -19,11 +19,10 @@ from typing import Any
 import tensorflow as tf
 
 from bilm.core.errors import integer, one_of, require
+from bilm.core.options import SCHEDULES
 
 Gradient = Any  # a tf.Tensor, or tf.IndexedSlices where few rows have one
 
-INITIAL_ACCUMULATOR = 1.0
-SCHEDULES = ("constant", "linear", "cosine")
 # Names of the slots in checkpoints, as in TensorFlow 1.
 _ADAGRAD, _ADAM, _MUON = "Adagrad", ("Adam", "Adam_1"), "Momentum"
 _BETA1, _BETA2 = 0.9, 0.999
@@ -68,7 +67,7 @@ class Optimizer:
         learning_rate: float,
         clip_norm: float | None,
         *,
-        initial_accumulator: float = INITIAL_ACCUMULATOR,
+        initial_accumulator: float = 1.0,
         adam_learning_rate: float | None = None,
         adam_variables: Sequence[bool] = (),
         muon_blocks: Sequence[Blocks | None] = (),
@@ -87,12 +86,8 @@ class Optimizer:
         for variable, adam, blocks in zip(self._variables, uses_adam, self._blocks, strict=True):
             names = (_ADAGRAD,) if not adam else _ADAM if blocks is None else (_MUON,)
             start = 0.0 if adam else initial_accumulator
-            self.slots.append(
-                {
-                    name: tf.Variable(tf.fill(variable.shape, start), trainable=False)
-                    for name in names
-                }
-            )
+            made = (tf.Variable(tf.fill(variable.shape, start), trainable=False) for _ in names)
+            self.slots.append(dict(zip(names, made, strict=True)))
 
     def set_rates(self, factor: float, n_steps: int) -> float:
         """Set the rates of the next step to `factor` times the base rates; return Adagrad's.
@@ -213,17 +208,13 @@ def sum_repeated_rows(gradient: Gradient) -> Gradient:
 class Schedule:
     """A factor of the learning rates for every step.
 
-    The original trained at a constant rate. A rate that falls to zero gives a better model if the
-    length of the run is known, and a warm-up allows higher rates.
+    A rate that falls to zero gives a better model than the original's constant rate, and a warm-up
+    allows higher rates.
 
     Args:
         kind: after the warm-up the factor is 1 ("constant"), or falls from 1 to 0 at the end of
             the run, linearly ("linear") or along half a cosine ("cosine").
-        warmup_steps: steps in which the factor rises from near 0 to 1, at most half of the
-            run; 0 disables the warm-up.
-
-    Raises:
-        InputError: `kind` or `warmup_steps` is invalid.
+        warmup_steps: steps in which the factor rises from near 0 to 1, at most half of the run.
     """
 
     kind: str = "constant"

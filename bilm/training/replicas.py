@@ -32,7 +32,6 @@ from bilm.core.errors import (
     differences,
     integer,
     require,
-    shown,
 )
 from bilm.training.interrupts import killable
 
@@ -88,15 +87,11 @@ def find_worker() -> Worker:
     tasks = sorted((role, index) for role in cluster.jobs for index in cluster.task_indices(role))
     if not tasks:
         return ALONE
-    for role, _ in (*tasks, this):
-        if role not in ("chief", "worker", None):
-            raise InputError(
-                f"{VARIABLE}: the type of a task must be chief or worker, got {shown(role)}: all "
-                "tasks train in step and evaluate the held-out text, without parameter "
-                "servers or an evaluator."
-            )
-    if this not in tasks:
-        raise InputError(f"{VARIABLE}: its cluster has no task {this}; it must be {_FORM}.")
+    if this not in tasks or not {role for role, _ in tasks} <= {"chief", "worker"}:
+        raise InputError(
+            f"{VARIABLE} must be {_FORM}, with tasks of the types chief and worker only, got task "
+            f"{this} of {tasks}."
+        )
     return Worker(tasks.index(this), len(tasks))
 
 

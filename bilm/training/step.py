@@ -11,6 +11,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,7 +21,7 @@ from bilm.core.errors import InputError, NotFiniteError
 from bilm.core.language_model import Feed, LanguageModel
 from bilm.core.lstm import BatchSlice, Dropout, Mode, States
 from bilm.core.options import N_CHARACTERS, Options
-from bilm.core.softmax import Negatives, log_uniform_log_expected
+from bilm.core.softmax import Negatives
 from bilm.core.weight_names import WORD_ROWS, lstm_blocks
 from bilm.data import Batch, IteratorState, deciding_method, network_ids
 from bilm.files.checkpoints import (
@@ -31,7 +32,7 @@ from bilm.files.checkpoints import (
     save_checkpoint,
 )
 from bilm.files.weights import named_states
-from bilm.training.draws import Draw, draw_log_uniform, draw_resets
+from bilm.training.draws import draw_log_uniform, draw_resets
 from bilm.training.optimizer import Optimizer
 from bilm.training.replicas import Replicas
 from bilm.training.softmax_start import SoftmaxStart
@@ -54,38 +55,28 @@ class StepInputs(NamedTuple):
     """The inputs of a step besides the model and the states."""
 
     feed: Feed
-    draws: tuple[Draw, ...]  # negative samples per direction; empty for the full softmax
+    negatives: tuple[Negatives, ...]  # per direction; empty for the full softmax
     dropout_seed: Any  # int64 (2,)
     # Per direction bool (time, batch), True where a sentence starts from zero states; empty if
     # `reset_rate` is 0.
     resets: tuple[Any, ...] = ()
 
 
+@dataclass(eq=False)
 class TrainingStep:
     """The compiled step of a model.
 
     Inputs and states are tuples with one entry per replica of this worker. All replicas share the
     negative samples, and gradients are averaged before repeated rows are summed, the norm is
     clipped and anything is squared, so the step equals a step of one device with all rows.
-
-    Args:
-        model: the model in training.
-        optimizer: over the model's trainable variables; both made in the scope of `replicas`.
-        batch_size: rows per replica.
-        replicas: None is one device.
     """
 
-    def __init__(
-        self,
-        model: LanguageModel,
-        optimizer: Optimizer,
-        batch_size: int,
-        replicas: Replicas | None = None,
-    ) -> None:
-        self.model = model
-        self.optimizer = optimizer
-        self.batch_size = batch_size
-        self.replicas = replicas or Replicas()
+    model: LanguageModel
+    optimizer: Optimizer  # of the trainable variables; both are made in the scope of `replicas`
+    batch_size: int  # rows per replica
+    replicas: Replicas = field(default_factory=Replicas)
+
+    def __post_init__(self) -> None:
         signature = [(of_one,) * self.replicas.n_local for of_one in self._signature()]
         self._step = tf.function(self._run, input_signature=signature, autograph=False)
 
@@ -96,23 +87,21 @@ class TrainingStep:
 
         They follow from `seed` and `step`; for `marks` see `sentence_starts`.
         """
-        options, n_parts = self.model.options, self.replicas.n_local
+        options = self.model.options
         n_tokens, n_samples = self.model.softmax.n_tokens, options.n_negative_samples_batch
-        draws = tuple(
+        negatives = tuple(
             draw_log_uniform(n_tokens, n_samples, (seed, step, d))
             for d in range(options.n_directions if self.model.samples else 0)
         )
-        of_parts: list[tuple[Any, ...]] = [()] * n_parts
+        resets: tuple[np.ndarray, ...] = ()
         if options.reset_rate:
-            drawn = draw_resets(feed, marks, options.reset_rate, (seed, step), self._rows())
-            # of each direction (time, batch) -> n_parts of (time, batch_size)
-            of_parts = list(
-                zip(*(np.split(resets, n_parts, axis=1) for resets in drawn), strict=True)
-            )
-        return tuple(
-            StepInputs(part, draws, (seed, step), resets)
-            for part, resets in zip(divide(feed, n_parts), of_parts, strict=True)
-        )
+            resets = draw_resets(feed, marks, options.reset_rate, (seed, step), self._rows())
+        inputs = []
+        for k, part in enumerate(divide(feed, self.replicas.n_local)):
+            rows = slice(k * self.batch_size, (k + 1) * self.batch_size)
+            of_part = tuple(of_direction[:, rows] for of_direction in resets)
+            inputs.append(StepInputs(part, negatives, (seed, step), of_part))
+        return tuple(inputs)
 
     def __call__(
         self, inputs: tuple[StepInputs, ...], states: AllStates
@@ -143,10 +132,10 @@ class TrainingStep:
         options = self.model.options
         n, positions = options.n_directions, (options.unroll_steps, self.batch_size)
         feed, states = self.model.signature(*positions)
-        draw = Draw(tf.TensorSpec((None,), tf.int32), tf.TensorSpec((), tf.int32))
+        drawn = Negatives(tf.TensorSpec((None,), tf.int32), tf.TensorSpec((), tf.int32))
         inputs = StepInputs(
             feed,
-            (draw,) * (n if self.model.samples else 0),
+            (drawn,) * (n if self.model.samples else 0),
             (tf.TensorSpec((), tf.int64),) * 2,
             (tf.TensorSpec(positions, tf.bool),) * (n if options.reset_rate else 0),
         )
@@ -173,22 +162,16 @@ class TrainingStep:
         `rows` is their position in the global batch; None is the complete batch.
         """
         options = self.model.options
-        negatives = [self._negatives(draw) for draw in inputs.draws]
         dropout = Dropout(tf.stack(inputs.dropout_seed), rows) if options.dropout else None
         with tf.GradientTape() as tape:
             of_places, after = self.model.losses(
-                inputs.feed, states, negatives, dropout, resets=inputs.resets
+                inputs.feed, states, inputs.negatives, dropout, resets=inputs.resets
             )
             losses = tf.stack([tf.reduce_mean(of_direction) for of_direction in of_places])
             # The original trained on the sum over time and the mean over rows.
             objective = options.unroll_steps * tf.reduce_mean(losses)
         variables = [variable.value for variable in self.model.trainable_variables]
         return losses, after, tape.gradient(objective, variables)
-
-    def _negatives(self, draw: Draw) -> Negatives:
-        n_tries = tf.cast(draw.n_tries, tf.float32)
-        log_expected = log_uniform_log_expected(draw.ids, n_tries, self.model.softmax.n_tokens)
-        return Negatives(draw.ids, log_expected, n_tries)
 
 
 class Run:
