@@ -68,7 +68,7 @@ def test_train_refuses_another_vocabulary_beside_it(text, capsys):
     save_dir.mkdir()
     (save_dir / "vocab.txt").write_text("<S>\n</S>\n<UNK>\nother\n", encoding="utf-8")
     error = input_error(train_arguments(text, str(save_dir)), capsys)
-    assert "differs from" in error and str(save_dir / "vocab.txt") in error
+    assert "must have the 4 words of" in error and str(save_dir / "vocab.txt") in error
 
 
 @pytest.mark.slow

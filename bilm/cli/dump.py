@@ -84,11 +84,11 @@ def run(args: argparse.Namespace) -> int:
         )
     settings = flags.given(args, "with_states", "dtype") | {"with_softmax": with_softmax}
     if args.outfile is not None:
-        settings["vocab_file"] = train.find_vocabulary(args) if with_softmax else None
+        settings["vocab_file"] = train.find_vocabulary(args).source if with_softmax else None
         dump_weights(args.save_dir, args.outfile, overwrite=args.force, **settings)
         print("\n".join(written))
         return 0
-    words = train.find_vocabulary(args)
+    words = train.find_vocabulary(args).source
     with flags.model_folder_files(args, *names) as (weights, options, copy):
         dump_weights(args.save_dir, weights, vocab_file=words, options_file=options, **settings)
         shutil.copyfile(words, copy)

@@ -33,6 +33,5 @@ def run(args: argparse.Namespace) -> int:
         # The original program does not record its position in the text: count the current text.
         options = dataclasses.replace(options, n_train_tokens=None)
     options, settings = train.override(options, args), train.run_settings(args, state)
-    args.vocab_file = train.find_vocabulary(args)
-    vocabulary, options = train.load_vocabulary(args.vocab_file, options, args.save_dir)
+    vocabulary, options = train.load_vocabulary(args, options, args.save_dir)
     return train.run_training(args, options, settings, vocabulary, checkpoint)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from bilm.cli import flags, train
 from bilm.cli.terminal import import_tensorflow, note
-from bilm.core.options import Options
 from bilm.files.writing import atomic_write
 from bilm.progress import ProgressDisplay
 
@@ -55,16 +54,13 @@ def run(args: argparse.Namespace) -> int:
     flags.require_run(args.save_dir)
     flags.require_inputs(args)
     import_tensorflow()
-    from bilm.files.checkpoints import load_options_latest_checkpoint
     from bilm.training import test
     from bilm.training.verdict import unknown_warning
 
     args.save_dir = train.model_folder(args)
-    values, checkpoint = load_options_latest_checkpoint(args.save_dir)
-    options = Options.from_dict(values, training=True, source=args.save_dir)
+    options, _, checkpoint = train.read_run(args.save_dir)
     options = dataclasses.replace(options, sample_softmax=False)
-    vocab_file = train.find_vocabulary(args)
-    vocabulary, options = train.load_vocabulary(vocab_file, options, args.save_dir)
+    vocabulary, options = train.load_vocabulary(args, options, args.save_dir)
     corpus = train.open_corpus(options, args.test_prefix, vocabulary, test=True)
     with ProgressDisplay() as display:
         perplexity = test(
@@ -108,19 +104,13 @@ def _print(figures: list[float], names: tuple[str, str, str]) -> None:
 
 
 def _explanation(alone: Perplexity, carried: Perplexity, reset_rate: float) -> str:
-    if alone < carried:
-        return (
-            "Without `carried` each sentence stands alone; carried, it continues from the states "
-            "after the sentence before it, which does not help this model here: do the sentences "
-            "of the text follow one another?"
-        )
     text = (
-        "Without `carried` each sentence stands alone and starts from the initial LSTM states "
-        "(zeros); carried, it continues from the states after the sentence before it. A "
-        "sentence's vectors are computed as if it stood alone, so the first figures are the "
-        "relevant ones. Some gain from the preceding text is natural; a large gain means that the "
-        "model does badly from zeros"
+        "Without `carried` each sentence stands alone, as when its vectors are computed; carried, "
+        "it continues from the states after the sentence before it. "
     )
+    if alone < carried:
+        return f"{text}That does not help here: do the sentences of the text follow one another?"
+    text += "Some gain is natural; a large gain means that the model does badly from zero states"
     if reset_rate:
         return f"{text}. It was trained with reset_rate = {reset_rate:g}; a higher one may help."
     return (
@@ -131,8 +121,6 @@ def _explanation(alone: Perplexity, carried: Perplexity, reset_rate: float) -> s
 
 
 def _write_scores(path: str, scores: SentenceScores) -> None:
-    """One line per sentence: its 1-based number, predictions, loss of each direction in nats, and
-    exp of the mean loss."""
     names = ("forward_nats", "backward_nats")[: len(scores.losses)]
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write("\t".join(("sentence", "predictions", *names, "perplexity")) + "\n")

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import math
 import os
 import shlex
+import statistics
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from bilm.training import Perplexity, TrainingProgress, TrainingRecord
     from bilm.training.state import RunState
 
-# The training perplexity is exp of the mean loss of this many steps.
+# Steps whose mean loss gives the training perplexity.
 _LAST_STEPS = 100
 _OVERRIDES = (
     "n_epochs", "batch_size", "learning_rate", "n_train_tokens", "reset_rate", "warmup_steps",
@@ -75,12 +75,11 @@ def run(args: argparse.Namespace) -> int:
     from bilm.data.tokenized_text import read_record
     from bilm.files.checkpoints import holds_checkpoint
 
-    require_kept_vocabulary(args.vocab_file, args.save_dir)
     options = override(_chosen_options(args), args)
     tokenizer = read_record(find_files(args.train_prefix)) or options.tokenizer
     options = dataclasses.replace(options, tokenizer=tokenizer)
     source = args.options_file or args.init_from or "the preset"
-    vocabulary, options = load_vocabulary(args.vocab_file, options, source)
+    vocabulary, options = load_vocabulary(args, options, source)
     settings = run_settings(args, None)
     checkpoint = None
     if holds_checkpoint(args.save_dir):
@@ -117,8 +116,7 @@ def _chosen_options(args: argparse.Namespace) -> Options:
 def _find_same_run(
     args: argparse.Namespace, options: Options, settings: dict[str, Any]
 ) -> tuple[Options, str]:
-    """The options and the checkpoint to resume the run in --save_dir, whose options must match the
-    flags."""
+    """The options and checkpoint of the run in --save_dir, whose options must match the flags."""
     there, state, checkpoint = read_run(args.save_dir)
     reason = "it is from the original program"
     if state is not None:
@@ -194,25 +192,26 @@ def run_training(
     """Train into --save_dir, showing progress, and print where the model is; `checkpoint` is where
     to resume, None for a new model."""
     from bilm.data.untokenized import warn_if_untokenized
+    from bilm.files.checkpoints import holds_checkpoint
     from bilm.training import train
     from bilm.training.replicas import find_worker
 
     worker = find_worker()
     shuffled = {"shuffle_on_load": True, "seed": settings["seed"], "worker": worker.share}
     corpus = open_corpus(options, args.train_prefix, vocabulary, **shuffled)
+    texts, heldout = {"train_prefix": corpus}, None
     if worker.is_chief:
         file = find_files(args.train_prefix)[0]
         warn_if_untokenized(map(str.split, read_lines(file)), file)
-    heldout = None
     if args.heldout_prefix is not None:
         in_order = {"test": True, "worker": worker.share}
         heldout = open_corpus(options, args.heldout_prefix, vocabulary, **in_order)
+        texts["heldout_prefix"] = heldout
     if checkpoint is not None:
         note(f"resuming from {checkpoint}")
-    for flag, text in (("train_prefix", corpus), ("heldout_prefix", heldout)):
-        if text is not None:
-            unknown = text.unknown_share()
-            note(f"--{flag}: {unknown:.1%} of the tokens are outside the vocabulary")
+    for flag, text in texts.items():
+        unknown = text.unknown_share()
+        note(f"--{flag}: {unknown:.1%} of the tokens are outside the vocabulary")
     note("reading the corpus and compiling the model ...")
     with ProgressDisplay() as display:
         show = training_display(display, options.sample_softmax)
@@ -221,32 +220,28 @@ def run_training(
             show(event)
             # After a step, the input has been checked.
             if worker.is_chief:
-                _keep_vocabulary(args.vocab_file, args.save_dir)
+                _keep_vocabulary(vocabulary, args.save_dir)
 
+        settings |= flags.given(args, "save_minutes", "patience", "init_vocab", "tensorboard")
+        settings |= {"heldout": heldout, "heldout_every": args.heldout_every or "epoch"}
+        settings |= {"time_limit": args.time, "progress": progress}
+        folders = args.save_dir, args.save_dir  # of checkpoints and log
         try:
-            record = train(
-                options,
-                corpus,
-                args.n_gpus,
-                args.save_dir,
-                args.save_dir,
-                checkpoint,
-                progress=progress,
-                heldout=heldout,
-                time_limit=args.time,
-                heldout_every=args.heldout_every or "epoch",
-                **settings,
-                **flags.given(args, "save_minutes", "patience", "init_vocab", "tensorboard"),
-            )
+            record = train(options, corpus, args.n_gpus, *folders, checkpoint, **settings)
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(_what_is_saved(args)) from None
+            saved = "No checkpoint had been written yet."
+            if holds_checkpoint(args.save_dir):
+                saved = (
+                    f"The last checkpoint is in {args.save_dir}; the same command resumes the run."
+                )
+            raise KeyboardInterrupt(saved) from None
     if worker.is_chief:  # also if a run that was killed had done all steps
-        _keep_vocabulary(args.vocab_file, args.save_dir)
+        _keep_vocabulary(vocabulary, args.save_dir)
     _report(record, args.save_dir, options.sample_softmax)
     return 0
 
 
-def _keep_vocabulary(vocab_file: str, save_dir: str) -> None:
+def _keep_vocabulary(vocabulary: Vocabulary, save_dir: str) -> None:
     """Copy the vocabulary to the run's folder and its folder `best`, so that both are complete."""
     from bilm.files.checkpoints import BEST_FOLDER
 
@@ -257,58 +252,44 @@ def _keep_vocabulary(vocab_file: str, save_dir: str) -> None:
                 atomic_write(kept) as temporary,
                 open(temporary, "w", encoding="utf-8", newline="\n") as copy,
             ):
-                copy.writelines(f"{line}\n" for line in read_lines(vocab_file))
-
-
-def _what_is_saved(args: argparse.Namespace) -> str:
-    from bilm.files.checkpoints import holds_checkpoint
-
-    if not holds_checkpoint(args.save_dir):
-        return "No checkpoint had been written yet."
-    return f"The last checkpoint is in {args.save_dir}; the same command resumes the run."
+                copy.writelines(f"{line}\n" for line in read_lines(vocabulary.source))
 
 
 # Training folders: vocabulary, corpus, the best model; also for restart, test and dump
 
 
-def find_vocabulary(args: argparse.Namespace) -> str:
+def find_vocabulary(args: argparse.Namespace, max_word_length: int | None = None) -> Vocabulary:
     """--vocab_file, or the vocabulary in --save_dir; if both exist they must be the same."""
-    if args.vocab_file is not None:
-        require_kept_vocabulary(args.vocab_file, args.save_dir)
-        return args.vocab_file
+    from bilm.data.vocabulary import vocabulary_of
+
     kept = os.path.join(args.save_dir, VOCABULARY_FILE)
-    if not os.path.exists(kept):
+    beside = kept if os.path.exists(kept) else None
+    found = vocabulary_of(args.vocab_file, None, args.save_dir, beside, max_word_length)
+    if found is None:
         raise InputError(
             f"{args.save_dir} has no {VOCABULARY_FILE}: name the vocabulary by --vocab_file."
         )
-    return kept
+    return found
 
 
-def require_kept_vocabulary(vocab_file: str, save_dir: str) -> None:
-    """Require that a vocabulary is the one kept in a folder, if there is one."""
-    kept = os.path.join(save_dir, VOCABULARY_FILE)
-    if os.path.exists(kept) and list(read_lines(vocab_file)) != list(read_lines(kept)):
-        raise InputError(f"{vocab_file} differs from {kept}, the vocabulary kept in that folder.")
-
-
-def load_vocabulary(vocab_file: str, options: Options, source: str) -> tuple[Vocabulary, Options]:
+def load_vocabulary(
+    args: argparse.Namespace, options: Options, source: str
+) -> tuple[Vocabulary, Options]:
     """The vocabulary, and the options with its size and a softmax that fits it. `source` names the
     options in messages."""
-    from bilm.data import load_vocab
-
-    vocabulary = load_vocab(vocab_file, options.max_word_length)
+    vocabulary = find_vocabulary(args, options.max_word_length)
     stated, n_words = options.n_tokens_vocab, vocabulary.size
     if stated is not None and stated != n_words:
         raise InputError(
-            f"{source} is for n_tokens_vocab = {stated} words, but {vocab_file} has {n_words}: "
-            "name the vocabulary that belongs to it, or leave n_tokens_vocab out."
+            f"{source} is for n_tokens_vocab = {stated} words, but {vocabulary.source} has "
+            f"{n_words}: name the vocabulary that belongs to it, or leave n_tokens_vocab out."
         )
     options = dataclasses.replace(options, n_tokens_vocab=n_words)
     n_samples = options.n_negative_samples_batch
     if options.sample_softmax and n_words <= n_samples:
         note(
-            f"{vocab_file} has {n_words:,} words, not more than the {n_samples:,} negative samples "
-            "of a batch: training with the full softmax."
+            f"{vocabulary.source} has {n_words:,} words, not more than the {n_samples:,} negative "
+            "samples of a batch: training with the full softmax."
         )
         options = dataclasses.replace(options, sample_softmax=False)
     return vocabulary, options
@@ -342,8 +323,7 @@ def model_folder(args: argparse.Namespace) -> str:
 
 
 def training_display(display: ProgressDisplay, sampled: bool) -> Callable[[TrainingProgress], None]:
-    """A function that shows the progress events of `bilm.train`; `sampled`: whether the softmax
-    is."""
+    """A function that shows progress events; `sampled` marks perplexities of a sampled softmax."""
     first: TrainingProgress | None = None
 
     def show(event: TrainingProgress) -> None:
@@ -395,7 +375,6 @@ def _report(record: TrainingRecord, save_dir: str, sampled: bool) -> None:
 
 
 def _verdict(record: TrainingRecord, sampled: bool) -> list[str]:
-    from bilm.training.state import exp_of_loss
     from bilm.training.verdict import verdict
 
     text, perplexity, unknown = "held-out", record.best, record.unknown
@@ -403,8 +382,7 @@ def _verdict(record: TrainingRecord, sampled: bool) -> list[str]:
         unknown = record.heldout[-1][1].unknown
     elif not sampled:
         text = "training"
-        last = [math.log(value) for value in record.train_perplexity[-_LAST_STEPS:]]
-        perplexity = exp_of_loss(sum(last) / len(last))
+        perplexity = statistics.geometric_mean(record.train_perplexity[-_LAST_STEPS:])
     measured = [float(perplexity) for _, perplexity in record.heldout]
     if record.best is not None and record.best not in measured:  # in an earlier call
         measured.insert(0, record.best)

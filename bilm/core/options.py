@@ -94,24 +94,18 @@ class _CheckedFields:
 
 @dataclass(frozen=True)
 class LSTMOptions(_CheckedFields):
-    """The object `lstm`: the recurrent layers of each direction.
-
-    Attributes:
-        dim: number of cell units.
-        projection_dim: size of a layer's input and output; without a projection it equals `dim`.
-        n_layers: layers per direction.
-        cell_clip: bound of the cell state's absolute value; None: no bound.
-        proj_clip: bound of the output's absolute value; None: no bound.
-        use_skip_connections: from the second layer on, a layer's input is added to its output.
-    """
+    """The object `lstm`: the recurrent layers of each direction."""
 
     prefix = "lstm."
 
-    dim: int = _option(_COUNT)
+    dim: int = _option(_COUNT)  # cell units
+    # Size of a layer's input and output; without a projection it equals `dim`.
     projection_dim: int = _option(_COUNT)
     n_layers: int = _option(integer(1, _LAYERS), 1)
+    # Bounds of the absolute values of the cell state and of the output; None: no bound.
     cell_clip: float | None = _option(_POSITIVE, None)
     proj_clip: float | None = _option(_POSITIVE, None)
+    # From the second layer on, a layer's input is added to its output.
     use_skip_connections: bool = _option(FLAG, False)
 
     @property
@@ -125,41 +119,28 @@ class DictionaryOptions(_CheckedFields):
     """The object `char_cnn.dictionary`: dictionary ids of characters and words instead of bytes.
 
     ELMoForManyLangs models have it (`bilm convert`).
-
-    Attributes:
-        n_characters: rows of the character dictionary; the last row is padding.
-        n_words: rows of the word dictionary; 0: no word dictionary.
-        word_dim: size of a word's own vector, which is projected like the character vector.
     """
 
     prefix = "char_cnn.dictionary."
 
-    n_characters: int = _option(_ROWS)
-    n_words: int = _option(integer(0, _WORDS), 0)
-    word_dim: int = _option(integer(0, _SIZE), 0)
+    n_characters: int = _option(_ROWS)  # the last row is padding
+    n_words: int = _option(integer(0, _WORDS), 0)  # 0: no word dictionary
+    word_dim: int = _option(integer(0, _SIZE), 0)  # size of a word's own vector
 
 
 @dataclass(frozen=True)
 class CharCNNOptions(_CheckedFields):
-    """The object `char_cnn`: the encoder of a word's characters.
-
-    Attributes:
-        filters: pairs (width in characters, number of filters).
-        activation: one of `ACTIVATIONS`, applied after max-pooling over positions.
-        embedding_dim: size of a character's vector.
-        n_highway: number of highway layers.
-        max_characters_per_token: characters per word, including the begin and end marks.
-        dictionary: sizes of the dictionaries; None: characters are UTF-8 bytes.
-    """
+    """The object `char_cnn`: the encoder of a word's characters."""
 
     prefix = "char_cnn."
 
-    filters: tuple[tuple[int, int], ...] = _option(_PAIRS)
-    activation: str = _option(one_of(ACTIVATIONS))
-    embedding_dim: int = _option(_COUNT)
-    n_highway: int = _option(integer(0, _LAYERS), 0)
+    filters: tuple[tuple[int, int], ...] = _option(_PAIRS)  # (width in characters, number)
+    activation: str = _option(one_of(ACTIVATIONS))  # after max-pooling over positions
+    embedding_dim: int = _option(_COUNT)  # size of a character's vector
+    n_highway: int = _option(integer(0, _LAYERS), 0)  # highway layers
+    # Characters per word, including the begin and end marks.
     max_characters_per_token: int = _option(integer(3, MOST_CHARACTERS), 50)
-    dictionary: DictionaryOptions | None = None
+    dictionary: DictionaryOptions | None = None  # None: characters are UTF-8 bytes
 
     def __post_init__(self) -> None:
         super().__post_init__()

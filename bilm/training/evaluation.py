@@ -38,40 +38,24 @@ _PREDICTIONS_OF_A_ROW = 1000
 
 
 class SentenceScores(NamedTuple):
-    """The loss of every sentence, in reading order.
+    """The loss of every sentence, in reading order."""
 
-    Attributes:
-        n_predictions: int64 (sentences,), per direction: the words and an end.
-        losses: float64 (n_directions, sentences), summed over the predictions, in nats.
-    """
-
-    n_predictions: np.ndarray
-    losses: np.ndarray
+    n_predictions: np.ndarray  # int64 (sentences,), per direction: the words and an end
+    losses: np.ndarray  # float64 (n_directions, sentences), summed over predictions, in nats
 
 
 class Perplexity(float):
-    """exp(mean loss of both directions), a float, with its parts.
-
-    Attributes:
-        forward: perplexity of the forward direction.
-        backward: perplexity of the backward direction; None for a model of one direction.
-        n_predictions: predictions per direction: the words and an end for every sentence.
-        losses: float64 (n_directions,), summed over the predictions, in nats.
-        unknown: proportion of the words that are outside the vocabulary and count as `<UNK>`; None
-            if the data has no `vocab`.
-        sentences: the score of each sentence, if requested.
-        carried: perplexity with carried states, if requested.
-        start_ratio: per direction, perplexity of sentences from the initial states divided by the
-            perplexity from the states of training; None if not measured.
-    """
+    """exp(mean loss of both directions), a float, with its parts."""
 
     forward: float
-    backward: float | None
-    n_predictions: int
-    losses: np.ndarray
-    unknown: float | None = None
-    sentences: SentenceScores | None = None
-    carried: Perplexity | None = None
+    backward: float | None  # None for a model of one direction
+    n_predictions: int  # per direction: the words and an end for every sentence
+    losses: np.ndarray  # float64 (n_directions,), summed over the predictions, in nats
+    unknown: float | None = None  # proportion of the words; None if the data has no `vocab`
+    sentences: SentenceScores | None = None  # if requested
+    carried: Perplexity | None = None  # with carried states, if requested
+    # Per direction, perplexity of sentences from the initial states divided by the perplexity from
+    # the states of training; None if not measured.
     start_ratio: tuple[float, ...] | None = None
 
     @classmethod
@@ -146,7 +130,7 @@ def test(
         compare: score the text a second time, with carried states, as the result's `carried`. Its
             rows start from the mean of the states of training, if the checkpoint holds them.
         warm_up: a text file, or sentences; each sentence starts from the states after reading
-            them instead of zeros. `data` needs a `vocab`. See `bilm.data.sentences.read_warm_up`.
+            them instead of zeros. `data` needs a `vocab`.
         progress: called with a `Stage` of predictions after each batch; `data` needs
             `n_train_tokens`.
 
@@ -211,11 +195,11 @@ def evaluate(
             n_words += int((~np.isin(targets, (vocabulary.bos, vocabulary.eos))).sum())
         is_compared = training_states is not None and number % _COMPARED_EVERY == 0
         is_compared &= chunk.sentences is not None and not chunk.is_continued
-        from_training = scorer.summed_losses(chunk, training_states) if is_compared else None
-        losses = scorer.summed_losses(chunk, begin)
-        if from_training is not None:
-            excess += (losses - from_training).sum(axis=1)
+        if is_compared:
+            excess -= scorer.summed_losses(chunk, training_states).sum(axis=1)
             n_compared += n_predictions
+        losses = scorer.summed_losses(chunk, begin)  # comes last: its states are continued
+        excess += is_compared * losses.sum(axis=1)
         total += losses.sum(axis=1)
         count += n_predictions
         if show is not None:
@@ -260,15 +244,23 @@ class Scorer:
         self.options = model.options
         self._model = model
         self._states: Any = None
-        # One trace for chunks of all shapes.
-        compiled = {"autograph": False, "input_signature": model.signature()}
-        self._losses = tf.function(self._run_losses, **compiled)
-        self._hidden = tf.function(self._run_hidden, **compiled)
+        self._losses, self._hidden = self._compiled(model.losses), self._compiled(model.hidden)
+
+    def _compiled(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        """A method of the model as a function with one trace for chunks of all shapes."""
+
+        def run(feed: Feed, states: Any) -> tuple[tf.Tensor, Any]:
+            with _in_float32(self._model):
+                # The shapes of sentences vary too much to compile each of them.
+                of_directions, after = method(feed, states, mode=Mode.INFERENCE)
+            return tf.stack(of_directions), after
+
+        return tf.function(run, autograph=False, input_signature=self._model.signature())
 
     def losses(self, feed: Feed, is_continued: bool, begin: Any = None) -> np.ndarray:
         """The loss of every position: float32 (n_directions, time, batch), nats."""
         losses, self._states = self._losses(feed, self._states_before(is_continued, begin))
-        return losses.numpy()
+        return losses.numpy().reshape(feed.targets.shape)
 
     def summed_losses(self, chunk: Chunk, begin: Any = None) -> np.ndarray:
         """Losses summed over the time of a chunk: float64 (n_directions, batch), nats."""
@@ -284,19 +276,6 @@ class Scorer:
         if is_continued and self._states is not None:
             return self._states
         return self._model.network.initial_states() if begin is None else begin
-
-    # The shapes of sentences vary too much to compile each of them: Mode.INFERENCE.
-
-    def _run_losses(self, feed: Feed, states: Any) -> tuple[tf.Tensor, Any]:
-        with _in_float32(self._model):
-            losses, after = self._model.losses(feed, states, mode=Mode.INFERENCE)
-        # n_directions of (time * batch,) -> (n_directions, time, batch)
-        return tf.reshape(tf.stack(losses), tf.shape(feed.targets)), after
-
-    def _run_hidden(self, feed: Feed, states: Any) -> tuple[tf.Tensor, Any]:
-        with _in_float32(self._model):
-            hidden, after = self._model.hidden(feed, states, mode=Mode.INFERENCE)
-        return tf.stack(hidden), after
 
 
 @contextlib.contextmanager

@@ -56,9 +56,8 @@ class Optimizer:
         muon_blocks: for each variable, the matrices that it consists of, each of which Muon takes
             alone; None: Adam trains it. Empty: all by Adam.
 
-    Attributes:
-        slots: for each variable its state by TensorFlow 1's name in checkpoints: "Adagrad", or
-            "Adam" (mean) and "Adam_1" (mean square), or "Momentum"; of the variable's shape.
+    `slots` holds each variable's state by TensorFlow 1's name in checkpoints: "Adagrad", or "Adam"
+    (mean) and "Adam_1" (mean square), or "Momentum"; of the variable's shape.
     """
 
     def __init__(

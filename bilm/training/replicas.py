@@ -154,13 +154,9 @@ class ProcessGroup:
 
 
 class Replicas:
-    """The replicas of a model.
+    """The replicas of a model on the devices of a strategy of tf.distribute; None: one device.
 
-    Attributes:
-        strategy: strategy of tf.distribute; None for one device.
-        worker: this process, one of `group`.
-        n: number of replicas over all workers.
-        n_local: number of replicas of this worker, from number `first` on.
+    There are `n` of them over all workers; this worker has `n_local`, from number `first` on.
     """
 
     def __init__(self, strategy: Any = None, worker: Worker = ALONE) -> None:

@@ -51,21 +51,13 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class HeldoutState:
-    """Evaluations of the held-out text so far.
+    """Evaluations of the held-out text so far."""
 
-    Attributes:
-        best: lowest perplexity; None before the first evaluation.
-        best_step: global step of the lowest perplexity.
-        since_best: evaluations since then.
-        measured_at: global step of the last evaluation.
-        n_predictions: size of the text, used to detect that it changed.
-    """
-
-    best: float | None = None
-    best_step: int | None = None
-    since_best: int = 0
-    measured_at: int | None = None
-    n_predictions: int | None = None
+    best: float | None = None  # lowest perplexity
+    best_step: int | None = None  # its global step
+    since_best: int = 0  # evaluations since then
+    measured_at: int | None = None  # global step of the last evaluation
+    n_predictions: int | None = None  # size of the text, used to detect that it changed
 
     def after(self, perplexity: Perplexity, step: int) -> HeldoutState:
         """The state after an evaluation of the model of a global step."""
@@ -82,32 +74,20 @@ class HeldoutState:
 
 @dataclass(frozen=True)
 class RunState:
-    """The state of a run after a step.
+    """The state of a run after a step."""
 
-    Attributes:
-        step: global step, which counts the steps of the model before this run as well.
-        done: steps of this run.
-        batch_shape: rows of a batch, over all workers, and tokens per row.
-        tokens: predictions of each direction that the model was trained on; None if unknown, as
-            after a checkpoint of the original.
-        passes: `tokens` in passes over the text; None if unknown.
-        seconds: time of the run's steps.
-        train_perplexity: perplexity of the last batch.
-        settings: the run's settings.
-        heldout: evaluations of the held-out text so far.
-        iterator_state: one entry per worker, None if its data set cannot resume; a running
-            worker holds its own entry only.
-    """
-
-    batch_shape: tuple[int, int]
-    step: int = 0
-    done: int = 0
+    batch_shape: tuple[int, int]  # rows of a batch, over all workers, and tokens per row
+    step: int = 0  # global step, which counts the steps of the model before this run as well
+    done: int = 0  # steps of this run
+    # Predictions of each direction that the model was trained on, and the same in passes over the
+    # text; None if unknown, as after a checkpoint of the original.
     tokens: int | None = 0
     passes: float | None = 0.0
-    seconds: float = 0.0
-    train_perplexity: float = 0.0
+    seconds: float = 0.0  # of the run's steps
+    train_perplexity: float = 0.0  # of the last batch
     settings: RunSettings = RunSettings()
     heldout: HeldoutState = HeldoutState()
+    # One entry per worker, None if its data set cannot resume; a running worker holds its own.
     iterator_state: tuple[IteratorState | None, ...] = (None,)
 
     @property
@@ -170,61 +150,39 @@ _PLAIN = ("step", "done", "tokens", "passes", "seconds", "train_perplexity")
 
 @dataclass(frozen=True)
 class TrainingProgress:
-    """The numbers of a run after a step.
+    """The numbers of a run after a step."""
 
-    Attributes:
-        step: steps of this run so far, including those before an interruption.
-        n_steps: steps of the whole run.
-        epoch: the pass over the training tokens, 1-based.
-        perplexity: perplexity of the step's batch before its update, over both directions; with a
-            sampled softmax it is lower than the true perplexity.
-        tokens: tokens that this call has trained on.
-        seconds: since the first step of this call began.
-        heldout: held-out perplexity by the full softmax, if it was measured after this step.
-        is_best: whether `heldout` is the lowest perplexity of the run so far.
-        global_step: the step's number in the log and in the names of checkpoints, which differs
-            if the run was resumed with another batch size, or from a checkpoint of the original
-            program. None: the same as `step`.
-    """
-
-    step: int
-    n_steps: int
-    epoch: int
+    step: int  # of this run, including steps before an interruption
+    n_steps: int  # of the whole run
+    epoch: int  # the pass over the training tokens, 1-based
+    # Of the step's batch before its update, over both directions; with a sampled softmax it is
+    # lower than the true perplexity.
     perplexity: float
-    tokens: int
-    seconds: float
-    heldout: Perplexity | None = None
-    is_best: bool = False
+    tokens: int  # that this call has trained on
+    seconds: float  # since the first step of this call began
+    heldout: Perplexity | None = None  # by the full softmax, if measured after this step
+    is_best: bool = False  # whether `heldout` is the lowest perplexity of the run so far
+    # The step's number in the log and in the names of checkpoints, which differs if the run was
+    # resumed with another batch size, or from a checkpoint of the original program. None: `step`.
     global_step: int | None = None
 
 
 @dataclass
 class TrainingRecord:
-    """The result of a call of `train`.
+    """The result of a call of `train`."""
 
-    Attributes:
-        first: state of the run before the first step of this call.
-        state: state of the run after the last step.
-        train_perplexity: exp(loss) of every step of this call, each before its update.
-        checkpoint: prefix of the last checkpoint.
-        heldout: (global step, perplexity) of every evaluation of this call.
-        stopped_early: whether the run ended because of `patience`.
-        unigram: perplexity of the held-out text, or else of the training text, under a model that
-            knows only the word frequencies in (a sample of) the training text; None if the data
-            cannot count words.
-        unknown: proportion of (a sample of) the training text's tokens outside the vocabulary.
-        words_carried: words whose rows came from `init_from`, and words in the vocabulary; None
-            without `init_from`, or if that model has no word rows.
-    """
-
-    first: RunState
-    state: RunState
-    train_perplexity: list[float] = field(default_factory=list)
-    checkpoint: str | None = None
-    heldout: list[tuple[int, Perplexity]] = field(default_factory=list)
-    stopped_early: bool = False
+    first: RunState  # before the first step of this call
+    state: RunState  # after the last step
+    train_perplexity: list[float] = field(default_factory=list)  # of every step, before its update
+    checkpoint: str | None = None  # prefix of the last checkpoint
+    heldout: list[tuple[int, Perplexity]] = field(default_factory=list)  # with the global step
+    stopped_early: bool = False  # by `patience`
+    # Perplexity of the held-out text, or else of the training text, under a model that knows only
+    # the word frequencies in the training text; None if the data cannot count words.
     unigram: float | None = None
-    unknown: float | None = None
+    unknown: float | None = None  # proportion of the training text's tokens
+    # Words whose rows came from `init_from`, and words in the vocabulary; None without `init_from`,
+    # or if that model has no word rows.
     words_carried: tuple[int, int] | None = None
 
     @property

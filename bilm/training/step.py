@@ -175,14 +175,7 @@ class TrainingStep:
 
 
 class Run:
-    """A model in training.
-
-    Attributes:
-        state: the run's state except its tensors.
-        lstm_states: LSTM states of each replica of this worker after the last batch.
-        feed_shape: rows of a batch that this worker takes, and tokens per row.
-        n_steps: steps of the whole run.
-    """
+    """A model in training."""
 
     def __init__(
         self, options: Options, replicas: Replicas, settings: RunSettings, data: Any = None
@@ -192,6 +185,7 @@ class Run:
         self.data = data
         shape = (options.batch_size * replicas.n, options.unroll_steps)
         self.state = RunState(shape, settings=settings)
+        # Rows of a batch that this worker takes, and tokens per row.
         self.feed_shape = (options.batch_size * replicas.n_local, options.unroll_steps)
         self.steps_per_epoch = max(1, (options.n_train_tokens or 0) // self.state.tokens_per_step)
         self.n_steps = options.n_steps or (options.n_epochs or 1) * self.steps_per_epoch
@@ -220,7 +214,7 @@ class Run:
             for slot, value in slots.items()
         }
         self.step = TrainingStep(self.model, self.optimizer, options.batch_size, replicas)
-        self.lstm_states = self.step.zero_states()
+        self.lstm_states = self.step.zero_states()  # after the last batch
         self.start_clock()
 
     @property
