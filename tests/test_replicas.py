@@ -173,16 +173,16 @@ def test_the_rows_of_a_batch_are_divided_with_their_words():
 
 def test_a_row_is_dropped_alike_wherever_it_is():
     lstm = Options.from_dict(small_options(), training=True).lstm
-    stack = LSTMStack(lstm, dropout=0.5, seed=1)
+    stack = LSTMStack(lstm, seed=1)
     seed = tf.constant([3, 7], tf.int64)
     random = np.random.default_rng(2)
     inputs = random.normal(size=(5, 6, lstm.projection_dim)).astype(np.float32)
-    whole, _ = stack(inputs, states=stack.zero_states(6), dropout=Dropout(seed))
+    whole, _ = stack(inputs, states=stack.zero_states(6), dropout=Dropout(0.5, seed))
     for first in (0, 2, 4):
         part, _ = stack(
             inputs[:, first : first + 2],
             states=stack.zero_states(2),
-            dropout=Dropout(seed, BatchSlice(first, 6)),
+            dropout=Dropout(0.5, seed, BatchSlice(first, 6)),
         )
         np.testing.assert_allclose(part[-1], whole[-1][:, first : first + 2], 1e-5, 1e-6)
 

@@ -36,8 +36,7 @@ class LanguageModel(keras.Model):
 
     Args:
         options: training options, as a dict or `Options`. `n_tokens_vocab` is required.
-        is_training: True: dropout and the sampled softmax as in the options. False: no dropout,
-            full softmax.
+        is_training: False: the full softmax, whatever the options are.
         seed: seed of the initial values; None: zeros, for weights that are about to be loaded.
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
         mode: how the LSTMs are run; None: `Mode.PLAIN` for training, else `Mode.INFERENCE`.
@@ -64,11 +63,10 @@ class LanguageModel(keras.Model):
         self.network = build_network(
             options,
             n_tokens if options.char_cnn is None else None,
-            dropout=(options.dropout or 0.0) if is_training else 0.0,
             seed=seed,
             precision=precision,
-            mode=mode or (Mode.PLAIN if is_training else Mode.INFERENCE),
         )
+        self.mode = mode or (Mode.PLAIN if is_training else Mode.INFERENCE)
         self.encoder, self.stacks = self.network
         self.softmax = Softmax(
             n_tokens,
@@ -146,7 +144,9 @@ class LanguageModel(keras.Model):
         if resets:
             zeros = self.network.zero_states(1)
             boundaries = [Boundaries(None, *of_d) for of_d in zip(resets, zeros, strict=True)]
-        outputs, after = self.network.run(read, states, boundaries, dropout=dropout, mode=mode)
+        outputs, after = self.network.run(
+            read, states, boundaries, dropout=dropout, mode=mode or self.mode
+        )
         return [layers[-1] for layers in outputs], tf.nest.map_structure(tf.stop_gradient, after)
 
 

@@ -60,18 +60,19 @@ class BatchSlice(NamedTuple):
 
 @dataclass(frozen=True)
 class Dropout:
-    """The random numbers of dropout, which do not depend on how rows are split over devices."""
+    """Dropout with random numbers that do not depend on how rows are split over devices."""
 
+    rate: float
     seed: Any  # int64 (2,); every layer derives its own seed from it
     rows: BatchSlice | None = None  # None: the complete batch
 
-    def apply(self, x: tf.Tensor, rate: float, layer: int) -> tf.Tensor:
+    def __call__(self, x: tf.Tensor, layer: int) -> tf.Tensor:
         """Drop values of x (time, batch, features) before layer number `layer`."""
         seed = tf.stack([self.seed[0], self.seed[1] + layer])
         if self.rows is None:
-            return tf.nn.experimental.stateless_dropout(x, rate, seed)
+            return tf.nn.experimental.stateless_dropout(x, self.rate, seed)
         ones = tf.ones((tf.shape(x)[0], self.rows.total, x.shape[2]))
-        factors = tf.nn.experimental.stateless_dropout(ones, rate, seed)
+        factors = tf.nn.experimental.stateless_dropout(ones, self.rate, seed)
         # (time, total, features) -> (time, batch, features)
         return x * factors[:, self.rows.first : self.rows.first + x.shape[1]]
 
@@ -80,10 +81,8 @@ class LSTMStack(keras.layers.Layer):
     """The layers of one direction. The backward direction is a second stack, fed reversed text.
 
     Args:
-        dropout: dropout rate.
         seed: seed of the initial values; None: zeros.
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
-        mode: how the layers are run when a call does not give a mode.
 
     Call arguments:
         inputs: float32 (time, batch, projection_dim); for `Mode.COMPILED_LOOP` a `ProductLookup`
@@ -92,8 +91,7 @@ class LSTMStack(keras.layers.Layer):
         boundaries: resets and, in `Mode.PLAIN`, padding; `initial` has one state per layer.
         dropout: None: no dropout. It applies to the input of each layer and to the last layer's
             output, not to the recurrence (Zaremba et al. 2014).
-        mode: overrides the stack's mode. `Mode.COMPILED_LOOP` requires float32 and resets, and
-            allows no dropout.
+        mode: `Mode.COMPILED_LOOP` requires float32 and resets, and allows no dropout.
 
     Returns:
         the layers' outputs, each float32 (time, batch, projection_dim), and the new states.
@@ -103,17 +101,13 @@ class LSTMStack(keras.layers.Layer):
         self,
         options: LSTMOptions,
         *,
-        dropout: float = 0.0,
         seed: int | None = None,
         precision: str = "float32",
-        mode: Mode = Mode.PLAIN,
         **kwargs: Any,
     ) -> None:
         super().__init__(autocast=False, dtype="float32", **kwargs)
         self.options = options
-        self.dropout = dropout
         self.precision = precision
-        self.mode = mode
         self.layer_weights = [self._add_layer(i, seed) for i in range(options.n_layers)]
         self.initial = tuple(self._add_initial(i) for i in range(options.n_layers))
         self.built = True
@@ -161,23 +155,20 @@ class LSTMStack(keras.layers.Layer):
         states: Sequence[LSTMState],
         boundaries: Boundaries = Boundaries(),  # noqa: B008 - it is immutable
         dropout: Dropout | None = None,
-        mode: Mode | None = None,
+        mode: Mode = Mode.PLAIN,
     ) -> tuple[list[tf.Tensor], States]:
         """Run the layers over the time axis."""
-        mode = mode or self.mode
         if boundaries.mask is not None and mode is not Mode.PLAIN:
             raise ValueError("Only Mode.PLAIN takes a padding mask.")
         weights = [weights.tensors() for weights in self.layer_weights]
         if mode is Mode.COMPILED_LOOP:
             return _xla_layers(self.options)(inputs, weights, states, boundaries)
-        clips, drop = Clips(self.options.cell_clip, self.options.proj_clip), None
-        if dropout is not None and self.dropout:
-            drop = functools.partial(dropout.apply, rate=self.dropout)
+        clips = Clips(self.options.cell_clip, self.options.proj_clip)
         if mode is Mode.INFERENCE and tf.inside_function():
             run_layer = _traced_layer(clips, self.precision)
         else:
             run_layer = functools.partial(EXECUTORS[mode], clips=clips, precision=self.precision)
-        return run_layers(inputs, weights, states, boundaries, run_layer, self.options, drop)
+        return run_layers(inputs, weights, states, boundaries, run_layer, self.options, dropout)
 
 
 def run_layers(
@@ -187,21 +178,21 @@ def run_layers(
     boundaries: Boundaries,
     run_layer: Callable[..., tuple[tf.Tensor, LSTMState]],
     options: LSTMOptions,
-    drop: Callable[..., tf.Tensor] | None = None,
+    dropout: Dropout | None = None,
 ) -> tuple[list[tf.Tensor], States]:
     """Run all layers of a direction with `run_layer`."""
     outputs: list[tf.Tensor] = []
     new_states = []
     x = inputs
     for i, (of_layer, state) in enumerate(zip(weights, states, strict=True)):
-        x = x if drop is None else drop(x, layer=i)
+        x = x if dropout is None else dropout(x, i)
         initial = None if boundaries.initial is None else boundaries.initial[i]
         h, new_state = run_layer(x, of_layer, state, boundaries._replace(initial=initial))
         x = h + x if i > 0 and options.use_skip_connections else h
         outputs.append(x)
         new_states.append(new_state)
-    if drop is not None:
-        outputs[-1] = drop(x, layer=options.n_layers)
+    if dropout is not None:
+        outputs[-1] = dropout(x, options.n_layers)
     return outputs, tuple(new_states)
 
 

@@ -6,6 +6,7 @@ modes of the LSTM layers (`Mode`) and uses of the outputs.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -50,7 +51,7 @@ class BiLM(NamedTuple):
         boundaries: Sequence[Boundaries] = (),
         *,
         dropout: Dropout | None = None,
-        mode: Mode | None = None,
+        mode: Mode = Mode.PLAIN,
     ) -> tuple[list[list[tf.Tensor]], tuple[States, ...]]:
         """Run both directions; see `LSTMStack`.
 
@@ -59,7 +60,6 @@ class BiLM(NamedTuple):
             states: per direction, before the first step.
             boundaries: padding and resets per direction; empty: none.
             dropout: None: no dropout.
-            mode: None uses the mode given at construction.
 
         Returns:
             per direction: the outputs of its layers, float32 (time, batch, projection_dim), in its
@@ -71,7 +71,7 @@ class BiLM(NamedTuple):
             if dropout is not None:  # a direction uses n_layers + 1 seeds
                 n_seeds = stack.options.n_layers + 1
                 seed = tf.stack([dropout.seed[0], (dropout.seed[1] * 2 + d) * n_seeds])
-                drop = Dropout(seed, dropout.rows)
+                drop = dataclasses.replace(dropout, seed=seed)
             limits = boundaries[d] if boundaries else Boundaries()
             layers, new_states = stack(
                 inputs[d], states=states[d], boundaries=limits, dropout=drop, mode=mode
@@ -100,7 +100,7 @@ class BiLM(NamedTuple):
         mask = tf.transpose(tf.sequence_mask(lengths, tf.shape(tokens)[0]))  # (time, batch)
         read = [_as_read(tokens, lengths, d) for d in range(len(self.stacks))]
         boundaries = [Boundaries(mask)] * len(read)
-        outputs, after = self.run(read, states, boundaries, mode=Mode.PLAIN)
+        outputs, after = self.run(read, states, boundaries)
         halves = [
             [tokens, *(_as_read(x, lengths, d) for x in layers)] for d, layers in enumerate(outputs)
         ]
@@ -117,7 +117,7 @@ class BiLM(NamedTuple):
         read = [tf.gather(vectors, of_direction) for of_direction in index]
         boundaries = [Boundaries(tf.constant(mask))] * len(read)
         states = self.zero_states(mask.shape[1])
-        _, after = self.run(read, states, boundaries, mode=Mode.PLAIN)
+        _, after = self.run(read, states, boundaries)
         variables = tf.nest.flatten([stack.initial for stack in self.stacks])
         for variable, value in zip(variables, tf.nest.flatten(after), strict=True):
             variable.assign(tf.reduce_mean(value, axis=0, keepdims=True))
@@ -127,20 +127,16 @@ def build_network(
     options: Options,
     n_tokens: int | None = None,
     *,
-    dropout: float = 0.0,
     seed: int | None = None,
     precision: str = "float32",
-    mode: Mode = Mode.PLAIN,
     n_buckets: int = N_BUCKETS,
 ) -> BiLM:
     """Build the layers.
 
     Args:
         n_tokens: rows of a word table; None encodes characters.
-        dropout: LSTM dropout rate (only used when `run` is given a `Dropout`).
         seed: seed of the initial values; None: zeros, for weights that are about to be loaded.
         precision: "float32", or "bfloat16" for matmuls in bfloat16.
-        mode: how the LSTMs are run if a call gives no mode.
         n_buckets: see `CharacterEncoder`.
     """
     require_eager()
@@ -156,7 +152,7 @@ def build_network(
         kind = CharacterEncoder if options.char_cnn.dictionary is None else DictionaryEncoder
         encoder = kind(options.char_cnn, size, n_buckets=n_buckets, name="encoder", **of_both)
     stacks = tuple(
-        LSTMStack(options.lstm, dropout=dropout, mode=mode, name=name, **of_both)
+        LSTMStack(options.lstm, name=name, **of_both)
         for name in ("forward", "backward")[: options.n_directions]
     )
     return BiLM(encoder, stacks)

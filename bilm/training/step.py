@@ -162,7 +162,8 @@ class TrainingStep:
         `rows` is their position in the global batch; None is the complete batch.
         """
         options = self.model.options
-        dropout = Dropout(tf.stack(inputs.dropout_seed), rows) if options.dropout else None
+        seed = tf.stack(inputs.dropout_seed)
+        dropout = Dropout(options.dropout, seed, rows) if options.dropout else None
         with tf.GradientTape() as tape:
             of_places, after = self.model.losses(
                 inputs.feed, states, inputs.negatives, dropout, resets=inputs.resets

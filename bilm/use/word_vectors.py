@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from bilm.core.errors import InputError
 from bilm.core.keras_backend import keras
-from bilm.core.lstm import Mode
 from bilm.core.network import BiLM, build_network
 from bilm.core.options import CharCNNOptions, Options
 from bilm.core.token_encoder import WordEmbedding
@@ -114,9 +113,7 @@ class WordSource(NamedTuple):
         values."""
         of_characters = self.kind in (CHARACTERS, CACHE_AND_CHARACTERS)
         n_tokens = None if of_characters else self.require_vocabulary().size
-        network = build_network(
-            self.options, n_tokens, precision=precision, mode=Mode.INFERENCE, n_buckets=1
-        )
+        network = build_network(self.options, n_tokens, precision=precision, n_buckets=1)
         has_cache = self.kind == CACHE_AND_CHARACTERS
         if weights is not None:
             load_network(network, weights, None if has_cache else table)
