@@ -88,7 +88,6 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _chosen_options(args: argparse.Namespace) -> Options:
-    """The training options that --preset, --options_file or --init_from names."""
     if args.options_file is not None:
         named = Options.from_file(args.options_file, training=True)
     else:
@@ -168,7 +167,6 @@ def read_run(save_dir: str) -> tuple[Options, RunState | None, str]:
 
 
 def override(options: Options, args: argparse.Namespace) -> Options:
-    """`options` with the flags of the run that were given."""
     given = flags.given(args, *_OVERRIDES) | {"schedule": args.lr_schedule}
     return dataclasses.replace(options, **{k: v for k, v in given.items() if v is not None})
 
@@ -298,7 +296,6 @@ def load_vocabulary(
 def open_corpus(
     options: Options, filepattern: str, vocabulary: Vocabulary, **settings: Any
 ) -> LMDataset | BidirectionalLMDataset:
-    """The data set for a model of one direction or of two."""
     from bilm.data import BidirectionalLMDataset, LMDataset
 
     kind = BidirectionalLMDataset if options.bidirectional else LMDataset
@@ -306,7 +303,6 @@ def open_corpus(
 
 
 def model_folder(args: argparse.Namespace) -> str:
-    """--save_dir, or the folder of its best model."""
     from bilm.files.checkpoints import BEST_FOLDER, holds_checkpoint
 
     if not args.best:

@@ -139,7 +139,6 @@ class LSTMStack(keras.layers.Layer):
         return tuple(LSTMState(*map(tf.convert_to_tensor, state)) for state in self.initial)
 
     def zero_states(self, batch_size: Any) -> States:
-        """Zeros for `batch_size` rows."""
         c = tf.zeros((batch_size, self.options.dim))
         h = tf.zeros((batch_size, self.options.projection_dim))
         return (LSTMState(c, h),) * self.options.n_layers
@@ -157,7 +156,6 @@ class LSTMStack(keras.layers.Layer):
         dropout: Dropout | None = None,
         mode: Mode = Mode.PLAIN,
     ) -> tuple[list[tf.Tensor], States]:
-        """Run the layers over the time axis."""
         if boundaries.mask is not None and mode is not Mode.PLAIN:
             raise ValueError("Only Mode.PLAIN takes a padding mask.")
         weights = [weights.tensors() for weights in self.layer_weights]
@@ -180,7 +178,6 @@ def run_layers(
     options: LSTMOptions,
     dropout: Dropout | None = None,
 ) -> tuple[list[tf.Tensor], States]:
-    """Run all layers of a direction with `run_layer`."""
     outputs: list[tf.Tensor] = []
     new_states = []
     x = inputs

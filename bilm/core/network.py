@@ -37,7 +37,6 @@ class BiLM(NamedTuple):
         return weight_table(self.encoder, self.stacks)
 
     def zero_states(self, batch_size: int) -> tuple[States, ...]:
-        """Zero states of each direction, for `batch_size` rows."""
         return tuple(stack.zero_states(batch_size) for stack in self.stacks)
 
     def initial_states(self) -> tuple[States, ...]:

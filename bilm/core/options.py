@@ -110,7 +110,6 @@ class LSTMOptions(_CheckedFields):
 
     @property
     def has_projection(self) -> bool:
-        """Whether the cell's output is projected."""
         return self.projection_dim != self.dim
 
 
@@ -231,12 +230,10 @@ class Options(_CheckedFields):
 
     @property
     def max_word_length(self) -> int | None:
-        """Characters per word; None for a word-level model."""
         return None if self.char_cnn is None else self.char_cnn.max_characters_per_token
 
     @property
     def n_directions(self) -> int:
-        """2 if `bidirectional`, else 1."""
         return 2 if self.bidirectional else 1
 
     @classmethod

@@ -135,7 +135,6 @@ class ScalarMix(keras.layers.Layer):
         self.built = True
 
     def __call__(self, lm_embeddings: Any, mask: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Check the arguments, then call the Keras layer."""
         if not hasattr(lm_embeddings, "dtype"):
             lm_embeddings = np.asarray(lm_embeddings)
         mask = np.asarray(mask) if isinstance(mask, list | tuple | bool) else mask

@@ -28,8 +28,6 @@ def lstm_blocks(name: str) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class Weight:
-    """A Keras variable and its names."""
-
     variable: Any
     dataset: str | None  # in HDF5; None for the softmax, see `with_softmax_datasets`
     checkpoint: str  # in TensorFlow 1's checkpoints

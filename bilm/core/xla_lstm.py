@@ -60,7 +60,6 @@ def xla_lstm(
     before = over_rows(state, n_rows)
 
     def block(first: tf.Tensor, *carried: Any) -> Any:
-        """A block of steps that starts with step `first`."""
         of_inputs = matmuls.of_inputs(first)
 
         def step(t: tf.Tensor, c: tf.Tensor, h: tf.Tensor, outputs: tf.TensorArray) -> Any:
@@ -90,8 +89,6 @@ _PreActivations = Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
 
 
 class _Matmuls(NamedTuple):
-    """The matmuls of a layer."""
-
     of_inputs: Callable[[tf.Tensor], _PreActivations]  # for the block that starts with this step
     project: Callable[[tf.Tensor], tf.Tensor] | None  # projects the cell's output
     features: int  # the axis of the features in the loop; the other axis is the batch

@@ -119,7 +119,6 @@ def _softmax_words(
 
 
 def _refuse_training_files(path: PathLike, tf_save_dir: PathLike) -> None:
-    """Refuse to overwrite a file of a training run."""
     folder, name = os.path.split(os.path.realpath(path))
     if folder == os.path.realpath(tf_save_dir) and (
         name in (OPTIONS_FILE, "checkpoint") or name.startswith("model.ckpt-")

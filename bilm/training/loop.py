@@ -266,7 +266,6 @@ class Trainer:
         return best
 
     def train(self) -> TrainingRecord:
-        """Train until the last step, the end of the data, or a stop by patience or `progress`."""
         run, record = self.run, self.record
         with self._group.deferred_errors():
             if self.log is not None:

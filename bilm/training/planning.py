@@ -122,7 +122,6 @@ def check_shares(worker: Worker, *data_sets: Any) -> None:
 
 
 def with_train_tokens(options: Options, data: Any) -> Options:
-    """The options with n_train_tokens, counted in the data if it is missing."""
     if options.n_train_tokens is not None:
         return options
     counted = getattr(data, "n_train_tokens", None)

@@ -95,23 +95,18 @@ def find_worker() -> Worker:
     return Worker(tasks.index(this), len(tasks))
 
 
+@dataclass
 class ProcessGroup:
     """The workers of a run: all-gathers small JSON values, so that all workers decide the same.
 
     Collective operations wait for all workers, so none may stop, save or evaluate on its own:
     before each step they exchange their plans, and a worker's error is raised after the exchange.
-
-    Args:
-        worker: this worker.
-        gather: joins the float32 (n,) arrays of all workers, in their order.
     """
 
-    def __init__(
-        self, worker: Worker = ALONE, gather: Callable[[np.ndarray], np.ndarray] | None = None
-    ) -> None:
-        self.worker = worker
-        self._gather = gather
-        self._error: BaseException | None = None
+    worker: Worker = ALONE  # this one
+    # Joins the float32 (n,) arrays of all workers, in their order.
+    gather: Callable[[np.ndarray], np.ndarray] | None = None
+    _error: BaseException | None = None
 
     @contextlib.contextmanager
     def deferred_errors(self) -> Iterator[None]:
@@ -128,12 +123,12 @@ class ProcessGroup:
 
         Raises the deferred error of this worker, or a WorkersError if another worker has one.
         """
-        if self._gather is None:
+        if self.gather is None:
             return [value]
         error, self._error = self._error, None
         line = json.dumps({"value": value, "failed": error is not None}) + "\n"
         bytes_ = np.frombuffer(line.encode("utf-8"), np.uint8).astype(np.float32)
-        text = self._gather(bytes_).astype(np.uint8).tobytes().decode("utf-8")
+        text = self.gather(bytes_).astype(np.uint8).tobytes().decode("utf-8")
         answers = [json.loads(line) for line in text.splitlines()]
         if error is not None:
             raise error
@@ -269,7 +264,6 @@ def _mirrored(devices: tuple[str, ...]) -> Any:
 
 @functools.cache
 def _join(n_gpus: int, worker: Worker) -> Replicas:
-    """Join the other workers, once in a process."""
     gpus = tf.config.list_physical_devices("GPU")
     if n_gpus > max(1, len(gpus)):
         raise InputError(

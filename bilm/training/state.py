@@ -96,7 +96,6 @@ class RunState:
         return math.prod(self.batch_shape)
 
     def after_step(self, n_train_tokens: int | None, **changes: Any) -> RunState:
-        """The state after one more step."""
         n, passes = self.tokens_per_step, self.passes
         if passes is not None and n_train_tokens is not None:
             passes += n / n_train_tokens

@@ -112,7 +112,6 @@ class TrainingStep:
             return self._step(inputs, states)
 
     def zero_states(self) -> AllStates:
-        """Zero LSTM states of each replica."""
         return (self.model.network.zero_states(self.batch_size),) * self.replicas.n_local
 
     def own_states(self, states: tuple[States, ...]) -> AllStates:
@@ -176,8 +175,6 @@ class TrainingStep:
 
 
 class Run:
-    """A model in training."""
-
     def __init__(
         self, options: Options, replicas: Replicas, settings: RunSettings, data: Any = None
     ) -> None:
@@ -322,7 +319,6 @@ class Run:
         return checkpoint_prefix(folder, state.step)
 
     def restart(self, ckpt_file: str) -> None:
-        """Load the variables and the state of a checkpoint."""
         with self.replicas.scope():
             load_variables(ckpt_file, self.table, self.slots)
         saved = read_run_state(ckpt_file)
