@@ -27,30 +27,17 @@ from bilm.core.errors import (
 )
 from bilm.core.options import Options
 from bilm.data import prefetch
-from bilm.files.checkpoints import (
-    find_best,
-    keep_best,
-    list_checkpoints,
-    require_own_best,
-    tidy_folder,
-)
+from bilm.files import checkpoints
 from bilm.files.locks import training_lock
 from bilm.files.reading import OPTIONS_FILE, PathLike, require_path
 from bilm.files.writing import write_json
 from bilm.intervals import Interval, parse_duration
+from bilm.training import planning
 from bilm.training.evaluation import Perplexity, Scorer, evaluate
 from bilm.training.fine_tuning import load_pretrained
 from bilm.training.interrupts import Interrupts
 from bilm.training.log import RunLog
 from bilm.training.optimizer import Schedule
-from bilm.training.planning import (
-    check_folder,
-    check_shares,
-    choose_length,
-    count_words,
-    steps_for,
-    with_train_tokens,
-)
 from bilm.training.replicas import ProcessGroup, find_replicas
 from bilm.training.softmax_start import SoftmaxStart, softmax_start
 from bilm.training.state import (
@@ -166,11 +153,11 @@ def train(
         with group.deferred_errors():
             if is_chief:
                 stack.enter_context(training_lock(tf_save_dir))
-            is_own = check_folder(tf_save_dir, restart_ckpt_file)
+            is_own = planning.check_folder(tf_save_dir, restart_ckpt_file)
             if heldout is not None or restart_ckpt_file is not None:
-                require_own_best(tf_save_dir, is_own)
-            check_shares(replicas.worker, data, heldout)
-            options = with_train_tokens(options, data)
+                checkpoints.require_own_best(tf_save_dir, is_own)
+            planning.check_shares(replicas.worker, data, heldout)
+            options = planning.with_train_tokens(options, data)
             log = None
             if is_chief and tf_log_dir is not None:
                 log = RunLog(tf_log_dir, tensorboard)
@@ -183,9 +170,10 @@ def train(
             start = softmax_start(options, data, replicas)
             if seconds is not None:
                 seconds -= time.monotonic() - begun
-                n_steps = steps_for(seconds, options, data, replicas, settings)
+                n_steps = planning.steps_for(seconds, options, data, replicas, settings)
                 options = dataclasses.replace(options, n_steps=n_steps)
-        options = choose_length(options, options.batch_size * replicas.n * options.unroll_steps)
+        tokens_per_step = options.batch_size * replicas.n * options.unroll_steps
+        options = planning.choose_length(options, tokens_per_step)
         run = Run(options, replicas, settings, data)
         with group.deferred_errors():
             score = None
@@ -198,7 +186,7 @@ def train(
             )
             run.assign_softmax(start)
             if is_chief:
-                count_words(trainer.record, data, heldout)
+                planning.count_words(trainer.record, data, heldout)
             best: str | None = None
             if restart_ckpt_file is not None:
                 best = trainer.restart(restart_ckpt_file, is_own)
@@ -211,7 +199,7 @@ def train(
                 contents = {**extra, **options.training_dict()}
                 write_json(os.path.join(tf_save_dir, OPTIONS_FILE), contents)
                 if best is not None:
-                    keep_best(tf_save_dir, best)
+                    checkpoints.keep_best(tf_save_dir, best)
         group.all_gather()
         return trainer.train()
 
@@ -256,7 +244,7 @@ class Trainer:
             return ckpt_file if best_step == run.state.step else None
         if best_step is None:
             return None
-        best = find_best(ckpt_file, best_step)
+        best = checkpoints.find_best(ckpt_file, best_step)
         if best is None:
             run.state = dataclasses.replace(run.state, heldout=HeldoutState())
             logger.warning(
@@ -283,7 +271,7 @@ class Trainer:
             self._save()
             with self._group.deferred_errors():
                 if self._group.worker.is_chief:
-                    tidy_folder(self.folder, run.state.step, self.keep)
+                    checkpoints.tidy_folder(self.folder, run.state.step, self.keep)
             self._group.all_gather()
         record.state = run.state
         return record
@@ -392,7 +380,7 @@ class Trainer:
             ckpt_file = self._save()
             with self._group.deferred_errors():
                 if self._group.worker.is_chief:
-                    keep_best(self.folder, ckpt_file)
+                    checkpoints.keep_best(self.folder, ckpt_file)
         return perplexity
 
     def _save(self) -> str:
@@ -420,7 +408,7 @@ class Trainer:
             if isinstance(error, OSError) and error.strerror is not None:
                 text = f"{error.filename}: {error.strerror}."
             text += f" Training stopped after step {self.run.state.step}"
-            found = list(list_checkpoints(self.folder).values())
+            found = list(checkpoints.list_checkpoints(self.folder).values())
             if hint is None and self._rescue():
                 text += f", which is saved as {self.record.checkpoint}."
             elif found:
