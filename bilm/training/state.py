@@ -19,14 +19,7 @@ import tensorflow as tf
 
 from bilm.core.errors import InputError, NotFiniteError
 from bilm.data import IteratorState
-from bilm.files.checkpoints import (
-    OURS,
-    PERPLEXITY,
-    STEP,
-    open_checkpoint,
-    read_checkpoint,
-    read_value,
-)
+from bilm.files import checkpoints
 from bilm.files.weights import named_states
 from bilm.training.optimizer import Schedule
 
@@ -35,8 +28,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-RECORD = f"{OURS}record"
-STATES_PREFIX = f"{OURS}state/"  # of the LSTM states' names
+RECORD = f"{checkpoints.OURS}record"
+STATES_PREFIX = f"{checkpoints.OURS}state/"  # of the LSTM states' names
 
 
 @dataclass(frozen=True)
@@ -230,10 +223,10 @@ def exp_of_loss(loss: float) -> float:
 
 def read_run_state(ckpt_file: str) -> RunState | None:
     """The state of the run that wrote a checkpoint; None for one of the original program."""
-    if not open_checkpoint(ckpt_file).has_tensor(RECORD):
+    if not checkpoints.open_checkpoint(ckpt_file).has_tensor(RECORD):
         return None
     try:
-        return RunState.from_dict(json.loads(read_value(ckpt_file, RECORD)))
+        return RunState.from_dict(json.loads(checkpoints.read_value(ckpt_file, RECORD)))
     except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise InputError(
             f"{ckpt_file}: {RECORD} must be the record of a run in JSON: "
@@ -245,7 +238,9 @@ def load_states(ckpt_file: str, zero_states: Any) -> Any:
     """The LSTM states of a checkpoint of ours, in the structure of `zero_states`."""
     named = named_states(zero_states, STATES_PREFIX)
     shapes = {name: tuple(value.shape) for name, value in named.items()}
-    values = read_checkpoint(ckpt_file, shapes, ("lm/", STEP, PERPLEXITY, RECORD))
+    values = checkpoints.read_checkpoint(
+        ckpt_file, shapes, ("lm/", checkpoints.STEP, checkpoints.PERPLEXITY, RECORD)
+    )
     return tf.nest.pack_sequence_as(zero_states, [tf.constant(values[name]) for name in named])
 
 

@@ -24,13 +24,7 @@ from bilm.core.options import N_CHARACTERS, Options
 from bilm.core.softmax import Negatives
 from bilm.core.weight_names import WORD_ROWS, lstm_blocks
 from bilm.data import Batch, IteratorState, deciding_method, network_ids
-from bilm.files.checkpoints import (
-    PERPLEXITY,
-    checkpoint_prefix,
-    load_variables,
-    read_step,
-    save_checkpoint,
-)
+from bilm.files import checkpoints
 from bilm.files.weights import named_states
 from bilm.training.draws import draw_log_uniform, draw_resets
 from bilm.training.optimizer import Optimizer
@@ -313,18 +307,18 @@ class Run:
                 if not group.worker.is_alone:
                     record["iterator_state"] = iterator_states
                 tensors[RECORD] = json.dumps(record)
-                tensors[PERPLEXITY] = np.float32(state.train_perplexity)
-                save_checkpoint(folder, state.step, tensors, keep)
+                tensors[checkpoints.PERPLEXITY] = np.float32(state.train_perplexity)
+                checkpoints.save_checkpoint(folder, state.step, tensors, keep)
         group.all_gather()
-        return checkpoint_prefix(folder, state.step)
+        return checkpoints.checkpoint_prefix(folder, state.step)
 
     def restart(self, ckpt_file: str) -> None:
         with self.replicas.scope():
-            load_variables(ckpt_file, self.table, self.slots)
+            checkpoints.load_variables(ckpt_file, self.table, self.slots)
         saved = read_run_state(ckpt_file)
         if saved is None:
             # The original did not record its number of devices.
-            step = read_step(ckpt_file)
+            step = checkpoints.read_step(ckpt_file)
             self.state = dataclasses.replace(self.state, step=step, tokens=None, passes=None)
             return
         # The seed determines the random numbers, so a resumed run keeps its own.
